@@ -1,0 +1,1 @@
+"""Benchmarks: examples and official metrics."""

@@ -1,0 +1,163 @@
+"""A benchmark: examples with gold answers, and the official metric that scores an answer.
+
+Every benchmark file of this folder subclasses `Benchmark` and fills in `examples` and `score`. An example is a
+`dspy.Example` whose inputs are `history`, the query fields of its task (`question`), and `focus` (ids of the gold
+evidence turns: no predictor ever sees it, only traces are cut by it); its labels are `answer`, `category`, `id`.
+
+Example:
+    >>> benchmark = Locomo.load("locomo10.json")
+    >>> split = benchmark.split(train=60, seed=0)
+    >>> benchmark.score(split.test[0], dspy.Prediction(answer="7 May 2023")).value
+    1.0
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+import dspy
+
+from ..errors import DataError
+
+
+@dataclass(frozen=True)
+class Score:
+    """What a metric says of one answer."""
+
+    value: float
+    """The headline score of this answer, 0 to 1."""
+    feedback: str
+    """One or two sentences for a reflective optimizer: what was wrong, and what a right answer does."""
+    parts: Mapping[str, float] = field(default_factory=dict)
+    """Further metrics by name, e.g. {"f1": .5, "bleu1": .4}."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the examples came from, for manifests and tables."""
+
+    path: str
+    sha256: str
+    sample: bool
+    """True for the sample that ships with Recollect: a wiring check, not comparable with published numbers."""
+
+
+@dataclass(frozen=True)
+class Split:
+    """Examples cut into train, dev and test; no conversation is in both train and the others."""
+
+    train: tuple[dspy.Example, ...]
+    dev: tuple[dspy.Example, ...]
+    test: tuple[dspy.Example, ...]
+
+    @property
+    def digest(self) -> str:
+        """sha256 over the example ids of the three parts."""
+        ids = [[str(example.id) for example in part] for part in (self.train, self.dev, self.test)]
+        return hashlib.sha256(json.dumps(ids).encode()).hexdigest()
+
+
+class Benchmark(ABC):
+    """Examples plus the official metric for one task.
+
+    Args:
+        examples: All examples, in file order.
+        source: Where they came from.
+    """
+
+    name: ClassVar[str]
+    """The name on the command line."""
+    task: ClassVar[str] = "question-answering"
+    """The task of `programs.tasks` that its examples are for."""
+    metric_name: ClassVar[str]
+    """What `score` measures, as tables name it, e.g. "token F1"."""
+
+    def __init__(self, examples: Sequence[dspy.Example], source: Source) -> None:
+        if not examples:
+            raise DataError(f"{source.path}: holds no examples for {self.name}")
+        self.examples = tuple(examples)
+        self.source = source
+
+    @classmethod
+    @abstractmethod
+    def load(cls, path: str | Path | None = None, **options: Any) -> Benchmark:
+        """Reads the genuine file at `path`, or the bundled sample when it is None."""
+
+    @abstractmethod
+    def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
+        """Scores one answer by the official metric."""
+
+    def counts(self, example: dspy.Example) -> bool:
+        """Whether the example is part of the headline score (LoCoMo leaves its category 5 out)."""
+        return True
+
+    def category(self, example: dspy.Example) -> str:
+        """The category an example is reported under."""
+        return str(example.get("category") or "all")
+
+    def group(self, example: dspy.Example) -> str:
+        """The conversation or user of an example: the unit that splits and intervals respect."""
+        return example.history.id
+
+    def fixed_split(self) -> tuple[set[str], set[str], set[str]] | None:
+        """Train, dev and test groups where the field has agreed on them, else None."""
+        return None
+
+    def split(
+        self, train: int | None = None, dev: int | None = None, test: int | None = None, seed: int = 0
+    ) -> Split:
+        """Cuts the examples by conversation, then takes as many questions as asked for (None: all there are).
+
+        The split of conversations is the field's own where there is one; otherwise a seeded shuffle gives about
+        half of the conversations to train and a quarter each to dev and test. With two conversations the first is
+        train and the questions of the second are cut into dev (one third) and test; with one, all questions are
+        cut in three. Which questions are taken is seeded; they are interleaved by conversation, so that parallel
+        workers do not wait for one memory.
+
+        Raises:
+            DataError: A part that is asked for would be empty.
+        """
+        groups = list(dict.fromkeys(self.group(example) for example in self.examples))
+        rng = random.Random(seed)
+        parts = self._parts(groups, rng)
+        chosen = []
+        for name, pool, size in zip(("train", "dev", "test"), parts, (train, dev, test), strict=True):
+            if size != 0 and not pool:
+                raise DataError(f"{self.source.path}: {len(groups)} conversations leave none for the {name} split")
+            taken = pool if size is None else rng.sample(pool, min(size, len(pool)))
+            chosen.append(tuple(self.interleave(taken)))
+        return Split(*chosen)
+
+    def interleave(self, examples: Sequence[dspy.Example]) -> list[dspy.Example]:
+        """Orders examples round-robin over their conversations (stable within each)."""
+        queues: dict[str, list[dspy.Example]] = {}
+        for example in examples:
+            queues.setdefault(self.group(example), []).append(example)
+        rounds = max((len(queue) for queue in queues.values()), default=0)
+        return [queue[n] for n in range(rounds) for queue in queues.values() if n < len(queue)]
+
+    def _parts(self, groups: list[str], rng: random.Random) -> list[list[dspy.Example]]:
+        fixed = self.fixed_split()
+        if fixed is not None:
+            return [self._of(part) for part in fixed]
+        if len(groups) >= 3:
+            order = rng.sample(groups, len(groups))
+            held = max(1, len(groups) // 4)
+            return [self._of(set(part)) for part in (order[2 * held :], order[:held], order[held : 2 * held])]
+        if len(groups) == 2:
+            held_out = rng.sample(self._of({groups[1]}), len(self._of({groups[1]})))
+            third = len(held_out) // 3
+            return [self._of({groups[0]}), held_out[:third], held_out[third:]]
+        everything = rng.sample(list(self.examples), len(self.examples))
+        third = len(everything) // 3
+        return [everything[2 * third :], everything[:third], everything[third : 2 * third]]
+
+    def _of(self, groups: set[str]) -> list[dspy.Example]:
+        return [example for example in self.examples if self.group(example) in groups]

@@ -1,0 +1,1 @@
+"""Sample data of our own, in the benchmarks' genuine formats."""

@@ -1,0 +1,1 @@
+"""The offline engine: answers without weights, key or network."""

@@ -1,0 +1,84 @@
+"""Every error Recollect raises on purpose, drawn as one tree.
+
+    RecollectError                 anything below; the CLI prints it as one line and exits with its code
+    ├── UserError                  the caller can mend it: the message names the value and the fix (exit code 2)
+    │   ├── DataError              a file or record is not what the reader needs (wrong file, truncated JSON, ...)
+    │   ├── ProgramError           a saved program does not fit this code (altered file, renamed field, ...)
+    │   ├── UnknownNameError       no such method, benchmark, optimizer, engine
+    │   └── MissingDependencyError an optional package is needed; the message holds the install line
+    ├── EndpointError              the language model or embedder could not be reached (exit code 3)
+    └── InternalError              a promise of this code was broken: a bug of ours (exit code 70)
+
+Errors of the language model that concern a single question are not exceptions but data: they become a
+`records.Failure` that is counted in every table. Only a dead endpoint stops a run.
+
+Example:
+    >>> raise DataError("turns.json: line 3 is not valid JSON; delete or repair that line")
+    Traceback (most recent call last):
+    recollect.errors.DataError: turns.json: line 3 is not valid JSON; delete or repair that line
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class RecollectError(Exception):
+    """Root of the tree; `exit_code` is what the command line ends with."""
+
+    exit_code = 1
+
+
+class UserError(RecollectError):
+    """Something the caller can put right; the message says how."""
+
+    exit_code = 2
+
+
+class DataError(UserError):
+    """A file, row or field is missing, malformed or of the wrong kind."""
+
+
+class ProgramError(UserError):
+    """A saved program was altered, or no longer fits the code that loads it."""
+
+
+class UnknownNameError(UserError):
+    """A name that is in no catalog.
+
+    Args:
+        kind: What was looked up, e.g. "method".
+        name: The name that was not found.
+        known: The names there are; the closest one is suggested.
+    """
+
+    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+        known = sorted(known)
+        close = difflib.get_close_matches(name, known, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"choose one of: {', '.join(known)}"
+        super().__init__(f"unknown {kind} {name!r}; {hint}")
+
+
+class MissingDependencyError(UserError):
+    """An optional package is not installed.
+
+    Args:
+        package: The package that is missing.
+        extra: The extra of Recollect that brings it.
+    """
+
+    def __init__(self, package: str, extra: str) -> None:
+        super().__init__(f"{package} is not installed; run: pip install 'recollect[{extra}]'")
+
+
+class EndpointError(RecollectError):
+    """The model's endpoint does not answer; nothing that was computed so far is lost."""
+
+    exit_code = 3
+
+
+class InternalError(RecollectError):
+    """A contract inside Recollect was broken."""
+
+    exit_code = 70

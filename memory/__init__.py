@@ -1,0 +1,1 @@
+"""What methods write into and search."""

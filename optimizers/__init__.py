@@ -1,0 +1,1 @@
+"""Compile: teleprompters behind one interface."""

@@ -1,0 +1,1 @@
+"""Memory methods that other methods are measured against."""

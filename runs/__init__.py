@@ -1,0 +1,1 @@
+"""Experiments, artifacts, tracking and reports."""

@@ -1,0 +1,1 @@
+"""Every prompt as a dspy.Signature."""
