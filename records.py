@@ -186,6 +186,11 @@ class Hit(Record):
     time: datetime | None = None
     speaker: str | None = None
 
+    def line(self) -> str:
+        """Renders the hit on one line, as `Turn.line` does: `[id] (date) text`."""
+        when = f" ({format_time(self.time)})" if self.time else ""
+        return f"[{self.id}]{when} {self.text}"
+
 
 class Context(Record):
     """What a memory recalls for one query: ranked hits, and notes such as a summary."""
@@ -201,7 +206,7 @@ class Context(Record):
     def text(self) -> str:
         """The hits, one per line, then the notes."""
         notes = [f"{name}: {note}" for name, note in self.notes.items() if note]
-        return "\n".join([hit.text for hit in self.hits] + notes)
+        return "\n".join([hit.line() for hit in self.hits] + notes)
 
 
 class Failure(Record):
@@ -216,6 +221,12 @@ def format_time(time: datetime) -> str:
     """A date as people and prompts read it: `8 May 2023, Monday 13:56` (no clock at midnight)."""
     clock = f" {time:%H:%M}" if (time.hour, time.minute) != (0, 0) else ""
     return f"{time.day} {time:%B %Y}, {time:%A}{clock}"
+
+
+def estimate_tokens(text: str) -> int:
+    """Length of a text in tokens without a tokenizer: four characters a token, 1.5 tokens a CJK character."""
+    wide = sum(1 for char in text if "\u3000" <= char <= "\u9fff" or "\uac00" <= char <= "\ud7af")
+    return round((len(text) - wide) / 4 + wide * 1.5)
 
 
 def read_json(path: str | Path) -> Any:

@@ -1,1 +1,75 @@
-"""The command line."""
+"""The command line: `recollect COMMAND`. One file per command; each is imported when it is called.
+
+A user's mistake is one line on standard error and exit code 2; results go to standard output, progress to standard
+error, and `--json` makes the result one JSON object.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any
+
+import click
+
+from .. import __version__
+from ..errors import RecollectError
+
+COMMANDS = {
+    "demo": "The main job on the bundled sample: compile, score, track, save, load, ask.",
+    "compile": "Tune a method's prompts against a benchmark and save the program.",
+    "evaluate": "Score a method or a saved program on a benchmark.",
+    "ask": "Ask a saved program a question about a history.",
+    "list": "Methods, benchmarks, optimizers, adapters.",
+    "data": "Look into data files.",
+    "ui": "Open the MLflow pages of all runs.",
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they are called, so that `--help` starts fast."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The command names in the order of `COMMANDS`."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Imports a command; None if there is none of that name."""
+        if cmd_name not in COMMANDS:
+            return None
+        module = "list_" if cmd_name == "list" else cmd_name
+        return importlib.import_module(f".{module}", __name__).command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Writes the commands with their summaries, without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="recollect")
+def app() -> None:
+    """Long-term memory methods for LLM agents, as DSPy programs you can compile, track and load."""
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Runs the command line; turns errors of the tree into one line and their exit code."""
+    try:
+        app.main(args=arguments, prog_name="recollect", standalone_mode=False)
+    except click.exceptions.Exit as done:
+        sys.exit(done.exit_code)
+    except click.ClickException as error:
+        _fail(error.format_message(), 2)
+    except click.Abort:
+        _fail("stopped", 130)
+    except KeyboardInterrupt:
+        _fail("stopped", 130)
+    except RecollectError as error:
+        _fail(str(error), error.exit_code)
+    except BrokenPipeError:
+        sys.exit(0)
+
+
+def _fail(message: str, code: int) -> Any:
+    click.echo(f"recollect: {' '.join(message.split())}", err=True)
+    sys.exit(code)

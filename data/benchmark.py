@@ -17,14 +17,15 @@ import hashlib
 import json
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
 import dspy
 
-from ..errors import DataError
+from ..errors import DataError, UnknownNameError
+from ..records import History
 
 
 @dataclass(frozen=True)
@@ -48,10 +49,53 @@ class Source:
     sample: bool
     """True for the sample that ships with Recollect: a wiring check, not comparable with published numbers."""
 
+    @classmethod
+    def of(cls, path: Path, sample: bool = False) -> Source:
+        """Describes the file at `path`, which must be there."""
+        return cls(str(path), hashlib.sha256(path.read_bytes()).hexdigest(), sample)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something a reader noticed in a file."""
+
+    kind: str
+    """What sort of thing, for counting, e.g. "dangling evidence"."""
+    where: str
+    """The row, as its author finds it, e.g. "conv-26:17" or "line 3, column 'answer'"."""
+    message: str
+    fatal: bool = False
+    """True when the benchmark refuses to load the file because of it; else the reader copes."""
+
+
+Note = Callable[[Finding], None]
+"""What a reader tells its findings to: `refuse_fatal` when loading, a list's `append` when checking."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a reader made of a file: every history, also those without a question, and the examples."""
+
+    histories: tuple[History, ...]
+    examples: tuple[dspy.Example, ...]
+
+
+def refuse_fatal(path: Path) -> Note:
+    """A `Note` that raises a DataError for the first fatal finding and passes over the others."""
+
+    def note(finding: Finding) -> None:
+        if finding.fatal:
+            raise DataError(f"{path}: {finding.where}: {finding.message}")
+
+    return note
+
 
 @dataclass(frozen=True)
 class Split:
-    """Examples cut into train, dev and test; no conversation is in both train and the others."""
+    """Examples cut into train, dev and test.
+
+    No conversation is in both train and the others, unless there is only one; no question is in two parts.
+    """
 
     train: tuple[dspy.Example, ...]
     dev: tuple[dspy.Example, ...]
@@ -76,7 +120,7 @@ class Benchmark(ABC):
     """The name on the command line."""
     task: ClassVar[str] = "question-answering"
     """The task of `programs.tasks` that its examples are for."""
-    metric_name: ClassVar[str]
+    metric_name: str
     """What `score` measures, as tables name it, e.g. "token F1"."""
 
     def __init__(self, examples: Sequence[dspy.Example], source: Source) -> None:
@@ -89,6 +133,14 @@ class Benchmark(ABC):
     @abstractmethod
     def load(cls, path: str | Path | None = None, **options: Any) -> Benchmark:
         """Reads the genuine file at `path`, or the bundled sample when it is None."""
+
+    @classmethod
+    def refuse_options(cls, options: Iterable[str], known: Iterable[str]) -> None:
+        """Raises UnknownNameError for the first load option that is not in `known`."""
+        known = tuple(known)
+        for option in options:
+            if option not in known:
+                raise UnknownNameError(f"option of {cls.name}", option, known)
 
     @abstractmethod
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
@@ -110,28 +162,29 @@ class Benchmark(ABC):
         """Train, dev and test groups where the field has agreed on them, else None."""
         return None
 
-    def split(
-        self, train: int | None = None, dev: int | None = None, test: int | None = None, seed: int = 0
-    ) -> Split:
+    def split(self, train: int | None = None, dev: int | None = None, test: int | None = None, seed: int = 0) -> Split:
         """Cuts the examples by conversation, then takes as many questions as asked for (None: all there are).
 
         The split of conversations is the field's own where there is one; otherwise a seeded shuffle gives about
         half of the conversations to train and a quarter each to dev and test. With two conversations the first is
         train and the questions of the second are cut into dev (one third) and test; with one, all questions are
-        cut in three. Which questions are taken is seeded; they are interleaved by conversation, so that parallel
-        workers do not wait for one memory.
+        cut in three. Which questions are taken is seeded, part by part: another size of train leaves the test
+        questions as they were, and a larger part contains the smaller one. They are interleaved by conversation, so
+        that parallel workers do not wait for one memory.
 
         Raises:
-            DataError: A part that is asked for would be empty.
+            DataError: A part that is asked for would be empty, or its size is negative.
         """
         groups = list(dict.fromkeys(self.group(example) for example in self.examples))
-        rng = random.Random(seed)
-        parts = self._parts(groups, rng)
+        parts = self._parts(groups, random.Random(seed))
         chosen = []
         for name, pool, size in zip(("train", "dev", "test"), parts, (train, dev, test), strict=True):
+            if size is not None and size < 0:
+                raise DataError(f"{name}={size}: the number of {name} questions cannot be negative")
             if size != 0 and not pool:
-                raise DataError(f"{self.source.path}: {len(groups)} conversations leave none for the {name} split")
-            taken = pool if size is None else rng.sample(pool, min(size, len(pool)))
+                counts = f"{len(self.examples)} questions in {len(groups)} conversations"
+                raise DataError(f"{self.source.path}: {counts} leave none for {name}; add more, or ask for {name}=0")
+            taken = pool if size is None else random.Random(f"{seed} {name}").sample(pool, len(pool))[:size]
             chosen.append(tuple(self.interleave(taken)))
         return Split(*chosen)
 

@@ -1,0 +1,40 @@
+"""`recollect compile`: tune a method's prompts against a benchmark."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+from rich.console import Console
+
+from .options import first_line, make_setup, parse_settings, print_json, progress, setup_options
+
+
+@click.command("compile")
+@click.argument("method")
+@setup_options
+@click.option("--with", "optimizer", default="bootstrap", show_default=True, help="see `recollect list`")
+@click.option("--stage", type=click.Choice(["read", "write", "all"]), default="all", show_default=True)
+@click.option("--optimizer-set", "settings", multiple=True, metavar="NAME=VALUE", help="a setting of the optimizer")
+@click.option("--out", type=click.Path(), help="folder for the program [default: a new one under runs/local]")
+@click.option("--force", is_flag=True, help="keep the compiled program even without a gain on the dev questions")
+def command(method: str, as_json: bool, config: tuple[str, ...], settings: tuple[str, ...], **values: Any) -> None:
+    """Tune METHOD (a name, module:Class, or a saved program) and save the program.
+
+    The program is scored on held-out test questions before and after, and kept only if it gains on the dev questions.
+    """
+    from ..runs.experiment import run_compile
+    from ..runs.report import print_comparison
+
+    setup, errors = make_setup(values), Console(stderr=True)
+    console = errors if as_json else Console()
+    first_line(console, setup)
+    with progress(errors) as note:
+        outcome = run_compile(
+            method, setup, settings=parse_settings(settings), config=parse_settings(config), note=note, **values
+        )
+    if as_json:
+        print_json(outcome.summary())
+        return
+    print_comparison(console, outcome.start, outcome.result, outcome.difference, outcome.promoted)
+    console.print(f"program: {outcome.program}\nMLflow run: {outcome.run_id} (recollect ui)", soft_wrap=True)

@@ -1,0 +1,35 @@
+"""`recollect demo`: the main job from start to end, on the bundled sample, without key or network."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import click
+from rich.console import Console
+
+
+@click.command("demo")
+def command() -> None:
+    """Compile turn-rag on the bundled sample, score it, save it, and ask it a question in a new process."""
+    from ..runs.experiment import Setup, run_compile
+    from ..runs.home import new_run_folder
+    from ..runs.report import print_comparison
+    from .options import first_line, progress
+
+    console, errors = Console(), Console(stderr=True)
+    setup = Setup(benchmark="locomo")
+    first_line(console, setup)
+    folder = new_run_folder("demo")
+    with progress(errors) as note:
+        outcome = run_compile("turn-rag", setup, optimizer="bootstrap", out=folder / "program", note=note)
+    print_comparison(console, outcome.start, outcome.result, outcome.difference, outcome.promoted)
+    row = next((row for row in outcome.result.counted if row.score == 1.0), outcome.result.counted[0])
+    example = next(example for example in setup.load().examples if example.id == row.id)
+    history = folder / "history.json"
+    history.write_text(example.history.model_dump_json(indent=1), encoding="utf-8")
+    console.print(f"\nprogram: {outcome.program}\nMLflow run: {outcome.run_id} (recollect ui)", soft_wrap=True)
+    console.print("\nloaded in a new process and asked a test question it answers:", soft_wrap=True)
+    arguments = ["ask", str(outcome.program), row.question, "--history", str(history), "--why"]
+    console.print(f"$ recollect ask {outcome.program} --history {history} --why \\\n    {row.question!r}", soft_wrap=True)
+    sys.exit(subprocess.call([sys.executable, "-m", "recollect.cli", *arguments]))

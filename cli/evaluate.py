@@ -1,0 +1,40 @@
+"""`recollect evaluate`: score a method or a saved program."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+
+from .options import first_line, make_setup, parse_settings, print_json, progress, setup_options
+
+
+@click.command("evaluate")
+@click.argument("program")
+@setup_options
+@click.option(
+    "--part",
+    type=click.Choice(["all", "train", "dev", "test"]),
+    default="all",
+    show_default=True,
+    help="all questions, or a part of the split that compile uses",
+)
+def command(program: str, as_json: bool, config: tuple[str, ...], part: Any, allow_code: bool, **values: Any) -> None:
+    """Score PROGRAM (a method name, module:Class, or the folder of a saved program) on a benchmark."""
+    from ..runs.experiment import compiled_on, run_evaluate
+    from ..runs.report import print_evaluation
+
+    setup, errors = make_setup(values), Console(stderr=True)
+    console = errors if as_json else Console()
+    first_line(console, setup)
+    if part == "all" and Path(program).is_dir() and compiled_on(program, setup.load()):
+        errors.print("note: this program was compiled on this file; --part test leaves its training questions out")
+    with progress(errors) as note:
+        found = run_evaluate(program, setup, part, parse_settings(config), note, allow_code)
+    if as_json:
+        print_json(found.summary())
+        return
+    print_evaluation(console, found)
+    console.print(f"MLflow run: {found.run_id} (recollect ui)")

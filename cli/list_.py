@@ -1,0 +1,39 @@
+"""`recollect list`: the names that commands take."""
+
+from __future__ import annotations
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from .options import JSON, print_json
+
+
+@click.command("list")
+@click.argument("kind", required=False, type=click.Choice(["methods", "benchmarks", "optimizers", "adapters"]))
+@JSON
+def command(kind: str | None, as_json: bool) -> None:
+    """List methods, benchmarks, optimizers and adapters."""
+    from ..data.catalog import BENCHMARKS
+    from ..optimizers.catalog import OPTIMIZERS
+    from ..programs.adapter import ADAPTERS
+    from ..programs.catalog import METHODS
+
+    listed = {
+        "methods": {name: entry.summary for name, entry in METHODS.items()},
+        "benchmarks": {name: entry[0] for name, entry in BENCHMARKS.items()},
+        "optimizers": {name: f"{entry.changes}; calls: {entry.cost}" for name, entry in OPTIMIZERS.items()},
+        "adapters": {name: (adapter.__doc__ or "").strip().splitlines()[0] for name, adapter in ADAPTERS.items()},
+    }
+    chosen = {name: entries for name, entries in listed.items() if kind in (None, name)}
+    if as_json:
+        print_json(chosen)
+        return
+    console = Console()
+    for name, entries in chosen.items():
+        table = Table(title=name, title_justify="left", show_header=False, box=None)
+        for entry, summary in entries.items():
+            table.add_row(f"  {entry}", summary)
+        console.print(table)
+    if kind in (None, "methods"):
+        console.print("  [dim]module:Class is accepted wherever a method name is[/dim]")

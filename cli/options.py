@@ -1,0 +1,111 @@
+"""Options that several commands share, and how they become a `Setup`."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stdout
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from ..errors import UserError
+from ..runs.experiment import Setup
+
+BENCHMARK = click.option("--on", "benchmark", required=True, metavar="BENCHMARK", help="see `recollect list`")
+DATA = click.option("--data", type=click.Path(), help="the benchmark's file [default: the bundled sample]")
+LM = click.option("--lm", default="offline", show_default=True, help="`offline`, or any model name DSPy takes")
+API_BASE = click.option("--api-base", help="address of an OpenAI-compatible server")
+JSON = click.option("--json", "as_json", is_flag=True, help="print one JSON object")
+ALLOW_CODE = click.option("--allow-code", is_flag=True, help="let a saved program import its module:Class method")
+SET = click.option("--set", "config", multiple=True, metavar="NAME=VALUE", help="a setting of the method, e.g. k=20")
+
+_SETUP = [
+    BENCHMARK,
+    DATA,
+    click.option("--metric", help="f1 or exact (jsonl only)"),
+    click.option("--categories", help="comma-separated categories, e.g. 2,4"),
+    LM,
+    API_BASE,
+    click.option("--temperature", type=float, help="sampling temperature of the LM"),
+    click.option("--embedder", default="offline", show_default=True, help="`offline`, or an embedding model's name"),
+    click.option("--embedder-api-base", help="address of an OpenAI-compatible embedding server"),
+    click.option("--adapter", help="chat, json or xml [default: chat, or the saved program's]"),
+    click.option("--train", type=click.IntRange(0), help="training questions [default: all of the train split]"),
+    click.option("--dev", type=click.IntRange(0), help="dev questions"),
+    click.option("--test", type=click.IntRange(0), help="test questions"),
+    click.option("--seed", type=int, default=0, show_default=True),
+    click.option("--threads", type=click.IntRange(1), default=8, show_default=True, help="questions in flight"),
+    JSON,
+    SET,
+    ALLOW_CODE,
+]
+
+
+def setup_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the options that make up a `Setup`."""
+    for option in reversed(_SETUP):
+        command = option(command)
+    return command
+
+
+def make_setup(values: dict[str, Any]) -> Setup:
+    """Takes the setup's options out of a command's keyword arguments."""
+    names = ("benchmark", "data", "lm", "api_base", "temperature", "embedder", "embedder_api_base", "adapter")
+    sizes = ("train", "dev", "test", "seed", "threads")
+    options = {name: values.pop(name) for name in ("categories", "metric")}
+    options = {name: value for name, value in options.items() if value}
+    return Setup(options=options, **{name: values.pop(name) for name in names + sizes})
+
+
+def parse_settings(pairs: tuple[str, ...]) -> dict[str, Any]:
+    """NAME=VALUE pairs; values are read as JSON where they are, else as text.
+
+    Raises:
+        UserError: A pair has no "=".
+    """
+    settings = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise UserError(f"{pair!r} is not NAME=VALUE")
+        try:
+            settings[name.replace("-", "_")] = json.loads(value)
+        except json.JSONDecodeError:
+            settings[name.replace("-", "_")] = value
+    return settings
+
+
+def print_json(value: Any) -> None:
+    """Prints one JSON object on standard output."""
+    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def first_line(console: Console, setup: Setup) -> None:
+    """Says what the numbers will rest on, before anything else."""
+    data = setup.data or "bundled sample"
+    lm = "offline engine (extractive, no language model)" if setup.lm == "offline" else setup.lm
+    warning = "" if setup.data and setup.lm != "offline" else " - a wiring check, not comparable with published numbers"
+    console.print(f"data: {data}; LM: {lm}{warning}", soft_wrap=True, highlight=False)
+
+
+@contextmanager
+def progress(console: Console) -> Iterator[Callable[[str], Callable[[int, int], None] | None]]:
+    """Progress bars on standard error; yields what `run_compile` and `run_evaluate` take as `note`.
+
+    DSPy's optimizers print to standard output: that goes to standard error too, so that results stay clean.
+    """
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+    shown = console.is_terminal
+    sink = sys.stderr if shown else open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
+    with redirect_stdout(sink), Progress(*columns, console=console, transient=True, disable=not shown) as bars:
+
+        def note(phase: str) -> Callable[[int, int], None]:
+            bar = bars.add_task(phase, total=None)
+            return lambda done, total: bars.update(bar, completed=done, total=total)
+
+        yield note

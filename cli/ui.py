@@ -1,0 +1,21 @@
+"""`recollect ui`: the MLflow pages of all runs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import click
+
+
+@click.command("ui")
+@click.option("--port", type=int, default=5000, show_default=True)
+@click.option("--host", default="127.0.0.1", show_default=True)
+def command(port: int, host: str) -> None:
+    """Serve the MLflow pages over the tracking store until stopped."""
+    from ..runs.tracking import tracking_uri
+
+    arguments = ["ui", "--backend-store-uri", tracking_uri(), "--host", host, "--port", str(port)]
+    environment = {**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true"}
+    sys.exit(subprocess.call([sys.executable, "-m", "mlflow", *arguments], env=environment))

@@ -1,0 +1,99 @@
+"""What is in a benchmark file and what is wrong with it, row by row, before any money is spent on it.
+
+The checks are the readers themselves, told to go on instead of stopping: what a check calls fatal is exactly what
+`load` refuses, and what it calls odd is exactly what `load` copes with.
+
+Example:
+    >>> report = check_locomo("locomo10.json")
+    >>> report.ok, report.counts["conversations"]
+    (True, 10)
+
+Honest limits: only the form is checked, not whether a gold answer is right. Counts leave out what could not be read.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from ..errors import DataError
+from .benchmark import Finding, Note, Reading
+from .jsonl import read_jsonl
+from .locomo import CATEGORIES, read_locomo
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a check found."""
+
+    path: str
+    benchmark: str
+    """The benchmark that the file was read as."""
+    counts: Mapping[str, int]
+    """How many conversations, sessions, turns, image turns, questions, and questions of each category."""
+    rows: tuple[Finding, ...]
+    """Everything odd or wrong, in file order."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether the benchmark would load the file."""
+        return not any(row.fatal for row in self.rows)
+
+    @property
+    def kinds(self) -> dict[str, int]:
+        """How many rows there are of each kind, most frequent first."""
+        return dict(Counter(row.kind for row in self.rows).most_common())
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as plain JSON values."""
+        rows = [asdict(row) for row in self.rows]
+        return {**vars(self), "counts": dict(self.counts), "ok": self.ok, "kinds": self.kinds, "rows": rows}
+
+
+def check_locomo(path: str | Path) -> Report:
+    """Checks a file of LoCoMo's form; categories are counted as e.g. "category 1 multi-hop".
+
+    Never raises for what is in the file: one that cannot be read at all is a report with one fatal row.
+    """
+    return _check(Path(path), "locomo", read_locomo, CATEGORIES)
+
+
+def check_jsonl(path: str | Path) -> Report:
+    """Checks a JSON-lines file; see `check_locomo`."""
+    return _check(Path(path), "jsonl", read_jsonl, {})
+
+
+CHECKS: Mapping[str, Callable[[str | Path], Report]] = MappingProxyType({"jsonl": check_jsonl, "locomo": check_locomo})
+"""The checks by the name of their benchmark."""
+
+
+def _check(path: Path, name: str, read: Callable[[Path, Note], Reading], categories: Mapping[str, str]) -> Report:
+    rows: list[Finding] = []
+    reading = Reading((), ())
+    try:
+        reading = read(path, rows.append)
+        if not reading.examples:
+            rows.append(Finding("no questions", "whole file", "holds no question that can be read", fatal=True))
+    except DataError as error:
+        rows.append(Finding("unreadable file", "whole file", str(error).removeprefix(f"{path}: "), fatal=True))
+    return Report(str(path), name, _counts(reading, categories), tuple(rows))
+
+
+def _counts(reading: Reading, categories: Mapping[str, str]) -> dict[str, int]:
+    sessions = [session for history in reading.histories for session in history.items]
+    turns = [turn for session in sessions for turn in session.turns]
+    asked = Counter(example.category for example in reading.examples)
+    return {
+        "conversations": len(reading.histories),
+        "sessions": len(sessions),
+        "turns": len(turns),
+        "image turns": sum(turn.caption is not None for turn in turns),
+        "questions": len(reading.examples),
+        **{
+            f"category {name} {categories.get(name, '')}".strip(): asked[name] for name in sorted({*asked, *categories})
+        },
+    }

@@ -1,0 +1,77 @@
+"""Language models by name.
+
+`offline` is the engine that needs no key (see `engines.offline`: it is no language model). Every other name goes to
+DSPy as it is: `openai/gpt-4.1-mini`, `ollama_chat/qwen3`, `hosted_vllm/my-model` with `--api-base`, ...
+
+Example:
+    >>> lm = language_model("openai/gpt-4.1-mini", temperature=0.0)
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from ..errors import UserError
+from .meter import Meter, MeteredLM, Role
+
+OFFLINE = "offline"
+
+
+def language_model(
+    name: str = OFFLINE,
+    meter: Meter | None = None,
+    role: Role = "task",
+    api_base: str | None = None,
+    temperature: float | None = None,
+    max_tokens: int | None = None,
+    cache: bool | None = None,
+) -> MeteredLM:
+    """Makes a metered language model.
+
+    Args:
+        name: `offline`, or any name `dspy.LM` takes.
+        meter: Where its calls are counted; a new one if None.
+        role: What it is used for.
+        api_base: Address of an OpenAI-compatible server.
+        temperature: Sampling temperature; None leaves it to the provider (0 for the offline engine).
+        max_tokens: Most tokens of an answer.
+        cache: Whether DSPy's LM cache is used; None means: not for the offline engine, which is faster than a cache.
+
+    Raises:
+        UserError: The name is not one DSPy takes.
+    """
+    # litellm otherwise fetches a price list over the network when it is imported.
+    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+    meter = meter or Meter()
+    if name == OFFLINE:
+        return _offline(meter, role, temperature or 0.0, bool(cache))
+    settings: dict[str, Any] = {"temperature": temperature, "max_tokens": max_tokens, "cache": cache is not False}
+    if api_base:
+        settings["api_base"] = api_base
+        if "OPENAI_API_KEY" not in os.environ:
+            settings["api_key"] = "none"
+    try:
+        return MeteredLM(name, meter, role, **settings)
+    except ValueError as error:
+        raise UserError(f"language model {name!r}: {error}") from error
+
+
+def is_offline(name: str) -> bool:
+    """Whether a model name stands for the offline engine: its scores are no scores of a language model."""
+    return name == OFFLINE or name.startswith("offline/")
+
+
+def _offline(meter: Meter, role: Role, temperature: float, cache: bool) -> MeteredLM:
+    from .offline import AsyncOfflineEngine, OfflineEngine
+
+    engine = OfflineEngine()
+    return MeteredLM(
+        "offline/extractive-1",
+        meter,
+        role,
+        engine=engine,
+        async_engine=AsyncOfflineEngine(engine),
+        temperature=temperature,
+        cache=cache,
+    )

@@ -1,0 +1,92 @@
+"""Single flight: many threads ask for one thing, one of them makes it.
+
+The memory cache asks 32 threads' worth of questions about one conversation; its memory must be written once. `Flight`
+gives each key to the first thread that asks; the others wait and share its value or its failure. A failure is not
+kept: whoever asks afterwards tries again.
+
+Example:
+    >>> flight = Flight()
+    >>> flight.once("key", lambda: 1)
+    1
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from concurrent.futures import Future
+from typing import Any
+
+
+class Flight:
+    """A thread-safe map whose values are each computed once.
+
+    Args:
+        capacity: How many finished values are kept, least recently used first to go; None keeps all.
+    """
+
+    def __init__(self, capacity: int | None = None) -> None:
+        self._capacity = capacity
+        self._lock = threading.Lock()
+        self._futures: OrderedDict[Hashable, Future[Any]] = OrderedDict()
+
+    def once(self, key: Hashable, compute: Callable[[], Any]) -> Any:
+        """Returns the value of `key`, computing it in the calling thread if nobody has.
+
+        Args:
+            key: What names the value.
+            compute: Makes it; runs at most once at a time per key. It must not ask for its own key.
+
+        Raises:
+            BaseException: Whatever `compute` raised, in every thread that waited for it.
+        """
+        with self._lock:
+            future = self._futures.get(key)
+            owner = future is None
+            if future is None:
+                future = self._futures[key] = Future()
+            self._futures.move_to_end(key)
+        if not owner:
+            return future.result()
+        try:
+            value = compute()
+        except BaseException as error:
+            with self._lock:
+                self._futures.pop(key, None)
+            future.set_exception(error)
+            raise
+        future.set_result(value)
+        self._trim()
+        return value
+
+    def peek(self, key: Hashable) -> Any | None:
+        """The finished value of `key`, or None while there is none."""
+        with self._lock:
+            future = self._futures.get(key)
+        return future.result() if future is not None and future.done() and future.exception() is None else None
+
+    def put(self, key: Hashable, value: Any) -> None:
+        """Stores a value that was made elsewhere (read from disk), unless the key is taken."""
+        future: Future[Any] = Future()
+        future.set_result(value)
+        with self._lock:
+            self._futures.setdefault(key, future)
+        self._trim()
+
+    def __len__(self) -> int:
+        return len(self._futures)
+
+    def __deepcopy__(self, memo: object = None) -> Flight:
+        return self
+
+    def __reduce__(self) -> tuple[type[Flight], tuple[int | None]]:
+        return Flight, (self._capacity,)
+
+    def _trim(self) -> None:
+        if self._capacity is None:
+            return
+        with self._lock:
+            excess = len(self._futures) - self._capacity
+            for key in [key for key, future in self._futures.items() if future.done()][: max(0, excess)]:
+                del self._futures[key]

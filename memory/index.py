@@ -1,0 +1,238 @@
+"""What a searchable memory is: entries go in, ranked hits with their provenance come out.
+
+    entries ── add / remove ──> Index ── search(queries, k, min_score, where) ──> hits per query
+                                  ├── SparseIndex   BM25 over stems        (memory/sparse.py)
+                                  └── DenseIndex    cosine of embeddings   (memory/dense.py)
+
+Every index keeps its entries in the order in which their ids were first added; replacing an entry keeps its place.
+Hits come best first and equal scores keep that order, so that the same calls always give the same hits. An index is a
+folder on disk: `index.json` (kind, settings and the sha256 of the other files), `entries.json`, and for a dense one
+`vectors.npy`. Nothing in it is a pickle.
+
+Example:
+    >>> index = SparseIndex()
+    >>> index.add([Entry(id="f1", text="Ann moved to Lisbon", sources=("D1:3",), tags={"kind": "fact"})])
+    >>> [[hit.id for hit in hits] for hits in index.search(["Where did Ann move?"], k=5)]
+    [['f1']]
+
+Limits: the digests find files that were altered or cut short by accident; they do not authenticate anybody. Saving over
+an older index replaces its files one by one: a crash in the middle is found when loading, not repaired.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Protocol, Self, runtime_checkable
+
+import numpy as np
+from pydantic import Field, TypeAdapter, ValidationError
+
+from ..errors import DataError, UserError
+from ..records import Hit, Record, read_json
+
+SCHEMA = 1
+"""Version of the folder that `save_folder` writes."""
+
+MANIFEST = "index.json"
+ENTRIES = "entries.json"
+
+Where = Callable[["Entry"], bool]
+"""A filter: only entries for which it is true are searched."""
+
+
+class Entry(Record):
+    """One thing to search for."""
+
+    id: str
+    """Unique within its index."""
+    text: str
+    sources: tuple[str, ...] = ()
+    """Ids of the turns the entry rests on."""
+    time: datetime | None = None
+    speaker: str | None = None
+    tags: dict[str, str] = Field(default_factory=dict)
+    """Free labels that filters look at, e.g. {"kind": "fact"}."""
+
+    def hit(self, score: float) -> Hit:
+        """The entry as a search result."""
+        return Hit(id=self.id, text=self.text, score=score, sources=self.sources, time=self.time, speaker=self.speaker)
+
+
+@runtime_checkable
+class Embedder(Protocol):
+    """What a dense index needs to know of an embedder; `engines.embedders` has implementations."""
+
+    @property
+    def name(self) -> str:
+        """Names the vectors: two embedders of one name give the same ones."""
+        ...
+
+    @property
+    def dimension(self) -> int:
+        """Length of a vector; 0 until an endpoint has told."""
+        ...
+
+    @property
+    def unrelated(self) -> tuple[float, float] | None:
+        """Mean and standard deviation of the cosine of two unrelated texts; None where nobody has measured it."""
+        ...
+
+    def embed(self, texts: Sequence[str]) -> np.ndarray:
+        """Embeds texts as float32 of shape [len(texts), dimension]; rows have length 1, or 0 for a text without words.
+
+        Raises:
+            EndpointError: The model cannot be reached.
+        """
+        ...
+
+
+@runtime_checkable
+class Index(Protocol):
+    """Entries that can be searched by text. Every method may be called from many threads at once."""
+
+    def add(self, entries: Iterable[Entry]) -> None:
+        """Adds entries; one whose id is known replaces the old one in its place."""
+        ...
+
+    def remove(self, ids: Iterable[str]) -> None:
+        """Takes entries out; unknown ids are passed over."""
+        ...
+
+    def search(
+        self, queries: Sequence[str], k: int, min_score: float = -math.inf, where: Where | None = None
+    ) -> list[list[Hit]]:
+        """Finds the k best entries for each query.
+
+        Args:
+            queries: What to look for; a query without words finds nothing.
+            k: The most hits per query.
+            min_score: Hits that score lower are left out.
+            where: A pure function that says which entries count; the k best *of those* are found.
+
+        Returns:
+            One list of hits per query, best first, equal scores in the order of `ids`.
+
+        Raises:
+            UserError: k is negative, or `queries` is a string instead of a list of them.
+        """
+        ...
+
+    def __len__(self) -> int:
+        """The number of entries."""
+        ...
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """Ids of all entries, in order of first addition."""
+        ...
+
+    def save(self, folder: str | Path) -> None:
+        """Writes the index to a folder.
+
+        Raises:
+            DataError: The folder cannot be written.
+        """
+        ...
+
+    @classmethod
+    def load(cls, folder: str | Path, embedder: Embedder | None = None) -> Self:
+        """Reads an index that `save` wrote; a dense one needs the embedder that made it, a sparse one needs none.
+
+        Raises:
+            DataError: A file is missing, altered or of another kind.
+            ProgramError: The embedder is not the one the index was made with.
+        """
+        ...
+
+
+def check_search(queries: Sequence[str], k: int) -> None:
+    """Refuses the arguments of `Index.search` that can only be slips.
+
+    Raises:
+        UserError: k is negative, or `queries` is one string.
+    """
+    if isinstance(queries, str):
+        raise UserError(f"search takes a list of queries, got the string {queries!r:.80}; put it in a list")
+    if k < 0:
+        raise UserError(f"search for k={k} hits; k must be 0 or more")
+
+
+def save_folder(
+    folder: str | Path, kind: str, entries: Sequence[Entry], about: Mapping[str, Any], files: Mapping[str, bytes]
+) -> None:
+    """Writes an index folder: entries, further files, and the manifest last, each moved into place when complete.
+
+    Args:
+        folder: Where to; made if missing.
+        kind: "sparse" or "dense"; `load_folder` insists on it.
+        entries: All entries, in order.
+        about: Settings that the manifest keeps.
+        files: Contents of further files by name.
+
+    Raises:
+        DataError: The folder cannot be written.
+    """
+    folder = Path(folder)
+    contents = {ENTRIES: TypeAdapter(list[Entry]).dump_json(list(entries), indent=1), **files}
+    digests = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
+    manifest = {"schema": SCHEMA, "kind": kind, "about": dict(about), "sha256": digests}
+    contents[MANIFEST] = json.dumps(manifest, indent=1).encode()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in contents.items():
+            part = folder / f"{name}.part"
+            part.write_bytes(content)
+            part.replace(folder / name)
+    except OSError as error:
+        raise DataError(f"{folder}: cannot save the index here: {error.strerror}") from error
+
+
+def load_folder(
+    folder: str | Path, kind: str, names: Sequence[str] = ()
+) -> tuple[list[Entry], dict[str, Any], dict[str, bytes]]:
+    """Reads and verifies what `save_folder` wrote.
+
+    Args:
+        folder: The index folder.
+        kind: The kind it has to be.
+        names: The further files it has to hold.
+
+    Returns:
+        The entries, the settings, and the contents of the further files by name.
+
+    Raises:
+        DataError: A file is missing, altered, or of another kind or schema.
+    """
+    folder = Path(folder)
+    manifest = read_json(folder / MANIFEST)
+    if not isinstance(manifest, dict) or not all(isinstance(manifest.get(key), dict) for key in ("about", "sha256")):
+        raise DataError(f"{folder / MANIFEST}: not the manifest of an index; point to a folder that save() wrote")
+    if manifest.get("schema") != SCHEMA:
+        raise DataError(f"{folder / MANIFEST}: schema {manifest.get('schema')!r}, this version reads {SCHEMA}; rebuild")
+    if manifest.get("kind") != kind:
+        raise DataError(f"{folder}: holds a {manifest.get('kind')} index, not a {kind} one; load it as what it is")
+    contents = {name: _verified(folder / name, manifest["sha256"].get(name)) for name in (ENTRIES, *names)}
+    try:
+        entries = TypeAdapter(list[Entry]).validate_json(contents.pop(ENTRIES))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise DataError(f"{folder / ENTRIES}: {where}: {first['msg']}; rebuild the index") from error
+    if len({entry.id for entry in entries}) != len(entries):
+        raise DataError(f"{folder / ENTRIES}: two entries have the same id; rebuild the index")
+    return entries, manifest["about"], contents
+
+
+def _verified(path: Path, digest: object) -> bytes:
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror}; rebuild the index") from error
+    if hashlib.sha256(content).hexdigest() != digest:
+        raise DataError(f"{path}: is not as it was saved (sha256 differs); restore it or rebuild the index")
+    return content

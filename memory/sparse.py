@@ -1,0 +1,146 @@
+"""Lexical search: BM25 over stems, for up to a thousand entries that change, or ten thousand that do not.
+
+Scores are those of rank_bm25's Okapi (k1 = 1.5, b = .75) over `memory.tokens`. An entry is a hit when it shares a term
+with the query. Okapi gives a term that is in half of the entries no weight, or in a memory of two or three entries a
+negative one; such terms get a small positive weight here, so that the first facts of a memory can be found.
+
+Measured on two LoCoMo conversations, conv-26 and conv-30 (231 questions of categories 1-4, one entry per turn):
+evidence recall .554 in the first 5 and .702 in the first 20.
+
+Example:
+    >>> index = SparseIndex()
+    >>> index.add([Entry(id="f1", text="Ann moved to Lisbon"), Entry(id="f2", text="Ann likes jazz")])
+    >>> index.search(["Which music does she like?"], k=1)[0][0].id
+    'f2'
+
+Limits: the statistics are rebuilt once after each change, at the next search (10 ms per thousand entries), and a query
+costs about a millisecond per thousand entries. Scores depend on the other entries: compare them within one search only.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+
+from ..records import Hit
+from .index import Embedder, Entry, Where, check_search, load_folder, save_folder
+from .tokens import tokens
+
+if TYPE_CHECKING:
+    from rank_bm25 import BM25Okapi
+
+K1, B = 1.5, 0.75
+FLOOR = 0.01
+"""Least weight of a term where the mean weight of all terms is not positive."""
+
+
+@dataclass(frozen=True)
+class _Snapshot:
+    """Entries and their statistics at one moment; searched without a lock, since nothing changes it."""
+
+    entries: tuple[Entry, ...]
+    statistics: BM25Okapi | None
+    """None while no entry has a term."""
+
+    def scores(self, query: str) -> np.ndarray:
+        """BM25 of every entry, shape [entries]; 0 where no term is shared."""
+        if self.statistics is None:
+            return np.zeros(len(self.entries))
+        return self.statistics.get_scores(tokens(query))
+
+
+class SparseIndex:
+    """An `Index` by BM25; see there for the methods."""
+
+    kind = "sparse"
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._entries: dict[str, tuple[Entry, list[str]]] = {}
+        self._snapshot: _Snapshot | None = None
+
+    def add(self, entries: Iterable[Entry]) -> None:
+        """Adds entries; one whose id is known replaces the old one in its place."""
+        rows = {entry.id: (entry, tokens(entry.text)) for entry in entries}
+        with self._lock:
+            self._entries.update(rows)
+            self._snapshot = None
+
+    def remove(self, ids: Iterable[str]) -> None:
+        """Takes entries out; unknown ids are passed over."""
+        with self._lock:
+            for id in ids:
+                self._entries.pop(id, None)
+            self._snapshot = None
+
+    def search(
+        self, queries: Sequence[str], k: int, min_score: float = -math.inf, where: Where | None = None
+    ) -> list[list[Hit]]:
+        """Finds the k entries with the highest BM25 for each query; see `Index.search`."""
+        check_search(queries, k)
+        snapshot = self._current()
+        allowed = np.ones(len(snapshot.entries), dtype=bool)
+        if where is not None:
+            allowed = np.fromiter(map(where, snapshot.entries), dtype=bool, count=len(snapshot.entries))
+        found = []
+        for query in queries:
+            scores = snapshot.scores(query)
+            rows = np.flatnonzero(allowed & (scores > 0) & (scores >= min_score))
+            best = rows[np.argsort(-scores[rows], kind="stable")[:k]]
+            found.append([snapshot.entries[row].hit(float(scores[row])) for row in best])
+        return found
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """Ids of all entries, in order of first addition."""
+        with self._lock:
+            return tuple(self._entries)
+
+    def save(self, folder: str | Path) -> None:
+        """Writes the entries to a folder; the terms are cut again when it is loaded.
+
+        Raises:
+            DataError: The folder cannot be written.
+        """
+        save_folder(folder, self.kind, self._current().entries, {}, {})
+
+    @classmethod
+    def load(cls, folder: str | Path, embedder: Embedder | None = None) -> Self:
+        """Reads an index that `save` wrote; the embedder is not needed.
+
+        Raises:
+            DataError: A file is missing, altered or of another kind.
+        """
+        entries, _, _ = load_folder(folder, cls.kind)
+        index = cls()
+        index.add(entries)
+        return index
+
+    def _current(self) -> _Snapshot:
+        with self._lock:
+            if self._snapshot is None:
+                entries = tuple(entry for entry, _ in self._entries.values())
+                self._snapshot = _Snapshot(entries, _statistics([terms for _, terms in self._entries.values()]))
+            return self._snapshot
+
+
+def _statistics(documents: list[list[str]]) -> BM25Okapi | None:
+    from rank_bm25 import BM25Okapi
+
+    if not any(documents):
+        return None
+    statistics = BM25Okapi(documents, k1=K1, b=B)
+    least = max(statistics.epsilon * statistics.average_idf, FLOOR)
+    for term, weight in statistics.idf.items():
+        if weight <= 0:
+            statistics.idf[term] = least
+    return statistics

@@ -1,0 +1,45 @@
+"""The simplest memory: every turn as it was said, with its session's date.
+
+Example:
+    >>> memory = TurnMemory().with_session(session)
+    >>> [entry.id for entry in memory.entries]
+    ['D1:1', 'D1:2']
+"""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict
+
+from ..records import Hit, Session
+from .index import Entry
+
+
+class TurnMemory(BaseModel):
+    """Turns in time order."""
+
+    model_config = ConfigDict(frozen=True)
+
+    entries: tuple[Entry, ...] = ()
+    """One entry per turn: its id is the turn's, its text is `speaker: words [image caption]`."""
+
+    def with_session(self, session: Session) -> TurnMemory:
+        """The memory with one more session; empty turns are left out."""
+        new = tuple(
+            Entry(
+                id=turn.id,
+                text=f"{turn.speaker}: {' '.join(turn.content.split())}",
+                sources=(turn.id,),
+                time=session.time,
+                speaker=turn.speaker,
+            )
+            for turn in session.turns
+            if turn.content.strip()
+        )
+        return TurnMemory(entries=self.entries + new)
+
+    def hits(self) -> list[Hit]:
+        """All turns as hits, in time order."""
+        return [
+            Hit(id=entry.id, text=entry.text, sources=entry.sources, time=entry.time, speaker=entry.speaker)
+            for entry in self.entries
+        ]

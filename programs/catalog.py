@@ -1,0 +1,98 @@
+"""The methods by name, and how a program is put together from names.
+
+Example:
+    >>> program = build("turn-rag", k=20)
+    >>> program = build("mypackage.methods:LastTurns")
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import ProgramError, UnknownNameError, UserError
+from ..memory.index import Embedder
+from .method import Method
+from .program import MemoryProgram
+from .remember import MemoryCache
+from .tasks import task as task_class
+
+
+@dataclass(frozen=True)
+class MethodEntry:
+    """One line of `recollect list`."""
+
+    path: str
+    summary: str
+
+
+METHODS = {
+    "no-memory": MethodEntry(".baselines.no_memory:NoMemory", "answers from the question alone"),
+    "full-context": MethodEntry(".baselines.full_context:FullContext", "shows the conversation, newest turns first to fit"),
+    "turn-rag": MethodEntry(".baselines.turn_rag:TurnRAG", "keeps every turn, recalls the best-matching ones (BM25)"),
+    "memory-r2": MethodEntry(".memory_r2:MemoryR2", "extracts facts and edits a memory of them by operations"),
+}
+
+
+def build(
+    method: str,
+    task: str = "question-answering",
+    embedder: Embedder | None = None,
+    cache: MemoryCache | None = None,
+    adapter: str = "chat",
+    **config: Any,
+) -> MemoryProgram:
+    """Puts a program together.
+
+    Args:
+        method: A name of `METHODS`, or `module:Class` of one's own.
+        task: A name of `tasks.TASKS`.
+        embedder: Needed by methods that search by meaning.
+        cache: Memories to share with other programs.
+        adapter: Name of the adapter it runs under.
+        **config: Constructor arguments of the method.
+
+    Raises:
+        UnknownNameError: No such method or task.
+        UserError: The class cannot be imported, is no method, or does not take the arguments.
+    """
+    kind = method_class(method)
+    task_kind = task_class(task)
+    try:
+        made = kind(embedder=embedder, **config) if _takes_embedder(kind) else kind(**config)
+    except TypeError as error:
+        raise UserError(f"method {method!r}: {error}") from error
+    answering = kind.tasks.get(task, task_kind)
+    return MemoryProgram(made, answering(), cache, adapter, method)  # pyright: ignore[reportArgumentType]
+
+
+def method_class(name: str) -> type[Method]:
+    """The class of a method name or of a `module:Class`."""
+    if ":" in name:
+        return _imported(name)
+    if name not in METHODS:
+        raise UnknownNameError("method", name, METHODS)
+    module, _, cls = METHODS[name].path.partition(":")
+    return getattr(importlib.import_module(module, __package__), cls)
+
+
+def needs_embedder(name: str) -> bool:
+    """Whether a method searches by meaning."""
+    return _takes_embedder(method_class(name))
+
+
+def _takes_embedder(kind: type[Method]) -> bool:
+    return "embedder" in inspect.signature(kind.__init__).parameters
+
+
+def _imported(path: str) -> type[Method]:
+    module, _, name = path.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise UserError(f"method {path!r}: cannot be imported: {error}") from error
+    if not (isinstance(found, type) and issubclass(found, Method)):
+        raise ProgramError(f"method {path!r} is not a subclass of recollect.programs.method.Method")
+    return found

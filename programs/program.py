@@ -1,0 +1,158 @@
+"""A memory program: a method and a task as one DSPy module.
+
+    forward(history, question) ── remember ──> memory ── recall ──> context ── task ──> answer
+
+DSPy sees an ordinary module, so every teleprompter can compile it. The memory of a history is written once and shared
+by all questions about it (`remember`); while an optimizer listens, the write steps that mattered for the question are
+replayed into its trace. `stage` restricts an optimizer to the writing or the reading predictors.
+
+Example:
+    >>> program = build("turn-rag")
+    >>> with dspy.context(lm=dspy.LM("openai/gpt-4.1-mini")):
+    ...     program(history=history, question="Where does Ann live?").answer
+    'Lisbon'
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import dspy
+
+from ..errors import UserError
+from ..records import Context, History, Item
+from .adapter import adapter as make_adapter
+from .method import Method
+from .remember import MemoryCache
+from .tasks import Task
+from .trace import Node, replay
+
+Stage = Literal["read", "write", "all"]
+
+
+class MemoryProgram(dspy.Module):
+    """Remembers a history, recalls what bears on a query, and answers.
+
+    Args:
+        method: Writes and searches the memory.
+        task: Answers from the recalled context.
+        cache: Memories that were written already; shared by all copies of the program.
+        adapter: Name of the adapter that is used where `dspy.settings` has none.
+        name: What manifests and tables call the program's method.
+
+    Raises:
+        UserError: Two predictors have equal signatures: GEPA and GRPO could not tell them apart.
+    """
+
+    def __init__(
+        self, method: Method, task: Task, cache: MemoryCache | None = None, adapter: str = "chat", name: str = ""
+    ) -> None:
+        super().__init__()
+        self.method = method
+        self.task = task
+        self.cache = cache or MemoryCache()
+        self.adapter = adapter
+        self.name = name or f"{type(method).__module__}:{type(method).__qualname__}"
+        self._frozen: frozenset[str] = frozenset()
+        self._writing_lm: Any = None
+        _refuse_equal_signatures(self.all_predictors())
+
+    def forward(
+        self, history: History, focus: Sequence[str] = (), recent: Sequence[Item] = (), **query: Any
+    ) -> dspy.Prediction:
+        """Answers a query about a history.
+
+        Args:
+            history: The past, remembered.
+            focus: Ids of the gold evidence turns; they choose which write steps an optimizer sees, nothing else.
+            recent: Items that are shown to the task and not remembered.
+            **query: The task's query fields, e.g. `question`.
+
+        Returns:
+            The task's outputs, and the recalled `context`.
+        """
+        with dspy.context(adapter=dspy.settings.adapter or make_adapter(self.adapter)):
+            node = self.remember(history)
+            context: Context = self.method.recall(node.memory, self.task.query(**query), speakers=history.speakers)
+            if not self._writers_frozen:
+                replay(self.method, node, context.sources, focus)
+            answered = self.task(context=context, recent=recent, **query)
+        return dspy.Prediction(**{key: answered[key] for key in answered.keys()}, context=context)  # noqa: SIM118
+
+    def remember(self, history: History) -> Node:
+        """The memory of a history, written at most once per set of writing prompts.
+
+        Returns:
+            The last node: `.memory`, the `.failures` of its item, its `.chain()`.
+        """
+        lm = self._writing_lm if self._writers_frozen and self._writing_lm is not None else dspy.settings.lm
+        with dspy.context(lm=lm, adapter=dspy.settings.adapter or make_adapter(self.adapter)):
+            return self.cache.remember(self.method, history)
+
+    def all_predictors(self) -> dict[str, dspy.Predict]:
+        """Every predictor by name, frozen ones and those of compiled sub-modules included."""
+        found: dict[str, dspy.Predict] = {}
+        for path, module in self.named_sub_modules(dspy.Predict):
+            found[path.removeprefix("self.")] = module  # pyright: ignore[reportArgumentType]
+        return found
+
+    def writer_names(self) -> frozenset[str]:
+        """The names, in `all_predictors`, of the predictors that write memories."""
+        writers = {id(predictor) for predictor in self.method.writers().values()}
+        return frozenset(name for name, predictor in self.all_predictors().items() if id(predictor) in writers)
+
+    def named_parameters(self) -> list[tuple[str, Any]]:
+        """The parameters an optimizer may change: all but the frozen ones."""
+        return [(name, value) for name, value in super().named_parameters() if name not in self._frozen]
+
+    def staged(self, stage: Stage) -> MemoryProgram:
+        """A copy whose predictors of the other stage are hidden from optimizers.
+
+        Frozen writing predictors write under the LM of this moment, so that an optimizer's sampling does not write
+        every memory anew. Call `unfrozen` on what the optimizer returns.
+
+        Raises:
+            UserError: The stage has no predictor to tune.
+        """
+        writers, student = self.writer_names(), copy.deepcopy(self)
+        if stage == "write":
+            student._frozen = frozenset(self.all_predictors()) - writers
+        elif stage == "read":
+            student._frozen, student._writing_lm = writers, dspy.settings.lm
+        if not student.named_predictors():
+            raise UserError(f"{self.name} has no prompt to tune in stage {stage!r}; choose another --stage")
+        return student
+
+    def unfrozen(self) -> MemoryProgram:
+        """The program with every predictor visible again; the program itself is changed and returned."""
+        self._frozen, self._writing_lm, self._compiled = frozenset(), None, False
+        return self
+
+    @property
+    def _writers_frozen(self) -> bool:
+        return bool(self._frozen) and self.writer_names() <= self._frozen
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> MemoryProgram:
+        new = self.__class__.__new__(self.__class__)
+        memo[id(self)] = new
+        memo[id(self._writing_lm)] = self._writing_lm
+        for name, value in self.__dict__.items():
+            setattr(new, name, copy.deepcopy(value, memo))
+        # A signature class of its own for every predictor: InferRules edits instructions on the class.
+        for predictor in new.all_predictors().values():
+            predictor.signature = predictor.signature.with_instructions(predictor.signature.instructions)
+        return new
+
+
+def _refuse_equal_signatures(predictors: dict[str, dspy.Predict]) -> None:
+    seen: list[tuple[str, type[dspy.Signature]]] = []
+    for name, predictor in predictors.items():
+        for other, signature in seen:
+            if predictor.signature.equals(signature):
+                raise UserError(
+                    f"predictors {other} and {name} have equal signatures, so optimizers cannot tell them apart; "
+                    "change the instructions or a field of one"
+                )
+        seen.append((name, predictor.signature))

@@ -1,0 +1,76 @@
+"""Tasks: what is done with a recalled context. One task class per kind of benchmark.
+
+A task names the inputs of its examples that form the query, says which text the memory is searched with, and answers.
+Only question answering exists so far.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import dspy
+
+from ..errors import UnknownNameError
+from ..records import Context, Item
+from ..signatures.answering import AnswerFromContext
+from .method import predictor
+
+
+class Task(dspy.Module):
+    """Base class: answers a query from a context."""
+
+    name: ClassVar[str]
+    inputs: ClassVar[tuple[str, ...]]
+    """The query fields an example must have."""
+
+    def query(self, **fields: Any) -> str:
+        """The text that the memory is searched with."""
+        raise NotImplementedError
+
+    def forward(self, context: Context, recent: Sequence[Item] = (), **fields: Any) -> dspy.Prediction:
+        """Answers.
+
+        Args:
+            context: What the memory recalled.
+            recent: Items that the task sees as they are and the memory does not hold.
+            **fields: The query fields.
+        """
+        raise NotImplementedError
+
+
+class QuestionAnswering(Task):
+    """A short answer to a question about the history."""
+
+    name = "question-answering"
+    inputs = ("question",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answer = predictor(AnswerFromContext)
+
+    def query(self, **fields: Any) -> str:
+        return fields["question"]
+
+    def forward(self, context: Context, recent: Sequence[Item] = (), **fields: Any) -> dspy.Prediction:
+        return self.answer(context=with_recent(context.text(), recent), question=fields["question"])
+
+
+def with_recent(text: str, recent: Sequence[Item]) -> str:
+    """A context's text followed by the lines of raw items."""
+    lines = [line for item in recent for line in item.lines()]
+    return "\n".join([text, *lines]) if text else "\n".join(lines)
+
+
+TASKS: dict[str, type[Task]] = {task.name: task for task in (QuestionAnswering,)}
+
+
+def task(name: str) -> type[Task]:
+    """The task class of a name.
+
+    Raises:
+        UnknownNameError: There is no such task.
+    """
+    if name not in TASKS:
+        raise UnknownNameError("task", name, TASKS)
+    return TASKS[name]

@@ -1,0 +1,45 @@
+"""Where results go: `runs/local/` of the current folder, or `RECOLLECT_HOME`; never the installed package."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from datetime import datetime
+from pathlib import Path
+
+from ..errors import UserError
+
+
+def home() -> Path:
+    """The results folder; not created yet."""
+    return Path(os.environ.get("RECOLLECT_HOME") or Path.cwd() / "runs" / "local")
+
+
+def new_run_folder(name: str) -> Path:
+    """Creates a folder of its own for one run.
+
+    Args:
+        name: What the run does, e.g. "compile-turn-rag-locomo".
+
+    Raises:
+        UserError: The results folder cannot be written.
+    """
+    stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
+    safe = "".join(char if char.isalnum() or char in "-_." else "-" for char in name)
+    folder = home() / f"{stamp}-{safe}-{uuid.uuid4().hex[:4]}"
+    make_folder(folder)
+    return folder
+
+
+def make_folder(folder: Path) -> None:
+    """Creates a folder and its parents.
+
+    Raises:
+        UserError: It cannot be created or written to.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"{folder}: cannot be created: {error.strerror}; choose another folder or RECOLLECT_HOME") from error
+    if not os.access(folder, os.W_OK):
+        raise UserError(f"{folder}: is not writable; choose another folder or set RECOLLECT_HOME")

@@ -1,0 +1,122 @@
+"""Tables for people and the picture of a comparison. Numbers come from `results`; nothing is computed here.
+
+Every table says which model, which data and how many questions it rests on. A bundled sample or the offline engine
+heads it with "wiring check, not comparable".
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from .results import Evaluation
+from .statistics import Difference
+
+WIRING = "wiring check, not comparable"
+
+
+def heading(evaluation: Evaluation) -> str:
+    """One line that says what the numbers are worth."""
+    warning = "" if evaluation.comparable else f" [{WIRING}]"
+    return f"{evaluation.program} on {evaluation.benchmark}, LM {evaluation.lm}{warning}"
+
+
+def print_evaluation(console: Console, evaluation: Evaluation) -> None:
+    """Prints scores by category, retrieval, calls and failures."""
+    summary = evaluation.summary()
+    table = Table(title=heading(evaluation), title_justify="left")
+    for name in ("category", "n", "score", *summary["metrics"], "failures"):
+        table.add_column(name, justify="left" if name == "category" else "right")
+    for found in summary["by"].values():
+        label = found["name"] if found["in_score"] else f"{found['name']} (not in score)"
+        parts = [_number(found.get(name)) for name in summary["metrics"]]
+        table.add_row(label, str(found["n"]), _number(found["score"]), *parts, str(found["failures"]))
+    table.add_section()
+    parts = [_number(value) for value in summary["metrics"].values()]
+    table.add_row("score", str(evaluation.n), _number(evaluation.score), *parts, str(evaluation.failures))
+    console.print(table)
+    console.print(_interval_line(summary))
+    console.print(usage_line(evaluation), soft_wrap=True)
+
+
+def print_comparison(
+    console: Console, start: Evaluation, result: Evaluation, difference: Difference, promoted: bool
+) -> None:
+    """Prints before and after by category, and the paired difference with its interval."""
+    table = Table(title=f"test questions, {heading(result)}", title_justify="left")
+    for name in ("category", "n", "before", "after", "difference"):
+        table.add_column(name, justify="left" if name == "category" else "right")
+    after = result.by_category()
+    for key, before in start.by_category().items():
+        label = before["name"] if before["in_score"] else f"{before['name']} (not in score)"
+        then = after[key]["score"]
+        table.add_row(label, str(before["n"]), _number(before["score"]), _number(then), _signed(then, before["score"]))
+    table.add_section()
+    table.add_row("score", str(start.n), _number(start.score), _number(result.score), _signed(result.score, start.score))
+    console.print(table)
+    console.print(difference_line(difference, promoted), soft_wrap=True)
+    for name, evaluation in (("before", start), ("after", result)):
+        console.print(f"{name}: {usage_line(evaluation)}", soft_wrap=True)
+
+
+def difference_line(difference: Difference, promoted: bool) -> str:
+    """The paired difference in words."""
+    if not promoted:
+        return "no gain on the dev questions: the start was kept (--force keeps the compiled program)"
+    found = difference.interval
+    if found is None or difference.mean is None:
+        return "too few test questions to tell a difference"
+    verdict = "better" if found.low > 0 else "worse" if found.high < 0 else "not told apart"
+    return (
+        f"paired difference {difference.mean:+.3f}, 95 % interval [{found.low:+.3f}, {found.high:+.3f}] "
+        f"(resampled by {found.unit}), sign test p = {difference.p_sign:.3g}: {verdict}"
+    )
+
+
+def usage_line(evaluation: Evaluation) -> str:
+    """Calls, tokens, cost, time and failures on one line."""
+    calls = ", ".join(f"{count} {role}" for role, count in evaluation.calls.items() if count or role == "task")
+    cost = "no price known" if evaluation.cost is None else f"${evaluation.cost:.4f}"
+    writes = f", {evaluation.write_failures} failed writes" if evaluation.write_failures else ""
+    found = ", ".join(f"evidence {name} {value:.3f}" for name, value in evaluation.retrieval().items())
+    tokens = f"{evaluation.tokens['input']:,} + {evaluation.tokens['output']:,} tokens"
+    line = f"LM calls: {calls}; {tokens}; {cost}; {evaluation.seconds:.1f} s; {evaluation.failures} failures{writes}"
+    return f"{line}; {found}" if found else line
+
+
+def comparison_picture(start: Evaluation, result: Evaluation) -> Any:
+    """A matplotlib figure: scores before and after, by category."""
+    from matplotlib.figure import Figure
+
+    before, after = start.by_category(), result.by_category()
+    labels = [before[key]["name"] for key in before] + ["score"]
+    pairs = [(before[key]["score"], after[key]["score"]) for key in before] + [(start.score, result.score)]
+    figure = Figure(figsize=(max(6.0, 1.3 * len(labels)), 4), layout="constrained")
+    axes = figure.add_subplot()
+    for side, (name, color) in enumerate((("before", "#b0b7c3"), ("after", "#2f6db5"))):
+        positions = [n + (side - 0.5) * 0.38 for n in range(len(labels))]
+        bars = axes.bar(positions, [pair[side] or 0.0 for pair in pairs], 0.36, label=name, color=color)
+        axes.bar_label(bars, fmt="%.2f", fontsize=8)
+    axes.set_xticks(range(len(labels)), labels)
+    axes.set_ylabel("mean score of the test questions")
+    axes.set_title(heading(result), fontsize=9)
+    axes.legend(frameon=False)
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def _interval_line(summary: dict[str, Any]) -> str:
+    if summary["interval"] is None:
+        return "too few questions for an interval"
+    low, high = summary["interval"]
+    return f"95 % interval [{low:.3f}, {high:.3f}] (resampled by {summary['interval_unit']})"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
+
+
+def _signed(after: float | None, before: float | None) -> str:
+    return "-" if after is None or before is None else f"{after - before:+.3f}"

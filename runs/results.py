@@ -1,0 +1,166 @@
+"""What an evaluation found: one row per question, and the sums every table prints.
+
+Example:
+    >>> evaluation.score, evaluation.interval
+    (0.31, (0.24, 0.38))
+    >>> evaluation.by["temporal"]["n"]
+    37
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from ..records import Failure
+from .statistics import Difference, interval, paired
+
+RECALL_AT = (5, 20)
+
+
+class Row(BaseModel):
+    """One question and what became of it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str
+    group: str
+    category: str
+    counts: bool
+    """Whether it is part of the headline score."""
+    question: str
+    gold: str
+    answer: str
+    score: float
+    """0 where the question failed; failures are counted beside the score."""
+    parts: dict[str, float]
+    recall: dict[str, float]
+    """Evidence recall by name, e.g. {"recall@5": 1.0}; empty where the question names no evidence."""
+    sources: tuple[str, ...]
+    """Turns behind the recalled context, best first."""
+    seconds: float
+    failure: Failure | None = None
+
+
+class Evaluation(BaseModel):
+    """One program on one set of questions."""
+
+    model_config = ConfigDict(frozen=True)
+
+    program: str
+    benchmark: str
+    lm: str
+    embedder: str | None
+    comparable: bool
+    """False on a bundled sample or with the offline engine: a wiring check."""
+    rows: tuple[Row, ...]
+    calls: dict[str, int]
+    tokens: dict[str, int]
+    cost: float | None
+    """US dollars; None where the price of a call is not known."""
+    write_failures: int
+    """Items whose LM output stayed unparseable while memories were written."""
+    seconds: float
+    names: dict[str, str] = {}
+    """Category names for tables, by the category of the rows."""
+    run_id: str | None = None
+
+    @property
+    def counted(self) -> list[Row]:
+        """The rows behind the headline score."""
+        return [row for row in self.rows if row.counts]
+
+    @property
+    def n(self) -> int:
+        """Questions behind the headline score."""
+        return len(self.counted)
+
+    @property
+    def score(self) -> float | None:
+        """Mean headline score; None without questions."""
+        return mean([row.score for row in self.counted])
+
+    @property
+    def failures(self) -> int:
+        """Questions without an answer."""
+        return sum(row.failure is not None for row in self.rows)
+
+    def metrics(self) -> dict[str, float]:
+        """Mean of every part of the metric over the headline questions."""
+        names = dict.fromkeys(name for row in self.counted for name in row.parts)
+        return {name: _mean_of([row.parts.get(name) for row in self.counted]) for name in names}
+
+    def retrieval(self) -> dict[str, float]:
+        """Mean evidence recall over the headline questions that name evidence."""
+        names = dict.fromkeys(name for row in self.counted for name in row.recall)
+        return {name: _mean_of([row.recall.get(name) for row in self.counted]) for name in names}
+
+    def by_category(self) -> dict[str, dict[str, Any]]:
+        """n, score, parts and failures of every category, the ones outside the headline score too."""
+        found = {}
+        for category in sorted({row.category for row in self.rows}):
+            rows = [row for row in self.rows if row.category == category]
+            parts = dict.fromkeys(name for row in rows for name in row.parts)
+            found[category] = {
+                "name": self.names.get(category, category),
+                "n": len(rows),
+                "score": mean([row.score for row in rows]),
+                "in_score": rows[0].counts,
+                **{name: _mean_of([row.parts.get(name) for row in rows]) for name in parts},
+                "failures": sum(row.failure is not None for row in rows),
+            }
+        return found
+
+    def summary(self) -> dict[str, Any]:
+        """The object `--json` prints."""
+        found = interval([row.score for row in self.counted], [row.group for row in self.counted])
+        return {
+            "program": self.program,
+            "benchmark": self.benchmark,
+            "lm": self.lm,
+            "embedder": self.embedder,
+            "comparable": self.comparable,
+            "n": self.n,
+            "score": self.score,
+            "interval": None if found is None else [found.low, found.high],
+            "interval_unit": None if found is None else found.unit,
+            "metrics": self.metrics(),
+            "by": self.by_category(),
+            "retrieval": self.retrieval(),
+            "calls": self.calls,
+            "tokens": self.tokens,
+            "cost": self.cost,
+            "failures": self.failures,
+            "write_failures": self.write_failures,
+            "seconds": round(self.seconds, 3),
+            "run_id": self.run_id,
+        }
+
+
+def difference(start: Evaluation, result: Evaluation) -> Difference:
+    """Paired difference (result minus start) over the headline questions both have answered."""
+    before = {row.id: row for row in start.counted}
+    both = [(before[row.id], row) for row in result.counted if row.id in before]
+    return paired([a.score for a, _ in both], [b.score for _, b in both], [a.group for a, _ in both])
+
+
+def mean(values: Sequence[float]) -> float | None:
+    """Mean, or None of nothing."""
+    return sum(values) / len(values) if values else None
+
+
+def counts_of(usage: Any) -> Mapping[str, Any]:
+    """Calls, tokens and cost of a meter reading, as evaluations hold them."""
+    known = usage.unpriced == 0 and sum(usage.calls.values()) > 0
+    return {
+        "calls": usage.by_role(),
+        "tokens": {"input": usage.input_tokens, "output": usage.output_tokens},
+        "cost": usage.cost if known or usage.cost else None,
+    }
+
+
+def _mean_of(values: Sequence[float | None]) -> float:
+    present = [value for value in values if value is not None]
+    return sum(present) / len(present) if present else 0.0

@@ -1,0 +1,155 @@
+"""One MLflow run per command, written from the thread that owns it.
+
+The store is `runs/local/mlflow.db` (SQLite) with its artifacts beside it, unless `MLFLOW_TRACKING_URI` names another.
+Everything is logged by run id through a client: MLflow's fluent calls would start orphan runs in worker threads.
+
+Example:
+    >>> with Tracker("compile-turn-rag-locomo") as tracker:
+    ...     tracker.params({"optimizer": "bootstrap"})
+    ...     tracker.metrics({"result.score": 0.31})
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import tempfile
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from ..errors import UserError
+from .home import home, make_folder
+from .results import Evaluation
+
+EXPERIMENT = "recollect"
+PARAM_LIMIT = 6000
+"""Longest parameter value MLflow takes."""
+
+
+class Tracker:
+    """An MLflow run that is open between `__enter__` and `__exit__`.
+
+    Args:
+        name: Name of the run.
+        tags: Searchable labels.
+
+    Raises:
+        UserError: The tracking store cannot be reached or written.
+    """
+
+    def __init__(self, name: str, tags: Mapping[str, str] | None = None) -> None:
+        self._name = name
+        self._tags = dict(tags or {})
+        self.run_id = ""
+
+    def __enter__(self) -> Tracker:
+        self._client = client()
+        try:
+            experiment = _experiment(self._client)
+            run = self._client.create_run(experiment, run_name=self._name, tags=self._tags)
+        except Exception as error:
+            raise UserError(f"MLflow store {tracking_uri()}: {_first_line(error)}") from error
+        self.run_id = run.info.run_id
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if error is not None:
+            self._client.set_tag(self.run_id, "error", _first_line(error)[:500])
+        status = "FINISHED" if error is None else "KILLED" if kind is KeyboardInterrupt else "FAILED"
+        self._client.set_terminated(self.run_id, status)
+
+    def params(self, values: Mapping[str, Any]) -> None:
+        """Logs parameters; long values are cut."""
+        from mlflow.entities import Param
+
+        params = [Param(name, str(value)[:PARAM_LIMIT]) for name, value in values.items()]
+        for n in range(0, len(params), 100):
+            self._client.log_batch(self.run_id, params=params[n : n + 100])
+
+    def metrics(self, values: Mapping[str, float | None]) -> None:
+        """Logs numbers; None is left out."""
+        import time
+
+        from mlflow.entities import Metric
+
+        now = int(time.time() * 1000)
+        metrics = [Metric(name, float(value), now, 0) for name, value in values.items() if value is not None]
+        for n in range(0, len(metrics), 1000):
+            self._client.log_batch(self.run_id, metrics=metrics[n : n + 1000])
+
+    def evaluation(self, prefix: str, evaluation: Evaluation) -> None:
+        """Logs scores per category, retrieval, calls and cost as metrics, and every question's row as a table."""
+        summary = evaluation.summary()
+        values: dict[str, float | None] = {"score": summary["score"], "n": float(evaluation.n)}
+        values |= {name: value for name, value in summary["metrics"].items()}
+        values |= {name.replace("@", "_at_"): value for name, value in summary["retrieval"].items()}
+        values |= {f"calls_{role}": float(count) for role, count in summary["calls"].items()}
+        values |= {"cost": summary["cost"], "failures": float(evaluation.failures), "seconds": evaluation.seconds}
+        for found in summary["by"].values():
+            values[f"score_{found['name'].replace(' ', '_')}"] = found["score"]
+        self.metrics({f"{prefix}.{name}": value for name, value in values.items()})
+        self.json(f"{prefix}.json", summary)
+        self.lines(f"{prefix}_rows.jsonl", [row.model_dump(mode="json") for row in evaluation.rows])
+
+    def json(self, name: str, value: Any) -> None:
+        """Logs a JSON artifact."""
+        self._client.log_text(self.run_id, json.dumps(value, indent=1, ensure_ascii=False), name)
+
+    def lines(self, name: str, values: Sequence[Any]) -> None:
+        """Logs a JSONL artifact."""
+        self._client.log_text(self.run_id, "\n".join(json.dumps(v, ensure_ascii=False) for v in values), name)
+
+    def folder(self, path: Path, name: str) -> None:
+        """Logs a folder as an artifact, e.g. the saved program."""
+        self._client.log_artifacts(self.run_id, str(path), name)
+
+    def picture(self, figure: Any, name: str) -> None:
+        """Logs a matplotlib figure as PNG."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / name
+            figure.savefig(path, dpi=120)
+            self._client.log_artifact(self.run_id, str(path))
+
+
+def tracking_uri() -> str:
+    """The store's address."""
+    return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{home().absolute() / 'mlflow.db'}"
+
+
+def client() -> Any:
+    """An MLflow client of the store; imports MLflow, which takes a second or two."""
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    if "MLFLOW_TRACKING_URI" not in os.environ:
+        make_folder(home())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from mlflow import MlflowClient
+    for noisy in ("alembic", "mlflow"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+    try:
+        return MlflowClient(tracking_uri=tracking_uri())
+    except Exception as error:
+        raise UserError(f"MLflow store {tracking_uri()}: {_first_line(error)}") from error
+
+
+def _experiment(found: Any) -> str:
+    from mlflow.exceptions import MlflowException
+
+    experiment = found.get_experiment_by_name(EXPERIMENT)
+    if experiment is not None:
+        return experiment.experiment_id
+    local = "MLFLOW_TRACKING_URI" not in os.environ
+    location = (home().absolute() / "mlartifacts").as_uri() if local else None
+    try:
+        return found.create_experiment(EXPERIMENT, artifact_location=location)
+    except MlflowException:
+        # Another process made it in the meantime.
+        return found.get_experiment_by_name(EXPERIMENT).experiment_id
+
+
+def _first_line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:300]

@@ -1,0 +1,154 @@
+"""Keeps the tests to themselves: caches in a temporary folder, no network, no keys, the same examples each time."""
+
+import atexit
+import json
+import os
+import re
+import shutil
+import socket
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import hypothesis
+import pytest
+
+# Before the first import of dspy, litellm, mlflow or datasets: they read these once.
+_FOLDER = Path(tempfile.mkdtemp(prefix="recollect-tests-"))
+atexit.register(shutil.rmtree, _FOLDER, ignore_errors=True)
+for _name in [name for name in os.environ if name.endswith("_API_KEY")]:
+    del os.environ[_name]
+os.environ.update(
+    DSPY_CACHEDIR=str(_FOLDER / "dspy"),
+    HF_HOME=str(_FOLDER / "huggingface"),
+    HF_HUB_OFFLINE="1",
+    LITELLM_LOCAL_MODEL_COST_MAP="True",
+    MLFLOW_DISABLE_TELEMETRY="true",
+    MPLBACKEND="Agg",
+    MPLCONFIGDIR=str(_FOLDER / "matplotlib"),
+    RECOLLECT_HOME=str(_FOLDER / "home"),
+    XDG_CACHE_HOME=str(_FOLDER / "cache"),
+)
+
+hypothesis.settings.register_profile("ci", derandomize=True, deadline=None, database=None)
+hypothesis.settings.load_profile("ci")
+
+
+@pytest.fixture(autouse=True)
+def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refuses connections to other machines; a test may still talk to a server of its own."""
+    connect = socket.socket.connect
+
+    def connect_at_home(self: socket.socket, address: object) -> None:
+        if isinstance(address, tuple) and address[0] not in ("127.0.0.1", "::1", "localhost"):
+            raise ConnectionRefusedError(f"tests run offline, but something connects to {address[0]}")
+        connect(self, address)  # pyright: ignore[reportArgumentType]
+
+    monkeypatch.setattr(socket.socket, "connect", connect_at_home)
+
+
+class ScriptedEngine:
+    """An engine whose answers a test writes: `reply(kind, text, n)` gives the output fields of one call.
+
+    `kind` is the name of the first output field, `text` the last user message, `n` counts the calls of that kind.
+    """
+
+    supports_function_calling = False
+    supports_reasoning = False
+    supports_response_schema = False
+    supported_params = ("temperature", "max_tokens")
+
+    def __init__(self, reply: Callable[[str, str, int], dict[str, Any] | str], delay: float = 0.0) -> None:
+        self.reply = reply
+        self.delay = delay
+        self.prompts: list[tuple[str, str]] = []
+        self._lock = threading.Lock()
+
+    @property
+    def calls(self) -> Counter[str]:
+        return Counter(kind for kind, _ in self.prompts)
+
+    def complete(self, request: Any) -> Any:
+        from dspy.lm15 import Message, Response, Usage
+
+        system = request.system if isinstance(request.system, str) else "".join(p.text for p in request.system or ())
+        kind = re.search(r"Your output fields are:\s*1\. `(\w+)`", system)
+        text = request.messages[-1].text
+        with self._lock:
+            name = kind.group(1) if kind else ""
+            self.prompts.append((name, text))
+            n = self.calls[name]
+        if self.delay:
+            time.sleep(self.delay)
+        reply = self.reply(name, text, n)
+        if isinstance(reply, dict):
+            fields = [f"[[ ## {key} ## ]]\n{v if isinstance(v, str) else json.dumps(v)}" for key, v in reply.items()]
+            reply = "\n\n".join([*fields, "[[ ## completed ## ]]"])
+        usage = Usage(input_tokens=len(text) // 4, output_tokens=len(reply) // 4)
+        return Response(
+            id=None, model=request.model, message=Message.assistant(reply), finish_reason="stop", usage=usage
+        )
+
+    def __deepcopy__(self, memo: object) -> "ScriptedEngine":
+        return self
+
+
+@pytest.fixture
+def scripted() -> Callable[..., Any]:
+    """Makes a metered LM over a scripted engine; the LM cache is off unless asked for."""
+    from recollect.engines.meter import Meter, MeteredLM
+
+    def make(reply: Callable[[str, str, int], dict[str, Any] | str], delay: float = 0.0, **settings: Any) -> Any:
+        settings = {"cache": False, "temperature": 0.0, "num_retries": 0, **settings}
+        return MeteredLM("scripted/test", Meter(), engine=ScriptedEngine(reply, delay), **settings)
+
+    return make
+
+
+@pytest.fixture
+def fact_replies() -> Callable[[str, str, int], dict[str, Any]]:
+    """Scripted Memory-R2: every line is a fact, every fact is inserted, the answer is the first memory's text."""
+
+    def reply(kind: str, text: str, n: int) -> dict[str, Any]:
+        if kind == "facts":
+            lines = re.findall(r"^\[(D\d+:\d+)\](?: \(.*?\))? (\w+): (.*)$", text, re.MULTILINE)
+            return {"facts": [{"speaker": who, "turn_id": id, "fact": said} for id, who, said in lines]}
+        if kind == "operations":
+            facts = json.loads(text.split("[[ ## new_facts ## ]]")[1].split("Respond with")[0])
+            insert = [{"op": "INSERT", "speaker": f["speaker"], "content": f["fact"], "turn_id": f["turn_id"]} for f in facts]
+            return {"operations": insert}
+        found = re.search(r"^\[\w+(?::\d+)?\](?: \(.*?\))? (?:\w+: )?(.*)$", text, re.MULTILINE)
+        return {**({"reasoning": ""} if kind == "reasoning" else {}), "answer": found.group(1) if found else "nothing"}
+
+    return reply
+
+
+@pytest.fixture
+def make_history() -> Callable[..., Any]:
+    """Makes a history of short sessions: `make_history(3)` has sessions D1 to D3 of six turns by Ann and Bob."""
+    from recollect import History, Session, Turn
+
+    places = ("Lisbon", "Oslo", "Quito", "Hanoi", "Accra", "Perth", "Turin", "Dakar")
+
+    def make(sessions: int = 3, turns: int = 6, id: str = "ann-bob") -> Any:
+        return History(
+            id=id,
+            items=tuple(
+                Session(
+                    id=f"D{s}",
+                    time=datetime(2024, s, 3),
+                    turns=tuple(
+                        Turn(id=f"D{s}:{t}", speaker=("Ann", "Bob")[t % 2], text=f"I saw {places[s % 8]} with {t} friends")
+                        for t in range(1, turns + 1)
+                    ),
+                )
+                for s in range(1, sessions + 1)
+            ),
+        )
+
+    return make

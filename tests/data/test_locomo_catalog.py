@@ -1,0 +1,58 @@
+"""Benchmarks by name, and the bundled sample of LoCoMo's form."""
+
+import json
+from importlib import resources
+from pathlib import Path
+
+import pytest
+from recollect.data.catalog import BENCHMARKS, benchmark
+from recollect.data.check import CHECKS
+from recollect.data.locomo import Locomo
+from recollect.errors import DataError, UnknownNameError
+
+SAMPLE = resources.files("recollect.data.samples") / "locomo.json"
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_every_benchmark_of_the_catalog_loads_and_refuses_unknown_options(name: str) -> None:
+    with pytest.raises(UnknownNameError, match=f"option of {name} 'colour'"):
+        benchmark(name, None, colour="blue")
+
+
+def test_a_benchmark_that_does_not_exist_is_named_with_the_closest_one() -> None:
+    with pytest.raises(UnknownNameError, match="unknown benchmark 'locom'; did you mean 'locomo'"):
+        benchmark("locom")
+
+
+def test_options_reach_the_benchmark(tmp_path: Path) -> None:
+    path = tmp_path / "questions.jsonl"
+    row = {"messages": [{"role": "user", "content": "I like tea."}], "question": "What?", "answer": "tea"}
+    path.write_text(json.dumps(row))
+    assert benchmark("jsonl", path, metric="exact").metric_name == "exact match"
+
+
+def test_your_own_questions_need_a_path() -> None:
+    with pytest.raises(DataError, match=r"give the path of a \.jsonl file"):
+        benchmark("jsonl")
+
+
+@pytest.mark.skipif(not SAMPLE.is_file(), reason="the sample is not bundled yet")
+def test_locomo_without_a_path_is_the_bundled_sample() -> None:
+    loaded = benchmark("locomo")
+    assert isinstance(loaded, Locomo)
+    assert loaded.source.sample
+    assert Path(loaded.source.path).name == "locomo.json"
+
+
+@pytest.mark.skipif(not SAMPLE.is_file(), reason="the sample is not bundled yet")
+def test_the_same_file_given_as_a_path_is_no_sample() -> None:
+    with resources.as_file(SAMPLE) as path:
+        given, bundled = benchmark("locomo", path).source, benchmark("locomo").source
+    assert not given.sample
+    assert given.sha256 == bundled.sha256
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_a_check_is_named_as_its_benchmark(name: str, tmp_path: Path) -> None:
+    assert name in BENCHMARKS
+    assert CHECKS[name](tmp_path / "nowhere").benchmark == name

@@ -1,0 +1,144 @@
+"""Token metrics against cases worked by hand, and against properties that hold for any text."""
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from recollect.data.text_metrics import (
+    bleu1,
+    evidence_recall,
+    exact_match,
+    explain,
+    is_date,
+    locomo_f1,
+    locomo_multi_f1,
+    named,
+    squad_f1,
+    squad_words,
+    stem,
+    words,
+)
+
+steady = settings(deadline=None, derandomize=True)  # the first example pays for importing nltk
+WORDS = ("the", "cat", "Dog,", "dogs,", "running", "ran", "and", "7", "May!", "2023", "-", "é")
+phrases = st.lists(st.sampled_from(WORDS), max_size=8).map(" ".join)
+
+
+@pytest.mark.parametrize(
+    ("answer", "gold", "score"),
+    [
+        ("a dog", "The dog!", 1.0),  # both are [dog]: precision 1/1, no penalty
+        ("dog", "dog cat", math.exp(-1)),  # precision 1/1, penalty exp(1 - 2/1)
+        ("dog cat bird", "dog", 1 / 3),  # precision 1/3, longer than the gold: no penalty
+        ("dog dog", "dog", 1 / 2),  # clipped: the second dog does not count
+        ("dog bird", "dog cat owl", math.exp(-1 / 2) / 2),  # precision 1/2, penalty exp(1 - 3/2)
+        ("painting", "paintings", 0.0),  # words, not stems
+        ("", "dog", 0.0),
+    ],
+)
+def test_bleu1_is_clipped_precision_times_brevity_penalty(answer: str, gold: str, score: float) -> None:
+    assert bleu1(answer, gold) == pytest.approx(score)
+
+
+@steady
+@given(answer=phrases, gold=phrases)
+def test_bleu1_agrees_with_nltk_where_a_word_is_shared(answer: str, gold: str) -> None:
+    from nltk.translate.bleu_score import sentence_bleu
+
+    if set(words(answer)) & set(words(gold)):
+        assert bleu1(answer, gold) == pytest.approx(sentence_bleu([words(gold)], words(answer), weights=(1,)))
+    else:
+        assert bleu1(answer, gold) == 0
+
+
+@pytest.mark.parametrize(
+    ("answer", "gold", "f1", "exact"),
+    [
+        ("The cat sat.", "cat sat", 1, 1),  # articles, case and full stop do not count
+        ("cat and dog", "cat dog", 0.8, 0),  # SQuAD keeps "and": 2 shared of 3 and 2: 2*(2/3)/(5/3)
+        ("dog cat", "cat dog", 1, 0),  # exact match wants the order too
+        ("cats", "cat", 0, 0),  # no stemming
+        ("in Rome", "Rome", 2 / 3, 0),  # precision 1/2, recall 1
+        ("", "Rome", 0, 0),
+        ("the", "a", 1, 1),  # neither holds a word
+    ],
+)
+def test_squad_metrics(answer: str, gold: str, f1: float, exact: float) -> None:
+    assert (squad_f1(answer, gold), exact_match(answer, gold)) == (pytest.approx(f1), exact)
+
+
+@steady
+@given(answer=phrases, gold=phrases)
+@pytest.mark.parametrize("metric", [locomo_f1, squad_f1, exact_match])
+def test_f1_is_symmetric_and_between_0_and_1(metric, answer: str, gold: str) -> None:
+    assert 0 <= metric(answer, gold) <= 1
+    assert metric(answer, gold) == pytest.approx(metric(gold, answer))
+
+
+@steady
+@given(answer=phrases, gold=phrases)
+def test_multi_f1_is_between_0_and_1_and_plain_f1_without_commas(answer: str, gold: str) -> None:
+    assert 0 <= locomo_multi_f1(answer, gold) <= 1
+    answer, gold = answer.replace(",", ""), gold.replace(",", "")
+    assert locomo_multi_f1(answer, gold) == pytest.approx(locomo_f1(answer, gold))
+
+
+@steady
+@given(text=phrases)
+def test_f1_of_a_text_with_itself_is_1_if_it_holds_a_word(text: str) -> None:
+    assert locomo_f1(text, text) == float(bool(words(text)))
+
+
+@pytest.mark.parametrize(
+    ("evidence", "sources", "k", "recall"),
+    [
+        (["D1:1", "D2:2"], [["D1:1"], ["D2:2"]], 2, 1.0),
+        (["D1:1", "D2:2"], [["D1:1"], ["D2:2"]], 1, 0.5),  # the second hit is below the cut
+        (["D1:1", "D2:2"], [["D9:9", "D2:2", "D1:1"]], 1, 1.0),  # one hit may rest on several turns
+        (["D1:1", "D1:1", "D2:2"], [["D1:1"]], 5, 0.5),  # repeated evidence counts once
+        (["D1:1"], [], 5, 0.0),
+        ([], [["D1:1"]], 5, None),  # the official code has 1 here
+    ],
+)
+def test_evidence_recall(evidence: list[str], sources: list[list[str]], k: int, recall: float | None) -> None:
+    assert evidence_recall(evidence, sources, k) == recall
+
+
+@pytest.mark.parametrize("text", ["7 May 2023", "13 August", "January, 2023", "the summer of 2022", "2023-05-07"])
+def test_dates_are_told(text: str) -> None:
+    assert is_date(text)
+
+
+@pytest.mark.parametrize("text", ["10 years ago", "she may go", "last Friday", "three", "12345", "march to work"])
+def test_what_is_no_date(text: str) -> None:
+    assert not is_date(text)
+
+
+DATE_ADVICE = "absolute date"
+
+
+@pytest.mark.parametrize(
+    ("answer", "gold", "value", "said", "unsaid"),
+    [
+        ("Rome", "Rome", 1.0, ["Right"], ["D1:3"]),
+        ("", "Rome", 0.0, ["No answer", "'Rome'", "turn D1:3"], [DATE_ADVICE]),
+        ("Paris", "Rome", 0.0, ["Wrong", "'Rome'", "turn D1:3"], [DATE_ADVICE]),
+        ("yesterday", "7 May 2023", 0.0, [DATE_ADVICE, "'7 May 2023'"], []),
+        ("8 May 2023", "7 May 2023", 2 / 3, ["Partly right (0.67)", "missing: 7."], [DATE_ADVICE]),
+        ("old Rome", "Rome", 2 / 3, ["say only that, without: old."], [DATE_ADVICE, "missing"]),
+        ("two cats", "cat, cat", 0.5, ["missing: cat."], ["cats"]),
+    ],
+)
+def test_feedback_names_what_was_wrong(answer: str, gold: str, value: float, said: list, unsaid: list) -> None:
+    feedback = explain(answer, gold, value, ["D1:3"], stem=stem)
+    assert all(part in feedback for part in said), feedback
+    assert not any(part in feedback for part in unsaid), feedback
+
+
+def test_feedback_compares_the_words_of_its_metric() -> None:
+    assert "without: and." in explain("cat and dog", "cat dog", 0.8, cut=squad_words)
+
+
+def test_long_evidence_is_cut_short() -> None:
+    assert named([f"D1:{n}" for n in range(19)]).endswith("D1:5 and 13 more")

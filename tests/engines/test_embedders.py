@@ -1,0 +1,325 @@
+import copy
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from recollect.engines.embedders import (
+    DIMENSION,
+    OFFLINE_UNRELATED,
+    TextEmbedder,
+    embedder,
+    measure_unrelated,
+)
+from recollect.errors import EndpointError, UserError
+from recollect.memory.index import Embedder
+
+# Forty subjects, one sentence each, written for this measurement: `OFFLINE_UNRELATED` is over all pairs of them.
+UNRELATED = """
+Ann: I finally moved to Lisbon with my two suitcases.
+Bob: The dentist says one molar has to come out.
+Our choir performs Mozart at the cathedral on Sunday.
+Carla: My sourdough starter died while we were in Greece.
+He runs a marathon every October, mostly for charity.
+The mechanic found a crack in the exhaust pipe.
+Dev: I failed the statistics exam by three points.
+Her grandmother taught her to knit woollen socks.
+We adopted a deaf greyhound from the shelter.
+Eli: The landlord raised our rent again, by a fifth.
+She speaks Portuguese at home and German at school.
+Tomatoes grow badly on our shady balcony.
+Fay: I sold the old piano to a neighbour.
+The flight to Tokyo was cancelled because of a typhoon.
+He is allergic to peanuts and carries an inhaler.
+Gus: My startup got its first paying customer today!
+They painted the nursery yellow before the baby arrived.
+The museum lends watercolours to hospitals.
+Hana: I collect stamps that show lighthouses.
+Chess club meets behind the library at seven.
+My brother became a firefighter in Alberta.
+Ivo: This winter I learned to repair bicycles.
+The judge postponed the hearing until spring.
+She drinks green tea instead of coffee now.
+Jo: Someone stole a parcel from our porch.
+Solar panels cover half of the barn roof.
+He quit smoking after the pneumonia.
+Kim: Our wedding photographer lost the memory card.
+The river flooded the campsite overnight.
+I practise yoga before breakfast to calm down.
+Lea: The novel I am writing needs a better villain.
+Dad restores wooden boats in his garage.
+The kids built a volcano for the science fair.
+Mo: A raccoon keeps opening our dustbin.
+She invests a little money in index funds each month.
+Surfing lessons start when the water gets warmer.
+Nia: I switched teams and report to Priya now.
+The vet prescribed eye drops for the parrot.
+He dreams about astronauts and abandoned stations.
+Volunteers planted oak trees along the motorway.
+""".strip().splitlines()
+
+
+def test_offline_rows_are_float32_of_length_one_and_zero_without_words():
+    vectors = embedder().embed(["Ann moved to Lisbon", "", "  \n", "and the of", "北京", "x" * 10_000])
+    assert vectors.dtype == np.float32
+    assert vectors.shape == (6, DIMENSION)
+    assert np.linalg.norm(vectors, axis=1) == pytest.approx([1, 0, 0, 0, 1, 1], abs=1e-6)
+
+
+def test_offline_vectors_are_a_promise():
+    vector = embedder().embed(["Ann moved to Lisbon"])[0]
+    stems = {int(at): round(float(vector[at]), 4) for at in np.flatnonzero(np.abs(vector) > 0.2)}
+    assert stems == {1: -0.4082, 122: 0.4082, 206: -0.4082}
+
+
+@pytest.mark.parametrize(
+    ("text", "near", "far"),
+    [
+        ("When did Ann move?", "Ann moved to Lisbon", "Bob likes jazz"),
+        ("running in parks", "She ran; the runner runs in a park", "She swims in lakes"),
+        ("ＬＩＳＢＯＮ", "lisbon", "london"),
+        ("他在北京工作", "北京的工作很忙", "我喜欢打篮球"),
+        ("photografer", "photographer", "firefighter"),
+    ],
+)
+def test_offline_likes_shared_words_and_spelling(text, near, far):
+    a, b, c = embedder().embed([text, near, far])
+    assert a @ b > a @ c + 0.1
+
+
+def test_offline_unrelated_constants_are_the_measured_ones():
+    measured = measure_unrelated(embedder(), UNRELATED)
+    assert measured == pytest.approx(OFFLINE_UNRELATED, abs=5e-4)
+
+
+@given(st.lists(st.text(max_size=30), max_size=8))
+def test_offline_batch_equals_one_by_one_and_never_fails(texts):
+    batch = embedder().embed(texts)
+    assert batch.shape == (len(texts), DIMENSION)
+    assert all(np.array_equal(row, embedder().embed([text])[0]) for row, text in zip(batch, texts, strict=True))
+
+
+def test_every_embedder_fits_the_protocol_and_is_shared_by_copies():
+    offline = embedder()
+    assert isinstance(offline, Embedder)
+    assert copy.deepcopy(offline) is offline
+
+
+def counting(capacity=3):
+    calls = []
+
+    def compute(texts):
+        calls.append(list(texts))
+        return np.array([[len(text), 1.0] for text in texts])
+
+    return TextEmbedder("counting", compute, capacity=capacity), calls
+
+
+def test_distinct_texts_of_a_batch_are_computed_once_and_then_remembered():
+    counted, calls = counting()
+    first = counted.embed(["a", "bb", "a", ""])
+    second = counted.embed(["bb", "a"])
+    assert calls == [["a", "bb"]]
+    assert np.array_equal(first[[1, 0]], second)
+    assert np.array_equal(first[0], first[2])
+
+
+def test_the_cache_forgets_what_was_used_longest_ago():
+    counted, calls = counting(capacity=2)
+    for text in ("a", "bb", "a", "ccc", "a", "bb"):
+        counted.embed([text])
+    assert calls == [["a"], ["bb"], ["ccc"], ["bb"]]
+
+
+def test_a_batch_larger_than_the_cache_is_answered_whole():
+    counted, _ = counting(capacity=2)
+    lengths = counted.embed(["a", "bb", "ccc", "dddd"])
+    assert np.allclose(lengths[:, 0] / lengths[:, 1], [1, 2, 3, 4])
+
+
+def test_changing_a_result_does_not_change_the_cache():
+    counted, _ = counting()
+    counted.embed(["a"])[:] = 7
+    assert np.linalg.norm(counted.embed(["a"])[0]) == pytest.approx(1)
+
+
+def test_blank_texts_have_the_dimension_even_when_nothing_told_it_yet():
+    counted, calls = counting()
+    assert np.array_equal(counted.embed(["", " "]), np.zeros((2, 2)))
+    assert counted.dimension == 2
+    assert len(calls) == 1
+
+
+def test_many_threads_get_the_same_rows():
+    counted, _ = counting(capacity=5)
+    texts = ["x" * n for n in range(1, 12)]
+    expected = counted.embed(texts)
+    results = [None] * 16
+
+    def work(slot):
+        results[slot] = all(np.array_equal(counted.embed(texts), expected) for _ in range(20))
+
+    threads = [threading.Thread(target=work, args=(slot,)) for slot in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == [True] * 16
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [np.ones((2, 3)), np.ones(3), np.full((1, 3), np.nan), np.ones((1, 4))],
+    ids=["too many rows", "no rows", "not a number", "another dimension"],
+)
+def test_an_answer_of_the_wrong_shape_is_an_endpoint_error(answer):
+    with pytest.raises(EndpointError, match="'odd' answered"):
+        TextEmbedder("odd", lambda texts: answer, dimension=3).embed(["a"])
+
+
+def test_unrelated_is_unknown_until_measured():
+    counted, _ = counting(capacity=10)
+    assert counted.unrelated is None
+    measured = measure_unrelated(counted, ["a", "bb", "ccc", "a"])
+    rows = counted.embed(["a", "bb", "ccc"])
+    cosines = [rows[0] @ rows[1], rows[0] @ rows[2], rows[1] @ rows[2]]
+    assert measured == pytest.approx((np.mean(cosines), np.std(cosines)), abs=1e-6)
+    assert counted.unrelated == measured
+
+
+@pytest.mark.parametrize(
+    ("mistake", "message"),
+    [
+        (lambda: embedder(" "), "is empty"),
+        (lambda: embedder("offline", "http://localhost:1/v1"), "runs in this process"),
+        (lambda: embedder().embed("text"), "put it in a list"),
+        (lambda: measure_unrelated(embedder(), ["a", "b", "a"]), "2 distinct texts"),
+    ],
+)
+def test_slips_are_named(mistake, message):
+    with pytest.raises(UserError, match=message) as caught:
+        mistake()
+    assert "\n" not in str(caught.value)
+
+
+@pytest.fixture
+def server(monkeypatch):
+    """An OpenAI-compatible stub; `replies` holds (status, body) that come before the good answers."""
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    state = SimpleNamespace(requests=[], keys=[], replies=[])
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self):
+            request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            state.requests.append(request)
+            state.keys.append(self.headers["Authorization"])
+            status, body = state.replies.pop(0) if state.replies else (200, good(request))
+            content = json.dumps(body).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(content)))
+            self.send_header("retry-after-ms", "1")
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, format, *args):
+            pass
+
+    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    state.url = f"http://127.0.0.1:{http.server_port}/v1"
+    yield state
+    http.shutdown()
+    thread.join()
+    http.server_close()
+
+
+def good(request):
+    rows = [
+        {"object": "embedding", "index": at, "embedding": [len(text), 3.0, 4.0]}
+        for at, text in enumerate(request["input"])
+    ]
+    usage = {"prompt_tokens": 1, "total_tokens": 1}
+    return {"object": "list", "model": request["model"], "data": rows[::-1], "usage": usage}
+
+
+FAILED = {"error": {"message": "out of\nservice", "type": "server_error"}}
+
+
+def test_a_server_is_asked_in_batches_and_its_rows_put_in_order(server):
+    remote = embedder("bge-m3", server.url)
+    texts = ["x" * n for n in range(1, 101)]
+    assert (remote.dimension, remote.unrelated) == (0, None)
+    vectors = remote.embed(texts)
+    assert [len(request["input"]) for request in server.requests] == [64, 36]
+    assert {request["model"] for request in server.requests} == {"bge-m3"}
+    assert np.allclose(vectors[:, 0] / vectors[:, 1] * 3, range(1, 101), rtol=1e-4)
+    assert (remote.dimension, remote.name) == (3, "bge-m3")
+
+
+def test_the_provider_prefix_stays_out_of_the_request_and_the_key_goes_along(server, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
+    embedder("openai/text-embedding-3-small", server.url).embed(["a"])
+    assert server.requests[0]["model"] == "text-embedding-3-small"
+    assert server.keys == ["Bearer sk-test"]
+
+
+def test_a_busy_server_is_asked_again(server):
+    server.replies = [(503, FAILED), (429, FAILED)]
+    assert embedder("m", server.url).embed(["a"]).shape == (1, 3)
+    assert len(server.requests) == 3
+
+
+@pytest.mark.parametrize(
+    ("replies", "error", "message"),
+    [
+        ([(503, FAILED)] * 9, EndpointError, "embedder 'm': InternalServerError: Error code: 503"),
+        ([(401, FAILED)], UserError, "embedder 'm': the key was refused; check OPENAI_API_KEY"),
+        ([(404, FAILED)], UserError, "embedder 'm' was refused, check its name"),
+        ([(200, {"object": "list", "data": [{"index": 0}]})], EndpointError, "expected finite"),
+        ([(200, {"object": "list", "data": []})], EndpointError, "expected finite"),
+        ([(200, "hello")], EndpointError, "answered no list of vectors"),
+    ],
+    ids=["down", "key", "model", "no vector", "nothing", "no object"],
+)
+def test_what_an_endpoint_does_wrong_is_one_line(server, replies, error, message):
+    server.replies = replies
+    with pytest.raises(error, match=message) as caught:
+        embedder("m", server.url).embed(["a"])
+    assert "\n" not in str(caught.value)
+
+
+def test_a_failed_batch_is_not_remembered(server):
+    remote = embedder("m", server.url)
+    server.replies = [(400, FAILED)]
+    with pytest.raises(UserError):
+        remote.embed(["a"])
+    assert remote.embed(["a"]).shape == (1, 3)
+
+
+def test_openai_without_a_key_names_the_variable(monkeypatch):
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    with pytest.raises(UserError, match="set OPENAI_API_KEY"):
+        embedder("openai/text-embedding-3-small").embed(["a"])
+
+
+def test_other_names_go_through_litellm(server, monkeypatch):
+    monkeypatch.setenv("HOSTED_VLLM_API_BASE", server.url)
+    vectors = embedder("hosted_vllm/bge-m3").embed(["a", "bb"])
+    assert np.allclose(vectors[:, 0] / vectors[:, 1] * 3, [1, 2])
+    assert server.requests[0]["model"] == "bge-m3"
+
+
+def test_litellm_without_a_key_names_the_variable(monkeypatch):
+    monkeypatch.delenv("GEMINI_API_KEY", raising=False)
+    monkeypatch.delenv("GOOGLE_API_KEY", raising=False)
+    with pytest.raises(UserError, match="GEMINI_API_KEY") as caught:
+        embedder("gemini/gemini-embedding-001").embed(["a"])
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,136 @@
+"""Free text of the offline engine: what it says without demos, and what demos and cues change."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dspy
+import pytest
+from recollect.engines.offline import OfflineEngine
+
+make_signature: Any = dspy.Signature
+"""Typed loosely: its metaclass takes arguments that type checkers do not see."""
+
+CONTEXT = "\n".join(
+    [
+        "[D4:2] (27 June 2023, Tuesday 10:37) Ann: Did you like the pottery class? I saw the bowls there.",
+        "[D1:3] (8 May 2023, Monday 13:56) Ann: I joined a pottery class yesterday. It was fun!",
+        "[D2:1] (25 May 2023, Thursday 13:14) Bob: My brother Tom ran a charity race last Saturday.",
+        "[D3:7] (9 June 2023, Friday 19:55) Ann: We adopted 2 kittens from the shelter, both grey and very shy.",
+    ]
+)
+WHEN_DEMOS = [
+    {"question": "When did Joe leave Rome?", "answer": "3 March 2022"},
+    {"question": "When is the fair?", "answer": "12 July 2021"},
+]
+WHAT_DEMOS = [
+    {"question": "What did Joe eat at home?", "answer": "fish soup"},
+    {"question": "What animal does Eve own?", "answer": "old horse"},
+]
+
+
+def ask(
+    question: str, demos: list[dict[str, str]] | None = None, instructions: str = "", context: str = CONTEXT
+) -> str:
+    predict = dspy.Predict(make_signature("context, question -> answer", instructions))
+    predict.demos = demos or []
+    lm = dspy.LM("offline/extractive-1", engine=OfflineEngine(), temperature=0.0, cache=False)
+    with dspy.context(lm=lm, adapter=dspy.ChatAdapter(use_json_adapter_fallback=False)):
+        return predict(context=context, question=question).answer
+
+
+@pytest.mark.parametrize(
+    ("question", "sentence"),
+    [
+        ("Who ran a charity race?", "My brother Tom ran a charity race last Saturday."),
+        ("Which class did Ann join?", "I joined a pottery class yesterday."),
+        ("When did Ann join a pottery class?", "I joined a pottery class yesterday."),
+    ],
+)
+def test_without_demos_the_best_matching_sentence_answers(question: str, sentence: str) -> None:
+    assert ask(question) == sentence
+
+
+@pytest.mark.parametrize(
+    ("question", "demos", "answer"),
+    [
+        ("When did Ann join a pottery class?", WHEN_DEMOS, "7 May 2023"),
+        ("When did Ann join a pottery class?", WHAT_DEMOS, "class yesterday"),
+        ("When did Tom run a charity race?", WHEN_DEMOS, "20 May 2023"),
+        ("What did Tom run?", WHEN_DEMOS + WHAT_DEMOS, "charity race"),
+        ("How many kittens were adopted?", [{"question": "How many cats are there?", "answer": "3"}], "2"),
+        ("Did Ann adopt kittens?", [{"question": "Did Joe move?", "answer": "Yes"}], "Yes"),
+    ],
+)
+def test_demos_of_the_same_form_decide_kind_and_length(question: str, demos: list[dict[str, str]], answer: str) -> None:
+    assert ask(question, demos) == answer
+
+
+def test_demos_that_lack_the_context_still_teach() -> None:
+    assert ask("When did Ann join a pottery class?", WHEN_DEMOS[:1]) == "7 May 2023"
+
+
+@pytest.mark.parametrize(
+    ("told", "answer", "as_demos_write"),
+    [
+        ("yesterday", "7 May 2023", "7 May 2023"),
+        ("last week", "1 May 2023", "the week before 8 May 2023"),
+        ("next month", "June 2023", "June 2023"),
+        ("last Friday", "5 May 2023", "the Friday before 8 May 2023"),
+        ("two days ago", "6 May 2023", "6 May 2023"),
+        ("10 years ago", "2013", "2013"),
+        ("in October", "October 2023", "October 2023"),
+        ("on 3 June 2022", "3 June 2022", "3 June 2022"),
+        ("in high spirits", "8 May 2023", "8 May 2023"),
+    ],
+)
+def test_relative_time_is_resolved_against_the_date_of_its_line(told: str, answer: str, as_demos_write: str) -> None:
+    context = f"[D1:1] (8 May 2023, Monday) Ann: I visited the museum {told}.\n[D1:2] (9 May 2023) Bob: Hello Ann."
+    vague = [{"question": "When was the race?", "answer": "the week before 4 March 2022"}]
+    assert ask("When did Ann visit the museum?", WHEN_DEMOS, context=context) == answer
+    assert ask("When did Ann visit the museum?", WHEN_DEMOS + vague, context=context) == as_demos_write
+
+
+@pytest.mark.parametrize(
+    ("style", "answer"),
+    [("2022-03-04", "2023-05-07"), ("March 4, 2022", "May 7, 2023"), ("4 March 2022", "7 May 2023")],
+)
+def test_dates_are_written_as_the_demos_write_them(style: str, answer: str) -> None:
+    demos = [{"question": "When did Joe leave Rome?", "answer": style}]
+    assert ask("When did Ann join a pottery class?", demos) == answer
+
+
+@pytest.mark.parametrize(
+    ("instructions", "question", "answer"),
+    [
+        ("Give the absolute date.", "When did Ann join a pottery class?", "7 May 2023"),
+        ('When the question asks "when", give the absolute date.', "When did Ann join a pottery class?", "7 May 2023"),
+        (
+            'When the question asks "when", give the absolute date.',
+            "Who joined?",
+            "I joined a pottery class yesterday.",
+        ),
+        ("Answer with at most two words.", "Which class did Ann join?", "class yesterday"),
+    ],
+)
+def test_plain_cues_in_the_instructions_count_without_demos(instructions: str, question: str, answer: str) -> None:
+    assert ask(question, instructions=instructions) == answer
+
+
+def test_a_heading_dates_the_lines_under_it() -> None:
+    context = "Session 1, 8 May 2023\nAnn: I sold the boat yesterday.\nBob: Why?\n9 June 2023\nAnn: Hello again."
+    assert ask("When did Ann sell the boat?", WHEN_DEMOS, context=context) == "7 May 2023"
+
+
+@pytest.mark.parametrize(("context", "question"), [("", ""), ("", "Who?"), ("Ann: hi", ""), ("[]", "Who?")])
+def test_empty_inputs_are_answered(context: str, question: str) -> None:
+    assert isinstance(ask(question, context=context), str)
+
+
+def test_a_revised_text_keeps_the_old_one_and_adds_what_others_repeat() -> None:
+    signature = "current_instruction, notes: list[str] -> new_instruction"
+    notes = ["Wrong. Give the absolute date. It was 7 May.", "Wrong. Give the absolute date.", "Use fewer words."]
+    lm = dspy.LM("offline/extractive-1", engine=OfflineEngine(), temperature=0.0, cache=False)
+    with dspy.context(lm=lm):
+        revised = dspy.Predict(signature)(current_instruction="Answer the question.", notes=notes).new_instruction
+    assert revised == "Answer the question. Give the absolute date."

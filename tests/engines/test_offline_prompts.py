@@ -1,0 +1,119 @@
+"""The offline engine reads the prompts of DSPy's adapters and optimizers, retries, and plain text."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import dspy
+import pytest
+from dspy.lm15 import Config, Message, Request
+from recollect.engines.offline import OfflineEngine
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    from dspy.propose.dataset_summary_generator import DatasetDescriptor, ObservationSummarizer
+    from dspy.propose.grounded_proposer import DescribeModule, DescribeProgram, generate_instruction_class
+    from dspy.teleprompt.copro_optimizer import BasicGenerateInstruction, GenerateInstructionGivenAttempts
+    from dspy.teleprompt.gepa.instruction_proposal import ProposeInstruction
+    from dspy.teleprompt.simba_utils import OfferFeedback
+
+make_signature: Any = dspy.Signature
+"""Typed loosely: its metaclass takes arguments that type checkers do not see."""
+
+CONTEXT = "[D1:1] (8 May 2023) Ann: I joined a pottery class yesterday.\n[D1:2] (8 May 2023) Bob: I like fishing."
+QUESTION = "When did Ann join a pottery class?"
+DEMOS = [{"question": "When did Joe leave?", "answer": "3 March 2022"}, {"context": "x: y", "question": "When?"}]
+ADAPTERS = {
+    "chat": lambda: dspy.ChatAdapter(use_json_adapter_fallback=False),
+    "json": dspy.JSONAdapter,
+    "xml": lambda: dspy.XMLAdapter(use_json_adapter_fallback=False),
+}
+
+
+def make_lm() -> dspy.LM:
+    return dspy.LM("offline/extractive-1", engine=OfflineEngine(), temperature=0.0, cache=False)
+
+
+def complete(*messages: Message, system: str | None = None) -> str:
+    asked = Request(model="extractive-1", messages=messages, system=system, config=Config())
+    return OfflineEngine().complete(asked).message.text or ""
+
+
+@pytest.mark.parametrize("adapter", ADAPTERS)
+@pytest.mark.parametrize("kind", [dspy.Predict, dspy.ChainOfThought])
+def test_every_adapter_gets_the_same_answer(adapter: str, kind: Any) -> None:
+    program = kind("context, question -> answer")
+    (program if kind is dspy.Predict else program.predict).demos = DEMOS
+    with dspy.context(lm=make_lm(), adapter=ADAPTERS[adapter]()):
+        assert program(context=CONTEXT, question=QUESTION).answer == "7 May 2023"
+
+
+@pytest.mark.parametrize("adapter", ["chat", "json", "xml"])
+def test_a_retry_conversation_is_answered_like_the_request(adapter: str) -> None:
+    signature = make_signature("context, question -> answer")
+    messages = ADAPTERS[adapter]().format(signature, DEMOS, {"context": CONTEXT, "question": QUESTION})
+    system, *turns = [(message["role"], message["content"]) for message in messages]
+    asked = [Message.user(text) if role == "user" else Message.assistant(text) for role, text in turns]
+    complaint = "The reply could not be parsed. Expected the field [[ ## answer ## ]]; got nothing. Please try again."
+    retried = [*asked, Message.assistant("I think [[ ## answer ## ]]"), Message.user(complaint)]
+    assert complete(*retried, system=system[1]) == complete(*asked, system=system[1])
+
+
+def test_headers_of_other_prompts_inside_a_value_are_part_of_it() -> None:
+    trajectory = "[[ ## reasoning ## ]]\nAnn left.\n\n[[ ## completed ## ]]\nBob cooked a fine dinner."
+    with dspy.context(lm=make_lm(), adapter=ADAPTERS["chat"]()):
+        found = dspy.Predict("trajectory, question -> answer")(trajectory=trajectory, question="Who cooked dinner?")
+    assert found.answer == "Bob cooked a fine dinner."
+
+
+def test_a_header_in_the_answer_does_not_break_the_reply() -> None:
+    text = "Ann wrote [[ ## answer ## ]] on the wall."
+    with dspy.context(lm=make_lm(), adapter=ADAPTERS["chat"]()):
+        assert "on the wall" in dspy.Predict("context, question -> answer")(context=text, question="What wall?").answer
+
+
+def test_a_plain_string_is_answered_from_itself() -> None:
+    assert complete(Message.user("Ann moved to Rome. Bob stayed.")) != ""
+
+
+def test_an_empty_prompt_is_answered() -> None:
+    assert complete(Message.user(" ")) != ""
+
+
+def test_a_fenced_instruction_comes_back_fenced_with_the_repeated_advice() -> None:
+    notes = "Use a full date, always.\n" * 2
+    asked = f"The instruction:\n```\nAnswer it.\n```\nExamples:\n```\n{notes}```"
+    assert complete(Message.user(asked)) == "```\nAnswer it. Use a full date, always.\n```"
+
+
+OPTIMIZER_SIGNATURES = [
+    BasicGenerateInstruction,
+    GenerateInstructionGivenAttempts,
+    ProposeInstruction,
+    OfferFeedback,
+    DatasetDescriptor,
+    ObservationSummarizer,
+    DescribeProgram,
+    DescribeModule,
+    generate_instruction_class().signature,
+]
+
+
+@pytest.mark.parametrize("adapter", ["chat", "json"])
+@pytest.mark.parametrize("signature", OPTIMIZER_SIGNATURES, ids=lambda signature: signature.__name__)
+def test_prompts_of_dspys_optimizers_are_answered(signature: Any, adapter: str) -> None:
+    samples: dict[Any, Any] = {
+        float: 0.5,
+        list[str]: ["first", "second"],
+        list[dict[str, Any]]: [{"Feedback": "Use it."}],
+    }
+    inputs = {
+        name: samples.get(field.annotation, f"Answer the question from the {name}. It was wrong.")
+        for name, field in signature.input_fields.items()
+    }
+    with dspy.context(lm=make_lm(), adapter=ADAPTERS[adapter]()):
+        prediction = dspy.Predict(signature)(**inputs)
+    texts = [value for value in prediction.values() if isinstance(value, str)]
+    assert texts
+    assert all(texts)

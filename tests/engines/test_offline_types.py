@@ -1,0 +1,165 @@
+"""Every output type is filled with a valid value, also in signatures made at random."""
+
+from __future__ import annotations
+
+import enum
+import random
+from datetime import date, datetime
+from typing import Any, Literal, Optional
+
+import dspy
+import pydantic
+import pytest
+from recollect.engines.offline import OfflineEngine
+
+make_signature: Any = dspy.Signature
+"""Typed loosely: its metaclass takes arguments that type checkers do not see."""
+
+LINES = (
+    "[D1:1] (8 May 2023, Monday 13:56) Ann: I paid 12 dollars for 3 bowls yesterday.\n"
+    "[D1:2] (8 May 2023, Monday 13:56) Bob: That is 4.5 dollars each, isn't it? I moved to Rome."
+)
+
+
+class Colour(enum.Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Part(pydantic.BaseModel):
+    name: str
+    weight: float = pydantic.Field(ge=0, le=1)
+    tags: list[str] = []
+
+
+class Whole(pydantic.BaseModel):
+    kind: Literal["small", "large"]
+    count: int = pydantic.Field(ge=1, le=5)
+    parts: list[Part]
+    first: Part
+    note: Optional[str] = None  # noqa: UP045 - both spellings of an optional type must be read
+    made: date | None = None
+
+
+class Tree(pydantic.BaseModel):
+    label: str
+    children: list[Tree] = []
+
+
+ADAPTERS = {
+    "chat": lambda: dspy.ChatAdapter(use_json_adapter_fallback=False),
+    "json": dspy.JSONAdapter,
+    "xml": lambda: dspy.XMLAdapter(use_json_adapter_fallback=False),
+}
+FLAT = [
+    str,
+    bool,
+    int,
+    float,
+    Literal["yes; or no", "b"],
+    Literal[1, 2, 3],
+    Colour,
+    date,
+    datetime,
+    Optional[int],  # noqa: UP045
+    str | None,
+    int | str,
+    list[str],
+    set[str],
+    dict[str, str],
+    dict[str, Any],
+]
+NESTED = [Whole, Tree, Part | None, list[Whole], list[Part], list[Literal["x", "y"]], tuple[int, str], list[list[str]]]
+
+
+def predict(outputs: dict[str, Any], adapter: str, demos: list[dict[str, Any]] | None = None) -> dspy.Prediction:
+    fields: dict[str, Any] = {name: (kind, dspy.OutputField()) for name, kind in outputs.items()}
+    inputs = {"context": (str, dspy.InputField()), "question": (str, dspy.InputField())}
+    program = dspy.Predict(make_signature({**inputs, **fields}, "Fill the fields."))
+    program.demos = demos or []
+    lm = dspy.LM("offline/extractive-1", engine=OfflineEngine(), temperature=0.0, cache=False)
+    with dspy.context(lm=lm, adapter=ADAPTERS[adapter]()):
+        return program(context=LINES, question="How much did Ann pay for the bowls?")
+
+
+def assert_valid(value: Any, kind: Any) -> None:
+    pydantic.TypeAdapter(kind).validate_python(value, strict=not isinstance(value, (list, tuple, set)))
+
+
+@pytest.mark.parametrize("adapter", ADAPTERS)
+@pytest.mark.parametrize("kind", FLAT, ids=str)
+def test_a_flat_type_is_filled(kind: Any, adapter: str) -> None:
+    assert_valid(predict({"value": kind}, adapter).value, kind)
+
+
+@pytest.mark.parametrize("adapter", ["chat", "json"])
+@pytest.mark.parametrize("kind", NESTED, ids=str)
+def test_a_nested_type_is_filled(kind: Any, adapter: str) -> None:
+    assert_valid(predict({"value": kind}, adapter).value, kind)
+
+
+@pytest.mark.parametrize("kind", [Whole, list[Whole]], ids=str)
+def test_nested_types_reach_xml_prompts_through_the_json_fallback(kind: Any) -> None:
+    lm = dspy.LM("offline/extractive-1", engine=OfflineEngine(), temperature=0.0, cache=False)
+    signature = make_signature({"context": (str, dspy.InputField()), "value": (kind, dspy.OutputField())}, "Fill it.")
+    with dspy.context(lm=lm, adapter=dspy.XMLAdapter()):
+        assert_valid(dspy.Predict(signature)(context=LINES).value, kind)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (int, 12),
+        (bool, True),
+        (Literal["b", "a"], "b"),
+        (date, date(2023, 5, 7)),
+        (Colour, Colour.RED),
+        (dict[str, str], {}),
+    ],
+    ids=str,
+)
+def test_without_demos_values_come_from_the_text_or_are_the_first_option(kind: Any, value: Any) -> None:
+    assert predict({"value": kind}, "chat").value == value
+
+
+@pytest.mark.parametrize(
+    ("kind", "near", "far"),
+    [
+        (bool, False, True),
+        (Literal["a", "b", "c"], "c", "b"),
+        (float, 0.25, 7.5),
+        (list[Literal["a", "b"]], ["b"], ["a"]),
+    ],
+    ids=str,
+)
+def test_options_and_numbers_follow_the_nearest_demo(kind: Any, near: Any, far: Any) -> None:
+    demos = [
+        {"question": "Who lives in Paris?", "value": far},
+        {"question": "How much did Tom pay for the bowls?", "value": near},
+    ]
+    assert predict({"value": kind}, "chat", demos).value == near
+
+
+def test_a_record_is_filled_from_the_whole_list() -> None:
+    value = predict({"value": Whole}, "chat").value
+    assert (value.kind, [part.name for part in value.parts][1]) == ("small", LINES.rpartition("Bob: ")[2])
+
+
+def random_type(rng: random.Random, depth: int = 0) -> Any:
+    flat: list[Any] = [str, int, float, bool, date, Literal["keep", "drop"], Optional[str], Optional[float]]  # noqa: UP045
+    if depth >= 2 or rng.random() < 0.4:
+        return rng.choice(flat)
+    if rng.random() < 0.5:
+        return list[random_type(rng, depth + 1)]
+    fields: dict[str, Any] = {f"p{n}": (random_type(rng, depth + 1), ...) for n in range(rng.randint(1, 4))}
+    return pydantic.create_model(f"Made{rng.randint(0, 10**6)}", **fields)
+
+
+@pytest.mark.parametrize("adapter", ["chat", "json"])
+@pytest.mark.parametrize("seed", range(30))
+def test_a_generated_signature_is_filled_with_valid_types(seed: int, adapter: str) -> None:
+    rng = random.Random(seed)
+    outputs = {f"out_{n}": random_type(rng) for n in range(rng.randint(1, 4))}
+    prediction = predict(outputs, adapter)
+    for name, kind in outputs.items():
+        assert_valid(prediction[name], kind)

@@ -1,0 +1,202 @@
+"""Remembering once: calls counted at the engine, with DSPy's own LM cache off."""
+
+import copy
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+
+import dspy
+import pytest
+from dspy.lm15 import ServerError
+from recollect.engines.embedders import embedder
+from recollect.programs.catalog import build
+from recollect.programs.keys import rollout, writer_key
+
+
+def memory_r2(**config):
+    return build("memory-r2", embedder=embedder(), **config)
+
+
+def in_threads(count, call):
+    with ThreadPoolExecutor(count) as pool:
+        futures = [pool.submit(copy_context().run, call) for _ in range(count)]
+        return [future.exception() or future.result() for future in futures]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_many_threads_write_one_memory_once(scripted, fact_replies, make_history, temperature):
+    lm, program, history = scripted(fact_replies, 0.002, temperature=temperature), memory_r2(), make_history(3)
+    with dspy.context(lm=lm):
+        in_threads(32, lambda: program(history=history, question="Where was Ann?"))
+    # Three sessions of six turns are two chunks each: one extraction and one management per chunk.
+    assert lm.engine.calls == {"facts": 6, "operations": 6, "reasoning": 32}
+
+
+def test_a_longer_history_continues_from_its_longest_prefix(scripted, fact_replies, make_history):
+    lm, program = scripted(fact_replies), memory_r2()
+    with dspy.context(lm=lm):
+        program.remember(make_history(2))
+        program.remember(make_history(3))
+        program.remember(make_history(1))
+    assert lm.engine.calls["operations"] == 6
+
+
+def test_history_at_once_and_item_by_item_give_the_same_memory(scripted, fact_replies, make_history):
+    lm, whole, stepwise = scripted(fact_replies), memory_r2(), memory_r2()
+    with dspy.context(lm=lm):
+        at_once = whole.remember(make_history(3)).memory
+        for n in (1, 2, 3):
+            last = stepwise.remember(make_history(n)).memory
+    assert at_once == last
+
+
+def test_a_failing_write_is_tried_once_for_all_that_wait(scripted, fact_replies, make_history):
+    failing = threading.Event()
+    failing.set()
+
+    def reply(kind, text, n):
+        if kind == "operations" and failing.is_set():
+            raise ServerError("down")
+        return fact_replies(kind, text, n)
+
+    lm, program, history = scripted(reply, 0.2), memory_r2(chunk_turns=6), make_history(1)
+    with dspy.context(lm=lm):
+        outcomes = in_threads(32, lambda: program(history=history, question="Where?"))
+        assert all(isinstance(outcome, Exception) for outcome in outcomes)
+        assert lm.engine.calls["operations"] == 1
+        failing.clear()
+        program(history=history, question="Where?")
+    assert lm.engine.calls == {"facts": 1, "operations": 2, "reasoning": 1}
+
+
+def test_rollout_scopes_do_not_share_a_memory(scripted, fact_replies, make_history):
+    def reply(kind, text, n):
+        answer = fact_replies(kind, text, n)
+        return {"operations": answer["operations"][: 1 + n % 8]} if kind == "operations" else answer
+
+    lm, program, history = scripted(reply, temperature=1.0, cache=True), memory_r2(chunk_turns=8), make_history(1, turns=8)
+    memories = []
+    with dspy.context(lm=lm):
+        for n in range(8):
+            with rollout(n):
+                memories.append(program.remember(history).memory)
+            with rollout(n):
+                assert program.remember(history).memory is memories[-1]
+    assert len({memory.model_dump_json() for memory in memories}) == 8
+
+
+def test_a_second_bootstrap_round_gets_a_memory_of_its_own(scripted, fact_replies, make_history):
+    lm, program, history = scripted(fact_replies), memory_r2(), make_history(1)
+    with dspy.context(lm=lm):
+        program.remember(history)
+        with dspy.context(lm=lm.copy(rollout_id=1, temperature=1.0)):
+            program.remember(history)
+    assert lm.engine.calls["operations"] == 4
+
+
+def change_instructions(program):
+    p = program.method.manage
+    p.signature = p.signature.with_instructions("Do as you like.")
+
+
+def change_demos(program):
+    program.method.extract.demos = [dspy.Example(dialogue="x", facts=[])]
+
+
+def change_prefix(program):
+    p = program.method.manage
+    p.signature = p.signature.with_updated_fields("operations", prefix="Edits:", desc="other words")
+
+
+def change_config(program):
+    program.method.related = 2
+
+
+def change_unseen_demo(program):
+    program.method.extract.demos = [dspy.Example(question="x", answer="y")]
+
+
+def change_reader(program):
+    program.task.answer.demos = [dspy.Example(question="x", answer="y")]
+
+
+@pytest.mark.parametrize(
+    ("change", "differs"),
+    [
+        (change_instructions, True),
+        (change_demos, True),
+        (change_prefix, True),
+        (change_config, True),
+        (change_unseen_demo, False),
+        (change_reader, False),
+    ],
+)
+def test_the_key_holds_what_the_writer_lm_would_see(scripted, fact_replies, change, differs):
+    program = memory_r2()
+    with dspy.context(lm=scripted(fact_replies)):
+        before = writer_key(program.method)
+        changed = copy.deepcopy(program)
+        change(changed)
+        assert (writer_key(changed.method) != before) is differs
+
+
+@pytest.mark.parametrize(
+    ("settings", "differs"),
+    [({"temperature": 0.5}, True), ({"max_tokens": 7}, True), ({"rollout_id": 3}, True), ({}, False)],
+)
+def test_the_key_holds_the_settings_of_the_lm(scripted, fact_replies, settings, differs):
+    program, lm = memory_r2(), scripted(fact_replies)
+    with dspy.context(lm=lm):
+        before = writer_key(program.method)
+    with dspy.context(lm=lm.copy(**settings)):
+        assert (writer_key(program.method) != before) is differs
+
+
+def test_the_key_does_not_depend_on_the_api_key():
+    program = memory_r2()
+    keys = set()
+    for secret in ("one", "two"):
+        with dspy.context(lm=dspy.LM("openai/x", api_key=secret, api_base=f"http://{secret}")):
+            keys.add(writer_key(program.method))
+    assert len(keys) == 1
+
+
+def test_an_unparseable_write_is_recorded_and_the_rest_is_kept(scripted, fact_replies, make_history):
+    def reply(kind, text, n):
+        return "no fields at all" if kind == "operations" and "D1:" in text else fact_replies(kind, text, n)
+
+    lm, program = scripted(reply), memory_r2(chunk_turns=6)
+    with dspy.context(lm=lm):
+        node = program.remember(make_history(2))
+    failures = [failure for part in node.chain() for failure in part.failures]
+    assert [(failure.kind, failure.where) for failure in failures] == [("parse", "ManageMemory")]
+    assert {source for fact in node.memory.facts for source in fact.sources} == {f"D2:{n}" for n in range(1, 7)}
+    # Asked once more with the error, then given up.
+    assert lm.engine.calls["operations"] == 3
+
+
+def test_writing_leaves_the_earlier_memory_as_it_was(scripted, fact_replies, make_history):
+    program, history = memory_r2(), make_history(2)
+    with dspy.context(lm=scripted(fact_replies)):
+        first = program.remember(make_history(1)).memory
+        before = first.model_dump_json()
+        program.remember(history)
+    assert first.model_dump_json() == before
+
+
+def test_sessions_are_extracted_concurrently(scripted, fact_replies, make_history):
+    running, most, lock = [0], [0], threading.Lock()
+
+    def reply(kind, text, n):
+        if kind == "facts":
+            with lock:
+                running[0] += 1
+                most[0] = max(most[0], running[0])
+            threading.Event().wait(0.05)
+            with lock:
+                running[0] -= 1
+        return fact_replies(kind, text, n)
+
+    with dspy.context(lm=scripted(reply)):
+        memory_r2(chunk_turns=6).remember(make_history(4))
+    assert most[0] >= 4

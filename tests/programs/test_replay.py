@@ -1,0 +1,88 @@
+"""What an optimizer's trace sees of memories that came from the cache."""
+
+import copy
+
+import dspy
+import pytest
+from recollect.engines.embedders import embedder
+from recollect.programs.catalog import build
+
+
+@pytest.fixture
+def program():
+    return build("memory-r2", embedder=embedder(), chunk_turns=3)
+
+
+def traced(program, **inputs):
+    with dspy.context(trace=[]):
+        program(**inputs)
+        return list(dspy.settings.trace)
+
+
+def shown(trace, predictor):
+    return [inputs for p, inputs, _ in trace if p is predictor]
+
+
+def test_a_cached_memory_replays_the_steps_that_saw_the_gold_evidence(scripted, fact_replies, make_history, program):
+    history = make_history(4)
+    with dspy.context(lm=scripted(fact_replies)):
+        traced(program, history=history, question="Where?")
+        trace = traced(program, history=history, question="Where?", focus=("D2:5",))
+    dialogues = [inputs["dialogue"] for inputs in shown(trace, program.method.extract)]
+    assert len(dialogues) == 1
+    assert "[D2:5]" in dialogues[0]
+    assert len(shown(trace, program.method.manage)) == 1
+    assert trace[-1][0] is program.task.answer
+
+
+def test_steps_are_bound_to_the_running_copy(scripted, fact_replies, make_history, program):
+    history, twin = make_history(2), copy.deepcopy(program)
+    with dspy.context(lm=scripted(fact_replies)):
+        program(history=history, question="Where?")
+        trace = traced(twin, history=history, question="Where?", focus=("D1:1",))
+    assert {id(p) for p, _, _ in trace} == {id(p) for p in (twin.method.extract, twin.method.manage, twin.task.answer)}
+
+
+def test_replayed_inputs_are_copies(scripted, fact_replies, make_history, program):
+    history = make_history(1)
+    with dspy.context(lm=scripted(fact_replies)):
+        first = traced(program, history=history, question="Where?", focus=("D1:1",))
+        for _, inputs, _ in first[:-1]:
+            inputs.clear()
+        again = traced(program, history=history, question="Where?", focus=("D1:1",))
+    assert all(inputs for _, inputs, _ in again)
+
+
+def test_the_first_question_sees_no_step_twice(scripted, fact_replies, make_history, program):
+    with dspy.context(lm=scripted(fact_replies)):
+        trace = traced(program, history=make_history(1), question="Where?", focus=("D1:1",))
+    assert len(shown(trace, program.method.extract)) == 1
+
+
+def test_without_evidence_the_steps_behind_the_best_hits_are_replayed(scripted, fact_replies, make_history, program):
+    with dspy.context(lm=scripted(fact_replies)):
+        trace = traced(program, history=make_history(3), question="Who saw Quito with 2 friends?")
+    dialogues = [inputs["dialogue"] for inputs in shown(trace, program.method.extract)]
+    assert any("[D2:2]" in dialogue for dialogue in dialogues)
+
+
+def test_plain_evaluation_replays_nothing(scripted, fact_replies, make_history, program):
+    with dspy.context(lm=scripted(fact_replies)):
+        before = len(dspy.settings.trace)
+        for _ in range(3):
+            program(history=make_history(2), question="Where?", focus=("D1:1",))
+        assert len(dspy.settings.trace) == before + 3
+
+
+def test_the_read_stage_replays_nothing(scripted, fact_replies, make_history, program):
+    with dspy.context(lm=scripted(fact_replies)):
+        student = program.staged("read")
+        trace = traced(student, history=make_history(1), question="Where?", focus=("D1:1",))
+    assert len(trace) == 1
+
+
+def test_evidence_reaches_no_predictor(scripted, fact_replies, make_history, program):
+    lm = scripted(fact_replies)
+    with dspy.context(lm=lm):
+        program(history=make_history(1), question="Where?", focus=("D9:99",))
+    assert not any("D9:99" in text for _, text in lm.engine.prompts)

@@ -1,0 +1,167 @@
+"""Intervals and paired comparisons, against cases worked by hand and a seeded simulation."""
+
+import math
+import random
+
+import numpy as np
+import pytest
+from recollect.errors import UserError
+from recollect.runs.statistics import Interval, interval, paired
+
+
+def test_interval_of_two_questions_worked_by_hand() -> None:
+    """Drawing two of {0, 1} gives means 0, .5, 1 with chances 1/4, 1/2, 1/4."""
+    assert interval([0, 1], ["a", "a"], level=0.95) == Interval(0.0, 1.0, "question")
+    assert interval([0, 1], ["a", "a"], level=0.3) == Interval(0.5, 0.5, "question")
+
+
+def test_group_means_count_every_question() -> None:
+    """Four groups hold one 0 each and the fifth 96 ones: drawn once (chances .33 to .74), the mean is 96/100."""
+    values, groups = [0.0] * 4 + [1.0] * 96, ["a", "b", "c", "d"] + ["e"] * 96
+    assert interval(values, groups, level=0.2) == Interval(0.96, 0.96, "group")
+
+
+@pytest.mark.parametrize(("count", "unit"), [(1, "question"), (4, "question"), (5, "group"), (20, "group")])
+def test_unit_is_the_group_from_five_groups_on(count: int, unit: str) -> None:
+    result = interval([0.0, 1.0] * 20, [f"user {n % count}" for n in range(40)])
+    assert result is not None
+    assert result.unit == unit
+
+
+@pytest.mark.parametrize("values", [[], [0.7]])
+def test_fewer_than_two_questions_have_no_interval(values: list[float]) -> None:
+    assert interval(values, ["a"] * len(values)) is None
+
+
+def test_equal_values_give_an_interval_of_no_width() -> None:
+    assert interval([0.5] * 6, list("abcdef")) == Interval(0.5, 0.5, "group")
+
+
+def test_seed_decides_the_interval() -> None:
+    values, groups = _scores(random.Random(1), groups=8)
+    assert interval(values, groups, seed=3) == interval(values, groups, seed=3)
+    assert interval(values, groups, seed=3) != interval(values, groups, seed=4)
+
+
+@pytest.mark.parametrize("groups", [3, 8])
+def test_order_of_questions_does_not_matter(groups: int) -> None:
+    values, names = _scores(random.Random(2), groups)
+    order = random.Random(3).sample(range(len(values)), len(values))
+    first = interval(values, names)
+    second = interval([values[n] for n in order], [names[n] for n in order])
+    assert first is not None
+    assert second is not None
+    assert (first.low, first.high) == pytest.approx((second.low, second.high))
+
+
+def test_higher_level_is_wider() -> None:
+    values, groups = _scores(random.Random(4), groups=10)
+    narrow, wide = interval(values, groups, level=0.5), interval(values, groups, level=0.99)
+    assert narrow is not None
+    assert wide is not None
+    assert wide.low < narrow.low < np.mean(values) < narrow.high < wide.high
+
+
+def test_many_draws_are_done_in_blocks() -> None:
+    """600 questions x 4000 draws exceed one block; the interval is still that of the normal approximation."""
+    values = [float(n % 2) for n in range(600)]
+    result = interval(values, ["a"] * 600, resamples=4000)
+    assert result is not None
+    assert (result.low, result.high) == pytest.approx((0.46, 0.54), abs=0.005)
+
+
+def test_coverage_holds_for_groups_and_not_for_questions() -> None:
+    """Thirty conversations of five questions whose scores move together; the true mean is 0."""
+    rng, rounds, covered = np.random.default_rng(0), 300, {"group": 0, "question": 0}
+    grouped = [str(n // 5) for n in range(150)]
+    for _ in range(rounds):
+        values = (rng.normal(size=(30, 1)) + rng.normal(size=(30, 5))).ravel().tolist()
+        for groups in (grouped, ["one"] * 150):
+            result = interval(values, groups, resamples=400)
+            assert result is not None
+            covered[result.unit] += result.low <= 0 <= result.high
+    assert 0.9 <= covered["group"] / rounds <= 0.98
+    assert covered["question"] / rounds < 0.85
+
+
+@pytest.mark.parametrize(
+    ("wins", "losses", "ties", "p_sign"),
+    [
+        (8, 2, 0, 0.109375),
+        (8, 2, 90, 0.109375),
+        (2, 8, 0, 0.109375),
+        (6, 0, 1, 0.03125),
+        (5, 5, 0, 1.0),
+        (0, 0, 3, 1.0),
+    ],
+)
+def test_sign_test_worked_by_hand(wins: int, losses: int, ties: int, p_sign: float) -> None:
+    """8 of 10: 2 x (1 + 10 + 45) / 1024 = .109375; 6 of 6: 2 / 64 = .03125; ties do not count."""
+    a = [0.9] * wins + [0.2] * losses + [0.4] * ties
+    b = [0.1] * wins + [0.8] * losses + [0.4] * ties
+    result = paired(a, b, ["one"] * len(a))
+    assert (result.wins, result.losses, result.ties) == (wins, losses, ties)
+    assert result.p_sign == pytest.approx(p_sign, abs=1e-12)
+
+
+def test_sign_test_stays_exact_for_thousands() -> None:
+    result = paired([1.0] * 2000 + [0.0] * 1000, [0.0] * 2000 + [1.0] * 1000, ["one"] * 3000, resamples=1)
+    assert 0 < result.p_sign < 1e-70
+
+
+def test_paired_is_the_difference_of_means() -> None:
+    a, groups = _scores(random.Random(5), groups=6)
+    b, _ = _scores(random.Random(6), groups=6)
+    result = paired(a, b, groups, seed=7)
+    assert result.mean == pytest.approx(float(np.mean(a) - np.mean(b)))
+    assert result.interval == interval([x - y for x, y in zip(a, b, strict=True)], groups, seed=7)
+
+
+def test_paired_interval_profits_from_shared_hardness() -> None:
+    """b is a minus .1 throughout: the difference is sure although both scores vary."""
+    a, groups = _scores(random.Random(8), groups=6)
+    result = paired(a, [score - 0.1 for score in a], groups)
+    assert result.interval is not None
+    assert (result.interval.low, result.interval.high) == pytest.approx((0.1, 0.1))
+
+
+def test_swapping_the_programs_mirrors_the_result() -> None:
+    a, groups = _scores(random.Random(9), groups=6)
+    b, _ = _scores(random.Random(10), groups=6)
+    there, back = paired(a, b, groups), paired(b, a, groups)
+    assert there.mean == pytest.approx(-back.mean)
+    assert (there.wins, there.losses, there.p_sign) == (back.losses, back.wins, back.p_sign)
+
+
+def test_rounding_noise_is_a_tie() -> None:
+    assert paired([0.1 + 0.2], [0.3], ["one"]).ties == 1
+
+
+def test_paired_without_questions_is_not_a_number() -> None:
+    result = paired([], [], [])
+    assert math.isnan(result.mean)
+    assert (result.interval, result.p_sign) == (None, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("values", "groups", "options", "message"),
+    [
+        ([1.0, 0.0], ["a"], {}, "2 scores but 1 groups"),
+        ([1.0, math.nan], ["a", "a"], {}, "score 1 is nan"),
+        ([1.0, 0.0], ["a", "a"], {"level": 95}, "level 95 is not between 0 and 1"),
+        ([1.0, 0.0], ["a", "a"], {"resamples": 0}, "resamples 0 is below 1"),
+    ],
+)
+def test_wrong_input_is_named(values: list[float], groups: list[str], options: dict, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        interval(values, groups, **options)
+
+
+def test_paired_refuses_other_questions() -> None:
+    with pytest.raises(UserError, match="2 scores against 1"):
+        paired([1.0, 0.0], [1.0], ["a", "a"])
+
+
+def _scores(rng: random.Random, groups: int) -> tuple[list[float], list[str]]:
+    names = [f"user {n % groups}" for n in range(40)]
+    return [rng.random() for _ in names], names

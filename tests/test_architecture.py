@@ -1,0 +1,226 @@
+"""The shape of the package, read from its sources: imports point one way, nothing unsafe, every file explained.
+
+    cli -> service -> runs -> optimizers -> programs -> memory, signatures -> records -> errors
+    data -> signatures, records        engines -> errors, and of memory only its Embedder protocols
+
+Each rule is a function from one module to the lines that break it. It is run over the package, where it must find
+nothing, and over a line that breaks it, which it must find.
+"""
+
+import ast
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import recollect
+
+ROOT = Path(recollect.__file__).parent
+OUTSIDE = {"tests", "benchmarks", "docs", "build", "dist"}
+"""Folders of the repository that are no part of the package."""
+
+BASE = {"records", "errors"}
+PROGRAMS = BASE | {"memory", "signatures"}
+OPTIMIZERS = PROGRAMS | {"programs", "data", "engines"}
+MAY_IMPORT: dict[str, set[str]] = {
+    "errors": set(),
+    "records": {"errors"},
+    "signatures": BASE,
+    "memory": BASE,
+    "data": BASE | {"signatures"},
+    "engines": {"errors", "memory"},
+    "programs": PROGRAMS,
+    "optimizers": OPTIMIZERS,
+    "runs": OPTIMIZERS | {"optimizers"},
+    "service": OPTIMIZERS | {"optimizers", "runs"},
+    "cli": OPTIMIZERS | {"optimizers", "runs", "service"},
+}
+"""What each room may import besides itself."""
+
+MAX_LINES = 300
+LONG_FILES: dict[str, str] = {}
+"""Files that are longer, by path, each with the reason."""
+
+UNSAFE_MODULES = {"pickle", "cloudpickle", "dill", "shelve", "marshal"}
+UNSAFE_CALLS = {"eval", "exec"}
+VAGUE_NAMES = {"utils", "util", "helpers", "helper", "misc"}
+
+
+@dataclass(frozen=True)
+class Module:
+    """One source file: its path below the root, as parts without the suffix, and its text."""
+
+    parts: tuple[str, ...]
+    text: str = field(repr=False)
+
+    @property
+    def room(self) -> str:
+        return self.parts[0]
+
+    @property
+    def nodes(self) -> Iterator[ast.AST]:
+        return ast.walk(ast.parse(self.text))
+
+    def imports(self) -> Iterator[tuple[str, ast.Import | ast.ImportFrom]]:
+        """Every import, also the lazy ones in functions, as a dotted name; those of the package start with a dot."""
+        for node in self.nodes:
+            if isinstance(node, ast.Import):
+                yield from ((alias.name, node) for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                yield from ((f"{node.module}.{alias.name}", node) for alias in node.names)
+            elif isinstance(node, ast.ImportFrom):
+                base = self.parts[: len(self.parts) - node.level]
+                for alias in node.names:
+                    yield "." + ".".join([*base, *(node.module or "").split("."), alias.name]).replace("..", "."), node
+
+
+def wrong_rooms(module: Module) -> list[str]:
+    """Imports that point up or sideways."""
+    found = []
+    for name, _ in module.imports():
+        target = name.lstrip(".").split(".")[0]
+        if not name.startswith(".") or target == module.room or target.startswith("__") or module.room == "__init__":
+            continue
+        if target not in MAY_IMPORT.get(module.room, set()):
+            found.append(f"{module.room} imports {name}")
+        elif (module.room, target) == ("engines", "memory") and "Embedder" not in name.split(".")[-1]:
+            found.append(f"engines may import only Embedder protocols from memory, not {name}")
+    return found
+
+
+def absolute_imports(module: Module) -> list[str]:
+    """Imports of the package by its name: folders and import paths must not disagree."""
+    return [name for name, _ in module.imports() if name.split(".")[0] == "recollect"]
+
+
+def unsafe_code(module: Module) -> list[str]:
+    """Anything that runs what a file holds."""
+    names = [name for name, _ in module.imports() if name.split(".")[0] in UNSAFE_MODULES]
+    return names + [name for name in _calls(module) if name in UNSAFE_CALLS]
+
+
+def global_settings(module: Module) -> list[str]:
+    """Changes of DSPy's settings for the whole process; `dspy.context` ends with its block."""
+    calls = [name for name in _calls(module) if name in ("dspy.configure", "dspy.settings.configure")]
+    return calls + [name for name, _ in module.imports() if name == "dspy.configure"]
+
+
+def vague_names(module: Module) -> list[str]:
+    """Names that say nothing of what is inside."""
+    return [part for part in module.parts if part in VAGUE_NAMES]
+
+
+def missing_docstrings(module: Module) -> list[str]:
+    """The module, and its public functions and classes."""
+    tree = ast.parse(module.text)
+    public = [
+        node
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and not node.name.startswith("_")
+    ]
+    found = [] if ast.get_docstring(tree) else ["the module"]
+    return found + [node.name for node in public if not ast.get_docstring(node)]
+
+
+def long_files(module: Module) -> list[str]:
+    """Files of more than one screenful of ideas."""
+    lines, path = len(module.text.splitlines()), "/".join(module.parts) + ".py"
+    return [f"{lines} lines"] if lines > MAX_LINES and path not in LONG_FILES else []
+
+
+RULES: dict[Callable[[Module], list[str]], tuple[str, str]] = {
+    wrong_rooms: ("memory/facts", "def f():\n    from ..engines.models import lm"),
+    absolute_imports: ("runs/report", "from recollect.errors import UserError"),
+    unsafe_code: ("runs/artifact", "import pickle"),
+    global_settings: ("runs/evaluate", "dspy.configure(lm=None)"),
+    vague_names: ("memory/utils", ""),
+    missing_docstrings: ("memory/facts", '"""Facts."""\n\ndef add() -> None: ...'),
+    long_files: ("memory/facts", "x = 1\n" * (MAX_LINES + 1)),
+}
+"""Each rule, with the path and text of a module that breaks it."""
+
+
+@pytest.fixture(scope="module")
+def package() -> list[Module]:
+    """Every module of the package."""
+    # Folders are chosen before they are walked: an environment in the checkout holds thousands of files.
+    rooms = [path for path in ROOT.iterdir() if path.name not in OUTSIDE and not path.name.startswith(".")]
+    paths = [path for room in rooms for path in (room.rglob("*.py") if room.is_dir() else [room])]
+    files = sorted(path.relative_to(ROOT) for path in paths if path.suffix == ".py")
+    return [Module(file.with_suffix("").parts, (ROOT / file).read_text(encoding="utf-8")) for file in files]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_package_follows(rule: Callable[[Module], list[str]], package: list[Module]) -> None:
+    broken = [f"{'/'.join(module.parts)}.py: {breach}" for module in package for breach in rule(module)]
+    assert broken == []
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_breach_is_seen(rule: Callable[[Module], list[str]]) -> None:
+    path, text = RULES[rule]
+    assert len(rule(_module(path, text))) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "line"),
+    [
+        ("data/locomo", "from ..programs.tasks import QuestionAnswering"),
+        ("data/synthesis/stories", "from ...programs import tasks"),
+        ("engines/offline/answers", "from ...memory.facts import Facts"),
+        ("engines/models", "from .. import records"),
+        ("errors", "from . import records"),
+        ("memory/index", "from ..programs.keys import key"),
+        ("optimizers/compile", "from ..runs import tracking"),
+        ("programs/tasks", "from ..data.benchmark import Benchmark"),
+        ("runs/report", "from ..cli import main"),
+        ("service/app", "from ..cli import main"),
+        ("unheard_of/room", "from ..errors import UserError"),
+    ],
+)
+def test_import_against_the_direction_is_seen(path: str, line: str) -> None:
+    assert len(wrong_rooms(_module(path, line))) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "line"),
+    [
+        ("cli/serve", "from ..service.app import app"),
+        ("engines/embedders", "from ..memory.index import Embedder"),
+        ("programs/baselines/turn_rag", "from ...memory.index import Index"),
+        ("programs/baselines/turn_rag", "from ..method import Method"),
+        ("programs/keys", "from .. import __version__"),
+        ("service/app", "from ..runs.artifact import load"),
+    ],
+)
+def test_import_along_the_direction_passes(path: str, line: str) -> None:
+    assert wrong_rooms(_module(path, line)) == []
+
+
+@pytest.mark.parametrize("line", ["eval('1')", "exec('x = 1')", "from cloudpickle import dumps"])
+def test_unsafe_code_is_seen(line: str) -> None:
+    assert len(unsafe_code(_module("runs/artifact", line))) == 1
+
+
+@pytest.mark.parametrize("line", ["ast.literal_eval('1')", "model.eval()"])
+def test_safe_namesakes_pass(line: str) -> None:
+    assert unsafe_code(_module("runs/artifact", line)) == []
+
+
+def test_every_room_is_reached(package: list[Module]) -> None:
+    """A walk that misses the package would let every rule pass."""
+    assert {"errors", "records", "memory", "programs", "data", "runs"} <= {module.room for module in package}
+
+
+def test_long_files_are_still_long(package: list[Module]) -> None:
+    """An exception that is no longer needed goes."""
+    long = {"/".join(module.parts) + ".py" for module in package if len(module.text.splitlines()) > MAX_LINES}
+    assert set(LONG_FILES) <= long
+
+
+def _module(path: str, text: str) -> Module:
+    return Module(tuple(path.split("/")), text)
+
+
+def _calls(module: Module) -> list[str]:
+    return [ast.unparse(node.func) for node in module.nodes if isinstance(node, ast.Call)]

@@ -1,0 +1,108 @@
+"""What is installed is what the repository holds: the wheel's files, the list of packages, the dependencies."""
+
+import ast
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from collections.abc import Iterator
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+OUTSIDE = {"tests", "benchmarks", "docs", ".ci"}
+"""Folders whose Python files do not ship."""
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+PACKAGES = PROJECT["tool"]["setuptools"]["packages"]
+
+
+@pytest.fixture(scope="session")
+def sources() -> list[Path]:
+    """The repository's files relative to its root: tracked, or new and not ignored."""
+    command = ["git", "-c", "safe.directory=*", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    try:
+        listing = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("not a git checkout: which files belong to the repository is not known")
+    return [Path(name) for name in sorted(set(listing.split("\0"))) if name and (ROOT / name).is_file()]
+
+
+@pytest.fixture(scope="session")
+def wheel(sources: list[Path], tmp_path_factory: pytest.TempPathFactory) -> set[str]:
+    """Names of the files in a wheel that is built from nothing but the repository's files."""
+    copy, out = tmp_path_factory.mktemp("checkout"), tmp_path_factory.mktemp("wheel")
+    for source in sources:
+        (copy / source).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(ROOT / source, copy / source)
+    options = ["--no-deps", "--no-build-isolation", "--no-index", "--disable-pip-version-check", "-q", "-w", str(out)]
+    command = [sys.executable, "-m", "pip", "wheel", *options, str(copy)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    with zipfile.ZipFile(next(out.glob("*.whl"))) as archive:
+        return set(archive.namelist())
+
+
+def test_every_folder_with_code_is_a_listed_package(sources: list[Path]) -> None:
+    """A folder that `packages` in pyproject.toml forgets is dropped from the wheel in silence."""
+    folders = {source.parent for source in sources if source.suffix == ".py"}
+    inside = [folder for folder in folders if not OUTSIDE & set(folder.parts[:1])]
+    assert sorted(".".join(("recollect", *folder.parts)) for folder in inside) == sorted(PACKAGES)
+
+
+def test_wheel_holds_all_files_of_the_package_and_no_other(sources: list[Path], wheel: set[str]) -> None:
+    expected = {f"recollect/{source.as_posix()}" for source in sources if _ships(source)}
+    assert {name for name in wheel if ".dist-info/" not in name} == expected
+
+
+def test_wheel_holds_the_license(wheel: set[str]) -> None:
+    assert [name for name in wheel if name.endswith(".dist-info/licenses/LICENSE")]
+
+
+def test_every_import_is_a_declared_dependency(sources: list[Path]) -> None:
+    """What arrives only through another package can leave with its next release."""
+    project, owners = PROJECT["project"], packages_distributions()
+    extras = {name: lines for name, lines in project["optional-dependencies"].items() if name != "dev"}
+    declared = {_normal(line) for lines in (project["dependencies"], *extras.values()) for line in lines}
+    missing = {
+        f"{source}: {module}"
+        for source in sources
+        if source.suffix == ".py" and _ships(source)
+        for module in _imported(ROOT / source)
+        if not declared & {_normal(owner) for owner in owners.get(module, [module])}
+    }
+    assert sorted(missing) == []
+
+
+def test_constraints_pin_every_dependency() -> None:
+    project = PROJECT["project"]
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pinned = {_normal(line) for line in lines if "==" in line}
+    required = {_normal(line) for line in project["dependencies"] + project["optional-dependencies"]["dev"]}
+    assert required - pinned == set()
+
+
+def _ships(source: Path) -> bool:
+    """Whether a file belongs in the wheel: code and the type marker at the root, everything in a package below it."""
+    if len(source.parts) == 1:
+        return source.suffix == ".py" or source.name == "py.typed"
+    return ".".join(("recollect", *source.parent.parts)) in PACKAGES and source.suffix != ".md"
+
+
+def _normal(requirement: str) -> str:
+    """The name in a requirement as indexes compare it."""
+    name = re.split(r"[\[<>=!~;@ ]", requirement, maxsplit=1)[0]
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _imported(path: Path) -> Iterator[str]:
+    """Names of the outside modules that a file imports, anywhere in it."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom) and not node.level:
+            names = [node.module or ""]
+        yield from (top for name in names if (top := name.split(".")[0]) not in sys.stdlib_module_names)
