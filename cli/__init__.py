@@ -7,6 +7,7 @@ error, and `--json` makes the result one JSON object.
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from typing import Any
 
@@ -54,6 +55,8 @@ def app() -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the command line; turns errors of the tree into one line and their exit code."""
+    # DSPy's optimizers draw bars of their own beside ours; tqdm reads this when it is imported.
+    os.environ.setdefault("TQDM_DISABLE", "1")
     try:
         app.main(args=arguments, prog_name="recollect", standalone_mode=False)
     except click.exceptions.Exit as done:

@@ -24,12 +24,14 @@ def command() -> None:
     with progress(errors) as note:
         outcome = run_compile("turn-rag", setup, optimizer="bootstrap", out=folder / "program", note=note)
     print_comparison(console, outcome.start, outcome.result, outcome.difference, outcome.promoted)
-    row = next((row for row in outcome.result.counted if row.score == 1.0), outcome.result.counted[0])
+    row = max(outcome.result.counted, key=lambda row: row.score)
     example = next(example for example in setup.load().examples if example.id == row.id)
     history = folder / "history.json"
     history.write_text(example.history.model_dump_json(indent=1), encoding="utf-8")
     console.print(f"\nprogram: {outcome.program}\nMLflow run: {outcome.run_id} (recollect ui)", soft_wrap=True)
-    console.print("\nloaded in a new process and asked a test question it answers:", soft_wrap=True)
+    console.print("\nloaded in a new process and asked the test question it answers best:", soft_wrap=True)
     arguments = ["ask", str(outcome.program), row.question, "--history", str(history), "--why"]
-    console.print(f"$ recollect ask {outcome.program} --history {history} --why \\\n    {row.question!r}", soft_wrap=True)
+    console.print(
+        f"$ recollect ask {outcome.program} --history {history} --why \\\n    {row.question!r}", soft_wrap=True
+    )
     sys.exit(subprocess.call([sys.executable, "-m", "recollect.cli", *arguments]))

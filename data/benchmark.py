@@ -120,6 +120,8 @@ class Benchmark(ABC):
     """The name on the command line."""
     task: ClassVar[str] = "question-answering"
     """The task of `programs.tasks` that its examples are for."""
+    category_names: ClassVar[Mapping[str, str]] = {}
+    """What tables call the categories, where the benchmark's own names are numbers."""
     metric_name: str
     """What `score` measures, as tables name it, e.g. "token F1"."""
 

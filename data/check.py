@@ -23,7 +23,7 @@ from typing import Any
 from ..errors import DataError
 from .benchmark import Finding, Note, Reading
 from .jsonl import read_jsonl
-from .locomo import CATEGORIES, read_locomo
+from .locomo_file import CATEGORIES, read_locomo
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,9 @@ def compile_program(
     chosen = entry(optimizer)
     unknown = set(settings or {}) - set(chosen.settings)
     if unknown:
-        raise UserError(f"optimizer {optimizer!r} has no setting {sorted(unknown)[0]!r}; it has: {', '.join(chosen.settings)}")
+        raise UserError(
+            f"optimizer {optimizer!r} has no setting {sorted(unknown)[0]!r}; it has: {', '.join(chosen.settings)}"
+        )
     examples = [example for example in trainset if benchmark.counts(example)]
     if not examples:
         raise UserError("there is no training question that counts for the score; raise --train or widen --categories")

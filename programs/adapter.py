@@ -76,8 +76,8 @@ class _Correction(CorrectingAdapter):
             {"role": "assistant", "content": self._error.lm_response or "(empty)"},
             {
                 "role": "user",
-                "content": f"That could not be read: {_reason(self._error)}\n\nAnswer the same request again, in full and in the "
-                f"required form.\n\n{self.user_message_output_requirements(signature)}",
+                "content": f"That could not be read: {_reason(self._error)}\n\nAnswer the same request again, "
+                f"in full and in the required form.\n\n{self.user_message_output_requirements(signature)}",
             },
         ]
 

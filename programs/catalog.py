@@ -30,7 +30,9 @@ class MethodEntry:
 
 METHODS = {
     "no-memory": MethodEntry(".baselines.no_memory:NoMemory", "answers from the question alone"),
-    "full-context": MethodEntry(".baselines.full_context:FullContext", "shows the conversation, newest turns first to fit"),
+    "full-context": MethodEntry(
+        ".baselines.full_context:FullContext", "shows the conversation, newest turns first to fit"
+    ),
     "turn-rag": MethodEntry(".baselines.turn_rag:TurnRAG", "keeps every turn, recalls the best-matching ones (BM25)"),
     "memory-r2": MethodEntry(".memory_r2:MemoryR2", "extracts facts and edits a memory of them by operations"),
 }

@@ -25,7 +25,15 @@ from ..memory.dense import DenseIndex
 from ..memory.facts import Edit, FactMemory
 from ..memory.index import Embedder, Index
 from ..records import Context, Hit, Item, Turn, format_time
-from ..signatures.memory_r2 import AnswerFromMemories, ExtractFacts, Fact, ManageMemory, NewFact, Operation, StoredMemory
+from ..signatures.memory_r2 import (
+    AnswerFromMemories,
+    ExtractFacts,
+    Fact,
+    ManageMemory,
+    NewFact,
+    Operation,
+    StoredMemory,
+)
 from .gather import gather
 from .method import Method, predictor
 from .tasks import QuestionAnswering, with_recent
@@ -172,7 +180,9 @@ def _edit(operation: Operation, facts: Sequence[Fact]) -> Edit:
 def _grouped(hits: Sequence[Hit]) -> str:
     """Memories by session date, oldest first; those of one session stay in rank order."""
     dated = sorted(hits, key=lambda hit: (hit.time is not None, hit.time.timestamp() if hit.time else 0.0))
-    return "\n".join(f"[{hit.id}]{f' ({_day(hit.time)})' if hit.time else ''} {hit.speaker}: {hit.text}" for hit in dated)
+    return "\n".join(
+        f"[{hit.id}]{f' ({_day(hit.time)})' if hit.time else ''} {hit.speaker}: {hit.text}" for hit in dated
+    )
 
 
 def _day(time: Any) -> str | None:

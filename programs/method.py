@@ -125,7 +125,8 @@ class Method(dspy.Module):
         try:
             return predictor(**inputs)
         except AdapterParseError as error:
-            record_failure(Failure(kind="parse", where=predictor.signature.__name__, message=_first_line(error)))
+            name = next((name for name, writer in self.writers().items() if writer is predictor), "recall")
+            record_failure(Failure(kind="parse", where=name, message=_first_line(error)))
             return None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Method:

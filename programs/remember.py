@@ -93,7 +93,7 @@ class MemoryCache:
         def one(item: Item) -> _Prepared:
             return self._prepared.once((key, item.digest), lambda: _recorded(names, lambda: method.prepare(item)))
 
-        together = (key, *(item.digest for item in items))
+        together = ("together", key, *(item.digest for item in items))
         found = self._prepared.once(together, lambda: gather([lambda item=item: one(item) for item in items]))
         return {item.digest: prepared for item, prepared in zip(items, found, strict=True)}
 
@@ -146,5 +146,3 @@ def _recorded(names: dict[int, str], work: Callable[[], Any]) -> _Prepared:
 
 def _names(method: Method) -> dict[int, str]:
     return {id(predictor): name for name, predictor in method.writers().items()}
-
-

@@ -140,9 +140,7 @@ def check_fields(name: str, saved: list[list[str]], code: list[list[str]]) -> No
 def own_demos(predictor: dspy.Predict) -> list[Any]:
     """The demos a prompt of this predictor shows: those with at least one input and one output of its own."""
     inputs, outputs = predictor.signature.input_fields, predictor.signature.output_fields
-    return [
-        demo for demo in predictor.demos if any(k in demo for k in inputs) and any(k in demo for k in outputs)
-    ]
+    return [demo for demo in predictor.demos if any(k in demo for k in inputs) and any(k in demo for k in outputs)]
 
 
 def dump_values(signature: type[dspy.Signature], values: Any) -> dict[str, Any]:
@@ -168,7 +166,9 @@ def load_values(signature: type[dspy.Signature], values: Mapping[str, Any], name
     for key, value in values.items():
         info = signature.fields.get(key)
         try:
-            loaded[key] = value if info is None or value is None else TypeAdapter(info.annotation).validate_python(value)
+            loaded[key] = (
+                value if info is None or value is None else TypeAdapter(info.annotation).validate_python(value)
+            )
         except ValidationError as error:
             reason = error.errors()[0]["msg"]
             raise ProgramError(f"predictor {name}: a saved demo does not fit its field {key!r}: {reason}") from error
@@ -185,7 +185,11 @@ def _without_prose(schema: Any) -> Any:
     if isinstance(schema, list):
         return [_without_prose(part) for part in schema]
     if isinstance(schema, dict):
-        return {k: _without_prose(v) for k, v in schema.items() if not (k in ("title", "description") and isinstance(v, str))}
+        return {
+            k: _without_prose(v)
+            for k, v in schema.items()
+            if not (k in ("title", "description") and isinstance(v, str))
+        }
     return schema
 
 

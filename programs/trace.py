@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import dspy
+from dspy.dsp.utils.settings import main_thread_config
 from pydantic import BaseModel
 
 from ..records import Failure, Item
@@ -67,7 +68,7 @@ def replay(method: Method, node: Node, recalled: Sequence[str], focus: Sequence[
         focus: Ids of the gold evidence turns, if known.
     """
     trace = dspy.settings.trace
-    if trace is None or trace is dspy.dsp.utils.settings.main_thread_config["trace"]:
+    if trace is None or trace is main_thread_config["trace"]:
         return
     steps = _relevant(node, list(focus) or list(recalled))
     writers = method.writers()
@@ -101,5 +102,3 @@ def _saw(step: Step, turn: str) -> bool:
     """Whether a turn id stands anywhere in what the step was given."""
     text = json.dumps(step.inputs, default=jsonable, ensure_ascii=False)
     return re.search(rf"(?<![\w:]){re.escape(turn)}(?![\w:])", text) is not None
-
-

@@ -128,7 +128,9 @@ def load(folder: str | Path, allow_code: bool = False) -> MemoryProgram:
     predictors = program.all_predictors()
     missing = sorted(set(states) - set(predictors))
     if missing:
-        raise ProgramError(f"{folder}: saved predictor {missing[0]} is not in the code; compile again with this version")
+        raise ProgramError(
+            f"{folder}: saved predictor {missing[0]} is not in the code; compile again with this version"
+        )
     absent = sorted(set(predictors) - set(states))
     if absent:
         raise ProgramError(f"{folder}: predictor {absent[0]} of the code is not in the saved program; compile again")

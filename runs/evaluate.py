@@ -90,7 +90,7 @@ def evaluate(
         rows=tuple(rows[n] for n in range(len(order))),
         write_failures=write_failures,
         seconds=time.perf_counter() - started,
-        names={str(key): value for key, value in getattr(benchmark, "category_names", {}).items()},
+        names=dict(benchmark.category_names),
         **counts_of(meter.read() - before),
     )
 

@@ -213,9 +213,7 @@ def run_compile(
         tracker.params(_params(start, setup, benchmark) | {f"optimizer.{key}": value for key, value in chosen.items()})
         with dspy.context(lm=setup.model(meter), adapter=make_adapter(setup.adapter or start.adapter)):
             note("compiling")
-            compiled = compile_program(
-                start, benchmark, split.train, optimizer, stage, setup.seed, settings
-            )
+            compiled = compile_program(start, benchmark, split.train, optimizer, stage, setup.seed, settings)
             scored = [
                 evaluate(program, benchmark, split.dev, meter, setup.threads, note(f"dev questions, {name}"))
                 for name, program in (("before", start), ("after", compiled))

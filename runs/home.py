@@ -40,6 +40,8 @@ def make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(f"{folder}: cannot be created: {error.strerror}; choose another folder or RECOLLECT_HOME") from error
+        raise UserError(
+            f"{folder}: cannot be created: {error.strerror}; choose another folder or RECOLLECT_HOME"
+        ) from error
     if not os.access(folder, os.W_OK):
         raise UserError(f"{folder}: is not writable; choose another folder or set RECOLLECT_HOME")

@@ -19,7 +19,7 @@ WIRING = "wiring check, not comparable"
 
 def heading(evaluation: Evaluation) -> str:
     """One line that says what the numbers are worth."""
-    warning = "" if evaluation.comparable else f" [{WIRING}]"
+    warning = "" if evaluation.comparable else f" ({WIRING})"
     return f"{evaluation.program} on {evaluation.benchmark}, LM {evaluation.lm}{warning}"
 
 
@@ -54,7 +54,9 @@ def print_comparison(
         then = after[key]["score"]
         table.add_row(label, str(before["n"]), _number(before["score"]), _number(then), _signed(then, before["score"]))
     table.add_section()
-    table.add_row("score", str(start.n), _number(start.score), _number(result.score), _signed(result.score, start.score))
+    table.add_row(
+        "score", str(start.n), _number(start.score), _number(result.score), _signed(result.score, start.score)
+    )
     console.print(table)
     console.print(difference_line(difference, promoted), soft_wrap=True)
     for name, evaluation in (("before", start), ("after", result)):

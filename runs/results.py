@@ -143,7 +143,7 @@ def difference(start: Evaluation, result: Evaluation) -> Difference:
     """Paired difference (result minus start) over the headline questions both have answered."""
     before = {row.id: row for row in start.counted}
     both = [(before[row.id], row) for row in result.counted if row.id in before]
-    return paired([a.score for a, _ in both], [b.score for _, b in both], [a.group for a, _ in both])
+    return paired([b.score for _, b in both], [a.score for a, _ in both], [a.group for a, _ in both])
 
 
 def mean(values: Sequence[float]) -> float | None:

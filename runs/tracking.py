@@ -56,7 +56,9 @@ class Tracker:
         self.run_id = run.info.run_id
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if error is not None:
             self._client.set_tag(self.run_id, "error", _first_line(error)[:500])
         status = "FINISHED" if error is None else "KILLED" if kind is KeyboardInterrupt else "FAILED"
@@ -85,7 +87,7 @@ class Tracker:
         """Logs scores per category, retrieval, calls and cost as metrics, and every question's row as a table."""
         summary = evaluation.summary()
         values: dict[str, float | None] = {"score": summary["score"], "n": float(evaluation.n)}
-        values |= {name: value for name, value in summary["metrics"].items()}
+        values |= summary["metrics"]
         values |= {name.replace("@", "_at_"): value for name, value in summary["retrieval"].items()}
         values |= {f"calls_{role}": float(count) for role, count in summary["calls"].items()}
         values |= {"cost": summary["cost"], "failures": float(evaluation.failures), "seconds": evaluation.seconds}

@@ -101,7 +101,9 @@ class ManageMemory(dspy.Signature):
     session_date: str = dspy.InputField(desc="when the facts were said")
     memories: list[StoredMemory] = dspy.InputField(desc="the memories related to the new facts")
     new_facts: list[NewFact] = dspy.InputField()
-    operations: list[Operation] = dspy.OutputField(desc="the edits, in order; facts that change nothing may be left out")
+    operations: list[Operation] = dspy.OutputField(
+        desc="the edits, in order; facts that change nothing may be left out"
+    )
 
 
 class AnswerFromMemories(dspy.Signature):

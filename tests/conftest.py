@@ -55,7 +55,7 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
 class ScriptedEngine:
     """An engine whose answers a test writes: `reply(kind, text, n)` gives the output fields of one call.
 
-    `kind` is the name of the first output field, `text` the last user message, `n` counts the calls of that kind.
+    `kind` is the name of the first output field, `text` the user messages, `n` counts the calls of that kind.
     """
 
     supports_function_calling = False
@@ -78,7 +78,7 @@ class ScriptedEngine:
 
         system = request.system if isinstance(request.system, str) else "".join(p.text for p in request.system or ())
         kind = re.search(r"Your output fields are:\s*1\. `(\w+)`", system)
-        text = request.messages[-1].text
+        text = "\n".join(message.text for message in request.messages if message.role == "user")
         with self._lock:
             name = kind.group(1) if kind else ""
             self.prompts.append((name, text))
@@ -120,7 +120,9 @@ def fact_replies() -> Callable[[str, str, int], dict[str, Any]]:
             return {"facts": [{"speaker": who, "turn_id": id, "fact": said} for id, who, said in lines]}
         if kind == "operations":
             facts = json.loads(text.split("[[ ## new_facts ## ]]")[1].split("Respond with")[0])
-            insert = [{"op": "INSERT", "speaker": f["speaker"], "content": f["fact"], "turn_id": f["turn_id"]} for f in facts]
+            insert = [
+                {"op": "INSERT", "speaker": f["speaker"], "content": f["fact"], "turn_id": f["turn_id"]} for f in facts
+            ]
             return {"operations": insert}
         found = re.search(r"^\[\w+(?::\d+)?\](?: \(.*?\))? (?:\w+: )?(.*)$", text, re.MULTILINE)
         return {**({"reasoning": ""} if kind == "reasoning" else {}), "answer": found.group(1) if found else "nothing"}
@@ -143,7 +145,11 @@ def make_history() -> Callable[..., Any]:
                     id=f"D{s}",
                     time=datetime(2024, s, 3),
                     turns=tuple(
-                        Turn(id=f"D{s}:{t}", speaker=("Ann", "Bob")[t % 2], text=f"I saw {places[s % 8]} with {t} friends")
+                        Turn(
+                            id=f"D{s}:{t}",
+                            speaker=("Ann", "Bob")[t % 2],
+                            text=f"I saw {places[s % 8]} with {t} friends",
+                        )
                         for t in range(1, turns + 1)
                     ),
                 )

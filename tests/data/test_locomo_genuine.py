@@ -8,7 +8,8 @@ from collections import Counter
 
 import pytest
 from recollect.data.check import Report, check_locomo
-from recollect.data.locomo import CATEGORIES, Locomo
+from recollect.data.locomo import Locomo
+from recollect.data.locomo_file import CATEGORIES
 
 PATH = os.environ.get("RECOLLECT_LOCOMO", "")
 pytestmark = pytest.mark.skipif(not PATH, reason="RECOLLECT_LOCOMO does not name the genuine locomo10.json")

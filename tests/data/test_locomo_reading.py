@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from recollect.data.check import check_locomo
-from recollect.data.locomo import NOT_MENTIONED, Locomo, evidence_ids, parse_date
+from recollect.data.locomo import Locomo
+from recollect.data.locomo_file import NOT_MENTIONED, evidence_ids, parse_date
 from recollect.errors import DataError, UnknownNameError
 
 PLAIN: list[Any] = [

@@ -98,12 +98,18 @@ def sample(kind: Any, name: str, depth: int = 0) -> Any:
     if origin in (Union, types.UnionType):
         return sample(parts[0], name, depth)
     if isinstance(kind, type) and issubclass(kind, pydantic.BaseModel):
-        return kind(**{n: sample(info.annotation, n, depth + 1) for n, info in kind.model_fields.items()})
+        return kind(
+            **{
+                key: sample(info.annotation, f"{name} part {n}", depth + 1)
+                for n, (key, info) in enumerate(kind.model_fields.items())
+            }
+        )
     return "Ann moved to Rome."
 
 
 def samples(signature: Any) -> dict[str, Any]:
-    inputs = {name: sample(info.annotation, "it") for name, info in signature.input_fields.items()}
+    fields = signature.input_fields.items()
+    inputs = {name: sample(info.annotation, f"input {n}") for n, (name, info) in enumerate(fields)}
     texts = [name for name, info in signature.input_fields.items() if info.annotation is str]
     return {**inputs, texts[-1]: "When did Ann join a pottery class?"} if len(texts) > 1 else inputs
 
@@ -161,8 +167,8 @@ class Plan(pydantic.BaseModel):
 class Manage(dspy.Signature):
     """Decide what happens to the memories; the newest fact wins."""
 
-    facts: list[Entry] = dspy.InputField(desc="new facts")
     memories: list[Entry] = dspy.InputField(desc="what is known")
+    facts: list[Entry] = dspy.InputField(desc="new facts")
     operations: list[Operation] = dspy.OutputField(desc="one per fact")
 
 

@@ -23,11 +23,16 @@ def in_threads(count, call):
         return [future.exception() or future.result() for future in futures]
 
 
+def ask(program, history):
+    return program(history=history, question="Where was Ann?")
+
+
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_many_threads_write_one_memory_once(scripted, fact_replies, make_history, temperature):
     lm, program, history = scripted(fact_replies, 0.002, temperature=temperature), memory_r2(), make_history(3)
     with dspy.context(lm=lm):
-        in_threads(32, lambda: program(history=history, question="Where was Ann?"))
+        outcomes = in_threads(32, lambda: ask(program, history))
+    assert all(isinstance(outcome, dspy.Prediction) for outcome in outcomes)
     # Three sessions of six turns are two chunks each: one extraction and one management per chunk.
     assert lm.engine.calls == {"facts": 6, "operations": 6, "reasoning": 32}
 
@@ -61,11 +66,11 @@ def test_a_failing_write_is_tried_once_for_all_that_wait(scripted, fact_replies,
 
     lm, program, history = scripted(reply, 0.2), memory_r2(chunk_turns=6), make_history(1)
     with dspy.context(lm=lm):
-        outcomes = in_threads(32, lambda: program(history=history, question="Where?"))
+        outcomes = in_threads(32, lambda: ask(program, history))
         assert all(isinstance(outcome, Exception) for outcome in outcomes)
         assert lm.engine.calls["operations"] == 1
         failing.clear()
-        program(history=history, question="Where?")
+        ask(program, history)
     assert lm.engine.calls == {"facts": 1, "operations": 2, "reasoning": 1}
 
 
@@ -74,7 +79,11 @@ def test_rollout_scopes_do_not_share_a_memory(scripted, fact_replies, make_histo
         answer = fact_replies(kind, text, n)
         return {"operations": answer["operations"][: 1 + n % 8]} if kind == "operations" else answer
 
-    lm, program, history = scripted(reply, temperature=1.0, cache=True), memory_r2(chunk_turns=8), make_history(1, turns=8)
+    lm, program, history = (
+        scripted(reply, temperature=1.0, cache=True),
+        memory_r2(chunk_turns=8),
+        make_history(1, turns=8),
+    )
     memories = []
     with dspy.context(lm=lm):
         for n in range(8):
@@ -169,7 +178,7 @@ def test_an_unparseable_write_is_recorded_and_the_rest_is_kept(scripted, fact_re
     with dspy.context(lm=lm):
         node = program.remember(make_history(2))
     failures = [failure for part in node.chain() for failure in part.failures]
-    assert [(failure.kind, failure.where) for failure in failures] == [("parse", "ManageMemory")]
+    assert [(failure.kind, failure.where) for failure in failures] == [("parse", "manage")]
     assert {source for fact in node.memory.facts for source in fact.sources} == {f"D2:{n}" for n in range(1, 7)}
     # Asked once more with the error, then given up.
     assert lm.engine.calls["operations"] == 3
