@@ -23,7 +23,7 @@ from pydantic import BaseModel
 from .. import __version__
 from ..memory.flight import Flight
 from .method import Method
-from .state import field_states
+from .state import field_states, signature_of
 
 _rollout: contextvars.ContextVar[str] = contextvars.ContextVar("rollout", default="")
 _SECRET = re.compile(r"^api_|key|token$|headers|base_url|secret|password", re.IGNORECASE)
@@ -77,7 +77,7 @@ def writer_key(method: Method, memo: Flight | None = None) -> str:
 
 def _prompt_digest(predictor: dspy.Predict, adapter: dspy.Adapter, memo: Flight) -> str:
     """Digest of the rendered prompt; rendering it costs milliseconds, so it is remembered by identity."""
-    signature, demos = predictor.signature, tuple(predictor.demos)
+    signature, demos = signature_of(predictor), tuple(predictor.demos)
     name = _adapter_key(adapter)
 
     def render() -> tuple[Any, str]:

@@ -26,6 +26,7 @@ from ..records import Context, History, Item
 from .adapter import adapter as make_adapter
 from .method import Method
 from .remember import MemoryCache
+from .state import signature_of
 from .tasks import Task
 from .trace import Node, replay
 
@@ -142,7 +143,8 @@ class MemoryProgram(dspy.Module):
             setattr(new, name, copy.deepcopy(value, memo))
         # A signature class of its own for every predictor: InferRules edits instructions on the class.
         for predictor in new.all_predictors().values():
-            predictor.signature = predictor.signature.with_instructions(predictor.signature.instructions)
+            signature = signature_of(predictor)
+            predictor.signature = signature.with_instructions(signature.instructions)
         return new
 
 
@@ -150,9 +152,9 @@ def _refuse_equal_signatures(predictors: dict[str, dspy.Predict]) -> None:
     seen: list[tuple[str, type[dspy.Signature]]] = []
     for name, predictor in predictors.items():
         for other, signature in seen:
-            if predictor.signature.equals(signature):
+            if signature_of(predictor).equals(signature):
                 raise UserError(
                     f"predictors {other} and {name} have equal signatures, so optimizers cannot tell them apart; "
                     "change the instructions or a field of one"
                 )
-        seen.append((name, predictor.signature))
+        seen.append((name, signature_of(predictor)))

@@ -15,7 +15,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import dspy
 from dspy.adapters.utils import get_annotation_name
@@ -58,6 +58,11 @@ class ParsedState:
     config: dict[str, Any]
 
 
+def signature_of(predictor: dspy.Predict) -> type[dspy.Signature]:
+    """The signature class of a predictor, with the type that DSPy's annotations lose."""
+    return cast("type[dspy.Signature]", predictor.signature)
+
+
 def field_states(signature: type[dspy.Signature]) -> list[FieldState]:
     """The fields of a signature in order."""
     states = []
@@ -83,7 +88,7 @@ def fingerprint(signature: type[dspy.Signature]) -> list[list[str]]:
 
 def dump_predictor(predictor: dspy.Predict) -> PredictorState:
     """The state of a predictor; its LM is never part of it."""
-    signature = predictor.signature
+    signature = signature_of(predictor)
     return PredictorState(
         instructions=signature.instructions,
         fields=field_states(signature),
@@ -100,12 +105,13 @@ def parse_predictor(predictor: dspy.Predict, state: PredictorState, name: str) -
         ProgramError: A field differs, or a demo does not fit its field's type; the message names the predictor, what
             was saved and what the code has.
     """
-    signature = predictor.signature
+    signature = signature_of(predictor)
     saved = [[field.name, field.kind, field.type, field.shape] for field in state.fields]
     check_fields(name, saved, fingerprint(signature))
     signature = signature.with_instructions(state.instructions)
     for field in state.fields:
-        signature = signature.with_updated_fields(field.name, desc=field.desc, prefix=field.prefix)
+        words: Any = {"desc": field.desc, "prefix": field.prefix}
+        signature = signature.with_updated_fields(field.name, **words)
     demos = [load_values(signature, demo, name) for demo in state.demos]
     return ParsedState(signature, demos, state.decisions, state.config)
 
@@ -139,7 +145,7 @@ def check_fields(name: str, saved: list[list[str]], code: list[list[str]]) -> No
 
 def own_demos(predictor: dspy.Predict) -> list[Any]:
     """The demos a prompt of this predictor shows: those with at least one input and one output of its own."""
-    inputs, outputs = predictor.signature.input_fields, predictor.signature.output_fields
+    inputs, outputs = signature_of(predictor).input_fields, signature_of(predictor).output_fields
     return [demo for demo in predictor.demos if any(k in demo for k in inputs) and any(k in demo for k in outputs)]
 
 
@@ -148,9 +154,8 @@ def dump_values(signature: type[dspy.Signature], values: Any) -> dict[str, Any]:
     dumped = {}
     for name, info in signature.fields.items():
         if name in values:
-            dumped[name] = TypeAdapter(Any if values[name] is None else info.annotation).dump_python(
-                values[name], mode="json", warnings=False
-            )
+            kind: Any = Any if values[name] is None else info.annotation
+            dumped[name] = TypeAdapter(kind).dump_python(values[name], mode="json", warnings=False)
     if values.get("augmented"):
         dumped["augmented"] = True
     return dumped
@@ -164,11 +169,9 @@ def load_values(signature: type[dspy.Signature], values: Mapping[str, Any], name
     """
     loaded = {}
     for key, value in values.items():
-        info = signature.fields.get(key)
+        kind: Any = signature.fields[key].annotation if key in signature.fields and value is not None else Any
         try:
-            loaded[key] = (
-                value if info is None or value is None else TypeAdapter(info.annotation).validate_python(value)
-            )
+            loaded[key] = TypeAdapter(kind).validate_python(value)
         except ValidationError as error:
             reason = error.errors()[0]["msg"]
             raise ProgramError(f"predictor {name}: a saved demo does not fit its field {key!r}: {reason}") from error

@@ -30,7 +30,15 @@ from ..engines.embedders import embedder as make_embedder
 from ..errors import ProgramError, UserError
 from ..programs.catalog import build, needs_embedder
 from ..programs.program import MemoryProgram
-from ..programs.state import PredictorState, check_fields, dump_predictor, fingerprint, load_predictor, parse_predictor
+from ..programs.state import (
+    PredictorState,
+    check_fields,
+    dump_predictor,
+    fingerprint,
+    load_predictor,
+    parse_predictor,
+    signature_of,
+)
 from ..records import read_json
 
 SCHEMA = 1
@@ -96,7 +104,9 @@ def save(program: MemoryProgram, folder: str | Path, manifest: Manifest | None =
             "embedder": embedder.name if embedder else None,
             "packages": {name: _version(name) for name in PACKAGES},
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
-            "signatures": {name: fingerprint(predictor.signature) for name, predictor in sorted(predictors.items())},
+            "signatures": {
+                name: fingerprint(signature_of(predictor)) for name, predictor in sorted(predictors.items())
+            },
             "state_sha256": _sha256(state),
         }
     )
@@ -135,7 +145,7 @@ def load(folder: str | Path, allow_code: bool = False) -> MemoryProgram:
     if absent:
         raise ProgramError(f"{folder}: predictor {absent[0]} of the code is not in the saved program; compile again")
     for name, fields in manifest.signatures.items():
-        check_fields(name, fields, fingerprint(predictors[name].signature))
+        check_fields(name, fields, fingerprint(signature_of(predictors[name])))
     parsed = {name: parse_predictor(predictors[name], state, name) for name, state in states.items()}
     for name, state in parsed.items():
         load_predictor(predictors[name], state)
