@@ -1,24 +1,86 @@
-"""Recollect: long-term memory methods for LLM agents as DSPy programs."""
+"""Recollect: long-term memory methods for LLM agents as DSPy programs.
+
+Everything here is imported when it is first used, so that `import recollect` costs next to nothing and brings no DSPy.
+
+Example:
+    >>> import dspy, recollect
+    >>> program = recollect.load("runs/local/my-run/program")
+    >>> history = recollect.History.load("history.json")
+    >>> with dspy.context(lm=dspy.LM("openai/gpt-4.1-mini")):
+    ...     program(history=history, question="Where does Ann live?").answer
+"""
 
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .errors import (
+        DataError,
+        EndpointError,
+        InternalError,
+        MissingDependencyError,
+        ProgramError,
+        RecollectError,
+        UnknownNameError,
+        UserError,
+    )
+    from .programs.catalog import build
+    from .programs.method import Method
+    from .programs.program import MemoryProgram
+    from .records import Context, History, Hit, Session, Turn
+    from .runs.artifact import load, save
 
 __version__ = "0.1.0"
 
 _EXPORTS = {
-    "RecollectError": ".errors",
-    "History": ".records",
-    "Session": ".records",
-    "Turn": ".records",
-    "Context": ".records",
-    "Hit": ".records",
+    ".errors": (
+        "DataError",
+        "EndpointError",
+        "InternalError",
+        "MissingDependencyError",
+        "ProgramError",
+        "RecollectError",
+        "UnknownNameError",
+        "UserError",
+    ),
+    ".programs.catalog": ("build",),
+    ".programs.method": ("Method",),
+    ".programs.program": ("MemoryProgram",),
+    ".records": ("Context", "History", "Hit", "Session", "Turn"),
+    ".runs.artifact": ("load", "save"),
 }
-__all__ = ["__version__", *sorted(_EXPORTS)]
+_HOMES = {name: module for module, names in _EXPORTS.items() for name in names}
+
+__all__ = [
+    "Context",
+    "DataError",
+    "EndpointError",
+    "History",
+    "Hit",
+    "InternalError",
+    "MemoryProgram",
+    "Method",
+    "MissingDependencyError",
+    "ProgramError",
+    "RecollectError",
+    "Session",
+    "Turn",
+    "UnknownNameError",
+    "UserError",
+    "__version__",
+    "build",
+    "load",
+    "save",
+]
 
 
 def __getattr__(name: str) -> Any:
-    if name in _EXPORTS:
-        return getattr(importlib.import_module(_EXPORTS[name], __name__), name)
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name], __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -7,6 +7,7 @@
     │   ├── UnknownNameError       no such method, benchmark, optimizer, engine
     │   └── MissingDependencyError an optional package is needed; the message holds the install line
     ├── EndpointError              the language model or embedder could not be reached (exit code 3)
+    ├── BudgetError              a limit of calls, tokens, money or time struck; what was done is kept (exit code 0)
     └── InternalError              a promise of this code was broken: a bug of ours (exit code 70)
 
 Errors of the language model that concern a single question are not exceptions but data: they become a
@@ -76,6 +77,12 @@ class EndpointError(RecollectError):
     """The model's endpoint does not answer; nothing that was computed so far is lost."""
 
     exit_code = 3
+
+
+class BudgetError(RecollectError):
+    """A limit that the user set was reached; raised for every further call, caught where work can end cleanly."""
+
+    exit_code = 0
 
 
 class InternalError(RecollectError):

@@ -70,6 +70,8 @@ def main(arguments: list[str] | None = None) -> None:
     except RecollectError as error:
         _fail(str(error), error.exit_code)
     except BrokenPipeError:
+        # Whoever read the output has left; Python would complain once more when it flushes at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
 
 

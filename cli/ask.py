@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import click
-from rich.console import Console
 
-from .options import ALLOW_CODE, API_BASE, JSON, print_json
+from .options import ALLOW_CODE, API_BASE, JSON, output, print_json
 
 
 @click.command("ask")
@@ -32,7 +31,7 @@ def command(
     """Ask PROGRAM (the folder of a saved program) a QUESTION about the history in a file."""
     import dspy
 
-    from ..engines.models import language_model
+    from ..engines.models import endpoint_errors, language_model
     from ..errors import UserError
     from ..records import History
     from ..runs.artifact import load, read_manifest
@@ -42,14 +41,15 @@ def command(
     if loaded.task.inputs != ("question",):
         raise UserError(f"{program}: its task {loaded.task.name} does not answer questions")
     name = lm or read_manifest(program).lms.get("task", "offline")
-    with dspy.context(lm=language_model(name, api_base=api_base), trace=None, disable_history=True):
+    model = language_model(name, api_base=api_base)
+    with endpoint_errors(), dspy.context(lm=model, trace=None, disable_history=True):
         prediction = loaded(history=history, question=question)
     found = _answer(prediction, history, name)
     if as_json:
         print_json(found)
         return
-    console = Console(highlight=False)
-    console.print(found["answer"], markup=False)
+    console = output()
+    console.print(found["answer"], soft_wrap=True)
     if why:
         _explain(console, found["why"])
 
@@ -71,10 +71,10 @@ def _answer(prediction: Any, history: Any, lm: str) -> dict[str, Any]:
     return {"answer": str(prediction.answer), "lm": lm, "why": hits}
 
 
-def _explain(console: Console, hits: list[dict[str, Any]]) -> None:
+def _explain(console: Any, hits: list[dict[str, Any]]) -> None:
     console.print("\nrecalled, best first, with the turns each rests on:")
     for hit in hits:
-        console.print(f"  {hit['score']:.3f}  [{hit['id']}] {hit['text']}", markup=False, soft_wrap=True)
+        console.print(f"  {hit['score']:.3f}  [{hit['id']}] {hit['text']}", soft_wrap=True)
         for source in hit["sources"]:
             if source["id"] != hit["id"]:
-                console.print(f"         from {source['line']}", markup=False, soft_wrap=True)
+                console.print(f"         from {source['line']}", soft_wrap=True)

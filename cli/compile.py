@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import click
-from rich.console import Console
 
-from .options import first_line, make_setup, parse_settings, print_json, progress, setup_options
+from .options import first_line, make_setup, output, parse_settings, print_json, progress, setup_options
 
 
 @click.command("compile")
@@ -23,18 +22,20 @@ def command(method: str, as_json: bool, config: tuple[str, ...], settings: tuple
 
     The program is scored on held-out test questions before and after, and kept only if it gains on the dev questions.
     """
+    from ..optimizers.compile import Compilation
     from ..runs.experiment import run_compile
     from ..runs.report import print_comparison
 
-    setup, errors = make_setup(values), Console(stderr=True)
-    console = errors if as_json else Console()
+    setup, errors = make_setup(values), output(errors=True)
+    console = errors if as_json else output()
     first_line(console, setup)
     with progress(errors) as note:
-        outcome = run_compile(
-            method, setup, settings=parse_settings(settings), config=parse_settings(config), note=note, **values
-        )
+        how = Compilation(values.pop("optimizer"), values.pop("stage"), settings=parse_settings(settings))
+        outcome = run_compile(method, setup, how, config=parse_settings(config), note=note, **values)
     if as_json:
         print_json(outcome.summary())
         return
     print_comparison(console, outcome.start, outcome.result, outcome.difference, outcome.promoted)
+    if outcome.stopped:
+        console.print(f"stopped by a limit: {outcome.stopped}; --resume {outcome.run.name} goes on", soft_wrap=True)
     console.print(f"program: {outcome.program}\nMLflow run: {outcome.run_id} (recollect ui)", soft_wrap=True)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
+import sys
 
 import click
-from rich.console import Console
 from rich.table import Table
 
-from .options import JSON, print_json
+from .options import JSON, output, print_json
 
 
 @click.group("data")
@@ -21,7 +20,10 @@ def command() -> None:
 @click.argument("path", type=click.Path())
 @JSON
 def check(benchmark: str, path: str, as_json: bool) -> None:
-    """Say what is in the file PATH of a BENCHMARK, and row by row what is wrong with it."""
+    """Say what is in the file PATH of a BENCHMARK, and row by row what is wrong with it.
+
+    Ends with code 1 if the file cannot be used as it is.
+    """
     from ..data.check import CHECKS
     from ..errors import UnknownNameError
 
@@ -29,13 +31,18 @@ def check(benchmark: str, path: str, as_json: bool) -> None:
         raise UnknownNameError("benchmark", benchmark, CHECKS)
     report = CHECKS[benchmark](path)
     if as_json:
-        print_json(dataclasses.asdict(report))
-        return
-    console = Console(highlight=False)
+        print_json(report.to_dict())
+        sys.exit(0 if report.ok else 1)
+    console = output()
     summary = Table(title=str(path), title_justify="left", show_header=False)
     for name, value in report.counts.items():
         summary.add_row(name, str(value))
     console.print(summary)
     for row in report.rows:
-        console.print(f"{row.where}: {row.kind}: {row.message}", markup=False, soft_wrap=True)
-    console.print(f"{len(report.rows)} remarks" if report.rows else "nothing wrong found")
+        console.print(f"{'ERROR: ' if row.fatal else ''}{row.where}: {row.kind}: {row.message}", soft_wrap=True)
+    fatal = sum(row.fatal for row in report.rows)
+    remarks = len(report.rows) - fatal
+    console.print(f"{fatal} errors, {remarks} remarks" if report.rows else "nothing wrong found")
+    if not report.ok:
+        console.print(f"{path}: cannot be used as it is; mend the lines marked ERROR", soft_wrap=True)
+        sys.exit(1)

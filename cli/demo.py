@@ -6,23 +6,23 @@ import subprocess
 import sys
 
 import click
-from rich.console import Console
 
 
 @click.command("demo")
 def command() -> None:
     """Compile turn-rag on the bundled sample, score it, save it, and ask it a question in a new process."""
-    from ..runs.experiment import Setup, run_compile
+    from ..runs.experiment import run_compile
     from ..runs.home import new_run_folder
     from ..runs.report import print_comparison
-    from .options import first_line, progress
+    from ..runs.setup import Setup
+    from .options import first_line, output, progress
 
-    console, errors = Console(), Console(stderr=True)
+    console, errors = output(), output(errors=True)
     setup = Setup(benchmark="locomo")
     first_line(console, setup)
     folder = new_run_folder("demo")
     with progress(errors) as note:
-        outcome = run_compile("turn-rag", setup, optimizer="bootstrap", out=folder / "program", note=note)
+        outcome = run_compile("turn-rag", setup, out=folder / "program", note=note)
     print_comparison(console, outcome.start, outcome.result, outcome.difference, outcome.promoted)
     row = max(outcome.result.counted, key=lambda row: row.score)
     example = next(example for example in setup.load().examples if example.id == row.id)

@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 
-from .options import first_line, make_setup, parse_settings, print_json, progress, setup_options
+from .options import first_line, make_setup, output, parse_settings, print_json, progress, setup_options
 
 
 @click.command("evaluate")
@@ -26,8 +25,8 @@ def command(program: str, as_json: bool, config: tuple[str, ...], part: Any, all
     from ..runs.experiment import compiled_on, run_evaluate
     from ..runs.report import print_evaluation
 
-    setup, errors = make_setup(values), Console(stderr=True)
-    console = errors if as_json else Console()
+    setup, errors = make_setup(values), output(errors=True)
+    console = errors if as_json else output()
     first_line(console, setup)
     if part == "all" and Path(program).is_dir() and compiled_on(program, setup.load()):
         errors.print("note: this program was compiled on this file; --part test leaves its training questions out")

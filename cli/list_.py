@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import click
-from rich.console import Console
 from rich.table import Table
 
-from .options import JSON, print_json
+from .options import JSON, output, print_json
+
+_ADAPTERS = {
+    "chat": "fields under headings; a malformed answer is asked for once more, with the error",
+    "json": "one JSON object, in the model's structured output where it has one",
+    "xml": "fields in tags",
+}
 
 
 @click.command("list")
@@ -22,18 +27,18 @@ def command(kind: str | None, as_json: bool) -> None:
     listed = {
         "methods": {name: entry.summary for name, entry in METHODS.items()},
         "benchmarks": {name: entry[0] for name, entry in BENCHMARKS.items()},
-        "optimizers": {name: f"{entry.changes}; calls: {entry.cost}" for name, entry in OPTIMIZERS.items()},
-        "adapters": {name: (adapter.__doc__ or "").strip().splitlines()[0] for name, adapter in ADAPTERS.items()},
+        "optimizers": {name: f"{entry.changes}; cost: {entry.cost}" for name, entry in OPTIMIZERS.items()},
+        "adapters": {name: _ADAPTERS.get(name, "") for name in ADAPTERS},
     }
     chosen = {name: entries for name, entries in listed.items() if kind in (None, name)}
     if as_json:
         print_json(chosen)
         return
-    console = Console()
+    console = output()
     for name, entries in chosen.items():
         table = Table(title=name, title_justify="left", show_header=False, box=None)
         for entry, summary in entries.items():
             table.add_row(f"  {entry}", summary)
         console.print(table)
     if kind in (None, "methods"):
-        console.print("  [dim]module:Class is accepted wherever a method name is[/dim]")
+        console.print("  module:Class is accepted wherever a method name is")

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
 from typing import Any
 
 import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from ..engines.guard import Limits
 from ..errors import UserError
-from ..runs.experiment import Setup
+from ..runs.setup import Setup
 
 BENCHMARK = click.option("--on", "benchmark", required=True, metavar="BENCHMARK", help="see `recollect list`")
 DATA = click.option("--data", type=click.Path(), help="the benchmark's file [default: the bundled sample]")
@@ -32,6 +36,10 @@ _SETUP = [
     LM,
     API_BASE,
     click.option("--temperature", type=float, help="sampling temperature of the LM"),
+    click.option("--prompt-lm", help="writes proposals and reflections [default: the task LM]"),
+    click.option("--prompt-api-base", help="address of its server"),
+    click.option("--judge-lm", help="judges answers, for benchmarks and metrics that need it"),
+    click.option("--judge-api-base", help="address of its server"),
     click.option("--embedder", default="offline", show_default=True, help="`offline`, or an embedding model's name"),
     click.option("--embedder-api-base", help="address of an OpenAI-compatible embedding server"),
     click.option("--adapter", help="chat, json or xml [default: chat, or the saved program's]"),
@@ -40,6 +48,11 @@ _SETUP = [
     click.option("--test", type=click.IntRange(0), help="test questions"),
     click.option("--seed", type=int, default=0, show_default=True),
     click.option("--threads", type=click.IntRange(1), default=8, show_default=True, help="questions in flight"),
+    click.option("--max-usd", type=click.FloatRange(0), help="stop when so much money is spent"),
+    click.option("--max-calls", type=click.IntRange(0), help="stop after so many LM calls"),
+    click.option("--max-tokens", type=click.IntRange(0), help="stop after so many tokens"),
+    click.option("--max-minutes", type=click.FloatRange(0), help="stop after so many minutes"),
+    click.option("--resume", metavar="RUN", help="go on with a run: pay only for what is missing"),
     JSON,
     SET,
     ALLOW_CODE,
@@ -55,11 +68,11 @@ def setup_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def make_setup(values: dict[str, Any]) -> Setup:
     """Takes the setup's options out of a command's keyword arguments."""
-    names = ("benchmark", "data", "lm", "api_base", "temperature", "embedder", "embedder_api_base", "adapter")
-    sizes = ("train", "dev", "test", "seed", "threads")
+    limits = Limits(**{name: values.pop(name) for name in ("max_usd", "max_calls", "max_tokens", "max_minutes")})
+    names = [field.name for field in dataclasses.fields(Setup) if field.name not in ("options", "limits")]
     options = {name: values.pop(name) for name in ("categories", "metric")}
     options = {name: value for name, value in options.items() if value}
-    return Setup(options=options, **{name: values.pop(name) for name in names + sizes})
+    return Setup(options=options, limits=limits, **{name: values.pop(name) for name in names})
 
 
 def parse_settings(pairs: tuple[str, ...]) -> dict[str, Any]:
@@ -85,27 +98,59 @@ def print_json(value: Any) -> None:
     click.echo(json.dumps(value, indent=2, ensure_ascii=False))
 
 
+class _Output(Console):
+    """Prints text as it is: answers and paths may hold brackets and colons that rich would take for markup."""
+
+    def __init__(self, stderr: bool = False) -> None:
+        super().__init__(stderr=stderr, markup=False, emoji=False, highlight=False)
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+        raise BrokenPipeError
+
+
+def output(errors: bool = False) -> Console:
+    """A console on standard output, or on standard error."""
+    return _Output(errors)
+
+
 def first_line(console: Console, setup: Setup) -> None:
     """Says what the numbers will rest on, before anything else."""
     data = setup.data or "bundled sample"
     lm = "offline engine (extractive, no language model)" if setup.lm == "offline" else setup.lm
     warning = "" if setup.data and setup.lm != "offline" else " - a wiring check, not comparable with published numbers"
-    console.print(f"data: {data}; LM: {lm}{warning}", soft_wrap=True, highlight=False)
+    console.print(f"data: {data}; LM: {lm}{warning}", soft_wrap=True)
 
 
 @contextmanager
 def progress(console: Console) -> Iterator[Callable[[str], Callable[[int, int], None] | None]]:
     """Progress bars on standard error; yields what `run_compile` and `run_evaluate` take as `note`.
 
-    DSPy's optimizers print to standard output: that goes to standard error too, so that results stay clean.
+    DSPy's optimizers print to standard output: that goes to standard error too, so that results stay clean. What they
+    log of every failed call is not shown; a dead endpoint is one line at the end.
     """
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
     shown = console.is_terminal
-    sink = sys.stderr if shown else open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
-    with redirect_stdout(sink), Progress(*columns, console=console, transient=True, disable=not shown) as bars:
+    with (
+        _quiet_dspy(),
+        Path(os.devnull).open("w", encoding="utf-8") as nowhere,
+        redirect_stdout(sys.stderr if shown else nowhere),
+        Progress(*columns, console=console, transient=True, disable=not shown) as bars,
+    ):
 
         def note(phase: str) -> Callable[[int, int], None]:
             bar = bars.add_task(phase, total=None)
             return lambda done, total: bars.update(bar, completed=done, total=total)
 
         yield note
+
+
+@contextmanager
+def _quiet_dspy() -> Iterator[None]:
+    logger = logging.getLogger("dspy")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)

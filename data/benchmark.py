@@ -24,8 +24,10 @@ from typing import Any, ClassVar
 
 import dspy
 
-from ..errors import DataError, UnknownNameError
+from ..errors import DataError, UnknownNameError, UserError
 from ..records import History
+from ..signatures.judges import JudgeAnswer, judge_hash
+from .judge import AnswerJudge
 
 
 @dataclass(frozen=True)
@@ -124,6 +126,10 @@ class Benchmark(ABC):
     """What tables call the categories, where the benchmark's own names are numbers."""
     metric_name: str
     """What `score` measures, as tables name it, e.g. "token F1"."""
+    needs_judge: bool = False
+    """Whether `score` asks a judge; whoever runs the benchmark then sets `judge` first."""
+    judge: AnswerJudge | None = None
+    """Who judges answers, e.g. a `data.judge.Judge`."""
 
     def __init__(self, examples: Sequence[dspy.Example], source: Source) -> None:
         if not examples:
@@ -147,6 +153,29 @@ class Benchmark(ABC):
     @abstractmethod
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
         """Scores one answer by the official metric."""
+
+    @property
+    def judge_hash(self) -> str | None:
+        """Names the judge's prompt, for tables and manifests; None where no judge is asked."""
+        if not self.needs_judge:
+            return None
+        return judge_hash(JudgeAnswer) if self.judge is None else self.judge.hash
+
+    def judged(self, example: dspy.Example, answer: str) -> tuple[float, str]:
+        """Asks the judge about an answer, for benchmarks with `needs_judge`.
+
+        Returns:
+            1 or 0, and the judge's reason as an addition to the feedback ("" without one).
+
+        Raises:
+            UserError: No judge is set.
+            AdapterParseError: The judge's reply stays unparseable.
+            LMError: The judge's endpoint failed.
+        """
+        if self.judge is None:
+            raise UserError(f"{self.name} scores by a judge here, and none is set; pass --judge-lm MODEL")
+        verdict = self.judge(example.question, example.answer, answer)
+        return float(verdict.correct), f" The judge says: {verdict.reasoning}" if verdict.reasoning else ""
 
     def counts(self, example: dspy.Example) -> bool:
         """Whether the example is part of the headline score (LoCoMo leaves its category 5 out)."""

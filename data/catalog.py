@@ -1,11 +1,13 @@
 """The benchmarks by name: what the command line lists and loads.
 
-A benchmark is added by one line here and one file beside this one. Classes are imported when they are asked for,
-so that listing the names costs nothing.
+A benchmark is added by one line here and one file beside this one, or kept in one's own code and named `module:Class`.
+Classes are imported when they are asked for, so that listing the names costs nothing.
 
 Example:
     >>> benchmark("locomo").source.sample
     True
+    >>> benchmark("mypackage.quizzes:Quiz", "quiz.csv").name
+    'quiz'
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from ..errors import UnknownNameError
+from ..errors import ProgramError, UnknownNameError, UserError
 from .benchmark import Benchmark
 
 BENCHMARKS: Mapping[str, tuple[str, str]] = MappingProxyType(
@@ -32,16 +34,34 @@ def benchmark(name: str, path: str | Path | None = None, **options: Any) -> Benc
     """Loads a benchmark.
 
     Args:
-        name: A key of BENCHMARKS.
+        name: A key of BENCHMARKS, or `module:Class` of one's own.
         path: The genuine file; None for the bundled sample, where the benchmark has one.
         **options: Further options of that benchmark's `load`, e.g. `categories` of locomo, `metric` of jsonl.
 
     Raises:
         UnknownNameError: No such benchmark, or no such option.
+        UserError: The class cannot be imported, or is no benchmark.
         DataError: The file is not what the benchmark reads.
     """
+    return benchmark_class(name).load(path, **options)
+
+
+def benchmark_class(name: str) -> type[Benchmark]:
+    """The class of a benchmark name or of a `module:Class`."""
+    if ":" in name:
+        return _imported(name)
     if name not in BENCHMARKS:
         raise UnknownNameError("benchmark", name, BENCHMARKS)
     module, _, kind = BENCHMARKS[name][1].partition(":")
-    loaded: type[Benchmark] = getattr(import_module(f".{module}", __package__), kind)
-    return loaded.load(path, **options)
+    return getattr(import_module(f".{module}", __package__), kind)
+
+
+def _imported(path: str) -> type[Benchmark]:
+    module, _, name = path.partition(":")
+    try:
+        found = getattr(import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise UserError(f"benchmark {path!r}: cannot be imported: {error}") from error
+    if not (isinstance(found, type) and issubclass(found, Benchmark)):
+        raise ProgramError(f"benchmark {path!r} is not a subclass of recollect.data.benchmark.Benchmark")
+    return found

@@ -17,6 +17,9 @@ Example:
     >>> JsonlBenchmark.load("questions.jsonl", metric="exact").metric_name
     'exact match'
 
+The metric is "f1", "exact", "judge" (a language model, see `data.judge`) or `module:function` (see `data.own_metric`);
+token F1 and exact match are in the parts of every score.
+
 Honest limits: one gold answer per question; token metrics see words, not meaning; the whole file is held in memory.
 """
 
@@ -33,9 +36,10 @@ import dspy
 from ..errors import DataError, UnknownNameError
 from ..records import History
 from .benchmark import Benchmark, Finding, Note, Reading, Score, Source, refuse_fatal
+from .own_metric import OwnMetric
 from .text_metrics import exact_match, explain, squad_f1, squad_words
 
-_METRICS = {"f1": "token F1", "exact": "exact match"}
+_METRICS = {"f1": "token F1", "exact": "exact match", "judge": "judged right"}
 _TEXTS = ("question", "answer", "category", "id", "user")
 _COLUMNS = frozenset({*_TEXTS, "history", "messages", "evidence"})
 _DIGEST_LETTERS = 12
@@ -47,17 +51,20 @@ class JsonlBenchmark(Benchmark):
     Args:
         examples: The questions.
         source: Where they came from.
-        metric: "f1" (token F1) or "exact" (exact match), both on SQuAD-normalised words.
+        metric: "f1" (token F1) or "exact" (exact match), both on SQuAD-normalised words; "judge"; or
+            `module:function` of one's own.
     """
 
     name = "jsonl"
 
     def __init__(self, examples: Iterable[dspy.Example], source: Source, metric: str = "f1") -> None:
         super().__init__(tuple(examples), source)
-        if metric not in _METRICS:
-            raise UnknownNameError("metric", metric, _METRICS)
+        self._own = OwnMetric(metric) if ":" in metric else None
+        if self._own is None and metric not in _METRICS:
+            raise UnknownNameError("metric", metric, [*_METRICS, "module:function"])
         self.metric = metric
-        self.metric_name = _METRICS[metric]
+        self.metric_name = _METRICS.get(metric, metric)
+        self.needs_judge = metric == "judge"
 
     @classmethod
     def load(cls, path: str | Path | None = None, *, metric: str = "f1", **options: Any) -> JsonlBenchmark:
@@ -65,12 +72,13 @@ class JsonlBenchmark(Benchmark):
 
         Args:
             path: A JSON-lines file; there is no sample, so it cannot be None.
-            metric: "f1" or "exact".
+            metric: "f1", "exact", "judge" or `module:function`.
             **options: None are known; any is refused.
 
         Raises:
             DataError: A line is not of this form; the message names the line and the column.
             UnknownNameError: A metric or an option that does not exist.
+            UserError: A `module:function` that cannot be imported.
         """
         cls.refuse_options(options, ("metric",))
         if path is None:
@@ -79,12 +87,26 @@ class JsonlBenchmark(Benchmark):
         return cls(read_jsonl(path, refuse_fatal(path)).examples, Source.of(path), metric)
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
-        """Scores `prediction.answer` by the chosen metric; both are in `parts`."""
+        """Scores `prediction.answer` by the chosen metric; `parts` holds token F1 and exact match as well.
+
+        Raises:
+            UserError: No judge is set where one is needed, or a metric of one's own fails.
+            AdapterParseError: The judge's reply stays unparseable.
+            LMError: The judge's endpoint failed.
+        """
         answer = str(prediction.get("answer") or "")
         parts = {"f1": squad_f1(answer, example.answer), "exact": exact_match(answer, example.answer)}
-        value = parts[self.metric]
+        said, reason = None, ""
+        if self._own is not None:
+            value, said = self._own(example, prediction)
+            parts[self._own.name] = value
+        elif self.needs_judge:
+            value, reason = self.judged(example, answer)
+            parts["judge"] = value
+        else:
+            value = parts[self.metric]
         feedback = explain(answer, example.answer, value, example.evidence, squad_words)
-        return Score(value, feedback, parts)
+        return Score(value, said or f"{feedback}{reason}", parts)
 
 
 def read_jsonl(path: Path, note: Note) -> Reading:
@@ -98,7 +120,7 @@ def read_jsonl(path: Path, note: Note) -> Reading:
     histories: dict[tuple[str, str], History] = {}
     examples: list[dspy.Example] = []
     taken: dict[str, int] = {}
-    for line, row in _rows(path, note):
+    for line, row in read_rows(path, note):
         reader = _Row(line, row, note)
         example = reader.example(histories)
         if example is None:
@@ -186,7 +208,12 @@ class _Row:
         return History(id=user or history.id or history.digest[:_DIGEST_LETTERS], items=history.items)
 
 
-def _rows(path: Path, note: Note) -> Iterator[tuple[int, dict[str, Any]]]:
+def read_rows(path: Path, note: Note) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The objects of a JSON-lines file with their line numbers; what is no object is told to `note` as fatal.
+
+    Raises:
+        DataError: The file is missing, empty or no UTF-8 text.
+    """
     try:
         text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:

@@ -13,14 +13,22 @@ Example:
 
 from __future__ import annotations
 
+import hashlib
+import json
 import threading
+import zlib
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import dspy
+from dspy.clients.call_result import CallResult
 from dspy.clients.execution import execute, finalize, prepare
 from dspy.utils.callback import with_callbacks
+from dspy.utils.exceptions import ContextWindowExceededError, LMAuthError, LMConfigurationError
+
+from .guard import Guard
 
 Role = Literal["task", "prompt", "judge"]
 ROLES: tuple[Role, ...] = ("task", "prompt", "judge")
@@ -72,12 +80,12 @@ class Meter:
         with self._lock:
             return self._usage
 
-    def add(self, role: Role, usage: dict[str, Any], cost: float | None) -> None:
-        """Counts one call that reached a model."""
+    def add(self, role: Role, usage: dict[str, Any], cost: float | None, calls: int = 1) -> None:
+        """Counts calls that reached a model."""
         with self._lock:
             old = self._usage
             self._usage = Usage(
-                old.calls + Counter({role: 1}),
+                old.calls + Counter({role: calls}),
                 old.cached,
                 old.failed,
                 old.input_tokens + int(usage.get("prompt_tokens") or 0),
@@ -105,48 +113,118 @@ class Meter:
         return Meter, ()
 
 
+class Answers(Protocol):
+    """Answers of earlier calls, kept by the run; `runs.run_store` has one over SQLite."""
+
+    def once(self, key: str, compute: Callable[[], dict[str, Any]]) -> tuple[dict[str, Any], bool]:
+        """The record of a call, made if nobody has made it, and whether it was there before."""
+        ...
+
+
 class MeteredLM(dspy.LM):
-    """A `dspy.LM` that counts its calls into a meter.
+    """A `dspy.LM` that counts its calls, asks the guard before each, and looks into the run's answers first.
 
     Args:
         model: As `dspy.LM` takes it.
         meter: Where calls are counted.
         role: What the model is used for.
+        guard: Refuses calls over budget or to a dead endpoint; one without limits if None.
+        answers: Answers of earlier calls of the run, so that a resumed run pays only for what is missing.
         **settings: Everything else that `dspy.LM` takes.
     """
 
-    def __init__(self, model: str, meter: Meter, role: Role = "task", **settings: Any) -> None:
+    def __init__(
+        self,
+        model: str,
+        meter: Meter,
+        role: Role = "task",
+        guard: Guard | None = None,
+        answers: Answers | None = None,
+        **settings: Any,
+    ) -> None:
         self.meter = meter
         self.role: Role = role
+        self.guard = guard or Guard()
+        self.answers = answers
         super().__init__(model, **settings)
 
     @with_callbacks
     def __call__(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
         # The three steps of dspy.BaseLM.__call__, because only their result tells cache hits and cost.
-        call = prepare(self, prompt, messages, kwargs)
-        try:
-            result = execute(self, call)
-        except Exception:
-            self.meter.add_failed()
-            raise
-        self._count(result)
+        call = prepare(self, prompt, messages, self._seeded(kwargs))
+        if self.answers is None:
+            return finalize(self, call, self._paid(lambda: execute(self, call)))
+        record, known = self.answers.once(_key(self, call), lambda: self._paid(lambda: execute(self, call)).dump())
+        result = CallResult.load(record)
+        if known:
+            self.meter.add_cached()
+        else:
+            # CallResult.load marks what it loads as a cache hit; this one was paid for just now.
+            result.cache_hit = False
         return finalize(self, call, result)
 
     @with_callbacks
     async def acall(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
         from dspy.clients.execution import aexecute
 
-        call = prepare(self, prompt, messages, kwargs, asynchronous=True)
+        call = prepare(self, prompt, messages, self._seeded(kwargs), asynchronous=True)
+        self.guard.admit()
         try:
             result = await aexecute(self, call)
-        except Exception:
-            self.meter.add_failed()
+        except Exception as error:
+            self._failed(error)
             raise
-        self._count(result)
-        return finalize(self, call, result)
+        return finalize(self, call, self._counted(result))
 
-    def _count(self, result: Any) -> None:
+    def _paid(self, execute_call: Callable[[], CallResult]) -> CallResult:
+        self.guard.admit()
+        try:
+            result = execute_call()
+        except Exception as error:
+            self._failed(error)
+            raise
+        return self._counted(result)
+
+    def _failed(self, error: Exception) -> None:
+        self.meter.add_failed()
+        if isinstance(error, ContextWindowExceededError):
+            return  # the prompt is too long; the endpoint is well
+        if isinstance(error, LMConfigurationError):
+            # A key that is not set is as final as one that is refused, and the guard ends the run for those.
+            names = " or ".join(getattr(error, "env_keys", ()))
+            error = LMAuthError(f"there is none; set {names}" if names else error.message, model=error.model)
+        self.guard.failed(error)
+
+    def _counted(self, result: CallResult) -> CallResult:
         if result.cache_hit:
             self.meter.add_cached()
-        else:
-            self.meter.add(self.role, result.usage or {}, result.cost)
+            return result
+        usage = result.usage or {}
+        # DSPy asks canonical engines once per candidate (`n`), within one call.
+        calls = max(1, len(result.responses))
+        self.meter.add(self.role, usage, result.cost, calls)
+        self.guard.worked(int(usage.get("total_tokens") or 0), result.cost, calls)
+        return result
+
+    def _seeded(self, kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Gives the offline engine a seed per rollout, so that a resumed run samples what an unbroken one would."""
+        merged = {**self.kwargs, **kwargs}
+        rollout = merged.get("rollout_id")
+        if rollout is None or not merged.get("temperature") or not getattr(self.engine, "seedable", False):
+            return kwargs
+        return {**kwargs, "seed": zlib.crc32(str(rollout).encode())}
+
+    def __deepcopy__(self, memo: object = None) -> MeteredLM:
+        return self.copy()
+
+
+def _key(lm: MeteredLM, call: Any) -> str:
+    """What an answer depends on; addresses and keys are no part of it."""
+    key = {name: value for name, value in call.key(lm, False).items() if not name.startswith("api_")}
+    key.pop("base_url", None)
+    return hashlib.sha256(json.dumps(key, sort_keys=True, default=_schema).encode()).hexdigest()
+
+
+def _schema(value: Any) -> Any:
+    """Response formats are model classes; their schema is what the endpoint sees."""
+    return value.model_json_schema() if hasattr(value, "model_json_schema") else str(value)

@@ -10,12 +10,19 @@ Example:
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from ..errors import UserError
-from .meter import Meter, MeteredLM, Role
+from dspy.utils.exceptions import LMError
+
+from ..errors import EndpointError, UserError
+from .guard import Guard
+from .meter import Answers, Meter, MeteredLM, Role
 
 OFFLINE = "offline"
+RETRIES = 2
+"""How often a call is repeated that could not reach its model, after 1 and 2 seconds."""
 
 
 def language_model(
@@ -23,6 +30,8 @@ def language_model(
     meter: Meter | None = None,
     role: Role = "task",
     api_base: str | None = None,
+    guard: Guard | None = None,
+    answers: Answers | None = None,
     temperature: float | None = None,
     max_tokens: int | None = None,
     cache: bool | None = None,
@@ -33,6 +42,8 @@ def language_model(
         name: `offline`, or any name `dspy.LM` takes.
         meter: Where its calls are counted; a new one if None.
         role: What it is used for.
+        guard: Refuses calls over budget or to a dead endpoint.
+        answers: Answers of earlier calls of the same run.
         api_base: Address of an OpenAI-compatible server.
         temperature: Sampling temperature; None leaves it to the provider (0 for the offline engine).
         max_tokens: Most tokens of an answer.
@@ -43,35 +54,39 @@ def language_model(
     """
     # litellm otherwise fetches a price list over the network when it is imported.
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
-    meter = meter or Meter()
+    shared: dict[str, Any] = {"role": role, "guard": guard, "answers": answers}
     if name == OFFLINE:
-        return _offline(meter, role, temperature or 0.0, bool(cache))
+        from .offline import AsyncOfflineEngine, OfflineEngine
+
+        engine = OfflineEngine()
+        engines = {"engine": engine, "async_engine": AsyncOfflineEngine(engine)}
+        sampling = {"temperature": temperature or 0.0, "cache": bool(cache)}
+        return MeteredLM("offline/extractive-1", meter or Meter(), **shared, **engines, **sampling)
     settings: dict[str, Any] = {"temperature": temperature, "max_tokens": max_tokens, "cache": cache is not False}
+    settings["num_retries"] = RETRIES
     if api_base:
         settings["api_base"] = api_base
         if "OPENAI_API_KEY" not in os.environ:
             settings["api_key"] = "none"
     try:
-        return MeteredLM(name, meter, role, **settings)
+        return MeteredLM(name, meter or Meter(), **shared, **settings)
     except ValueError as error:
         raise UserError(f"language model {name!r}: {error}") from error
+
+
+@contextmanager
+def endpoint_errors() -> Iterator[None]:
+    """Turns a failed call that nobody counted into the error tree.
+
+    Raises:
+        EndpointError: A call inside the block failed.
+    """
+    try:
+        yield
+    except LMError as error:
+        raise EndpointError(f"the model could not be asked: {' '.join(str(error).split())[:300]}") from error
 
 
 def is_offline(name: str) -> bool:
     """Whether a model name stands for the offline engine: its scores are no scores of a language model."""
     return name == OFFLINE or name.startswith("offline/")
-
-
-def _offline(meter: Meter, role: Role, temperature: float, cache: bool) -> MeteredLM:
-    from .offline import AsyncOfflineEngine, OfflineEngine
-
-    engine = OfflineEngine()
-    return MeteredLM(
-        "offline/extractive-1",
-        meter,
-        role,
-        engine=engine,
-        async_engine=AsyncOfflineEngine(engine),
-        temperature=temperature,
-        cache=cache,
-    )

@@ -3,34 +3,103 @@
     program ── staged copy ──> teleprompter ──> compiled copy ── unfrozen, only its own demos, no LM bound
 
 The program that is passed in is not changed. Questions that are not part of the benchmark's headline score (LoCoMo's
-adversarial ones) are not trained on.
+adversarial ones) are not trained on. Optimizers that choose by a valset get a third of the training questions for it.
+
+When the budget strikes while an optimizer runs, the best candidate that was scored in full is returned; when the
+endpoint dies, nothing is: DSPy's optimizers would hand back an untuned program as compiled.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import dspy
 
 from ..data.benchmark import Benchmark
-from ..errors import UserError
+from ..engines.guard import Guard
+from ..engines.meter import MeteredLM
+from ..errors import BudgetError, EndpointError, RecollectError, UserError
 from ..programs.program import MemoryProgram, Stage
 from ..programs.state import own_demos
+from .catalog import ENDLESS, Job, Optimizer
 from .catalog import optimizer as entry
+from .history import CandidateHistory
 from .metric_views import MetricViews
+
+
+@dataclass(frozen=True)
+class Compilation:
+    """How a program is to be tuned."""
+
+    optimizer: str = "bootstrap"
+    stage: Stage = "all"
+    seed: int = 0
+    threads: int = 8
+    settings: Mapping[str, Any] | None = None
+    """Overrides of the optimizer's settings."""
+    threshold: float = 0.5
+    """Least score of an answer to learn from."""
+
+
+def plan_job(
+    program: MemoryProgram,
+    benchmark: Benchmark,
+    trainset: Sequence[dspy.Example],
+    how: Compilation,
+    prompt_lm: MeteredLM | None = None,
+) -> Job:
+    """Makes an optimizer's job and checks its needs, before anything is paid for.
+
+    Args:
+        program: What to tune; stays as it is.
+        benchmark: Whose metric decides.
+        trainset: Questions with answers.
+        how: Optimizer, stage, seed and settings.
+        prompt_lm: Writes proposals and reflections; the LM of the context if None.
+
+    Raises:
+        UserError: No training question counts, a setting is unknown, a need is not met.
+    """
+    chosen = entry(how.optimizer)
+    settings = {**chosen.settings, **(how.settings or {})}
+    unknown = set(settings) - set(chosen.settings)
+    if unknown:
+        raise UserError(
+            f"optimizer {how.optimizer!r} has no setting {min(unknown)!r}; it has: {', '.join(chosen.settings)}"
+        )
+    for name, value in settings.items():
+        _check_kind(how.optimizer, name, value, chosen.settings[name])
+    examples = [example for example in trainset if benchmark.counts(example)]
+    held = len(examples) // 3 if chosen.validates else 0
+    if len(examples) - held < 1 or (chosen.validates and held < 1):
+        few = "no training question that counts for the score" if not examples else f"only {len(examples)}"
+        raise UserError(f"{how.optimizer} cannot learn from {few}; raise --train or widen --categories")
+    random.Random(how.seed).shuffle(examples)
+    job = Job(
+        student=program.staged(how.stage),
+        train=benchmark.interleave(examples[held:]),
+        val=benchmark.interleave(examples[:held]),
+        views=MetricViews(benchmark, how.threshold, sorted(program.writer_names())),
+        task_lm=dspy.settings.lm,
+        prompt_lm=prompt_lm or dspy.settings.lm,
+        settings=settings,
+        seed=how.seed,
+        threads=how.threads,
+    )
+    chosen.check(job)
+    return job
 
 
 def compile_program(
     program: MemoryProgram,
     benchmark: Benchmark,
     trainset: Sequence[dspy.Example],
-    optimizer: str = "bootstrap",
-    stage: Stage = "all",
-    seed: int = 0,
-    settings: Mapping[str, Any] | None = None,
-    threshold: float = 0.5,
+    how: Compilation | None = None,
+    prompt_lm: MeteredLM | None = None,
+    history: CandidateHistory | None = None,
 ) -> MemoryProgram:
     """Tunes a program on training questions, under the LM of the current context.
 
@@ -38,34 +107,30 @@ def compile_program(
         program: What to tune; stays as it is.
         benchmark: Whose metric decides.
         trainset: Questions with answers.
-        optimizer: A name of `catalog.OPTIMIZERS`.
-        stage: Which predictors may change.
-        seed: Order in which training questions are tried.
-        settings: Overrides of the optimizer's settings.
-        threshold: Least score of an answer to learn from.
+        how: Optimizer, stage, seed and settings.
+        prompt_lm: Writes proposals and reflections; the LM of the context if None.
+        history: Collects the candidates; a new one if None.
 
     Returns:
-        A compiled copy that shares the program's memory cache.
+        A compiled copy that shares the program's memory cache; a copy of the program itself where the budget struck
+        before any candidate was scored.
 
     Raises:
-        UserError: No training question counts, or an unknown setting.
+        UserError: As `plan_job`.
+        EndpointError: The endpoint died while the optimizer ran.
     """
-    chosen = entry(optimizer)
-    unknown = set(settings or {}) - set(chosen.settings)
-    if unknown:
-        raise UserError(
-            f"optimizer {optimizer!r} has no setting {sorted(unknown)[0]!r}; it has: {', '.join(chosen.settings)}"
-        )
-    examples = [example for example in trainset if benchmark.counts(example)]
-    if not examples:
-        raise UserError("there is no training question that counts for the score; raise --train or widen --categories")
-    random.Random(seed).shuffle(examples)
-    teleprompter = chosen.make(MetricViews(benchmark, threshold), {**chosen.settings, **(settings or {})})
-    student = program.staged(stage)
-    # Without a trace of its own, plain calls inside an optimizer would fill the process-wide one.
-    with dspy.context(trace=None):
-        compiled: MemoryProgram = teleprompter.compile(student, trainset=benchmark.interleave(examples))
-    return tidy(compiled)
+    how = how or Compilation()
+    lm = dspy.settings.lm
+    guard: Guard = lm.guard if isinstance(lm, MeteredLM) else Guard()
+    job = plan_job(program, benchmark, trainset, how, prompt_lm)
+    history = history or CandidateHistory(lm.meter)
+    before = guard.refused
+    compiled = _run(entry(how.optimizer), job, history, guard)
+    if guard.dead is not None:
+        raise type(guard.dead)(str(guard.dead))
+    if guard.refused > before:
+        compiled = history.best() or compiled
+    return tidy(compiled if compiled is not None else job.student)
 
 
 def tidy(compiled: MemoryProgram) -> MemoryProgram:
@@ -74,4 +139,38 @@ def tidy(compiled: MemoryProgram) -> MemoryProgram:
     for predictor in compiled.all_predictors().values():
         predictor.demos = own_demos(predictor)
         predictor.lm = None
+    return compiled
+
+
+def _check_kind(optimizer: str, name: str, value: Any, default: Any) -> None:
+    """Refuses a text where a number is needed, before the teleprompter trips over it."""
+    kind = type(default)
+    fits = type(value) is kind or (kind is float and type(value) is int)
+    if default is not None and not fits:
+        raise UserError(f"optimizer {optimizer!r}: {name} = {value!r} is no {kind.__name__}; its default is {default!r}")
+
+
+def _run(chosen: Optimizer, job: Job, history: CandidateHistory, guard: Guard) -> MemoryProgram | None:
+    """The optimizer's result; None where the budget ended it."""
+    before = guard.refused
+    # Optimizers get a copy: a rescue must not find the student half changed.
+    work = replace(job, student=job.student.deepcopy())  # pyright: ignore[reportArgumentType]
+    callbacks = [*(dspy.settings.callbacks or []), history]
+    # Without a trace of its own, plain calls inside an optimizer would fill the process-wide one.
+    with dspy.context(trace=None, callbacks=callbacks, max_errors=ENDLESS, disable_history=True):
+        try:
+            compiled = chosen.run(work)
+        except (BudgetError, EndpointError):
+            return None
+        except RecollectError:
+            raise
+        except Exception:
+            # Whatever an optimizer makes of refused calls is not its fault; the guard knows why they were refused.
+            if guard.dead is None and guard.refused == before:
+                raise
+            return None
+    for found in getattr(compiled, "trial_logs", {}).values():
+        # SIMBA scores its winners without dspy.Evaluate, and keeps the scores only here.
+        if isinstance(found, dict) and "train_score" in found:
+            history.add(found["train_score"], len(job.train))
     return compiled

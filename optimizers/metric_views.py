@@ -1,7 +1,14 @@
 """One metric, the views of it that optimizers need.
 
 A benchmark scores an answer once, richly (`Score`). Bootstrapping wants to know whether a trace is good enough, search
-wants a number. Handing either the rich object would be a silent fault: any object is true.
+wants a number, reflection wants words. Handing all of them the rich object would be a silent fault: any object is true.
+
+    passed    bool      bootstrapping (BootstrapFewShot and whatever bootstraps inside)
+    number    float     search and reinforcement learning
+    feedback  Prediction(score, feedback)   GEPA: the score of the answer, and for one predictor what it did to it
+
+Feedback follows the evidence: a writing predictor hears whether what it saw was never stored, stored but not recalled,
+or recalled and still answered wrongly; the answering one whether the evidence was before it at all.
 
 Example:
     >>> views = MetricViews(benchmark, threshold=0.5)
@@ -10,11 +17,16 @@ Example:
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import dspy
 
 from ..data.benchmark import Benchmark
+from ..memory.provenance import stored_sources
+from ..programs.trace import saw
+
+Step = Literal["never stored", "stored but not recalled", "recalled"]
 
 
 class MetricViews:
@@ -23,10 +35,12 @@ class MetricViews:
     Args:
         benchmark: Whose metric it is.
         threshold: Least score of an answer that is good enough to learn from.
+        writers: Names of the writing predictors, whose feedback is about what they stored.
     """
 
-    def __init__(self, benchmark: Benchmark, threshold: float = 0.5) -> None:
+    def __init__(self, benchmark: Benchmark, threshold: float = 0.5, writers: Sequence[str] = ()) -> None:
         self._benchmark = benchmark
+        self._writers = frozenset(writers)
         self.threshold = threshold
 
     def number(self, example: dspy.Example, prediction: dspy.Prediction, trace: Any = None) -> float:
@@ -36,3 +50,72 @@ class MetricViews:
     def passed(self, example: dspy.Example, prediction: dspy.Prediction, trace: Any = None) -> bool:
         """Whether the answer reaches the threshold, for bootstrapping."""
         return self.number(example, prediction) >= self.threshold
+
+    def feedback(
+        self,
+        example: dspy.Example,
+        prediction: dspy.Prediction,
+        trace: Any = None,
+        pred_name: str | None = None,
+        pred_trace: Any = None,
+    ) -> dspy.Prediction:
+        """The score, and what went wrong where; `pred_name` and `pred_trace` narrow it to one predictor's call."""
+        score = self._benchmark.score(example, prediction)
+        lost = evidence_step(example, prediction)
+        if pred_name in self._writers:
+            words = self._for_writer(example, lost, score.value, pred_trace or ())
+        else:
+            words = _for_reader(lost, score.feedback)
+        return dspy.Prediction(score=float(score.value), feedback=words)
+
+    def _for_writer(self, example: dspy.Example, lost: dict[str, Step], value: float, pred_trace: Any) -> str:
+        seen = {turn: step for turn, step in lost.items() if any(saw(inputs, turn) for _, inputs, _ in pred_trace)}
+        if not seen:
+            return "This call did not see what the question was about; nothing is to be learnt from it."
+        said = [f"{_line(example, turn)}: {_WRITER[step]}" for turn, step in seen.items()]
+        if value >= self.threshold and all(step == "recalled" for step in seen.values()):
+            return "The question could be answered from what was stored here. Keep storing such facts."
+        return " ".join([f"The question was: {example.question}", *said])
+
+
+_WRITER: dict[str, str] = {
+    "never stored": "this call saw it, but nothing of it was stored. Store what a later question may ask for.",
+    "stored but not recalled": "it was stored, but searching with the question did not find it. "
+    "Store it in words that such a question would use, with names and dates.",
+    "recalled": "it was stored and recalled, but the answer was still wrong. Keep every name, number and date of it.",
+}
+
+
+def evidence_step(example: dspy.Example, prediction: dspy.Prediction) -> dict[str, Step]:
+    """How far each gold evidence turn got: never stored, stored but not recalled, or recalled.
+
+    Args:
+        example: Names the evidence in `focus`.
+        prediction: A program's prediction with its `context` and `memory`.
+
+    Returns:
+        One step per evidence turn; empty where the example names none or the prediction has no memory.
+    """
+    memory, context = prediction.get("memory"), prediction.get("context")
+    if memory is None or context is None or not example.get("focus"):
+        return {}
+    stored, recalled = stored_sources(memory), set(context.sources)
+    return {
+        turn: "recalled" if turn in recalled else "stored but not recalled" if turn in stored else "never stored"
+        for turn in example.focus
+    }
+
+
+def _for_reader(lost: dict[str, Step], feedback: str) -> str:
+    missing = [turn for turn, step in lost.items() if step != "recalled"]
+    if missing and len(missing) == len(lost):
+        ways = ", ".join(f"{turn} was {lost[turn]}" for turn in missing)
+        return f"The evidence was not in the context ({ways}), so this call could not know the answer. {feedback}"
+    if missing:
+        return f"Of the evidence, {', '.join(missing)} was not in the context. {feedback}"
+    return f"The evidence was in the context. {feedback}" if lost else feedback
+
+
+def _line(example: dspy.Example, turn: str) -> str:
+    found = example.history.turns.get(turn)
+    return found[0].line(found[1].time) if found else turn

@@ -34,6 +34,13 @@ METHODS = {
         ".baselines.full_context:FullContext", "shows the conversation, newest turns first to fit"
     ),
     "turn-rag": MethodEntry(".baselines.turn_rag:TurnRAG", "keeps every turn, recalls the best-matching ones (BM25)"),
+    "session-rag": MethodEntry(
+        ".baselines.session_rag:SessionRAG", "keeps every turn, recalls the best-matching sessions as a whole (BM25)"
+    ),
+    "truncation": MethodEntry(".baselines.truncation:Truncation", "shows the newest turns that fit a small budget"),
+    "recursive-summary": MethodEntry(
+        ".baselines.recursive_summary:RecursiveSummary", "rewrites one summary after every session, recalls all of it"
+    ),
     "memory-r2": MethodEntry(".memory_r2:MemoryR2", "extracts facts and edits a memory of them by operations"),
 }
 

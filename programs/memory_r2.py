@@ -35,7 +35,8 @@ from ..signatures.memory_r2 import (
     StoredMemory,
 )
 from .gather import gather
-from .method import Method, predictor
+from .method import Method
+from .predictor import predictor
 from .tasks import QuestionAnswering, with_recent
 
 

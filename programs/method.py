@@ -138,15 +138,6 @@ class Method(dspy.Module):
         return new
 
 
-def predictor(signature: type[dspy.Signature]) -> dspy.Predict:
-    """A predictor with a signature class of its own.
-
-    DSPy's InferRules edits the instructions of the signature class in place; a copy keeps that from reaching every
-    other program of the process.
-    """
-    return dspy.Predict(signature.with_instructions(signature.instructions))
-
-
 def record_failure(failure: Failure) -> None:
     """Adds a failure to the list that the running `collect_failures` keeps; lost where none runs."""
     failures = _failures.get()

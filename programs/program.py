@@ -72,7 +72,7 @@ class MemoryProgram(dspy.Module):
             **query: The task's query fields, e.g. `question`.
 
         Returns:
-            The task's outputs, and the recalled `context`.
+            The task's outputs, the recalled `context`, and the `memory` it came from.
         """
         with dspy.context(adapter=dspy.settings.adapter or make_adapter(self.adapter)):
             node = self.remember(history)
@@ -80,7 +80,7 @@ class MemoryProgram(dspy.Module):
             if not self._writers_frozen:
                 replay(self.method, node, context.sources, focus)
             answered = self.task(context=context, recent=recent, **query)
-        return dspy.Prediction(**{key: answered[key] for key in answered.keys()}, context=context)  # noqa: SIM118
+        return dspy.Prediction(**{key: answered[key] for key in answered.keys()}, context=context, memory=node.memory)  # noqa: SIM118
 
     def remember(self, history: History) -> Node:
         """The memory of a history, written at most once per set of writing prompts.

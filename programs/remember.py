@@ -35,7 +35,7 @@ class NodeStore(Protocol):
         """Reads a node, or None."""
         ...
 
-    def put(self, key: tuple[str, str], node: Node) -> None:
+    def put(self, key: tuple[str, str], method: Method, node: Node) -> None:
         """Writes a node that has no failure."""
         ...
 
@@ -106,7 +106,7 @@ class MemoryCache:
                 return stored
             node = _written(method, item, parent, prepared.get(item.digest) if item else None)
             if self._store and not node.failures:
-                self._store.put(key, node)
+                self._store.put(key, method, node)
             return node
 
         return self._nodes.once(key, make)

@@ -22,6 +22,7 @@ from dspy.adapters.utils import get_annotation_name
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from ..errors import ProgramError
+from .predictor import Predictor
 
 
 class FieldState(BaseModel):
@@ -46,6 +47,8 @@ class PredictorState(BaseModel):
     decisions: dict[str, Any] = {}
     """DSPy's per-field decision settings."""
     config: dict[str, Any] = {}
+    nearest: int | None = None
+    """How many of the demos a prompt shows (`predictor.Predictor`)."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,7 @@ class ParsedState:
     demos: list[dspy.Example]
     decisions: dict[str, Any]
     config: dict[str, Any]
+    nearest: int | None = None
 
 
 def signature_of(predictor: dspy.Predict) -> type[dspy.Signature]:
@@ -95,6 +99,7 @@ def dump_predictor(predictor: dspy.Predict) -> PredictorState:
         demos=[dump_values(signature, demo) for demo in own_demos(predictor)],
         decisions=dict(predictor.fields),
         config={name: value for name, value in predictor.config.items() if not name.startswith("api_")},
+        nearest=getattr(predictor, "nearest", None),
     )
 
 
@@ -113,7 +118,9 @@ def parse_predictor(predictor: dspy.Predict, state: PredictorState, name: str) -
         words: Any = {"desc": field.desc, "prefix": field.prefix}
         signature = signature.with_updated_fields(field.name, **words)
     demos = [load_values(signature, demo, name) for demo in state.demos]
-    return ParsedState(signature, demos, state.decisions, state.config)
+    if state.nearest is not None and not isinstance(predictor, Predictor):
+        raise ProgramError(f"predictor {name}: saved with nearest demos, but the code's predictor cannot choose any")
+    return ParsedState(signature, demos, state.decisions, state.config, state.nearest)
 
 
 def load_predictor(predictor: dspy.Predict, state: ParsedState) -> None:
@@ -122,6 +129,16 @@ def load_predictor(predictor: dspy.Predict, state: ParsedState) -> None:
     predictor.demos = list(state.demos)
     predictor.fields = dict(state.decisions)
     predictor.config = {**predictor.config, **state.config}
+    if state.nearest is not None:
+        predictor.nearest = state.nearest  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def program_digest(program: Any) -> str:
+    """Digest of a program's whole state: method, settings, and every predictor's prompts and demos."""
+    predictors = sorted(program.all_predictors().items())
+    state = {name: dump_predictor(predictor).model_dump(mode="json") for name, predictor in predictors}
+    text = json.dumps([program.name, program.method.config, state], sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def check_fields(name: str, saved: list[list[str]], code: list[list[str]]) -> None:

@@ -14,7 +14,7 @@ import dspy
 from ..errors import UnknownNameError
 from ..records import Context, Item
 from ..signatures.answering import AnswerFromContext
-from .method import predictor
+from .predictor import predictor
 
 
 class Task(dspy.Module):

@@ -90,7 +90,7 @@ def _relevant(node: Node, wanted: list[str]) -> list[Step]:
         n = where[turn]
         for m, step in enumerate(nodes[n].steps):
             fresh = all((n, m) != (a, b) for a, b, _ in chosen)
-            if fresh and taken.get(step.predictor, 0) < REPLAY_LIMIT and _saw(step, turn):
+            if fresh and taken.get(step.predictor, 0) < REPLAY_LIMIT and saw(step.inputs, turn):
                 taken[step.predictor] = taken.get(step.predictor, 0) + 1
                 chosen.append((n, m, step))
     if not chosen:
@@ -98,7 +98,7 @@ def _relevant(node: Node, wanted: list[str]) -> list[Step]:
     return [step for _, _, step in sorted(chosen, key=lambda entry: entry[:2])]
 
 
-def _saw(step: Step, turn: str) -> bool:
-    """Whether a turn id stands anywhere in what the step was given."""
-    text = json.dumps(step.inputs, default=jsonable, ensure_ascii=False)
+def saw(inputs: dict[str, Any], turn: str) -> bool:
+    """Whether a turn id stands anywhere in what a call was given."""
+    text = json.dumps(inputs, default=jsonable, ensure_ascii=False)
     return re.search(rf"(?<![\w:]){re.escape(turn)}(?![\w:])", text) is not None

@@ -16,14 +16,15 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import json
-import os
 import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from .. import __version__
 from ..engines.embedders import embedder as make_embedder
@@ -43,11 +44,14 @@ from ..records import read_json
 
 SCHEMA = 1
 MANIFEST, STATE = "manifest.json", "state.json"
+_FILES = {MANIFEST, STATE}
 PACKAGES = ("recollect", "dspy", "litellm", "mlflow", "pydantic")
 
 
 class Manifest(BaseModel):
     """What a saved program is, where it came from and how good it was."""
+
+    model_config = ConfigDict(extra="forbid")
 
     schema_version: int = SCHEMA
     method: str
@@ -152,6 +156,16 @@ def load(folder: str | Path, allow_code: bool = False) -> MemoryProgram:
     return program
 
 
+def check_writable(folder: str | Path) -> None:
+    """Says whether `save` could write a folder, before anything is paid for.
+
+    Raises:
+        UserError: The folder holds something else, or cannot be written.
+    """
+    with _staging(Path(folder).resolve()):
+        pass
+
+
 def read_manifest(folder: str | Path) -> Manifest:
     """Reads and checks a manifest.
 
@@ -192,24 +206,39 @@ def _verified_states(folder: Path, manifest: Manifest) -> dict[str, PredictorSta
         raise ProgramError(f"{folder / STATE}: not the state of a saved program: {error}") from error
 
 
-def _write(folder: Path, files: dict[str, str]) -> None:
-    """Writes files into a new folder beside the target and renames it into place."""
-    if folder.exists() and not (folder.is_dir() and ((folder / MANIFEST).is_file() or not any(folder.iterdir()))):
+@contextmanager
+def _staging(folder: Path) -> Iterator[Path]:
+    """A temporary folder beside `folder`, on the same disk; removed unless it holds the only copy of a program."""
+    if folder.exists() and not (folder.is_dir() and {path.name for path in folder.iterdir()} in (set(), _FILES)):
         raise UserError(f"{folder}: exists and is no saved program; choose another --out")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         staging = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
         try:
-            staging.chmod(0o755)
-            for name, text in files.items():
-                (staging / name).write_text(text, encoding="utf-8")
-            if folder.exists():
-                shutil.rmtree(folder)
-            os.replace(staging, folder)  # noqa: PTH105 - Path.replace does the same; this names the intent
+            yield staging
         finally:
-            shutil.rmtree(staging, ignore_errors=True)
+            if folder.exists() or not (staging / "old").exists():
+                shutil.rmtree(staging, ignore_errors=True)
     except OSError as error:
         raise UserError(f"{folder}: cannot be written: {error.strerror or error}; choose another --out") from error
+
+
+def _write(folder: Path, files: dict[str, str]) -> None:
+    """Writes files into a new folder beside the target, and lets it take the target's place."""
+    folder = folder.resolve()
+    with _staging(folder) as staging:
+        new, old = staging / "new", staging / "old"
+        new.mkdir()
+        for name, text in files.items():
+            (new / name).write_text(text, encoding="utf-8")
+        if folder.exists():
+            folder.rename(old)
+        try:
+            new.rename(folder)
+        except BaseException:
+            if old.exists():
+                old.rename(folder)
+            raise
 
 
 def _manifest_digest(manifest: Manifest) -> str:

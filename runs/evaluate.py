@@ -11,25 +11,26 @@ Example:
 from __future__ import annotations
 
 import contextvars
-import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from typing import TYPE_CHECKING
 
 import dspy
-from dspy.utils.exceptions import AdapterParseError, LMAuthError, LMError
+from dspy.utils.exceptions import AdapterParseError, ContextWindowExceededError, LMError
 
 from ..data.benchmark import Benchmark
 from ..data.text_metrics import evidence_recall
 from ..engines.meter import Meter
 from ..engines.models import is_offline
-from ..errors import EndpointError, RecollectError, UserError
+from ..errors import BudgetError, RecollectError
 from ..programs.program import MemoryProgram
+from ..programs.state import program_digest
 from ..records import Failure
 from .results import RECALL_AT, Evaluation, Row, counts_of
 
-DEAD_AFTER = 5
-"""So many endpoint failures in a row stop the run."""
+if TYPE_CHECKING:
+    from .run_store import RowTable
 
 Progress = Callable[[int, int], None]
 """Called after every question with the number done and the number of all."""
@@ -42,6 +43,8 @@ def evaluate(
     meter: Meter,
     threads: int = 8,
     progress: Progress | None = None,
+    journal: RowTable | None = None,
+    phase: str = "",
 ) -> Evaluation:
     """Answers and scores questions under the LM of the current context.
 
@@ -53,27 +56,36 @@ def evaluate(
         threads: Questions in flight.
         progress: Told after every question.
 
+        journal: Rows of a run that is resumed; those that are there are not asked again.
+        phase: What the rows are filed under, beside the program's own digest.
+
     Returns:
-        One row per question, in the order of `examples`.
+        One row per question, in the order of `examples`; fewer, and `stopped`, where a budget struck.
 
     Raises:
-        EndpointError: The model's endpoint is dead: `DEAD_AFTER` questions in a row could not reach it.
+        EndpointError: The model's endpoint is dead.
         UserError: The endpoint refuses the key.
     """
     before, started = meter.read(), time.perf_counter()
-    health = _Health()
     order = benchmark.interleave(examples)
+    scope = f"{phase}:{program_digest(program)}"
+    known = {str(example.id): journal.get(scope, str(example.id)) for example in order} if journal else {}
+    asked = [example for example in order if known.get(str(example.id)) is None]
+    found = {id: row for id, row in known.items() if row is not None}
+    stopped: str | None = None
     with dspy.context(trace=None, disable_history=True), ThreadPoolExecutor(max(1, threads)) as pool:
-        futures = {
-            pool.submit(contextvars.copy_context().run, _row, program, benchmark, example, health): n
-            for n, example in enumerate(order)
-        }
-        rows: dict[int, Row] = {}
+        futures = [pool.submit(contextvars.copy_context().run, _row, program, benchmark, each) for each in asked]
         try:
             for future in as_completed(futures):
-                rows[futures[future]] = future.result()
+                row = future.result()
+                if isinstance(row, str):
+                    stopped = row
+                    continue
+                found[row.id] = row
+                if journal:
+                    journal.put(scope, row)
                 if progress:
-                    progress(len(rows), len(order))
+                    progress(len(found), len(order))
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
@@ -87,7 +99,8 @@ def evaluate(
         lm=name,
         embedder=embedder.name if embedder else None,
         comparable=not benchmark.source.sample and name != "offline",
-        rows=tuple(rows[n] for n in range(len(order))),
+        rows=tuple(found[str(example.id)] for example in examples if str(example.id) in found),
+        stopped=stopped,
         write_failures=write_failures,
         seconds=time.perf_counter() - started,
         names=dict(benchmark.category_names),
@@ -95,46 +108,25 @@ def evaluate(
     )
 
 
-class _Health:
-    """Counts endpoint failures in a row over all threads, and says when the endpoint is dead."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._failed = 0
-
-    def worked(self) -> None:
-        with self._lock:
-            self._failed = 0
-
-    def failed(self, error: Exception) -> None:
-        if isinstance(error, LMAuthError):
-            raise UserError(f"the model's endpoint refuses the key: {one_line(error)}") from error
-        with self._lock:
-            self._failed += 1
-            dead = self._failed >= DEAD_AFTER
-        if dead:
-            raise EndpointError(
-                f"the model's endpoint failed {DEAD_AFTER} times in a row, stopped: {one_line(error)}"
-            ) from error
-
-
-def _row(program: MemoryProgram, benchmark: Benchmark, example: dspy.Example, health: _Health) -> Row:
+def _row(program: MemoryProgram, benchmark: Benchmark, example: dspy.Example) -> Row | str:
+    """The scored row of a question, or what stopped it from being asked."""
     started = time.perf_counter()
-    prediction, failure = dspy.Prediction(answer=""), None
+    prediction, failure, score = dspy.Prediction(answer=""), None, None
     try:
         prediction = program(**example.inputs())
-        health.worked()
+        score = benchmark.score(example, prediction)
+    except BudgetError as error:
+        return str(error)
     except RecollectError:
         raise
     except AdapterParseError as error:
-        health.worked()
         failure = Failure(kind="parse", where=str(example.id), message=one_line(error))
+    except ContextWindowExceededError as error:
+        failure = Failure(kind="refused", where=str(example.id), message=one_line(error))
     except LMError as error:
-        health.failed(error)
         failure = Failure(kind="endpoint", where=str(example.id), message=one_line(error))
     except Exception as error:
         failure = Failure(kind="error", where=str(example.id), message=f"{type(error).__name__}: {one_line(error)}")
-    score = None if failure else benchmark.score(example, prediction)
     context = prediction.get("context")
     return Row(
         id=str(example.id),

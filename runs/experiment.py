@@ -1,40 +1,35 @@
 """The main jobs from start to end: evaluate a program, compile one. What the command line and notebooks call.
 
-    compile:  split ── start saved ── optimizer on train ── both on dev: promote? ── kept program on test ── save, log
+    compile:  split ── start saved ── start on dev ── optimizer on train ── result on dev: promote? ── test ── save, log
 
 Test questions are scored once, after the decision. The compiled program is kept only if it beats its start on the dev
-questions. Everything is logged to one MLflow run.
+questions. The optimizer gets what is left of the budget after the scoring that must follow is set aside. Everything is
+logged to one MLflow run.
 
 Example:
     >>> setup = Setup(benchmark="locomo", lm="offline")
-    >>> outcome = run_compile("turn-rag", setup, optimizer="bootstrap", out="my-program")
+    >>> outcome = run_compile("turn-rag", setup, Compilation("bootstrap"), out="my-program")
     >>> outcome.promoted, outcome.difference.mean
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import dspy
 
 from ..data.benchmark import Benchmark, Split
-from ..data.catalog import benchmark as load_benchmark
-from ..engines.embedders import embedder as make_embedder
-from ..engines.meter import Meter, MeteredLM
-from ..engines.models import language_model
-from ..errors import UserError
-from ..optimizers.catalog import optimizer as optimizer_entry
-from ..optimizers.compile import compile_program
-from ..programs.adapter import adapter as make_adapter
-from ..programs.catalog import build, needs_embedder
-from ..programs.program import MemoryProgram, Stage
-from .artifact import MANIFEST, Manifest, load, read_manifest, save
+from ..engines.guard import Spent
+from ..optimizers.compile import Compilation, compile_program, plan_job
+from ..optimizers.history import Candidate, CandidateHistory
+from ..programs.program import MemoryProgram
+from .artifact import MANIFEST, Manifest, read_manifest, save
 from .evaluate import Progress, evaluate
-from .home import new_run_folder
 from .results import Evaluation, difference
+from .setup import Runtime, Setup, parameters
 from .statistics import Difference
 from .tracking import Tracker
 
@@ -42,40 +37,8 @@ Part = Literal["all", "train", "dev", "test"]
 Note = Callable[[str], Progress | None]
 """Told the name of each phase; may return a progress callback for it."""
 
-
-@dataclass(frozen=True)
-class Setup:
-    """What a run rests on: data, models, sizes and seed."""
-
-    benchmark: str
-    data: str | None = None
-    """The benchmark's file; None for the bundled sample."""
-    options: Mapping[str, Any] = field(default_factory=dict)
-    """Options of the benchmark, e.g. {"categories": "2,4"}."""
-    lm: str = "offline"
-    api_base: str | None = None
-    temperature: float | None = None
-    embedder: str = "offline"
-    embedder_api_base: str | None = None
-    adapter: str | None = None
-    """None: "chat", or what a saved program was compiled under."""
-    train: int | None = None
-    dev: int | None = None
-    test: int | None = None
-    seed: int = 0
-    threads: int = 8
-
-    def load(self) -> Benchmark:
-        """Reads the benchmark."""
-        return load_benchmark(self.benchmark, self.data, **self.options)
-
-    def split(self, benchmark: Benchmark) -> Split:
-        """Cuts it as this setup says."""
-        return benchmark.split(self.train, self.dev, self.test, self.seed)
-
-    def model(self, meter: Meter) -> MeteredLM:
-        """Makes the task LM."""
-        return language_model(self.lm, meter, "task", self.api_base, self.temperature)
+LONGER = 2.0
+"""How many times the tokens of its start a compiled program's prompts may need: what is set aside for scoring it."""
 
 
 @dataclass(frozen=True)
@@ -85,11 +48,15 @@ class Compiled:
     start: Evaluation
     result: Evaluation
     """The kept program on the test questions; equal to `start` where nothing was gained."""
-    dev: tuple[float | None, float | None]
-    """Dev scores of start and compiled program, which decided."""
+    dev: tuple[Evaluation, Evaluation | None]
+    """Start and compiled program on the dev questions, which decided; None where the budget left nothing for it."""
     difference: Difference
     promoted: bool
     program: Path
+    candidates: tuple[Candidate, ...]
+    stopped: str | None
+    """The limit that struck, if any."""
+    run: Path
     run_id: str
 
     def summary(self) -> dict[str, Any]:
@@ -99,42 +66,19 @@ class Compiled:
             "start": self.start.summary(),
             "result": self.result.summary(),
             "difference": {
-                "mean": self.difference.mean,
+                "mean": self.difference.mean if self.start.n else None,
                 "interval": None if found is None else [found.low, found.high],
                 "interval_unit": None if found is None else found.unit,
                 "p_sign": self.difference.p_sign,
             },
-            "dev": {"start": self.dev[0], "result": self.dev[1]},
+            "dev": {"start": self.dev[0].score, "result": self.dev[1].score if self.dev[1] else None},
             "promoted": self.promoted,
             "program": str(self.program),
+            "candidates": [candidate.to_dict() for candidate in self.candidates],
+            "stopped": self.stopped,
+            "run": str(self.run),
             "run_id": self.run_id,
         }
-
-
-def program_for(
-    name: str, setup: Setup, benchmark: Benchmark, config: Mapping[str, Any] | None = None, allow_code: bool = False
-) -> MemoryProgram:
-    """Builds a method's program for a benchmark, or loads a saved one.
-
-    Args:
-        name: A method name, `module:Class`, or the folder of a saved program.
-        setup: Names the embedder and adapter.
-        benchmark: Whose task the program is for.
-        config: Constructor arguments of the method.
-        allow_code: Whether a saved `module:Class` method may be imported.
-
-    Raises:
-        UserError: A saved program is for another task, or takes no `config`.
-    """
-    if Path(name).is_dir():
-        program = load(name, allow_code)
-        if program.task.name != benchmark.task:
-            raise UserError(f"{name}: is for {program.task.name}, but {benchmark.name} asks for {benchmark.task}")
-        if config:
-            raise UserError(f"{name}: a saved program keeps its settings; compile a new one with --set instead")
-        return program
-    embedder = make_embedder(setup.embedder, setup.embedder_api_base) if needs_embedder(name) else None
-    return build(name, benchmark.task, embedder, adapter=setup.adapter or "chat", **dict(config or {}))
 
 
 def run_evaluate(
@@ -156,27 +100,26 @@ def run_evaluate(
         allow_code: Whether a saved `module:Class` method may be imported.
     """
     benchmark = setup.load()
-    program = program_for(name, setup, benchmark, config, allow_code)
-    examples = benchmark.interleave(benchmark.examples) if part == "all" else getattr(setup.split(benchmark), part)
-    if part == "all" and setup.test is not None:
-        examples = setup.split(benchmark).test
-    meter = Meter()
+    examples = chosen_examples(setup, benchmark, part)
+    runtime = Runtime.start(setup, "evaluate", name, {"part": part, "config": dict(config or {})})
+    benchmark = runtime.judged(benchmark)
+    program = runtime.program(name, benchmark, config, allow_code)
     with Tracker(f"evaluate-{program.name}-{benchmark.name}", {"command": "evaluate"}) as tracker:
-        tracker.params(_params(program, setup, benchmark) | {"part": part})
-        with dspy.context(lm=setup.model(meter), adapter=make_adapter(setup.adapter or program.adapter)):
-            found = evaluate(program, benchmark, examples, meter, setup.threads, note("evaluating"))
+        runtime.folder.update(run_id=tracker.run_id)
+        tracker.params(parameters(program, setup, benchmark) | {"part": part})
+        with runtime.context(program):
+            found = _scored(runtime, program, benchmark, examples, part, note("evaluating"))
         found = found.model_copy(update={"run_id": tracker.run_id})
         tracker.evaluation("evaluation", found)
+    runtime.folder.update(status="stopped" if found.stopped else "finished", result=found.summary())
     return found
 
 
 def run_compile(
     method: str,
     setup: Setup,
-    optimizer: str = "bootstrap",
-    stage: Stage = "all",
+    how: Compilation | None = None,
     out: str | Path | None = None,
-    settings: Mapping[str, Any] | None = None,
     config: Mapping[str, Any] | None = None,
     force: bool = False,
     note: Note = lambda phase: None,
@@ -186,52 +129,55 @@ def run_compile(
 
     Args:
         method: A method name, `module:Class`, or the folder of a saved program to start from.
-        setup: Data and models.
-        optimizer: A name of the optimizer catalog.
-        stage: Which predictors may change.
-        out: Folder for the program; a new one under the results folder if None. It holds a loadable program from
-            the first moment on.
-        settings: Settings of the optimizer.
+        setup: Data and models; its seed and threads are those of the optimizer, too.
+        how: Optimizer, stage and settings.
+        out: Folder for the program; one in the run's folder if None. It holds a loadable program from the first
+            moment on.
         config: Constructor arguments of the method.
         force: Keeps the compiled program even without a gain on the dev questions.
         note: Told the phases.
         allow_code: Whether a saved `module:Class` method may be imported.
     """
-    optimizer_entry(optimizer)
+    how = replace(how or Compilation(), seed=setup.seed, threads=setup.threads)
     benchmark = setup.load()
     split = setup.split(benchmark)
-    start = program_for(method, setup, benchmark, config, allow_code)
-    folder = Path(out) if out else new_run_folder(f"compile-{method}-{benchmark.name}-{optimizer}") / "program"
-    chosen = {"name": optimizer, "stage": stage, "seed": setup.seed, "settings": dict(settings or {})}
-    manifest = Manifest(
-        method=start.name, task=benchmark.task, benchmark=_data(benchmark, split), lms={"task": setup.lm}
-    )
+    chosen = {"optimizer": how.optimizer, "stage": how.stage, "settings": dict(how.settings or {})}
+    runtime = Runtime.start(setup, "compile", method, {**chosen, "config": dict(config or {}), "force": force})
+    benchmark = runtime.judged(benchmark)
+    start = runtime.program(method, benchmark, config, allow_code)
+    with runtime.context(start):
+        plan_job(start, benchmark, split.train, how, runtime.model("prompt"))
+    folder = Path(out) if out else runtime.folder.program
+    lms = {"task": setup.lm, "prompt": setup.prompt_lm or setup.lm}
+    manifest = Manifest(method=start.name, task=benchmark.task, benchmark=_data(benchmark, split), lms=lms)
     if not (folder / MANIFEST).is_file():
         save(start, folder, manifest)
-    meter = Meter()
-    with Tracker(f"compile-{start.name}-{benchmark.name}-{optimizer}", {"command": "compile"}) as tracker:
-        tracker.params(_params(start, setup, benchmark) | {f"optimizer.{key}": value for key, value in chosen.items()})
-        with dspy.context(lm=setup.model(meter), adapter=make_adapter(setup.adapter or start.adapter)):
-            note("compiling")
-            compiled = compile_program(start, benchmark, split.train, optimizer, stage, setup.seed, settings)
-            scored = [
-                evaluate(program, benchmark, split.dev, meter, setup.threads, note(f"dev questions, {name}"))
-                for name, program in (("before", start), ("after", compiled))
-            ]
-            gained = (scored[1].score or 0.0) > (scored[0].score or 0.0)
-            promoted = force or gained
-            before = evaluate(start, benchmark, split.test, meter, setup.threads, note("test questions, before"))
-            after = before
-            if promoted:
-                after = evaluate(compiled, benchmark, split.test, meter, setup.threads, note("test questions, after"))
-        before, after = (found.model_copy(update={"run_id": tracker.run_id}) for found in (before, after))
-        found = difference(before, after)
-        outcome = Compiled(before, after, (scored[0].score, scored[1].score), found, promoted, folder, tracker.run_id)
-        scores = {key: value for key, value in outcome.summary().items() if key not in ("program", "run_id")}
-        kept = manifest.model_copy(update={"optimizer": chosen if promoted else {}, "scores": scores})
-        save(compiled if promoted else start, folder, kept)
+    with Tracker(f"compile-{start.name}-{benchmark.name}-{how.optimizer}", {"command": "compile"}) as tracker:
+        runtime.folder.update(run_id=tracker.run_id)
+        logged = {f"optimizer.{key}": value for key, value in chosen.items()}
+        tracker.params(parameters(start, setup, benchmark) | logged)
+        with runtime.context(start):
+            outcome, kept = _compile(runtime, start, benchmark, split, how, force, note)
+        outcome = replace(
+            outcome,
+            start=outcome.start.model_copy(update={"run_id": tracker.run_id}),
+            result=outcome.result.model_copy(update={"run_id": tracker.run_id}),
+            program=folder,
+            run_id=tracker.run_id,
+        )
+        scores = {name: outcome.summary()[name] for name in ("start", "result", "difference", "dev", "promoted")}
+        made = {**chosen, "name": how.optimizer, "seed": how.seed} if outcome.promoted else {}
+        save(kept, folder, manifest.model_copy(update={"optimizer": made, "scores": scores}))
         _log(tracker, outcome)
+    runtime.folder.update(status="stopped" if outcome.stopped else "finished", result=outcome.summary())
     return outcome
+
+
+def chosen_examples(setup: Setup, benchmark: Benchmark, part: Part) -> Sequence[dspy.Example]:
+    """The questions an evaluation asks: all of them, or a part of the split; `--test N` alone means the test part."""
+    if part == "all" and setup.test is None:
+        return benchmark.interleave(benchmark.examples)
+    return getattr(setup.split(benchmark), "test" if part == "all" else part)
 
 
 def compiled_on(folder: str | Path, benchmark: Benchmark) -> bool:
@@ -240,35 +186,88 @@ def compiled_on(folder: str | Path, benchmark: Benchmark) -> bool:
     return bool(manifest.optimizer) and manifest.benchmark.get("sha256") == benchmark.source.sha256
 
 
+def _compile(
+    runtime: Runtime,
+    start: MemoryProgram,
+    benchmark: Benchmark,
+    split: Split,
+    how: Compilation,
+    force: bool,
+    note: Note,
+) -> tuple[Compiled, MemoryProgram]:
+    """Everything between setting up and saving: the outcome (its folders still unset) and the program to keep."""
+
+    def score(program: MemoryProgram, part: Sequence[dspy.Example], phase: str) -> Evaluation:
+        return _scored(runtime, program, benchmark, part, phase.split()[0], note(phase))
+
+    guard, history = runtime.guard, CandidateHistory(runtime.meter)
+    first = score(start, split.dev, "dev questions, before")
+    reserve = _reserve(first, guard.spent(), len(split.dev) + 2 * len(split.test))
+    note(f"compiling with {how.optimizer}")
+    compiled = None
+    if guard.struck is None:
+        with guard.phase(reserve):
+            compiled = compile_program(start, benchmark, split.train, how, runtime.model("prompt"), history)
+    second = score(compiled, split.dev, "dev questions, after") if compiled is not None else None
+    whole = second is not None and not second.stopped and not first.stopped
+    gained = second is not None and (second.score or 0.0) > (first.score or 0.0)
+    promoted = compiled is not None and (force or (whole and gained))
+    before = score(start, split.test, "test questions, before")
+    after = score(compiled, split.test, "test questions, after") if promoted and compiled is not None else before
+    stopped = guard.struck or next((found.stopped for found in (before, after) if found.stopped), None)
+    outcome = Compiled(
+        before,
+        after,
+        (first, second),
+        difference(before, after),
+        promoted,
+        Path(),
+        tuple(history.candidates),
+        stopped,
+        runtime.folder.path,
+        "",
+    )
+    return outcome, compiled if promoted and compiled is not None else start
+
+
+def _scored(
+    runtime: Runtime,
+    program: MemoryProgram,
+    benchmark: Benchmark,
+    examples: Sequence[dspy.Example],
+    phase: str,
+    progress: Progress | None,
+) -> Evaluation:
+    journal = runtime.folder.store.rows
+    return evaluate(program, benchmark, examples, runtime.meter, runtime.setup.threads, progress, journal, phase)
+
+
+def _reserve(first: Evaluation, spent: Spent, questions: int) -> Spent:
+    """What scoring so many questions will take, going by the first scoring of the run."""
+    share = questions / max(1, len(first.rows))
+    return Spent(
+        max_calls=spent.max_calls * share,
+        max_tokens=spent.max_tokens * share * LONGER,
+        max_usd=spent.max_usd * share * LONGER,
+        max_minutes=spent.max_minutes * share * LONGER,
+    )
+
+
 def _log(tracker: Tracker, outcome: Compiled) -> None:
-    from .report import comparison_picture
+    from .report import candidates_picture, comparison_picture
 
     tracker.evaluation("start", outcome.start)
     tracker.evaluation("result", outcome.result)
+    for name, found in zip(("dev_start", "dev_result"), outcome.dev, strict=True):
+        if found is not None:
+            tracker.child(name, found)
     tracker.metrics({"difference": outcome.difference.mean, "promoted": float(outcome.promoted)})
-    tracker.metrics({"dev.start": outcome.dev[0], "dev.result": outcome.dev[1]})
+    tracker.candidates(outcome.candidates)
     tracker.json("outcome.json", outcome.summary())
     tracker.picture(comparison_picture(outcome.start, outcome.result), "scores.png")
+    if outcome.candidates:
+        tracker.picture(candidates_picture(outcome.candidates), "candidates.png")
     tracker.folder(outcome.program, "program")
-
-
-def _params(program: MemoryProgram, setup: Setup, benchmark: Benchmark) -> dict[str, Any]:
-    source = benchmark.source
-    return {
-        "program": program.name,
-        "task": program.task.name,
-        "benchmark": benchmark.name,
-        "data": source.path,
-        "data_sha256": source.sha256,
-        "sample": source.sample,
-        "lm": setup.lm,
-        "temperature": setup.temperature,
-        "embedder": program.method.embedder.name if program.method.embedder else None,
-        "adapter": setup.adapter or program.adapter,
-        "seed": setup.seed,
-        "threads": setup.threads,
-        **{f"method.{key}": value for key, value in program.method.config.items()},
-    }
 
 
 def _data(benchmark: Benchmark, split: Split) -> dict[str, Any]:

@@ -6,11 +6,13 @@ heads it with "wiring check, not comparable".
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
+from ..optimizers.history import Candidate
 from .results import Evaluation
 from .statistics import Difference
 
@@ -104,6 +106,26 @@ def comparison_picture(start: Evaluation, result: Evaluation) -> Any:
     axes.set_xticks(range(len(labels)), labels)
     axes.set_ylabel("mean score of the test questions")
     axes.set_title(heading(result), fontsize=9)
+    axes.legend(frameon=False)
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def candidates_picture(candidates: Sequence[Candidate]) -> Any:
+    """A matplotlib figure: score of every candidate over the LM calls spent, and the best so far."""
+    from matplotlib.figure import Figure
+
+    most = max(candidate.n for candidate in candidates)
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    axes = figure.add_subplot()
+    for whole, label, style in ((False, "minibatch", "#b0b7c3"), (True, f"scored on {most} questions", "#2f6db5")):
+        chosen = [candidate for candidate in candidates if (candidate.n == most) is whole]
+        axes.scatter([c.calls for c in chosen], [c.score for c in chosen], s=18, color=style, label=label)
+    full = [candidate for candidate in candidates if candidate.n == most]
+    best = [max(candidate.score for candidate in full[: n + 1]) for n in range(len(full))]
+    axes.step([candidate.calls for candidate in full], best, where="post", color="#2f6db5", linewidth=1)
+    axes.set_xlabel("LM calls of the run")
+    axes.set_ylabel("score on the optimizer's own questions")
     axes.legend(frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
     return figure

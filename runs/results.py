@@ -66,6 +66,8 @@ class Evaluation(BaseModel):
     names: dict[str, str] = {}
     """Category names for tables, by the category of the rows."""
     run_id: str | None = None
+    stopped: str | None = None
+    """What ended it before all questions were asked, e.g. "budget reached: max-calls 100"."""
 
     @property
     def counted(self) -> list[Row]:
@@ -135,6 +137,7 @@ class Evaluation(BaseModel):
             "failures": self.failures,
             "write_failures": self.write_failures,
             "seconds": round(self.seconds, 3),
+            "stopped": self.stopped,
             "run_id": self.run_id,
         }
 

@@ -22,6 +22,7 @@ from types import TracebackType
 from typing import Any
 
 from ..errors import UserError
+from ..optimizers.history import Candidate
 from .home import home, make_folder
 from .results import Evaluation
 
@@ -97,6 +98,30 @@ class Tracker:
         self.json(f"{prefix}.json", summary)
         self.lines(f"{prefix}_rows.jsonl", [row.model_dump(mode="json") for row in evaluation.rows])
 
+    def child(self, name: str, evaluation: Evaluation) -> None:
+        """Logs an evaluation as a finished run nested in this one."""
+        tags = {**self._tags, "mlflow.parentRunId": self.run_id, "phase": name}
+        nested = Tracker(f"{self._name}-{name}", tags)
+        with nested:
+            nested.evaluation(name, evaluation)
+
+    def candidates(self, candidates: Sequence[Candidate]) -> None:
+        """Logs an optimizer's candidates: a metric series each of score, calls and cost, and a table."""
+        import time
+
+        from mlflow.entities import Metric
+
+        now = int(time.time() * 1000)
+        series = [
+            Metric(f"candidate.{name}", float(getattr(candidate, name)), now, candidate.number)
+            for candidate in candidates
+            for name in ("score", "calls", "cost")
+        ]
+        for n in range(0, len(series), 1000):
+            self._client.log_batch(self.run_id, metrics=series[n : n + 1000])
+        if candidates:
+            self.lines("candidates.jsonl", [candidate.to_dict() for candidate in candidates])
+
     def json(self, name: str, value: Any) -> None:
         """Logs a JSON artifact."""
         self._client.log_text(self.run_id, json.dumps(value, indent=1, ensure_ascii=False), name)
@@ -125,6 +150,8 @@ def tracking_uri() -> str:
 def client() -> Any:
     """An MLflow client of the store; imports MLflow, which takes a second or two."""
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    # MLflow's own seven retries keep a user with a wrong address waiting for minutes.
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
     if "MLFLOW_TRACKING_URI" not in os.environ:
         make_folder(home())
     with warnings.catch_warnings():

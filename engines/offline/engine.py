@@ -59,6 +59,8 @@ class OfflineEngine:
     supports_reasoning: ClassVar[bool] = False
     supports_response_schema: ClassVar[bool] = True
     supported_params: ClassVar[tuple[str, ...]] = ("temperature", "max_tokens", "response_format", "seed")
+    seedable: ClassVar[bool] = True
+    """`Config.seed` decides what is sampled."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -8,7 +8,7 @@ import pytest
 from recollect.data.catalog import BENCHMARKS, benchmark
 from recollect.data.check import CHECKS
 from recollect.data.locomo import Locomo
-from recollect.errors import DataError, UnknownNameError
+from recollect.errors import DataError, ProgramError, UnknownNameError, UserError
 
 SAMPLE = resources.files("recollect.data.samples") / "locomo.json"
 
@@ -22,6 +22,30 @@ def test_every_benchmark_of_the_catalog_loads_and_refuses_unknown_options(name: 
 def test_a_benchmark_that_does_not_exist_is_named_with_the_closest_one() -> None:
     with pytest.raises(UnknownNameError, match="unknown benchmark 'locom'; did you mean 'locomo'"):
         benchmark("locom")
+
+
+def test_a_benchmark_of_ones_own_is_named_by_module_and_class(tmp_path: Path) -> None:
+    path = tmp_path / "questions.jsonl"
+    path.write_text(
+        json.dumps({"messages": [{"role": "user", "content": "Tea!"}], "question": "What?", "answer": "tea"})
+    )
+    loaded = benchmark("recollect.data.jsonl:JsonlBenchmark", path, metric="exact")
+    assert (type(loaded).__name__, loaded.metric_name) == ("JsonlBenchmark", "exact match")
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "message"),
+    [
+        ("no.such.module:Quiz", UserError, "benchmark 'no.such.module:Quiz': cannot be imported: No module named"),
+        ("recollect.data.jsonl:Quiz", UserError, "cannot be imported: module .* has no attribute 'Quiz'"),
+        (":Quiz", UserError, "benchmark ':Quiz': cannot be imported"),
+        ("recollect.data.jsonl:read_jsonl", ProgramError, "is not a subclass of recollect.data.benchmark.Benchmark"),
+        ("recollect.data.benchmark:Score", ProgramError, "is not a subclass of recollect.data.benchmark.Benchmark"),
+    ],
+)
+def test_a_class_that_is_no_benchmark_is_named(name: str, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        benchmark(name)
 
 
 def test_options_reach_the_benchmark(tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ from recollect import History
 from recollect.engines.embedders import embedder
 from recollect.errors import UnknownNameError, UserError
 from recollect.programs.catalog import METHODS, build
-from recollect.programs.method import Method, predictor
+from recollect.programs.method import Method
+from recollect.programs.predictor import predictor
 from recollect.programs.program import MemoryProgram
 from recollect.programs.tasks import QuestionAnswering
 from recollect.signatures.answering import AnswerFromContext

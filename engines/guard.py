@@ -1,0 +1,169 @@
+"""The guard at the LM boundary: stops a run that has spent its budget or talks to a dead endpoint.
+
+Optimizers swallow failures and burn whole budgets on a dead endpoint. Once the guard has struck, every further call is
+refused before it is made: whatever optimizer is running ends within moments, and its caller asks the guard why.
+
+    budget    calls are counted before they are made, so `max_calls` is exact; tokens, money and time may be
+              overrun by the calls in flight
+    breaker   strikes after `DEAD_AFTER` failures in a row, when over half of at least `SHARE_FROM` calls failed, or at
+              once when the endpoint refuses the key
+
+Example:
+    >>> guard = Guard(Limits(max_calls=100))
+    >>> lm = language_model("openai/gpt-4.1-mini", guard=guard)
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
+
+from dspy.utils.exceptions import LMAuthError, LMError
+
+from ..errors import BudgetError, EndpointError, RecollectError, UserError
+
+DEAD_AFTER = 5
+"""Failures in a row that make an endpoint dead."""
+SHARE_FROM = 20
+"""Calls after which a failure share above one half makes it dead, too."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a run may spend at most; None is no limit."""
+
+    max_usd: float | None = None
+    max_calls: int | None = None
+    max_tokens: int | None = None
+    max_minutes: float | None = None
+
+    def __bool__(self) -> bool:
+        return any(getattr(self, field.name) is not None for field in fields(self))
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What a run has spent: calls, tokens, US dollars, minutes."""
+
+    max_calls: float = 0
+    max_tokens: float = 0
+    max_usd: float = 0
+    max_minutes: float = 0
+
+
+class Guard:
+    """Admits or refuses calls; shared by all models of a run and safe under threads.
+
+    Args:
+        limits: What may be spent at most.
+    """
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        self.limits = limits or Limits()
+        self._phase = Limits()
+        self._lock = threading.Lock()
+        self._started = time.monotonic()
+        self._spent = Spent()
+        self._row = self._failed = self._done = 0
+        self._dead: RecollectError | None = None
+        self._struck: str | None = None
+        self.refused = 0
+        """Calls refused because of a budget, of the whole run or of a phase."""
+
+    @property
+    def dead(self) -> RecollectError | None:
+        """Why the endpoint is taken for dead, or None."""
+        return self._dead
+
+    @property
+    def struck(self) -> str | None:
+        """The limit that was reached, e.g. "max-calls 100", or None."""
+        return self._struck
+
+    def spent(self) -> Spent:
+        """What has been spent so far."""
+        with self._lock:
+            return replace(self._spent, max_minutes=(time.monotonic() - self._started) / 60)
+
+    def admit(self) -> None:
+        """Called before a call that costs.
+
+        Raises:
+            EndpointError: The endpoint is dead.
+            UserError: It refuses the key.
+            BudgetError: A limit is reached.
+        """
+        with self._lock:
+            if self._dead is not None:
+                raise type(self._dead)(str(self._dead))
+            spent = replace(self._spent, max_minutes=(time.monotonic() - self._started) / 60)
+            for limits, whole in ((self._phase, False), (self.limits, True)):
+                for field in fields(limits):
+                    limit = getattr(limits, field.name)
+                    if limit is not None and getattr(spent, field.name) >= limit:
+                        name = field.name.replace("_", "-")
+                        self.refused += 1
+                        if whole:
+                            self._struck = f"{name} {getattr(self.limits, field.name):g}"
+                        raise BudgetError(f"budget reached: {name} {limit:g}")
+            self._spent = replace(self._spent, max_calls=self._spent.max_calls + 1)
+
+    def worked(self, tokens: int, cost: float | None, calls: int = 1) -> None:
+        """Called after a call that was answered; `calls` is above 1 where it asked for several candidates."""
+        with self._lock:
+            self._row, self._done = 0, self._done + 1
+            self._spent = replace(
+                self._spent,
+                max_calls=self._spent.max_calls + calls - 1,
+                max_tokens=self._spent.max_tokens + tokens,
+                max_usd=self._spent.max_usd + (cost or 0.0),
+            )
+
+    def failed(self, error: Exception) -> None:
+        """Called after a call that failed, retries included.
+
+        Raises:
+            UserError: The endpoint refuses the key.
+            EndpointError: This failure makes the endpoint dead.
+        """
+        if not isinstance(error, LMError):
+            return
+        reason = " ".join(str(error).split())[:300]
+        with self._lock:
+            self._row, self._failed, self._done = self._row + 1, self._failed + 1, self._done + 1
+            if isinstance(error, LMAuthError):
+                self._dead = UserError(f"the model's endpoint refuses the key: {reason}")
+            elif self._row >= DEAD_AFTER:
+                self._dead = EndpointError(f"the model's endpoint failed {self._row} times in a row, stopped: {reason}")
+            elif self._done >= SHARE_FROM and self._failed * 2 > self._done:
+                self._dead = EndpointError(
+                    f"the model's endpoint failed {self._failed} of {self._done} calls, stopped: {reason}"
+                )
+            if self._dead is not None:
+                raise self._dead from error
+
+    @contextmanager
+    def phase(self, reserve: Spent) -> Iterator[None]:
+        """Keeps a part of the budget back while the block runs, for the scoring that comes after it.
+
+        Args:
+            reserve: What must be left of each limit when the block ends.
+        """
+        kept = {}
+        for field in fields(Limits):
+            limit = getattr(self.limits, field.name)
+            kept[field.name] = None if limit is None else max(0, limit - getattr(reserve, field.name))
+        self._phase = Limits(**kept)
+        try:
+            yield
+        finally:
+            self._phase = Limits()
+
+    def __deepcopy__(self, memo: object = None) -> Guard:
+        return self
+
+    def __reduce__(self) -> tuple[type[Guard], tuple[Limits]]:
+        return Guard, (self.limits,)

@@ -1,0 +1,77 @@
+"""The predictor of all programs: `dspy.Predict` that can pick the demos nearest to its inputs.
+
+DSPy's KNNFewShot picks demos per call by replacing `program.forward`, which no saved state holds. Here the pool is the
+predictor's own demos and `nearest` says how many of them a prompt shows, so both are saved and loaded like the rest.
+Nearness is BM25 over those text inputs that all demos of the pool have (a labelled question, for one).
+
+Example:
+    >>> answer = predictor(AnswerFromContext)
+    >>> answer.demos, answer.nearest = pool, 4
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import dspy
+
+from ..memory.flight import Flight
+from ..memory.index import Entry
+from ..memory.sparse import SparseIndex
+
+
+class Predictor(dspy.Predict):
+    """A predictor whose demos may be chosen per call.
+
+    Args:
+        signature: As `dspy.Predict` takes it.
+    """
+
+    nearest: int | None = None
+    """How many demos a prompt shows, the nearest ones; None shows all."""
+
+    def __init__(self, signature: type[dspy.Signature]) -> None:
+        super().__init__(signature)
+        self._indexes = Flight(capacity=4)
+
+    def forward(self, **kwargs: Any) -> dspy.Prediction:
+        return super().forward(**self._with_demos(kwargs))
+
+    async def aforward(self, **kwargs: Any) -> dspy.Prediction:
+        return await super().aforward(**self._with_demos(kwargs))
+
+    def choose(self, inputs: dict[str, Any]) -> list[Any]:
+        """The demos that a prompt for these inputs shows, in the order of the pool."""
+        if self.nearest is None or len(self.demos) <= self.nearest:
+            return self.demos
+        demos = list(self.demos)
+        names = _shared_inputs(cast("type[dspy.Signature]", self.signature), demos)
+        # The demos are kept beside their index, so that their ids stay theirs while it is known.
+        _, index = self._indexes.once(tuple(map(id, demos)), lambda: (demos, _index(demos, names)))
+        query = " ".join(str(inputs.get(name, "")) for name in names)
+        found = {int(hit.id) for hit in index.search([query], self.nearest)[0]}
+        rest = [n for n in range(len(demos)) if n not in found]
+        chosen = sorted([*found, *rest[: self.nearest - len(found)]])
+        return [demos[n] for n in chosen]
+
+    def _with_demos(self, kwargs: dict[str, Any]) -> dict[str, Any]:
+        return kwargs if "demos" in kwargs else {**kwargs, "demos": self.choose(kwargs)}
+
+
+def predictor(signature: type[dspy.Signature]) -> Predictor:
+    """A predictor with a signature class of its own.
+
+    DSPy's InferRules edits the instructions of the signature class in place; a copy keeps that from reaching every
+    other program of the process.
+    """
+    return Predictor(signature.with_instructions(signature.instructions))
+
+
+def _shared_inputs(signature: type[dspy.Signature], demos: list[Any]) -> list[str]:
+    return [name for name in signature.input_fields if all(isinstance(demo.get(name), str) for demo in demos)]
+
+
+def _index(demos: list[Any], names: list[str]) -> SparseIndex:
+    index = SparseIndex()
+    index.add(Entry(id=str(n), text=" ".join(demo[name] for name in names)) for n, demo in enumerate(demos))
+    return index

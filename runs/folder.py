@@ -1,0 +1,124 @@
+"""The folder of one run: what was asked for, how it stands, its store, and the program it made.
+
+    runs/local/20260102-030405-compile-turn-rag-locomo-ab12/
+        run.json       command, its settings, status, MLflow run id
+        run.sqlite     LM answers, memories, answered questions
+        program/       the saved program of a compile, unless --out names another folder
+
+Example:
+    >>> folder = RunFolder.create("compile-turn-rag-locomo", {"command": "compile", ...})
+    >>> RunFolder.open("ab12").store.answers
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from ..errors import DataError, UserError
+from ..records import read_json
+from .home import home, new_run_folder
+from .run_store import RunStore
+
+RUN = "run.json"
+
+
+class RunFolder:
+    """A run on disk.
+
+    Args:
+        path: Its folder, which exists.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def create(cls, name: str, settings: dict[str, Any]) -> RunFolder:
+        """Makes the folder of a new run.
+
+        Args:
+            name: What the run does.
+            settings: Everything that decides its result; a resumed run must have the same.
+        """
+        folder = cls(new_run_folder(name))
+        folder.write({"settings": settings, "status": "running"})
+        return folder
+
+    @classmethod
+    def open(cls, name: str) -> RunFolder:
+        """Finds a run by its folder, the folder's name, the end of that name, or its MLflow run id.
+
+        Raises:
+            UserError: There is no such run, or more than one.
+        """
+        if (Path(name) / RUN).is_file():
+            return cls(Path(name))
+        runs = [path.parent for path in sorted(home().glob(f"*/{RUN}"))]
+        found = [path for path in runs if path.name == name or path.name.endswith(f"-{name}")]
+        found = found or [path for path in runs if len(name) >= 8 and _run_id(path).startswith(name)]
+        if len(found) != 1:
+            what = "no run" if not found else f"{len(found)} runs"
+            raise UserError(f"{what} {name!r} in {home()}; give the run's folder")
+        return cls(found[0])
+
+    @classmethod
+    def resume(cls, name: str, settings: dict[str, Any]) -> RunFolder:
+        """Opens a run to go on with it.
+
+        Raises:
+            UserError: The settings differ from those it was started with; the message names the first.
+        """
+        folder = cls.open(name)
+        before = folder.read()["settings"]
+        for key in sorted({*before, *settings}):
+            if before.get(key) != settings.get(key):
+                raise UserError(
+                    f"run {folder.path.name} was started with {key} = {before.get(key)!r}, not {settings.get(key)!r}; "
+                    "resume it with the same command, or start a new run"
+                )
+        folder.update(status="running")
+        return folder
+
+    @property
+    def program(self) -> Path:
+        """Where a compile saves its program unless told otherwise."""
+        return self.path / "program"
+
+    @cached_property
+    def store(self) -> RunStore:
+        """The run's SQLite file."""
+        return RunStore(self.path / "run.sqlite")
+
+    def read(self) -> dict[str, Any]:
+        """What `run.json` says.
+
+        Raises:
+            DataError: It is no such file.
+        """
+        found = read_json(self.path / RUN)
+        if not isinstance(found, dict) or "settings" not in found:
+            raise DataError(f"{self.path / RUN}: is not the record of a run")
+        return found
+
+    def update(self, **values: Any) -> None:
+        """Adds values to `run.json`."""
+        self.write({**self.read(), **values})
+
+    def write(self, record: dict[str, Any]) -> None:
+        """Replaces `run.json` at once."""
+        temporary = self.path / f".{RUN}"
+        try:
+            temporary.write_text(json.dumps(record, indent=1, ensure_ascii=False), encoding="utf-8")
+            temporary.replace(self.path / RUN)
+        except OSError as error:
+            raise UserError(f"{self.path}: cannot be written: {error.strerror or error}") from error
+
+
+def _run_id(path: Path) -> str:
+    try:
+        return str(read_json(path / RUN).get("run_id") or "")
+    except (DataError, AttributeError):
+        return ""

@@ -1,0 +1,170 @@
+"""The memory of a run: LM answers, written memories and answered questions, in one SQLite file of its folder.
+
+Resume is replay: the same command runs again from its seed, and whatever the file holds is not paid for twice. Every
+row is committed as soon as it is there (write-ahead log), so a killed process loses only calls that were in flight.
+
+    answers    digest of a call (model, messages, settings, rollout id)  -> the provider's answer
+    nodes      writer key and history prefix                            -> memory and the steps that wrote it
+    rows       phase and question id                                    -> the scored row
+
+Example:
+    >>> store = RunStore(folder / "run.sqlite")
+    >>> lm = language_model("offline", answers=store.answers)
+    >>> program = build("memory-r2", cache=MemoryCache(store.nodes), embedder=embedder())
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import dspy
+from pydantic import ValidationError
+
+from ..errors import DataError, UserError
+from ..memory.flight import Flight
+from ..programs.method import Method
+from ..programs.state import dump_values, load_values, signature_of
+from ..programs.trace import Node, Step
+from ..records import Item
+from .results import Row
+
+_TABLES = "CREATE TABLE IF NOT EXISTS {name} (scope TEXT, id TEXT, value TEXT, PRIMARY KEY (scope, id)) WITHOUT ROWID"
+
+
+class RunStore:
+    """The three tables of a run.
+
+    Args:
+        path: The SQLite file; created if it is not there.
+
+    Raises:
+        UserError: It cannot be opened or written.
+        DataError: It is no such file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = threading.Lock()
+        try:
+            self._database = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+            self._database.execute("PRAGMA journal_mode=WAL")
+            self._database.execute("PRAGMA synchronous=NORMAL")
+            for name in ("answers", "nodes", "rows"):
+                self._database.execute(_TABLES.format(name=name))
+        except sqlite3.OperationalError as error:
+            raise UserError(f"{path}: cannot be opened: {error}") from error
+        except sqlite3.DatabaseError as error:
+            raise DataError(f"{path}: is no file of a run: {error}") from error
+        self.answers = AnswerTable(self)
+        self.nodes = NodeTable(self)
+        self.rows = RowTable(self)
+
+    def get(self, table: str, scope: str, id: str) -> Any | None:
+        """The JSON value of a row, or None."""
+        with self._lock:
+            found = self._database.execute(f"SELECT value FROM {table} WHERE scope=? AND id=?", (scope, id)).fetchone()
+        return json.loads(found[0]) if found else None
+
+    def put(self, table: str, scope: str, id: str, value: Any) -> None:
+        """Writes and commits a row.
+
+        Raises:
+            UserError: The disk is full or the file is not writable.
+        """
+        text = json.dumps(value, ensure_ascii=False)
+        try:
+            with self._lock:
+                self._database.execute(f"INSERT OR REPLACE INTO {table} VALUES (?, ?, ?)", (scope, id, text))
+        except sqlite3.OperationalError as error:
+            raise UserError(f"{self.path}: cannot be written: {error}; free some space and resume the run") from error
+
+    def close(self) -> None:
+        """Closes the file."""
+        with self._lock:
+            self._database.close()
+
+
+class AnswerTable:
+    """Answers of LM calls; one thread makes each call, the others wait for it."""
+
+    def __init__(self, store: RunStore) -> None:
+        self._store = store
+        self._flight = Flight(capacity=10_000)
+
+    def once(self, key: str, compute: Callable[[], dict[str, Any]]) -> tuple[dict[str, Any], bool]:
+        """The record of a call, made if the run has not made it, and whether it was there before."""
+        made = False
+
+        def make() -> dict[str, Any]:
+            nonlocal made
+            record = self._store.get("answers", "", key)
+            if record is None:
+                made, record = True, compute()
+                self._store.put("answers", "", key, record)
+            return record
+
+        return self._flight.once(key, make), not made
+
+    def __deepcopy__(self, memo: object = None) -> AnswerTable:
+        return self
+
+
+class NodeTable:
+    """Nodes of the memory cache."""
+
+    def __init__(self, store: RunStore) -> None:
+        self._store = store
+
+    def get(self, key: tuple[str, str], method: Method, item: Item | None, parent: Node) -> Node | None:
+        """Reads a node; None if it is not there, or was written by code that has changed since."""
+        found = self._store.get("nodes", *key)
+        if found is None:
+            return None
+        try:
+            memory = method.Memory.model_validate(found["memory"])
+            steps = tuple(_load_step(method, step) for step in found["steps"])
+        except (ValidationError, UserError, KeyError):
+            return None
+        return Node(memory, item, steps, (), parent)
+
+    def put(self, key: tuple[str, str], method: Method, node: Node) -> None:
+        """Writes a node that has no failure."""
+        steps = [_dump_step(method, step) for step in node.steps]
+        self._store.put("nodes", *key, {"memory": node.memory.model_dump(mode="json"), "steps": steps})
+
+
+class RowTable:
+    """The journal: rows of questions that were answered in a phase."""
+
+    def __init__(self, store: RunStore) -> None:
+        self._store = store
+
+    def get(self, phase: str, id: str) -> Row | None:
+        """The row of a question, or None."""
+        found = self._store.get("rows", phase, id)
+        return None if found is None else Row.model_validate(found)
+
+    def put(self, phase: str, row: Row) -> None:
+        """Writes the row of a question that was answered; failed ones are tried again when the run is resumed."""
+        if row.failure is None:
+            self._store.put("rows", phase, row.id, row.model_dump(mode="json"))
+
+
+def _dump_step(method: Method, step: Step) -> dict[str, Any]:
+    signature = signature_of(method.writers()[step.predictor])
+    values = {**step.inputs, **step.prediction.toDict()}
+    return {"predictor": step.predictor, "values": dump_values(signature, values)}
+
+
+def _load_step(method: Method, step: dict[str, Any]) -> Step:
+    name = step["predictor"]
+    signature = signature_of(method.writers()[name])
+    values = dict(load_values(signature, step["values"], name))
+    inputs = {key: value for key, value in values.items() if key in signature.input_fields}
+    outputs = {key: value for key, value in values.items() if key in signature.output_fields}
+    return Step(name, inputs, dspy.Prediction(**outputs))

@@ -1,0 +1,200 @@
+"""What a run rests on (`Setup`), and the models, guard and store it runs with (`Runtime`).
+
+Example:
+    >>> setup = Setup(benchmark="locomo", lm="openai/gpt-4.1-mini", limits=Limits(max_usd=5))
+    >>> runtime = Runtime.start(setup, "evaluate", "turn-rag", {})
+    >>> with runtime.context():
+    ...     program(history=history, question="Where does Ann live?")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import dspy
+
+from ..data.benchmark import Benchmark, Split
+from ..data.catalog import benchmark as load_benchmark
+from ..engines.embedders import embedder as make_embedder
+from ..engines.guard import Guard, Limits
+from ..engines.meter import Meter, MeteredLM, Role
+from ..engines.models import is_offline, language_model
+from ..errors import UserError
+from ..programs.catalog import build, needs_embedder
+from ..programs.program import MemoryProgram
+from ..programs.remember import MemoryCache
+from .artifact import load
+from .folder import RunFolder
+
+_NOT_DECISIVE = {"threads", "limits", "resume", "api_base", "prompt_api_base", "judge_api_base", "embedder_api_base"}
+"""Fields of a setup that a resumed run may change: they do not decide its result."""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Data, models, sizes, limits and seed of a run."""
+
+    benchmark: str
+    data: str | None = None
+    """The benchmark's file; None for the bundled sample."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Options of the benchmark, e.g. {"categories": "2,4"}."""
+    lm: str = "offline"
+    api_base: str | None = None
+    temperature: float | None = None
+    prompt_lm: str | None = None
+    """Writes proposals and reflections; None: the task LM."""
+    prompt_api_base: str | None = None
+    judge_lm: str | None = None
+    """Judges answers, for benchmarks that need it."""
+    judge_api_base: str | None = None
+    embedder: str = "offline"
+    embedder_api_base: str | None = None
+    adapter: str | None = None
+    """None: "chat", or what a saved program was compiled under."""
+    train: int | None = None
+    dev: int | None = None
+    test: int | None = None
+    seed: int = 0
+    threads: int = 8
+    limits: Limits = field(default_factory=Limits)
+    resume: str | None = None
+    """A run to go on with: whatever it has paid for is not paid again."""
+
+    def load(self) -> Benchmark:
+        """Reads the benchmark."""
+        return load_benchmark(self.benchmark, self.data, **self.options)
+
+    def split(self, benchmark: Benchmark) -> Split:
+        """Cuts it as this setup says."""
+        return benchmark.split(self.train, self.dev, self.test, self.seed)
+
+    @property
+    def offline(self) -> bool:
+        """Whether the task LM is the offline engine."""
+        return is_offline(self.lm)
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """The models, meter, guard and folder of one run."""
+
+    setup: Setup
+    meter: Meter
+    guard: Guard
+    folder: RunFolder
+
+    @classmethod
+    def start(cls, setup: Setup, command: str, program: str, settings: Mapping[str, Any]) -> Runtime:
+        """Makes the run's folder, or opens the one that is resumed.
+
+        Args:
+            setup: What the run rests on.
+            command: "compile" or "evaluate".
+            program: The method or saved program.
+            settings: Whatever else decides the result.
+
+        Raises:
+            UserError: The run to resume is not there, or was started with other settings.
+        """
+        decisive = {key: value for key, value in asdict(setup).items() if key not in _NOT_DECISIVE}
+        if setup.data:
+            decisive["data"] = str(Path(setup.data).absolute())
+        asked = {"command": command, "program": program, **decisive, **settings}
+        if setup.resume:
+            folder = RunFolder.resume(setup.resume, asked)
+        else:
+            folder = RunFolder.create(f"{command}-{program}-{setup.benchmark}", asked)
+        return cls(setup, Meter(), Guard(setup.limits), folder)
+
+    def model(self, role: Role = "task") -> MeteredLM:
+        """The language model of a role."""
+        setup = self.setup
+        names = {
+            "task": (setup.lm, setup.api_base),
+            "prompt": (setup.prompt_lm or setup.lm, setup.prompt_api_base if setup.prompt_lm else setup.api_base),
+            "judge": (setup.judge_lm or "", setup.judge_api_base),
+        }
+        name, api_base = names[role]
+        if not name:
+            raise UserError(f"{setup.benchmark} is scored by a judge; name its model with --judge-lm")
+        temperature = setup.temperature if role == "task" else None
+        return language_model(
+            name,
+            self.meter,
+            role,
+            api_base,
+            temperature=temperature,
+            guard=self.guard,
+            answers=self.folder.store.answers,
+        )
+
+    @contextmanager
+    def context(self, program: MemoryProgram) -> Iterator[None]:
+        """DSPy's settings for the run: task LM, and the adapter of the setup or the program."""
+        from ..programs.adapter import adapter as make_adapter
+
+        adapter = make_adapter(self.setup.adapter or program.adapter)
+        with dspy.context(lm=self.model(), adapter=adapter, warn_on_type_mismatch=False):
+            yield
+
+    def judged(self, benchmark: Benchmark) -> Benchmark:
+        """Gives a benchmark that needs one its judge model."""
+        if getattr(benchmark, "needs_judge", False):
+            lm = self.model("judge")
+            benchmark.judge_lm = lm  # pyright: ignore[reportAttributeAccessIssue]
+        return benchmark
+
+    def program(
+        self, name: str, benchmark: Benchmark, config: Mapping[str, Any] | None = None, allow_code: bool = False
+    ) -> MemoryProgram:
+        """Builds a method's program for a benchmark, or loads a saved one.
+
+        Args:
+            name: A method name, `module:Class`, or the folder of a saved program.
+            benchmark: Whose task the program is for.
+            config: Constructor arguments of the method.
+            allow_code: Whether a saved `module:Class` method may be imported.
+
+        Raises:
+            UserError: A saved program is for another task, or takes no `config`.
+        """
+        setup, cache = self.setup, MemoryCache(self.folder.store.nodes)
+        if Path(name).is_dir():
+            program = load(name, allow_code)
+            if program.task.name != benchmark.task:
+                raise UserError(f"{name}: is for {program.task.name}, but {benchmark.name} asks for {benchmark.task}")
+            if config:
+                raise UserError(f"{name}: a saved program keeps its settings; compile a new one with --set instead")
+            program.cache = cache
+            return program
+        embedder = make_embedder(setup.embedder, setup.embedder_api_base) if needs_embedder(name) else None
+        adapter = setup.adapter or "chat"
+        return build(name, benchmark.task, embedder, cache, adapter, **dict(config or {}))
+
+
+def parameters(program: MemoryProgram, setup: Setup, benchmark: Benchmark) -> dict[str, Any]:
+    """What MLflow logs of a run's settings."""
+    source = benchmark.source
+    return {
+        "program": program.name,
+        "task": program.task.name,
+        "benchmark": benchmark.name,
+        "data": source.path,
+        "data_sha256": source.sha256,
+        "sample": source.sample,
+        "lm": setup.lm,
+        "prompt_lm": setup.prompt_lm or setup.lm,
+        "judge_lm": setup.judge_lm,
+        "temperature": setup.temperature,
+        "embedder": program.method.embedder.name if program.method.embedder else None,
+        "adapter": setup.adapter or program.adapter,
+        "seed": setup.seed,
+        "threads": setup.threads,
+        **{f"limit.{name}": value for name, value in asdict(setup.limits).items() if value is not None},
+        **{f"method.{key}": value for key, value in program.method.config.items()},
+    }

@@ -1,0 +1,213 @@
+"""Compiling: demos from the right calls, for the right predictors, and nothing else changed."""
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import dspy
+import pytest
+from dspy.lm15 import AuthError, ServerError
+from recollect.data.benchmark import Source
+from recollect.data.locomo import Locomo
+from recollect.engines.embedders import embedder
+from recollect.errors import EndpointError, UnknownNameError, UserError
+from recollect.optimizers.compile import Compilation, compile_program
+from recollect.programs.catalog import build
+from recollect.programs.state import dump_predictor, signature_of
+
+SAMPLE = Source("sample.json", "0" * 64, sample=True)
+WRITERS = {"method.extract", "method.manage"}
+READERS = {"task.answer"}
+
+
+def program_of(name: str) -> Any:
+    # Chunks of three turns: a session of six has two, of which one holds the evidence.
+    return build(name, embedder=embedder(), **({"chunk_turns": 3} if name == "memory-r2" else {}))
+
+
+def questions(history: Any, evidence: Sequence[str], category: str = "4") -> list[dspy.Example]:
+    return [
+        dspy.Example(
+            id=f"{history.id}:{category}:{n}",
+            history=history,
+            question=f"What of question-{category}-{n}?",
+            answer="the marker",
+            category=category,
+            focus=(turn,),
+            evidence=(turn,),
+        ).with_inputs("history", "question", "focus")
+        for n, turn in enumerate(evidence)
+    ]
+
+
+def compiled(lm: Any, program: Any, examples: Sequence[dspy.Example], **how: Any) -> Any:
+    with dspy.context(lm=lm):
+        return compile_program(program, Locomo(examples, SAMPLE), examples, Compilation(**how))
+
+
+@pytest.fixture
+def knowing(fact_replies) -> Any:
+    """Writes facts, and answers every question right."""
+
+    def reply(kind: str, text: str, n: int) -> dict[str, Any]:
+        if kind == "operations":
+            text = text[text.rindex("[[ ## session_date ## ]]") :]  # the request itself, behind its demos
+        return {**fact_replies(kind, text, n), **({} if kind in ("facts", "operations") else {"answer": "the marker"})}
+
+    return reply
+
+
+def states(program: Any) -> dict[str, Any]:
+    return {name: dump_predictor(predictor).model_dump() for name, predictor in program.all_predictors().items()}
+
+
+def bootstrapped(program: Any, name: str) -> list[Any]:
+    return [demo for demo in program.all_predictors()[name].demos if demo.get("augmented")]
+
+
+@pytest.mark.parametrize(
+    ("stage", "changed"), [("write", WRITERS), ("read", READERS), ("all", WRITERS | READERS)], ids=lambda v: str(v)
+)
+def test_a_stage_changes_its_predictors_and_no_other(scripted, knowing, make_history, stage, changed):
+    program, examples = program_of("memory-r2"), questions(make_history(4), ["D1:2", "D2:5", "D4:1"])
+    before = states(program)
+    after = states(compiled(scripted(knowing), program, examples, stage=stage))
+    assert {name for name in before if before[name] != after[name]} == changed
+    assert states(program) == before
+
+
+def test_writing_demos_come_from_the_sessions_of_the_answered_facts(scripted, knowing, make_history):
+    evidence = ["D2:5", "D4:1", "D7:3"]
+    program, examples = program_of("memory-r2"), questions(make_history(8), evidence)
+    result = compiled(scripted(knowing), program, examples, stage="write")
+    extracted = bootstrapped(result, "method.extract")
+    managed = bootstrapped(result, "method.manage")
+    assert len(extracted) == len(managed) == 3
+    assert all(any(f"[{turn}]" in demo.dialogue for turn in evidence) for demo in extracted)
+    assert all({fact.turn_id for fact in demo.new_facts} & set(evidence) for demo in managed)
+
+
+@pytest.mark.parametrize("stage", ["all", "write", "read"])
+def test_demos_carry_their_predictors_own_fields_only(scripted, knowing, make_history, stage):
+    examples = questions(make_history(2), ["D1:2", "D2:5"])
+    result = compiled(scripted(knowing), program_of("memory-r2"), examples, stage=stage)
+    for predictor in result.all_predictors().values():
+        signature = signature_of(predictor)
+        for demo in predictor.demos:
+            own = set(demo.keys()) & set(signature.fields)
+            assert own & set(signature.input_fields)
+            assert own & set(signature.output_fields)
+
+
+@pytest.mark.parametrize("name", ["turn-rag", "memory-r2"])
+def test_labelled_demos_are_questions_with_gold_answers(scripted, knowing, make_history, name):
+    lm, examples = scripted(knowing), questions(make_history(2), ["D1:2"] * 20)
+    result = compiled(lm, program_of(name), examples, optimizer="labeled", settings={"max_labeled_demos": 5})
+    assert {demo.answer for demo in result.task.answer.demos} == {"the marker"}
+    assert len({demo.question for demo in result.task.answer.demos}) == 5
+    assert [predictor.demos for key, predictor in result.all_predictors().items() if key in WRITERS] == (
+        [[], []] if name == "memory-r2" else []
+    )
+    assert lm.engine.prompts == []
+
+
+def test_the_result_is_fit_to_be_compiled_again(scripted, knowing, make_history):
+    lm, examples = scripted(knowing), questions(make_history(2), ["D1:2", "D2:5"])
+    first = compiled(lm, program_of("memory-r2"), examples, stage="write")
+    second = compiled(lm, first, examples, stage="read")
+    assert all(predictor.lm is None for predictor in second.all_predictors().values())
+    assert {name for name, _ in second.named_predictors()} == WRITERS | READERS
+    assert all(bootstrapped(second, name) for name in WRITERS | READERS)
+
+
+@pytest.mark.parametrize(("rounds", "demos", "written"), [(1, 0, 2), (2, 2, 4)])
+def test_a_second_round_tries_again_with_a_memory_of_its_own(
+    scripted, fact_replies, make_history, rounds, demos, written
+):
+    asked: list[str] = []
+
+    def reply(kind: str, text: str, n: int) -> dict[str, Any]:
+        found = fact_replies(kind, text, n)
+        if kind in ("facts", "operations"):
+            return found
+        question = text.rsplit("question-", 1)[1][:3]
+        asked.append(question)
+        return {**found, "answer": "the marker" if asked.count(question) > 1 else "wrong"}
+
+    lm, examples = scripted(reply), questions(make_history(1), ["D1:2", "D1:5"])
+    settings = {"max_rounds": rounds, "max_labeled_demos": 0}
+    result = compiled(lm, program_of("memory-r2"), examples, settings=settings)
+    assert len(bootstrapped(result, "task.answer")) == demos
+    assert lm.engine.calls["operations"] == written
+
+
+def test_adversarial_questions_are_not_trained_on(scripted, knowing, make_history):
+    history = make_history(1)
+    lm, examples = scripted(knowing), questions(history, ["D1:1"] * 2) + questions(history, ["D1:1"] * 6, "5")
+    result = compiled(lm, program_of("turn-rag"), examples)
+    assert not any("question-5" in text for _, text in lm.engine.prompts)
+    assert not any("question-5" in demo.question for demo in result.task.answer.demos)
+
+
+def test_answers_below_the_threshold_teach_nothing(scripted, make_history):
+    def reply(kind: str, text: str, n: int) -> dict[str, Any]:
+        return {"answer": "the marker" if "question-4-1" in text.rsplit("## question", 1)[1] else "a stone"}
+
+    examples = questions(make_history(1), ["D1:1"] * 4)
+    result = compiled(scripted(reply), program_of("turn-rag"), examples, settings={"max_labeled_demos": 0})
+    assert [demo.question for demo in result.task.answer.demos] == ["What of question-4-1?"]
+
+
+def test_the_seed_orders_the_tries(scripted, knowing, make_history):
+    examples = questions(make_history(1), ["D1:1"] * 30)
+
+    def tried(seed: int) -> list[str]:
+        result = compiled(scripted(knowing), program_of("turn-rag"), examples, seed=seed)
+        return [demo.question for demo in bootstrapped(result, "task.answer")]
+
+    assert tried(0) == tried(0)
+    assert tried(0) != tried(1)
+
+
+def test_the_trace_of_the_process_does_not_grow(scripted, knowing, make_history):
+    before = len(dspy.settings.trace or [])
+    compiled(scripted(knowing), program_of("memory-r2"), questions(make_history(2), ["D1:2", "D2:5"]))
+    assert len(dspy.settings.trace or []) == before
+
+
+@pytest.mark.parametrize(
+    ("name", "how", "error", "words"),
+    [
+        ("turn-rag", {"optimizer": "bootstrp"}, UnknownNameError, "did you mean 'bootstrap'"),
+        ("turn-rag", {"stage": "write"}, UserError, "no prompt to tune in stage 'write'"),
+        ("turn-rag", {"settings": {"rounds": 2}}, UserError, "no setting 'rounds'"),
+        ("turn-rag", {"settings": {"max_rounds": "two"}}, UserError, "max_rounds = 'two' is no int"),
+        ("turn-rag", {"settings": {"max_rounds": True}}, UserError, "max_rounds = True is no int"),
+    ],
+)
+def test_a_wrong_request_is_refused_before_any_call(scripted, knowing, make_history, name, how, error, words):
+    lm = scripted(knowing)
+    with pytest.raises(error, match=words):
+        compiled(lm, program_of(name), questions(make_history(1), ["D1:1"]), **how)
+    assert lm.engine.prompts == []
+
+
+def test_only_adversarial_questions_are_nothing_to_learn_from(scripted, knowing, make_history):
+    with pytest.raises(UserError, match="no training question that counts"):
+        compiled(scripted(knowing), program_of("turn-rag"), questions(make_history(1), ["D1:1"] * 3, "5"))
+
+
+@pytest.mark.parametrize(
+    ("failure", "error", "words", "calls"),
+    [(AuthError("wrong key"), UserError, "refuses the key", 1), (ServerError("is down"), EndpointError, "is down", 5)],
+)
+def test_a_dead_endpoint_ends_the_optimizer(scripted, make_history, failure, error, words, calls):
+    def reply(kind: str, text: str, n: int) -> dict[str, Any]:
+        raise failure
+
+    lm, program = scripted(reply), program_of("turn-rag")
+    before = copy.deepcopy(states(program))
+    with pytest.raises(error, match=words):
+        compiled(lm, program, questions(make_history(1), ["D1:1"] * 30))
+    assert len(lm.engine.prompts) == calls
+    assert states(program) == before

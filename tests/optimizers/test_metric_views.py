@@ -1,0 +1,49 @@
+"""One metric, and the views of it: true booleans, numbers, and feedback."""
+
+from typing import Any
+
+import dspy
+import pytest
+from recollect.data.benchmark import Score, Source
+from recollect.data.locomo import Locomo
+from recollect.optimizers.metric_views import MetricViews
+
+
+class Graded(Locomo):
+    """Gives the score that the answer names; numpy-like numbers are no floats."""
+
+    def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
+        return Score(float(prediction.answer), "it was graded")
+
+
+@pytest.fixture
+def views(make_history) -> MetricViews:
+    return MetricViews(Graded([question(make_history)], Source("x", "0", sample=True)), threshold=0.5)
+
+
+def question(make_history: Any) -> dspy.Example:
+    history = make_history(1)
+    return dspy.Example(
+        id="q", history=history, question="Where?", answer="x", category="4", focus=(), evidence=()
+    ).with_inputs("history", "question", "focus")
+
+
+@pytest.mark.parametrize(("answer", "passed"), [("0", False), ("0.49", False), ("0.5", True), ("1", True)])
+def test_passed_is_a_true_boolean(views, make_history, answer, passed):
+    found = views.passed(question(make_history), dspy.Prediction(answer=answer), trace=[])
+    assert found is passed
+
+
+@pytest.mark.parametrize("answer", ["0", "0.25", "1"])
+def test_number_is_the_score(views, make_history, answer):
+    found = views.number(question(make_history), dspy.Prediction(answer=answer))
+    assert type(found) is float
+    assert found == float(answer)
+
+
+def test_bootstrapping_with_passed_keeps_no_wrong_answer(scripted, views, make_history):
+    optimizer = dspy.BootstrapFewShot(metric=views.passed, max_labeled_demos=0)
+    trainset = [dspy.Example(question=f"q{n}", answer="x").with_inputs("question") for n in range(3)]
+    with dspy.context(lm=scripted(lambda kind, text, n: {"answer": "0.1"})):
+        compiled = optimizer.compile(dspy.Predict("question -> answer"), trainset=trainset)
+    assert compiled.demos == []

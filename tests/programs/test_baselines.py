@@ -1,0 +1,184 @@
+"""The baselines: what each recalls, in which order, within which budget, and what a failed write leaves."""
+
+from datetime import datetime
+from typing import Any
+
+import dspy
+import pytest
+from recollect import History, Session, Turn
+from recollect.memory.provenance import stored_sources
+from recollect.programs.catalog import build
+from recollect.records import Context, estimate_tokens
+
+LM_FREE = ["no-memory", "full-context", "truncation", "turn-rag", "session-rag"]
+ALL = [*LM_FREE, "recursive-summary"]
+
+
+def session(n: int, *texts: str, id: str = "") -> Session:
+    turns = tuple(
+        Turn(id=f"D{n}:{t}", speaker=("Bob", "Ann")[t % 2], text=text) for t, text in enumerate(texts, start=1)
+    )
+    return Session(id=id or f"D{n}", time=datetime(2024, n, 3), turns=turns)
+
+
+HISTORY = History(
+    id="ann-bob",
+    items=(
+        session(1, "I adopted a greyhound.", "Lovely! What is its name?", "Pepper, after the spice."),
+        session(2, "My sister moved to Oslo.", "Far away.", "She mends violins there."),
+        session(3, "We baked rye bread.", "Was it good?", "Burnt, but the greyhound liked it."),
+    ),
+)
+FIRST_AND_THIRD = ["D1:1", "D1:2", "D1:3", "D3:1", "D3:2", "D3:3"]
+
+
+def recalled(name: str, question: str, history: History = HISTORY, **config: Any) -> Context:
+    program = build(name, **config)
+    return program.method.recall(program.remember(history).memory, question)
+
+
+def summaries(*replies: str | dict[str, Any]) -> Any:
+    """A scripted updater: its n-th summary is the n-th reply."""
+    return lambda kind, text, n: {"updated_summary": reply} if isinstance(reply := replies[n - 1], str) else "{{{"
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "question", "turns"),
+    [
+        ("session-rag", {"k": 1}, "Who mends violins?", ["D2:1", "D2:2", "D2:3"]),
+        ("session-rag", {"k": 2}, "What about the greyhound and its spice?", FIRST_AND_THIRD),
+        ("session-rag", {}, "xylophone?", []),
+        ("truncation", {"max_tokens": 22}, "Who mends violins?", ["D3:3"]),
+        ("truncation", {}, "Who mends violins?", list(HISTORY.turns)),
+        ("full-context", {"max_tokens": 22}, "Who mends violins?", ["D3:3"]),
+        ("turn-rag", {"k": 1}, "Who mends violins?", ["D2:3"]),
+        ("no-memory", {}, "Who mends violins?", []),
+    ],
+)
+def test_what_is_recalled(name: str, config: dict[str, Any], question: str, turns: list[str]) -> None:
+    found = [hit.id for hit in recalled(name, question, **config).hits]
+    assert found == turns
+
+
+def test_a_recalled_session_reads_like_the_conversation() -> None:
+    lines = recalled("session-rag", "violins", k=1).text().splitlines()
+    assert lines[0] == "[D2:1] (3 February 2024, Saturday) Ann: My sister moved to Oslo."
+
+
+def test_searching_sessions_gives_one_hit_each_with_all_of_its_turns() -> None:
+    program = build("session-rag")
+    (hits,) = program.method.search(program.remember(HISTORY).memory, ["spice for a greyhound"])
+    assert [(hit.id, hit.sources) for hit in hits] == [
+        ("D1", ("D1:1", "D1:2", "D1:3")),
+        ("D3", ("D3:1", "D3:2", "D3:3")),
+    ]
+
+
+def test_two_sessions_of_one_id_stay_two() -> None:
+    history = History(id="twice", items=(session(1, "Rye bread.", id="S"), session(2, "Rye beer.", id="S")))
+    assert [hit.id for hit in recalled("session-rag", "rye", history).hits] == ["D1:1", "D2:1"]
+
+
+@pytest.mark.parametrize("max_tokens", [0, 30, 60, 10_000])
+def test_truncation_keeps_its_budget_and_the_newest_turns(max_tokens: int) -> None:
+    found = recalled("truncation", "", max_tokens=max_tokens)
+    assert sum(estimate_tokens(hit.line()) + 1 for hit in found.hits) <= max_tokens
+    assert [hit.id for hit in found.hits] == list(HISTORY.turns)[len(HISTORY.turns) - len(found.hits) :]
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_an_empty_history_recalls_nothing(name: str) -> None:
+    program = build(name)
+    memory = program.remember(History(id="nobody")).memory
+    assert program.method.recall(memory, "Who?").hits == ()
+    assert program.method.search(memory, ["Who?", "What?"]) == [[], []]
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_the_memory_is_the_same_at_once_and_item_by_item(name: str, scripted: Any) -> None:
+    def reply(kind: str, text: str, n: int) -> dict[str, Any]:
+        return {"updated_summary": f"{text.count('[D')} lines were said."}
+
+    with dspy.context(lm=scripted(reply)):
+        at_once, step_by_step = build(name), build(name).method
+        memory = step_by_step.Memory()
+        for item in HISTORY:
+            memory = step_by_step.write(memory, item)
+        assert at_once.remember(HISTORY).memory == memory
+
+
+@pytest.mark.parametrize("name", [name for name in ALL if name != "no-memory"])
+def test_a_memory_names_the_turns_it_rests_on(name: str, scripted: Any) -> None:
+    with dspy.context(lm=scripted(lambda kind, text, n: {"updated_summary": f"Ann said {n} things."})):
+        assert stored_sources(build(name).remember(HISTORY).memory) == set(HISTORY.turns)
+
+
+def test_the_summary_is_rewritten_session_by_session(scripted: Any) -> None:
+    lm = scripted(summaries("Ann has a dog.", "Ann has a dog. Her sister is in Oslo.", "Ann bakes."))
+    with dspy.context(lm=lm):
+        program = build("recursive-summary", max_words=40)
+        memory = program.remember(HISTORY).memory
+    (hit,) = program.method.recall(memory, "Anything?").hits
+    assert (hit.text, memory.sessions) == ("Ann bakes.", 3)
+    assert hit.sources == ("D3:1", "D3:2", "D3:3", "D2:1", "D2:2", "D2:3", "D1:1", "D1:2", "D1:3")
+    second = lm.engine.prompts[1][1]
+    assert "Ann has a dog." in second
+    assert "3 February 2024" in second
+    assert "[D2:1] Ann: My sister moved to Oslo." in second
+    assert "40" in second
+
+
+def test_a_sentence_is_credited_to_the_session_that_first_wrote_it(scripted: Any) -> None:
+    lm = scripted(summaries("Ann has a dog.", "Ann has a dog. Her sister is in Oslo.", "Ann has a dog. Bob eats."))
+    with dspy.context(lm=lm):
+        program = build("recursive-summary")
+        memory = program.remember(HISTORY).memory
+    found = program.method.search(memory, ["dog", "eats", "Oslo"])
+    assert [[(hit.text, hit.sources[0]) for hit in hits] for hits in found] == [
+        [("Ann has a dog.", "D1:1")],
+        [("Bob eats.", "D3:1")],
+        [],
+    ]
+
+
+@pytest.mark.parametrize(("broken", "message"), [({}, "updated_summary"), ("", "after session D2 is empty")])
+def test_a_failed_update_keeps_the_summary_and_is_counted(scripted: Any, broken: Any, message: str) -> None:
+    # A malformed answer is asked for once more.
+    replies = ["Ann has a dog.", broken, *([broken] if broken == {} else []), "Ann has a dog. Bob eats."]
+    with dspy.context(lm=scripted(summaries(*replies))):
+        node = build("recursive-summary").remember(HISTORY)
+    assert node.memory.summary == "Ann has a dog. Bob eats."
+    assert (node.memory.sessions, len(node.memory.versions)) == (3, 2)
+    assert "D2:1" not in node.memory.sources
+    (failure,) = [failure for part in node.chain() for failure in part.failures]
+    assert (failure.kind, failure.where) == ("parse", "update")
+    assert message in failure.message
+
+
+@pytest.mark.parametrize(
+    ("max_words", "summary", "dropped"),
+    [(6, "Ann has a dog.", 4), (8, "Ann has a dog. It sheds a lot.", 0), (3, "Ann has a", 5)],
+)
+def test_a_summary_over_the_limit_loses_its_last_sentences(
+    scripted: Any, max_words: int, summary: str, dropped: int
+) -> None:
+    history = History(id="short", items=HISTORY.items[:1])
+    with dspy.context(lm=scripted(summaries("Ann has a dog.\nIt sheds a lot."))):
+        memory = build("recursive-summary", max_words=max_words).remember(history).memory
+    assert (memory.summary, memory.dropped) == (summary, dropped)
+
+
+def test_a_session_without_words_asks_nobody(scripted: Any) -> None:
+    lm = scripted(summaries())
+    with dspy.context(lm=lm):
+        memory = build("recursive-summary").remember(History(id="mute", items=(session(1, ""),))).memory
+    assert (memory.sessions, memory.summary, lm.engine.prompts) == (1, "", [])
+
+
+def test_the_offline_engine_fills_a_summary(make_history: Any) -> None:
+    from recollect.engines.models import language_model
+
+    with dspy.context(lm=language_model("offline")):
+        node = build("recursive-summary").remember(make_history(2))
+    assert node.memory.summary
+    assert not [failure for part in node.chain() for failure in part.failures]

@@ -1,0 +1,325 @@
+"""Saved programs: the same prompts after loading, and one line for anything that does not fit."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import dspy
+import pytest
+from pydantic import BaseModel
+from recollect import History, Session, Turn
+from recollect.engines.embedders import embedder
+from recollect.errors import ProgramError, RecollectError, UserError
+from recollect.programs import memory_r2, tasks
+from recollect.programs.adapter import adapter
+from recollect.programs.catalog import build
+from recollect.programs.state import signature_of
+from recollect.programs.tasks import QuestionAnswering
+from recollect.runs.artifact import Manifest, check_writable, load, read_manifest, save
+from recollect.signatures.memory_r2 import ExtractFacts
+
+
+def program_of(name: str) -> Any:
+    return build(name, embedder=embedder())
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    save(program_of("turn-rag"), tmp_path / "program")
+    return tmp_path / "program"
+
+
+def refusal(folder: Path, **options: Any) -> str:
+    with pytest.raises(RecollectError) as caught:
+        load(folder, **options)
+    assert caught.value.exit_code == 2
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def tune(program: Any, history: History) -> None:
+    """What teleprompters do: the program's own calls as demos, a labelled demo, other words in the prompts."""
+    with dspy.context(trace=[]):
+        program(history=history, question="Who saw Quito?")
+        trace = list(dspy.settings.trace)
+    for predictor in program.all_predictors().values():
+        own = [(inputs, outputs) for p, inputs, outputs in trace if p is predictor]
+        predictor.demos = [dspy.Example(augmented=True, **inputs, **outputs) for inputs, outputs in own]
+        predictor.demos.append(dspy.Example(history=history, question="What did Zoe paint?", answer="a marker"))
+        name = list(signature_of(predictor).output_fields)[-1]
+        predictor.signature = signature_of(predictor).with_updated_fields(name, prefix="Out:", desc="other words")
+        predictor.signature = predictor.signature.with_instructions("Do it well.")
+
+
+def rendered(program: Any, style: str) -> dict[str, Any]:
+    return {
+        name: adapter(style).format(
+            signature_of(predictor), predictor.demos, {field: "?" for field in signature_of(predictor).input_fields}
+        )
+        for name, predictor in program.all_predictors().items()
+    }
+
+
+def with_undated(history: History) -> History:
+    extra = Session(id="D9", turns=(Turn(id="D9:1", speaker="Ann", text="No date here"),))
+    return History(id="both", items=(*history.items, extra))
+
+
+@pytest.mark.parametrize("style", ["chat", "json", "xml"])
+@pytest.mark.parametrize("name", ["turn-rag", "memory-r2"])
+def test_a_round_trip_gives_the_same_prompts(tmp_path, scripted, fact_replies, make_history, name, style):
+    program = program_of(name)
+    with dspy.context(lm=scripted(fact_replies)):
+        tune(program, with_undated(make_history(2)))
+    save(program, tmp_path / "program")
+    loaded = load(tmp_path / "program")
+    before = rendered(program, style)
+    assert rendered(loaded, style) == before
+    assert before != rendered(program_of(name), style)
+    # A labelled demo has the fields of the answering predictors only; writers keep what is their own.
+    kept = {name: len(predictor.demos) for name, predictor in loaded.all_predictors().items()}
+    assert kept == ({"task.answer": 2} if name == "turn-rag" else {**kept, "task.answer": 2})
+    assert all(kept.values())
+
+
+def test_demos_come_back_as_the_models_they_were(tmp_path, scripted, fact_replies, make_history):
+    program = program_of("memory-r2")
+    with dspy.context(lm=scripted(fact_replies)):
+        tune(program, with_undated(make_history(2)))
+    save(program, tmp_path / "program")
+    demos = load(tmp_path / "program").method.manage.demos
+    assert all(isinstance(fact, BaseModel) for demo in demos for fact in demo.new_facts)
+    assert {operation.memory_id for demo in demos for operation in demo.operations} == {None}
+
+
+def test_the_history_of_a_labelled_demo_is_not_saved(tmp_path, make_history):
+    program = program_of("turn-rag")
+    program.task.answer.demos = [dspy.Example(history=make_history(1), question="What of Zoe?", answer="a marker")]
+    save(program, tmp_path / "program")
+    state = json.loads((tmp_path / "program/state.json").read_text())
+    assert state["task.answer"]["demos"] == [{"question": "What of Zoe?", "answer": "a marker"}]
+
+
+def test_no_key_is_in_any_file(tmp_path):
+    program = program_of("turn-rag")
+    program.task.answer.lm = dspy.LM("openai/x", api_key="sk-secret", api_base="http://secret-host/v1")
+    program.task.answer.config = {"api_key": "sk-secret", "temperature": 0.5}
+    save(program, tmp_path / "program", Manifest(method="", task="", lms={"task": "openai/x"}))
+    text = "".join(path.read_text() for path in (tmp_path / "program").iterdir())
+    assert "secret" not in text
+    loaded = load(tmp_path / "program")
+    assert loaded.task.answer.lm is None
+    assert loaded.task.answer.config == {"temperature": 0.5}
+
+
+def test_the_manifest_says_what_was_saved(saved):
+    manifest = read_manifest(saved)
+    assert (manifest.method, manifest.task, manifest.config) == ("turn-rag", "question-answering", {"k": 10})
+    assert [field[0] for field in manifest.signatures["task.answer"]] == ["context", "question", "answer"]
+    assert manifest.packages["dspy"] == dspy.__version__
+    assert sorted(path.name for path in saved.iterdir()) == ["manifest.json", "state.json"]
+
+
+def flip_byte(folder: Path) -> None:
+    text = (folder / "state.json").read_text()
+    (folder / "state.json").write_text(text.replace("Answer the question", "Answer the Question", 1))
+
+
+def edit_manifest(**changes: Any) -> Any:
+    def edit(folder: Path) -> None:
+        found = json.loads((folder / "manifest.json").read_text())
+        (folder / "manifest.json").write_text(json.dumps({**found, **changes}))
+
+    return edit
+
+
+def cut(name: str) -> Any:
+    def truncate(folder: Path) -> None:
+        text = (folder / name).read_text()
+        (folder / name).write_text(text[: len(text) // 2])
+
+    return truncate
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (flip_byte, ("state.json", "altered after it was saved")),
+        (edit_manifest(config={"k": 3}), ("manifest.json", "altered after it was saved")),
+        (edit_manifest(adapter="json"), ("manifest.json", "altered after it was saved")),
+        (edit_manifest(comment="mine"), ("manifest.json", "comment", "altered")),
+        (edit_manifest(method=7), ("manifest.json", "method", "altered")),
+        (edit_manifest(schema_version=2), ("manifest.json", "schema version 2 is unknown")),
+        (edit_manifest(schema_version=None), ("manifest.json", "schema version None is unknown")),
+        (cut("manifest.json"), ("manifest.json", "not valid JSON at line")),
+        (cut("state.json"), ("state.json", "altered after it was saved")),
+        (lambda folder: (folder / "manifest.json").write_text("[]"), ("manifest.json", "schema version")),
+        (lambda folder: (folder / "manifest.json").write_text(""), ("manifest.json", "the file is empty")),
+        (lambda folder: (folder / "state.json").unlink(), ("state.json", "cannot be read")),
+        (lambda folder: (folder / "state.json").write_bytes(b"\xff\xfe\xfa"), ("state.json", "cannot be read")),
+        (lambda folder: (folder / "manifest.json").unlink(), ("no saved program here", "manifest.json is missing")),
+        (shutil.rmtree, ("no saved program here",)),
+    ],
+)
+def test_a_damaged_folder_is_refused_by_name(saved, damage, words):
+    damage(saved)
+    message = refusal(saved)
+    assert all(word in message for word in words), message
+
+
+class Renamed(dspy.Signature):
+    """Answer."""
+
+    context: str = dspy.InputField()
+    query: str = dspy.InputField()
+    answer: str = dspy.OutputField()
+
+
+class Retyped(dspy.Signature):
+    """Answer."""
+
+    context: str = dspy.InputField()
+    question: str = dspy.InputField()
+    answer: int = dspy.OutputField()
+
+
+class Longer(dspy.Signature):
+    """Answer."""
+
+    context: str = dspy.InputField()
+    question: str = dspy.InputField()
+    answer: str = dspy.OutputField()
+    source: str = dspy.OutputField()
+
+
+@pytest.mark.parametrize(
+    ("now", "words"),
+    [
+        (Renamed, ("task.answer", "'question'", "'query'", "compile again")),
+        (Retyped, ("task.answer", "'answer' (out, str)", "'answer' (out, int)", "compile again")),
+        (Longer, ("task.answer", "'source'", "compile again")),
+    ],
+)
+def test_a_field_that_differs_is_named_with_its_predictor(saved, monkeypatch, now, words):
+    monkeypatch.setattr(tasks, "AnswerFromContext", now)
+    message = refusal(saved)
+    assert all(word in message for word in words), message
+
+
+def test_a_change_inside_a_nested_model_is_seen(tmp_path, monkeypatch):
+    class Fact(BaseModel):
+        speaker: str
+        turn_id: int
+        fact: str
+
+    save(program_of("memory-r2"), tmp_path / "program")
+    changed = ExtractFacts.with_updated_fields("facts", type_=list[Fact])
+    monkeypatch.setattr(memory_r2, "ExtractFacts", changed)
+    message = refusal(tmp_path / "program")
+    assert "method.extract" in message
+    assert "'facts'" in message
+
+
+class TwoSteps(QuestionAnswering):
+    def __init__(self) -> None:
+        super().__init__()
+        self.check = dspy.Predict(Renamed)
+
+
+@pytest.mark.parametrize(
+    ("saved_as", "loaded_as", "words"),
+    [
+        (TwoSteps, QuestionAnswering, ("task.check", "not in the code", "compile again")),
+        (QuestionAnswering, TwoSteps, ("task.check", "not in the saved program", "compile again")),
+    ],
+)
+def test_a_predictor_too_few_or_too_many_is_named(tmp_path, monkeypatch, saved_as, loaded_as, words):
+    monkeypatch.setitem(tasks.TASKS, "question-answering", saved_as)
+    save(program_of("turn-rag"), tmp_path / "program")
+    monkeypatch.setitem(tasks.TASKS, "question-answering", loaded_as)
+    message = refusal(tmp_path / "program")
+    assert all(word in message for word in words), message
+
+
+def test_saving_replaces_an_older_program(saved):
+    save(build("turn-rag", k=3), saved)
+    assert load(saved).method.k == 3
+    assert [path.name for path in saved.parent.iterdir()] == ["program"]
+
+
+@pytest.mark.parametrize("names", [["notes.txt"], ["manifest.json"], ["manifest.json", "state.json", "notes.txt"]])
+def test_a_folder_that_holds_anything_else_is_left_alone(tmp_path, names):
+    for name in names:
+        (tmp_path / name).write_text("mine")
+    with pytest.raises(UserError, match="is no saved program; choose another"):
+        save(program_of("turn-rag"), tmp_path)
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == dict.fromkeys(names, "mine")
+
+
+def test_an_empty_folder_is_filled(tmp_path):
+    (tmp_path / "program").mkdir()
+    save(program_of("turn-rag"), tmp_path / "program")
+    assert load(tmp_path / "program").name == "turn-rag"
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+@pytest.mark.parametrize("step", ["write_text", "rename"])
+def test_a_crash_while_saving_leaves_the_old_program(saved, monkeypatch, error, step):
+    real = getattr(Path, step)
+
+    def broken(self: Path, *args: Any, **kwargs: Any) -> Any:
+        if self.name in ("manifest.json", "new"):
+            raise error
+        return real(self, *args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, step, broken)
+        with pytest.raises((UserError, KeyboardInterrupt)):
+            save(build("turn-rag", k=3), saved)
+    assert load(saved).method.k == 10
+    assert [path.name for path in saved.parent.iterdir()] == ["program"]
+
+
+@pytest.mark.parametrize("write", [check_writable, lambda folder: save(program_of("turn-rag"), folder)])
+def test_a_place_that_cannot_be_written_is_one_line(tmp_path, write):
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(UserError, match=r"cannot be written: .*; choose another --out") as caught:
+        write(tmp_path / "file" / "program")
+    assert "\n" not in str(caught.value)
+
+
+def test_checking_a_place_leaves_nothing_behind(saved):
+    before = {path.name: path.read_text() for path in saved.iterdir()}
+    check_writable(saved)
+    check_writable(saved.parent / "new")
+    assert {path.name: path.read_text() for path in saved.iterdir()} == before
+    assert [path.name for path in saved.parent.iterdir()] == ["program"]
+
+
+def test_code_outside_the_package_runs_only_when_allowed(tmp_path, monkeypatch):
+    source = (
+        "from recollect.programs.baselines.turn_rag import TurnRAG\n"
+        "class Mine(TurnRAG):\n"
+        "    def __init__(self, k: int = 4) -> None:\n"
+        "        super().__init__(k)\n"
+    )
+    (tmp_path / "saved_program_of_mine.py").write_text(source)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    save(build("saved_program_of_mine:Mine"), tmp_path / "program")
+    (tmp_path / "saved_program_of_mine.py").write_text("raise SystemExit('imported')")
+    monkeypatch.delitem(__import__("sys").modules, "saved_program_of_mine")
+    message = refusal(tmp_path / "program")
+    assert "'saved_program_of_mine:Mine'" in message
+    assert "--allow-code" in message
+    (tmp_path / "saved_program_of_mine.py").write_text(source + "# once more\n")
+    assert load(tmp_path / "program", allow_code=True).method.k == 4
+
+
+def test_a_method_that_is_gone_is_one_line(saved):
+    manifest = read_manifest(saved)
+    assert manifest.method == "turn-rag"
+    program = program_of("turn-rag")
+    program.name = "turn-rga"
+    save(program, saved)
+    assert "did you mean 'turn-rag'" in refusal(saved)

@@ -1,0 +1,227 @@
+"""Evaluations: exact calls, typed failures, and a stop where going on would only cost."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import dspy
+import pytest
+from dspy.lm15 import AuthError, ContextLengthError, ServerError
+from recollect.data.benchmark import Source
+from recollect.data.locomo import Locomo
+from recollect.engines.embedders import embedder
+from recollect.errors import EndpointError, UserError
+from recollect.programs.catalog import build
+from recollect.runs.evaluate import evaluate
+
+SAMPLE = Source("sample.json", "0" * 64, sample=True)
+
+
+def questions(history: Any, count: int, category: str = "4") -> list[dspy.Example]:
+    """`count` questions with the gold answers "marker 0", "marker 1", ...; turn D1:1 is the evidence of each."""
+    return [
+        dspy.Example(
+            id=f"{history.id}:{category}:{n}",
+            history=history,
+            question=f"Who saw Oslo with question{n}?",
+            answer=f"marker {n}",
+            category=category,
+            focus=("D1:1",),
+            evidence=("D1:1",),
+        ).with_inputs("history", "question", "focus")
+        for n in range(count)
+    ]
+
+
+def run(lm: Any, examples: Sequence[dspy.Example], method: str = "turn-rag", threads: int = 8, **options: Any) -> Any:
+    program = build(method, embedder=embedder())
+    with dspy.context(lm=lm):
+        return evaluate(program, Locomo(examples, SAMPLE), examples, lm.meter, threads, **options)
+
+
+def number(text: str) -> int:
+    return int(text.rsplit("question", 1)[1].split("?")[0])
+
+
+def right(kind: str, text: str, n: int) -> dict[str, Any]:
+    return {"answer": f"marker {number(text)}"}
+
+
+def test_rows_come_in_the_order_of_the_examples(scripted, make_history):
+    examples = [each for name in "abc" for each in questions(make_history(1, id=name), 4)]
+    found = run(scripted(right, 0.001), examples)
+    assert [row.id for row in found.rows] == [example.id for example in examples]
+    assert [row.answer for row in found.rows] == [example.answer for example in examples]
+
+
+def test_scores_by_category_leave_the_adversarial_one_out(scripted, make_history):
+    def reply(kind: str, text: str, n: int) -> dict[str, Any]:
+        return {"answer": "not mentioned" if number(text) == 0 else f"marker {number(text)}"}
+
+    history = make_history(1)
+    examples = questions(history, 4, "4") + questions(history, 2, "2") + questions(history, 2, "5")
+    summary = run(scripted(reply), examples).summary()
+    assert summary["n"] == 6
+    assert summary["score"] == pytest.approx(4 / 6)
+    scores = {key: (part["n"], part["score"], part["in_score"]) for key, part in summary["by"].items()}
+    assert scores == {"2": (2, 0.5, True), "4": (4, 0.75, True), "5": (2, 0.5, False)}
+    assert summary["metrics"]["f1"] == pytest.approx(4 / 6)
+    assert summary["by"]["2"]["name"] == "temporal"
+
+
+@pytest.mark.parametrize(("groups", "unit"), [(1, "question"), (4, "question"), (5, "group")])
+def test_the_interval_resamples_groups_where_there_are_five(scripted, make_history, groups, unit):
+    def reply(kind: str, text: str, n: int) -> dict[str, Any]:
+        return {"answer": f"marker {number(text) % 2}"}
+
+    examples = [each for n in range(groups) for each in questions(make_history(1, id=f"g{n}"), 4)]
+    summary = run(scripted(reply), examples).summary()
+    assert summary["interval_unit"] == unit
+    low, high = summary["interval"]
+    assert 0 <= low <= summary["score"] <= high <= 1
+
+
+def raising(error: Exception) -> Any:
+    def reply(kind: str, text: str, n: int) -> dict[str, Any] | str:
+        if number(text) == 1:
+            raise error
+        return right(kind, text, n)
+
+    return reply
+
+
+def garbled(kind: str, text: str, n: int) -> dict[str, Any] | str:
+    return "no field at all" if "question1?" in text else right(kind, text, n)
+
+
+@pytest.mark.parametrize(
+    ("reply", "kind", "words"),
+    [
+        (garbled, "parse", "answer"),
+        (raising(ServerError("is down")), "endpoint", "is down"),
+        (raising(ContextLengthError("too long")), "refused", "too long"),
+    ],
+)
+def test_a_failed_question_is_a_row_of_score_zero(scripted, make_history, reply, kind, words):
+    found = run(scripted(reply), questions(make_history(1), 4))
+    failed = found.rows[1]
+    assert (failed.failure.kind, failed.failure.where, failed.score) == (kind, failed.id, 0.0)
+    assert words in failed.failure.message
+    assert "\n" not in failed.failure.message
+    assert [row.failure for row in found.rows if row is not failed] == [None] * 3
+    assert (found.failures, found.n, found.score) == (1, 4, 0.75)
+    assert found.by_category()["4"]["failures"] == 1
+
+
+def test_a_bug_in_a_method_is_a_row_too(scripted, make_history, monkeypatch):
+    program, examples = build("turn-rag"), questions(make_history(1), 2)
+
+    def recall(memory: Any, query: str, **hints: Any) -> Any:
+        raise ValueError("no such\nthing")
+
+    monkeypatch.setattr(program.method, "recall", recall)
+    lm = scripted(right)
+    with dspy.context(lm=lm):
+        found = evaluate(program, Locomo(examples, SAMPLE), examples, lm.meter)
+    assert [(row.failure.kind, row.failure.message) for row in found.rows] == [("error", "ValueError: no such thing")] * 2
+    assert found.summary()["calls"]["task"] == 0
+
+
+def test_calls_are_counted_at_the_model(scripted, make_history):
+    lm = scripted(garbled)
+    found = run(lm, questions(make_history(1), 4))
+    # The garbled answer was asked for once more.
+    assert len(lm.engine.prompts) == 5
+    assert found.summary()["calls"] == {"task": 5, "prompt": 0, "judge": 0, "cached": 0}
+    assert found.tokens["input"] > 0
+
+
+def test_cached_answers_are_counted_apart(scripted, make_history):
+    lm, examples = scripted(right, cache=True), questions(make_history(1, id="cached"), 3)
+    run(lm, examples)
+    calls = run(lm, examples).summary()["calls"]
+    assert (calls["task"], calls["cached"], len(lm.engine.prompts)) == (0, 3, 3)
+
+
+def test_a_dead_endpoint_stops_after_five_in_a_row(scripted, make_history):
+    def reply(kind: str, text: str, n: int) -> dict[str, Any]:
+        if n > 3:
+            raise ServerError("is down")
+        return right(kind, text, n)
+
+    lm = scripted(reply)
+    with pytest.raises(EndpointError, match="5 times in a row.*is down"):
+        run(lm, questions(make_history(1), 40), threads=1)
+    assert len(lm.engine.prompts) == 8
+
+
+def test_scattered_failures_do_not_stop(scripted, make_history):
+    def reply(kind: str, text: str, n: int) -> dict[str, Any]:
+        if n % 3 == 0:
+            raise ServerError("busy")
+        return right(kind, text, n)
+
+    found = run(scripted(reply), questions(make_history(1), 30), threads=4)
+    assert found.failures == 10
+    assert {row.failure.kind for row in found.rows if row.failure} == {"endpoint"}
+
+
+def test_long_prompts_do_not_make_an_endpoint_dead(scripted, make_history):
+    def reply(kind: str, text: str, n: int) -> dict[str, Any]:
+        raise ContextLengthError("too long")
+
+    assert run(scripted(reply), questions(make_history(1), 8), threads=1).failures == 8
+
+
+def test_a_refused_key_stops_at_once(scripted, make_history):
+    def reply(kind: str, text: str, n: int) -> dict[str, Any]:
+        raise AuthError("wrong key")
+
+    lm = scripted(reply)
+    with pytest.raises(UserError, match="refuses the key.*wrong key"):
+        run(lm, questions(make_history(1), 20), threads=1)
+    assert len(lm.engine.prompts) == 1
+
+
+def test_evidence_recall_is_that_of_the_memory_alone(scripted, make_history):
+    history = make_history(3)
+    examples = questions(history, 2)
+    stray = examples[1].copy(focus=("D3:6", "D2:2"), question="Who saw Quito with 2 question1?")
+    found = run(scripted(right), [examples[0], stray.with_inputs("history", "question", "focus")])
+    assert found.rows[0].recall == {"recall@5": 1.0, "recall@20": 1.0}
+    assert found.rows[1].recall["recall@5"] == 0.5
+    assert found.retrieval() == {"recall@5": 0.75, "recall@20": pytest.approx(found.retrieval()["recall@20"])}
+    assert found.rows[0].sources[0].startswith("D1:")
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_one_memory_is_written_for_all_threads(scripted, fact_replies, make_history, temperature):
+    lm = scripted(fact_replies, 0.002, temperature=temperature)
+    found = run(lm, questions(make_history(3), 40), "memory-r2", threads=32)
+    # Three sessions of six turns are two chunks each: six extractions, six managements, forty answers.
+    assert lm.engine.calls == {"facts": 6, "operations": 6, "reasoning": 40}
+    assert found.summary()["calls"]["task"] == 52
+    assert found.write_failures == 0
+
+
+def test_failed_writes_are_counted_beside_the_score(scripted, fact_replies, make_history):
+    def reply(kind: str, text: str, n: int) -> dict[str, Any] | str:
+        return "garbled" if kind == "operations" and "D1:1" in text else fact_replies(kind, text, n)
+
+    found = run(scripted(reply), questions(make_history(2), 3), "memory-r2")
+    assert (found.write_failures, found.failures) == (1, 0)
+    assert found.summary()["write_failures"] == 1
+
+
+def test_progress_is_told_after_every_question(scripted, make_history):
+    told: list[tuple[int, int]] = []
+    run(scripted(right), questions(make_history(1), 5), progress=lambda done, total: told.append((done, total)))
+    assert told == [(n, 5) for n in range(1, 6)]
+
+
+def test_the_summary_is_json_with_the_promised_keys(scripted, make_history):
+    summary = run(scripted(right), questions(make_history(1), 3)).summary()
+    promised = "program benchmark lm n score interval metrics by retrieval calls failures seconds run_id".split()
+    assert set(promised) <= set(json.loads(json.dumps(summary)))
+    assert (summary["program"], summary["benchmark"], summary["lm"]) == ("turn-rag", "locomo", "scripted/test")
+    assert summary["comparable"] is False
