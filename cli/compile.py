@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from .options import first_line, make_setup, output, parse_settings, print_json, progress, setup_options
+from .options import first_line, make_setup, output, parse_settings, print_json, progress, setup_options, show_plan
 
 
 @click.command("compile")
@@ -17,20 +17,27 @@ from .options import first_line, make_setup, output, parse_settings, print_json,
 @click.option("--optimizer-set", "settings", multiple=True, metavar="NAME=VALUE", help="a setting of the optimizer")
 @click.option("--out", type=click.Path(), help="folder for the program [default: a new one under runs/local]")
 @click.option("--force", is_flag=True, help="keep the compiled program even without a gain on the dev questions")
-def command(method: str, as_json: bool, config: tuple[str, ...], settings: tuple[str, ...], **values: Any) -> None:
+def command(
+    method: str, as_json: bool, planned: bool, config: tuple[str, ...], settings: tuple[str, ...], **values: Any
+) -> None:
     """Tune METHOD (a name, module:Class, or a saved program) and save the program.
 
     The program is scored on held-out test questions before and after, and kept only if it gains on the dev questions.
     """
     from ..optimizers.compile import Compilation
     from ..runs.experiment import run_compile
+    from ..runs.planning import plan_compile
     from ..runs.report import print_comparison
 
     setup, errors = make_setup(values), output(errors=True)
     console = errors if as_json else output()
     first_line(console, setup)
+    seeded = {"seed": setup.seed, "threads": setup.threads, "settings": parse_settings(settings)}
+    how = Compilation(values.pop("optimizer"), values.pop("stage"), **seeded)
+    if planned:
+        show_plan(console, plan_compile(method, setup, how, parse_settings(config), values["allow_code"]), as_json)
+        return
     with progress(errors) as note:
-        how = Compilation(values.pop("optimizer"), values.pop("stage"), settings=parse_settings(settings))
         outcome = run_compile(method, setup, how, config=parse_settings(config), note=note, **values)
     if as_json:
         print_json(outcome.summary())

@@ -1,8 +1,10 @@
-"""`recollect data`: look into data files."""
+"""`recollect data`: fetch the genuine files, and look into data files."""
 
 from __future__ import annotations
 
+import dataclasses
 import sys
+from pathlib import Path
 
 import click
 from rich.table import Table
@@ -12,7 +14,7 @@ from .options import JSON, output, print_json
 
 @click.group("data")
 def command() -> None:
-    """Look into data files."""
+    """Fetch data files and look into them."""
 
 
 @command.command("check")
@@ -46,3 +48,29 @@ def check(benchmark: str, path: str, as_json: bool) -> None:
     if not report.ok:
         console.print(f"{path}: cannot be used as it is; mend the lines marked ERROR", soft_wrap=True)
         sys.exit(1)
+
+
+@command.command("fetch")
+@click.argument("name")
+@click.option("--out", type=click.Path(), help="folder for the file [default: data/ of the results folder]")
+@JSON
+def fetch_file(name: str, out: str | None, as_json: bool) -> None:
+    """Fetch the genuine file of the benchmark NAME, its sha256 checked; its licence is shown first."""
+    from ..data.fetch import DOWNLOADS, fetch
+    from ..errors import UnknownNameError
+    from ..runs.home import home, make_folder
+
+    if name not in DOWNLOADS:
+        raise UnknownNameError("data set to fetch", name, DOWNLOADS)
+    folder = Path(out) if out else home() / "data"
+    make_folder(folder)
+    found = fetch(name, folder, lambda line: click.echo(line, err=True))
+    if as_json:
+        wanted = DOWNLOADS[name]
+        about = {"name": name, "licence": wanted.licence, "address": wanted.address}
+        print_json(about | dataclasses.asdict(found) | {"path": str(found.path)})
+        return
+    state = "sha256 verified" if found.verified else "sha256 differs from the reported one"
+    click.echo(
+        f"{found.path}: {'fetched' if found.fresh else 'was there'}, {state}; use --on {name} --data {found.path}"
+    )

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from .options import first_line, make_setup, output, parse_settings, print_json, progress, setup_options
+from .options import first_line, make_setup, output, parse_settings, print_json, progress, setup_options, show_plan
 
 
 @click.command("evaluate")
@@ -20,16 +20,29 @@ from .options import first_line, make_setup, output, parse_settings, print_json,
     show_default=True,
     help="all questions, or a part of the split that compile uses",
 )
-def command(program: str, as_json: bool, config: tuple[str, ...], part: Any, allow_code: bool, **values: Any) -> None:
+def command(
+    program: str,
+    as_json: bool,
+    planned: bool,
+    config: tuple[str, ...],
+    part: Any,
+    allow_code: bool,
+    **values: Any,
+) -> None:
     """Score PROGRAM (a method name, module:Class, or the folder of a saved program) on a benchmark."""
     from ..runs.experiment import compiled_on, run_evaluate
+    from ..runs.planning import plan_evaluate
     from ..runs.report import print_evaluation
 
     setup, errors = make_setup(values), output(errors=True)
     console = errors if as_json else output()
     first_line(console, setup)
+    if planned:
+        show_plan(console, plan_evaluate(program, setup, part, parse_settings(config), allow_code), as_json)
+        return
     if part == "all" and Path(program).is_dir() and compiled_on(program, setup.load()):
-        errors.print("note: this program was compiled on this file; --part test leaves its training questions out")
+        hint = "note: this program was compiled on this file; --part test leaves its training questions out"
+        errors.print(hint, soft_wrap=True)
     with progress(errors) as note:
         found = run_evaluate(program, setup, part, parse_settings(config), note, allow_code)
     if as_json:

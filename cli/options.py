@@ -17,7 +17,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from ..engines.guard import Limits
+from ..engines.models import RETRIES, TIMEOUT
 from ..errors import UserError
+from ..optimizers.plan import Plan
 from ..runs.setup import Setup
 
 BENCHMARK = click.option("--on", "benchmark", required=True, metavar="BENCHMARK", help="see `recollect list`")
@@ -26,7 +28,10 @@ LM = click.option("--lm", default="offline", show_default=True, help="`offline`,
 API_BASE = click.option("--api-base", help="address of an OpenAI-compatible server")
 JSON = click.option("--json", "as_json", is_flag=True, help="print one JSON object")
 ALLOW_CODE = click.option("--allow-code", is_flag=True, help="let a saved program import its module:Class method")
+PLAN = click.option("--plan", "planned", is_flag=True, help="print what the run will take, and spend nothing")
 SET = click.option("--set", "config", multiple=True, metavar="NAME=VALUE", help="a setting of the method, e.g. k=20")
+
+_SILENCE = "seconds of silence after which a call to a model has failed"
 
 _SETUP = [
     BENCHMARK,
@@ -48,11 +53,16 @@ _SETUP = [
     click.option("--test", type=click.IntRange(0), help="test questions"),
     click.option("--seed", type=int, default=0, show_default=True),
     click.option("--threads", type=click.IntRange(1), default=8, show_default=True, help="questions in flight"),
+    click.option(
+        "--timeout", type=click.FloatRange(0, min_open=True), default=TIMEOUT, show_default=True, help=_SILENCE
+    ),
+    click.option("--retries", type=click.IntRange(0), default=RETRIES, show_default=True, help="of a call that failed"),
     click.option("--max-usd", type=click.FloatRange(0), help="stop when so much money is spent"),
     click.option("--max-calls", type=click.IntRange(0), help="stop after so many LM calls"),
     click.option("--max-tokens", type=click.IntRange(0), help="stop after so many tokens"),
     click.option("--max-minutes", type=click.FloatRange(0), help="stop after so many minutes"),
     click.option("--resume", metavar="RUN", help="go on with a run: pay only for what is missing"),
+    PLAN,
     JSON,
     SET,
     ALLOW_CODE,
@@ -112,6 +122,16 @@ class _Output(Console):
 def output(errors: bool = False) -> Console:
     """A console on standard output, or on standard error."""
     return _Output(errors)
+
+
+def show_plan(console: Console, plan: Plan, as_json: bool) -> None:
+    """Prints a plan."""
+    from ..runs.report import print_plan
+
+    if as_json:
+        print_json(plan.summary())
+    else:
+        print_plan(console, plan)
 
 
 def first_line(console: Console, setup: Setup) -> None:

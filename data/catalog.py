@@ -23,8 +23,12 @@ from .benchmark import Benchmark
 
 BENCHMARKS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
-        "jsonl": ("your own questions, one JSON object per line; token F1 or exact match", "jsonl:JsonlBenchmark"),
+        "jsonl": (
+            "your own questions, one JSON object per line; token F1, exact match, a judge or your own function",
+            "jsonl:JsonlBenchmark",
+        ),
         "locomo": ("questions about ten very long conversations in five categories; token F1", "locomo:Locomo"),
+        "msc": ("a question about up to five short chats of two strangers; token F1 or a judge", "msc:Msc"),
     }
 )
 """Name -> one-line description, and "module:Class" within this folder."""

@@ -24,6 +24,7 @@ from ..errors import DataError
 from .benchmark import Finding, Note, Reading
 from .jsonl import read_jsonl
 from .locomo_file import CATEGORIES, read_locomo
+from .msc_file import read_msc
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,14 @@ def check_jsonl(path: str | Path) -> Report:
     return _check(Path(path), "jsonl", read_jsonl, {})
 
 
-CHECKS: Mapping[str, Callable[[str | Path], Report]] = MappingProxyType({"jsonl": check_jsonl, "locomo": check_locomo})
+def check_msc(path: str | Path) -> Report:
+    """Checks a file of MSC-Self-Instruct's form; see `check_locomo`."""
+    return _check(Path(path), "msc", read_msc, {})
+
+
+CHECKS: Mapping[str, Callable[[str | Path], Report]] = MappingProxyType(
+    {"jsonl": check_jsonl, "locomo": check_locomo, "msc": check_msc}
+)
 """The checks by the name of their benchmark."""
 
 

@@ -75,12 +75,12 @@ class Guard:
 
     @property
     def dead(self) -> RecollectError | None:
-        """Why the endpoint is taken for dead, or None."""
+        """Why the run must end: its endpoint is dead, or refuses the key, or its store fails. None while it need not."""
         return self._dead
 
     @property
     def struck(self) -> str | None:
-        """The limit that was reached, e.g. "max-calls 100", or None."""
+        """The limit that was reached, e.g. "max-calls 100", or None; in a phase, "max-calls 100, less ..."."""
         return self._struck
 
     def spent(self) -> Spent:
@@ -107,9 +107,21 @@ class Guard:
                         name = field.name.replace("_", "-")
                         self.refused += 1
                         if whole:
-                            self._struck = f"{name} {getattr(self.limits, field.name):g}"
+                            self._struck = f"{name} {limit:g}"
+                        elif self._struck is None:
+                            self._struck = f"{name} {getattr(self.limits, field.name):g}, less what scoring needs"
                         raise BudgetError(f"budget reached: {name} {limit:g}")
             self._spent = replace(self._spent, max_calls=self._spent.max_calls + 1)
+
+    def stop(self, error: RecollectError) -> None:
+        """Ends the run for a reason of its own: its store cannot be written, for one."""
+        with self._lock:
+            self._dead = self._dead or error
+
+    def free(self) -> None:
+        """Called after a call that a cache answered: it has cost nothing."""
+        with self._lock:
+            self._spent = replace(self._spent, max_calls=self._spent.max_calls - 1)
 
     def worked(self, tokens: int, cost: float | None, calls: int = 1) -> None:
         """Called after a call that was answered; `calls` is above 1 where it asked for several candidates."""
@@ -134,7 +146,9 @@ class Guard:
         reason = " ".join(str(error).split())[:300]
         with self._lock:
             self._row, self._failed, self._done = self._row + 1, self._failed + 1, self._done + 1
-            if isinstance(error, LMAuthError):
+            if self._dead is not None:
+                pass  # the first reason stands; this call was in flight when it was found
+            elif isinstance(error, LMAuthError):
                 self._dead = UserError(f"the model's endpoint refuses the key: {reason}")
             elif self._row >= DEAD_AFTER:
                 self._dead = EndpointError(f"the model's endpoint failed {self._row} times in a row, stopped: {reason}")
@@ -143,7 +157,7 @@ class Guard:
                     f"the model's endpoint failed {self._failed} of {self._done} calls, stopped: {reason}"
                 )
             if self._dead is not None:
-                raise self._dead from error
+                raise type(self._dead)(str(self._dead)) from error
 
     @contextmanager
     def phase(self, reserve: Spent) -> Iterator[None]:

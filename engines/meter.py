@@ -28,6 +28,7 @@ from dspy.clients.execution import execute, finalize, prepare
 from dspy.utils.callback import with_callbacks
 from dspy.utils.exceptions import ContextWindowExceededError, LMAuthError, LMConfigurationError
 
+from ..errors import UserError
 from .guard import Guard
 
 Role = Literal["task", "prompt", "judge"]
@@ -154,7 +155,12 @@ class MeteredLM(dspy.LM):
         call = prepare(self, prompt, messages, self._seeded(kwargs))
         if self.answers is None:
             return finalize(self, call, self._paid(lambda: execute(self, call)))
-        record, known = self.answers.once(_key(self, call), lambda: self._paid(lambda: execute(self, call)).dump())
+        try:
+            record, known = self.answers.once(_key(self, call), lambda: self._paid(lambda: execute(self, call)).dump())
+        except UserError as error:
+            # Optimizers would take a store that fails for a wrong answer, and go on paying for what is lost.
+            self.guard.stop(error)
+            raise
         result = CallResult.load(record)
         if known:
             self.meter.add_cached()
@@ -198,6 +204,7 @@ class MeteredLM(dspy.LM):
     def _counted(self, result: CallResult) -> CallResult:
         if result.cache_hit:
             self.meter.add_cached()
+            self.guard.free()
             return result
         usage = result.usage or {}
         # DSPy asks canonical engines once per candidate (`n`), within one call.
@@ -219,9 +226,9 @@ class MeteredLM(dspy.LM):
 
 
 def _key(lm: MeteredLM, call: Any) -> str:
-    """What an answer depends on; addresses and keys are no part of it."""
-    key = {name: value for name, value in call.key(lm, False).items() if not name.startswith("api_")}
-    key.pop("base_url", None)
+    """What an answer depends on; addresses, keys and timeouts are no part of it."""
+    client = ("api_", "base_url", "timeout")
+    key = {name: value for name, value in call.key(lm, False).items() if not name.startswith(client)}
     return hashlib.sha256(json.dumps(key, sort_keys=True, default=_schema).encode()).hexdigest()
 
 

@@ -22,7 +22,9 @@ from .meter import Answers, Meter, MeteredLM, Role
 
 OFFLINE = "offline"
 RETRIES = 2
-"""How often a call is repeated that could not reach its model, after 1 and 2 seconds."""
+"""How often a call is repeated that could not reach its model, after 1 and 2 seconds or when the server says."""
+TIMEOUT = 120.0
+"""Seconds without a byte from the server after which a call has failed."""
 
 
 def language_model(
@@ -35,6 +37,8 @@ def language_model(
     temperature: float | None = None,
     max_tokens: int | None = None,
     cache: bool | None = None,
+    timeout: float = TIMEOUT,
+    retries: int = RETRIES,
 ) -> MeteredLM:
     """Makes a metered language model.
 
@@ -48,6 +52,8 @@ def language_model(
         temperature: Sampling temperature; None leaves it to the provider (0 for the offline engine).
         max_tokens: Most tokens of an answer.
         cache: Whether DSPy's LM cache is used; None means: not for the offline engine, which is faster than a cache.
+        timeout: Seconds without a byte from the server after which a call has failed.
+        retries: How often a call is repeated that could not reach its model.
 
     Raises:
         UserError: The name is not one DSPy takes.
@@ -63,7 +69,7 @@ def language_model(
         sampling = {"temperature": temperature or 0.0, "cache": bool(cache)}
         return MeteredLM("offline/extractive-1", meter or Meter(), **shared, **engines, **sampling)
     settings: dict[str, Any] = {"temperature": temperature, "max_tokens": max_tokens, "cache": cache is not False}
-    settings["num_retries"] = RETRIES
+    settings |= {"num_retries": retries, "timeout": timeout}
     if api_base:
         settings["api_base"] = api_base
         if "OPENAI_API_KEY" not in os.environ:

@@ -76,25 +76,31 @@ def _knn(job: Job) -> Any:
 
 
 def _bootstrap(job: Job) -> Any:
-    settings = dict(job.settings)
-    tries = list(job.train)[: settings.pop("max_tries")]
+    settings, tries = _tries(job)
     teleprompter = dspy.BootstrapFewShot(metric=job.views.passed, max_errors=ENDLESS, **settings)
     return teleprompter.compile(job.student, trainset=tries)
 
 
+def _tries(job: Job) -> tuple[dict[str, Any], list[dspy.Example]]:
+    """The settings without `max_tries`, and so many training questions: an upper end to what bootstrapping costs."""
+    settings = dict(job.settings)
+    return settings, list(job.train)[: settings.pop("max_tries")]
+
+
 def _bootstrap_random(job: Job) -> Any:
+    settings, tries = _tries(job)
     teleprompter = dspy.BootstrapRS(
         metric=job.views.number,
         metric_threshold=job.views.threshold,
         num_threads=job.threads,
         max_errors=ENDLESS,
-        **job.settings,
+        **settings,
     )
-    return teleprompter.compile(job.student, trainset=list(job.train), valset=list(job.val))
+    return teleprompter.compile(job.student, trainset=tries, valset=list(job.val))
 
 
 def _mipro(job: Job) -> Any:
-    settings = dict(job.settings)
+    settings, tries = _tries(job)
     trials, batch = settings.pop("num_trials"), settings.pop("minibatch_size")
     teleprompter = dspy.MIPROv2(
         metric=job.views.number,
@@ -109,7 +115,7 @@ def _mipro(job: Job) -> Any:
     )
     return teleprompter.compile(
         job.student,
-        trainset=list(job.train),
+        trainset=tries,
         valset=list(job.val),
         num_trials=trials,
         minibatch=len(job.val) > batch,
@@ -143,19 +149,20 @@ def _gepa(job: Job) -> Any:
 
 
 def _infer_rules(job: Job) -> Any:
+    settings, tries = _tries(job)
     teleprompter = dspy.InferRules(
         metric=job.views.number,
         metric_threshold=job.views.threshold,
         num_threads=job.threads,
         max_errors=ENDLESS,
-        **job.settings,
+        **settings,
     )
     # Its rule proposals are the only calls it makes outside the program; they go to the LM of the context.
-    return teleprompter.compile(job.student, trainset=list(job.train), valset=list(job.val))
+    return teleprompter.compile(job.student, trainset=tries, valset=list(job.val))
 
 
 def _better_together(job: Job) -> Any:
-    steps = _steps(job)
+    steps = strategy_steps(job.settings)
     teleprompter = dspy.BetterTogether(
         metric=job.views.number, **{f"s{n}": _Step(job, step) for n, step in enumerate(steps)}
     )
@@ -190,8 +197,9 @@ class _Step(Teleprompter):
         return compiled
 
 
-def _steps(job: Job) -> list[str]:
-    return [step.strip() for step in str(job.settings["strategy"]).split("->")]
+def strategy_steps(settings: Mapping[str, Any]) -> list[str]:
+    """The optimizers that a better-together strategy names, in order."""
+    return [step.strip() for step in str(settings["strategy"]).split("->")]
 
 
 def _finetune(job: Job) -> Any:
@@ -206,7 +214,7 @@ def _check_optuna(job: Job) -> None:
 
 
 def _check_strategy(job: Job) -> None:
-    for step in _steps(job):
+    for step in strategy_steps(job.settings):
         if step == "better-together":
             raise UserError("better-together cannot hold itself; name other optimizers in its strategy")
         entry = optimizer(step)
@@ -242,7 +250,7 @@ OPTIMIZERS: dict[str, Optimizer] = {
     ),
     "bootstrap-random": Optimizer(
         _bootstrap_random,
-        {"max_bootstrapped_demos": 4, "max_labeled_demos": 16, "num_candidate_programs": 6},
+        {"max_bootstrapped_demos": 4, "max_labeled_demos": 16, "num_candidate_programs": 6, "max_tries": 40},
         "demos: the best of several bootstrapped sets, by the valset",
         "9 valsets, and 4 or more tries for each of 7 sets",
         validates=True,
@@ -255,6 +263,7 @@ OPTIMIZERS: dict[str, Optimizer] = {
             "minibatch_size": 35,
             "max_bootstrapped_demos": 4,
             "max_labeled_demos": 16,
+            "max_tries": 40,
         },
         "instructions and demos, searched together",
         "9 valsets (minibatches of 35 where they are larger), 3 bootstrapped sets, about 10 proposals a predictor",
@@ -284,7 +293,7 @@ OPTIMIZERS: dict[str, Optimizer] = {
     ),
     "infer-rules": Optimizer(
         _infer_rules,
-        {"num_candidates": 4, "num_rules": 6, "max_bootstrapped_demos": 4, "max_labeled_demos": 16},
+        {"num_candidates": 4, "num_rules": 6, "max_bootstrapped_demos": 4, "max_labeled_demos": 16, "max_tries": 40},
         "instructions (rules induced from demos) and demos",
         "5 valsets, one bootstrapped set, one proposal a predictor and candidate",
         validates=True,

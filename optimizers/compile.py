@@ -147,7 +147,9 @@ def _check_kind(optimizer: str, name: str, value: Any, default: Any) -> None:
     kind = type(default)
     fits = type(value) is kind or (kind is float and type(value) is int)
     if default is not None and not fits:
-        raise UserError(f"optimizer {optimizer!r}: {name} = {value!r} is no {kind.__name__}; its default is {default!r}")
+        raise UserError(
+            f"optimizer {optimizer!r}: {name} = {value!r} is no {kind.__name__}; its default is {default!r}"
+        )
 
 
 def _run(chosen: Optimizer, job: Job, history: CandidateHistory, guard: Guard) -> MemoryProgram | None:

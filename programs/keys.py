@@ -26,7 +26,8 @@ from .method import Method
 from .state import field_states, signature_of
 
 _rollout: contextvars.ContextVar[str] = contextvars.ContextVar("rollout", default="")
-_SECRET = re.compile(r"^api_|key|token$|headers|base_url|secret|password", re.IGNORECASE)
+_UNSEEN = re.compile(r"^api_|key|token$|headers|base_url|secret|password|^timeout$", re.IGNORECASE)
+"""Settings of a client, of which the model sees nothing."""
 
 
 @contextmanager
@@ -93,7 +94,7 @@ def _prompt_digest(predictor: dspy.Predict, adapter: dspy.Adapter, memo: Flight)
 def _lm_key(lm: Any) -> dict[str, Any]:
     if lm is None:
         return {}
-    kwargs = {name: value for name, value in lm.kwargs.items() if not _SECRET.search(name)}
+    kwargs = {name: value for name, value in lm.kwargs.items() if not _UNSEEN.search(name)}
     weights = getattr(getattr(lm, "engine", None), "weights_version", None)
     return {"model": lm.model, "kwargs": kwargs, "weights": weights}
 

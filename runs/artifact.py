@@ -166,6 +166,24 @@ def check_writable(folder: str | Path) -> None:
         pass
 
 
+def is_intact(folder: str | Path) -> bool:
+    """Whether a folder holds a saved program that nobody altered; whether it fits this code is `load`'s to say."""
+    try:
+        _verified_states(Path(folder), read_manifest(folder))
+    except UserError:
+        return False
+    return True
+
+
+def read_states(folder: str | Path) -> dict[str, PredictorState]:
+    """Reads and checks the state of every predictor by name, without building the program.
+
+    Raises:
+        ProgramError: The folder was altered, or another version of Recollect wrote it.
+    """
+    return _verified_states(Path(folder), read_manifest(folder))
+
+
 def read_manifest(folder: str | Path) -> Manifest:
     """Reads and checks a manifest.
 

@@ -23,7 +23,7 @@ from ..data.benchmark import Benchmark
 from ..data.text_metrics import evidence_recall
 from ..engines.meter import Meter
 from ..engines.models import is_offline
-from ..errors import BudgetError, RecollectError
+from ..errors import BudgetError, EndpointError, RecollectError
 from ..programs.program import MemoryProgram
 from ..programs.state import program_digest
 from ..records import Failure
@@ -63,7 +63,7 @@ def evaluate(
         One row per question, in the order of `examples`; fewer, and `stopped`, where a budget struck.
 
     Raises:
-        EndpointError: The model's endpoint is dead.
+        EndpointError: The model's endpoint is dead, or answered none of the questions.
         UserError: The endpoint refuses the key.
     """
     before, started = meter.read(), time.perf_counter()
@@ -89,7 +89,8 @@ def evaluate(
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-        write_failures = _write_failures(program, order)
+        _refuse_silent_zero([found[str(example.id)] for example in asked if str(example.id) in found])
+        failed_writes = _failed_writes(program, order)
     lm = dspy.settings.lm
     name = "offline" if is_offline(lm.model) else lm.model
     embedder = program.method.embedder
@@ -101,11 +102,19 @@ def evaluate(
         comparable=not benchmark.source.sample and name != "offline",
         rows=tuple(found[str(example.id)] for example in examples if str(example.id) in found),
         stopped=stopped,
-        write_failures=write_failures,
+        write_failures=len(failed_writes),
+        failed_writes=failed_writes,
         seconds=time.perf_counter() - started,
         names=dict(benchmark.category_names),
         **counts_of(meter.read() - before),
     )
+
+
+def _refuse_silent_zero(rows: Sequence[Row]) -> None:
+    """A score of no answers at all is no score; the guard does not strike where questions are few."""
+    failures = [row.failure for row in rows if row.failure is not None and row.failure.kind == "endpoint"]
+    if rows and len(failures) == len(rows):
+        raise EndpointError(f"the model's endpoint answered none of {len(rows)} questions: {failures[-1].message}")
 
 
 def _row(program: MemoryProgram, benchmark: Benchmark, example: dspy.Example) -> Row | str:
@@ -157,15 +166,19 @@ def _recall(program: MemoryProgram, example: dspy.Example) -> dict[str, float]:
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _write_failures(program: MemoryProgram, examples: Sequence[dspy.Example]) -> int:
+def _failed_writes(program: MemoryProgram, examples: Sequence[dspy.Example]) -> tuple[Failure, ...]:
     """Failed writes over the distinct histories; every memory is in the cache by now."""
-    failures = 0
-    for history in {example.history for example in examples}:
+    failures = []
+    for history in dict.fromkeys(example.history for example in examples):
         try:
-            failures += sum(len(node.failures) for node in program.remember(history).chain())
+            nodes = program.remember(history).chain()
         except Exception:
             continue  # its questions have failed, and are counted as such
-    return failures
+        for node in nodes:
+            item = f"item {node.item.id}" if node.item else "settling"
+            where = f"{history.id}, {item}"
+            failures += [each.model_copy(update={"where": f"{where}, {each.where}"}) for each in node.failures]
+    return tuple(failures)
 
 
 def one_line(error: BaseException) -> str:

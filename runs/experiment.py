@@ -23,10 +23,12 @@ import dspy
 
 from ..data.benchmark import Benchmark, Split
 from ..engines.guard import Spent
+from ..engines.models import endpoint_errors
 from ..optimizers.compile import Compilation, compile_program, plan_job
 from ..optimizers.history import Candidate, CandidateHistory
 from ..programs.program import MemoryProgram
-from .artifact import MANIFEST, Manifest, read_manifest, save
+from .artifact import Manifest, check_writable, is_intact, read_manifest, save
+from .compare import keep_rows
 from .evaluate import Progress, evaluate
 from .results import Evaluation, difference
 from .setup import Runtime, Setup, parameters
@@ -104,13 +106,16 @@ def run_evaluate(
     runtime = Runtime.start(setup, "evaluate", name, {"part": part, "config": dict(config or {})})
     benchmark = runtime.judged(benchmark)
     program = runtime.program(name, benchmark, config, allow_code)
-    with Tracker(f"evaluate-{program.name}-{benchmark.name}", {"command": "evaluate"}) as tracker:
-        runtime.folder.update(run_id=tracker.run_id)
-        tracker.params(parameters(program, setup, benchmark) | {"part": part})
-        with runtime.context(program):
-            found = _scored(runtime, program, benchmark, examples, part, note("evaluating"))
+    title = f"evaluate-{program.name}-{benchmark.name}"
+    # The context first: a wrong name of a model or an adapter makes no run.
+    with runtime.context(program), Tracker(title, {"command": "evaluate"}) as tracker:
+        logged = parameters(program, setup, benchmark) | {"part": part}
+        runtime.folder.update(run_id=tracker.run_id, parameters=logged)
+        tracker.params(logged)
+        found = _scored(runtime, program, benchmark, examples, part, note("evaluating"))
         found = found.model_copy(update={"run_id": tracker.run_id})
         tracker.evaluation("evaluation", found)
+    keep_rows(runtime.folder, "evaluation", found)
     runtime.folder.update(status="stopped" if found.stopped else "finished", result=found.summary())
     return found
 
@@ -150,13 +155,14 @@ def run_compile(
     folder = Path(out) if out else runtime.folder.program
     lms = {"task": setup.lm, "prompt": setup.prompt_lm or setup.lm}
     manifest = Manifest(method=start.name, task=benchmark.task, benchmark=_data(benchmark, split), lms=lms)
-    if not (folder / MANIFEST).is_file():
+    check_writable(folder)
+    if not is_intact(folder):
         save(start, folder, manifest)
     with Tracker(f"compile-{start.name}-{benchmark.name}-{how.optimizer}", {"command": "compile"}) as tracker:
-        runtime.folder.update(run_id=tracker.run_id)
-        logged = {f"optimizer.{key}": value for key, value in chosen.items()}
-        tracker.params(parameters(start, setup, benchmark) | logged)
-        with runtime.context(start):
+        logged = parameters(start, setup, benchmark) | {f"optimizer.{key}": value for key, value in chosen.items()}
+        runtime.folder.update(run_id=tracker.run_id, parameters=logged)
+        tracker.params(logged)
+        with runtime.context(start), endpoint_errors():
             outcome, kept = _compile(runtime, start, benchmark, split, how, force, note)
         outcome = replace(
             outcome,
@@ -169,6 +175,8 @@ def run_compile(
         made = {**chosen, "name": how.optimizer, "seed": how.seed} if outcome.promoted else {}
         save(kept, folder, manifest.model_copy(update={"optimizer": made, "scores": scores}))
         _log(tracker, outcome)
+    keep_rows(runtime.folder, "start", outcome.start)
+    keep_rows(runtime.folder, "result", outcome.result)
     runtime.folder.update(status="stopped" if outcome.stopped else "finished", result=outcome.summary())
     return outcome
 

@@ -11,8 +11,10 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from ..optimizers.history import Candidate
+from ..optimizers.plan import Plan
 from .results import Evaluation
 from .statistics import Difference
 
@@ -28,11 +30,13 @@ def heading(evaluation: Evaluation) -> str:
 def print_evaluation(console: Console, evaluation: Evaluation) -> None:
     """Prints scores by category, retrieval, calls and failures."""
     summary = evaluation.summary()
-    table = Table(title=heading(evaluation), title_justify="left")
+    # Outside the table, which would break the line at its own width.
+    console.print(Text(heading(evaluation)), soft_wrap=True)
+    table = Table()
     for name in ("category", "n", "score", *summary["metrics"], "failures"):
         table.add_column(name, justify="left" if name == "category" else "right")
     for found in summary["by"].values():
-        label = found["name"] if found["in_score"] else f"{found['name']} (not in score)"
+        label = _label(found)
         parts = [_number(found.get(name)) for name in summary["metrics"]]
         table.add_row(label, str(found["n"]), _number(found["score"]), *parts, str(found["failures"]))
     table.add_section()
@@ -47,14 +51,16 @@ def print_comparison(
     console: Console, start: Evaluation, result: Evaluation, difference: Difference, promoted: bool
 ) -> None:
     """Prints before and after by category, and the paired difference with its interval."""
-    table = Table(title=f"test questions, {heading(result)}", title_justify="left")
+    console.print(Text(f"test questions, {heading(result)}"), soft_wrap=True)
+    table = Table()
     for name in ("category", "n", "before", "after", "difference"):
         table.add_column(name, justify="left" if name == "category" else "right")
     after = result.by_category()
     for key, before in start.by_category().items():
-        label = before["name"] if before["in_score"] else f"{before['name']} (not in score)"
-        then = after[key]["score"]
-        table.add_row(label, str(before["n"]), _number(before["score"]), _number(then), _signed(then, before["score"]))
+        then = after[key]["score"] if key in after else None
+        table.add_row(
+            _label(before), str(before["n"]), _number(before["score"]), _number(then), _signed(then, before["score"])
+        )
     table.add_section()
     table.add_row(
         "score", str(start.n), _number(start.score), _number(result.score), _signed(result.score, start.score)
@@ -95,8 +101,10 @@ def comparison_picture(start: Evaluation, result: Evaluation) -> Any:
     from matplotlib.figure import Figure
 
     before, after = start.by_category(), result.by_category()
-    labels = [before[key]["name"] for key in before] + ["score"]
-    pairs = [(before[key]["score"], after[key]["score"]) for key in before] + [(start.score, result.score)]
+    # A category may be missing where a limit stopped the run; "$" would start a formula.
+    labels = [before[key]["name"].replace("$", r"\$") for key in before] + ["score"]
+    pairs = [(before[key]["score"], after[key]["score"] if key in after else None) for key in before]
+    pairs.append((start.score, result.score))
     figure = Figure(figsize=(max(6.0, 1.3 * len(labels)), 4), layout="constrained")
     axes = figure.add_subplot()
     for side, (name, color) in enumerate((("before", "#b0b7c3"), ("after", "#2f6db5"))):
@@ -109,6 +117,21 @@ def comparison_picture(start: Evaluation, result: Evaluation) -> Any:
     axes.legend(frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
     return figure
+
+
+def print_plan(console: Console, plan: Plan) -> None:
+    """Prints the ranges of a plan."""
+    table = Table(title="planned LM calls (those a cache answers are free)", title_justify="left")
+    for name in ("phase", "low", "high"):
+        table.add_column(name, justify="left" if name == "phase" else "right")
+    for phase, found in plan.phases.items():
+        table.add_row(phase, f"{found.low:,.0f}", f"{found.high:,.0f}")
+    table.add_section()
+    table.add_row("calls", f"{plan.calls.low:,.0f}", f"{plan.calls.high:,.0f}")
+    table.add_row("tokens", f"{plan.tokens.low:,.0f}", f"{plan.tokens.high:,.0f}")
+    low, high = (f"${plan.usd.low:.2f}", f"${plan.usd.high:.2f}") if plan.usd else ("price not known", "")
+    table.add_row("cost", low, high)
+    console.print(table)
 
 
 def candidates_picture(candidates: Sequence[Candidate]) -> Any:
@@ -129,6 +152,11 @@ def candidates_picture(candidates: Sequence[Candidate]) -> Any:
     axes.legend(frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
     return figure
+
+
+def _label(category: dict[str, Any]) -> Text:
+    """A category's name as it is: a user's own may hold brackets, which rich takes for markup."""
+    return Text(category["name"] if category["in_score"] else f"{category['name']} (not in score)")
 
 
 def _interval_line(summary: dict[str, Any]) -> str:

@@ -62,6 +62,8 @@ class Evaluation(BaseModel):
     """US dollars; None where the price of a call is not known."""
     write_failures: int
     """Items whose LM output stayed unparseable while memories were written."""
+    failed_writes: tuple[Failure, ...] = ()
+    """Those items, by history, item and predictor; as many as `write_failures`."""
     seconds: float
     names: dict[str, str] = {}
     """Category names for tables, by the category of the rows."""
@@ -136,6 +138,7 @@ class Evaluation(BaseModel):
             "cost": self.cost,
             "failures": self.failures,
             "write_failures": self.write_failures,
+            "failed_writes": [failure.model_dump() for failure in self.failed_writes],
             "seconds": round(self.seconds, 3),
             "stopped": self.stopped,
             "run_id": self.run_id,

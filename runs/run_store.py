@@ -65,9 +65,13 @@ class RunStore:
         self.rows = RowTable(self)
 
     def get(self, table: str, scope: str, id: str) -> Any | None:
-        """The JSON value of a row, or None."""
-        with self._lock:
-            found = self._database.execute(f"SELECT value FROM {table} WHERE scope=? AND id=?", (scope, id)).fetchone()
+        """The JSON value of a row, or None.
+
+        Raises:
+            UserError: The file cannot be read any more.
+            DataError: It is damaged.
+        """
+        found = self._execute("read", f"SELECT value FROM {table} WHERE scope=? AND id=?", (scope, id))
         return json.loads(found[0]) if found else None
 
     def put(self, table: str, scope: str, id: str, value: Any) -> None:
@@ -75,13 +79,19 @@ class RunStore:
 
         Raises:
             UserError: The disk is full or the file is not writable.
+            DataError: It is damaged.
         """
         text = json.dumps(value, ensure_ascii=False)
+        self._execute("written", f"INSERT OR REPLACE INTO {table} VALUES (?, ?, ?)", (scope, id, text))
+
+    def _execute(self, what: str, statement: str, values: tuple[str, ...]) -> Any:
         try:
             with self._lock:
-                self._database.execute(f"INSERT OR REPLACE INTO {table} VALUES (?, ?, ?)", (scope, id, text))
+                return self._database.execute(statement, values).fetchone()
         except sqlite3.OperationalError as error:
-            raise UserError(f"{self.path}: cannot be written: {error}; free some space and resume the run") from error
+            raise UserError(f"{self.path}: cannot be {what}: {error}; put that right and resume the run") from error
+        except sqlite3.DatabaseError as error:
+            raise DataError(f"{self.path}: is damaged: {error}; delete it, or start a new run") from error
 
     def close(self) -> None:
         """Closes the file."""

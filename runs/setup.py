@@ -22,15 +22,17 @@ from ..data.catalog import benchmark as load_benchmark
 from ..engines.embedders import embedder as make_embedder
 from ..engines.guard import Guard, Limits
 from ..engines.meter import Meter, MeteredLM, Role
-from ..engines.models import is_offline, language_model
-from ..errors import UserError
+from ..engines.models import RETRIES, TIMEOUT, is_offline, language_model
+from ..errors import EndpointError, RecollectError, UserError
 from ..programs.catalog import build, needs_embedder
 from ..programs.program import MemoryProgram
 from ..programs.remember import MemoryCache
 from .artifact import load
 from .folder import RunFolder
 
-_NOT_DECISIVE = {"threads", "limits", "resume", "api_base", "prompt_api_base", "judge_api_base", "embedder_api_base"}
+_NOT_DECISIVE = {"threads", "limits", "resume", "timeout", "retries"} | {
+    f"{role}api_base" for role in ("", "prompt_", "judge_", "embedder_")
+}
 """Fields of a setup that a resumed run may change: they do not decide its result."""
 
 
@@ -61,6 +63,10 @@ class Setup:
     test: int | None = None
     seed: int = 0
     threads: int = 8
+    timeout: float = TIMEOUT
+    """Seconds without a byte from a model's server after which a call has failed."""
+    retries: int = RETRIES
+    """How often a call is repeated that could not reach its model."""
     limits: Limits = field(default_factory=Limits)
     resume: str | None = None
     """A run to go on with: whatever it has paid for is not paid again."""
@@ -120,7 +126,7 @@ class Runtime:
             "judge": (setup.judge_lm or "", setup.judge_api_base),
         }
         name, api_base = names[role]
-        if not name:
+        if role == "judge" and not name:
             raise UserError(f"{setup.benchmark} is scored by a judge; name its model with --judge-lm")
         temperature = setup.temperature if role == "task" else None
         return language_model(
@@ -131,16 +137,29 @@ class Runtime:
             temperature=temperature,
             guard=self.guard,
             answers=self.folder.store.answers,
+            timeout=setup.timeout,
+            retries=setup.retries,
         )
 
     @contextmanager
     def context(self, program: MemoryProgram) -> Iterator[None]:
-        """DSPy's settings for the run: task LM, and the adapter of the setup or the program."""
+        """DSPy's settings for the run: task LM, and the adapter of the setup or the program.
+
+        Raises:
+            EndpointError: The endpoint is dead; the message says how to go on once it is back.
+            UserError: It refuses the key; likewise.
+        """
         from ..programs.adapter import adapter as make_adapter
 
         adapter = make_adapter(self.setup.adapter or program.adapter)
-        with dspy.context(lm=self.model(), adapter=adapter, warn_on_type_mismatch=False):
-            yield
+        try:
+            with dspy.context(lm=self.model(), adapter=adapter, warn_on_type_mismatch=False):
+                yield
+        except RecollectError as error:
+            if self.guard.dead is None and not isinstance(error, EndpointError):
+                raise
+            self.folder.update(status="stopped")
+            raise type(error)(f"{error}; --resume {self.folder.path.name} goes on from here") from error
 
     def judged(self, benchmark: Benchmark) -> Benchmark:
         """Gives a benchmark that needs one its judge model."""
@@ -190,6 +209,7 @@ def parameters(program: MemoryProgram, setup: Setup, benchmark: Benchmark) -> di
         "lm": setup.lm,
         "prompt_lm": setup.prompt_lm or setup.lm,
         "judge_lm": setup.judge_lm,
+        "judge_hash": benchmark.judge_hash,
         "temperature": setup.temperature,
         "embedder": program.method.embedder.name if program.method.embedder else None,
         "adapter": setup.adapter or program.adapter,

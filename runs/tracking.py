@@ -74,13 +74,14 @@ class Tracker:
             self._client.log_batch(self.run_id, params=params[n : n + 100])
 
     def metrics(self, values: Mapping[str, float | None]) -> None:
-        """Logs numbers; None is left out."""
+        """Logs numbers; None and nan are left out."""
         import time
 
         from mlflow.entities import Metric
 
         now = int(time.time() * 1000)
-        metrics = [Metric(name, float(value), now, 0) for name, value in values.items() if value is not None]
+        known = {name: float(value) for name, value in values.items() if value is not None and value == value}
+        metrics = [Metric(_metric_name(name), value, now, 0) for name, value in known.items()]
         for n in range(0, len(metrics), 1000):
             self._client.log_batch(self.run_id, metrics=metrics[n : n + 1000])
 
@@ -138,7 +139,10 @@ class Tracker:
         """Logs a matplotlib figure as PNG."""
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / name
-            figure.savefig(path, dpi=120)
+            with warnings.catch_warnings():
+                # Category names may have letters that the font lacks.
+                warnings.filterwarnings("ignore", message="Glyph .* missing")
+                figure.savefig(path, dpi=120)
             self._client.log_artifact(self.run_id, str(path))
 
 
@@ -154,15 +158,17 @@ def client() -> Any:
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
     if "MLFLOW_TRACKING_URI" not in os.environ:
         make_folder(home())
+    # MLflow's import and its tables warn of what its own dependencies will drop.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from mlflow import MlflowClient
-    for noisy in ("alembic", "mlflow"):
-        logging.getLogger(noisy).setLevel(logging.WARNING)
-    try:
-        return MlflowClient(tracking_uri=tracking_uri())
-    except Exception as error:
-        raise UserError(f"MLflow store {tracking_uri()}: {_first_line(error)}") from error
+
+        for noisy in ("alembic", "mlflow"):
+            logging.getLogger(noisy).setLevel(logging.WARNING)
+        try:
+            return MlflowClient(tracking_uri=tracking_uri())
+        except Exception as error:
+            raise UserError(f"MLflow store {tracking_uri()}: {_first_line(error)}") from error
 
 
 def _experiment(found: Any) -> str:
@@ -178,6 +184,11 @@ def _experiment(found: Any) -> str:
     except MlflowException:
         # Another process made it in the meantime.
         return found.get_experiment_by_name(EXPERIMENT).experiment_id
+
+
+def _metric_name(name: str) -> str:
+    """The name as MLflow takes it: a user's own category may hold any letter."""
+    return "".join(char if char.isalnum() or char in "_-. :" else "_" for char in name)[:250]
 
 
 def _first_line(error: BaseException) -> str:

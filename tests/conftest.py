@@ -1,6 +1,7 @@
 """Keeps the tests to themselves: caches in a temporary folder, no network, no keys, the same examples each time."""
 
 import atexit
+import importlib.util
 import json
 import os
 import re
@@ -10,7 +11,8 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -158,3 +160,73 @@ def make_history() -> Callable[..., Any]:
         )
 
     return make
+
+
+@pytest.fixture
+def stub() -> Iterator[Callable[..., Any]]:
+    """Starts servers that speak the OpenAI chat protocol: `stub(script)`, see `stub_server.py` for the faults."""
+    spec = importlib.util.spec_from_file_location("stub_server", Path(__file__).parent / "stub_server.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    servers: list[Any] = []
+
+    def start(script: Callable[[int, str], str | None] | None = None, **options: Any) -> Any:
+        servers.append(module.StubServer(script, **options).__enter__())
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.die()
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def found(self) -> dict[str, Any]:
+        """The object that `--json` printed."""
+        return json.loads(self.out)
+
+    @property
+    def resume(self) -> str:
+        """The run that the error message says can be resumed."""
+        return re.findall(r"--resume (\S+) goes on", self.err)[-1]
+
+
+@dataclass(frozen=True)
+class Recollect:
+    """The command line in this process, on small parts of the bundled sample."""
+
+    capsys: pytest.CaptureFixture[str]
+
+    @staticmethod
+    def arguments(server: Any, *words: str, train: int = 8, dev: int = 4, test: int = 4, threads: int = 1) -> list[str]:
+        """A command's arguments with the stub as its model; failed calls are not repeated unless `words` say so."""
+        sizes = ["--train", str(train), "--dev", str(dev), "--test", str(test), "--threads", str(threads)]
+        model = ["--lm", server.model, "--api-base", server.url, "--retries", "0"]
+        return [*words[:2], "--on", "locomo", "--json", *model, *sizes, *words[2:]]
+
+    def __call__(self, server: Any, *words: str, **sizes: int) -> Ran:
+        from recollect.cli import main
+
+        code: Any = 0
+        self.capsys.readouterr()
+        try:
+            main(self.arguments(server, *words, **sizes))
+        except SystemExit as ended:
+            code = ended.code
+        captured = self.capsys.readouterr()
+        return Ran(int(code or 0), captured.out, captured.err)
+
+
+@pytest.fixture
+def recollect_cli(capsys: pytest.CaptureFixture[str]) -> Recollect:
+    """Runs commands against a stub server."""
+    return Recollect(capsys)

@@ -1,4 +1,4 @@
-"""What is installed is what the repository holds: the wheel's files, the list of packages, the dependencies."""
+"""What is installed is what the repository holds: the files of the wheel, the packages, dependencies and names."""
 
 import ast
 import re
@@ -12,6 +12,7 @@ from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
+import recollect
 
 ROOT = Path(__file__).parents[1]
 OUTSIDE = {"tests", "benchmarks", "docs", ".ci"}
@@ -84,6 +85,25 @@ def test_constraints_pin_every_dependency() -> None:
     pinned = {_normal(line) for line in lines if "==" in line}
     required = {_normal(line) for line in project["dependencies"] + project["optional-dependencies"]["dev"]}
     assert required - pinned == set()
+
+
+@pytest.mark.parametrize("name", recollect.__all__)
+def test_every_public_name_is_there(name: str) -> None:
+    found = getattr(recollect, name)
+    assert isinstance(found, str) or found.__name__ == name
+
+
+def test_a_name_that_is_not_public_is_refused_as_python_does() -> None:
+    with pytest.raises(AttributeError, match="module 'recollect' has no attribute 'compile_all'"):
+        recollect.compile_all  # noqa: B018
+
+
+def test_importing_the_package_brings_no_other() -> None:
+    """Neither DSPy nor pydantic: `recollect --help` and a plain import are instant."""
+    code = "import sys; before = set(sys.modules); import recollect; dir(recollect); print(*set(sys.modules) - before)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    packages = {name.partition(".")[0] for name in done.stdout.split()}
+    assert {name for name in packages - sys.stdlib_module_names if not name.startswith("__editable__")} == {"recollect"}
 
 
 def _ships(source: Path) -> bool:

@@ -3,6 +3,7 @@
 from typing import Any
 
 import dspy
+import numpy as np
 import pytest
 from recollect.data.benchmark import Score, Source
 from recollect.data.locomo import Locomo
@@ -10,10 +11,10 @@ from recollect.optimizers.metric_views import MetricViews
 
 
 class Graded(Locomo):
-    """Gives the score that the answer names; numpy-like numbers are no floats."""
+    """Gives the score that the answer names, as a numpy number: its comparisons are no true booleans."""
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
-        return Score(float(prediction.answer), "it was graded")
+        return Score(np.float64(prediction.answer), "it was graded")
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel
 from recollect import History, Session, Turn
 from recollect.engines.embedders import embedder
-from recollect.errors import ProgramError, RecollectError, UserError
+from recollect.errors import RecollectError, UserError
 from recollect.programs import memory_r2, tasks
 from recollect.programs.adapter import adapter
 from recollect.programs.catalog import build
@@ -55,7 +55,7 @@ def tune(program: Any, history: History) -> None:
 def rendered(program: Any, style: str) -> dict[str, Any]:
     return {
         name: adapter(style).format(
-            signature_of(predictor), predictor.demos, {field: "?" for field in signature_of(predictor).input_fields}
+            signature_of(predictor), predictor.demos, dict.fromkeys(signature_of(predictor).input_fields, "?")
         )
         for name, predictor in program.all_predictors().items()
     }

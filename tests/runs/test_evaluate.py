@@ -123,7 +123,9 @@ def test_a_bug_in_a_method_is_a_row_too(scripted, make_history, monkeypatch):
     lm = scripted(right)
     with dspy.context(lm=lm):
         found = evaluate(program, Locomo(examples, SAMPLE), examples, lm.meter)
-    assert [(row.failure.kind, row.failure.message) for row in found.rows] == [("error", "ValueError: no such thing")] * 2
+    assert [(row.failure.kind, row.failure.message) for row in found.rows] == [
+        ("error", "ValueError: no such thing")
+    ] * 2
     assert found.summary()["calls"]["task"] == 0
 
 
@@ -150,7 +152,7 @@ def test_a_dead_endpoint_stops_after_five_in_a_row(scripted, make_history):
         return right(kind, text, n)
 
     lm = scripted(reply)
-    with pytest.raises(EndpointError, match="5 times in a row.*is down"):
+    with pytest.raises(EndpointError, match=r"5 times in a row.*is down"):
         run(lm, questions(make_history(1), 40), threads=1)
     assert len(lm.engine.prompts) == 8
 
@@ -178,7 +180,7 @@ def test_a_refused_key_stops_at_once(scripted, make_history):
         raise AuthError("wrong key")
 
     lm = scripted(reply)
-    with pytest.raises(UserError, match="refuses the key.*wrong key"):
+    with pytest.raises(UserError, match=r"refuses the key.*wrong key"):
         run(lm, questions(make_history(1), 20), threads=1)
     assert len(lm.engine.prompts) == 1
 
@@ -221,7 +223,21 @@ def test_progress_is_told_after_every_question(scripted, make_history):
 
 def test_the_summary_is_json_with_the_promised_keys(scripted, make_history):
     summary = run(scripted(right), questions(make_history(1), 3)).summary()
-    promised = "program benchmark lm n score interval metrics by retrieval calls failures seconds run_id".split()
+    promised = [
+        "program",
+        "benchmark",
+        "lm",
+        "n",
+        "score",
+        "interval",
+        "metrics",
+        "by",
+        "retrieval",
+        "calls",
+        "failures",
+        "seconds",
+        "run_id",
+    ]
     assert set(promised) <= set(json.loads(json.dumps(summary)))
     assert (summary["program"], summary["benchmark"], summary["lm"]) == ("turn-rag", "locomo", "scripted/test")
     assert summary["comparable"] is False

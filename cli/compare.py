@@ -1,0 +1,237 @@
+"""`recollect compare`: whether runs or programs differ, question by question."""
+
+from __future__ import annotations
+
+import string
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.core import ParameterSource
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+from rich.text import Text
+
+from ..errors import UserError
+from .options import first_line, make_setup, output, parse_settings, print_json, progress, setup_options
+
+if TYPE_CHECKING:
+    from ..runs.compare import Comparison, Paired, Recorded
+
+_SHORT = {"not told apart": "-", "too few to tell": ""}
+"""Verdicts as the table has room for."""
+
+
+@click.command("compare")
+@click.argument("names", nargs=-1, required=True, metavar="BASELINE OTHER...")
+@setup_options
+@click.option(
+    "--part",
+    type=click.Choice(["all", "train", "dev", "test"]),
+    default="all",
+    show_default=True,
+    help="which questions programs are evaluated on",
+)
+@click.option("--gate", is_flag=True, help="end with code 1 if another is worse than the baseline")
+@click.option(
+    "--margin", type=click.FloatRange(0), help="--gate: worse, too, where the mean difference is below -MARGIN"
+)
+@click.pass_context
+def command(
+    ctx: click.Context, names: tuple[str, ...], as_json: bool, gate: bool, margin: float | None, **values: Any
+) -> None:
+    """Compare every OTHER with the BASELINE on the questions that both were asked.
+
+    Each is a run (its folder, the end of the folder's name, or its MLflow run id). A method name or the folder of a
+    saved program is evaluated first; that needs --on.
+    """
+    from ..runs.compare import compare
+
+    if not names[1:]:
+        raise UserError(f"one run is nothing to compare: name another beside {names[0]!r}")
+    if margin is not None and not gate:
+        raise UserError(f"--margin {margin:g} is for --gate; add it")
+    console = output(errors=True) if as_json else output()
+    runs = _runs(ctx, names, values, console)
+    found = [compare(runs[0], other) for other in runs[1:]]
+    verdict = _gate(found, margin) if gate else None
+    if as_json:
+        print_json(
+            {
+                "runs": [run.usage() for run in runs],
+                "comparisons": [each.to_dict() for each in found],
+                "gate": verdict and {"passed": verdict[0], "message": verdict[1]},
+            }
+        )
+    else:
+        _print(console, runs, found)
+        if verdict:
+            console.print(verdict[1], soft_wrap=True)
+    if verdict and not verdict[0]:
+        sys.exit(1)
+
+
+# A benchmark is needed only where something is yet to be evaluated.
+next(option for option in command.params if option.name == "benchmark").required = False
+
+
+def _runs(ctx: click.Context, names: Sequence[str], values: dict[str, Any], console: Any) -> list[Recorded]:
+    """Every run by its name; all that are there are read before anything is evaluated."""
+    from ..runs.compare import recorded
+
+    found = {name: None if _is_program(name) else recorded(name) for name in names}
+    missing = [name for name, run in found.items() if run is None]
+    if missing:
+        found |= _evaluated(missing, [run for run in found.values() if run is not None], values, console)
+    else:
+        given = [name for name in values if ctx.get_parameter_source(name) == ParameterSource.COMMANDLINE]
+        if given:
+            option = next(each.opts[-1] for each in ctx.command.params if each.name == given[0])
+            raise UserError(f"{option} says how programs are evaluated, but all that is compared are finished runs")
+    return [run for run in (found[name] for name in names) if run is not None]
+
+
+def _is_program(name: str) -> bool:
+    from ..programs.catalog import METHODS
+    from ..runs.artifact import MANIFEST
+    from ..runs.folder import RUN, RunFolder
+
+    folder = Path(name)
+    if (folder / RUN).is_file():
+        return False
+    if (folder / MANIFEST).is_file() or name in METHODS or ":" in name:
+        return True
+    try:
+        RunFolder.open(name)
+    except UserError as error:
+        raise UserError(f"{error}, the folder of a saved program, or a method of `recollect list`") from error
+    return False
+
+
+def _evaluated(
+    names: Sequence[str], others: Sequence[Recorded], values: dict[str, Any], console: Any
+) -> dict[str, Recorded]:
+    """Evaluates programs; whatever would make the comparison impossible is found before anything is paid for."""
+    from ..runs.artifact import read_states
+    from ..runs.compare import recorded
+    from ..runs.experiment import chosen_examples, compiled_on, run_evaluate
+
+    if not values["benchmark"]:
+        raise UserError(f"{names[0]!r} is a program, not a run; name the benchmark to evaluate it on with --on")
+    if values["resume"] or values.pop("planned", False):
+        raise UserError("--resume and --plan are for one run; evaluate the program by itself, then compare the runs")
+    part, config, allow_code = values.pop("part"), parse_settings(values.pop("config")), values.pop("allow_code")
+    setup, errors, found = make_setup(values), output(errors=True), {}
+    first_line(console, setup)
+    benchmark = setup.load()
+    asked = {str(example.id) for example in chosen_examples(setup, benchmark, part)}
+    for run in others:
+        if asked.isdisjoint(row.id for row in run.evaluation.rows):
+            raise UserError(f"{run.name} was asked none of these questions; give it the same --data and --part")
+    for folder in (name for name in names if Path(name).is_dir()):
+        read_states(folder)
+    for name in names:
+        if part == "all" and Path(name).is_dir() and compiled_on(name, benchmark):
+            errors.print(f"note: {name} was compiled on this file; --part test leaves its training questions out")
+        with progress(errors) as note:
+            evaluation = run_evaluate(name, setup, part, config, note, allow_code)
+        found[name] = recorded(str(evaluation.run_id))
+    return found
+
+
+def _gate(found: Sequence[Comparison], margin: float | None) -> tuple[bool, str]:
+    """Whether nothing is worse than the baseline, and that in one line."""
+    worse = [each for each in found if each.worse(margin)]
+    if worse:
+        told = "; ".join(f"{each.other.name} {_difference(each.overall)}" for each in worse)
+        return False, f"gate: worse than {found[0].baseline.name}: {told}"
+    told = "; ".join(f"{each.other.name} {_difference(each.overall)}" for each in found)
+    return True, f"gate: nothing worse than {found[0].baseline.name}: {told}"
+
+
+def _print(console: Any, runs: Sequence[Recorded], found: Sequence[Comparison]) -> None:
+    from ..runs.report import heading
+
+    letters = [_letter(n) for n in range(len(runs))]
+    for letter, run in zip(letters, runs, strict=True):
+        console.print(Text(f"{letter} = {run.name}: {heading(run.evaluation)}"), soft_wrap=True)
+    for letter, each in zip(letters[1:], found, strict=True):
+        console.print()
+        console.print(_table(letter, each))
+        console.print("p: sign test; verdict: - not told apart, ? n too small to tell", soft_wrap=True)
+        console.print(f"{letter} against {letters[0]}: {_told(each.overall)}", soft_wrap=True)
+        for warning in each.warnings:
+            console.print(f"note: {warning}", soft_wrap=True)
+    console.print()
+    console.print(_usage_table(letters, runs))
+
+
+def _table(letter: str, comparison: Comparison) -> Table:
+    table = Table(box=SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
+    for name in ("category", "n", "A", letter, f"{letter} - A", "95 % interval", "+/-/=", "p", "verdict"):
+        side = "left" if name in ("category", "verdict") else "right"
+        table.add_column(name, justify=side, no_wrap=name != "category")
+    for found in comparison.by.values():
+        table.add_row(Text(found.name if found.in_score else f"{found.name} (not in score)"), *_cells(found))
+    table.add_section()
+    table.add_row("score", *_cells(comparison.overall))
+    return table
+
+
+def _cells(found: Paired) -> list[str]:
+    difference, span = found.difference, found.difference.interval
+    return [
+        str(found.n),
+        _number(found.a),
+        _number(found.b),
+        f"{difference.mean:+.3f}" if found.n else "-",
+        f"{span.low:+.3f} {span.high:+.3f}" if span else "-",
+        f"{difference.wins}/{difference.losses}/{difference.ties}",
+        f"{difference.p_sign:.2g}" if found.n else "-",
+        f"{_SHORT.get(found.verdict, found.verdict)}{' ?' if found.doubts else ''}",
+    ]
+
+
+def _told(found: Paired) -> str:
+    """The headline difference in words."""
+    doubts = f"; n is too small to tell: {', '.join(found.doubts)}" if found.doubts else ""
+    return f"{_difference(found)}, sign test p = {found.difference.p_sign:.3g}: {found.verdict}{doubts}"
+
+
+def _difference(found: Paired) -> str:
+    span = found.difference.interval
+    if span is None:
+        return f"no interval from {found.n} shared questions of the score"
+    interval = f"95 % interval [{span.low:+.3f}, {span.high:+.3f}] (resampled by {span.unit})"
+    return f"paired difference {found.difference.mean:+.3f} on {found.n} questions, {interval}"
+
+
+def _usage_table(letters: Sequence[str], runs: Sequence[Recorded]) -> Table:
+    table = Table(box=SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
+    for name in ("", "n", "score", "failed", "LM calls", "cached", "tokens", "cost", "s/question"):
+        table.add_column(name, justify="left" if name == "" else "right", no_wrap=True)
+    for letter, run in zip(letters, runs, strict=True):
+        found = run.usage()
+        table.add_row(
+            letter,
+            str(found["n"]),
+            _number(found["score"]),
+            str(found["failures"]),
+            str(sum(count for role, count in found["calls"].items() if role != "cached")),
+            str(found["calls"].get("cached", 0)),
+            f"{sum(found['tokens'].values()):,}",
+            "unknown" if found["cost"] is None else f"${found['cost']:.4f}",
+            _number(found["latency"]),
+        )
+    return table
+
+
+def _letter(n: int) -> str:
+    letters = string.ascii_uppercase
+    return letters[n] if n < len(letters) else f"{letters[n % 26]}{n // 26}"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"

@@ -1,0 +1,80 @@
+"""`recollect failures`: which questions and writes of a run failed, and of what."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .options import JSON, output, print_json
+
+if TYPE_CHECKING:
+    from ..runs.compare import Recorded
+
+KINDS = {
+    "parse": "the answer could not be read, though asked for once more",
+    "endpoint": "the call failed, retries included",
+    "refused": "the prompt is longer than the model takes",
+    "error": "the method or the metric raised an error",
+}
+"""What the kinds of failures mean."""
+
+
+@click.command("failures")
+@click.argument("run")
+@JSON
+def command(run: str, as_json: bool) -> None:
+    """List the questions and the memory writes of a finished RUN that failed, by kind.
+
+    RUN is its folder, the end of the folder's name, or its MLflow run id.
+    """
+    from ..runs.compare import recorded
+
+    found = _failures(recorded(run))
+    if as_json:
+        print_json(found)
+        return
+    console = output()
+    asked, failed, writes = found["asked"], found["questions"], found["writes"]
+    if not failed and not writes:
+        console.print(f"{found['run']}: no failures; {asked} questions were answered", soft_wrap=True)
+        return
+    console.print(f"{found['run']}: {len(failed)} of {asked} questions failed, {len(writes)} writes", soft_wrap=True)
+    for title, rows in (("questions", failed), ("writes", writes)):
+        for kind, count in Counter(row["kind"] for row in rows).most_common():
+            console.print(f"\n{title}, {kind}: {count} ({KINDS[kind]})", soft_wrap=True)
+            for row in rows:
+                if row["kind"] == kind:
+                    console.print(f"  {_where(row)}: {row['message']}", soft_wrap=True)
+
+
+def _failures(run: Recorded) -> dict[str, Any]:
+    """The object `--json` prints. A program that was kept as it was has been asked once, and is listed once."""
+    phases = {name: found for name, found in run.phases.items() if name != "result" or found != run.phases["start"]}
+    questions = [
+        {
+            "phase": phase,
+            "id": row.id,
+            "category": row.category,
+            "question": row.question,
+            "kind": row.failure.kind,
+            "message": row.failure.message,
+        }
+        for phase, found in phases.items()
+        for row in found.rows
+        if row.failure
+    ]
+    writes = [{"phase": phase, **each.model_dump()} for phase, found in phases.items() for each in found.failed_writes]
+    return {
+        "run": run.name,
+        "asked": sum(len(found.rows) for found in phases.values()),
+        "by_kind": dict(Counter(row["kind"] for row in questions)),
+        "questions": questions,
+        "writes": writes,
+    }
+
+
+def _where(row: dict[str, Any]) -> str:
+    phase = "" if row["phase"] == "evaluation" else f"{row['phase']}, "
+    return f"{phase}{row['id']} {row['question']!r}" if "id" in row else f"{phase}{row['where']}"

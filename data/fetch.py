@@ -1,0 +1,183 @@
+"""Getting the genuine files: one address each, its licence shown first, its sha256 checked, nothing half-written.
+
+    fetch("locomo", folder)   raw.githubusercontent.com, by urllib
+    fetch("msc", folder)      the Hugging Face hub, by the `datasets` library
+
+A hub set is fetched as the file it is, at a fixed revision: its bytes can be checked against a sha256, which rows that
+went through Arrow and back could not. `datasets` brings the hub's cache, tokens and ways of transfer.
+
+Example:
+    >>> fetch("locomo", Path("data"), note=print).path
+    PosixPath('data/locomo10.json')
+
+Honest limits: the sha256 of `locomo` was computed by us; that of `msc` is one that others report, so a difference there
+is told and the file is kept (`verified` is False).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+import urllib.request
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import HTTPRedirectHandler, OpenerDirector, Request
+
+from ..errors import DataError, EndpointError, UnknownNameError, UserError
+
+SECONDS = 30
+"""How long a server may be silent."""
+
+
+@dataclass(frozen=True)
+class Download:
+    """Where a benchmark's file is, and what it must be."""
+
+    file: str
+    address: str
+    sha256: str
+    licence: str
+    hub: bool = False
+    """Whether it is fetched by the `datasets` library."""
+    reported: bool = False
+    """Whether others report the sha256: a file with another one is then kept, and the difference is told."""
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """A file that is there now."""
+
+    path: Path
+    sha256: str
+    verified: bool
+    """Whether the sha256 is the expected one."""
+    fresh: bool
+    """False when the right file was there already."""
+
+
+DOWNLOADS: Mapping[str, Download] = MappingProxyType(
+    {
+        "locomo": Download(
+            file="locomo10.json",
+            address="https://raw.githubusercontent.com/snap-research/locomo/main/data/locomo10.json",
+            sha256="79fa87e90f04081343b8c8debecb80a9a6842b76a7aa537dc9fdf651ea698ff4",
+            licence="CC BY-NC 4.0: not for commercial use",
+        ),
+        "msc": Download(
+            file="msc_self_instruct.jsonl",
+            address="https://huggingface.co/datasets/MemGPT/MSC-Self-Instruct/resolve/"
+            "5138f416f8fa76b75b2e080da87e8a8e346e1500/msc_self_instruct.jsonl",
+            sha256="d3dbea36848b41dc46c0f1548d0ebf74eeaf6390d6f3fe9318e8480dc984495e",
+            licence="Apache-2.0 as its hub page says; the dialogues are those of ParlAI's MSC, which has its own terms",
+            hub=True,
+            reported=True,
+        ),
+    }
+)
+"""The files that can be fetched, by the name of their benchmark."""
+
+
+def fetch(name: str, folder: Path, note: Callable[[str], None]) -> Fetched:
+    """Fetches a benchmark's file into a folder, unless the right one is there.
+
+    Args:
+        name: A key of `DOWNLOADS`.
+        folder: Where to; it must exist.
+        note: Told the licence before anything is downloaded, and a checksum that is another than reported.
+
+    Raises:
+        UnknownNameError: There is no such file.
+        EndpointError: The address cannot be reached; the message says how to go on by hand.
+        DataError: What came is not the expected file, or another file of its name is in the folder.
+        UserError: The folder cannot be written.
+    """
+    if name not in DOWNLOADS:
+        raise UnknownNameError("data set to fetch", name, DOWNLOADS)
+    wanted = DOWNLOADS[name]
+    path = folder / wanted.file
+    if path.exists():
+        return _kept(path, wanted)
+    try:
+        _reach(wanted)
+        note(f"{wanted.file}: licence {wanted.licence}")
+        content = _from_hub(wanted.address) if wanted.hub else _from_web(wanted.address)
+    except Exception as error:  # the libraries below raise errors of many kinds, none of which is for users
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        by_hand = f"download {wanted.address} by hand and name the file with --data"
+        raise EndpointError(f"{name} cannot be fetched ({reason}); {by_hand}") from error
+    digest = hashlib.sha256(content).hexdigest()
+    if digest != wanted.sha256 and not wanted.reported:
+        raise DataError(f"{wanted.address}: sha256 is {digest}, expected {wanted.sha256}; nothing was kept, try again")
+    if digest != wanted.sha256:
+        note(f"{wanted.file}: sha256 is {digest}, others report {wanted.sha256}; look at it before you trust it")
+    _write(path, content)
+    return Fetched(path, digest, digest == wanted.sha256, fresh=True)
+
+
+def _kept(path: Path, wanted: Download) -> Fetched:
+    digest = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "none, it is no file"
+    if digest != wanted.sha256:
+        problem = f"is there already, and is another file (sha256 {digest}, expected {wanted.sha256})"
+        raise DataError(f"{path}: {problem}; delete it or choose another --out")
+    return Fetched(path, digest, verified=True, fresh=False)
+
+
+def _from_web(address: str) -> bytes:
+    with urllib.request.urlopen(_request(address, "GET"), timeout=SECONDS) as response:
+        return response.read()
+
+
+def _from_hub(address: str) -> bytes:
+    # Imported here: it takes over a second.
+    from datasets import DownloadConfig, DownloadManager
+
+    with tempfile.TemporaryDirectory() as cache:
+        config = DownloadConfig(cache_dir=cache, disable_tqdm=True)
+        found = DownloadManager(download_config=config).download(address)
+        return Path(str(found)).read_bytes()
+
+
+def _reach(wanted: Download) -> None:
+    """Fails if the address cannot be reached, so that nothing is shown in vain."""
+    if wanted.hub:
+        from datasets import config
+
+        if config.HF_HUB_OFFLINE:
+            raise ConnectionError("HF_HUB_OFFLINE switches the hub off")
+    try:
+        _Unredirected.opener().open(_request(wanted.address, "HEAD"), timeout=SECONDS).close()
+    except HTTPError as error:
+        error.close()
+        if error.code >= 400:
+            raise
+
+
+class _Unredirected(HTTPRedirectHandler):
+    """The hub redirects to a store whose signed addresses answer GET only: the first answer will do."""
+
+    @classmethod
+    def opener(cls) -> OpenerDirector:
+        return urllib.request.build_opener(cls)
+
+    def redirect_request(self, *args: Any, **kwargs: Any) -> None:
+        return None
+
+
+def _request(address: str, method: str) -> Request:
+    return Request(address, headers={"User-Agent": "recollect"}, method=method)
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Writes under another name and moves into place, so that no half of a file is ever taken for one."""
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        part.write_bytes(content)
+        part.replace(path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise UserError(f"{path}: cannot be written: {error.strerror}; choose another --out") from error

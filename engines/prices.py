@@ -1,0 +1,30 @@
+"""What tokens cost, by litellm's price table, which ships with the package and needs no network.
+
+Example:
+    >>> token_prices("openai/gpt-4.1-mini")
+    (4e-07, 1.6e-06)
+"""
+
+from __future__ import annotations
+
+import os
+
+from .models import is_offline
+
+
+def token_prices(name: str) -> tuple[float, float] | None:
+    """US dollars per input and per output token of a model; None where the table does not know it.
+
+    Args:
+        name: A model name as `language_model` takes it; the offline engine costs nothing.
+    """
+    if is_offline(name):
+        return 0.0, 0.0
+    # litellm otherwise fetches a newer table over the network when it is imported.
+    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+    import litellm
+
+    found = litellm.model_cost.get(name) or litellm.model_cost.get(name.partition("/")[2])
+    if not found or found.get("input_cost_per_token") is None:
+        return None
+    return float(found["input_cost_per_token"]), float(found.get("output_cost_per_token") or 0.0)

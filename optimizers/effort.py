@@ -1,0 +1,141 @@
+"""How much each optimizer of the catalog does, as ranges that follow from its settings and DSPy's loops.
+
+T is the number of training questions it learns from, V of its valset, P of the predictors it may change. Bootstrapping
+stops early when enough demos pass, so it lies between the demos wanted and the questions tried.
+
+Example:
+    >>> effort("gepa", {"max_metric_calls": 300}, train=100, val=50, predictors=1).runs
+    Range(low=300, high=356)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .plan import NOTHING, Effort, Range
+
+
+@dataclass(frozen=True)
+class _Counts:
+    settings: Mapping[str, Any]
+    train: int
+    val: int
+    predictors: int
+
+    @property
+    def tries(self) -> Range:
+        """Runs of one bootstrapping."""
+        most = min(self.settings.get("max_tries", self.train), self.train)
+        return Range(min(self.settings["max_bootstrapped_demos"], most), most)
+
+
+def effort(name: str, settings: Mapping[str, Any], train: int, val: int, predictors: int) -> Effort:
+    """The effort of an optimizer.
+
+    Args:
+        name: A name of the catalog.
+        settings: Its settings, complete.
+        train: Questions it learns from.
+        val: Questions it chooses by.
+        predictors: Predictors it may change.
+    """
+    return _EFFORTS[name](_Counts(settings, train, val, predictors))
+
+
+def _none(counts: _Counts) -> Effort:
+    return Effort(NOTHING)
+
+
+def _bootstrap(counts: _Counts) -> Effort:
+    rounds = counts.settings.get("max_rounds", 1)
+    return Effort(Range(counts.tries.low, counts.tries.high * rounds), Range(1, rounds))
+
+
+def _bootstrap_random(counts: _Counts) -> Effort:
+    sets = counts.settings["num_candidate_programs"]
+    scored = (sets + 3) * counts.val
+    runs = Range(scored + counts.tries.low + sets, scored + (sets + 1) * counts.tries.high)
+    return Effort(runs, Range(1, sets + 2))
+
+
+def _mipro(counts: _Counts) -> Effort:
+    settings = counts.settings
+    trials, batch, sets = settings["num_trials"], settings["minibatch_size"], settings["num_candidates"]
+    if counts.val > batch:
+        # Every fifth minibatch a full evaluation, one at the end, and one of the start.
+        full = trials // 5
+        scored = Range(trials * batch + (full + 1) * counts.val, trials * batch + (full + 3) * counts.val)
+    else:
+        scored = Range((trials + 1) * counts.val, (trials + 1) * counts.val)
+    bootstraps = max(1, sets - 2)
+    runs = scored + Range(counts.tries.low + bootstraps - 1, bootstraps * counts.tries.high)
+    summary = min(10, counts.train // 10 + 1) + 1
+    proposals = Range(counts.predictors * sets + 2, summary + 1 + counts.predictors * (3 * sets + 1))
+    return Effort(runs, Range(1, trials + bootstraps + 2), proposals)
+
+
+def _copro(counts: _Counts) -> Effort:
+    settings = counts.settings
+    most = settings["breadth"] * settings["depth"] * counts.predictors
+    proposals = settings["depth"] * counts.predictors * settings["breadth"]
+    # Candidates that repeat an earlier one are not scored again.
+    runs = Range(counts.predictors * counts.train, most * counts.train)
+    return Effort(runs, Range(1, most), Range(settings["depth"] * counts.predictors, proposals))
+
+
+def _simba(counts: _Counts) -> Effort:
+    settings = counts.settings
+    batch = min(settings["bsize"], counts.train)
+    steps, tried = settings["max_steps"], settings["num_candidates"]
+    runs = Range(steps * batch * tried + counts.train, steps * batch * (2 * tried + 1) + (steps + 1) * counts.train)
+    return Effort(runs, Range(1, steps * (2 * tried + 1)), Range(0, steps * tried))
+
+
+def _gepa(counts: _Counts) -> Effort:
+    budget = counts.settings["max_metric_calls"]
+    # The last round may overrun the budget by one valset and two minibatches of three.
+    runs = Range(min(budget, counts.val) if budget < counts.val else budget, budget + counts.val + 6)
+    rounds = max(0, budget - counts.val) / 6
+    return Effort(runs, Range(1, rounds + 1), Range(0, rounds + 2))
+
+
+def _infer_rules(counts: _Counts) -> Effort:
+    sets = counts.settings["num_candidates"]
+    scored = sets * counts.val
+    runs = Range(scored + counts.tries.low, scored + counts.tries.high)
+    return Effort(runs, Range(1, sets + 1), Range(sets, 3 * sets * counts.predictors))
+
+
+def _better_together(counts: _Counts) -> Effort:
+    from .catalog import optimizer, strategy_steps
+
+    total = Effort(Range(counts.val, counts.val))
+    for step in strategy_steps(counts.settings):
+        part = effort(step, optimizer(step).settings, counts.train, counts.val, counts.predictors)
+        total = Effort(
+            total.runs + part.runs + Range(counts.val, counts.val),
+            total.writings + part.writings,
+            total.proposals + part.proposals,
+        )
+    return total
+
+
+def _finetune(counts: _Counts) -> Effort:
+    return Effort(Range(counts.train, counts.train), Range(1, 1))
+
+
+_EFFORTS: dict[str, Callable[[_Counts], Effort]] = {
+    "labeled": _none,
+    "knn": _none,
+    "bootstrap": _bootstrap,
+    "bootstrap-random": _bootstrap_random,
+    "mipro": _mipro,
+    "copro": _copro,
+    "simba": _simba,
+    "gepa": _gepa,
+    "infer-rules": _infer_rules,
+    "better-together": _better_together,
+    "finetune": _finetune,
+}

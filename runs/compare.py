@@ -1,0 +1,290 @@
+"""Comparing finished runs question by question: what their folders keep, and what differs between two of them.
+
+    RunFolder ── recorded ──> Recorded ┐
+    RunFolder ── recorded ──> Recorded ┴── compare ──> Comparison: overall, by category, what to be wary of
+
+The run's folder is the one source: `run.json` holds the summary and the parameters, `evaluation_rows.jsonl` (of a
+compile: `start_rows.jsonl` and `result_rows.jsonl`) one scored question a line. Questions are paired by id, words and
+gold answer; one that failed counts as 0 in its run.
+
+Example:
+    >>> found = compare(recorded("ab12"), recorded("runs/local/20260102-030405-evaluate-turn-rag-locomo-cd34"))
+    >>> found.overall.difference.mean, found.overall.verdict, found.overall.doubts
+    (0.031, 'not told apart', ())
+
+Limits: the interval is that of `statistics.paired`, with its unit. Every category is judged by itself: of twenty
+categories that do not differ, one is told apart by chance. Latency is what a question took in its own run, waiting
+for memories and other threads included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from ..errors import DataError, UserError
+from .folder import RUN, RunFolder
+from .results import Evaluation, Row, mean
+from .statistics import Difference, paired
+
+MIN_QUESTIONS = 20
+"""Fewer shared questions than these are called too few, whatever their interval says."""
+LEVEL = 0.05
+"""What the sign test must be able to fall below."""
+BASIS = {
+    "benchmark": "benchmark",
+    "data_sha256": "data (sha256)",
+    "metric": "metric",
+    "lm": "LM",
+    "judge_lm": "judge LM",
+    "judge_hash": "judge prompt (hash)",
+}
+"""What two runs should have in common for their difference to be that of the programs."""
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A finished run as its folder keeps it."""
+
+    name: str
+    """Name of the run's folder."""
+    phases: Mapping[str, Evaluation]
+    """`evaluation` of an evaluate; `start` and `result` of a compile, the same where nothing was gained."""
+    basis: Mapping[str, Any]
+    """What the scores rest on, by the names of `BASIS`."""
+
+    @property
+    def evaluation(self) -> Evaluation:
+        """What is compared: of a compile, the program it kept on the test questions."""
+        return self.phases["evaluation" if "evaluation" in self.phases else "result"]
+
+    def usage(self) -> dict[str, Any]:
+        """Score, failures, calls, tokens, US dollars and mean seconds per question, over all questions of the run."""
+        found = self.evaluation
+        return {
+            "run": self.name,
+            "program": found.program,
+            "lm": found.lm,
+            "comparable": found.comparable,
+            "n": found.n,
+            "score": found.score,
+            "failures": found.failures,
+            "calls": found.calls,
+            "tokens": found.tokens,
+            "cost": found.cost,
+            "latency": mean([row.seconds for row in found.rows]),
+        }
+
+
+@dataclass(frozen=True)
+class Paired:
+    """Two runs on the questions of a category that both were asked, or on those of the headline score."""
+
+    name: str
+    in_score: bool
+    n: int
+    a: float | None
+    """Mean score of the baseline on these questions; None without any."""
+    b: float | None
+    difference: Difference
+    """b - a."""
+
+    @property
+    def verdict(self) -> str:
+        """`better` or `worse` where the interval leaves out zero, else why nothing is told apart."""
+        found = self.difference.interval
+        if found is None:
+            return "too few to tell"
+        if self.difference.ties == self.n:
+            return "equal"
+        return "better" if found.low > 0 else "worse" if found.high < 0 else "not told apart"
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """Why n is too small to tell, in words; empty where it is not."""
+        decided = self.n - self.difference.ties
+        found = []
+        if self.n < MIN_QUESTIONS:
+            found.append(f"n = {self.n} is below {MIN_QUESTIONS} questions")
+        if decided and 2 / 2**decided >= LEVEL:
+            least = min(1.0, 2 / 2**decided)
+            found.append(f"only {decided} scored differently: the sign test cannot fall below p = {least:.2g}")
+        return tuple(found)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The object `compare --json` prints of it."""
+        found = self.difference
+        return {
+            "name": self.name,
+            "in_score": self.in_score,
+            "n": self.n,
+            "a": self.a,
+            "b": self.b,
+            "difference": found.mean if self.n else None,
+            "interval": None if found.interval is None else [found.interval.low, found.interval.high],
+            "interval_unit": None if found.interval is None else found.interval.unit,
+            "wins": found.wins,
+            "losses": found.losses,
+            "ties": found.ties,
+            "p_sign": found.p_sign,
+            "verdict": self.verdict,
+            "doubts": list(self.doubts),
+        }
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A run against a baseline."""
+
+    baseline: Recorded
+    other: Recorded
+    shared: int
+    """Questions that both runs were asked, those outside the headline score included."""
+    overall: Paired
+    by: Mapping[str, Paired]
+    warnings: tuple[str, ...]
+
+    def worse(self, margin: float | None = None) -> bool:
+        """Whether the other run is worse than the baseline.
+
+        Args:
+            margin: Also worse where the mean difference is below minus this much.
+        """
+        found = self.overall.difference
+        return self.overall.verdict == "worse" or (margin is not None and self.overall.n > 0 and found.mean < -margin)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The object `compare --json` prints of it."""
+        return {
+            "run": self.other.name,
+            "shared": self.shared,
+            "overall": self.overall.to_dict(),
+            "by": {category: found.to_dict() for category, found in self.by.items()},
+            "warnings": list(self.warnings),
+        }
+
+
+def compare(baseline: Recorded, other: Recorded) -> Comparison:
+    """Pairs the questions of two runs.
+
+    Raises:
+        UserError: They have no question in common.
+    """
+    asked = {_question(row): row for row in baseline.evaluation.rows}
+    pairs = [(asked[_question(row)], row) for row in other.evaluation.rows if _question(row) in asked]
+    if not pairs:
+        raise UserError(
+            f"{other.name} and {baseline.name} have no question in common; compare runs on the same data and part"
+        )
+    names = {**other.evaluation.names, **baseline.evaluation.names}
+    categories = {
+        category: [pair for pair in pairs if pair[0].category == category]
+        for category in sorted({row.category for row, _ in pairs})
+    }
+    return Comparison(
+        baseline,
+        other,
+        len(pairs),
+        _paired("score", [pair for pair in pairs if pair[0].counts and pair[1].counts], True),
+        {key: _paired(names.get(key, key), found, found[0][0].counts) for key, found in categories.items()},
+        tuple(_warnings(baseline, other, len(pairs))),
+    )
+
+
+def recorded(name: str) -> Recorded:
+    """Reads a finished run.
+
+    Args:
+        name: Its folder, the end of the folder's name, or its MLflow run id (`RunFolder.open`).
+
+    Raises:
+        UserError: There is no such run, or it has no result yet.
+        DataError: Its files are not what a run writes.
+    """
+    folder = RunFolder.open(name)
+    record = folder.read()
+    result, settings = record.get("result"), record["settings"]
+    if not isinstance(result, dict):
+        state = f"has no result yet (status {record.get('status')})"
+        raise UserError(f"run {folder.path.name} {state}; finish it with its own command and --resume")
+    phases = ("start", "result") if settings.get("command") == "compile" else ("evaluation",)
+    summaries = {phase: result if phase == "evaluation" else result.get(phase) for phase in phases}
+    parameters = record.get("parameters") or {}
+    basis = {key: parameters.get(key) for key in BASIS} | {"metric": (settings.get("options") or {}).get("metric")}
+    found = {phase: _evaluation(folder, phase, summary) for phase, summary in summaries.items()}
+    return Recorded(folder.path.resolve().name, found, basis)
+
+
+def keep_rows(folder: RunFolder, phase: str, evaluation: Evaluation) -> None:
+    """Writes the scored questions of an evaluation into the run's folder, one JSON object a line.
+
+    Raises:
+        UserError: They cannot be written.
+    """
+    path = folder.path / f"{phase}_rows.jsonl"
+    try:
+        path.write_text("".join(f"{row.model_dump_json()}\n" for row in evaluation.rows), encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+
+def _question(row: Row) -> tuple[str, str, str]:
+    return row.id, row.question, row.gold
+
+
+def _paired(name: str, pairs: list[tuple[Row, Row]], in_score: bool) -> Paired:
+    before, after = [a.score for a, _ in pairs], [b.score for _, b in pairs]
+    found = paired(after, before, [a.group for a, _ in pairs])
+    return Paired(name, in_score, len(pairs), mean(before), mean(after), found)
+
+
+def _warnings(baseline: Recorded, other: Recorded, shared: int) -> Iterator[str]:
+    for key, words in BASIS.items():
+        a, b = baseline.basis.get(key), other.basis.get(key)
+        if a != b:
+            yield f"not the programs alone differ, {words} does, too: {_short(a)} and {_short(b)}"
+    asked = len(baseline.evaluation.rows), len(other.evaluation.rows)
+    if asked != (shared, shared):
+        yield f"compared on the {shared} questions that both were asked, of {asked[0]} and {asked[1]}"
+    for run in (baseline, other):
+        if run.evaluation.stopped:
+            yield f"{run.name} was stopped before its end: {run.evaluation.stopped}"
+
+
+def _short(value: Any) -> str:
+    return "none" if value is None else str(value)[:40]
+
+
+def _evaluation(folder: RunFolder, phase: str, summary: Any) -> Evaluation:
+    """Puts an evaluation together again from its summary and its rows."""
+    path = folder.path / f"{phase}_rows.jsonl"
+    rows = tuple(_rows(path))
+    try:
+        known = {key: summary[key] for key in Evaluation.model_fields if key in summary}
+        names = {category: found["name"] for category, found in summary["by"].items()}
+        asked = sum(found["n"] for found in summary["by"].values())
+        evaluation = Evaluation.model_validate({**known, "rows": rows, "names": names})
+    except (ValidationError, KeyError, TypeError, AttributeError) as error:
+        raise DataError(f"{folder.path / RUN}: its result is not that of a run; evaluate again") from error
+    if asked != len(rows):
+        raise DataError(f"{path}: holds {len(rows)} questions, but {RUN} says {asked}; evaluate again")
+    return evaluation
+
+
+def _rows(path: Path) -> Iterator[Row]:
+    try:
+        # Not splitlines, which breaks at characters that JSON leaves as they are.
+        lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    except FileNotFoundError:
+        raise DataError(f"{path}: is missing; an older version made this run: evaluate again") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: cannot be read: {error}") from error
+    for number, line in enumerate(lines if lines != [""] else [], 1):
+        try:
+            yield Row.model_validate_json(line)
+        except ValidationError as error:
+            raise DataError(f"{path}: line {number} is no scored question; evaluate again") from error

@@ -1,0 +1,67 @@
+"""`--plan`: what a compile or an evaluation will take, before anything is paid for.
+
+Example:
+    >>> plan_compile("turn-rag", Setup(benchmark="locomo"), Compilation("gepa")).calls
+    Range(low=512, high=830)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import dspy
+
+from ..data.benchmark import Benchmark
+from ..engines.embedders import embedder as make_embedder
+from ..engines.models import language_model
+from ..optimizers.compile import Compilation, plan_job
+from ..optimizers.effort import effort
+from ..optimizers.plan import Plan, compile_plan, evaluation_plan, measure
+from ..programs.catalog import build, needs_embedder
+from ..programs.program import MemoryProgram
+from .artifact import load
+from .experiment import Part, chosen_examples
+from .setup import Setup
+
+
+def plan_evaluate(
+    name: str, setup: Setup, part: Part = "all", config: Mapping[str, Any] | None = None, allow_code: bool = False
+) -> Plan:
+    """The plan of an evaluation; arguments as `experiment.run_evaluate`."""
+    benchmark = setup.load()
+    examples = chosen_examples(setup, benchmark, part)
+    program = _program(name, setup, benchmark, config, allow_code)
+    return evaluation_plan(measure(program, benchmark, examples), examples, setup.lm)
+
+
+def plan_compile(
+    method: str,
+    setup: Setup,
+    how: Compilation,
+    config: Mapping[str, Any] | None = None,
+    allow_code: bool = False,
+) -> Plan:
+    """The plan of a compile; arguments as `experiment.run_compile`. Checks the optimizer's needs, too."""
+    benchmark = setup.load()
+    split = setup.split(benchmark)
+    program = _program(method, setup, benchmark, config, allow_code)
+    with dspy.context(lm=language_model()):
+        job = plan_job(program, benchmark, split.train, how)
+    size = measure(program, benchmark, split.train)
+    visible = {name for name, _ in job.student.named_predictors()}
+    done = effort(how.optimizer, job.settings, len(job.train), len(job.val), len(visible))
+    learned = [*job.train, *job.val]
+    rewrites = bool(visible & program.writer_names()) and how.optimizer not in ("labeled", "knn")
+    return compile_plan(size, done, learned, split.dev, split.test, setup.lm, rewrites)
+
+
+def _program(
+    name: str, setup: Setup, benchmark: Benchmark, config: Mapping[str, Any] | None, allow_code: bool
+) -> MemoryProgram:
+    if Path(name).is_dir():
+        return load(name, allow_code)
+    # The offline embedder stands in for a paid one: what is recalled has the same size.
+    embedder = make_embedder() if needs_embedder(name) else None
+    return build(name, benchmark.task, embedder, adapter=setup.adapter or "chat", **dict(config or {}))

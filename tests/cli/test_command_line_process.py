@@ -1,0 +1,80 @@
+"""The command line as a process of its own: fast to start, quiet when its reader leaves."""
+
+import json
+import os
+import resource
+import subprocess
+import sys
+
+import pytest
+from recollect.runs.tracking import Tracker
+
+COMMAND = [sys.executable, "-m", "recollect.cli"]
+HEAVY = ("dspy", "mlflow", "litellm", "numpy", "datasets", "faiss", "torch", "sklearn", "jieba", "nltk", "rich")
+
+
+def python(*arguments: str, **options: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, **options}
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, env=environment, timeout=60)
+
+
+def test_the_command_line_imports_nothing_heavy():
+    code = f"import sys, recollect.cli; print([name for name in {HEAVY!r} if name in sys.modules])"
+    assert python("-c", code).stdout.strip() == "[]"
+
+
+def cpu_seconds(*arguments: str) -> float:
+    def used() -> float:
+        usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return usage.ru_utime + usage.ru_stime
+
+    before = used()
+    assert python(*arguments).returncode == 0
+    return used() - before
+
+
+def test_help_uses_little_cpu():
+    # The best of three: a busy machine slows a process, it never speeds one up.
+    assert min(cpu_seconds("-m", "recollect.cli", "--help") for _ in range(3)) < 0.2
+
+
+def test_a_mistake_ends_a_process_with_two():
+    found = python("-m", "recollect.cli", "evaluate", "turn-rag", "--on", "locomo", "--data", "no/such/file.json")
+    assert found.returncode == 2
+    assert found.stderr == "recollect: no/such/file.json: no such file\n"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--help"],
+        ["list"],
+        ["list", "--json"],
+        ["data", "check", "locomo", "file.json", "--json"],
+    ],
+    ids=" ".join,
+)
+def test_a_reader_that_leaves_early_is_no_error(tmp_path, arguments):
+    rows = [{"sample_id": f"c{n}"} for n in range(3000)]
+    (tmp_path / "file.json").write_text(json.dumps(rows))
+    process = subprocess.Popen(
+        [*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path
+    )
+    assert process.stdout is not None
+    process.stdout.close()
+    _, err = process.communicate(timeout=60)
+    assert err == ""
+
+
+def test_results_go_below_the_current_folder(tmp_path):
+    environment = {name: value for name, value in os.environ.items() if name != "RECOLLECT_HOME"}
+    # The store of the other tests: making one takes seconds, and its experiment knows where artifacts go.
+    with Tracker("test-results-below"):
+        pass
+    environment["MLFLOW_TRACKING_URI"] = f"sqlite:///{os.environ['RECOLLECT_HOME']}/mlflow.db"
+    command = [*COMMAND, "evaluate", "no-memory", "--on", "locomo", "--test", "2", "--json"]
+    found = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=100)
+    assert found.returncode == 0, found.stderr
+    assert json.loads(found.stdout)["calls"]["task"] == 2
+    assert len(list((tmp_path / "runs/local").iterdir())) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["runs"]

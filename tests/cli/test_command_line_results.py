@@ -1,0 +1,183 @@
+"""What the commands print: one JSON object, or tables that say what they rest on."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from recollect.cli import COMMANDS, main
+from recollect.runs.artifact import load
+
+EVALUATION = {
+    "program",
+    "benchmark",
+    "lm",
+    "n",
+    "score",
+    "interval",
+    "metrics",
+    "by",
+    "retrieval",
+    "calls",
+    "failures",
+    "seconds",
+    "run_id",
+}
+COMPILATION = {"start", "result", "difference", "promoted", "program", "run_id"}
+SMALL = ["--train", "12", "--dev", "4", "--test", "6"]
+
+
+def run(capsys: Any, *arguments: str) -> tuple[int, str, str]:
+    """Exit code, standard output and standard error of a command."""
+    code: Any = 0
+    try:
+        main(list(arguments))
+    except SystemExit as ended:
+        code = ended.code
+    captured = capsys.readouterr()
+    return int(code or 0), captured.out, captured.err
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A program compiled on the bundled sample, and a history beside it."""
+    folder = tmp_path_factory.mktemp("compiled")
+    arguments = ["compile", "turn-rag", "--on", "locomo", "--with", "labeled", "--force", "--json", *SMALL]
+    main([*arguments, "--out", str(folder / "program")])
+    (folder / "history.json").write_text(
+        json.dumps(
+            [
+                {"role": "user", "content": "I moved to [b]Lisbon[/b] :smile:", "name": "Ann", "time": "2024-05-03"},
+                {"role": "assistant", "content": "My dog is called Rex.", "name": "Bob"},
+            ]
+        )
+    )
+    return folder / "program"
+
+
+def test_evaluate_prints_one_json_object(capsys):
+    code, out, err = run(capsys, "evaluate", "turn-rag", "--on", "locomo", "--json", "--test", "6")
+    found = json.loads(out)
+    assert code == 0
+    assert set(found) >= EVALUATION
+    assert (found["program"], found["benchmark"], found["lm"]) == ("turn-rag", "locomo", "offline")
+    assert set(found["retrieval"]) == {"recall@5", "recall@20"}
+    assert set(found["calls"]) == {"task", "prompt", "judge", "cached"}
+    assert all({"n", "score"} <= set(part) for part in found["by"].values())
+    assert sum(part["n"] for part in found["by"].values()) == found["calls"]["task"] == 6
+    assert "bundled sample" in err
+    assert "offline engine" in err
+
+
+def test_compile_prints_one_json_object_and_saves(capsys, tmp_path):
+    arguments = ["compile", "turn-rag", "--on", "locomo", "--with", "labeled", "--json", *SMALL]
+    code, out, err = run(capsys, *arguments, "--out", str(tmp_path / "out"))
+    found = json.loads(out)
+    assert code == 0
+    assert set(found) >= COMPILATION
+    assert set(found["start"]) >= EVALUATION
+    assert set(found["result"]) >= EVALUATION
+    assert {"mean", "interval"} <= set(found["difference"])
+    assert found["program"] == str(tmp_path / "out")
+    assert load(found["program"]).name == "turn-rag"
+    assert found["start"]["run_id"] == found["run_id"]
+    assert len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["evaluate", "turn-rag", "--test", "4"], ["compile", "turn-rag", "--with", "labeled", *SMALL]],
+    ids=lambda arguments: arguments[0],
+)
+def test_the_first_line_says_what_the_numbers_rest_on(capsys, arguments):
+    code, out, err = run(capsys, *arguments, "--on", "locomo")
+    first = out.splitlines()[0]
+    assert (code, err) == (0, "")
+    assert all(words in first for words in ("bundled sample", "offline engine", "not comparable"))
+    assert "wiring check, not comparable" in out.split("\n", 1)[1]
+    assert "MLflow run" in out
+
+
+def test_categories_restrict_an_evaluation(capsys):
+    _, out, _ = run(capsys, "evaluate", "no-memory", "--on", "locomo", "--json", "--categories", "2,5", "--test", "8")
+    assert set(json.loads(out)["by"]) <= {"2", "5"}
+
+
+def test_a_saved_program_is_evaluated_with_a_note_on_what_it_was_compiled_on(capsys, program):
+    code, out, err = run(capsys, "evaluate", str(program), "--on", "locomo", "--json", "--categories", "4")
+    assert code == 0
+    assert json.loads(out)["program"] == "turn-rag"
+    assert "--part test leaves its training questions out" in err
+
+
+def test_ask_answers_and_shows_why(capsys, program):
+    question = "Where did Ann move to?"
+    code, out, err = run(capsys, "ask", str(program), question, "--history", f"{program.parent}/history.json", "--why")
+    answer, *rest = out.splitlines()
+    assert (code, err) == (0, "")
+    assert answer
+    # Words of users are printed as they are: rich would take them for markup.
+    assert any("[D1:1]" in line and "[b]Lisbon[/b] :smile:" in line for line in rest)
+
+
+def test_ask_prints_one_json_object(capsys, program):
+    question = "Where did Ann move to?"
+    _, out, _ = run(capsys, "ask", str(program), question, "--history", f"{program.parent}/history.json", "--json")
+    found = json.loads(out)
+    assert set(found) == {"answer", "lm", "why"}
+    assert found["lm"] == "offline"
+    assert found["why"][0]["sources"][0]["line"].startswith("[D1:1] (3 May 2024, Friday) Ann: I moved")
+
+
+@pytest.mark.parametrize("kind", ["methods", "benchmarks", "optimizers", "adapters"])
+def test_list_names_everything_with_a_summary(capsys, kind):
+    code, out, _ = run(capsys, "list", kind, "--json")
+    listed = json.loads(out)
+    assert code == 0
+    assert set(listed) == {kind}
+    assert all(listed[kind].values())
+    known = {"methods": "turn-rag", "benchmarks": "locomo", "optimizers": "bootstrap", "adapters": "chat"}
+    assert known[kind] in listed[kind]
+    _, out, _ = run(capsys, "list")
+    assert all(name in out for name in listed[kind])
+
+
+GOOD = {"user": "ann", "messages": [{"role": "user", "content": "I moved."}], "question": "What?", "answer": "moved"}
+
+
+@pytest.mark.parametrize(
+    ("rows", "code", "words"),
+    [
+        ([GOOD], 0, "nothing wrong found"),
+        ([{**GOOD, "evidence": ["D9:9"]}], 0, "0 errors, 1 remarks"),
+        ([GOOD, {**GOOD, "question": ""}], 1, "ERROR: line 2, column 'question'"),
+        ([], 1, "cannot be used as it is"),
+    ],
+)
+def test_data_check_ends_with_one_if_the_file_cannot_be_used(capsys, tmp_path, rows, code, words):
+    path = tmp_path / "questions.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)))
+    ended, out, _ = run(capsys, "data", "check", "jsonl", str(path))
+    assert ended == code
+    assert words in out
+    ended, out, _ = run(capsys, "data", "check", "jsonl", str(path), "--json")
+    assert ended == code
+    assert json.loads(out)["ok"] is (code == 0)
+    assert set(json.loads(out)) == {"path", "benchmark", "counts", "rows", "ok", "kinds"}
+
+
+@pytest.mark.parametrize("command", [[], *([name] for name in COMMANDS), ["data", "check"]], ids=" ".join)
+def test_every_command_explains_itself(capsys, command):
+    code, out, err = run(capsys, *command, "--help")
+    assert (code, err) == (0, "")
+    assert out.startswith(f"Usage: recollect{''.join(f' {word}' for word in command)}")
+
+
+def test_standard_output_is_left_as_it_was(capsys):
+    import logging
+    import sys
+
+    before, level = sys.stdout, logging.getLogger("dspy").level
+    run(capsys, "compile", "turn-rag", "--on", "locomo", *SMALL)
+    assert sys.stdout is before
+    assert logging.getLogger("dspy").level == level

@@ -1,0 +1,287 @@
+"""MSC-Self-Instruct: its two forms, dates counted back, what a broken row is told, its metric, and our sample."""
+
+import json
+import re
+from collections import Counter
+from datetime import datetime, timedelta
+from importlib.resources import files
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import dspy
+import pytest
+from recollect.data.benchmark import Benchmark
+from recollect.data.catalog import benchmark
+from recollect.data.check import CHECKS
+from recollect.data.judge import Verdict
+from recollect.data.msc import Msc
+from recollect.data.msc_file import CURRENT, time_back
+from recollect.data.text_metrics import words
+from recollect.errors import DataError, UnknownNameError, UserError
+
+
+def earlier(*texts: Any, back: Any = "2 days 3 hours ago") -> dict[str, Any]:
+    return {"personas": [["I fish."], []], "dialog": [{"text": text} for text in texts], "time_back": back}
+
+
+ROW: dict[str, Any] = {
+    "personas": [["I fish."], ["I sing."]],
+    "previous_dialogs": [earlier("Hi!", "Hello, I sing.", back="5 days ago"), earlier("I fish.", "Trout?")],
+    "dialog": [{"id": "Speaker 1", "text": "Trout!", "convai2_id": ""}, {"id": "Speaker 2", "text": "Tasty."}],
+    "metadata": {"initial_data_id": "valid_7", "session_id": 4},
+    "self_instruct": {"B": "What do you fish for?", "A": "Trout!"},
+    "summary_speaker_1": ["I fish."],
+}
+LISTED = {
+    "speaker_a": "Ann",
+    "speaker_b": "Bob",
+    "previous_dialogs": [earlier("Hi!", "Hello!")],
+    "self_instruct": {"Ann": "What was it?", "Bob": "The trout."},
+    "qa": {"question": "What does Ann fish for?", "answer": "Trout"},
+}
+
+
+def changed(**columns: Any) -> dict[str, Any]:
+    return {key: value for key, value in {**ROW, **columns}.items() if value is not ...}
+
+
+def written(folder: Path, *rows: Any) -> Path:
+    path = folder / "msc.jsonl"
+    path.write_text("\n".join(row if isinstance(row, str) else json.dumps(row) for row in rows), encoding="utf-8")
+    return path
+
+
+def load(folder: Path, *rows: Any, **options: Any) -> Msc:
+    return Msc.load(written(folder, *rows), **options)
+
+
+def score(benchmark: Benchmark, answer: str) -> Any:
+    return benchmark.score(benchmark.examples[0], dspy.Prediction(answer=answer))
+
+
+def test_a_full_row(tmp_path: Path) -> None:
+    (example,) = load(tmp_path, ROW).examples
+    assert set(example.inputs().keys()) == {"history", "question", "focus"}
+    assert (example.id, example.question, example.answer) == ("valid_7", "What do you fish for?", "Trout!")
+    assert (example.category, example.focus, example.evidence) == ("all", (), ())
+    lines = [turn.line() for item in example.history for turn in item.turns]
+    assert lines == [
+        "[D1:1] Speaker 1: Hi!",
+        "[D1:2] Speaker 2: Hello, I sing.",
+        "[D2:1] Speaker 1: I fish.",
+        "[D2:2] Speaker 2: Trout?",
+        "[D3:1] Speaker 1: Trout!",
+        "[D3:2] Speaker 2: Tasty.",
+    ]
+
+
+def test_sessions_are_dated_back_from_the_current_one(tmp_path: Path) -> None:
+    (example,) = load(tmp_path, ROW).examples
+    times = [item.time for item in example.history]
+    assert times == [CURRENT - timedelta(days=5), CURRENT - timedelta(days=2, hours=3), CURRENT]
+
+
+@pytest.mark.parametrize(
+    ("text", "span"),
+    [
+        ("14 days 8 hours ago", timedelta(days=14, hours=8)),
+        ("1 day ago", timedelta(days=1)),
+        ("7 HOURS", timedelta(hours=7)),
+        ("2 weeks 30 minutes", timedelta(days=14, minutes=30)),
+        ("1 month", timedelta(days=30)),
+        ("3 years", timedelta(days=1095)),
+        ("yesterday", None),
+        ("", None),
+        ("101 years", None),
+        ("99999999999 days", None),
+    ],
+)
+def test_time_back(text: str, span: timedelta | None) -> None:
+    assert time_back(text) == span
+
+
+def test_the_list_form_has_names_and_a_clean_question(tmp_path: Path) -> None:
+    path = tmp_path / "msc.json"
+    path.write_text(json.dumps([LISTED, {**LISTED, "metadata": {"initial_data_id": "train_3"}}]))
+    first, second = Msc.load(path).examples
+    assert (first.id, second.id) == ("msc-1", "train_3")
+    assert (first.question, first.answer) == ("What does Ann fish for?", "Trout")
+    assert first.history.speakers == ("Ann", "Bob")
+    assert CHECKS["msc"](path).kinds == {"no current dialogue": 2}
+
+
+ODD = [
+    (changed(previous_dialogs=[earlier("Hi!", back="")]), "no time_back", [None, CURRENT]),
+    (changed(previous_dialogs=[earlier("Hi!", back=3)]), "no time_back", [None, CURRENT]),
+    (
+        changed(previous_dialogs=[earlier("Hi!", back="1 day"), earlier("Ho!", back="2 days")]),
+        "times out of order",
+        [None, None, CURRENT],
+    ),
+    (
+        changed(previous_dialogs=[earlier("Hi!", "", "Bye.", back="1 day")]),
+        "empty turn",
+        [CURRENT - timedelta(days=1), CURRENT],
+    ),
+    (changed(dialog=...), "no current dialogue", [CURRENT - timedelta(days=5), CURRENT - timedelta(days=2, hours=3)]),
+    (
+        changed(self_instruct={"B": "How many?", "A": 3}),
+        "number as text",
+        [CURRENT - timedelta(days=5), CURRENT - timedelta(days=2, hours=3), CURRENT],
+    ),
+]
+
+
+@pytest.mark.parametrize(("row", "kind", "times"), ODD)
+def test_an_odd_row_is_read_and_reported(tmp_path: Path, row: Any, kind: str, times: list[datetime | None]) -> None:
+    path = written(tmp_path, row)
+    (example,) = Msc.load(path).examples
+    assert [item.time for item in example.history] == times
+    report = CHECKS["msc"](path)
+    assert report.ok
+    assert report.kinds == {kind: 1}
+
+
+def test_a_speaker_keeps_the_place_after_an_empty_turn(tmp_path: Path) -> None:
+    (example,) = load(tmp_path, changed(previous_dialogs=[earlier("Hi!", None, "Bye.")], dialog=[])).examples
+    assert [(turn.id, turn.speaker) for turn in example.history.items[0].turns] == [
+        ("D1:1", "Speaker 1"),
+        ("D1:3", "Speaker 1"),
+    ]
+
+
+def test_a_repeated_conversation_is_one_group_with_two_questions(tmp_path: Path) -> None:
+    path = written(tmp_path, ROW, changed(self_instruct={"B": "Who sings?", "A": "You"}))
+    loaded = Msc.load(path)
+    assert [example.id for example in loaded.examples] == ["valid_7", "valid_7:2"]
+    assert {loaded.group(example) for example in loaded.examples} == {"valid_7"}
+    assert CHECKS["msc"](path).kinds == {"repeated conversation": 1}
+
+
+BROKEN = [
+    (changed(self_instruct=...), "missing key", "line 2, column 'self_instruct': expected an object with 'B' and 'A'"),
+    (changed(self_instruct="?"), "wrong type", "line 2, column 'self_instruct'"),
+    (changed(self_instruct={"A": "x"}), "missing key", "line 2, column 'self_instruct': 'B' is None"),
+    (changed(self_instruct={"B": "x", "A": " "}), "wrong type", "line 2, column 'self_instruct': 'A' is ' '"),
+    (changed(qa={"question": "x"}), "missing key", "line 2, column 'qa': 'answer' is None"),
+    (changed(previous_dialogs=...), "missing key", "line 2, column 'previous_dialogs': expected a list of objects"),
+    (changed(previous_dialogs=["Hi!"]), "wrong type", "line 2, column 'previous_dialogs'"),
+    (changed(previous_dialogs=[{}]), "missing key", "line 2, column 'previous_dialogs, session 1': expected a list"),
+    (changed(dialog="Hi!"), "wrong type", "line 2, column 'dialog': expected a list of turns"),
+    (changed(dialog=[], previous_dialogs=[]), "no turns", "line 2, column 'previous_dialogs': no session has a turn"),
+    (json.dumps(ROW)[:60], "broken line", "line 2, column"),
+    ("[1, 2]", "wrong type", "line 2, column 1: expected an object, got [1, 2]"),
+]
+
+
+@pytest.mark.parametrize(("row", "kind", "message"), BROKEN)
+def test_a_broken_row_is_refused_by_line_and_reported(tmp_path: Path, row: Any, kind: str, message: str) -> None:
+    path = written(tmp_path, ROW, row, changed(metadata={}))
+    with pytest.raises(DataError) as refusal:
+        Msc.load(path)
+    assert message in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+    report = CHECKS["msc"](path)
+    assert [finding.kind for finding in report.rows if finding.fatal] == [kind]
+    assert report.counts["questions"] == 2
+
+
+def test_a_broken_entry_of_the_list_form_is_named_by_its_place(tmp_path: Path) -> None:
+    path = written(tmp_path, json.dumps([LISTED, 3]))
+    with pytest.raises(DataError, match="entry 2: expected an object, got 3"):
+        Msc.load(path)
+
+
+@pytest.mark.parametrize(("content", "message"), [(b"", "is empty"), (b"\xff\xfe", "UTF-8"), (b"[{", "not valid JSON")])
+def test_an_unreadable_file_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "msc.jsonl"
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        Msc.load(path)
+
+
+@pytest.mark.parametrize("options", [{"metric": "rouge"}, {"categories": "1"}])
+def test_unknown_options_are_refused(options: dict[str, str]) -> None:
+    with pytest.raises(UnknownNameError):
+        Msc.load(**options)
+
+
+@pytest.mark.parametrize(
+    ("answer", "f1", "bleu1"),
+    # Gold "Trout!": one word. "A brown trout" has 2 words without its article: F1 = 2 * (1/2 * 1) / (3/2), BLEU 1/2.
+    [("trout", 1.0, 1.0), ("A brown trout", 2 / 3, 0.5), ("Pike.", 0.0, 0.0), ("", 0.0, 0.0)],
+)
+def test_the_metric(tmp_path: Path, answer: str, f1: float, bleu1: float) -> None:
+    benchmark = load(tmp_path, ROW)
+    found = score(benchmark, answer)
+    assert dict(found.parts) == pytest.approx({"f1": f1, "bleu1": bleu1})
+    assert found.value == found.parts["f1"]
+    assert benchmark.metric_name == "token F1"
+
+
+def test_a_judge_can_decide_instead(tmp_path: Path) -> None:
+    benchmark = load(tmp_path, ROW, metric="judge")
+    with pytest.raises(UserError, match="--judge-lm"):
+        score(benchmark, "Brown trout")
+
+    class Kind:
+        hash = "kind"
+
+        def __call__(self, question: str, gold_answer: str, answer: str) -> Verdict:
+            return Verdict(True, f"{answer} is {gold_answer}")
+
+    benchmark.judge = Kind()
+    found = score(benchmark, "Brown trout")
+    assert (found.value, found.parts["judge"], benchmark.judge_hash) == (1.0, 1.0, "kind")
+
+
+SAMPLE = [json.loads(line) for line in (files("recollect.data.samples") / "msc.jsonl").read_text("utf-8").splitlines()]
+
+
+def sessions(row: dict[str, Any]) -> list[list[str]]:
+    talks = [*[part["dialog"] for part in row["previous_dialogs"]], row["dialog"]]
+    return [[turn["text"] for turn in talk] for talk in talks]
+
+
+def test_the_sample_loads_and_says_that_it_is_one() -> None:
+    loaded = benchmark("msc")
+    assert loaded.source.sample
+    assert len(loaded.examples) >= 24
+    with_parts = loaded.split()
+    assert all((with_parts.train, with_parts.dev, with_parts.test))
+
+
+def test_the_sample_has_the_genuine_form(tmp_path: Path) -> None:
+    report = CHECKS["msc"](written(tmp_path, *SAMPLE))
+    assert (report.ok, report.rows) == (True, ())
+    for row in SAMPLE:
+        assert set(row) == {
+            *("personas", "init_personas", "previous_dialogs", "dialog", "metadata", "self_instruct"),
+        }
+        assert 3 <= len(sessions(row)) <= 5
+        assert all(len(talk) >= 3 for talk in sessions(row))
+        assert all("id" not in turn for part in row["previous_dialogs"] for turn in part["dialog"])
+        assert [turn["id"] for turn in row["dialog"][:2]] == ["Speaker 1", "Speaker 2"]
+        spans = [time_back(part["time_back"]) for part in row["previous_dialogs"]]
+        assert all(a and b and a > b for a, b in pairwise(spans))
+
+
+def test_every_answer_of_the_sample_is_said_in_its_sessions() -> None:
+    for row in SAMPLE:
+        said = set(words(" ".join(text for talk in sessions(row) for text in talk)))
+        missing = [word for word in words(row["self_instruct"]["A"]) if word not in said]
+        assert missing == [], row["metadata"]
+
+
+def test_no_answer_of_the_sample_stands_in_its_question() -> None:
+    for row in SAMPLE:
+        asked = row["self_instruct"]
+        assert not set(words(asked["A"])) <= set(words(asked["B"])), row["metadata"]
+
+
+def test_the_sample_repeats_itself_nowhere() -> None:
+    said = [text for row in SAMPLE for talk in sessions(row) for text in talk]
+    assert [text for text, n in Counter(said).items() if n > 1] == []
+    openings = Counter(" ".join(re.findall(r"[\w']+", row["self_instruct"]["B"].lower())[:3]) for row in SAMPLE)
+    assert max(openings.values()) <= 2, openings.most_common(3)

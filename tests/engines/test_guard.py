@@ -1,0 +1,146 @@
+"""The guard: exact budgets, dead endpoints, and reasons that stay what they were."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from dspy.utils.exceptions import AdapterParseError, LMAuthError, LMServerError
+from recollect.engines.guard import DEAD_AFTER, SHARE_FROM, Guard, Limits, Spent
+from recollect.errors import BudgetError, EndpointError, RecollectError, UserError
+
+
+def fail(guard: Guard, times: int = 1, words: str = "busy") -> RecollectError | None:
+    """Lets calls fail; the error that the last of them raised."""
+    raised = None
+    for _ in range(times):
+        try:
+            guard.failed(LMServerError(words))
+            raised = None
+        except RecollectError as error:
+            raised = error
+    return raised
+
+
+def admitted(guard: Guard, calls: int) -> int:
+    def admit(_: int) -> bool:
+        try:
+            guard.admit()
+        except BudgetError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(16) as pool:
+        return sum(pool.map(admit, range(calls)))
+
+
+@pytest.mark.parametrize("limit", [0, 1, 37])
+def test_calls_are_admitted_up_to_the_limit_exactly(limit):
+    guard = Guard(Limits(max_calls=limit))
+    assert admitted(guard, 100) == limit
+    assert (guard.struck, guard.refused) == (f"max-calls {limit}", 100 - limit)
+
+
+@pytest.mark.parametrize(
+    ("limits", "worked", "struck"),
+    [
+        (Limits(max_tokens=100), (60, None), "max-tokens 100"),
+        (Limits(max_usd=0.01), (1, 0.006), "max-usd 0.01"),
+        (Limits(max_calls=3), (1, None), "max-calls 3"),
+    ],
+    ids=["tokens", "usd", "calls"],
+)
+def test_what_calls_used_counts_against_the_limits(limits, worked, struck):
+    guard = Guard(limits)
+    with pytest.raises(BudgetError, match=f"budget reached: {struck}"):
+        for _ in range(5):
+            guard.admit()
+            guard.worked(*worked)
+    assert guard.struck == struck
+
+
+def test_candidates_of_one_call_count_each():
+    guard = Guard(Limits(max_calls=4))
+    guard.admit()
+    guard.worked(1, None, calls=4)
+    with pytest.raises(BudgetError):
+        guard.admit()
+
+
+def test_answers_from_a_cache_are_free():
+    guard = Guard(Limits(max_calls=1))
+    for _ in range(5):
+        guard.admit()
+        guard.free()
+    guard.admit()
+    assert guard.spent().max_calls == 1
+
+
+def test_a_phase_keeps_back_what_comes_after_it():
+    guard = Guard(Limits(max_calls=10))
+    with guard.phase(Spent(max_calls=7)):
+        assert admitted(guard, 10) == 3
+    assert guard.struck == "max-calls 10, less what scoring needs"
+    assert admitted(guard, 10) == 7
+    assert guard.struck == "max-calls 10"
+
+
+def test_a_budget_does_not_make_an_endpoint_dead():
+    guard = Guard(Limits(max_calls=0))
+    assert admitted(guard, 100) == 0
+    assert guard.dead is None
+
+
+@pytest.mark.parametrize("good", range(DEAD_AFTER))
+def test_an_answer_in_between_starts_the_row_anew(good):
+    guard = Guard()
+    assert fail(guard, good) is None
+    guard.worked(1, None)
+    assert fail(guard, DEAD_AFTER - 1) is None
+    assert isinstance(fail(guard), EndpointError)
+
+
+def test_half_of_the_calls_may_fail_but_not_more():
+    guard = Guard()
+    for _ in range(SHARE_FROM):
+        assert fail(guard) is None
+        guard.worked(1, None)
+    assert "failed 21 of 41 calls" in str(fail(guard))
+
+
+def test_few_calls_are_no_share():
+    guard = Guard()
+    for _ in range((SHARE_FROM - 1) // 3):
+        assert fail(guard, 2) is None
+        guard.worked(1, None)
+    assert guard.dead is None
+
+
+def test_a_refused_key_ends_the_run_at_once():
+    guard = Guard()
+    with pytest.raises(UserError, match="refuses the key: no such key"):
+        guard.failed(LMAuthError("no such\nkey"))
+    with pytest.raises(UserError, match="refuses the key"):
+        guard.admit()
+
+
+def test_the_first_reason_stands():
+    guard = Guard()
+    first = fail(guard, DEAD_AFTER, "is down")
+    assert str(fail(guard, 3, "another reason")) == str(first)
+    with pytest.raises(EndpointError, match="is down"):
+        guard.admit()
+
+
+def test_a_run_may_be_stopped_for_a_reason_of_its_own():
+    guard = Guard()
+    guard.stop(UserError("the disk is full"))
+    guard.stop(UserError("later"))
+    with pytest.raises(UserError, match="the disk is full"):
+        guard.admit()
+
+
+@pytest.mark.parametrize("error", [ValueError("a bug"), AdapterParseError("ChatAdapter", None, "", "")])  # type: ignore[arg-type]
+def test_only_failures_of_the_endpoint_count(error):
+    guard = Guard()
+    for _ in range(DEAD_AFTER * 2):
+        guard.failed(error)
+    assert guard.dead is None

@@ -1,0 +1,179 @@
+"""Counting at the boundary of the language model, under threads, copies, caches and failures."""
+
+import copy
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import dspy
+import pytest
+from dspy.lm15 import AuthError, ConfigurationError, ContextLengthError, NotConfiguredError, ServerError
+from dspy.utils.exceptions import ContextWindowExceededError, LMAuthError, LMServerError
+from recollect.engines.meter import Meter, MeteredLM, Usage
+from recollect.engines.models import endpoint_errors, is_offline, language_model
+from recollect.errors import EndpointError, UserError
+
+
+def echo(kind: str, text: str, n: int) -> str:
+    return f"answer to {text}"
+
+
+def failing(error: Exception) -> Any:
+    def reply(kind: str, text: str, n: int) -> str:
+        raise error
+
+    return reply
+
+
+def test_a_call_counts_with_its_role_and_tokens(scripted):
+    lm = scripted(echo)
+    lm("x" * 40)
+    usage = lm.meter.read()
+    assert (dict(usage.calls), usage.input_tokens, usage.failed) == ({"task": 1}, 10, 0)
+    assert usage.output_tokens > 0
+    # Nobody knows what a scripted engine costs.
+    assert (usage.cost, usage.unpriced) == (0.0, 1)
+
+
+@pytest.mark.parametrize("role", ["task", "prompt", "judge"])
+def test_models_of_different_roles_share_a_meter(scripted, role):
+    engine, meter = scripted(echo).engine, Meter()
+    for name in ("task", role):
+        MeteredLM("scripted/test", meter, name, engine=engine, cache=False)("hello")
+    expected = {"task": 1, "prompt": 0, "judge": 0, "cached": 0}
+    assert meter.read().by_role() == {**expected, role: expected[role] + 1}
+
+
+def test_thirty_two_threads_lose_no_call(scripted):
+    lm = scripted(echo)
+    with ThreadPoolExecutor(32) as pool:
+        list(pool.map(lambda n: lm(f"question {n}"), range(200)))
+    assert lm.meter.read().calls["task"] == len(lm.engine.prompts) == 200
+
+
+def test_copies_count_into_the_same_meter(scripted):
+    lm = scripted(echo)
+    for twin in (lm.copy(rollout_id=3, temperature=1.0), copy.deepcopy(lm), copy.copy(lm)):
+        assert twin.meter is lm.meter
+        twin("hello")
+    assert lm.meter.read().calls["task"] == 3
+
+
+def test_cached_answers_cost_nothing(scripted):
+    lm = scripted(echo, cache=True)
+    lm("a question of this very test")
+    before = lm.meter.read()
+    lm("a question of this very test")
+    since = lm.meter.read() - before
+    assert (since.calls["task"], since.cached, since.input_tokens, since.unpriced) == (0, 1, 0, 0)
+
+
+def test_several_answers_of_one_call_are_several_calls(scripted):
+    lm = scripted(echo, temperature=1.0)
+    assert len(lm("hello", n=3)) == 3
+    assert lm.meter.read().calls["task"] == len(lm.engine.prompts) == 3
+
+
+def test_a_failed_call_is_counted_as_failed_only(scripted):
+    lm = scripted(failing(ServerError("is down")))
+    with pytest.raises(LMServerError):
+        lm("hello")
+    usage = lm.meter.read()
+    assert (usage.failed, dict(usage.calls)) == (1, {})
+
+
+def test_readings_subtract():
+    meter = Meter()
+    meter.add("task", {"prompt_tokens": 5, "completion_tokens": 2}, 0.5)
+    before = meter.read()
+    meter.add("judge", {"prompt_tokens": 7, "completion_tokens": 1}, None)
+    meter.add_cached()
+    since = meter.read() - before
+    assert since.by_role() == {"task": 0, "prompt": 0, "judge": 1, "cached": 1}
+    assert (since.input_tokens, since.output_tokens, since.cost, since.unpriced) == (7, 1, 0.0, 1)
+    assert before == Usage(before.calls, 0, 0, 5, 2, 0.5, 0)
+
+
+def test_a_pickled_meter_starts_anew():
+    meter = Meter()
+    meter.add_cached()
+    assert pickle.loads(pickle.dumps(meter)).read() == Usage()
+
+
+def test_the_answer_is_that_of_a_plain_lm(scripted):
+    lm = scripted(echo)
+    plain = dspy.LM("scripted/test", engine=lm.engine, cache=False)
+    assert lm("hello") == plain("hello") == ["answer to hello"]
+
+
+@pytest.mark.parametrize(
+    ("failure", "words"),
+    [
+        (AuthError("wrong key"), "refuses the key.*wrong key"),
+        (NotConfiguredError("no key", env_keys=("OPENAI_API_KEY",)), "set OPENAI_API_KEY"),
+        (ConfigurationError("no such region"), "no such region"),
+    ],
+)
+def test_what_only_the_user_can_mend_ends_the_run_at_once(scripted, failure, words):
+    lm = scripted(failing(failure))
+    for _ in range(3):
+        with pytest.raises(UserError, match=words):
+            lm("hello")
+    assert len(lm.engine.prompts) == 1
+
+
+def test_five_failures_in_a_row_are_a_dead_endpoint(scripted):
+    lm = scripted(failing(ServerError("is down")))
+    for _ in range(4):
+        with pytest.raises(LMServerError):
+            lm("hello")
+    for _ in range(3):
+        with pytest.raises(EndpointError, match="5 times in a row"):
+            lm("hello")
+    assert len(lm.engine.prompts) == 5
+
+
+def test_prompts_that_are_too_long_kill_no_endpoint(scripted):
+    lm = scripted(failing(ContextLengthError("too long")))
+    for _ in range(7):
+        with pytest.raises(ContextWindowExceededError):
+            lm("hello")
+    assert lm.meter.read().failed == 7
+
+
+@pytest.mark.parametrize("error", [LMServerError("is\ndown"), LMAuthError("wrong key")])
+def test_a_failure_outside_a_run_is_one_line(error):
+    with pytest.raises(EndpointError) as caught, endpoint_errors():
+        raise error
+    assert "\n" not in str(caught.value)
+
+
+def test_other_errors_pass_the_boundary():
+    with pytest.raises(ValueError, match="mine"), endpoint_errors():
+        raise ValueError("mine")
+
+
+@pytest.mark.parametrize(("name", "offline"), [("offline", True), ("openai/x", False), ("offliner/x", False)])
+def test_the_offline_engine_is_told_from_models(name, offline):
+    assert is_offline(name) is offline
+    assert is_offline(language_model(name).model) is offline
+
+
+def test_the_offline_engine_needs_no_cache_and_counts():
+    lm = language_model("offline", Meter(), "judge")
+    dspy.Predict("question -> answer")(question="Where?", lm=lm)
+    assert lm.meter.read().by_role() == {"task": 0, "prompt": 0, "judge": 1, "cached": 0}
+    assert lm.cache is False
+
+
+def test_a_model_without_a_name_is_refused():
+    with pytest.raises(UserError, match="language model ''"):
+        language_model("")
+
+
+def test_a_server_of_ones_own_needs_no_key(monkeypatch):
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    lm = language_model("openai/x", api_base="http://127.0.0.1:9/v1")
+    assert (lm.kwargs["api_key"], lm.kwargs["api_base"]) == ("none", "http://127.0.0.1:9/v1")
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-mine")
+    assert "api_key" not in language_model("openai/x", api_base="http://127.0.0.1:9/v1").kwargs

@@ -1,0 +1,121 @@
+"""Compiles whose endpoint dies or whose budget strikes, one optimizer per mechanism, over real HTTP.
+
+Eight training, four dev and four test questions: requests 1 to 4 score the start on the dev questions, then the
+optimizer asks, then its result is scored on the dev questions, then both on the test questions.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import dspy
+import pytest
+from recollect import load
+from recollect.engines.models import language_model
+from recollect.runs.artifact import read_manifest
+
+OPTIMIZERS = {
+    "bootstrap": ["max_tries=4"],
+    "mipro": ["num_trials=2", "num_candidates=2"],
+    "gepa": ["max_metric_calls=10"],
+    "better-together": ["strategy=labeled -> bootstrap"],
+}
+SCORED_FIRST = 4
+each_optimizer = pytest.mark.parametrize("optimizer", OPTIMIZERS)
+
+
+def compile_words(optimizer: str, out: Path, *words: str) -> list[str]:
+    settings = [word for setting in OPTIMIZERS[optimizer] for word in ("--optimizer-set", setting)]
+    return ["compile", "turn-rag", "--with", optimizer, "--out", str(out), *settings, *words]
+
+
+def loads_untuned(out: Path) -> bool:
+    """Whether a folder holds the start: loadable, and said to be compiled by nothing."""
+    predictors = load(out).all_predictors().values()
+    return not read_manifest(out).optimizer and not any(predictor.demos for predictor in predictors)
+
+
+def answers(out: Path, make_history: Any) -> bool:
+    with dspy.context(lm=language_model("offline")):
+        return bool(load(out)(history=make_history(2), question="Who saw Quito?").answer)
+
+
+@each_optimizer
+def test_an_endpoint_that_is_dead_from_the_start_leaves_the_start(stub, recollect_cli, tmp_path, optimizer):
+    server = stub()
+    server.die()
+    ran = recollect_cli(server, *compile_words(optimizer, tmp_path / "out"), threads=4)
+    assert (ran.code, ran.out) == (3, "")
+    assert len(ran.err.splitlines()) == 2
+    assert ran.resume
+    assert loads_untuned(tmp_path / "out")
+
+
+@each_optimizer
+@pytest.mark.parametrize("alive", [SCORED_FIRST + 1, SCORED_FIRST + 3])
+def test_an_endpoint_that_dies_under_the_optimizer_leaves_the_start(stub, recollect_cli, tmp_path, optimizer, alive):
+    server = stub(lambda n, text: "dead" if n > alive else None)
+    ran = recollect_cli(server, *compile_words(optimizer, tmp_path / "out"), threads=2)
+    assert (ran.code, ran.out) == (3, "")
+    assert len(ran.err.splitlines()) == 2
+    assert server.answered == alive
+    assert loads_untuned(tmp_path / "out")
+
+
+@pytest.mark.parametrize("late", [1, 5, 9])
+def test_an_endpoint_that_dies_while_scoring_is_no_result(stub, recollect_cli, tmp_path, late):
+    healthy = stub()
+    words = compile_words("bootstrap", tmp_path / "out")
+    recollect_cli(healthy, *compile_words("bootstrap", tmp_path / "healthy"))
+    server = stub(lambda n, text: "dead" if n > healthy.answered - late else None)
+    ran = recollect_cli(server, *words)
+    assert healthy.answered == server.answered + late
+    if late == 1:
+        # One of sixteen scored questions without an answer is a failure that the result counts.
+        assert (ran.code, ran.found["result"]["failures"]) == (0, 1)
+    else:
+        assert (ran.code, ran.out) == (3, "")
+        assert loads_untuned(tmp_path / "out")
+
+
+@each_optimizer
+def test_a_budget_that_strikes_the_optimizer_still_gives_a_scored_program(
+    stub, recollect_cli, make_history, tmp_path, optimizer
+):
+    # 4 calls score the start, 12 are kept back for the scoring to come, 2 are left to the optimizer.
+    server = stub()
+    ran = recollect_cli(server, *compile_words(optimizer, tmp_path / "out", "--max-calls", "18"), threads=4)
+    assert ran.code == 0
+    assert ran.found["stopped"] == "max-calls 18, less what scoring needs"
+    assert server.answered == len(server.texts) <= 18
+    assert [ran.found[part]["n"] for part in ("start", "result")] == [4, 4]
+    assert ran.found["start"]["failures"] == ran.found["result"]["failures"] == 0
+    assert answers(tmp_path / "out", make_history)
+
+
+@pytest.mark.parametrize(("calls", "n"), [(0, 0), (3, 0), (6, 2)])
+def test_a_budget_that_strikes_while_scoring_is_kept_exactly(stub, recollect_cli, make_history, tmp_path, calls, n):
+    server = stub()
+    ran = recollect_cli(server, *compile_words("mipro", tmp_path / "out", "--max-calls", str(calls)), threads=4)
+    assert (ran.code, ran.found["stopped"]) == (0, f"max-calls {calls}")
+    assert (len(server.texts), ran.found["start"]["n"], ran.found["promoted"]) == (calls, n, False)
+    assert loads_untuned(tmp_path / "out")
+    assert answers(tmp_path / "out", make_history)
+
+
+@pytest.mark.parametrize(
+    "limit", [["--max-tokens", "15000"], ["--max-minutes", "0.005"]], ids=["tokens", "minutes"]
+)
+def test_other_limits_end_cleanly_too(stub, recollect_cli, make_history, tmp_path, limit):
+    server = stub(delay=0.02)
+    ran = recollect_cli(server, *compile_words("bootstrap", tmp_path / "out", *limit))
+    assert ran.code == 0
+    assert ran.found["stopped"].startswith(limit[0].removeprefix("--"))
+    assert answers(tmp_path / "out", make_history)
+
+
+def test_malformed_answers_under_an_optimizer_stop_nothing(stub, recollect_cli, tmp_path):
+    server = stub(lambda n, text: "garbled" if n % 3 == 0 else None)
+    ran = recollect_cli(server, *compile_words("bootstrap", tmp_path / "out"))
+    assert ran.code == 0
+    assert ran.found["stopped"] is None
+    assert server.answered == len(server.texts)

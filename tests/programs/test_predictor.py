@@ -1,0 +1,52 @@
+"""Predictors that choose the demos nearest to their inputs."""
+
+import dspy
+import pytest
+from recollect.programs.predictor import predictor
+from recollect.programs.state import dump_predictor, load_predictor, parse_predictor
+from recollect.signatures.answering import AnswerFromContext
+
+POOL = [
+    dspy.Example(question="When did Ann move to Lisbon?", answer="May 2023"),
+    dspy.Example(question="What instrument does Bob play?", answer="cello"),
+    dspy.Example(question="Which dog breed does Cleo own?", answer="whippet"),
+    dspy.Example(question="When did Dan move to Oslo?", answer="June 2022"),
+]
+
+
+def chosen(question, nearest):
+    made = predictor(AnswerFromContext)
+    made.demos, made.nearest = POOL, nearest
+    return [demo.answer for demo in made.choose({"context": "", "question": question})]
+
+
+@pytest.mark.parametrize(
+    ("question", "nearest", "answers"),
+    [
+        ("When did Eve move to Rome?", 2, ["May 2023", "June 2022"]),
+        ("Which instrument does Eve play?", 1, ["cello"]),
+        ("Zzz?", 2, ["May 2023", "cello"]),
+        ("anything", 9, ["May 2023", "cello", "whippet", "June 2022"]),
+        ("anything", None, ["May 2023", "cello", "whippet", "June 2022"]),
+    ],
+)
+def test_the_nearest_demos_are_shown_in_the_order_of_the_pool(question, nearest, answers):
+    assert chosen(question, nearest) == answers
+
+
+def test_the_choice_reaches_the_prompt(scripted):
+    lm = scripted(lambda kind, text, n: {"answer": "x"})
+    made = predictor(AnswerFromContext)
+    made.demos, made.nearest = POOL, 1
+    with dspy.context(lm=lm):
+        made(context="", question="Which instrument does Eve play?")
+    assert "What instrument does Bob play?" in lm.engine.prompts[0][1]
+    assert "dog breed" not in lm.engine.prompts[0][1]
+
+
+def test_pool_and_number_survive_saving():
+    made, loaded = predictor(AnswerFromContext), predictor(AnswerFromContext)
+    made.demos, made.nearest = POOL, 2
+    load_predictor(loaded, parse_predictor(loaded, dump_predictor(made), "answer"))
+    inputs = {"context": "", "question": "When did Eve move to Rome?"}
+    assert [demo.answer for demo in loaded.choose(inputs)] == [demo.answer for demo in made.choose(inputs)]

@@ -1,0 +1,248 @@
+"""Comparing runs: hand-worked differences, plain words where n is too small, and runs read back as they were kept."""
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import dspy
+import pytest
+from recollect.data.benchmark import Source
+from recollect.data.locomo import Locomo
+from recollect.engines.embedders import embedder
+from recollect.errors import DataError, UserError
+from recollect.programs.catalog import build
+from recollect.records import Failure
+from recollect.runs.compare import Comparison, Recorded, compare, keep_rows, recorded
+from recollect.runs.evaluate import evaluate
+from recollect.runs.folder import RunFolder
+from recollect.runs.results import Evaluation, Row
+
+
+def row(id: str, score: float, group: str = "g", category: str = "4", **changed: Any) -> Row:
+    values = {"question": f"What of {id}?", "gold": "gold", "answer": "answer", "seconds": 0.5, "sources": ()}
+    scored = {"score": score, "parts": {"f1": score}, "recall": {}, "counts": category != "5"}
+    return Row.model_validate({"id": id, "group": group, "category": category, **values, **scored, **changed})
+
+
+def evaluation(rows: Sequence[Row], **changed: Any) -> Evaluation:
+    calls = {"task": len(rows), "prompt": 0, "judge": 0, "cached": 2}
+    values: dict[str, Any] = {"program": "turn-rag", "benchmark": "locomo", "lm": "openai/x", "embedder": None}
+    values |= {"comparable": True, "tokens": {"input": 70, "output": 30}, "cost": 0.25, "write_failures": 0}
+    return Evaluation(
+        rows=tuple(rows), calls=calls, **{"seconds": 9.0, "names": {"4": "single-hop"}, **values, **changed}
+    )
+
+
+def run(rows: Sequence[Row], name: str = "run", basis: dict[str, Any] | None = None, **changed: Any) -> Recorded:
+    return Recorded(name, {"evaluation": evaluation(rows, **changed)}, basis or {})
+
+
+def scores(values: Sequence[float], groups: str = "g") -> list[Row]:
+    return [row(f"q{n}", value, groups[n * len(groups) // len(values)]) for n, value in enumerate(values)]
+
+
+def compared(a: Sequence[float], b: Sequence[float], groups: str = "g") -> Comparison:
+    return compare(run(scores(a, groups), "a"), run(scores(b, groups), "b"))
+
+
+def test_the_difference_equals_a_hand_worked_one():
+    """Five conversations of four questions: four gain on two each, the fifth loses on two.
+
+    Mean: (4 * 2 - 2) / 20 = 0.3; of single conversations 0.5, 0.5, 0.5, 0.5, -0.5.
+    Interval: five conversations drawn anew have a mean of 0.2 k - 0.5, where k is how many of the five draws gain:
+    binomial (5, 0.8). P(k <= 1) = 0.2^5 + 5 * 0.8 * 0.2^4 = 0.0067 and P(k <= 2) = 0.0067 + 10 * 0.8^2 * 0.2^3 =
+    0.0579 lie around 0.025, so the lower end is k = 2: -0.1. P(k = 5) = 0.33, so the upper end is k = 5: +0.5.
+    Sign test: 8 won, 2 lost: 2 * (1 + 10 + 45) / 2^10 = 112 / 1024 = 0.109375.
+    """
+    gained, lost = ([0, 0, 1, 0], [1, 1, 1, 0]), ([1, 1, 1, 0], [0, 0, 1, 0])
+    pairs = [gained] * 4 + [lost]
+    found = compared([v for a, _ in pairs for v in a], [v for _, b in pairs for v in b], "vwxyz").overall
+    assert (found.n, found.a, found.b) == (20, 0.35, 0.65)
+    assert found.difference.mean == pytest.approx(0.3)
+    assert found.difference.interval is not None
+    assert found.difference.interval.unit == "group"
+    assert (found.difference.interval.low, found.difference.interval.high) == pytest.approx((-0.1, 0.5))
+    assert (found.difference.wins, found.difference.losses, found.difference.ties) == (8, 2, 10)
+    assert found.difference.p_sign == 0.109375
+    assert (found.verdict, found.doubts) == ("not told apart", ())
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "verdict", "doubts"),
+    [
+        ([0.0] * 20, [1.0] * 20, "better", []),
+        ([1.0] * 20, [0.0] * 20, "worse", []),
+        ([1.0, 0.0] * 10, [1.0, 0.0] * 10, "equal", []),
+        ([0.0] * 19, [1.0] * 19, "better", ["n = 19 is below 20"]),
+        ([0.0], [1.0], "too few to tell", ["n = 1 is below 20", "only 1 scored differently: the sign test .* p = 1$"]),
+        # 2 / 2^5 = 0.0625 is above 0.05, 2 / 2^6 = 0.03125 below.
+        ([0.0] * 40, [1.0] * 5 + [0.0] * 35, "better", ["only 5 scored differently: .* p = 0.062$"]),
+        ([0.0] * 40, [1.0] * 6 + [0.0] * 34, "better", []),
+    ],
+)
+def test_the_verdict_and_whether_n_is_too_small_for_it(a, b, verdict, doubts):
+    found = compared(a, b).overall
+    assert found.verdict == verdict
+    assert len(found.doubts) == len(doubts)
+    for said, expected in zip(found.doubts, doubts, strict=True):
+        assert re.search(expected, said)
+
+
+def test_categories_are_compared_each_by_itself():
+    before = [row("q1", 0.0, category="2"), row("q2", 1.0), row("q3", 0.5), row("q4", 0.0, category="5")]
+    after = [row("q1", 1.0, category="2"), row("q2", 0.0), row("q3", 0.5), row("q4", 1.0, category="5")]
+    found = compare(run(before), run(after))
+    told = {key: (part.name, part.n, part.difference.mean, part.in_score) for key, part in found.by.items()}
+    assert told == {"2": ("2", 1, 1.0, True), "4": ("single-hop", 2, -0.5, True), "5": ("5", 1, 1.0, False)}
+    assert (found.overall.n, found.overall.difference.mean) == (3, 0.0)
+    assert found.shared == 4
+
+
+def test_only_shared_questions_are_compared_and_the_rest_is_said():
+    before = [row("q1", 0.0), row("q2", 0.0), row("q3", 1.0)]
+    after = [row("q3", 0.0), row("q2", 1.0), row("q9", 1.0), row("q8", 1.0)]
+    found = compare(run(before), run(after))
+    assert (found.shared, found.overall.a, found.overall.b, found.overall.difference.mean) == (2, 0.5, 0.5, 0.0)
+    assert found.warnings == ("compared on the 2 questions that both were asked, of 3 and 4",)
+
+
+@pytest.mark.parametrize("changed", [{"id": "q2"}, {"question": "What else?"}, {"gold": "silver"}])
+def test_runs_without_a_common_question_are_refused(changed):
+    with pytest.raises(UserError, match="mine and theirs have no question in common"):
+        compare(run([row("q1", 1.0)], "theirs"), run([row(**{"id": "q1", "score": 1.0, **changed})], "mine"))
+
+
+def test_shared_questions_outside_the_score_alone_tell_nothing_of_it():
+    found = compare(run([row("q1", 0.0, category="5")]), run([row("q1", 1.0, category="5")]))
+    assert (found.overall.n, found.overall.a, found.overall.verdict) == (0, None, "too few to tell")
+    assert (found.to_dict()["overall"]["difference"], found.worse(0.0)) == (None, False)
+    assert found.by["5"].difference.mean == 1.0
+
+
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        ("lm", "LM does, too: one and other"),
+        ("data_sha256", "data (sha256) does, too: one and other"),
+        ("judge_hash", "judge prompt (hash) does, too: one and other"),
+        ("judge_lm", "judge LM does"),
+        ("metric", "metric does"),
+    ],
+)
+def test_what_makes_a_difference_beside_the_programs_is_warned_of(key, words):
+    rows = [row("q1", 1.0)]
+    found = compare(run(rows, basis={key: "one"}), run(rows, basis={key: "other"}))
+    assert len(found.warnings) == 1
+    assert words in found.warnings[0]
+    assert compare(run(rows, basis={key: "one"}), run(rows, basis={key: "one"})).warnings == ()
+
+
+def test_a_run_that_a_limit_stopped_is_told():
+    found = compare(
+        run([row("q1", 1.0)], "whole"), run([row("q1", 1.0)], "short", stopped="budget reached: max-calls 5")
+    )
+    assert found.warnings == ("short was stopped before its end: budget reached: max-calls 5",)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "margin", "worse"),
+    [
+        ([1.0] * 20, [0.9] * 20, None, True),
+        ([0.9] * 20, [1.0] * 20, None, False),
+        ([0.5] * 20, [0.5] * 20, 0.0, False),
+        # Not told apart: -0.4 of one question and +0.2 of another.
+        ([0.4, 0.0], [0.0, 0.2], None, False),
+        ([0.4, 0.0], [0.0, 0.2], 0.05, True),
+        ([0.4, 0.0], [0.0, 0.2], 0.1, False),
+    ],
+)
+def test_worse_is_an_interval_below_zero_or_a_mean_below_the_margin(a, b, margin, worse):
+    assert compared(a, b).worse(margin) is worse
+
+
+def test_usage_counts_all_questions_of_a_run():
+    usage = run([row("q1", 1.0, seconds=1.0), row("q2", 0.0, category="5", seconds=2.0)]).usage()
+    assert (usage["n"], usage["score"], usage["latency"]) == (1, 1.0, 1.5)
+    assert (usage["cost"], usage["tokens"], usage["calls"]["cached"]) == (0.25, {"input": 70, "output": 30}, 2)
+
+
+@pytest.fixture
+def kept(tmp_path, monkeypatch) -> RunFolder:
+    """A finished evaluation of two questions, one failed, with a line break of Unicode in its answer."""
+    monkeypatch.setenv("RECOLLECT_HOME", str(tmp_path))
+    folder = RunFolder.create("evaluate-x", {"command": "evaluate", "options": {"metric": "f1"}})
+    failure = Failure(kind="parse", where="q2", message="no field")
+    found = evaluation(
+        [row("q1", 1.0, answer="one\u2028two"), row("q2", 0.0, failure=failure)],
+        write_failures=1,
+        failed_writes=(Failure(kind="parse", where="ann, item D1, extract", message="garbled"),),
+    )
+    keep_rows(folder, "evaluation", found)
+    folder.update(status="finished", result=found.summary(), parameters={"lm": "openai/x", "judge_hash": "ab"})
+    return folder
+
+
+def test_a_run_is_read_back_as_it_was_kept(kept):
+    found = recorded(kept.path.name[-4:])
+    assert found.name == kept.path.name
+    assert found.evaluation.summary() == kept.read()["result"]
+    assert [each.answer for each in found.evaluation.rows] == ["one\u2028two", "answer"]
+    assert [each.where for each in found.evaluation.failed_writes] == ["ann, item D1, extract"]
+    assert (found.basis["lm"], found.basis["judge_hash"], found.basis["metric"]) == ("openai/x", "ab", "f1")
+
+
+def test_of_a_compile_the_result_is_compared(tmp_path, monkeypatch):
+    monkeypatch.setenv("RECOLLECT_HOME", str(tmp_path))
+    folder = RunFolder.create("compile-x", {"command": "compile"})
+    start, result = evaluation([row("q1", 0.0)]), evaluation([row("q1", 1.0)])
+    keep_rows(folder, "start", start)
+    keep_rows(folder, "result", result)
+    folder.update(status="finished", result={"start": start.summary(), "result": result.summary()})
+    found = recorded(str(folder.path))
+    assert found.evaluation.score == 1.0
+    assert found.phases["start"].score == 0.0
+
+
+def _cut(folder: RunFolder) -> None:
+    path = folder.path / "evaluation_rows.jsonl"
+    path.write_text(path.read_text(encoding="utf-8").split("\n")[0], encoding="utf-8")
+
+
+def _spoil(folder: RunFolder) -> None:
+    (folder.path / "evaluation_rows.jsonl").write_text('{"id": 1}\n', encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("harm", "error", "words"),
+    [
+        (_cut, DataError, "holds 1 questions, but run.json says 2"),
+        (_spoil, DataError, "line 1 is no scored question"),
+        (lambda run: (run.path / "evaluation_rows.jsonl").unlink(), DataError, "is missing"),
+        (lambda run: run.update(result={"n": 1}), DataError, "its result is not that of a run"),
+        (lambda run: run.update(result=None, status="running"), UserError, "no result yet .status running.*--resume"),
+    ],
+)
+def test_a_run_that_is_not_whole_is_refused_in_one_line(kept, harm, error, words):
+    harm(kept)
+    with pytest.raises(error, match=words) as caught:
+        recorded(str(kept.path))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_failed_write_names_history_item_and_predictor(scripted, fact_replies, make_history):
+    def reply(kind: str, text: str, n: int) -> dict[str, Any] | str:
+        return "garbled" if kind == "operations" and "D2:1" in text else fact_replies(kind, text, n)
+
+    histories = make_history(2, id="ann-bob"), make_history(1, id="cyd-dan")
+    fields = {"question": "Who saw Oslo?", "answer": "Ann", "category": "4", "focus": (), "evidence": ()}
+    examples = [
+        dspy.Example(id=each.id, history=each, **fields).with_inputs("history", "question", "focus")
+        for each in histories
+    ]
+    lm, benchmark = scripted(reply), Locomo(examples, Source("sample.json", "0" * 64, sample=True))
+    with dspy.context(lm=lm):
+        found = evaluate(build("memory-r2", embedder=embedder()), benchmark, examples, lm.meter)
+    assert [each.where.split(", ")[:2] for each in found.failed_writes] == [["ann-bob", "item D2"]]
+    assert found.write_failures == 1
+    assert json.loads(json.dumps(found.summary()))["failed_writes"][0]["kind"] == "parse"

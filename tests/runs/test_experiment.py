@@ -1,0 +1,256 @@
+"""The main jobs end to end: what is kept, what is on disk, what MLflow knows, also when it ends badly."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import dspy
+import pytest
+import recollect
+from dspy.lm15 import ServerError
+from recollect.engines.meter import MeteredLM
+from recollect.errors import EndpointError, UserError
+from recollect.optimizers.catalog import OPTIMIZERS, Optimizer
+from recollect.optimizers.compile import Compilation
+from recollect.runs.artifact import load, read_manifest, save
+from recollect.runs.experiment import compiled_on, run_compile, run_evaluate
+from recollect.runs.setup import Setup
+from recollect.runs.tracking import client
+
+LABELED = Compilation("labeled")
+
+
+def learning(kind: str, text: str, n: int) -> dict[str, Any]:
+    """Knows the gold answers, but gives them only in the form that a demo shows."""
+    asked = text.rsplit("[[ ## question ## ]]", 1)[1].split("?")[0]
+    return {"answer": f"marker {asked.split()[-1]}" if text.count("[[ ## question ## ]]") > 1 else "no idea"}
+
+
+def stubborn(kind: str, text: str, n: int) -> dict[str, Any]:
+    return {"answer": "no idea"}
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> str:
+    """Six users of four questions each: four users to train, one for dev, one for test."""
+    rows = [
+        {
+            "user": f"user{u}",
+            "id": f"{u}-{q}",
+            "messages": [{"role": "user", "content": f"Fact {u}{q} is near marker {u}{q}."} for q in range(4)],
+            "question": f"What is fact {u}{q}?",
+            "answer": f"marker {u}{q}",
+            "evidence": [f"D1:{q + 1}"],
+        }
+        for u in range(6)
+        for q in range(4)
+    ]
+    (tmp_path / "questions.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    return str(tmp_path / "questions.jsonl")
+
+
+@pytest.fixture
+def scene(tmp_path, monkeypatch, scripted, data) -> Any:
+    """`scene(reply)` makes every model of a run a scripted one, and returns the setup."""
+
+    def make(reply: Any, **options: Any) -> Setup:
+        engine = scripted(reply).engine
+
+        def model(name: str, meter: Any, role: Any, api_base: Any, **given: Any) -> MeteredLM:
+            shared = {"guard": given["guard"], "answers": given["answers"]}
+            quiet = {"cache": False, "temperature": 0.0, "num_retries": 0}
+            return MeteredLM("scripted/test", meter, role, engine=engine, **shared, **quiet)
+
+        monkeypatch.setattr("recollect.runs.setup.language_model", model)
+        return Setup(benchmark="jsonl", data=data, lm="scripted/test", **options)
+
+    return make
+
+
+def mlflow_run(run_id: str) -> Any:
+    return client().get_run(run_id)
+
+
+def last_run() -> Any:
+    experiment = client().get_experiment_by_name("recollect")
+    return client().search_runs([experiment.experiment_id], order_by=["attributes.start_time DESC"], max_results=1)[0]
+
+
+def test_a_gain_on_dev_is_kept_scored_saved_and_logged(tmp_path, scene):
+    setup = scene(learning)
+    outcome = run_compile("turn-rag", setup, LABELED, out=tmp_path / "out")
+    summary = outcome.summary()
+    assert outcome.promoted
+    assert (summary["start"]["score"], summary["result"]["score"]) == (0.0, 1.0)
+    assert (summary["difference"]["mean"], summary["difference"]["interval"]) == (1.0, [1.0, 1.0])
+    assert summary["dev"] == {"start": 0.0, "result": 1.0}
+    assert len(load(tmp_path / "out").task.answer.demos) == 16
+    manifest = read_manifest(tmp_path / "out")
+    assert (manifest.optimizer["name"], manifest.benchmark["sizes"]) == (
+        "labeled",
+        {"train": 16, "dev": 4, "test": 4},
+    )
+    assert manifest.scores["result"]["score"] == 1.0
+    assert compiled_on(tmp_path / "out", setup.load())
+
+    run = mlflow_run(outcome.run_id)
+    assert run.info.status == "FINISHED"
+    assert (run.data.params["program"], run.data.params["optimizer.stage"]) == ("turn-rag", "all")
+    assert (run.data.metrics["start.score"], run.data.metrics["result.score"]) == (0.0, 1.0)
+    listed = {entry.path for entry in client().list_artifacts(outcome.run_id)}
+    assert {"start_rows.jsonl", "result_rows.jsonl", "outcome.json", "scores.png", "program"} <= listed
+    inside = {entry.path for entry in client().list_artifacts(outcome.run_id, "program")}
+    assert inside == {"program/manifest.json", "program/state.json"}
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_without_a_gain_the_start_is_kept_unless_forced(tmp_path, scene, force):
+    outcome = run_compile("turn-rag", scene(stubborn), LABELED, out=tmp_path / "out", force=force)
+    assert outcome.promoted is force
+    assert len(load(tmp_path / "out").task.answer.demos) == (16 if force else 0)
+    assert bool(read_manifest(tmp_path / "out").optimizer) is force
+
+
+def test_what_gained_on_train_but_not_on_dev_is_not_scored_on_test(tmp_path, scene):
+    calls = run_compile("turn-rag", scene(stubborn), LABELED, out=tmp_path / "out").summary()
+    assert calls["result"] == calls["start"]
+    assert calls["promoted"] is False
+
+
+def broken(error: BaseException) -> Optimizer:
+    def run(job: Any) -> Any:
+        raise error
+
+    return Optimizer(run, {}, "nothing", "nothing")
+
+
+@pytest.mark.parametrize(
+    ("error", "status"), [(KeyboardInterrupt(), "KILLED"), (RuntimeError("it broke"), "FAILED")], ids=str
+)
+def test_out_holds_a_program_also_when_the_optimizer_dies(tmp_path, scene, monkeypatch, error, status):
+    monkeypatch.setitem(OPTIMIZERS, "broken", broken(error))
+    with pytest.raises(type(error)):
+        run_compile("turn-rag", scene(learning), Compilation("broken"), out=tmp_path / "out")
+    assert load(tmp_path / "out").task.answer.demos == []
+    assert last_run().info.status == status
+
+
+def test_a_dead_endpoint_leaves_a_loadable_start(tmp_path, scene):
+    def reply(kind: str, text: str, n: int) -> dict[str, Any]:
+        raise ServerError("is down")
+
+    with pytest.raises(EndpointError, match="is down"):
+        run_compile("turn-rag", scene(reply), LABELED, out=tmp_path / "out")
+    assert load(tmp_path / "out").name == "turn-rag"
+    assert last_run().info.status == "FAILED"
+
+
+def test_an_older_program_stays_while_a_compile_fails(tmp_path, scene, monkeypatch):
+    save(recollect.build("turn-rag", k=3), tmp_path / "out")
+    monkeypatch.setitem(OPTIMIZERS, "broken", broken(RuntimeError("it broke")))
+    with pytest.raises(RuntimeError, match="it broke"):
+        run_compile("turn-rag", scene(learning), Compilation("broken"), out=tmp_path / "out")
+    assert load(tmp_path / "out").method.k == 3
+
+
+def test_an_altered_program_in_out_is_replaced_at_once(tmp_path, scene, monkeypatch):
+    save(recollect.build("turn-rag", k=3), tmp_path / "out")
+    (tmp_path / "out/state.json").write_text("{}")
+    monkeypatch.setitem(OPTIMIZERS, "broken", broken(RuntimeError("it broke")))
+    with pytest.raises(RuntimeError, match="it broke"):
+        run_compile("turn-rag", scene(learning), Compilation("broken"), out=tmp_path / "out")
+    assert load(tmp_path / "out").method.k == 10
+
+
+@pytest.mark.parametrize(
+    ("method", "how", "out", "words"),
+    [
+        ("turn-rag", Compilation("labeld"), "out", "did you mean 'labeled'"),
+        ("turn-rag", Compilation("labeled", stage="write"), "out", "no prompt to tune in stage 'write'"),
+        ("turn-rag", Compilation("labeled", settings={"k": 1}), "out", "has no setting 'k'"),
+        ("turn-rga", LABELED, "out", "did you mean 'turn-rag'"),
+        ("turn-rag", LABELED, "questions.jsonl", "exists and is no saved program"),
+        ("turn-rag", LABELED, "questions.jsonl/out", "cannot be written"),
+    ],
+)
+def test_a_wrong_request_costs_no_call_and_no_run(tmp_path, scene, method, how, out, words):
+    def reply(kind: str, text: str, n: int) -> dict[str, Any]:
+        pytest.fail("a call was made")
+
+    run_evaluate("no-memory", scene(stubborn, test=1))
+    before = last_run().info.run_id
+    with pytest.raises(UserError, match=words):
+        run_compile(method, scene(reply), how, out=tmp_path / out)
+    assert last_run().info.run_id == before
+    assert [path.name for path in tmp_path.iterdir()] == ["questions.jsonl"]
+
+
+def test_a_place_that_became_unwritable_is_seen_before_any_call(tmp_path, scene, monkeypatch):
+    """An older program in `out` is not saved over at the start, so only a check can find this out early."""
+
+    def reply(kind: str, text: str, n: int) -> dict[str, Any]:
+        pytest.fail("a call was made")
+
+    def refuse(*args: Any, **kwargs: Any) -> str:
+        raise PermissionError(13, "Permission denied")
+
+    save(recollect.build("turn-rag"), tmp_path / "out")
+    setup = scene(reply)
+    monkeypatch.setattr("recollect.runs.artifact.tempfile.mkdtemp", refuse)
+    with pytest.raises(UserError, match="cannot be written: Permission denied"):
+        run_compile("turn-rag", setup, LABELED, out=tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("part", "options", "asked"),
+    [("all", {}, 24), ("train", {}, 16), ("dev", {}, 4), ("test", {}, 4), ("all", {"test": 3}, 3)],
+)
+def test_evaluate_asks_the_part_it_is_told_to(scene, part, options, asked):
+    found = run_evaluate("turn-rag", scene(learning, **options), part)
+    assert len(found.rows) == asked
+    run = mlflow_run(found.run_id)
+    assert (run.info.status, run.data.params["part"]) == ("FINISHED", part)
+    assert run.data.metrics["evaluation.calls_task"] == asked
+
+
+def test_a_saved_program_is_evaluated_as_it_was_compiled(tmp_path, scene):
+    setup = scene(learning)
+    outcome = run_compile("turn-rag", setup, LABELED, out=tmp_path / "out", config={"k": 2})
+    found = run_evaluate(str(tmp_path / "out"), setup, "test")
+    assert found.score == outcome.result.score == 1.0
+    with pytest.raises(UserError, match="keeps its settings"):
+        run_evaluate(str(tmp_path / "out"), setup, config={"k": 3})
+
+
+def test_compiling_a_saved_program_starts_from_it(tmp_path, scene):
+    run_compile("turn-rag", scene(learning), LABELED, out=tmp_path / "first")
+    again = run_compile(str(tmp_path / "first"), scene(learning), LABELED, out=tmp_path / "second")
+    assert again.start.score == 1.0
+    assert not again.promoted
+    assert len(load(tmp_path / "second").task.answer.demos) == 16
+
+
+def test_without_test_questions_the_summary_is_still_json(tmp_path, scene):
+    outcome = run_compile("turn-rag", scene(learning, test=0), LABELED, out=tmp_path / "out")
+    summary = json.loads(json.dumps(outcome.summary(), allow_nan=False))
+    assert (summary["start"]["n"], summary["difference"]["mean"]) == (0, None)
+    assert outcome.promoted
+
+
+def test_nothing_is_written_into_the_package(tmp_path, scene):
+    package = Path(str(recollect.__file__)).parent
+
+    def files() -> set[Path]:
+        rooms = [path for path in package.iterdir() if path.name not in ("tests", ".git", ".ci")]
+        found = {path for room in rooms for path in (room.rglob("*") if room.is_dir() else [room])}
+        return {path for path in found if path.suffix not in (".py", ".pyc") and path.is_file()}
+
+    before = files()
+    run_compile("turn-rag", scene(learning), LABELED)
+    assert files() - before == set()
+
+
+def test_the_lm_of_the_process_is_left_alone(scene):
+    before = dspy.settings.lm
+    run_evaluate("turn-rag", scene(learning, test=1))
+    assert dspy.settings.lm is before

@@ -1,0 +1,126 @@
+"""Endpoints that fail over real HTTP: repeated, counted, or stopped with the way to resume; never a silent zero."""
+
+import re
+from collections import Counter
+from typing import Any
+
+import pytest
+from recollect.runs.experiment import run_evaluate
+from recollect.runs.results import Evaluation
+from recollect.runs.setup import Setup
+
+
+def evaluation(server: Any, **options: Any) -> Evaluation:
+    options = {"retries": 0, "threads": 1, "train": 8, "dev": 4, "test": 4, **options}
+    return run_evaluate("turn-rag", Setup("locomo", lm=server.model, api_base=server.url, **options), "test")
+
+
+def at(faults: dict[int, str]) -> Any:
+    return lambda n, text: faults.get(n)
+
+
+def always(fault: str) -> Any:
+    return lambda n, text: fault
+
+
+@pytest.fixture
+def healthy(stub) -> Evaluation:
+    return evaluation(stub())
+
+
+@pytest.mark.parametrize(
+    ("faults", "retries"),
+    [
+        ({1: "429", 2: "429", 4: "429"}, 2),
+        ({2: "500"}, 1),
+        ({2: "stall"}, 1),
+    ],
+    ids=["429", "500", "stall"],
+)
+def test_a_passing_fault_is_repeated_and_changes_nothing(stub, healthy, faults, retries):
+    server = stub(at(faults))
+    found = evaluation(server, retries=retries, timeout=0.4)
+    assert [row.answer for row in found.rows] == [row.answer for row in healthy.rows]
+    assert (found.failures, found.calls["task"]) == (0, 4)
+    assert len(server.texts) == 4 + len(faults)
+
+
+def test_a_malformed_answer_is_asked_for_once_more_with_the_error(stub, healthy):
+    server = stub(at({2: "garbled"}))
+    found = evaluation(server)
+    assert [row.answer for row in found.rows] == [row.answer for row in healthy.rows]
+    assert (found.failures, found.calls["task"], len(server.texts)) == (0, 5, 5)
+    assert server.texts[2].startswith(server.texts[1])
+    assert "I would rather not say.\nThat could not be read" in server.texts[2]
+
+
+@pytest.mark.parametrize(
+    ("faults", "kind", "words"),
+    [
+        ({2: "garbled", 3: "garbled"}, "parse", "could not be parsed|failed to parse|missing"),
+        ({2: "stall"}, "endpoint", "timed? ?out|timeout"),
+        ({2: "500"}, "endpoint", "the server has a fault"),
+        ({2: "429"}, "endpoint", "slow down"),
+        ({2: "no-json"}, "endpoint", ""),
+    ],
+    ids=["garbled", "stall", "500", "429", "no-json"],
+)
+def test_a_lasting_fault_is_a_typed_failure_of_its_question(stub, healthy, faults, kind, words):
+    found = evaluation(stub(at(faults)), timeout=0.4)
+    (failed,) = [row for row in found.rows if row.failure]
+    assert failed.failure
+    assert (failed.id, failed.failure.kind, failed.score, failed.failure.where) == (
+        found.rows[1].id,
+        kind,
+        0.0,
+        failed.id,
+    )
+    assert re.search(words, failed.failure.message)
+    assert "\n" not in failed.failure.message
+    others = [row.id for row in found.rows if not row.failure]
+    assert [row.answer for row in found.rows if row.id in others] == [r.answer for r in healthy.rows if r.id in others]
+
+
+@pytest.mark.parametrize(
+    ("script", "code", "words", "requests"),
+    [
+        (always("500"), 3, "5 times in a row, stopped: .*the server has a fault", 5),
+        (always("429"), 3, "5 times in a row, stopped: .*slow down", 5),
+        (always("no-json"), 3, "5 times in a row", 5),
+        (always("dead"), 3, "5 times in a row", 1),
+        (always("401"), 2, "refuses the key: .*no such key", 1),
+        (lambda n, text: "500" if n % 3 else None, 3, "failed 14 of 20 calls", 20),
+    ],
+    ids=["500", "429", "no-json", "dead", "401", "share"],
+)
+def test_an_endpoint_that_stays_away_stops_the_run_with_one_line(stub, recollect_cli, script, code, words, requests):
+    server = stub(script)
+    ran = recollect_cli(server, "evaluate", "turn-rag", test=24)
+    assert (ran.code, ran.out, len(server.texts)) == (code, "", requests)
+    _, line = ran.err.splitlines()  # the first says what the numbers rest on
+    assert re.search(f"^recollect: the model's endpoint .*{words}.*; --resume \\S+ goes on", line)
+
+
+@pytest.mark.parametrize("fault", ["dead", "stall"])
+def test_no_answer_to_a_few_questions_is_no_score(stub, recollect_cli, fault):
+    server = stub(always(fault))
+    ran = recollect_cli(server, "evaluate", "turn-rag", "--timeout", "0.2", test=4)
+    assert (ran.code, ran.out) == (3, "")
+    assert "answered none of 4 questions" in ran.err
+    assert ran.resume
+
+
+def test_nobody_listens_at_all(stub, recollect_cli):
+    server = stub()
+    server.die()
+    ran = recollect_cli(server, "evaluate", "turn-rag", test=8)
+    assert ran.code == 3
+    assert "onnection refused" in ran.err.splitlines()[-1]
+
+
+@pytest.mark.parametrize("threads", [1, 8])
+def test_many_threads_count_every_fault_once(stub, threads):
+    server = stub(lambda n, text: "500" if n % 4 == 0 else None)
+    found = evaluation(server, test=24, threads=threads)
+    kinds = Counter(row.failure.kind for row in found.rows if row.failure)
+    assert (kinds, len(found.rows), found.calls["task"], len(server.texts)) == ({"endpoint": 6}, 24, 18, 24)

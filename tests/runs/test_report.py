@@ -1,0 +1,144 @@
+"""Tables: every number with what it rests on, and text that is printed as it is."""
+
+import io
+from typing import Any
+
+import pytest
+from recollect.records import Failure
+from recollect.runs.report import (
+    WIRING,
+    comparison_picture,
+    difference_line,
+    print_comparison,
+    print_evaluation,
+    usage_line,
+)
+from recollect.runs.results import Evaluation, Row, difference
+from rich.console import Console
+
+
+def evaluation(scores: dict[str, list[float]], **changes: Any) -> Evaluation:
+    """An evaluation with the given scores by category; "5" is outside the headline score."""
+    rows = tuple(
+        Row(
+            id=f"{category}:{n}",
+            group="g",
+            category=category,
+            counts=category != "5",
+            question="Where?",
+            gold="here",
+            answer="there",
+            score=score,
+            parts={"f1": score},
+            recall={"recall@5": 1.0},
+            sources=(),
+            seconds=0.1,
+            failure=Failure(kind="error", where="x", message="y") if score < 0.05 else None,
+        )
+        for category, values in scores.items()
+        for n, score in enumerate(values)
+    )
+    whole: dict[str, Any] = {
+        "program": "turn-rag",
+        "benchmark": "locomo",
+        "lm": "openai/x",
+        "embedder": None,
+        "comparable": True,
+        "rows": rows,
+        "calls": {"task": 12, "prompt": 0, "judge": 2, "cached": 0},
+        "tokens": {"input": 1234, "output": 56},
+        "cost": None,
+        "write_failures": 0,
+        "seconds": 1.25,
+    }
+    return Evaluation(**{**whole, **changes})
+
+
+def printed(show: Any, *arguments: Any) -> str:
+    console = Console(file=io.StringIO(), width=100)
+    show(console, *arguments)
+    return console.file.getvalue()  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_an_evaluation_shows_categories_and_what_they_rest_on():
+    text = printed(print_evaluation, evaluation({"1": [0.5, 0.25], "5": [1.0]}))
+    rows = [line.replace("│", " ").split() for line in text.splitlines() if "│" in line]
+    assert ["1", "2", "0.375", "0.375", "0"] in rows
+    assert ["5", "(not", "in", "score)", "1", "1.000", "1.000", "0"] in rows
+    assert ["score", "2", "0.375", "0.375", "0"] in rows
+    assert "turn-rag on locomo, LM openai/x" in text
+    assert "resampled by question" in text
+
+
+@pytest.mark.parametrize("comparable", [True, False])
+def test_a_wiring_check_is_headed_so_on_one_line(comparable):
+    long = evaluation({"1": [0.5]}, comparable=comparable, program="a-very-long-method-name-" * 4)
+    for text in (
+        printed(print_evaluation, long),
+        printed(print_comparison, long, long, difference(long, long), True),
+    ):
+        assert (WIRING in text.splitlines()[0]) is not comparable
+
+
+def test_a_comparison_shows_both_and_the_difference():
+    before, after = evaluation({"1": [0.0, 0.5]}), evaluation({"1": [0.5, 1.0]})
+    text = printed(print_comparison, before, after, difference(before, after), True)
+    rows = [line.replace("│", " ").split() for line in text.splitlines() if "│" in line]
+    assert ["1", "2", "0.250", "0.750", "+0.500"] in rows
+    assert ["score", "2", "0.250", "0.750", "+0.500"] in rows
+
+
+@pytest.mark.parametrize("name", ["[/b]", "[red]x", ":smile:", "$5 $x^"])
+def test_names_of_users_are_printed_as_they_are(name):
+    found = evaluation({name: [0.5, 0.0]})
+    assert name in printed(print_evaluation, found)
+    assert name in printed(print_comparison, found, found, difference(found, found), True)
+    comparison_picture(found, found).savefig(io.BytesIO())
+
+
+def test_a_category_that_a_limit_left_out_has_no_number():
+    before, after = evaluation({"1": [0.5], "2": [0.5]}), evaluation({"1": [1.0]})
+    text = printed(print_comparison, before, after, difference(before, after), True)
+    rows = [line.replace("│", " ").split() for line in text.splitlines() if "│" in line]
+    assert ["2", "1", "0.500", "-", "-"] in rows
+    comparison_picture(before, after).savefig(io.BytesIO())
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "promoted", "words"),
+    [
+        ([0.0] * 9, [1.0] * 9, True, "better"),
+        ([1.0] * 9, [0.0] * 9, True, "worse"),
+        ([0.0, 1.0] * 4, [1.0, 0.0] * 4, True, "not told apart"),
+        ([0.0], [1.0], True, "too few test questions"),
+        ([], [], True, "too few test questions"),
+        ([0.0] * 9, [1.0] * 9, False, "the start was kept (--force"),
+    ],
+)
+def test_the_difference_in_words(before, after, promoted, words):
+    found = difference(evaluation({"1": before}), evaluation({"1": after}))
+    assert words in difference_line(found, promoted)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (
+            {},
+            "LM calls: 12 task, 2 judge; 1,234 + 56 tokens; no price known; 1.2 s; 0 failures; evidence recall@5 1.000",
+        ),
+        ({"cost": 0.5}, "$0.5000"),
+        ({"write_failures": 3}, "0 failures, 3 failed writes"),
+    ],
+)
+def test_usage_is_one_line(changes, words):
+    line = usage_line(evaluation({"1": [0.5]}, **changes))
+    assert words in line
+    assert "\n" not in line
+
+
+def test_the_picture_has_a_pair_of_bars_for_every_category_and_the_score():
+    found = evaluation({"1": [0.5], "2": [0.25], "5": [1.0]})
+    axes = comparison_picture(found, found).axes[0]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["1", "2", "5", "score"]
+    assert [bar.get_height() for bar in axes.patches] == [0.5, 0.25, 1.0, 0.375] * 2

@@ -1,0 +1,161 @@
+"""One MLflow run per command, in the results folder, whatever happens inside."""
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import recollect
+from recollect.errors import UserError
+from recollect.records import Failure
+from recollect.runs.results import Evaluation, Row
+from recollect.runs.tracking import EXPERIMENT, Tracker, client, tracking_uri
+
+
+def evaluation_of(*categories: str) -> Evaluation:
+    rows = tuple(
+        Row(
+            id=f"q{n}",
+            group="g",
+            category=category,
+            counts=True,
+            question="Where?",
+            gold="here",
+            answer="there",
+            score=n % 2,
+            parts={"f1": n % 2},
+            recall={"recall@5": 1.0},
+            sources=("D1:1",),
+            seconds=0.1,
+            failure=Failure(kind="parse", where=f"q{n}", message="no field") if n == 0 else None,
+        )
+        for n, category in enumerate(categories)
+    )
+    return Evaluation(
+        program="turn-rag",
+        benchmark="jsonl",
+        lm="offline",
+        embedder=None,
+        comparable=False,
+        rows=rows,
+        calls={"task": len(rows), "prompt": 0, "judge": 0, "cached": 0},
+        tokens={"input": 7, "output": 3},
+        cost=None,
+        write_failures=0,
+        seconds=1.0,
+    )
+
+
+def runs() -> list[Any]:
+    found = client()
+    experiment = found.get_experiment_by_name(EXPERIMENT)
+    return list(found.search_runs([experiment.experiment_id], max_results=5000)) if experiment else []
+
+
+def artifact(run_id: str, name: str, folder: Path) -> Path:
+    return Path(client().download_artifacts(run_id, name, str(folder)))
+
+
+@pytest.mark.parametrize(
+    ("error", "status"), [(None, "FINISHED"), (ValueError("broken\nhere"), "FAILED"), (KeyboardInterrupt(), "KILLED")]
+)
+def test_a_run_ends_as_its_block_does(error, status):
+    def work() -> None:
+        with Tracker("test-status") as tracker:
+            ids.append(tracker.run_id)
+            if error:
+                raise error
+
+    ids: list[str] = []
+    if error:
+        with pytest.raises(type(error)):
+            work()
+    else:
+        work()
+    run = client().get_run(ids[0])
+    assert run.info.status == status
+    assert run.data.tags.get("error") == ("broken here" if status == "FAILED" else "" if error else None)
+
+
+def test_sixteen_threads_start_no_run_of_their_own():
+    before = {run.info.run_id for run in runs()}
+    with Tracker("test-threads") as tracker, ThreadPoolExecutor(16) as pool:
+        list(pool.map(lambda n: tracker.metrics({f"m{n}": float(n)}), range(16)))
+    added = [run for run in runs() if run.info.run_id not in before]
+    assert [run.info.run_id for run in added] == [tracker.run_id]
+    assert added[0].info.status == "FINISHED"
+    assert {f"m{n}" for n in range(16)} <= set(added[0].data.metrics)
+
+
+def test_an_evaluation_is_logged_with_every_row(tmp_path):
+    with Tracker("test-evaluation", {"command": "evaluate"}) as tracker:
+        tracker.params({"lm": "offline", "long": "x" * 9000, "nothing": None})
+        tracker.evaluation("evaluation", evaluation_of("single hop", "single hop", "multi"))
+    run = client().get_run(tracker.run_id)
+    assert run.data.tags["command"] == "evaluate"
+    assert (run.data.params["lm"], len(run.data.params["long"])) == ("offline", 6000)
+    expected = {
+        "evaluation.score": pytest.approx(1 / 3),
+        "evaluation.n": 3,
+        "evaluation.failures": 1,
+        "evaluation.calls_task": 3,
+        "evaluation.recall_at_5": 1,
+        "evaluation.score_single_hop": 0.5,
+    }
+    assert {name: run.data.metrics.get(name) for name in expected} == expected
+    assert "evaluation.cost" not in run.data.metrics
+    rows = artifact(tracker.run_id, "evaluation_rows.jsonl", tmp_path).read_text().splitlines()
+    assert [json.loads(row)["id"] for row in rows] == ["q0", "q1", "q2"]
+    assert json.loads(rows[0])["failure"]["kind"] == "parse"
+    assert json.loads(artifact(tracker.run_id, "evaluation.json", tmp_path).read_text())["n"] == 3
+
+
+@pytest.mark.parametrize("category", ["who / what?", "人物", "a//../b", "[bold]", "50 % off @ home"])
+def test_a_category_of_any_name_can_be_logged(category):
+    with Tracker("test-category") as tracker:
+        tracker.evaluation("evaluation", evaluation_of(category, category))
+    metrics = client().get_run(tracker.run_id).data.metrics
+    assert [value for name, value in metrics.items() if name.startswith("evaluation.score_")] == [0.5]
+
+
+def test_numbers_that_are_none_are_left_out():
+    with Tracker("test-none") as tracker:
+        tracker.metrics({"known": 1.0, "unknown": None, "undefined": float("nan")})
+    assert client().get_run(tracker.run_id).data.metrics == {"known": 1.0}
+
+
+def test_the_store_and_its_artifacts_are_in_the_results_folder(tmp_path, monkeypatch):
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.setenv("RECOLLECT_HOME", str(tmp_path / "elsewhere"))
+    assert tracking_uri() == f"sqlite:///{tmp_path}/elsewhere/mlflow.db"
+    monkeypatch.delenv("RECOLLECT_HOME")
+    monkeypatch.chdir(tmp_path)
+    assert tracking_uri() == f"sqlite:///{tmp_path}/runs/local/mlflow.db"
+
+
+def test_the_tracking_uri_of_the_environment_wins(tmp_path, monkeypatch):
+    shared = tracking_uri()
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", shared)
+    monkeypatch.setenv("RECOLLECT_HOME", str(tmp_path / "home"))
+    assert tracking_uri() == shared
+    with Tracker("test-uri") as tracker:
+        tracker.json("found.json", {})
+    assert not (tmp_path / "home").exists()
+
+
+def test_artifacts_lie_beside_the_store(tmp_path):
+    with Tracker("test-artifacts") as tracker:
+        tracker.json("found.json", {"a": 1})
+    home = Path(str(client().get_run(tracker.run_id).info.artifact_uri).removeprefix("file://"))
+    assert (home / "found.json").is_file()
+    assert Path(str(recollect.__file__)).parent not in home.parents
+
+
+@pytest.mark.parametrize("uri", ["nowhere://x", "sqlite:////proc/none/x.db"])
+def test_a_store_that_cannot_be_used_is_one_line(monkeypatch, uri):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    with pytest.raises(UserError) as caught, Tracker("test-wrong-store"):
+        pass
+    assert uri in str(caught.value)
+    assert "\n" not in str(caught.value)

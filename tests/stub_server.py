@@ -1,0 +1,174 @@
+"""A server that speaks the OpenAI chat protocol on this machine, answers with the offline engine, and fails by script.
+
+Answers are a pure function of the messages, so two runs that ask the same get the same. Faults are named per request:
+
+    429      refused for now, with Retry-After: 0        stall    silence until the server is closed
+    401      refused for good                            garbled  a completion without field headers
+    500      a fault of the server                       no-json  a body that is not JSON
+    dead     the connection is cut, and from then on nobody listens
+
+Example:
+    >>> with StubServer(lambda n, text: "500" if n == 1 else None) as server:
+    ...     lm = language_model("openai/stub", api_base=server.url)
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+Fault = str
+Script = Callable[[int, str], Fault | None]
+"""Number of the request (from 1) and its messages as one text -> the fault it meets, or None."""
+Answer = Callable[[dict[str, Any]], str]
+"""The body of a request -> the text of the completion."""
+
+_STATUS = {"429": "slow down", "500": "the server has a fault", "401": "no such key"}
+
+
+def every(fault: Fault) -> Script:
+    """A script that meets every request with the same fault."""
+    return lambda n, text: fault
+
+
+def at(faults: Mapping[int, Fault]) -> Script:
+    """A script by number of the request."""
+    return lambda n, text: faults.get(n)
+
+
+def offline_answer(body: dict[str, Any]) -> str:
+    """What the offline engine says to a request."""
+    from dspy.lm15 import request_from_openai_chat
+    from recollect.engines.offline import OfflineEngine
+
+    known = {name: body[name] for name in ("model", "messages", "temperature", "max_tokens") if name in body}
+    # A new engine each time: one of its own counts repeated prompts, and samples them differently.
+    return OfflineEngine().complete(request_from_openai_chat(known)).message.text or ""
+
+
+class StubServer:
+    """The server; it listens from `__enter__` on.
+
+    Args:
+        script: Which request meets which fault.
+        answer: Gives the completions.
+        delay: Seconds every answer takes.
+    """
+
+    def __init__(self, script: Script | None = None, answer: Answer = offline_answer, delay: float = 0.0) -> None:
+        self.script = script or (lambda n, text: None)
+        self.answer = answer
+        self.delay = delay
+        self.model = f"openai/stub-{uuid.uuid4().hex[:8]}"
+        """What `--lm` takes; a name of its own, so that DSPy's LM cache does not know its answers yet."""
+        self.texts: list[str] = []
+        """The messages of every request that came in."""
+        self.answered = 0
+        """Requests that got a completion."""
+        self._changed = threading.Condition()
+        self._closing = threading.Event()
+        self._dead = False
+        self._server = _Listener(("127.0.0.1", 0), _handler(self))
+
+    @property
+    def url(self) -> str:
+        """What `--api-base` takes."""
+        return f"http://127.0.0.1:{self._server.server_port}/v1"
+
+    def __enter__(self) -> StubServer:
+        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.die()
+
+    def die(self) -> None:
+        """Stops listening; connections are refused from now on."""
+        with self._changed:
+            known, self._dead = self._dead, True
+        self._closing.set()
+        if not known:
+            self._server.shutdown()
+            self._server.server_close()
+
+    def wait(self, answered: int, seconds: float = 60) -> bool:
+        """Waits until so many requests have been answered; False where the time ran out before."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self.answered >= answered, seconds)
+
+    def reply(self, body: dict[str, Any]) -> tuple[int, bytes] | None:
+        """Status and body of the answer to a request, or None to cut the connection."""
+        text = "\n".join(str(message["content"]) for message in body["messages"])
+        with self._changed:
+            self.texts.append(text)
+            fault = "dead" if self._dead else self.script(len(self.texts), text)
+        if fault == "dead":
+            self.die()
+            return None
+        if fault == "stall":
+            self._closing.wait()
+            return None
+        if fault in _STATUS:
+            return int(fault), json.dumps({"error": {"message": _STATUS[fault]}}).encode()
+        if fault == "no-json":
+            return 200, b"<html>bad gateway</html>"
+        if self.delay:
+            time.sleep(self.delay)
+        said = "I would rather not say." if fault == "garbled" else self.answer(body)
+        with self._changed:
+            self.answered += 1
+            self._changed.notify_all()
+        return 200, _completion(body, text, said)
+
+
+class _Listener(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 256
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that was killed has hung up; nobody wants to read of it."""
+
+
+def _handler(stub: StubServer) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        wbufsize = -1
+        disable_nagle_algorithm = True
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            found = stub.reply(body)
+            if found is None:
+                self.close_connection = True
+                return
+            status, sent = found
+            self.send_response(status)
+            if status == 429:
+                self.send_header("Retry-After", "0")
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(sent)))
+            self.end_headers()
+            self.wfile.write(sent)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Says nothing."""
+
+    return Handler
+
+
+def _completion(body: dict[str, Any], text: str, said: str) -> bytes:
+    asked, told = len(text) // 4, len(said) // 4
+    found = {
+        "id": "stub",
+        "object": "chat.completion",
+        "created": 0,
+        "model": body["model"],
+        "choices": [{"index": 0, "message": {"role": "assistant", "content": said}, "finish_reason": "stop"}],
+        "usage": {"prompt_tokens": asked, "completion_tokens": told, "total_tokens": asked + told},
+    }
+    return json.dumps(found).encode()
