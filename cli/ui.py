@@ -17,5 +17,7 @@ def command(port: int, host: str) -> None:
     from ..runs.tracking import tracking_uri
 
     arguments = ["ui", "--backend-store-uri", tracking_uri(), "--host", host, "--port", str(port)]
-    environment = {**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true"}
+    # Without these the server waits for the network: a price list of litellm, and a job runner nothing here uses.
+    offline = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+    environment = {**os.environ, **offline, "MLFLOW_DISABLE_TELEMETRY": "true"}
     sys.exit(subprocess.call([sys.executable, "-m", "mlflow", *arguments], env=environment))

@@ -6,7 +6,7 @@ them: dates without sessions, answers that are numbers, evidence that is malform
 there, repeated questions, image turns. `check_locomo` of `data/check.py` lists them row by row.
 
 One History per conversation is shared by all of its examples. An example holds `history`, `question`, `focus`
-(inputs), `answer`, `evidence`, `category` ("1" to "5", see `locomo_file.CATEGORIES`), `id` ("conv-26:17" is row 17, counted from
+(inputs), `answer`, `evidence`, `category` ("1" to "5"), `id` ("conv-26:17" is row 17, counted from
 0, of its conversation) and, where the file has one, `adversarial_answer` (labels).
 
 Example:

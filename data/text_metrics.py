@@ -155,7 +155,7 @@ def explain(
         verdict = f"Partly right ({value:.2f}): the gold answer is {gold!r}; {way}."
     advice = ""
     if is_date(gold) and not is_date(answer):
-        advice = " When the question asks \"when\", give the absolute date, worked out from the date of the session."
+        advice = ' When the question asks "when", give the absolute date, worked out from the date of the session.'
     return verdict + advice + _rests_on(evidence)
 
 

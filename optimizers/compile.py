@@ -24,10 +24,11 @@ from ..engines.meter import MeteredLM
 from ..errors import BudgetError, EndpointError, RecollectError, UserError
 from ..programs.program import MemoryProgram, Stage
 from ..programs.state import own_demos
-from .catalog import ENDLESS, Job, Optimizer
+from .catalog import Optimizer
 from .catalog import optimizer as entry
 from .history import CandidateHistory
 from .metric_views import MetricViews
+from .runners import ENDLESS, Job
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ stops early when enough demos pass, so it lies between the demos wanted and the 
 
 Example:
     >>> effort("gepa", {"max_metric_calls": 300}, train=100, val=50, predictors=1).runs
-    Range(low=300, high=356)
+    Range(low=150.0, high=356)
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .plan import NOTHING, Effort, Range
+from .runners import gepa_budget
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,8 @@ def _mipro(counts: _Counts) -> Effort:
         scored = Range(trials * batch + (full + 1) * counts.val, trials * batch + (full + 3) * counts.val)
     else:
         scored = Range((trials + 1) * counts.val, (trials + 1) * counts.val)
+    # Trials that draw a combination again repeat their calls, which the run's answers hold.
+    scored = Range(scored.low * 0.7, scored.high)
     bootstraps = max(1, sets - 2)
     runs = scored + Range(counts.tries.low + bootstraps - 1, bootstraps * counts.tries.high)
     summary = min(10, counts.train // 10 + 1) + 1
@@ -94,9 +97,11 @@ def _simba(counts: _Counts) -> Effort:
 
 
 def _gepa(counts: _Counts) -> Effort:
-    budget = counts.settings["max_metric_calls"]
-    # The last round may overrun the budget by one valset and two minibatches of three.
-    runs = Range(min(budget, counts.val) if budget < counts.val else budget, budget + counts.val + 6)
+    once = gepa_budget(counts.train, counts.val)
+    budget = counts.settings["max_metric_calls"] or once
+    # The last round may overrun the budget by one valset and two minibatches of three; up to half of the runs repeat
+    # earlier ones, since minibatches are drawn again and again from the same questions.
+    runs = Range(min(budget, once) / 2, budget + counts.val + 6)
     rounds = max(0, budget - counts.val) / 6
     return Effort(runs, Range(1, rounds + 1), Range(0, rounds + 2))
 
@@ -109,7 +114,8 @@ def _infer_rules(counts: _Counts) -> Effort:
 
 
 def _better_together(counts: _Counts) -> Effort:
-    from .catalog import optimizer, strategy_steps
+    from .catalog import optimizer
+    from .runners import strategy_steps
 
     total = Effort(Range(counts.val, counts.val))
     for step in strategy_steps(counts.settings):

@@ -162,11 +162,12 @@ def compile_plan(
         rewrites: Whether the optimizer may change writing prompts, so that memories are written anew.
     """
     held = _items([*dev, *test]) * size.write_calls
+    written = effort.writings if rewrites else Range(min(1, effort.writings.low), min(1, effort.writings.high))
     before = (len(dev) + len(test)) * size.read_calls
     phases = {
         "scoring before": Range(before + held * 0.8, before + held * 1.25),
         f"optimizing on {len(learned)} questions": effort.runs.times(size.read_calls),
-        "writing training memories": Range(effort.writings.low * 0.8, effort.writings.high * 1.25).times(
+        "writing training memories": Range(written.low * 0.8, written.high * 1.25).times(
             _items(learned) * size.write_calls
         ),
         "proposals": effort.proposals,

@@ -19,11 +19,13 @@ import dspy
 
 from ..data.benchmark import Benchmark, Split
 from ..data.catalog import benchmark as load_benchmark
+from ..data.judge import Judge
 from ..engines.embedders import embedder as make_embedder
 from ..engines.guard import Guard, Limits
 from ..engines.meter import Meter, MeteredLM, Role
 from ..engines.models import RETRIES, TIMEOUT, is_offline, language_model
 from ..errors import EndpointError, RecollectError, UserError
+from ..programs.adapter import adapter as make_adapter
 from ..programs.catalog import build, needs_embedder
 from ..programs.program import MemoryProgram
 from ..programs.remember import MemoryCache
@@ -149,8 +151,6 @@ class Runtime:
             EndpointError: The endpoint is dead; the message says how to go on once it is back.
             UserError: It refuses the key; likewise.
         """
-        from ..programs.adapter import adapter as make_adapter
-
         adapter = make_adapter(self.setup.adapter or program.adapter)
         try:
             with dspy.context(lm=self.model(), adapter=adapter, warn_on_type_mismatch=False):
@@ -163,9 +163,8 @@ class Runtime:
 
     def judged(self, benchmark: Benchmark) -> Benchmark:
         """Gives a benchmark that needs one its judge model."""
-        if getattr(benchmark, "needs_judge", False):
-            lm = self.model("judge")
-            benchmark.judge_lm = lm  # pyright: ignore[reportAttributeAccessIssue]
+        if benchmark.needs_judge:
+            benchmark.judge = Judge(self.model("judge"), make_adapter(self.setup.adapter or "chat"))
         return benchmark
 
     def program(

@@ -2,6 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 
+import dspy
 import pytest
 from dspy.utils.exceptions import AdapterParseError, LMAuthError, LMServerError
 from recollect.engines.guard import DEAD_AFTER, SHARE_FROM, Guard, Limits, Spent
@@ -101,8 +102,8 @@ def test_an_answer_in_between_starts_the_row_anew(good):
 def test_half_of_the_calls_may_fail_but_not_more():
     guard = Guard()
     for _ in range(SHARE_FROM):
-        assert fail(guard) is None
         guard.worked(1, None)
+        assert fail(guard) is None
     assert "failed 21 of 41 calls" in str(fail(guard))
 
 
@@ -138,7 +139,7 @@ def test_a_run_may_be_stopped_for_a_reason_of_its_own():
         guard.admit()
 
 
-@pytest.mark.parametrize("error", [ValueError("a bug"), AdapterParseError("ChatAdapter", None, "", "")])  # type: ignore[arg-type]
+@pytest.mark.parametrize("error", [ValueError("a bug"), AdapterParseError("ChatAdapter", dspy.Signature("a -> b"), "")])
 def test_only_failures_of_the_endpoint_count(error):
     guard = Guard()
     for _ in range(DEAD_AFTER * 2):

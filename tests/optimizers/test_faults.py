@@ -102,9 +102,7 @@ def test_a_budget_that_strikes_while_scoring_is_kept_exactly(stub, recollect_cli
     assert answers(tmp_path / "out", make_history)
 
 
-@pytest.mark.parametrize(
-    "limit", [["--max-tokens", "15000"], ["--max-minutes", "0.005"]], ids=["tokens", "minutes"]
-)
+@pytest.mark.parametrize("limit", [["--max-tokens", "15000"], ["--max-minutes", "0.005"]], ids=["tokens", "minutes"])
 def test_other_limits_end_cleanly_too(stub, recollect_cli, make_history, tmp_path, limit):
     server = stub(delay=0.02)
     ran = recollect_cli(server, *compile_words("bootstrap", tmp_path / "out", *limit))

@@ -45,10 +45,9 @@ def test_a_passing_fault_is_repeated_and_changes_nothing(stub, healthy, faults, 
     assert len(server.texts) == 4 + len(faults)
 
 
-def test_a_malformed_answer_is_asked_for_once_more_with_the_error(stub, healthy):
+def test_a_malformed_answer_is_asked_for_once_more_with_the_error(stub):
     server = stub(at({2: "garbled"}))
     found = evaluation(server)
-    assert [row.answer for row in found.rows] == [row.answer for row in healthy.rows]
     assert (found.failures, found.calls["task"], len(server.texts)) == (0, 5, 5)
     assert server.texts[2].startswith(server.texts[1])
     assert "I would rather not say.\nThat could not be read" in server.texts[2]
@@ -69,12 +68,8 @@ def test_a_lasting_fault_is_a_typed_failure_of_its_question(stub, healthy, fault
     found = evaluation(stub(at(faults)), timeout=0.4)
     (failed,) = [row for row in found.rows if row.failure]
     assert failed.failure
-    assert (failed.id, failed.failure.kind, failed.score, failed.failure.where) == (
-        found.rows[1].id,
-        kind,
-        0.0,
-        failed.id,
-    )
+    assert (failed.id, failed.failure.where) == (found.rows[1].id, found.rows[1].id)
+    assert (failed.failure.kind, failed.score) == (kind, 0.0)
     assert re.search(words, failed.failure.message)
     assert "\n" not in failed.failure.message
     others = [row.id for row in found.rows if not row.failure]

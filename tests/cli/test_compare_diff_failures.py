@@ -1,0 +1,344 @@
+"""`compare`, `diff` and `failures` at the command line: what they print, refuse, and end with."""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import dspy
+import pytest
+from recollect.cli import main
+from recollect.engines.embedders import embedder
+from recollect.programs.catalog import build
+from recollect.programs.state import signature_of
+from recollect.records import Failure
+from recollect.runs.artifact import Manifest, save
+from recollect.runs.compare import keep_rows
+from recollect.runs.folder import RunFolder
+from recollect.runs.results import Evaluation, Row
+
+Call = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Call:
+    """Runs a command; gives its exit code, standard output and standard error."""
+    monkeypatch.setenv("COLUMNS", "80")
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        capsys.readouterr()
+        try:
+            main([str(argument) for argument in arguments])
+            code = 0
+        except SystemExit as ended:
+            code = int(ended.code or 0)
+        printed = capsys.readouterr()
+        return code, printed.out, printed.err
+
+    return run
+
+
+def evaluation(scores: Sequence[float | None], prefix: str = "q", writes: int = 0) -> Evaluation:
+    """One question per score; None failed, by turns at the endpoint and in parsing."""
+    rows = [
+        Row(
+            id=f"{prefix}{n}",
+            group="g",
+            category=str(1 + n % 2),
+            counts=True,
+            question=f"What of [{n}]?",
+            gold="gold",
+            answer="",
+            score=score or 0.0,
+            parts={},
+            recall={},
+            sources=(),
+            seconds=0.1,
+            failure=None
+            if score is not None
+            else Failure(kind=("endpoint", "parse")[n % 2], where="", message=f"no {n}"),
+        )
+        for n, score in enumerate(scores)
+    ]
+    failed = tuple(Failure(kind="parse", where=f"ann, item D{n}, extract", message="garbled") for n in range(writes))
+    return Evaluation(
+        program="turn-rag",
+        benchmark="locomo",
+        lm="openai/x",
+        embedder=None,
+        comparable=True,
+        rows=tuple(rows),
+        calls={"task": len(rows), "prompt": 0, "judge": 0, "cached": 0},
+        tokens={"input": 1200, "output": 34},
+        cost=0.5,
+        write_failures=writes,
+        failed_writes=failed,
+        seconds=1.0,
+        names={"1": "[multi]", "2": "temporal"},
+    )
+
+
+def evaluated(*args: Any, lm: str = "openai/x", **options: Any) -> str:
+    """The name of a finished evaluation in the results folder."""
+    folder, found = RunFolder.create("evaluate-x", {"command": "evaluate"}), evaluation(*args, **options)
+    keep_rows(folder, "evaluation", found)
+    folder.update(status="finished", result=found.summary(), parameters={"lm": lm})
+    return folder.path.name
+
+
+def compiled(start: Evaluation, result: Evaluation) -> str:
+    folder = RunFolder.create("compile-x", {"command": "compile"})
+    keep_rows(folder, "start", start)
+    keep_rows(folder, "result", result)
+    folder.update(status="finished", result={"start": start.summary(), "result": result.summary()})
+    return folder.path.name
+
+
+@pytest.fixture(scope="session")
+def runs() -> dict[str, str]:
+    """Finished runs on the same 24 questions, and one on others."""
+    return {
+        "half": evaluated([1.0, 0.0] * 12),
+        "better": evaluated([1.0, 0.0] * 6 + [1.0] * 12),
+        "worse": evaluated([1.0, 0.0] * 4 + [0.0] * 16),
+        "short": evaluated([0.0, 0.0]),
+        "other": evaluated([1.0] * 24, prefix="p"),
+        "foreign": evaluated([1.0, 0.0] * 12, lm="openai/y"),
+    }
+
+
+def test_differences_are_printed_by_category_with_interval_sign_test_and_usage(call, runs):
+    # Six of 24 gained: +0.25, and 2 * 1 / 2^6 = 0.03125; all six in the second category.
+    code, out, _ = call("compare", runs["half"], runs["better"])
+    assert code == 0
+    lines = {line.split()[0]: line.split() for line in out.splitlines() if line.strip()}
+    assert lines["[multi]"][1:5] == ["12", "1.000", "1.000", "+0.000"]
+    assert lines["temporal"][1:5] == ["12", "0.000", "0.500", "+0.500"]
+    assert lines["score"][1:5] == ["24", "0.500", "0.750", "+0.250"]
+    assert lines["score"][7:] == ["6/0/18", "0.031", "better"]
+    assert "paired difference +0.250 on 24 questions" in out
+    assert "sign test p = 0.0312: better\n" in out
+    assert out.count("1,234  $0.5000") == 2
+
+
+def test_every_further_run_is_compared_with_the_first(call, runs):
+    code, out, _ = call("compare", runs["half"], runs["better"], runs["worse"], "--json")
+    found = json.loads(out)
+    assert code == 0
+    assert [each["run"] for each in found["runs"]] == [runs["half"], runs["better"], runs["worse"]]
+    assert [each["overall"]["difference"] for each in found["comparisons"]] == pytest.approx([0.25, -8 / 24])
+    assert [each["overall"]["verdict"] for each in found["comparisons"]] == ["better", "worse"]
+    assert (found["runs"][0]["cost"], found["gate"]) == (0.5, None)
+
+
+def test_a_compile_is_compared_by_its_result(call, runs):
+    name = compiled(evaluation([0.0] * 24), evaluation([1.0] * 24))
+    found = json.loads(call("compare", runs["half"], name, "--json")[1])
+    assert found["comparisons"][0]["overall"]["b"] == 1.0
+
+
+def test_too_few_questions_are_said_to_be_too_few(call, runs):
+    out = call("compare", runs["half"], runs["short"])[1]
+    assert "n is too small to tell: n = 2 is below 20 questions, only 1 scored differently" in out
+    assert "compared on the 2 questions that both were asked, of 24 and 2" in out
+
+
+def test_another_model_is_warned_of(call, runs):
+    out = call("compare", runs["half"], runs["foreign"])[1]
+    assert "LM does, too: openai/x and openai/y" in out
+    assert "does, too" not in call("compare", runs["half"], runs["better"])[1]
+
+
+@pytest.mark.parametrize(
+    ("names", "options", "code", "words"),
+    [
+        (["half", "better"], [], 0, "gate: nothing worse than"),
+        (["half", "worse"], [], 1, "gate: worse than"),
+        (["half", "better", "worse"], [], 1, "gate: worse than"),
+        (["half", "short"], [], 0, "gate: nothing worse than"),
+        # Half a question of two lost on average: not told apart, but below the margin.
+        (["half", "short"], ["--margin", "0.4"], 1, "gate: worse than"),
+        (["half", "short"], ["--margin", "0.6"], 0, "gate: nothing worse than"),
+    ],
+)
+def test_the_gate_ends_with_1_if_another_is_worse(call, runs, names, options, code, words):
+    chosen = [runs[name] for name in names]
+    ended, out, _ = call("compare", *chosen, "--gate", *options)
+    assert ended == code
+    assert out.splitlines()[-1].startswith(words)
+    ended, out, _ = call("compare", *chosen, "--gate", *options, "--json")
+    assert (ended, json.loads(out)["gate"]["passed"]) == (code, code == 0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["half", "other"], "have no question in common"),
+        (["half"], "one run is nothing to compare"),
+        (["half", "turn-rag"], "'turn-rag' is a program, not a run; name the benchmark to evaluate it on with --on"),
+        (["half", "turn-rgg"], "no run 'turn-rgg'"),
+        (["half", "better", "--margin", "0.1"], "--margin 0.1 is for --gate"),
+        (["half", "better", "--categories", "2"], "--categories says how programs are evaluated"),
+        (["half", "turn-rag", "--on", "locomo"], "was asked none of these questions"),
+        (["half", "turn-rag", "--on", "locomo", "--resume", "x"], "--resume and --plan are for one run"),
+    ],
+)
+def test_what_cannot_be_compared_is_one_line_and_code_2(call, runs, arguments, words):
+    code, out, err = call("compare", *(runs.get(argument, argument) for argument in arguments))
+    assert code == 2
+    assert words in err.splitlines()[-1]
+    assert "A = " not in out
+
+
+def test_programs_are_evaluated_first(call, tmp_path):
+    save(build("turn-rag", k=2), tmp_path / "program")
+    code, out, _ = call(
+        "compare", tmp_path / "program", "no-memory", "--on", "locomo", "--test", 6, "--categories", "2,4", "--json"
+    )
+    found = json.loads(out)
+    assert code == 0
+    assert [each["program"] for each in found["runs"]] == ["turn-rag", "no-memory"]
+    assert [each["n"] for each in found["runs"]] == [6, 6]
+    assert (found["comparisons"][0]["shared"], found["comparisons"][0]["warnings"]) == (6, [])
+    # They are runs like any other now.
+    assert call("compare", *(each["run"] for each in found["runs"]))[0] == 0
+
+
+def demo(n: int) -> dspy.Example:
+    return dspy.Example(question=f"What of {n}?", answer=f"answer {n} " + "x" * 100)
+
+
+@pytest.fixture
+def programs(tmp_path: Path) -> tuple[Path, Path]:
+    """turn-rag twice; the second with other instructions, field words, demos, settings and a benchmark's optimizer."""
+    before, after = build("turn-rag", k=5), build("turn-rag", k=7)
+    first, second = before.all_predictors()["task.answer"], after.all_predictors()["task.answer"]
+    first.signature = signature_of(first).with_instructions("Answer the question.\nUse the context.")
+    second.signature = signature_of(second).with_instructions("Answer the question.\nBe brief.")
+    second.signature = signature_of(second).with_updated_fields("answer", desc="two words")
+    first.demos, second.demos = [demo(1), demo(2)], [demo(2), demo(3)]
+    save(before, tmp_path / "a", Manifest(method="", task="", lms={"task": "openai/x"}))
+    save(after, tmp_path / "b", Manifest(method="", task="", lms={"task": "openai/x"}, optimizer={"name": "gepa"}))
+    return tmp_path / "a", tmp_path / "b"
+
+
+def test_diff_shows_settings_instructions_fields_and_demos(call, programs):
+    code, out, _ = call("diff", *programs)
+    assert code == 0
+    lines = out.splitlines()
+    assert "config.k: 5 -> 7" in lines
+    assert 'optimizer.name: - -> "gepa"' in lines
+    assert {"  -Use the context.", "  +Be brief.", "   Answer the question."} <= set(lines)
+    assert any(line.startswith("  field answer.desc: ") and line.endswith('-> "two words"') for line in lines)
+    assert "  demos: 1 added, 1 removed, 1 kept" in lines
+    shown = {line[:4]: line for line in lines if "question=" in line}
+    assert 'question="What of 1?" -> answer="answer 1 xxx' in shown["  - "]
+    assert 'question="What of 3?"' in shown["  + "]
+    assert max(map(len, shown.values())) < 210
+    assert "lms" not in out
+
+
+def test_diff_as_json(call, programs):
+    found = json.loads(call("diff", *programs, "--json")[1])
+    changes = found["predictors"]["task.answer"]
+    assert found["manifest"] == {"config.k": {"a": 5, "b": 7}, "optimizer.name": {"a": None, "b": "gepa"}}
+    assert changes["instructions"][-3:] == [" Answer the question.", "-Use the context.", "+Be brief."]
+    assert list(changes["fields"]) == ["answer.desc"]
+    assert (changes["demos"]["kept"], changes["demos"]["reordered"]) == (1, False)
+    assert found["same"] == []
+
+
+def test_diff_of_the_same_program(call, programs):
+    code, out, _ = call("diff", programs[0], programs[0])
+    assert (code, out.splitlines()[-1]) == (0, "no difference")
+
+
+def test_demos_in_another_order_are_a_difference(call, tmp_path):
+    for name, order in (("a", [1, 2]), ("b", [2, 1])):
+        program = build("turn-rag")
+        program.all_predictors()["task.answer"].demos = [demo(n) for n in order]
+        save(program, tmp_path / name)
+    out = call("diff", tmp_path / "a", tmp_path / "b")[1]
+    assert "demos: 0 added, 0 removed, 2 kept, in another order" in out
+    assert "no difference" not in out
+
+
+def test_other_methods_are_compared_by_the_predictors_they_share(call, tmp_path, programs):
+    save(build("memory-r2", embedder=embedder()), tmp_path / "r2")
+    found = json.loads(call("diff", programs[0], tmp_path / "r2", "--json")[1])
+    assert found["manifest"]["method"] == {"a": "turn-rag", "b": "memory-r2"}
+    assert (found["only_a"], found["only_b"]) == ([], ["method.extract", "method.manage"])
+    assert list(found["predictors"]) == ["task.answer"]
+    assert "predictor method.extract: only in B" in call("diff", programs[0], tmp_path / "r2")[1]
+
+
+@pytest.mark.parametrize("file", ["manifest.json", "state.json"])
+def test_diff_refuses_an_altered_program(call, programs, file):
+    path = programs[1] / file
+    path.write_text(
+        path.read_text(encoding="utf-8").replace("brief", "broad").replace("gepa", "none"), encoding="utf-8"
+    )
+    code, out, err = call("diff", *programs)
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1
+    assert f"{path}: the file was altered" in err
+
+
+def test_diff_runs_no_code_of_a_program(call, tmp_path):
+    program = build("turn-rag")
+    save(program, tmp_path / "own")
+    program.name = "no_such_module:Method"
+    save(program, tmp_path / "outside")
+    code, out, _ = call("diff", tmp_path / "own", tmp_path / "outside")
+    assert code == 0
+    assert 'method: "turn-rag" -> "no_such_module:Method"' in out
+
+
+def test_failures_are_listed_by_kind_with_question_and_message(call):
+    name = evaluated([1.0, None, None, None], writes=2)
+    code, out, _ = call("failures", name)
+    assert code == 0
+    assert out.splitlines()[0] == f"{name}: 3 of 4 questions failed, 2 writes"
+    assert "questions, parse: 2 " in out
+    assert "questions, endpoint: 1 " in out
+    assert "  q1 'What of [1]?': no 1" in out
+    assert "writes, parse: 2 " in out
+    assert "  ann, item D1, extract: garbled" in out
+
+
+def test_failures_as_json(call):
+    found = json.loads(call("failures", evaluated([None, 1.0], writes=1), "--json")[1])
+    assert (found["asked"], found["by_kind"]) == (2, {"endpoint": 1})
+    assert found["questions"] == [
+        {
+            "phase": "evaluation",
+            "id": "q0",
+            "category": "1",
+            "question": "What of [0]?",
+            "kind": "endpoint",
+            "message": "no 0",
+        }
+    ]
+    assert [each["where"] for each in found["writes"]] == ["ann, item D0, extract"]
+
+
+def test_failures_of_a_compile_are_told_apart_by_phase(call):
+    lost = evaluation([None, 1.0])
+    promoted = call("failures", compiled(lost, evaluation([1.0, None])))[1]
+    assert "start, q0 " in promoted
+    assert "result, q1 " in promoted
+    # The start was kept: it was asked once, so its failure counts once.
+    assert "1 of 2 questions failed" in call("failures", compiled(lost, lost))[1]
+
+
+def test_a_run_without_failures_says_so(call, runs):
+    code, out, _ = call("failures", runs["half"])
+    assert (code, out) == (0, f"{runs['half']}: no failures; 24 questions were answered\n")
+
+
+def test_failures_of_an_unfinished_run_say_how_to_go_on(call):
+    folder = RunFolder.create("evaluate-x", {"command": "evaluate"})
+    code, _, err = call("failures", folder.path.name)
+    assert code == 2
+    assert "has no result yet (status running)" in err
+    assert "--resume" in err

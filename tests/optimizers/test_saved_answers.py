@@ -1,0 +1,106 @@
+"""Every optimizer's program answers the same before saving and after loading in a new process."""
+
+import json
+import subprocess
+import sys
+
+import dspy
+import pytest
+from dspy.clients.provider import Provider
+from recollect.data.catalog import benchmark
+from recollect.engines.embedders import embedder
+from recollect.engines.models import language_model
+from recollect.errors import UserError
+from recollect.optimizers.catalog import OPTIMIZERS
+from recollect.optimizers.compile import Compilation, compile_program
+from recollect.programs.catalog import build
+from recollect.runs.artifact import save
+
+SMALL = {
+    "bootstrap-random": {"num_candidate_programs": 1, "max_tries": 6},
+    "mipro": {"num_candidates": 3, "num_trials": 2, "max_tries": 6},
+    "copro": {"breadth": 2, "depth": 1},
+    "simba": {"bsize": 6, "num_candidates": 2, "max_steps": 1},
+    "gepa": {"max_metric_calls": 20},
+    "infer-rules": {"num_candidates": 1, "max_tries": 6},
+    "better-together": {"strategy": "bootstrap -> knn"},
+}
+ASK = """
+import json, sys, dspy
+from recollect import load
+from recollect.data.catalog import benchmark
+from recollect.engines.models import language_model
+wanted = set(json.loads(sys.argv[2]))
+examples = [example for example in benchmark("locomo").examples if example.id in wanted]
+found = {}
+with dspy.context(lm=language_model(), disable_history=True, trace=None):
+    for folder in json.loads(sys.argv[1]):
+        program = load(folder)
+        found[folder] = [program(**example.inputs()).answer for example in examples]
+print(json.dumps(found))
+"""
+PROMPT_OPTIMIZERS = sorted(set(OPTIMIZERS) - {"finetune"})
+
+
+@pytest.fixture(scope="module")
+def questions():
+    found = benchmark("locomo")
+    own = [example for example in found.examples if found.group(example) == "sample-1" and found.counts(example)]
+    return found, own[:12], own[12:15]
+
+
+@pytest.fixture(scope="module")
+def answers(questions, tmp_path_factory):
+    """Answers of every compiled program before saving, and after loading all of them in one new process."""
+    found, train, asked = questions
+    before = {}
+    with dspy.context(lm=language_model(), disable_history=True, trace=None):
+        for method in ("turn-rag", "memory-r2"):
+            start = build(method, embedder=embedder())
+            for name in PROMPT_OPTIMIZERS:
+                how = Compilation(name, settings=SMALL.get(name), threads=4)
+                compiled = compile_program(start, found, train, how)
+                folder = str(tmp_path_factory.mktemp("saved") / f"{method}-{name}")
+                save(compiled, folder)
+                before[method, name] = folder, [compiled(**example.inputs()).answer for example in asked]
+    folders = json.dumps([folder for folder, _ in before.values()])
+    ids = json.dumps([example.id for example in asked])
+    done = subprocess.run([sys.executable, "-c", ASK, folders, ids], capture_output=True, text=True, check=True)
+    after = json.loads(done.stdout)
+    return {key: (said, after[folder]) for key, (folder, said) in before.items()}
+
+
+@pytest.mark.parametrize("method", ["turn-rag", "memory-r2"])
+@pytest.mark.parametrize("name", PROMPT_OPTIMIZERS)
+def test_the_loaded_program_answers_as_before(answers, method, name):
+    before, after = answers[method, name]
+    assert after == before
+
+
+class Tuned(Provider):
+    """A provider that can fine-tune: it only remembers what it was given."""
+
+    def __init__(self):
+        super().__init__()
+        self.finetunable = True
+        self.rows = []
+
+    @staticmethod
+    def finetune(job, model, train_data, train_data_format, train_kwargs=None):
+        return model
+
+
+def test_finetune_hands_passing_traces_to_a_provider_that_can(questions, scripted):
+    found, train, _ = questions
+    gold = {example.question: example.answer for example in train}
+    lm = scripted(lambda kind, text, n: {"answer": next(answer for asked, answer in gold.items() if asked in text)})
+    lm.provider = Tuned()
+    with dspy.context(lm=lm):
+        compiled = compile_program(build("turn-rag"), found, train, Compilation("finetune", threads=1))
+    assert compiled.all_predictors()["task.answer"].lm is None
+
+
+def test_finetune_is_refused_where_the_provider_cannot(questions):
+    found, train, _ = questions
+    with dspy.context(lm=language_model()), pytest.raises(UserError, match="cannot fine-tune"):
+        compile_program(build("turn-rag"), found, train, Compilation("finetune"))
