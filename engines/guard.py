@@ -75,7 +75,7 @@ class Guard:
 
     @property
     def dead(self) -> RecollectError | None:
-        """Why the run must end: its endpoint is dead, or refuses the key, or its store fails. None while it need not."""
+        """Why the run must end: a dead endpoint, a refused key, a store that fails; None while it need not."""
         return self._dead
 
     @property

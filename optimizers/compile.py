@@ -131,11 +131,21 @@ def compile_program(
         raise type(guard.dead)(str(guard.dead))
     if guard.refused > before:
         compiled = history.best() or compiled
-    return tidy(compiled if compiled is not None else job.student)
+    return tidy(compiled if compiled is not None else job.student, program)
 
 
-def tidy(compiled: MemoryProgram) -> MemoryProgram:
-    """Makes what an optimizer returned fit to be saved: nothing frozen, no LM bound, only demos a prompt shows."""
+def tidy(compiled: MemoryProgram, start: MemoryProgram) -> MemoryProgram:
+    """Makes what an optimizer returned fit to be saved.
+
+    Nothing is frozen, no LM is bound, predictors keep only demos that a prompt shows, and whatever the optimizer hung
+    onto the program (candidate programs, logs, scores) is gone.
+
+    Args:
+        compiled: What the optimizer returned; changed.
+        start: The program it was made from, for the attributes that belong to it.
+    """
+    for name in set(vars(compiled)) - set(vars(start)):
+        delattr(compiled, name)
     compiled.unfrozen()
     for predictor in compiled.all_predictors().values():
         predictor.demos = own_demos(predictor)

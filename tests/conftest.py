@@ -195,9 +195,17 @@ class Ran:
         return json.loads(self.out)
 
     @property
+    def line(self) -> str:
+        """The one line that says what went wrong; progress bars and the line about the data come before it."""
+        *before, line = self.err.splitlines()
+        assert line.startswith("recollect: ")
+        assert not any(other.startswith(("recollect: ", "Traceback")) for other in before)
+        return line
+
+    @property
     def resume(self) -> str:
         """The run that the error message says can be resumed."""
-        return re.findall(r"--resume (\S+) goes on", self.err)[-1]
+        return re.findall(r"--resume (\S+) goes on", self.line)[-1]
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,14 @@
 """What the commands print: one JSON object, or tables that say what they rest on."""
 
 import json
+import logging
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from recollect.cli import COMMANDS, main
+from recollect.cli.options import output, progress
 from recollect.runs.artifact import load
 
 EVALUATION = {
@@ -173,11 +176,12 @@ def test_every_command_explains_itself(capsys, command):
     assert out.startswith(f"Usage: recollect{''.join(f' {word}' for word in command)}")
 
 
-def test_standard_output_is_left_as_it_was(capsys):
-    import logging
-    import sys
-
-    before, level = sys.stdout, logging.getLogger("dspy").level
-    run(capsys, "compile", "turn-rag", "--on", "locomo", *SMALL)
+def test_what_optimizers_print_and_log_is_not_shown(capsys, caplog):
+    before, logger = sys.stdout, logging.getLogger("dspy.teleprompt")
+    with progress(output(errors=True)):
+        print("Bootstrapped 4 full traces")
+        logger.error("Failed to run or to evaluate an example")
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err, caplog.records) == ("", "", [])
     assert sys.stdout is before
-    assert logging.getLogger("dspy").level == level
+    assert logger.isEnabledFor(logging.ERROR)

@@ -13,7 +13,7 @@ from recollect.programs.catalog import build
 from recollect.programs.state import signature_of
 from recollect.records import Failure
 from recollect.runs.artifact import Manifest, save
-from recollect.runs.compare import keep_rows
+from recollect.runs.compare import keep_rows, recorded
 from recollect.runs.folder import RunFolder
 from recollect.runs.results import Evaluation, Row
 
@@ -200,8 +200,22 @@ def test_programs_are_evaluated_first(call, tmp_path):
     assert [each["program"] for each in found["runs"]] == ["turn-rag", "no-memory"]
     assert [each["n"] for each in found["runs"]] == [6, 6]
     assert (found["comparisons"][0]["shared"], found["comparisons"][0]["warnings"]) == (6, [])
-    # They are runs like any other now.
-    assert call("compare", *(each["run"] for each in found["runs"]))[0] == 0
+    # They are runs like any other now, and tell what they rest on.
+    names = [each["run"] for each in found["runs"]]
+    assert call("compare", *names)[0] == 0
+    basis = recorded(names[0]).basis
+    assert (basis["lm"], len(basis["data_sha256"]), basis["judge_hash"]) == ("offline", 64, None)
+
+
+def test_a_compile_is_compared_with_its_start_on_the_same_questions(call):
+    options = ["--on", "locomo", "--test", 6, "--json"]
+    made = json.loads(call("compile", "turn-rag", "--with", "labeled", "--dev", 2, "--force", *options)[1])
+    found = json.loads(call("compare", "turn-rag", made["run"], "--part", "test", *options)[1])
+    compared = found["comparisons"][0]
+    assert (compared["shared"], compared["warnings"]) == (6, [])
+    assert compared["overall"]["difference"] == pytest.approx(made["difference"]["mean"])
+    assert compared["overall"]["interval"] == pytest.approx(made["difference"]["interval"])
+    assert recorded(made["run"]).phases["start"].score == made["start"]["score"]
 
 
 def demo(n: int) -> dspy.Example:

@@ -11,7 +11,7 @@ from recollect.data.benchmark import Source
 from recollect.data.locomo import Locomo
 from recollect.engines.embedders import embedder
 from recollect.errors import EndpointError, UnknownNameError, UserError
-from recollect.optimizers.compile import Compilation, compile_program
+from recollect.optimizers.compile import Compilation, compile_program, tidy
 from recollect.programs.catalog import build
 from recollect.programs.state import dump_predictor, signature_of
 
@@ -190,6 +190,16 @@ def test_a_wrong_request_is_refused_before_any_call(scripted, knowing, make_hist
     with pytest.raises(error, match=words):
         compiled(lm, program_of(name), questions(make_history(1), ["D1:1"]), **how)
     assert lm.engine.prompts == []
+
+
+def test_what_an_optimizer_leaves_behind_is_tidied(make_history):
+    program = program_of("memory-r2").staged("read")
+    program.set_lm(dspy.LM("openai/x", api_key="sk-secret"))
+    program.task.answer.demos = [dspy.Example(question="What?", answer="this"), dspy.Example(history=make_history(1))]
+    tidied = tidy(program, program)
+    assert [predictor.lm for predictor in tidied.all_predictors().values()] == [None] * 3
+    assert [demo.question for demo in tidied.task.answer.demos] == ["What?"]
+    assert {name for name, _ in tidied.named_predictors()} == WRITERS | READERS
 
 
 def test_only_adversarial_questions_are_nothing_to_learn_from(scripted, knowing, make_history):

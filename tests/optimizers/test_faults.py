@@ -34,6 +34,11 @@ def loads_untuned(out: Path) -> bool:
     return not read_manifest(out).optimizer and not any(predictor.demos for predictor in predictors)
 
 
+def asked(part: dict[str, Any]) -> int:
+    """Questions of an evaluation, those outside the headline score too."""
+    return sum(category["n"] for category in part["by"].values())
+
+
 def answers(out: Path, make_history: Any) -> bool:
     with dspy.context(lm=language_model("offline")):
         return bool(load(out)(history=make_history(2), question="Who saw Quito?").answer)
@@ -45,7 +50,6 @@ def test_an_endpoint_that_is_dead_from_the_start_leaves_the_start(stub, recollec
     server.die()
     ran = recollect_cli(server, *compile_words(optimizer, tmp_path / "out"), threads=4)
     assert (ran.code, ran.out) == (3, "")
-    assert len(ran.err.splitlines()) == 2
     assert ran.resume
     assert loads_untuned(tmp_path / "out")
 
@@ -56,7 +60,7 @@ def test_an_endpoint_that_dies_under_the_optimizer_leaves_the_start(stub, recoll
     server = stub(lambda n, text: "dead" if n > alive else None)
     ran = recollect_cli(server, *compile_words(optimizer, tmp_path / "out"), threads=2)
     assert (ran.code, ran.out) == (3, "")
-    assert len(ran.err.splitlines()) == 2
+    assert ran.resume
     assert server.answered == alive
     assert loads_untuned(tmp_path / "out")
 
@@ -87,17 +91,18 @@ def test_a_budget_that_strikes_the_optimizer_still_gives_a_scored_program(
     assert ran.code == 0
     assert ran.found["stopped"] == "max-calls 18, less what scoring needs"
     assert server.answered == len(server.texts) <= 18
-    assert [ran.found[part]["n"] for part in ("start", "result")] == [4, 4]
-    assert ran.found["start"]["failures"] == ran.found["result"]["failures"] == 0
+    for part in ("start", "result"):
+        assert asked(ran.found[part]) == 4
+        assert ran.found[part]["failures"] == 0
     assert answers(tmp_path / "out", make_history)
 
 
 @pytest.mark.parametrize(("calls", "n"), [(0, 0), (3, 0), (6, 2)])
 def test_a_budget_that_strikes_while_scoring_is_kept_exactly(stub, recollect_cli, make_history, tmp_path, calls, n):
     server = stub()
-    ran = recollect_cli(server, *compile_words("mipro", tmp_path / "out", "--max-calls", str(calls)), threads=4)
+    ran = recollect_cli(server, *compile_words("mipro", tmp_path / "out", "--max-calls", str(calls)))
     assert (ran.code, ran.found["stopped"]) == (0, f"max-calls {calls}")
-    assert (len(server.texts), ran.found["start"]["n"], ran.found["promoted"]) == (calls, n, False)
+    assert (len(server.texts), asked(ran.found["start"]), ran.found["promoted"]) == (calls, n, False)
     assert loads_untuned(tmp_path / "out")
     assert answers(tmp_path / "out", make_history)
 

@@ -8,6 +8,7 @@ from typing import Any
 import dspy
 import pytest
 from recollect.data.benchmark import Source
+from recollect.data.jsonl import JsonlBenchmark
 from recollect.data.locomo import Locomo
 from recollect.engines.embedders import embedder
 from recollect.errors import DataError, UserError
@@ -17,6 +18,8 @@ from recollect.runs.compare import Comparison, Recorded, compare, keep_rows, rec
 from recollect.runs.evaluate import evaluate
 from recollect.runs.folder import RunFolder
 from recollect.runs.results import Evaluation, Row
+from recollect.runs.setup import Setup, parameters
+from recollect.signatures.judges import JudgeAnswer, judge_hash
 
 
 def row(id: str, score: float, group: str = "g", category: str = "4", **changed: Any) -> Row:
@@ -228,6 +231,14 @@ def test_a_run_that_is_not_whole_is_refused_in_one_line(kept, harm, error, words
     with pytest.raises(error, match=words) as caught:
         recorded(str(kept.path))
     assert "\n" not in str(caught.value)
+
+
+def test_a_run_keeps_the_hash_of_its_judge(tmp_path):
+    rows = {"messages": [{"role": "user", "content": "I moved to Lisbon."}], "question": "Where?", "answer": "Lisbon"}
+    (tmp_path / "rows.jsonl").write_text(json.dumps(rows), encoding="utf-8")
+    judged = JsonlBenchmark.load(tmp_path / "rows.jsonl", metric="judge")
+    found = parameters(build("turn-rag"), Setup(benchmark="jsonl"), judged)
+    assert found["judge_hash"] == judge_hash(JudgeAnswer)
 
 
 def test_a_failed_write_names_history_item_and_predictor(scripted, fact_replies, make_history):

@@ -1,0 +1,215 @@
+"""Resuming: killed runs go on where they were, finished ones cost nothing, and stores that fail say so in one line."""
+
+import contextlib
+import json
+import os
+import resource
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from recollect.errors import UserError
+from recollect.runs.run_store import RunStore
+
+COMPILES = {
+    "bootstrap": ["max_tries=4"],
+    "mipro": ["num_trials=2", "num_candidates=2"],
+    "gepa": ["max_metric_calls=10"],
+    "better-together": ["strategy=labeled -> bootstrap"],
+}
+KILLED_AFTER = 11
+"""Answers after which a run is killed: in the middle of every optimizer's work."""
+
+
+def words_of(name: str) -> list[str]:
+    if name == "evaluate":
+        return ["evaluate", "turn-rag", "--part", "train"]
+    settings = [word for setting in COMPILES[name] for word in ("--optimizer-set", setting)]
+    return ["compile", "turn-rag", "--with", name, *settings]
+
+
+def killed(recollect_cli: Any, name: str, server: Any, home: Path, **sizes: int) -> Any:
+    """Starts a command as a process of its own, with a results folder and an LM cache of its own."""
+    home.mkdir()
+    # A copy of a store that is there saves the seconds in which MLflow makes its tables.
+    shutil.copy(Path(os.environ["RECOLLECT_HOME"]) / "mlflow.db", home)
+    command = [sys.executable, "-m", "recollect.cli", *recollect_cli.arguments(server, *words_of(name), **sizes)]
+    environment = {**os.environ, "RECOLLECT_HOME": str(home), "DSPY_CACHEDIR": str(home / "dspy")}
+    return subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def kill_midway(server: Any, process: Any, home: Path) -> str:
+    """Kills it when the server has given enough answers; returns the run's folder."""
+    assert server.wait(KILLED_AFTER)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    (run,) = home.glob("*/run.json")
+    assert json.loads(run.read_text())["status"] == "running"
+    return str(run.parent)
+
+
+def outcome(found: dict[str, Any]) -> dict[str, Any]:
+    """What must not depend on where a run was broken off."""
+    if "start" not in found:
+        return {name: found[name] for name in ("n", "score", "by", "failures")}
+    kept = {name: found[name] for name in ("dev", "difference", "promoted", "stopped")}
+    scores = {part: outcome(found[part]) for part in ("start", "result")}
+    tried = [(candidate["score"], candidate["n"]) for candidate in found["candidates"]]
+    program = json.loads((Path(found["program"]) / "state.json").read_text())
+    return {**kept, **scores, "candidates": tried, "program": program}
+
+
+@pytest.mark.parametrize(
+    ("name", "threads"),
+    [*((name, 1) for name in COMPILES), ("evaluate", 4)],
+    ids=lambda value: str(value),
+)
+def test_a_killed_run_goes_on_where_it_was(stub, recollect_cli, tmp_path, name, threads):
+    broken, home = stub(delay=0.01), tmp_path / "home"
+    unbroken = stub()
+    whole = recollect_cli(unbroken, *words_of(name), train=16, threads=threads)
+    process = killed(recollect_cli, name, broken, home, train=16, threads=threads)
+    run = kill_midway(broken, process, home)
+    rest = stub()
+    rest.model = broken.model
+    resumed = recollect_cli(rest, *words_of(name), "--resume", run, train=16, threads=threads)
+    assert (whole.code, resumed.code) == (0, 0)
+    if threads == 1:
+        assert outcome(resumed.found) == outcome(whole.found)
+    assert set(broken.texts) | set(rest.texts) == set(unbroken.texts)
+    # Only calls that were in flight when it was killed are made twice, and each question asks one call at a time.
+    assert 0 < len(rest.texts) < len(unbroken.texts)
+    assert 0 <= len(broken.texts) + len(rest.texts) - len(unbroken.texts) <= threads
+
+
+@pytest.mark.parametrize("name", ["evaluate", "gepa"])
+def test_a_finished_run_asks_nothing_when_it_is_resumed(stub, recollect_cli, name):
+    first, again = stub(), stub()
+    again.model = first.model
+    whole = recollect_cli(first, *words_of(name))
+    run = str(newest_run())
+    resumed = recollect_cli(again, *words_of(name), "--resume", run)
+    assert (whole.code, resumed.code, again.texts) == (0, 0, [])
+    assert outcome(resumed.found) == outcome(whole.found)
+
+
+def newest_run() -> Path:
+    runs = Path(os.environ["RECOLLECT_HOME"]).glob("*/run.json")
+    return max(runs, key=lambda path: path.stat().st_mtime_ns).parent
+
+
+def test_a_run_goes_on_when_its_endpoint_is_back(stub, recollect_cli):
+    dying, healthy, back = stub(lambda n, text: "dead" if n > 6 else None), stub(), stub()
+    back.model = dying.model
+    ended = recollect_cli(dying, *words_of("bootstrap"))
+    whole = recollect_cli(healthy, *words_of("bootstrap"))
+    resumed = recollect_cli(back, *words_of("bootstrap"), "--resume", ended.resume)
+    assert (ended.code, resumed.code) == (3, 0)
+    assert outcome(resumed.found) == outcome(whole.found)
+    assert dying.answered + back.answered == healthy.answered
+
+
+def test_a_run_goes_on_with_a_larger_budget(stub, recollect_cli):
+    first, healthy, more = stub(), stub(), stub()
+    more.model = first.model
+    words = words_of("evaluate")
+    ended = recollect_cli(first, *words, "--max-calls", "3")
+    whole = recollect_cli(healthy, *words)
+    resumed = recollect_cli(more, *words, "--resume", str(run_of(first)))
+    assert (ended.code, ended.found["stopped"], resumed.code) == (0, "budget reached: max-calls 3", 0)
+    assert outcome(resumed.found) == outcome(whole.found)
+    assert (len(first.texts), len(more.texts)) == (3, len(healthy.texts) - 3)
+
+
+def run_of(server: Any) -> Path:
+    """The folder of the run that asked a server."""
+    runs = Path(os.environ["RECOLLECT_HOME"]).glob("*/run.json")
+    (found,) = [path for path in runs if json.loads(path.read_text())["settings"]["lm"] == server.model]
+    return found.parent
+
+
+@pytest.mark.parametrize(
+    ("words", "sizes", "said"),
+    [
+        (["--seed", "1"], {}, "was started with seed = 0, not 1"),
+        (["--temperature", "0.5"], {}, "was started with temperature = None, not 0.5"),
+        (["--set", "k=3"], {}, "was started with config = {}, not {'k': 3}"),
+        ([], {"test": 3}, "was started with test = 4, not 3"),
+    ],
+    ids=["seed", "temperature", "method", "size"],
+)
+def test_another_setting_is_another_run(stub, recollect_cli, words, sizes, said):
+    server = stub()
+    recollect_cli(server, *words_of("evaluate"))
+    asked = len(server.texts)
+    ran = recollect_cli(server, *words_of("evaluate"), "--resume", str(run_of(server)), *words, **sizes)
+    assert (ran.code, ran.out, len(server.texts)) == (2, "", asked)
+    assert said in ran.line
+
+
+@pytest.mark.parametrize(
+    "words", [["--timeout", "9"], ["--retries", "1"], ["--max-calls", "9"]], ids=lambda words: words[0]
+)
+def test_settings_that_decide_nothing_may_change(stub, recollect_cli, words):
+    server = stub()
+    recollect_cli(server, *words_of("evaluate"))
+    asked = len(server.texts)
+    ran = recollect_cli(server, *words_of("evaluate"), "--resume", str(run_of(server)), *words, threads=3)
+    assert (ran.code, len(server.texts)) == (0, asked)
+
+
+@pytest.mark.parametrize("name", ["evaluate", "bootstrap", "gepa"])
+def test_a_store_that_fails_midway_stops_the_run_before_more_is_paid(stub, recollect_cli, name):
+    def script(n: int, text: str) -> None:
+        if n == 6:
+            with contextlib.closing(sqlite3.connect(run_of(server) / "run.sqlite")) as database:
+                database.execute("DROP TABLE answers")
+
+    server = stub(script)
+    ran = recollect_cli(server, *words_of(name))
+    assert (ran.code, ran.out) == (2, "")
+    assert "run.sqlite: cannot be written: no such table: answers" in ran.line
+    assert len(server.texts) == 6
+
+
+@contextlib.contextmanager
+def files_no_larger_than(size: int) -> Iterator[None]:
+    """What a full disk is to a process: writes beyond a size fail."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def fill(store: RunStore) -> None:
+    for n in range(1000):
+        store.put("answers", "", str(n), "x" * 1000)
+
+
+def test_a_full_disk_is_one_line_and_loses_nothing(tmp_path):
+    store = RunStore(tmp_path / "run.sqlite")
+    with (
+        pytest.raises(UserError, match=r"run\.sqlite: cannot be written: .*resume") as caught,
+        files_no_larger_than(400_000),
+    ):
+        fill(store)
+    store.close()
+    assert "\n" not in str(caught.value)
+    again = RunStore(tmp_path / "run.sqlite")
+    assert [again.get("answers", "", str(n)) for n in (0, 9)] == ["x" * 1000] * 2
+
+
+@pytest.mark.parametrize(("kind", "said"), [("folder", "cannot be opened"), ("text", "is no file of a run")])
+def test_a_file_that_is_no_store_is_refused_in_one_line(tmp_path, kind, said):
+    path = tmp_path / "run.sqlite"
+    path.mkdir() if kind == "folder" else path.write_text("this is no database" * 100)
+    with pytest.raises(UserError, match=rf"run\.sqlite: {said}: [^\n]+$"):
+        RunStore(path)
