@@ -111,7 +111,7 @@ OPTIMIZERS: dict[str, Optimizer] = {
         run_gepa,
         {"max_metric_calls": None},
         "instructions, by reflection on what went wrong where",
-        "max_metric_calls questions (4 valsets and 2 training sets if not set), a proposal for about 6 of them",
+        "max_metric_calls questions (3 valsets and the training set if not set), a proposal for about 6 of them",
         validates=True,
         needs="the gepa package (a dependency of dspy)",
     ),

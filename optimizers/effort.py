@@ -99,9 +99,9 @@ def _simba(counts: _Counts) -> Effort:
 def _gepa(counts: _Counts) -> Effort:
     once = gepa_budget(counts.train, counts.val)
     budget = counts.settings["max_metric_calls"] or once
-    # The last round may overrun the budget by one valset and two minibatches of three; up to half of the runs repeat
-    # earlier ones, since minibatches are drawn again and again from the same questions.
-    runs = Range(min(budget, once) / 2, budget + counts.val + 6)
+    # The last round may overrun the budget by one valset and two minibatches of three; almost half of the runs
+    # may repeat earlier ones, since minibatches are drawn again and again from the same questions.
+    runs = Range(min(budget, once) * 0.55, budget + counts.val + 6)
     rounds = max(0, budget - counts.val) / 6
     return Effort(runs, Range(1, rounds + 1), Range(0, rounds + 2))
 

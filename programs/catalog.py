@@ -69,8 +69,11 @@ def build(
     """
     kind = method_class(method)
     task_kind = task_class(task)
+    _check_config(method, kind, config)
+    if _takes_embedder(kind):
+        config["embedder"] = embedder
     try:
-        made = kind(embedder=embedder, **config) if _takes_embedder(kind) else kind(**config)
+        made = kind(**config)
     except TypeError as error:
         raise UserError(f"method {method!r}: {error}") from error
     answering = kind.tasks.get(task, task_kind)
@@ -90,6 +93,26 @@ def method_class(name: str) -> type[Method]:
 def needs_embedder(name: str) -> bool:
     """Whether a method searches by meaning."""
     return _takes_embedder(method_class(name))
+
+
+def _check_config(method: str, kind: type[Method], config: dict[str, Any]) -> None:
+    """Refuses settings that the method does not have, or of another kind than their defaults."""
+    known = {
+        name: parameter.default
+        for name, parameter in inspect.signature(kind.__init__).parameters.items()
+        if name not in ("self", "embedder") and parameter.kind is not parameter.VAR_KEYWORD
+    }
+    for name, value in config.items():
+        if name not in known:
+            has = ", ".join(f"{key}={default}" for key, default in known.items()) or "none"
+            raise UserError(f"method {method!r} has no setting {name!r}; it has: {has}")
+        default = known[name]
+        if isinstance(default, bool | int | float | str):
+            fits = type(value) is type(default) or (type(default) is float and type(value) is int)
+            if not fits:
+                raise UserError(
+                    f"method {method!r}: {name} = {value!r} is no {type(default).__name__} (default {default!r})"
+                )
 
 
 def _takes_embedder(kind: type[Method]) -> bool:

@@ -72,7 +72,7 @@ def writer_key(method: Method, memo: Flight | None = None) -> str:
     for name, predictor in sorted(method.writers().items()):
         lm = predictor.lm or dspy.settings.lm
         parts += [name, _lm_key(lm), {**predictor.config}, {**predictor.fields}, getattr(predictor, "nearest", None)]
-        parts.append(_prompt_digest(predictor, adapter, memo or Flight()))
+        parts.append(_prompt_digest(predictor, adapter, Flight() if memo is None else memo))
     return _digest(parts)
 
 

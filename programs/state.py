@@ -151,8 +151,9 @@ def check_fields(name: str, saved: list[list[str]], code: list[list[str]]) -> No
         return
     for before, now in zip(saved, code, strict=False):
         if before != now:
+            inside = "of another shape inside" if before[:3] == now[:3] else _field(now)
             raise ProgramError(
-                f"predictor {name}: saved field {_field(before)}, but the code has {_field(now)}; "
+                f"predictor {name}: saved field {_field(before)}, but the code has {inside}; "
                 "compile again with this version, or install the one that saved it"
             )
     extra = (saved if len(saved) > len(code) else code)[min(len(saved), len(code))]

@@ -29,6 +29,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from .. import __version__
 from ..engines.embedders import embedder as make_embedder
 from ..errors import ProgramError, UserError
+from ..memory.index import Embedder
 from ..programs.catalog import build, needs_embedder
 from ..programs.program import MemoryProgram
 from ..programs.state import (
@@ -119,12 +120,13 @@ def save(program: MemoryProgram, folder: str | Path, manifest: Manifest | None =
     return manifest
 
 
-def load(folder: str | Path, allow_code: bool = False) -> MemoryProgram:
+def load(folder: str | Path, allow_code: bool = False, embedder: Embedder | None = None) -> MemoryProgram:
     """Loads a saved program; nothing is half loaded.
 
     Args:
         folder: A folder that `save` wrote.
         allow_code: Whether a method given as `module:Class` may be imported; only for folders you trust.
+        embedder: Makes the vectors, e.g. one behind an address of your own; the one the manifest names if None.
 
     Raises:
         ProgramError: The folder was altered, is of another version, or does not fit this code.
@@ -137,7 +139,10 @@ def load(folder: str | Path, allow_code: bool = False) -> MemoryProgram:
             f"{folder}: its method {manifest.method!r} is code outside Recollect; "
             "load it with allow_code=True (--allow-code) if you trust it"
         )
-    embedder = make_embedder(manifest.embedder or "offline") if needs_embedder(manifest.method) else None
+    needed = needs_embedder(manifest.method)
+    if needed and embedder is not None and embedder.name != manifest.embedder:
+        raise ProgramError(f"{folder}: was made with the embedder {manifest.embedder!r}, not {embedder.name!r}")
+    embedder = (embedder or make_embedder(manifest.embedder or "offline")) if needed else None
     program = build(manifest.method, manifest.task, embedder, adapter=manifest.adapter, **manifest.config)
     predictors = program.all_predictors()
     missing = sorted(set(states) - set(predictors))

@@ -15,7 +15,7 @@ Example:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,15 +24,16 @@ import dspy
 from ..data.benchmark import Benchmark, Split
 from ..engines.guard import Spent
 from ..engines.models import endpoint_errors
+from ..errors import UserError
 from ..optimizers.compile import Compilation, compile_program, plan_job
-from ..optimizers.history import Candidate, CandidateHistory
+from ..optimizers.history import CandidateHistory
 from ..programs.program import MemoryProgram
 from .artifact import Manifest, check_writable, is_intact, read_manifest, save
 from .compare import keep_rows
 from .evaluate import Progress, evaluate
+from .outcome import Compiled
 from .results import Evaluation, difference
 from .setup import Runtime, Setup, parameters
-from .statistics import Difference
 from .tracking import Tracker
 
 Part = Literal["all", "train", "dev", "test"]
@@ -41,46 +42,6 @@ Note = Callable[[str], Progress | None]
 
 LONGER = 2.0
 """How many times the tokens of its start a compiled program's prompts may need: what is set aside for scoring it."""
-
-
-@dataclass(frozen=True)
-class Compiled:
-    """What a compile gave."""
-
-    start: Evaluation
-    result: Evaluation
-    """The kept program on the test questions; equal to `start` where nothing was gained."""
-    dev: tuple[Evaluation, Evaluation | None]
-    """Start and compiled program on the dev questions, which decided; None where the budget left nothing for it."""
-    difference: Difference
-    promoted: bool
-    program: Path
-    candidates: tuple[Candidate, ...]
-    stopped: str | None
-    """The limit that struck, if any."""
-    run: Path
-    run_id: str
-
-    def summary(self) -> dict[str, Any]:
-        """The object `compile --json` prints."""
-        found = self.difference.interval
-        return {
-            "start": self.start.summary(),
-            "result": self.result.summary(),
-            "difference": {
-                "mean": self.difference.mean if self.start.n else None,
-                "interval": None if found is None else [found.low, found.high],
-                "interval_unit": None if found is None else found.unit,
-                "p_sign": self.difference.p_sign,
-            },
-            "dev": {"start": self.dev[0].score, "result": self.dev[1].score if self.dev[1] else None},
-            "promoted": self.promoted,
-            "program": str(self.program),
-            "candidates": [candidate.to_dict() for candidate in self.candidates],
-            "stopped": self.stopped,
-            "run": str(self.run),
-            "run_id": self.run_id,
-        }
 
 
 def run_evaluate(
@@ -104,17 +65,10 @@ def run_evaluate(
     benchmark = setup.load()
     examples = chosen_examples(setup, benchmark, part)
     runtime = Runtime.start(setup, "evaluate", name, {"part": part, "config": dict(config or {})})
-    benchmark = runtime.judged(benchmark)
-    program = runtime.program(name, benchmark, config, allow_code)
-    title = f"evaluate-{program.name}-{benchmark.name}"
-    # The context first: a wrong name of a model or an adapter makes no run.
-    with runtime.context(program), Tracker(title, {"command": "evaluate"}) as tracker:
-        logged = parameters(program, setup, benchmark) | {"part": part}
-        runtime.folder.update(run_id=tracker.run_id, parameters=logged)
-        tracker.params(logged)
-        found = _scored(runtime, program, benchmark, examples, part, note("evaluating"))
-        found = found.model_copy(update={"run_id": tracker.run_id})
-        tracker.evaluation("evaluation", found)
+    with runtime.folder.recording():
+        benchmark = runtime.judged(benchmark)
+        program = runtime.program(name, benchmark, config, allow_code)
+        found = _evaluate(runtime, program, benchmark, examples, part, note)
     keep_rows(runtime.folder, "evaluation", found)
     runtime.folder.update(status="stopped" if found.stopped else "finished", result=found.summary())
     return found
@@ -144,37 +98,24 @@ def run_compile(
         allow_code: Whether a saved `module:Class` method may be imported.
     """
     how = replace(how or Compilation(), seed=setup.seed, threads=setup.threads)
+    if setup.dev == 0 and not force:
+        raise UserError("without dev questions nothing can show a gain; raise --dev, or keep the result with --force")
     benchmark = setup.load()
     split = setup.split(benchmark)
     chosen = {"optimizer": how.optimizer, "stage": how.stage, "settings": dict(how.settings or {})}
     runtime = Runtime.start(setup, "compile", method, {**chosen, "config": dict(config or {}), "force": force})
-    benchmark = runtime.judged(benchmark)
-    start = runtime.program(method, benchmark, config, allow_code)
-    with runtime.context(start):
-        plan_job(start, benchmark, split.train, how, runtime.model("prompt"))
-    folder = Path(out) if out else runtime.folder.program
-    lms = {"task": setup.lm, "prompt": setup.prompt_lm or setup.lm}
-    manifest = Manifest(method=start.name, task=benchmark.task, benchmark=_data(benchmark, split), lms=lms)
-    check_writable(folder)
-    if not is_intact(folder):
-        save(start, folder, manifest)
-    with Tracker(f"compile-{start.name}-{benchmark.name}-{how.optimizer}", {"command": "compile"}) as tracker:
-        logged = parameters(start, setup, benchmark) | {f"optimizer.{key}": value for key, value in chosen.items()}
-        runtime.folder.update(run_id=tracker.run_id, parameters=logged)
-        tracker.params(logged)
-        with runtime.context(start), endpoint_errors():
-            outcome, kept = _compile(runtime, start, benchmark, split, how, force, note)
-        outcome = replace(
-            outcome,
-            start=outcome.start.model_copy(update={"run_id": tracker.run_id}),
-            result=outcome.result.model_copy(update={"run_id": tracker.run_id}),
-            program=folder,
-            run_id=tracker.run_id,
-        )
-        scores = {name: outcome.summary()[name] for name in ("start", "result", "difference", "dev", "promoted")}
-        made = {**chosen, "name": how.optimizer, "seed": how.seed} if outcome.promoted else {}
-        save(kept, folder, manifest.model_copy(update={"optimizer": made, "scores": scores}))
-        _log(tracker, outcome)
+    with runtime.folder.recording():
+        benchmark = runtime.judged(benchmark)
+        start = runtime.program(method, benchmark, config, allow_code)
+        with runtime.context(start):
+            plan_job(start, benchmark, split.train, how, runtime.model("prompt"))
+        folder = Path(out) if out else runtime.folder.program
+        lms = {"task": setup.lm, "prompt": setup.prompt_lm or setup.lm}
+        manifest = Manifest(method=start.name, task=benchmark.task, benchmark=_data(benchmark, split), lms=lms)
+        check_writable(folder)
+        if not is_intact(folder):
+            save(start, folder, manifest)
+        outcome = _tracked(runtime, start, benchmark, split, how, force, note, folder, manifest)
     keep_rows(runtime.folder, "start", outcome.start)
     keep_rows(runtime.folder, "result", outcome.result)
     runtime.folder.update(status="stopped" if outcome.stopped else "finished", result=outcome.summary())
@@ -192,6 +133,61 @@ def compiled_on(folder: str | Path, benchmark: Benchmark) -> bool:
     """Whether a saved program was compiled on the very file of a benchmark."""
     manifest = read_manifest(folder)
     return bool(manifest.optimizer) and manifest.benchmark.get("sha256") == benchmark.source.sha256
+
+
+def _evaluate(
+    runtime: Runtime,
+    program: MemoryProgram,
+    benchmark: Benchmark,
+    examples: Sequence[dspy.Example],
+    part: Part,
+    note: Note,
+) -> Evaluation:
+    """Scores in an MLflow run."""
+    title = f"evaluate-{program.name}-{benchmark.name}"
+    # The context first: a wrong name of a model or an adapter makes no run.
+    with runtime.context(program), Tracker(title, {"command": "evaluate"}) as tracker:
+        logged = parameters(program, runtime.setup, benchmark) | {"part": part}
+        runtime.folder.update(run_id=tracker.run_id, parameters=logged)
+        tracker.params(logged)
+        found = _scored(runtime, program, benchmark, examples, part, note("evaluating"))
+        found = found.model_copy(update={"run_id": tracker.run_id})
+        tracker.evaluation("evaluation", found)
+    return found
+
+
+def _tracked(
+    runtime: Runtime,
+    start: MemoryProgram,
+    benchmark: Benchmark,
+    split: Split,
+    how: Compilation,
+    force: bool,
+    note: Note,
+    folder: Path,
+    manifest: Manifest,
+) -> Compiled:
+    """Compiles in an MLflow run, saves what is kept, and logs it."""
+    chosen = {"name": how.optimizer, "stage": how.stage, "seed": how.seed, "settings": dict(how.settings or {})}
+    with Tracker(f"compile-{start.name}-{benchmark.name}-{how.optimizer}", {"command": "compile"}) as tracker:
+        logged = parameters(start, runtime.setup, benchmark)
+        logged |= {f"optimizer.{key}": value for key, value in chosen.items()}
+        runtime.folder.update(run_id=tracker.run_id, parameters=logged)
+        tracker.params(logged)
+        with runtime.context(start), endpoint_errors():
+            outcome, kept = _compile(runtime, start, benchmark, split, how, force, note)
+        outcome = replace(
+            outcome,
+            start=outcome.start.model_copy(update={"run_id": tracker.run_id}),
+            result=outcome.result.model_copy(update={"run_id": tracker.run_id}),
+            program=folder,
+            run_id=tracker.run_id,
+        )
+        scores = {name: outcome.summary()[name] for name in ("start", "result", "difference", "dev", "promoted")}
+        made = chosen if outcome.promoted else {}
+        save(kept, folder, manifest.model_copy(update={"optimizer": made, "scores": scores}))
+        _log(tracker, outcome)
+    return outcome
 
 
 def _compile(

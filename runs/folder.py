@@ -13,11 +13,13 @@ Example:
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ..errors import DataError, UserError
+from ..errors import DataError, RecollectError, UserError
 from ..records import read_json
 from .home import home, new_run_folder
 from .run_store import RunStore
@@ -106,6 +108,17 @@ class RunFolder:
     def update(self, **values: Any) -> None:
         """Adds values to `run.json`."""
         self.write({**self.read(), **values})
+
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        """Says in `run.json` why a run ended that did not finish; a killed process leaves it "running"."""
+        try:
+            yield
+        except BaseException as error:
+            status = "stopped" if isinstance(error, KeyboardInterrupt) else "failed"
+            with suppress(RecollectError):
+                self.update(status=status, error=" ".join(str(error).split())[:500])
+            raise
 
     def write(self, record: dict[str, Any]) -> None:
         """Replaces `run.json` at once."""

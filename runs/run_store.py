@@ -3,7 +3,7 @@
 Resume is replay: the same command runs again from its seed, and whatever the file holds is not paid for twice. Every
 row is committed as soon as it is there (write-ahead log), so a killed process loses only calls that were in flight.
 
-    answers    digest of a call (model, messages, settings, rollout id)  -> the provider's answer
+    answers    digest of a call (model, messages, settings, rollout id) and its number -> the provider's answer
     nodes      writer key and history prefix                            -> memory and the steps that wrote it
     rows       phase and question id                                    -> the scored row
 
@@ -18,6 +18,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,6 @@ import dspy
 from pydantic import ValidationError
 
 from ..errors import DataError, UserError
-from ..memory.flight import Flight
 from ..programs.method import Method
 from ..programs.state import dump_values, load_values, signature_of
 from ..programs.trace import Node, Step
@@ -100,25 +100,28 @@ class RunStore:
 
 
 class AnswerTable:
-    """Answers of LM calls; one thread makes each call, the others wait for it."""
+    """Answers of LM calls, in the order in which equal calls are made.
+
+    The second of two equal calls has an answer of its own: merging them would rob sampling of its variety, and leave
+    fewer calls than a run without a store makes. (DSPy's own LM cache, where it is on, merges them before the provider.)
+    """
 
     def __init__(self, store: RunStore) -> None:
         self._store = store
-        self._flight = Flight(capacity=10_000)
+        self._lock = threading.Lock()
+        self._made: Counter[str] = Counter()
 
     def once(self, key: str, compute: Callable[[], dict[str, Any]]) -> tuple[dict[str, Any], bool]:
-        """The record of a call, made if the run has not made it, and whether it was there before."""
-        made = False
-
-        def make() -> dict[str, Any]:
-            nonlocal made
-            record = self._store.get("answers", "", key)
-            if record is None:
-                made, record = True, compute()
-                self._store.put("answers", "", key, record)
-            return record
-
-        return self._flight.once(key, make), not made
+        """The record of a call, made if an earlier part of the run has not made it, and whether it was there before."""
+        with self._lock:
+            number = self._made[key]
+            self._made[key] += 1
+        record = self._store.get("answers", key, str(number))
+        if record is not None:
+            return record, True
+        record = compute()
+        self._store.put("answers", key, str(number), record)
+        return record, False
 
     def __deepcopy__(self, memo: object = None) -> AnswerTable:
         return self

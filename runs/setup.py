@@ -29,7 +29,7 @@ from ..programs.adapter import adapter as make_adapter
 from ..programs.catalog import build, needs_embedder
 from ..programs.program import MemoryProgram
 from ..programs.remember import MemoryCache
-from .artifact import load
+from .artifact import load, read_manifest
 from .folder import RunFolder
 
 _NOT_DECISIVE = {"threads", "limits", "resume", "timeout", "retries"} | {
@@ -183,7 +183,8 @@ class Runtime:
         """
         setup, cache = self.setup, MemoryCache(self.folder.store.nodes)
         if Path(name).is_dir():
-            program = load(name, allow_code)
+            made_with, address = read_manifest(name).embedder, setup.embedder_api_base
+            program = load(name, allow_code, make_embedder(made_with, address) if made_with and address else None)
             if program.task.name != benchmark.task:
                 raise UserError(f"{name}: is for {program.task.name}, but {benchmark.name} asks for {benchmark.task}")
             if config:

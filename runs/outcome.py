@@ -1,0 +1,57 @@
+"""What a compile gave: the scores that decided, the test scores, the candidates, and where the program is.
+
+Example:
+    >>> outcome = run_compile("turn-rag", Setup(benchmark="locomo"))
+    >>> outcome.summary()["difference"]["mean"]
+    0.31
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..optimizers.history import Candidate
+from .results import Evaluation
+from .statistics import Difference
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """What a compile gave."""
+
+    start: Evaluation
+    result: Evaluation
+    """The kept program on the test questions; equal to `start` where nothing was gained."""
+    dev: tuple[Evaluation, Evaluation | None]
+    """Start and compiled program on the dev questions, which decided; None where the budget left nothing for it."""
+    difference: Difference
+    promoted: bool
+    program: Path
+    candidates: tuple[Candidate, ...]
+    stopped: str | None
+    """The limit that struck, if any."""
+    run: Path
+    run_id: str
+
+    def summary(self) -> dict[str, Any]:
+        """The object `compile --json` prints."""
+        found = self.difference.interval
+        return {
+            "start": self.start.summary(),
+            "result": self.result.summary(),
+            "difference": {
+                "mean": self.difference.mean if self.start.n else None,
+                "interval": None if found is None else [found.low, found.high],
+                "interval_unit": None if found is None else found.unit,
+                "p_sign": self.difference.p_sign,
+            },
+            "dev": {"start": self.dev[0].score, "result": self.dev[1].score if self.dev[1] else None},
+            "promoted": self.promoted,
+            "program": str(self.program),
+            "candidates": [candidate.to_dict() for candidate in self.candidates],
+            "stopped": self.stopped,
+            "run": str(self.run),
+            "run_id": self.run_id,
+        }
