@@ -88,6 +88,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="recollect-benchmark-") as folder:
         os.environ["DSPY_CACHEDIR"] = folder
         cores, load = os.cpu_count(), os.getloadavg()[0]
+        _measure(arguments, "memory-r2", 1, 4, 4, Path(folder))  # what is imported and compiled at the first call
         print(f"latency {arguments.latency:g} s, {cores} cores, load {load:.1f} before the start\n")
         print(f"{'method':<12}{'conversations':>14}{'questions':>11}{'threads':>9}{'calls':>7}", end="")
         print(f"{'wall s':>9}{'ideal s':>9}{'share':>7}{'CPU ms/call':>13}")
@@ -130,7 +131,7 @@ def _measure(
     from recollect.runs.run_store import RunStore
 
     benchmark = _benchmark(arguments.file, conversations, questions)
-    store = RunStore(folder / f"{method}-{conversations}-{threads}.sqlite")
+    store = RunStore(folder / f"{method}-{conversations}-{questions}-{threads}.sqlite")
     engine = SleepingEngine(arguments.latency)
     lm = MeteredLM("sleeping/test", Meter(), answers=store.answers, engine=engine, cache=False, temperature=0.0)
     # As large as the longest session: one extraction and one manager call for each.

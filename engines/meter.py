@@ -117,7 +117,9 @@ class Meter:
 class Answers(Protocol):
     """Answers of earlier calls, kept by the run; `runs.run_store` has one over SQLite."""
 
-    def once(self, key: str, compute: Callable[[], dict[str, Any]]) -> tuple[dict[str, Any], bool]:
+    def once(
+        self, key: str, compute: Callable[[], dict[str, Any]], merged: bool = False
+    ) -> tuple[dict[str, Any], bool]:
         """The record of a call, made if nobody has made it, and whether it was there before."""
         ...
 
@@ -156,7 +158,8 @@ class MeteredLM(dspy.LM):
         if self.answers is None:
             return finalize(self, call, self._paid(lambda: execute(self, call)))
         try:
-            record, known = self.answers.once(_key(self, call), lambda: self._paid(lambda: execute(self, call)).dump())
+            key, cached = _key(self, call), bool(call.cache)
+            record, known = self.answers.once(key, lambda: self._paid(lambda: execute(self, call)).dump(), cached)
         except UserError as error:
             # Optimizers would take a store that fails for a wrong answer, and go on paying for what is lost.
             self.guard.stop(error)

@@ -71,7 +71,7 @@ def _mipro(counts: _Counts) -> Effort:
     else:
         scored = Range((trials + 1) * counts.val, (trials + 1) * counts.val)
     # Trials that draw a combination again repeat their calls, which the run's answers hold.
-    scored = Range(scored.low * 0.7, scored.high)
+    scored = Range(scored.low * 0.72, scored.high)
     bootstraps = max(1, sets - 2)
     runs = scored + Range(counts.tries.low + bootstraps - 1, bootstraps * counts.tries.high)
     summary = min(10, counts.train // 10 + 1) + 1

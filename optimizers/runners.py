@@ -222,7 +222,9 @@ def check_strategy(job: Job) -> None:
 
 def check_provider(job: Job) -> None:
     """The LM can be fine-tuned."""
-    if not getattr(getattr(job.task_lm, "provider", None), "finetunable", False):
+    # DSPy's provider for openai/... sends the data to OpenAI itself, whatever the model's own address is.
+    elsewhere = "api_base" in job.task_lm.kwargs
+    if elsewhere or not getattr(getattr(job.task_lm, "provider", None), "finetunable", False):
         raise UserError(
             f"the provider of {job.task_lm.model} cannot fine-tune; choose another --lm, or a prompt optimizer"
         )

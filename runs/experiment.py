@@ -32,7 +32,7 @@ from .artifact import Manifest, check_writable, is_intact, read_manifest, save
 from .compare import keep_rows
 from .evaluate import Progress, evaluate
 from .outcome import Compiled
-from .results import Evaluation, difference
+from .results import Evaluation, counts_of, difference
 from .setup import Runtime, Setup, parameters
 from .tracking import Tracker
 
@@ -227,6 +227,7 @@ def _compile(
         promoted,
         Path(),
         tuple(history.candidates),
+        dict(counts_of(runtime.meter.read())),
         stopped,
         runtime.folder.path,
         "",

@@ -30,6 +30,8 @@ class Compiled:
     promoted: bool
     program: Path
     candidates: tuple[Candidate, ...]
+    usage: dict[str, Any]
+    """Calls by role, tokens and cost of the whole run, optimizer and all scoring included."""
     stopped: str | None
     """The limit that struck, if any."""
     run: Path
@@ -51,6 +53,7 @@ class Compiled:
             "promoted": self.promoted,
             "program": str(self.program),
             "candidates": [candidate.to_dict() for candidate in self.candidates],
+            "usage": self.usage,
             "stopped": self.stopped,
             "run": str(self.run),
             "run_id": self.run_id,

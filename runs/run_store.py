@@ -27,6 +27,7 @@ import dspy
 from pydantic import ValidationError
 
 from ..errors import DataError, UserError
+from ..memory.flight import Flight
 from ..programs.method import Method
 from ..programs.state import dump_values, load_values, signature_of
 from ..programs.trace import Node, Step
@@ -100,28 +101,44 @@ class RunStore:
 
 
 class AnswerTable:
-    """Answers of LM calls, in the order in which equal calls are made.
+    """Answers of LM calls.
 
-    The second of two equal calls has an answer of its own: merging them would rob sampling of its variety, and leave
-    fewer calls than a run without a store makes. (DSPy's own LM cache, where it is on, merges them before the provider.)
+    Where DSPy's own LM cache is on, equal calls are one call, here as there. Where it is off, the second of two equal
+    calls has an answer of its own, filed under its number: merging them would rob sampling of its variety.
     """
 
     def __init__(self, store: RunStore) -> None:
         self._store = store
+        self._flight = Flight(capacity=10_000)
         self._lock = threading.Lock()
         self._made: Counter[str] = Counter()
 
-    def once(self, key: str, compute: Callable[[], dict[str, Any]]) -> tuple[dict[str, Any], bool]:
-        """The record of a call, made if an earlier part of the run has not made it, and whether it was there before."""
-        with self._lock:
-            number = self._made[key]
-            self._made[key] += 1
-        record = self._store.get("answers", key, str(number))
-        if record is not None:
-            return record, True
-        record = compute()
-        self._store.put("answers", key, str(number), record)
-        return record, False
+    def once(
+        self, key: str, compute: Callable[[], dict[str, Any]], merged: bool = False
+    ) -> tuple[dict[str, Any], bool]:
+        """The record of a call, and whether it was there before.
+
+        Args:
+            key: Digest of the call.
+            compute: Makes the call.
+            merged: Whether equal calls share one answer.
+        """
+        number = 0
+        if not merged:
+            with self._lock:
+                number = self._made[key]
+                self._made[key] += 1
+        made = False
+
+        def make() -> dict[str, Any]:
+            nonlocal made
+            record = self._store.get("answers", key, str(number))
+            if record is None:
+                made, record = True, compute()
+                self._store.put("answers", key, str(number), record)
+            return record
+
+        return self._flight.once((key, number), make), not made
 
     def __deepcopy__(self, memo: object = None) -> AnswerTable:
         return self
