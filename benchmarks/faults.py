@@ -115,8 +115,8 @@ class Compile:
         with _server(delay=0.01) as broken, _server() as rest:
             rest.model = broken.model
             command = [sys.executable, "-m", "recollect.cli", *self.words(broken, "again")]
-            quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-            process = subprocess.Popen(command, env=environment, **quiet)
+            quiet = subprocess.DEVNULL
+            process = subprocess.Popen(command, env=environment, stdout=quiet, stderr=quiet)
             broken.wait(self.calls // 2)
             process.kill()
             process.wait()

@@ -18,6 +18,7 @@ from ..errors import UserError
 from .options import first_line, make_setup, output, parse_settings, print_json, progress, setup_options
 
 if TYPE_CHECKING:
+    from ..engines.meter import Meter
     from ..runs.compare import Comparison, Paired, Recorded
 
 _SHORT = {"not told apart": "-", "too few to tell": ""}
@@ -135,8 +136,9 @@ def _evaluated(
     for name in names:
         if part == "all" and Path(name).is_dir() and compiled_on(name, benchmark):
             errors.print(f"note: {name} was compiled on this file; --part test leaves its training questions out")
-        with progress(errors) as note:
-            evaluation = run_evaluate(name, setup, part, config, note, allow_code)
+        meter = Meter()
+        with progress(errors, meter) as note:
+            evaluation = run_evaluate(name, setup, part, config, note, allow_code, meter)
         found[name] = recorded(str(evaluation.run_id))
     return found
 

@@ -24,6 +24,7 @@ def command(
 
     The program is scored on held-out test questions before and after, and kept only if it gains on the dev questions.
     """
+    from ..engines.meter import Meter
     from ..optimizers.compile import Compilation
     from ..runs.experiment import run_compile
     from ..runs.planning import plan_compile
@@ -37,8 +38,9 @@ def command(
     if planned:
         show_plan(console, plan_compile(method, setup, how, parse_settings(config), values["allow_code"]), as_json)
         return
-    with progress(errors) as note:
-        outcome = run_compile(method, setup, how, config=parse_settings(config), note=note, **values)
+    meter = Meter()
+    with progress(errors, meter) as note:
+        outcome = run_compile(method, setup, how, config=parse_settings(config), note=note, meter=meter, **values)
     if as_json:
         print_json(outcome.summary())
         return

@@ -11,6 +11,7 @@ import click
 @click.command("demo")
 def command() -> None:
     """Compile turn-rag on the bundled sample, score it, save it, and ask it a question in a new process."""
+    from ..engines.meter import Meter
     from ..runs.experiment import run_compile
     from ..runs.home import new_run_folder
     from ..runs.report import print_comparison
@@ -21,8 +22,9 @@ def command() -> None:
     setup = Setup(benchmark="locomo")
     first_line(console, setup)
     folder = new_run_folder("demo")
-    with progress(errors) as note:
-        outcome = run_compile("turn-rag", setup, out=folder / "program", note=note)
+    meter = Meter()
+    with progress(errors, meter) as note:
+        outcome = run_compile("turn-rag", setup, out=folder / "program", note=note, meter=meter)
     print_comparison(console, outcome.start, outcome.result, outcome.difference, outcome.promoted)
     row = max(outcome.result.counted, key=lambda row: row.score)
     example = next(example for example in setup.load().examples if example.id == row.id)

@@ -30,6 +30,7 @@ def command(
     **values: Any,
 ) -> None:
     """Score PROGRAM (a method name, module:Class, or the folder of a saved program) on a benchmark."""
+    from ..engines.meter import Meter
     from ..runs.experiment import compiled_on, run_evaluate
     from ..runs.planning import plan_evaluate
     from ..runs.report import print_evaluation
@@ -43,8 +44,9 @@ def command(
     if part == "all" and Path(program).is_dir() and compiled_on(program, setup.load()):
         hint = "note: this program was compiled on this file; --part test leaves its training questions out"
         errors.print(hint, soft_wrap=True)
-    with progress(errors) as note:
-        found = run_evaluate(program, setup, part, parse_settings(config), note, allow_code)
+    meter = Meter()
+    with progress(errors, meter) as note:
+        found = run_evaluate(program, setup, part, parse_settings(config), note, allow_code, meter)
     if as_json:
         print_json(found.summary())
         return

@@ -14,9 +14,11 @@ from typing import Any
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
+from rich.text import Text
 
 from ..engines.guard import Limits
+from ..engines.meter import Meter
 from ..engines.models import RETRIES, TIMEOUT
 from ..errors import UserError
 from ..optimizers.plan import Plan
@@ -142,14 +144,34 @@ def first_line(console: Console, setup: Setup) -> None:
     console.print(f"data: {data}; LM: {lm}{warning}", soft_wrap=True)
 
 
+class UsageColumn(ProgressColumn):
+    """LM calls and cost of the run so far, read anew whenever the bar is drawn.
+
+    Args:
+        meter: Counts them.
+    """
+
+    def __init__(self, meter: Meter) -> None:
+        super().__init__()
+        self._meter = meter
+
+    def render(self, task: Task) -> Text:
+        usage = self._meter.read()
+        cost = f", ${usage.cost:.4f}" if usage.cost else ""
+        return Text(f"{sum(usage.calls.values())} calls{cost}")
+
+
 @contextmanager
-def progress(console: Console) -> Iterator[Callable[[str], Callable[[int, int], None] | None]]:
-    """Progress bars on standard error; yields what `run_compile` and `run_evaluate` take as `note`.
+def progress(console: Console, meter: Meter) -> Iterator[Callable[[str], Callable[[int, int], None] | None]]:
+    """Progress bars with the calls and cost so far, on standard error.
+
+    Yields what `run_compile` and `run_evaluate` take as `note`.
 
     DSPy's optimizers print to standard output: that goes to standard error too, so that results stay clean. What they
     log of every failed call is not shown; a dead endpoint is one line at the end.
     """
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+    spent = UsageColumn(meter)
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), spent, TimeElapsedColumn()
     shown = console.is_terminal
     with (
         _quiet_dspy(),

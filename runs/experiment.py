@@ -23,6 +23,7 @@ import dspy
 
 from ..data.benchmark import Benchmark, Split
 from ..engines.guard import Spent
+from ..engines.meter import Meter
 from ..engines.models import endpoint_errors
 from ..errors import UserError
 from ..optimizers.compile import Compilation, compile_program, plan_job
@@ -51,6 +52,7 @@ def run_evaluate(
     config: Mapping[str, Any] | None = None,
     note: Note = lambda phase: None,
     allow_code: bool = False,
+    meter: Meter | None = None,
 ) -> Evaluation:
     """Scores a method or a saved program, logged as one MLflow run.
 
@@ -61,10 +63,11 @@ def run_evaluate(
         config: Constructor arguments of the method.
         note: Told the phase.
         allow_code: Whether a saved `module:Class` method may be imported.
+        meter: Counts the calls, for whoever wants to watch them; a new one if None.
     """
     benchmark = setup.load()
     examples = chosen_examples(setup, benchmark, part)
-    runtime = Runtime.start(setup, "evaluate", name, {"part": part, "config": dict(config or {})})
+    runtime = Runtime.start(setup, "evaluate", name, {"part": part, "config": dict(config or {})}, meter)
     with runtime.folder.recording():
         benchmark = runtime.judged(benchmark)
         program = runtime.program(name, benchmark, config, allow_code)
@@ -83,6 +86,7 @@ def run_compile(
     force: bool = False,
     note: Note = lambda phase: None,
     allow_code: bool = False,
+    meter: Meter | None = None,
 ) -> Compiled:
     """Compiles a program against a benchmark's metric, scores it before and after, saves and logs it.
 
@@ -96,6 +100,7 @@ def run_compile(
         force: Keeps the compiled program even without a gain on the dev questions.
         note: Told the phases.
         allow_code: Whether a saved `module:Class` method may be imported.
+        meter: Counts the calls, for whoever wants to watch them; a new one if None.
     """
     how = replace(how or Compilation(), seed=setup.seed, threads=setup.threads)
     if setup.dev == 0 and not force:
@@ -103,7 +108,7 @@ def run_compile(
     benchmark = setup.load()
     split = setup.split(benchmark)
     chosen = {"optimizer": how.optimizer, "stage": how.stage, "settings": dict(how.settings or {})}
-    runtime = Runtime.start(setup, "compile", method, {**chosen, "config": dict(config or {}), "force": force})
+    runtime = Runtime.start(setup, "compile", method, {**chosen, "config": dict(config or {}), "force": force}, meter)
     with runtime.folder.recording():
         benchmark = runtime.judged(benchmark)
         start = runtime.program(method, benchmark, config, allow_code)

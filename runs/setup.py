@@ -97,7 +97,9 @@ class Runtime:
     folder: RunFolder
 
     @classmethod
-    def start(cls, setup: Setup, command: str, program: str, settings: Mapping[str, Any]) -> Runtime:
+    def start(
+        cls, setup: Setup, command: str, program: str, settings: Mapping[str, Any], meter: Meter | None = None
+    ) -> Runtime:
         """Makes the run's folder, or opens the one that is resumed.
 
         Args:
@@ -105,6 +107,7 @@ class Runtime:
             command: "compile" or "evaluate".
             program: The method or saved program.
             settings: Whatever else decides the result.
+            meter: Counts the calls; a new one if None.
 
         Raises:
             UserError: The run to resume is not there, or was started with other settings.
@@ -117,7 +120,7 @@ class Runtime:
             folder = RunFolder.resume(setup.resume, asked)
         else:
             folder = RunFolder.create(f"{command}-{program}-{setup.benchmark}", asked)
-        return cls(setup, Meter(), Guard(setup.limits), folder)
+        return cls(setup, meter or Meter(), Guard(setup.limits), folder)
 
     def model(self, role: Role = "task") -> MeteredLM:
         """The language model of a role."""
