@@ -86,6 +86,7 @@ def plan_job(
         views=MetricViews(benchmark, how.threshold, sorted(program.writer_names())),
         task_lm=dspy.settings.lm,
         prompt_lm=prompt_lm or dspy.settings.lm,
+        lookup=entry,
         settings=settings,
         seed=how.seed,
         threads=how.threads,

@@ -7,7 +7,7 @@ one of them behind the same job. The catalog beside says what they change, need 
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -35,6 +35,8 @@ class Job:
     views: MetricViews
     task_lm: Any
     prompt_lm: Any
+    lookup: Callable[[str], Any]
+    """Finds another entry of the catalog by name, for optimizers made of others."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 0
     threads: int = 8
@@ -175,9 +177,7 @@ class _Step(Teleprompter):
 
     def __init__(self, job: Job, name: str) -> None:
         super().__init__()
-        from .catalog import optimizer
-
-        self._job, self._entry = job, optimizer(name)
+        self._job, self._entry = job, job.lookup(name)
 
     def compile(
         self, student: Any, *, trainset: list[Any], teacher: Any = None, valset: Any = None, **kwargs: Any
@@ -211,12 +211,10 @@ def check_optuna(job: Job) -> None:
 
 def check_strategy(job: Job) -> None:
     """Every step of a strategy is an optimizer whose own needs are met."""
-    from .catalog import optimizer
-
     for step in strategy_steps(job.settings):
         if step == "better-together":
             raise UserError("better-together cannot hold itself; name other optimizers in its strategy")
-        entry = optimizer(step)
+        entry = job.lookup(step)
         entry.check(replace(job, settings=entry.settings))
 
 
