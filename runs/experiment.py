@@ -22,7 +22,6 @@ from typing import Any, Literal
 import dspy
 
 from ..data.benchmark import Benchmark, Split
-from ..engines.guard import Spent
 from ..engines.meter import Meter
 from ..engines.models import endpoint_errors
 from ..errors import UserError
@@ -33,6 +32,7 @@ from .artifact import Manifest, check_writable, is_intact, read_manifest, save
 from .compare import keep_rows
 from .evaluate import Progress, evaluate
 from .outcome import Compiled
+from .reserve import first_spent, reserve
 from .results import Evaluation, counts_of, difference
 from .setup import Runtime, Setup, parameters
 from .tracking import Tracker
@@ -40,9 +40,6 @@ from .tracking import Tracker
 Part = Literal["all", "train", "dev", "test"]
 Note = Callable[[str], Progress | None]
 """Told the name of each phase; may return a progress callback for it."""
-
-LONGER = 2.0
-"""How many times the tokens of its start a compiled program's prompts may need: what is set aside for scoring it."""
 
 
 def run_evaluate(
@@ -211,14 +208,14 @@ def _compile(
 
     guard, history = runtime.guard, CandidateHistory(runtime.meter)
     first = score(start, split.dev, "dev questions, before")
-    reserve = _reserve(first, guard.spent(), len(split.dev) + 2 * len(split.test))
+    kept_back = reserve(first, first_spent(runtime), len(split.dev) + 2 * len(split.test))
     note(f"compiling with {how.optimizer}")
     compiled = None
     if guard.struck is None:
-        with guard.phase(reserve):
+        with guard.phase(kept_back):
             compiled = compile_program(start, benchmark, split.train, how, runtime.model("prompt"), history)
     second = score(compiled, split.dev, "dev questions, after") if compiled is not None else None
-    whole = second is not None and not second.stopped and not first.stopped
+    whole = second is not None and _whole(first) and _whole(second)
     gained = second is not None and (second.score or 0.0) > (first.score or 0.0)
     promoted = compiled is not None and (force or (whole and gained))
     before = score(start, split.test, "test questions, before")
@@ -252,15 +249,10 @@ def _scored(
     return evaluate(program, benchmark, examples, runtime.meter, runtime.setup.threads, progress, journal, phase)
 
 
-def _reserve(first: Evaluation, spent: Spent, questions: int) -> Spent:
-    """What scoring so many questions will take, going by the first scoring of the run."""
-    share = questions / max(1, len(first.rows))
-    return Spent(
-        max_calls=spent.max_calls * share,
-        max_tokens=spent.max_tokens * share * LONGER,
-        max_usd=spent.max_usd * share * LONGER,
-        max_minutes=spent.max_minutes * share * LONGER,
-    )
+def _whole(found: Evaluation) -> bool:
+    """Whether every question was asked and answered: unreachable ones would count as zeros against one side."""
+    lost = any(row.failure is not None and row.failure.kind == "endpoint" for row in found.rows)
+    return not found.stopped and not lost
 
 
 def _log(tracker: Tracker, outcome: Compiled) -> None:
