@@ -18,7 +18,6 @@ from ..errors import UserError
 from .options import first_line, make_setup, output, parse_settings, print_json, progress, setup_options
 
 if TYPE_CHECKING:
-    from ..engines.meter import Meter
     from ..runs.compare import Comparison, Paired, Recorded
 
 _SHORT = {"not told apart": "-", "too few to tell": ""}
@@ -115,6 +114,7 @@ def _evaluated(
     names: Sequence[str], others: Sequence[Recorded], values: dict[str, Any], console: Any
 ) -> dict[str, Recorded]:
     """Evaluates programs; whatever would make the comparison impossible is found before anything is paid for."""
+    from ..engines.meter import Meter
     from ..runs.artifact import read_states
     from ..runs.compare import recorded
     from ..runs.experiment import chosen_examples, compiled_on, run_evaluate

@@ -1,8 +1,13 @@
-"""Lexical search: BM25 over stems, for up to a thousand entries that change, or ten thousand that do not.
+"""Lexical search: BM25 over stems, by rank-bm25 for a memory of up to a thousand entries, beyond that by postings.
 
 Scores are those of rank_bm25's Okapi (k1 = 1.5, b = .75) over `memory.tokens`. An entry is a hit when it shares a term
 with the query. Okapi gives a term that is in half of the entries no weight, or in a memory of two or three entries a
 negative one; such terms get a small positive weight here, so that the first facts of a memory can be found.
+
+rank-bm25 rebuilds its statistics after each change (10 ms per thousand entries) and reads every entry for every term of
+a query. With more than `SMALL` entries `memory.bm25` takes over: same weights, same scores (to 1e-9), same order, but
+an add costs the same whatever is there, and a query over ten thousand entries takes a thirtieth of the time.
+`python benchmarks/retrieval.py` measures both in one run.
 
 Measured on two LoCoMo conversations, conv-26 and conv-30 (231 questions of categories 1-4, one entry per turn):
 evidence recall .554 in the first 5 and .702 in the first 20.
@@ -13,8 +18,8 @@ Example:
     >>> index.search(["Which music does she like?"], k=1)[0][0].id
     'f2'
 
-Limits: the statistics are rebuilt once after each change, at the next search (10 ms per thousand entries), and a query
-costs about a millisecond per thousand entries. Scores depend on the other entries: compare them within one search only.
+Limits: scores depend on the other entries, compare them within one search only. Searches of a large index take turns,
+and a filter is called with it locked, with the best entries first until k have passed.
 """
 
 from __future__ import annotations
@@ -29,15 +34,15 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 
 from ..records import Hit
+from .bm25 import FLOOR, K1, B, Bm25
 from .index import Embedder, Entry, Where, check_search, load_folder, save_folder
 from .tokens import tokens
 
 if TYPE_CHECKING:
     from rank_bm25 import BM25Okapi
 
-K1, B = 1.5, 0.75
-FLOOR = 0.01
-"""Least weight of a term where the mean weight of all terms is not positive."""
+SMALL = 1000
+"""Most entries that rank-bm25 ranks: rebuilding it after a change then takes about as long as a hundred queries."""
 
 
 @dataclass(frozen=True)
@@ -61,9 +66,10 @@ class SparseIndex:
     kind = "sparse"
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._entries: dict[str, tuple[Entry, list[str]]] = {}
         self._snapshot: _Snapshot | None = None
+        self._large: Bm25 | None = None
 
     def add(self, entries: Iterable[Entry]) -> None:
         """Adds entries; one whose id is known replaces the old one in its place."""
@@ -71,12 +77,19 @@ class SparseIndex:
         with self._lock:
             self._entries.update(rows)
             self._snapshot = None
+            if self._large is None and len(self._entries) > SMALL:
+                self._large, rows = Bm25(), self._entries
+            if self._large is not None:
+                for id, (_, terms) in rows.items():
+                    self._large.put(id, terms)
 
     def remove(self, ids: Iterable[str]) -> None:
         """Takes entries out; unknown ids are passed over."""
         with self._lock:
             for id in ids:
                 self._entries.pop(id, None)
+                if self._large is not None:
+                    self._large.remove(id)
             self._snapshot = None
 
     def search(
@@ -84,7 +97,10 @@ class SparseIndex:
     ) -> list[list[Hit]]:
         """Finds the k entries with the highest BM25 for each query; see `Index.search`."""
         check_search(queries, k)
-        snapshot = self._current()
+        with self._lock:
+            if self._large is not None:
+                return self._search_large(self._large, queries, k, min_score, where)
+            snapshot = self._current()
         allowed = np.ones(len(snapshot.entries), dtype=bool)
         if where is not None:
             allowed = np.fromiter(map(where, snapshot.entries), dtype=bool, count=len(snapshot.entries))
@@ -111,7 +127,9 @@ class SparseIndex:
         Raises:
             DataError: The folder cannot be written.
         """
-        save_folder(folder, self.kind, self._current().entries, {}, {})
+        with self._lock:
+            entries = [entry for entry, _ in self._entries.values()]
+        save_folder(folder, self.kind, entries, {}, {})
 
     @classmethod
     def load(cls, folder: str | Path, embedder: Embedder | None = None) -> Self:
@@ -124,6 +142,13 @@ class SparseIndex:
         index = cls()
         index.add(entries)
         return index
+
+    def _search_large(
+        self, large: Bm25, queries: Sequence[str], k: int, min_score: float, where: Where | None
+    ) -> list[list[Hit]]:
+        passes = None if where is None else lambda id: where(self._entries[id][0])
+        found = large.search([tokens(query) for query in queries], k, min_score, passes)
+        return [[self._entries[id][0].hit(score) for id, score in best] for best in found]
 
     def _current(self) -> _Snapshot:
         with self._lock:
@@ -139,8 +164,10 @@ def _statistics(documents: list[list[str]]) -> BM25Okapi | None:
     if not any(documents):
         return None
     statistics = BM25Okapi(documents, k1=K1, b=B)
-    least = max(statistics.epsilon * statistics.average_idf, FLOOR)
+    share = statistics.epsilon * statistics.average_idf
+    least = max(share, FLOOR)
     for term, weight in statistics.idf.items():
-        if weight <= 0:
+        # rank_bm25 has given negative terms their share already, which may be less than the floor.
+        if weight <= 0 or weight == share:
             statistics.idf[term] = least
     return statistics

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from recollect.cli import COMMANDS, main
 from recollect.cli.options import output, progress
+from recollect.engines.meter import Meter
 from recollect.runs.artifact import load
 
 EVALUATION = {
@@ -178,7 +179,7 @@ def test_every_command_explains_itself(capsys, command):
 
 def test_what_optimizers_print_and_log_is_not_shown(capsys, caplog):
     before, logger = sys.stdout, logging.getLogger("dspy.teleprompt")
-    with progress(output(errors=True)):
+    with progress(output(errors=True), Meter()):
         print("Bootstrapped 4 full traces")
         logger.error("Failed to run or to evaluate an example")
     captured = capsys.readouterr()

@@ -130,7 +130,7 @@ def test_a_run_goes_on_with_a_larger_budget(stub, recollect_cli):
 def run_of(server: Any) -> Path:
     """The folder of the run that asked a server."""
     runs = Path(os.environ["RECOLLECT_HOME"]).glob("*/run.json")
-    (found,) = [path for path in runs if json.loads(path.read_text())["settings"]["lm"] == server.model]
+    (found,) = [path for path in runs if json.loads(path.read_text())["settings"].get("lm") == server.model]
     return found.parent
 
 
