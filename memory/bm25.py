@@ -2,9 +2,9 @@
 
     term ──> posting: the rows that hold it, ascending, and how often each does
 
-An add touches the postings of its own terms only, so it costs the same in a small index and in a large one. What depends
-on all entries (their number, mean length, the mean weight of all terms) is kept as counters and turned into numbers at
-the next search. A query reads the postings of its terms with numpy.
+An add touches the postings of its own terms only, so it costs the same in a small index and in a large one. What
+depends on all entries (their number, mean length, the mean weight of all terms) is kept as counters and turned into
+numbers at the next search. A query reads the postings of its terms with numpy.
 
 Why not a library: of those that were measured (docs of the issue: bm25s, tantivy, SQLite's FTS5, scipy), the fast ones
 rebuild or commit on every add (bm25s 2 s, tantivy 8 ms and more at 100,000 entries; here 0.02 ms), FTS5 needs 50 ms for
@@ -158,7 +158,7 @@ class Bm25:
         return self._current().least if 2 * count >= number else _idf(number, count)
 
     def _scores(self, terms: Iterable[str]) -> np.ndarray:
-        """BM25 of every row, shape [rows]; each term as rank_bm25 computes it, so that scores agree to the last bits."""
+        """BM25 of every row, shape [rows], each term in rank_bm25's order of operations: the last bits agree too."""
         norms, scores = self._current().norms, np.zeros(len(self._keys))
         for term in terms:
             posting = self._postings.get(term)

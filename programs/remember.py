@@ -68,6 +68,10 @@ class MemoryCache:
         """
         key = writer_key(method, self._digests)
         node, done = self._longest(method, key, history)
+        if self._store is not None and done < len(history):
+            # Before anything is prepared: what another process has written needs no extraction either.
+            self._prepared.once(("read", key, history.digest), lambda: self._read(method, key, history))
+            node, done = self._longest(method, key, history)
         if done < len(history):
             prepared = self._prepare(method, key, history.items[done:])
             for n in range(done, len(history)):
@@ -83,6 +87,16 @@ class MemoryCache:
             if node is not None:
                 return node, n
         return Node(method.Memory()), 0
+
+    def _read(self, method: Method, key: str, history: History) -> None:
+        """Takes the nodes of a history from the store, as far as they go."""
+        node = Node(method.Memory())
+        for item, prefix in zip(history.items, history.prefixes, strict=True):
+            stored = self._store.get((key, prefix), method, item, node) if self._store else None
+            if stored is None:
+                return
+            self._nodes.put((key, prefix), stored)
+            node = stored
 
     def _prepare(self, method: Method, key: str, items: Sequence[Item]) -> dict[str, _Prepared]:
         """Runs `method.prepare` for all items at once; other threads that need the same items wait for it."""
