@@ -23,7 +23,7 @@ import csv
 import json
 import re
 import reprlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -70,8 +70,8 @@ _ALIASES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     }
 )
 _NEEDED = ("question", "answer", "options", "context", "end", "skill")
-_LETTER = re.compile(r"\s*\(?([a-z])\)?\s*", re.IGNORECASE)
-_OPTION = re.compile(r"\s*\(([a-z])\)", re.IGNORECASE)
+_LETTER = re.compile(r"\s*\(?([a-d])\)?\s*", re.IGNORECASE)
+_OPTION = re.compile(r"\s*\(([a-d])\)", re.IGNORECASE)
 _CONTEXT_KEY = re.compile(r'\s*\{\s*("(?:[^"\\]|\\.)*")\s*:')
 _LONGEST_CELL = 2**24
 
@@ -103,7 +103,7 @@ def read_personamem(path: Path, note: Note, contexts: Path | None = None) -> Rea
     return Reading(tuple(histories.values()), tuple(examples.values()))
 
 
-def read_csv(path: Path, rename: Any = lambda path, names: {}) -> Iterator[tuple[int, dict[str, str]]]:
+def read_csv(path: Path, rename: Callable[[Path, Sequence[str]], dict[str, str]] = lambda path, names: {}) -> Iterator[tuple[int, dict[str, str]]]:
     """The rows of a CSV file with the line each ends on; absent cells are "".
 
     Args:
@@ -149,9 +149,10 @@ def contexts_beside(path: Path) -> Path:
     raise DataError(f"{path}: {named.name} is not beside it, and {problem}; put it there")
 
 
-def read_contexts(path: Path, needed: Iterable[str], note: Note) -> dict[str, list[Any]]:
+def read_contexts(path: Path, needed: Iterable[str], note: Note) -> dict[str, Blocks]:
     """The messages of the contexts with these ids; the others are passed over without parsing them."""
-    wanted, found = set(needed), {}
+    wanted = set(needed)
+    found: dict[str, Blocks] = {}
     try:
         with path.open(encoding="utf-8-sig") as file:
             for number, line in enumerate(file, 1):
@@ -159,7 +160,7 @@ def read_contexts(path: Path, needed: Iterable[str], note: Note) -> dict[str, li
                 if key is not None and json.loads(key[1]) not in wanted:
                     continue
                 if line.strip():
-                    found.update(_context(path, number, line, note))
+                    found |= {id: Blocks(messages) for id, messages in _context(path, number, line, note).items()}
                 if wanted <= found.keys():
                     break
     except FileNotFoundError:
@@ -169,18 +170,37 @@ def read_contexts(path: Path, needed: Iterable[str], note: Note) -> dict[str, li
     return found
 
 
-def sessions_of(messages: Sequence[Any]) -> tuple[Session, ...]:
-    """Messages as sessions D1, D2, ...: each system message begins one; messages without text are left out."""
-    blocks: list[list[Turn]] = []
-    for message in messages:
-        message = message if isinstance(message, Mapping) else {}
-        role, text = str(message.get("role") or "unknown"), message.get("content")
-        if not isinstance(text, str) or not text.strip():
-            continue
-        if role == "system" or not blocks:
-            blocks.append([])
-        blocks[-1].append(Turn(id=f"D{len(blocks)}:{len(blocks[-1]) + 1}", speaker=role, text=text.strip()))
-    return tuple(Session(id=f"D{n}", turns=tuple(turns)) for n, turns in enumerate(blocks, 1))
+class Blocks:
+    """The messages of a context as sessions D1, D2, ...: each system message begins one.
+
+    Histories that end at different messages get the same objects for the sessions that are whole in both.
+
+    Args:
+        messages: `{role, content}` each; one without text is left out.
+    """
+
+    def __init__(self, messages: Sequence[Any]) -> None:
+        self.messages = [message if isinstance(message, Mapping) else {} for message in messages]
+        starts = [n for n, message in enumerate(self.messages) if n == 0 or message.get("role") == "system"]
+        self._places = list(zip(starts, [*starts[1:], len(self.messages)], strict=True))
+        self._made: dict[tuple[int, int], Session] = {}
+
+    def until(self, end: int) -> tuple[Session, ...]:
+        """The sessions of the first `end` messages; the last of them may be cut short."""
+        cut = [(n, start, min(stop, end)) for n, (start, stop) in enumerate(self._places, 1) if start < end]
+        sessions = [self._session(n, start, stop) for n, start, stop in cut]
+        return tuple(session for session in sessions if session.turns)
+
+    def _session(self, number: int, start: int, stop: int) -> Session:
+        if (number, stop) in self._made:
+            return self._made[number, stop]
+        turns: list[Turn] = []
+        for message in self.messages[start:stop]:
+            text = message.get("content")
+            if isinstance(text, str) and text.strip():
+                speaker = str(message.get("role") or "unknown")
+                turns.append(Turn(id=f"D{number}:{len(turns) + 1}", speaker=speaker, text=text.strip()))
+        return self._made.setdefault((number, stop), Session(id=f"D{number}", turns=tuple(turns)))
 
 
 def skill_of(name: str) -> str:
@@ -229,7 +249,7 @@ class _Row:
         self.note(Finding(kind, f"line {self.line}, column {name!r}", message, fatal))
 
     def example(
-        self, contexts: Mapping[str, list[Any]], histories: dict[tuple[str, int], History]
+        self, contexts: Mapping[str, Blocks], histories: dict[tuple[str, int], History]
     ) -> dspy.Example | None:
         question, options, answer = self.cells["question"].strip(), self.options(), self.answer()
         if not question:
@@ -276,7 +296,7 @@ class _Row:
         return skill or "all"
 
     def history(
-        self, contexts: Mapping[str, list[Any]], histories: dict[tuple[str, int], History]
+        self, contexts: Mapping[str, Blocks], histories: dict[tuple[str, int], History]
     ) -> History | None:
         id, end = self.cells["context"], self.cells["end"].strip()
         if id not in contexts:
@@ -285,13 +305,13 @@ class _Row:
         if not end.isdecimal() or int(end) < 1:
             self.fault("malformed end", "end", f"{end!r} is no number of messages")
             return None
-        messages = contexts[id]
-        if int(end) > len(messages):
-            message = f"{end} is more than the context's {len(messages)} messages; all are taken"
+        length = len(contexts[id].messages)
+        if int(end) > length:
+            message = f"{end} is more than the context's {length} messages; all are taken"
             self.fault("end past the context", "end", message, fatal=False)
-        place = (id, min(int(end), len(messages)))
+        place = (id, min(int(end), length))
         if place not in histories:
-            histories[place] = History(id=id, items=sessions_of(messages[: place[1]]))
+            histories[place] = History(id=id, items=contexts[id].until(place[1]))
         if not histories[place].items:
             self.fault("empty context", "context", "holds no message with text before the question")
             return None

@@ -1,7 +1,7 @@
 """Tasks: what is done with a recalled context. One task class per kind of benchmark.
 
 A task names the inputs of its examples that form the query, says which text the memory is searched with, and answers.
-Only question answering exists so far.
+There are free answers to a question, and the choice of one option.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 
 import dspy
 
-from ..errors import UnknownNameError
+from ..errors import UnknownNameError, UserError
 from ..records import Context, Item
-from ..signatures.answering import AnswerFromContext
+from ..signatures.answering import AnswerFromContext, ChooseFromContext
 from .predictor import predictor
 
 
@@ -56,13 +56,58 @@ class QuestionAnswering(Task):
         return self.answer(context=with_recent(context.text(), recent), question=fields["question"])
 
 
+class MultipleChoice(Task):
+    """The letter of the option that suits the history best.
+
+    The memory is searched with the question alone: the wrong options would find what they claim.
+    """
+
+    name = "multiple-choice"
+    inputs = ("question", "options")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answer = predictor(ChooseFromContext)
+
+    def query(self, **fields: Any) -> str:
+        return fields["question"]
+
+    def forward(self, context: Context, recent: Sequence[Item] = (), **fields: Any) -> dspy.Prediction:
+        if not fields.get("options"):
+            raise UserError("a multiple-choice program needs options beside the question; pass options=['(a) ...', ...]")
+        text = with_recent(context.text(), recent)
+        return self.answer(context=text, question=fields["question"], options=list(fields["options"]))
+
+
+class PersonalResponse(Task):
+    """A response to a user's request that takes into account what is remembered of the user.
+
+    Source: PGR, appendix, answer generation. `date` (when the user asks) may be among the query fields; it is not
+    searched with. The notes of the context, e.g. a prospection summary, follow its hits.
+    """
+
+    name = "personal-response"
+    inputs = ("question",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answer = predictor(RespondPersonally)
+
+    def query(self, **fields: Any) -> str:
+        return fields["question"]
+
+    def forward(self, context: Context, recent: Sequence[Item] = (), **fields: Any) -> dspy.Prediction:
+        text = with_recent(context.text(), recent)
+        return self.answer(context=text, date=fields.get("date") or "", question=fields["question"])
+
+
 def with_recent(text: str, recent: Sequence[Item]) -> str:
     """A context's text followed by the lines of raw items."""
     lines = [line for item in recent for line in item.lines()]
     return "\n".join([text, *lines]) if text else "\n".join(lines)
 
 
-TASKS: dict[str, type[Task]] = {task.name: task for task in (QuestionAnswering,)}
+TASKS: dict[str, type[Task]] = {task.name: task for task in (QuestionAnswering, MultipleChoice)}
 
 
 def task(name: str) -> type[Task]:

@@ -15,3 +15,40 @@ class AnswerFromContext(dspy.Signature):
     context: str = dspy.InputField(desc="recalled lines, each with its id, date and speaker; may be empty")
     question: str = dspy.InputField()
     answer: str = dspy.OutputField(desc="the answer alone, without a full sentence around it")
+
+
+class ChooseFromContext(dspy.Signature):
+    """Find the reply to the user's message that suits this user best, from what is recalled of earlier conversations.
+
+    - Every option reads well by itself. What decides is whether it agrees with what the user has told: likes and
+      dislikes, events, and the reasons behind them.
+    - Where the user has changed their mind, the latest word holds; an option may also be right because it tells the
+      whole way there.
+    - An option that claims something the user never said is wrong, however friendly it is.
+    - The answer is the letter of one option in parentheses, and nothing else.
+    """
+
+    context: str = dspy.InputField(desc="recalled lines, each with its id, date and speaker; may be empty")
+    question: str = dspy.InputField(desc="the user's message or question")
+    options: list[str] = dspy.InputField(desc="possible replies, each begins with its letter")
+    answer: str = dspy.OutputField(desc="the letter of the best option, e.g. (b)")
+
+
+class RespondPersonally(dspy.Signature):
+    """Answer the user's request briefly, shaped by what is remembered of this user.
+
+    First work out what matters, in `reasoning`: one short line for every remembered thing that bears on the request
+    by its logic, its time or its circumstances, with its names; several may be put together in one line. Then what
+    follows from them for planning, timing, trade-offs or whether the request can be carried out at all: earlier
+    experiences, limits and what is under way change what this user will do next. Many usable lines are better than
+    few, and each is short.
+    The answer names the remembered things it rests on and says what they change, without being asked about them. It is
+    crisp, easy to read, and laid out in Markdown. Nothing is made up about the user: where nothing that is remembered
+    bears on the request, the answer serves the request alone.
+    """
+
+    context: str = dspy.InputField(desc="recalled lines with ids and dates, and notes on them; may be empty")
+    date: str = dspy.InputField(desc="when the user asks; empty where that is not known")
+    question: str = dspy.InputField(desc="the user's request")
+    reasoning: str = dspy.OutputField(desc="the lines that matter, one per line")
+    answer: str = dspy.OutputField(desc="the response to the user")
