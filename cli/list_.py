@@ -27,7 +27,9 @@ def command(kind: str | None, as_json: bool) -> None:
     listed = {
         "methods": {name: entry.summary for name, entry in METHODS.items()},
         "benchmarks": {name: entry[0] for name, entry in BENCHMARKS.items()},
-        "optimizers": {name: f"{entry.changes}; cost: {entry.cost}" for name, entry in OPTIMIZERS.items()},
+        "optimizers": {
+            name: f"{entry.changes}; needs: {entry.needs}; cost: {entry.cost}" for name, entry in OPTIMIZERS.items()
+        },
         "adapters": {name: _ADAPTERS.get(name, "") for name in ADAPTERS},
     }
     chosen = {name: entries for name, entries in listed.items() if kind in (None, name)}

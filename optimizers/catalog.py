@@ -47,7 +47,7 @@ class Optimizer:
     """What it costs, roughly."""
     validates: bool = False
     """Whether it needs a valset, taken from the training questions."""
-    needs: str = "nothing beyond training questions"
+    needs: str = "training questions"
     check: Callable[[Job], None] = lambda job: None
     """Raises a UserError where a need is not met."""
 

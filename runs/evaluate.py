@@ -99,6 +99,7 @@ def evaluate(
         benchmark=benchmark.name,
         lm=name,
         embedder=embedder.name if embedder else None,
+        judge=_judge(benchmark),
         comparable=not benchmark.source.sample and name != "offline",
         rows=tuple(found[str(example.id)] for example in examples if str(example.id) in found),
         stopped=stopped,
@@ -115,6 +116,14 @@ def _refuse_silent_zero(rows: Sequence[Row]) -> None:
     failures = [row.failure for row in rows if row.failure is not None and row.failure.kind == "endpoint"]
     if rows and len(failures) == len(rows):
         raise EndpointError(f"the model's endpoint answered none of {len(rows)} questions: {failures[-1].message}")
+
+
+def _judge(benchmark: Benchmark) -> str | None:
+    """What judged: the model's name and the hash of its prompt."""
+    if not benchmark.needs_judge:
+        return None
+    lm = getattr(getattr(benchmark.judge, "lm", None), "model", "unnamed")
+    return f"{lm} (prompt {str(benchmark.judge_hash)[:12]})"
 
 
 def _row(program: MemoryProgram, benchmark: Benchmark, example: dspy.Example) -> Row | str:

@@ -24,7 +24,8 @@ WIRING = "wiring check, not comparable"
 def heading(evaluation: Evaluation) -> str:
     """One line that says what the numbers are worth."""
     warning = "" if evaluation.comparable else f" ({WIRING})"
-    return f"{evaluation.program} on {evaluation.benchmark}, LM {evaluation.lm}{warning}"
+    judge = f", judge {evaluation.judge}" if evaluation.judge else ""
+    return f"{evaluation.program} on {evaluation.benchmark}, LM {evaluation.lm}{judge}{warning}"
 
 
 def print_evaluation(console: Console, evaluation: Evaluation) -> None:

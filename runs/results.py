@@ -53,6 +53,8 @@ class Evaluation(BaseModel):
     benchmark: str
     lm: str
     embedder: str | None
+    judge: str | None = None
+    """Model and prompt hash of the judge, where one scored."""
     comparable: bool
     """False on a bundled sample or with the offline engine: a wiring check."""
     rows: tuple[Row, ...]
@@ -125,6 +127,7 @@ class Evaluation(BaseModel):
             "benchmark": self.benchmark,
             "lm": self.lm,
             "embedder": self.embedder,
+            "judge": self.judge,
             "comparable": self.comparable,
             "n": self.n,
             "score": self.score,

@@ -19,7 +19,6 @@ import dspy
 
 from ..data.benchmark import Benchmark, Split
 from ..data.catalog import benchmark as load_benchmark
-from ..data.judge import Judge
 from ..engines.embedders import embedder as make_embedder
 from ..engines.guard import Guard, Limits
 from ..engines.meter import Meter, MeteredLM, Role
@@ -167,7 +166,7 @@ class Runtime:
     def judged(self, benchmark: Benchmark) -> Benchmark:
         """Gives a benchmark that needs one its judge model."""
         if benchmark.needs_judge:
-            benchmark.judge = Judge(self.model("judge"), make_adapter(self.setup.adapter or "chat"))
+            benchmark.set_judge(self.model("judge"), make_adapter(self.setup.adapter or "chat"))
         return benchmark
 
     def program(

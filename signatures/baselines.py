@@ -21,8 +21,8 @@ class UpdateSummary(dspy.Signature):
     - Stay within the word limit: shorten what is general before you drop what is particular.
     """
 
-    previous_summary: str = dspy.InputField(desc="the summary of all earlier sessions; empty before the first one")
+    known_before: str = dspy.InputField(desc="the summary of all earlier sessions; empty before the first one")
     session_date: str = dspy.InputField(desc="when the session took place")
     dialogue: str = dspy.InputField(desc="the session's turns, one per line: [turn id] speaker: words")
     max_words: int = dspy.InputField(desc="most words that the updated summary may have")
-    updated_summary: str = dspy.OutputField(desc="the whole new summary, in plain sentences")
+    summary: str = dspy.OutputField(desc="the whole new summary, in plain sentences")

@@ -116,12 +116,12 @@ class RecursiveSummary(Method):
             return memory.unchanged()
         found = self.attempt(
             self.update,
-            previous_summary=memory.summary,
+            known_before=memory.summary,
             session_date=format_time(item.time) if item.time else "unknown",
             dialogue="\n".join(turn.line() for turn in turns),
             max_words=self.max_words,
         )
-        text = "" if found is None else str(found.updated_summary or "").strip()
+        text = "" if found is None else str(found.summary or "").strip()
         if found is not None and memory.sentences and not text:
             message = f"the summary after session {item.id} is empty; the one before it was kept"
             record_failure(Failure(kind="parse", where="update", message=message))

@@ -39,7 +39,7 @@ def recalled(name: str, question: str, history: History = HISTORY, **config: Any
 
 def summaries(*replies: str | dict[str, Any]) -> Any:
     """A scripted updater: its n-th summary is the n-th reply."""
-    return lambda kind, text, n: {"updated_summary": reply} if isinstance(reply := replies[n - 1], str) else "{{{"
+    return lambda kind, text, n: {"summary": reply} if isinstance(reply := replies[n - 1], str) else "{{{"
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_an_empty_history_recalls_nothing(name: str) -> None:
 @pytest.mark.parametrize("name", ALL)
 def test_the_memory_is_the_same_at_once_and_item_by_item(name: str, scripted: Any) -> None:
     def reply(kind: str, text: str, n: int) -> dict[str, Any]:
-        return {"updated_summary": f"{text.count('[D')} lines were said."}
+        return {"summary": f"{text.count('[D')} lines were said."}
 
     with dspy.context(lm=scripted(reply)):
         at_once, step_by_step = build(name), build(name).method
@@ -109,7 +109,7 @@ def test_the_memory_is_the_same_at_once_and_item_by_item(name: str, scripted: An
 
 @pytest.mark.parametrize("name", [name for name in ALL if name != "no-memory"])
 def test_a_memory_names_the_turns_it_rests_on(name: str, scripted: Any) -> None:
-    with dspy.context(lm=scripted(lambda kind, text, n: {"updated_summary": f"Ann said {n} things."})):
+    with dspy.context(lm=scripted(lambda kind, text, n: {"summary": f"Ann said {n} things."})):
         assert stored_sources(build(name).remember(HISTORY).memory) == set(HISTORY.turns)
 
 
@@ -141,7 +141,7 @@ def test_a_sentence_is_credited_to_the_session_that_first_wrote_it(scripted: Any
     ]
 
 
-@pytest.mark.parametrize(("broken", "message"), [({}, "updated_summary"), ("", "after session D2 is empty")])
+@pytest.mark.parametrize(("broken", "message"), [({}, "summary"), ("", "after session D2 is empty")])
 def test_a_failed_update_keeps_the_summary_and_is_counted(scripted: Any, broken: Any, message: str) -> None:
     # A malformed answer is asked for once more.
     replies = ["Ann has a dog.", broken, *([broken] if broken == {} else []), "Ann has a dog. Bob eats."]
