@@ -26,7 +26,7 @@ from ..engines.models import is_offline
 from ..errors import BudgetError, EndpointError, RecollectError
 from ..programs.program import MemoryProgram
 from ..programs.state import program_digest
-from ..records import Failure
+from ..records import Failure, estimate_tokens
 from .results import RECALL_AT, Evaluation, Row, counts_of
 
 if TYPE_CHECKING:
@@ -159,6 +159,8 @@ def _row(program: MemoryProgram, benchmark: Benchmark, example: dspy.Example) ->
         recall={} if failure else _recall(program, example),
         sources=context.sources if context else (),
         seconds=time.perf_counter() - started,
+        hits=len(context.hits) if context else 0,
+        context_tokens=estimate_tokens(context.text()) if context else 0,
         failure=failure,
     )
 

@@ -93,8 +93,12 @@ def usage_line(evaluation: Evaluation) -> str:
     writes = f", {evaluation.write_failures} failed writes" if evaluation.write_failures else ""
     found = ", ".join(f"evidence {name} {value:.3f}" for name, value in evaluation.retrieval().items())
     tokens = f"{evaluation.tokens['input']:,} + {evaluation.tokens['output']:,} tokens"
+    size = evaluation.context()
+    found = ", ".join(
+        [f"context {size['hits']:.1f} entries, {size['tokens']:,.0f} tokens", *([found] if found else [])]
+    )
     line = f"LM calls: {calls}; {tokens}; {cost}; {evaluation.seconds:.1f} s; {evaluation.failures} failures{writes}"
-    return f"{line}; {found}" if found else line
+    return f"{line}; {found}"
 
 
 def comparison_picture(start: Evaluation, result: Evaluation) -> Any:

@@ -41,6 +41,10 @@ class Row(BaseModel):
     sources: tuple[str, ...]
     """Turns behind the recalled context, best first."""
     seconds: float
+    hits: int = 0
+    """Entries recalled."""
+    context_tokens: int = 0
+    """Length of the recalled context, as `records.estimate_tokens` counts."""
     failure: Failure | None = None
 
 
@@ -103,6 +107,13 @@ class Evaluation(BaseModel):
         names = dict.fromkeys(name for row in self.counted for name in row.recall)
         return {name: _mean_of([row.recall.get(name) for row in self.counted]) for name in names}
 
+    def context(self) -> dict[str, float]:
+        """Mean size of the recalled context over the headline questions: entries and tokens."""
+        return {
+            "hits": _mean_of([float(row.hits) for row in self.counted]),
+            "tokens": _mean_of([float(row.context_tokens) for row in self.counted]),
+        }
+
     def by_category(self) -> dict[str, dict[str, Any]]:
         """n, score, parts and failures of every category, the ones outside the headline score too."""
         found = {}
@@ -136,6 +147,7 @@ class Evaluation(BaseModel):
             "metrics": self.metrics(),
             "by": self.by_category(),
             "retrieval": self.retrieval(),
+            "context": self.context(),
             "calls": self.calls,
             "tokens": self.tokens,
             "cost": self.cost,
