@@ -94,11 +94,9 @@ def usage_line(evaluation: Evaluation) -> str:
     found = ", ".join(f"evidence {name} {value:.3f}" for name, value in evaluation.retrieval().items())
     tokens = f"{evaluation.tokens['input']:,} + {evaluation.tokens['output']:,} tokens"
     size = evaluation.context()
-    found = ", ".join(
-        [f"context {size['hits']:.1f} entries, {size['tokens']:,.0f} tokens", *([found] if found else [])]
-    )
+    recalled = f"context {size['hits']:.1f} entries, {size['tokens']:,.0f} tokens"
     line = f"LM calls: {calls}; {tokens}; {cost}; {evaluation.seconds:.1f} s; {evaluation.failures} failures{writes}"
-    return f"{line}; {found}"
+    return "; ".join(part for part in (line, found, recalled) if part)
 
 
 def comparison_picture(start: Evaluation, result: Evaluation) -> Any:
