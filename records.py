@@ -197,6 +197,8 @@ class Context(Record):
 
     hits: tuple[Hit, ...] = ()
     notes: dict[str, str] = Field(default_factory=dict)
+    counts: dict[str, int] = Field(default_factory=dict)
+    """What the recall took, e.g. {"calls": 4, "facts": 22}; no prompt shows it."""
 
     @property
     def sources(self) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -69,13 +70,13 @@ def _against_rank_bm25(size: int, rounds: int) -> None:
         scorer = _timed(times["build"][1], lambda: _built(documents))
         scorer.search(queries[:1], K)
         for query in queries[10 * n : 10 * n + 10]:
-            best = _timed(times["query"][0], lambda query=query: _okapi_best(okapi, query))
-            found = _timed(times["query"][1], lambda query=query: scorer.search([query], K)[0])
-            same += best == [key for key, _ in found]
+            best = _timed(times["query"][0], partial(_okapi_best, okapi, query))
+            found = _timed(times["query"][1], partial(scorer.search, [query], K))
+            same += best == [key for key, _ in found[0]]
         # The rebuild is what an add costs: there is no other way to let rank-bm25 know a document.
         _timed(times["add"][0], lambda n=n: BM25Okapi([*documents, more[n]], k1=K1, b=B))
         for document in more[20 * n : 20 * n + 20]:
-            _timed(times["add"][1], lambda document=document: scorer.put(f"new{next(number)}", document))
+            _timed(times["add"][1], partial(scorer.put, f"new{next(number)}", document))
     for name, sides in times.items():
         one, other = (1000 * median(side) for side in sides)
         equal = f"  {same} of {10 * rounds}" if name == "query" else ""

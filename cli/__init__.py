@@ -24,8 +24,10 @@ COMMANDS = {
     "diff": "Show what differs between two saved programs.",
     "failures": "List the questions and writes of a run that failed.",
     "ask": "Ask a saved program a question about a history.",
+    "reproduce": "Run a paper's variants; print its tables and ours, apart.",
     "list": "Methods, benchmarks, optimizers, adapters.",
     "data": "Look into data files.",
+    "judge": "How lenient a judge is, and how far it agrees with people.",
     "ui": "Open the MLflow pages of all runs.",
 }
 

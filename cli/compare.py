@@ -19,7 +19,10 @@ from .options import first_line, make_setup, output, parse_settings, print_json,
 
 if TYPE_CHECKING:
     from ..runs.compare import Comparison, Paired, Recorded
+    from ..runs.preference import Preferences
 
+_JUDGING = ("judge_lm", "judge_api_base", "threads")
+"""Options of --preference that finished runs do not refuse."""
 _SHORT = {"not told apart": "-", "too few to tell": ""}
 """Verdicts as the table has room for."""
 
@@ -38,9 +41,16 @@ _SHORT = {"not told apart": "-", "too few to tell": ""}
 @click.option(
     "--margin", type=click.FloatRange(0), help="--gate: worse, too, where the mean difference is below -MARGIN"
 )
+@click.option("--preference", is_flag=True, help="have --judge-lm say whose responses it prefers: win rates")
 @click.pass_context
 def command(
-    ctx: click.Context, names: tuple[str, ...], as_json: bool, gate: bool, margin: float | None, **values: Any
+    ctx: click.Context,
+    names: tuple[str, ...],
+    as_json: bool,
+    gate: bool,
+    margin: float | None,
+    preference: bool,
+    **values: Any,
 ) -> None:
     """Compare every OTHER with the BASELINE on the questions that both were asked.
 
@@ -53,20 +63,27 @@ def command(
         raise UserError(f"one run is nothing to compare: name another beside {names[0]!r}")
     if margin is not None and not gate:
         raise UserError(f"--margin {margin:g} is for --gate; add it")
+    if preference and not values["judge_lm"]:
+        raise UserError("--preference asks a judge; name its model with --judge-lm")
+    judging = {name: values[name] for name in _JUDGING}
     console = output(errors=True) if as_json else output()
     runs = _runs(ctx, names, values, console)
     found = [compare(runs[0], other) for other in runs[1:]]
+    preferred = _preferred(runs, judging) if preference else []
     verdict = _gate(found, margin) if gate else None
     if as_json:
         print_json(
             {
                 "runs": [run.usage() for run in runs],
                 "comparisons": [each.to_dict() for each in found],
+                **({"preferences": [each.to_dict() for each in preferred]} if preference else {}),
                 "gate": verdict and {"passed": verdict[0], "message": verdict[1]},
             }
         )
     else:
         _print(console, runs, found)
+        for each in preferred:
+            console.print(_win_rate(each, runs[0].name), soft_wrap=True)
         if verdict:
             console.print(verdict[1], soft_wrap=True)
     if verdict and not verdict[0]:
@@ -87,6 +104,7 @@ def _runs(ctx: click.Context, names: Sequence[str], values: dict[str, Any], cons
         found |= _evaluated(missing, [run for run in found.values() if run is not None], values, console)
     else:
         given = [name for name in values if ctx.get_parameter_source(name) == ParameterSource.COMMANDLINE]
+        given = [name for name in given if not (ctx.params["preference"] and name in _JUDGING)]
         if given:
             option = next(each.opts[-1] for each in ctx.command.params if each.name == given[0])
             raise UserError(f"{option} says how programs are evaluated, but all that is compared are finished runs")
@@ -94,14 +112,14 @@ def _runs(ctx: click.Context, names: Sequence[str], values: dict[str, Any], cons
 
 
 def _is_program(name: str) -> bool:
-    from ..programs.catalog import METHODS
+    from ..programs.catalog import is_method
     from ..runs.artifact import MANIFEST
     from ..runs.folder import RUN, RunFolder
 
     folder = Path(name)
     if (folder / RUN).is_file():
         return False
-    if (folder / MANIFEST).is_file() or name in METHODS or ":" in name:
+    if (folder / MANIFEST).is_file() or is_method(name):
         return True
     try:
         RunFolder.open(name)
@@ -141,6 +159,27 @@ def _evaluated(
             evaluation = run_evaluate(name, setup, part, config, note, allow_code, meter)
         found[name] = recorded(str(evaluation.run_id))
     return found
+
+
+def _preferred(runs: Sequence[Recorded], judging: dict[str, Any]) -> list[Preferences]:
+    from ..data.preference import PreferenceJudge
+    from ..engines.meter import Meter
+    from ..engines.models import endpoint_errors, language_model
+    from ..programs.adapter import adapter
+    from ..runs.preference import preferences
+
+    model = language_model(judging["judge_lm"], Meter(), "judge", judging["judge_api_base"])
+    judge = PreferenceJudge(model, adapter("chat"))
+    with endpoint_errors():
+        return [preferences(runs[0], other, judge, judging["threads"]) for other in runs[1:]]
+
+
+def _win_rate(found: Preferences, baseline: str) -> str:
+    span = found.interval
+    sure = f", 95 % interval [{span.low:.3f}, {span.high:.3f}] (resampled by {span.unit})" if span else ""
+    counts = f"{found.wins} preferred, {found.ties} ties, {found.losses} not, {found.unreadable} unreadable"
+    rate = f"win rate of {found.run} over {baseline}: {_number(found.rate)}{sure}"
+    return f"{rate}; {counts}; judge prompt {found.judge_hash[:12]}"
 
 
 def _gate(found: Sequence[Comparison], margin: float | None) -> tuple[bool, str]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.table import Table
 
-from .options import JSON, output, print_json
+from .options import API_BASE, JSON, LM, output, print_json
 
 
 @click.group("data")
@@ -74,3 +75,37 @@ def fetch_file(name: str, out: str | None, as_json: bool) -> None:
     click.echo(
         f"{found.path}: {'fetched' if found.fresh else 'was there'}, {state}; use --on {name} --data {found.path}"
     )
+
+
+@command.group("make")
+def make() -> None:
+    """Let a language model write a data set."""
+
+
+@make.command("memoryquest")
+@click.option("--profiles", required=True, type=click.Path(), help="folder of PersonaLens profiles")
+@click.option("--users", type=click.IntRange(1), help="how many users [default: all]")
+@click.option("--out", required=True, type=click.Path(), help="folder for the files")
+@LM
+@API_BASE
+@click.option("--embedder", default="offline", show_default=True, help="an embedding model's name, for the gate")
+@click.option("--embedder-api-base", help="address of an OpenAI-compatible embedding server")
+@click.option("--max-calls", type=click.IntRange(0), help="stop after so many LM calls; --resume goes on")
+@click.option("--max-usd", type=click.FloatRange(0), help="stop when so much money is spent; --resume goes on")
+@click.option("--seed", type=int, default=0, show_default=True, help="draws the users")
+@click.option("--threads", type=click.IntRange(1), default=8, show_default=True, help="calls in flight")
+@click.option("--resume", is_flag=True, help="go on with the run in --out: pay only for what is missing")
+@click.option("--force", is_flag=True, help="let the offline embedder measure how near requests are to references")
+@JSON
+def make_quest(as_json: bool, **values: Any) -> None:
+    """Write MemoryQuest from PersonaLens profiles: --out gets a file per user, and generation/report.json.
+
+    Ends with code 1 if no user came through all checks.
+    """
+    from .make import run_memoryquest
+
+    summary = run_memoryquest(output(errors=True), **values)
+    if as_json:
+        print_json(summary)
+    if not summary["files"]:
+        sys.exit(1)

@@ -115,6 +115,9 @@ class _Output(Console):
 
     def __init__(self, stderr: bool = False) -> None:
         super().__init__(stderr=stderr, markup=False, emoji=False, highlight=False)
+        if not self.is_terminal and "COLUMNS" not in os.environ:
+            # A file or a pipe has no width of its own; the usual 80 cut tables short.
+            self.width = 120
 
     def on_broken_pipe(self) -> None:
         self.quiet = True

@@ -27,7 +27,7 @@ import dspy
 from ..errors import DataError, UnknownNameError, UserError
 from ..records import History
 from ..signatures.judges import JudgeAnswer, judge_hash
-from .judge import AnswerJudge
+from .judge import AnswerJudge, AnyJudge, Judge
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,9 @@ class Benchmark(ABC):
     metric_name: str
     """What `score` measures, as tables name it, e.g. "token F1"."""
     needs_judge: bool = False
-    """Whether `score` asks a judge; whoever runs the benchmark then sets `judge` first."""
+    """Whether `score` asks a judge; whoever runs the benchmark then calls `set_judge` first."""
+    judge_prompt: ClassVar[type[dspy.Signature]] = JudgeAnswer
+    """What the judge is asked with, for its hash before one is set."""
     judge: AnswerJudge | None = None
     """Who judges answers, e.g. a `data.judge.Judge`."""
 
@@ -154,12 +156,21 @@ class Benchmark(ABC):
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
         """Scores one answer by the official metric."""
 
+    def set_judge(self, lm: Any, adapter: dspy.Adapter | None = None) -> None:
+        """Makes the judge that `score` asks; benchmarks with another judging prompt make their own."""
+        self.judge = Judge(lm, adapter)
+
     @property
     def judge_hash(self) -> str | None:
         """Names the judge's prompt, for tables and manifests; None where no judge is asked."""
         if not self.needs_judge:
             return None
-        return judge_hash(JudgeAnswer) if self.judge is None else self.judge.hash
+        return judge_hash(self.judge_prompt) if self.judging is None else self.judging.hash
+
+    @property
+    def judging(self) -> AnyJudge | None:
+        """The judge that `score` asks, whatever it asks it; None before one is set."""
+        return self.judge
 
     def judged(self, example: dspy.Example, answer: str) -> tuple[float, str]:
         """Asks the judge about an answer, for benchmarks with `needs_judge`.

@@ -23,12 +23,28 @@ from .benchmark import Benchmark
 
 BENCHMARKS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
+        "implexconv": (
+            "questions that hang on an implicit fact, opposed or supportive; a judge or token F1",
+            "implexconv:ImplexConv",
+        ),
         "jsonl": (
             "your own questions, one JSON object per line; token F1, exact match, a judge or your own function",
             "jsonl:JsonlBenchmark",
         ),
         "locomo": ("questions about ten very long conversations in five categories; token F1", "locomo:Locomo"),
+        "memoryquest": (
+            "requests that need three to five things said long ago; judged recall of what is retrieved",
+            "memoryquest:MemoryQuest",
+        ),
         "msc": ("a question about up to five short chats of two strangers; token F1 or a judge", "msc:Msc"),
+        "personamem": (
+            "multiple choice for an assistant that should know its user (v1); accuracy",
+            "personamem:PersonaMem",
+        ),
+        "personamem-v2": (
+            "whether a preference is recalled, by a judge; or multiple choice (mcq)",
+            "personamem_v2:PersonaMemV2",
+        ),
     }
 )
 """Name -> one-line description, and "module:Class" within this folder."""

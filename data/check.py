@@ -22,9 +22,13 @@ from typing import Any
 
 from ..errors import DataError
 from .benchmark import Finding, Note, Reading
+from .implexconv import KINDS, read_implexconv
 from .jsonl import read_jsonl
 from .locomo_file import CATEGORIES, read_locomo
+from .memoryquest_file import read_memoryquest
 from .msc_file import read_msc
+from .personamem_file import SKILLS, read_personamem
+from .personamem_v2 import read_personamem_v2
 
 
 @dataclass(frozen=True)
@@ -68,13 +72,41 @@ def check_jsonl(path: str | Path) -> Report:
     return _check(Path(path), "jsonl", read_jsonl, {})
 
 
+def check_memoryquest(path: str | Path) -> Report:
+    """Checks a file or folder of MemoryQuest's form; see `check_locomo`."""
+    return _check(Path(path), "memoryquest", read_memoryquest, {})
+
+
 def check_msc(path: str | Path) -> Report:
     """Checks a file of MSC-Self-Instruct's form; see `check_locomo`."""
     return _check(Path(path), "msc", read_msc, {})
 
 
+def check_implexconv(path: str | Path) -> Report:
+    """Checks a file of ImplexConv's form; see `check_locomo`."""
+    return _check(Path(path), "implexconv", read_implexconv, dict.fromkeys(KINDS, ""))
+
+
+def check_personamem(path: str | Path) -> Report:
+    """Checks PersonaMem v1's questions with the contexts beside them; a skill that is absent is counted 0."""
+    return _check(Path(path), "personamem", read_personamem, dict.fromkeys(SKILLS, ""))
+
+
+def check_personamem_v2(path: str | Path) -> Report:
+    """Checks PersonaMem v2's questions with the 32k chat histories they link to; see `check_locomo`."""
+    return _check(Path(path), "personamem-v2", read_personamem_v2, {})
+
+
 CHECKS: Mapping[str, Callable[[str | Path], Report]] = MappingProxyType(
-    {"jsonl": check_jsonl, "locomo": check_locomo, "msc": check_msc}
+    {
+        "implexconv": check_implexconv,
+        "jsonl": check_jsonl,
+        "locomo": check_locomo,
+        "memoryquest": check_memoryquest,
+        "msc": check_msc,
+        "personamem": check_personamem,
+        "personamem-v2": check_personamem_v2,
+    }
 )
 """The checks by the name of their benchmark."""
 

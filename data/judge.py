@@ -18,7 +18,7 @@ that fails its LMError: a judge that said nothing did not say "wrong".
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import dspy
 
@@ -33,36 +33,59 @@ class Verdict:
     reasoning: str = ""
 
 
-class AnswerJudge(Protocol):
-    """What a benchmark needs of its judge."""
+class AnyJudge(Protocol):
+    """What all judges have, whatever they are asked."""
 
     @property
     def hash(self) -> str:
         """Names the judge's prompt, for tables and manifests."""
         ...
 
+
+class AnswerJudge(AnyJudge, Protocol):
+    """What a benchmark needs of a judge of answers."""
+
     def __call__(self, question: str, gold_answer: str, answer: str) -> Verdict:
         """Judges one answer; may be called from many threads at once."""
         ...
 
 
-class Judge:
-    """Judges answers by `signatures.judges.JudgeAnswer`.
+class PromptJudge:
+    """A judging prompt with the model that is asked: what every judge is made of.
 
     Args:
         lm: The model that judges.
         adapter: How it is asked; DSPy's default if None.
     """
 
+    signature: ClassVar[type[dspy.Signature]]
+    """The prompt, of `signatures.judges`."""
+
     def __init__(self, lm: Any, adapter: dspy.Adapter | None = None) -> None:
-        self._lm = lm
+        self.lm = lm
         self._adapter = adapter
-        self._predict = dspy.Predict(JudgeAnswer)
+        self._predict = dspy.Predict(self.signature)
 
     @property
     def hash(self) -> str:
         """`judge_hash` of the prompt."""
-        return judge_hash(JudgeAnswer)
+        return judge_hash(self.signature)
+
+    def ask(self, **inputs: Any) -> dspy.Prediction:
+        """One call under the judge's own model, outside every trace.
+
+        Raises:
+            AdapterParseError: The judge's reply stays unparseable.
+            LMError: The judge's endpoint failed.
+        """
+        with dspy.context(lm=self.lm, adapter=self._adapter, trace=None, usage_tracker=None):
+            return self._predict(**inputs)
+
+
+class Judge(PromptJudge):
+    """Judges answers by `signatures.judges.JudgeAnswer`."""
+
+    signature = JudgeAnswer
 
     def __call__(self, question: str, gold_answer: str, answer: str) -> Verdict:
         """Judges one answer. An empty one is wrong without a call.
@@ -73,6 +96,10 @@ class Judge:
         """
         if not answer.strip():
             return Verdict(False, "no answer was given")
-        with dspy.context(lm=self._lm, adapter=self._adapter, trace=None, usage_tracker=None):
-            found = self._predict(question=question, gold_answer=gold_answer, answer=answer)
-        return Verdict(found.verdict == "CORRECT", " ".join(str(found.reasoning or "").split()))
+        found = self.ask(question=question, gold_answer=gold_answer, answer=answer)
+        return Verdict(found.verdict == "CORRECT", one_line(found.reasoning))
+
+
+def one_line(text: Any) -> str:
+    """A judge's reason without line breaks; "" for None."""
+    return " ".join(str(text or "").split())

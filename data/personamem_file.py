@@ -31,8 +31,9 @@ from typing import Any
 import dspy
 
 from ..errors import DataError
-from ..records import History, Session, Turn
+from ..records import History
 from .benchmark import Finding, Note, Reading
+from .blocks import Blocks
 
 SKILLS: Mapping[str, str] = MappingProxyType(
     {
@@ -103,7 +104,9 @@ def read_personamem(path: Path, note: Note, contexts: Path | None = None) -> Rea
     return Reading(tuple(histories.values()), tuple(examples.values()))
 
 
-def read_csv(path: Path, rename: Callable[[Path, Sequence[str]], dict[str, str]] = lambda path, names: {}) -> Iterator[tuple[int, dict[str, str]]]:
+def read_csv(
+    path: Path, rename: Callable[[Path, Sequence[str]], dict[str, str]]
+) -> Iterator[tuple[int, dict[str, str]]]:
     """The rows of a CSV file with the line each ends on; absent cells are "".
 
     Args:
@@ -170,39 +173,6 @@ def read_contexts(path: Path, needed: Iterable[str], note: Note) -> dict[str, Bl
     return found
 
 
-class Blocks:
-    """The messages of a context as sessions D1, D2, ...: each system message begins one.
-
-    Histories that end at different messages get the same objects for the sessions that are whole in both.
-
-    Args:
-        messages: `{role, content}` each; one without text is left out.
-    """
-
-    def __init__(self, messages: Sequence[Any]) -> None:
-        self.messages = [message if isinstance(message, Mapping) else {} for message in messages]
-        starts = [n for n, message in enumerate(self.messages) if n == 0 or message.get("role") == "system"]
-        self._places = list(zip(starts, [*starts[1:], len(self.messages)], strict=True))
-        self._made: dict[tuple[int, int], Session] = {}
-
-    def until(self, end: int) -> tuple[Session, ...]:
-        """The sessions of the first `end` messages; the last of them may be cut short."""
-        cut = [(n, start, min(stop, end)) for n, (start, stop) in enumerate(self._places, 1) if start < end]
-        sessions = [self._session(n, start, stop) for n, start, stop in cut]
-        return tuple(session for session in sessions if session.turns)
-
-    def _session(self, number: int, start: int, stop: int) -> Session:
-        if (number, stop) in self._made:
-            return self._made[number, stop]
-        turns: list[Turn] = []
-        for message in self.messages[start:stop]:
-            text = message.get("content")
-            if isinstance(text, str) and text.strip():
-                speaker = str(message.get("role") or "unknown")
-                turns.append(Turn(id=f"D{number}:{len(turns) + 1}", speaker=speaker, text=text.strip()))
-        return self._made.setdefault((number, stop), Session(id=f"D{number}", turns=tuple(turns)))
-
-
 def skill_of(name: str) -> str:
     """The skill a `question_type` stands for: both names of recalling facts are one, and spellings differ."""
     plain = re.sub(r"\W+", "_", name.strip().lower())
@@ -248,9 +218,7 @@ class _Row:
         name = _ALIASES[column][0]
         self.note(Finding(kind, f"line {self.line}, column {name!r}", message, fatal))
 
-    def example(
-        self, contexts: Mapping[str, Blocks], histories: dict[tuple[str, int], History]
-    ) -> dspy.Example | None:
+    def example(self, contexts: Mapping[str, Blocks], histories: dict[tuple[str, int], History]) -> dspy.Example | None:
         question, options, answer = self.cells["question"].strip(), self.options(), self.answer()
         if not question:
             self.fault("missing question", "question", "is empty")
@@ -295,9 +263,7 @@ class _Row:
             self.fault("unknown skill", "skill", f"{skill!r} is none of the paper's; kept as it is", fatal=False)
         return skill or "all"
 
-    def history(
-        self, contexts: Mapping[str, Blocks], histories: dict[tuple[str, int], History]
-    ) -> History | None:
+    def history(self, contexts: Mapping[str, Blocks], histories: dict[tuple[str, int], History]) -> History | None:
         id, end = self.cells["context"], self.cells["end"].strip()
         if id not in contexts:
             self.fault("missing context", "context", f"{reprlib.repr(id)} is not in the file of contexts")

@@ -39,8 +39,9 @@ import dspy
 from ..errors import DataError, UnknownNameError
 from ..records import History, read_json
 from .benchmark import Benchmark, Finding, Note, Reading, Score, Source, refuse_fatal
+from .blocks import Blocks
 from .personamem import chooses, explain_choice
-from .personamem_file import Blocks, read_csv
+from .personamem_file import read_csv
 
 _METRICS = ("recall", "mcq")
 _LENGTHS = ("32k", "128k")
@@ -202,10 +203,14 @@ class _Row:
         if history is None or not question or not answer or wrong is None:
             return None
         snippet = self.snippet()
-        focus = tuple(id for id, (turn, _) in history.turns.items() if turn.speaker != "system" and turn.text in snippet)
+        focus = tuple(
+            id for id, (turn, _) in history.turns.items() if turn.speaker != "system" and turn.text in snippet
+        )
         reference = self.cells.get("preference", "").strip() or "\n".join(snippet)
         if not reference:
-            self.fault("no reference", "preference", "neither it nor the snippet has words; the right reply is taken", False)
+            self.fault(
+                "no reference", "preference", "neither it nor the snippet has words; the right reply is taken", False
+            )
         user = self.cells.get("persona_id", "").strip() or history.id
         return dspy.Example(
             id=f"{user}:{self.line}",
@@ -247,7 +252,11 @@ class _Row:
         if found is None:
             self.fault("missing history", column, f"{link!r} is no file below the CSV's folder or those above it")
             return None
-        value = read_json(found)
+        try:
+            value = read_json(found)
+        except DataError as error:
+            self.fault("unreadable history", column, str(error))
+            return None
         if isinstance(value, dict):
             value = value.get("chat_history") or value.get("conversations")
         if not isinstance(value, list) or not value:

@@ -69,7 +69,7 @@ class CandidateHistory(BaseCallback):
             return
         n, score = len(outputs.results), outputs.score / 100
         self.add(score, n)
-        answered = all(prediction.keys() for _, prediction, _ in outputs.results)
+        answered = all(_answered(prediction) for _, prediction, _ in outputs.results)
         whole = answered and self._meter.read().failed == failed
         if whole and isinstance(program, MemoryProgram):
             self._keep(n, score, program)
@@ -90,3 +90,9 @@ class CandidateHistory(BaseCallback):
         with self._lock:
             if self._best is None or (n, score) > self._best[:2]:
                 self._best = (n, score, program.deepcopy())  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def _answered(prediction: Any) -> bool:
+    """Whether a program answered; GEPA's evaluations wrap predictions in tuples with their traces."""
+    found = prediction[0] if isinstance(prediction, tuple) else prediction
+    return bool(hasattr(found, "keys") and found.keys())

@@ -3,6 +3,7 @@
 Example:
     >>> program = build("turn-rag", k=20)
     >>> program = build("mypackage.methods:LastTurns")
+    >>> program = build("pgr+turn-rag", iterations=2, inner_k=20)
 """
 
 from __future__ import annotations
@@ -42,7 +43,15 @@ METHODS = {
         ".baselines.recursive_summary:RecursiveSummary", "rewrites one summary after every session, recalls all of it"
     ),
     "memory-r2": MethodEntry(".memory_r2:MemoryR2", "extracts facts and edits a memory of them by operations"),
+    "pgr": MethodEntry(
+        ".pgr:PGR", "imagines next steps and searches dated facts with them; pgr+METHOD: the memory of any other method"
+    ),
+    "fact-store": MethodEntry(".pgr:FactStore", "the dated facts of pgr, recalled with the question alone"),
 }
+POLICIES = {"pgr": ".pgr:PGROver"}
+"""Retrieval policies that stand before another method's name: `pgr+turn-rag`."""
+INNER = "inner_"
+"""What the names of settings of the method beneath a policy begin with."""
 
 
 def build(
@@ -56,12 +65,12 @@ def build(
     """Puts a program together.
 
     Args:
-        method: A name of `METHODS`, or `module:Class` of one's own.
+        method: A name of `METHODS`, `module:Class` of one's own, or `pgr+` and one of these.
         task: A name of `tasks.TASKS`.
         embedder: Needed by methods that search by meaning.
         cache: Memories to share with other programs.
         adapter: Name of the adapter it runs under.
-        **config: Constructor arguments of the method.
+        **config: Constructor arguments of the method; of the one beneath a policy with `inner_` before them.
 
     Raises:
         UnknownNameError: No such method or task.
@@ -69,33 +78,61 @@ def build(
     """
     kind = method_class(method)
     task_kind = task_class(task)
-    _check_config(method, kind, config)
-    if _takes_embedder(kind):
-        config["embedder"] = embedder
-    try:
-        made = kind(**config)
-    except TypeError as error:
-        raise UserError(f"method {method!r}: {error}") from error
+    made = _make(method, embedder, config)
     answering = kind.tasks.get(task, task_kind)
     return MemoryProgram(made, answering(), cache, adapter, method)  # pyright: ignore[reportArgumentType]
 
 
 def method_class(name: str) -> type[Method]:
-    """The class of a method name or of a `module:Class`."""
+    """The class of a method name or of a `module:Class`; of `pgr+METHOD` that of the policy."""
+    policy, plus, inner = name.partition("+")
+    if plus:
+        if policy not in POLICIES:
+            raise UnknownNameError("retrieval policy", policy, POLICIES)
+        if "+" in inner or inner in POLICIES:
+            raise UserError(f"method {name!r}: a policy stands on a method, not on another policy")
+        method_class(inner)
+        return _named(POLICIES[policy])
     if ":" in name:
         return _imported(name)
     if name not in METHODS:
         raise UnknownNameError("method", name, METHODS)
-    module, _, cls = METHODS[name].path.partition(":")
-    return getattr(importlib.import_module(module, __package__), cls)
+    return _named(METHODS[name].path)
+
+
+def is_method(name: str) -> bool:
+    """Whether `build` would look for a method under this name, rather than for a file or a run."""
+    return name in METHODS or ":" in name or name.partition("+")[0] in POLICIES
 
 
 def needs_embedder(name: str) -> bool:
     """Whether a method searches by meaning."""
-    return _takes_embedder(method_class(name))
+    kind, (_, plus, inner) = method_class(name), name.partition("+")
+    return needs_embedder(inner) if plus else _takes_embedder(kind)
 
 
-def _check_config(method: str, kind: type[Method], config: dict[str, Any]) -> None:
+def _make(name: str, embedder: Embedder | None, config: dict[str, Any]) -> Method:
+    kind, (_, plus, inner) = method_class(name), name.partition("+")
+    if plus:
+        return _make_policy(name, kind, inner, embedder, config)
+    _check_config(name, kind, config)
+    given = {"embedder": embedder} if _takes_embedder(kind) else {}
+    try:
+        return kind(**given, **config)
+    except TypeError as error:
+        raise UserError(f"method {name!r}: {error}") from error
+
+
+def _make_policy(name: str, kind: type, inner: str, embedder: Embedder | None, config: dict[str, Any]) -> Method:
+    from .prospection import Prospection
+
+    beneath = {key.removeprefix(INNER): value for key, value in config.items() if key.startswith(INNER)}
+    own = {key: value for key, value in config.items() if not key.startswith(INNER)}
+    _check_config(name, Prospection, own)
+    return kind(_make(inner, embedder, beneath), Prospection(**own))
+
+
+def _check_config(method: str, kind: type, config: dict[str, Any]) -> None:
     """Refuses settings that the method does not have, or of another kind than their defaults."""
     known = {
         name: parameter.default
@@ -113,6 +150,11 @@ def _check_config(method: str, kind: type[Method], config: dict[str, Any]) -> No
                 raise UserError(
                     f"method {method!r}: {name} = {value!r} is no {type(default).__name__} (default {default!r})"
                 )
+
+
+def _named(path: str) -> Any:
+    module, _, name = path.partition(":")
+    return getattr(importlib.import_module(module, __package__), name)
 
 
 def _takes_embedder(kind: type[Method]) -> bool:

@@ -111,6 +111,11 @@ class Method(dspy.Module):
         parameters = inspect.signature(type(self).__init__).parameters
         return {name: getattr(self, name) for name in parameters if name not in ("self", "embedder")}
 
+    @property
+    def store(self) -> Method:
+        """The method that writes the memory: itself, or the one beneath a retrieval policy."""
+        return self
+
     def index(self, memory: BaseModel) -> Index:
         """The search index of a memory, built once and kept for the memories used last."""
         # The memory is kept beside its index, so that its id is not given to another object meanwhile.

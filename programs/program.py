@@ -76,7 +76,9 @@ class MemoryProgram(dspy.Module):
         """
         with dspy.context(adapter=dspy.settings.adapter or make_adapter(self.adapter)):
             node = self.remember(history)
-            context: Context = self.method.recall(node.memory, self.task.query(**query), speakers=history.speakers)
+            context: Context = self.method.recall(
+                node.memory, self.task.query(**query), speakers=history.speakers, date=query.get("date")
+            )
             if not self._writers_frozen:
                 replay(self.method, node, context.sources, focus)
             answered = self.task(context=context, recent=recent, **query)
@@ -90,7 +92,7 @@ class MemoryProgram(dspy.Module):
         """
         lm = self._writing_lm if self._writers_frozen and self._writing_lm is not None else dspy.settings.lm
         with dspy.context(lm=lm, adapter=dspy.settings.adapter or make_adapter(self.adapter)):
-            return self.cache.remember(self.method, history)
+            return self.cache.remember(self.method.store, history)
 
     def all_predictors(self) -> dict[str, dspy.Predict]:
         """Every predictor by name, frozen ones and those of compiled sub-modules included."""

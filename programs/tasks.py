@@ -1,7 +1,7 @@
 """Tasks: what is done with a recalled context. One task class per kind of benchmark.
 
 A task names the inputs of its examples that form the query, says which text the memory is searched with, and answers.
-There are free answers to a question, and the choice of one option.
+There are free answers to a question, the choice of one option, and responses to a user's request.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import dspy
 
 from ..errors import UnknownNameError, UserError
 from ..records import Context, Item
-from ..signatures.answering import AnswerFromContext, ChooseFromContext
+from ..signatures.answering import AnswerFromContext, ChooseFromContext, RespondPersonally
 from .predictor import predictor
 
 
@@ -74,7 +74,7 @@ class MultipleChoice(Task):
 
     def forward(self, context: Context, recent: Sequence[Item] = (), **fields: Any) -> dspy.Prediction:
         if not fields.get("options"):
-            raise UserError("a multiple-choice program needs options beside the question; pass options=['(a) ...', ...]")
+            raise UserError("a multiple-choice program needs options; pass options=['(a) ...', ...]")
         text = with_recent(context.text(), recent)
         return self.answer(context=text, question=fields["question"], options=list(fields["options"]))
 
@@ -107,7 +107,7 @@ def with_recent(text: str, recent: Sequence[Item]) -> str:
     return "\n".join([text, *lines]) if text else "\n".join(lines)
 
 
-TASKS: dict[str, type[Task]] = {task.name: task for task in (QuestionAnswering, MultipleChoice)}
+TASKS: dict[str, type[Task]] = {task.name: task for task in (QuestionAnswering, MultipleChoice, PersonalResponse)}
 
 
 def task(name: str) -> type[Task]:

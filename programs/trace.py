@@ -87,7 +87,8 @@ def _relevant(node: Node, wanted: list[str]) -> list[Step]:
     for turn in wanted:
         if turn not in where:
             continue
-        n = where[turn]
+        # Methods that wait for several sessions write them with the last one, or when they settle.
+        n = next((n for n in range(where[turn], len(nodes)) if nodes[n].steps), where[turn])
         for m, step in enumerate(nodes[n].steps):
             fresh = all((n, m) != (a, b) for a, b, _ in chosen)
             if fresh and taken.get(step.predictor, 0) < REPLAY_LIMIT and saw(step.inputs, turn):

@@ -20,7 +20,7 @@ for memories and other threads included.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +56,8 @@ class Recorded:
     """`evaluation` of an evaluate; `start` and `result` of a compile, the same where nothing was gained."""
     basis: Mapping[str, Any]
     """What the scores rest on, by the names of `BASIS`."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """What the run was started with."""
 
     @property
     def evaluation(self) -> Evaluation:
@@ -216,7 +218,7 @@ def recorded(name: str) -> Recorded:
     parameters = record.get("parameters") or {}
     basis = {key: parameters.get(key) for key in BASIS} | {"metric": (settings.get("options") or {}).get("metric")}
     found = {phase: _evaluation(folder, phase, summary) for phase, summary in summaries.items()}
-    return Recorded(folder.path.resolve().name, found, basis)
+    return Recorded(folder.path.resolve().name, found, basis, settings)
 
 
 def keep_rows(folder: RunFolder, phase: str, evaluation: Evaluation) -> None:

@@ -122,7 +122,7 @@ def _judge(benchmark: Benchmark) -> str | None:
     """What judged: the model's name and the hash of its prompt."""
     if not benchmark.needs_judge:
         return None
-    lm = getattr(getattr(benchmark.judge, "lm", None), "model", "unnamed")
+    lm = getattr(getattr(benchmark.judging, "lm", None), "model", "unnamed")
     return f"{lm} (prompt {str(benchmark.judge_hash)[:12]})"
 
 
@@ -161,6 +161,7 @@ def _row(program: MemoryProgram, benchmark: Benchmark, example: dspy.Example) ->
         seconds=time.perf_counter() - started,
         hits=len(context.hits) if context else 0,
         context_tokens=estimate_tokens(context.text()) if context else 0,
+        recall_counts=dict(context.counts) if context else {},
         failure=failure,
     )
 

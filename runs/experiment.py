@@ -28,6 +28,7 @@ from ..errors import UserError
 from ..optimizers.compile import Compilation, compile_program, plan_job
 from ..optimizers.history import CandidateHistory
 from ..programs.program import MemoryProgram
+from ..programs.remember import MemoryCache
 from .artifact import Manifest, check_writable, is_intact, read_manifest, save
 from .compare import keep_rows
 from .evaluate import Progress, evaluate
@@ -50,6 +51,7 @@ def run_evaluate(
     note: Note = lambda phase: None,
     allow_code: bool = False,
     meter: Meter | None = None,
+    cache: MemoryCache | None = None,
 ) -> Evaluation:
     """Scores a method or a saved program, logged as one MLflow run.
 
@@ -61,13 +63,14 @@ def run_evaluate(
         note: Told the phase.
         allow_code: Whether a saved `module:Class` method may be imported.
         meter: Counts the calls, for whoever wants to watch them; a new one if None.
+        cache: Memories to share with other evaluations; one that the run keeps on disk if None.
     """
     benchmark = setup.load()
     examples = chosen_examples(setup, benchmark, part)
     runtime = Runtime.start(setup, "evaluate", name, {"part": part, "config": dict(config or {})}, meter)
     with runtime.folder.recording():
         benchmark = runtime.judged(benchmark)
-        program = runtime.program(name, benchmark, config, allow_code)
+        program = runtime.program(name, benchmark, config, allow_code, cache)
         found = _evaluate(runtime, program, benchmark, examples, part, note)
     keep_rows(runtime.folder, "evaluation", found)
     runtime.folder.update(status="stopped" if found.stopped else "finished", result=found.summary())

@@ -45,6 +45,8 @@ class Row(BaseModel):
     """Entries recalled."""
     context_tokens: int = 0
     """Length of the recalled context, as `records.estimate_tokens` counts."""
+    recall_counts: dict[str, int] = {}
+    """What the recall took, as the method counts it, e.g. {"calls": 4, "facts": 22}."""
     failure: Failure | None = None
 
 

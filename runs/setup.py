@@ -170,7 +170,12 @@ class Runtime:
         return benchmark
 
     def program(
-        self, name: str, benchmark: Benchmark, config: Mapping[str, Any] | None = None, allow_code: bool = False
+        self,
+        name: str,
+        benchmark: Benchmark,
+        config: Mapping[str, Any] | None = None,
+        allow_code: bool = False,
+        cache: MemoryCache | None = None,
     ) -> MemoryProgram:
         """Builds a method's program for a benchmark, or loads a saved one.
 
@@ -179,11 +184,12 @@ class Runtime:
             benchmark: Whose task the program is for.
             config: Constructor arguments of the method.
             allow_code: Whether a saved `module:Class` method may be imported.
+            cache: Memories to share; those of the run's folder if None.
 
         Raises:
             UserError: A saved program is for another task, or takes no `config`.
         """
-        setup, cache = self.setup, MemoryCache(self.folder.store.nodes)
+        setup, cache = self.setup, cache or MemoryCache(self.folder.store.nodes)
         if Path(name).is_dir():
             made_with, address = read_manifest(name).embedder, setup.embedder_api_base
             program = load(name, allow_code, make_embedder(made_with, address) if made_with and address else None)

@@ -37,11 +37,11 @@ class ChooseFromContext(dspy.Signature):
 class RespondPersonally(dspy.Signature):
     """Answer the user's request briefly, shaped by what is remembered of this user.
 
-    First work out what matters, in `reasoning`: one short line for every remembered thing that bears on the request
+    First work out what matters, in `reasoning`: one line for every remembered thing that bears on the request
     by its logic, its time or its circumstances, with its names; several may be put together in one line. Then what
     follows from them for planning, timing, trade-offs or whether the request can be carried out at all: earlier
     experiences, limits and what is under way change what this user will do next. Many usable lines are better than
-    few, and each is short.
+    few, and each says one thing.
     The answer names the remembered things it rests on and says what they change, without being asked about them. It is
     crisp, easy to read, and laid out in Markdown. Nothing is made up about the user: where nothing that is remembered
     bears on the request, the answer serves the request alone.

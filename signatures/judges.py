@@ -8,19 +8,21 @@ Example:
     '...'
 
 Honest limits: judges of this kind are known to accept vague answers that stay on the topic (snap-research/locomo#23);
-the rules below ask for the particular fact. `JudgeAcknowledgement` and `JudgePreference` carry the rules of PGR's
-retrieval and pairwise prompts; of an output record the hash sees the name alone. It does not cover the model, its settings, or the adapter.
+`JudgeAnswer` asks for the particular fact. The other two prompts carry the rules
+of PGR's retrieval evaluation and pairwise comparison, with three levels of acknowledgement where the paper asks yes or
+no. The hash does not cover the model, its settings, or the adapter.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import dspy
 from dspy.adapters.utils import get_annotation_name
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, TypeAdapter
+from pydantic.fields import FieldInfo
 
 
 class JudgeAnswer(dspy.Signature):
@@ -95,7 +97,10 @@ class JudgePreference(dspy.Signature):
 
 
 def judge_hash(signature: type[dspy.Signature]) -> str:
-    """Names a judge's prompt: sha256 over its instructions and the name, kind, type and words of every field."""
+    """Names a judge's prompt: sha256 over its instructions and the name, kind, type and words of every field.
+
+    Where a field holds records, their JSON schemas count as well.
+    """
     fields = []
     for name, field in signature.fields.items():
         extra = cast("dict[str, str]", field.json_schema_extra or {})
@@ -103,5 +108,10 @@ def judge_hash(signature: type[dspy.Signature]) -> str:
         fields.append(
             [name, kind, get_annotation_name(field.annotation), extra.get("desc", ""), extra.get("prefix", "")]
         )
-    rendered = json.dumps([signature.instructions, fields], ensure_ascii=False)
+    records = [schema for schema in map(_records, signature.fields.values()) if schema]
+    rendered = json.dumps([signature.instructions, fields, *records], ensure_ascii=False)
     return hashlib.sha256(rendered.encode()).hexdigest()
+
+
+def _records(field: FieldInfo) -> dict[str, Any]:
+    return TypeAdapter(cast("Any", field.annotation)).json_schema().get("$defs", {})

@@ -1,0 +1,79 @@
+"""`recollect judge`: how lenient a judge is, and how far it agrees with people."""
+
+from __future__ import annotations
+
+import click
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from .options import JSON, output, print_json
+
+
+@click.group("judge")
+def command() -> None:
+    """Look into judges before their scores are believed."""
+
+
+@command.command("check")
+@click.option("--judge-lm", default="offline", show_default=True, help="the judge: any model name DSPy takes")
+@click.option("--judge-api-base", help="address of its server")
+@click.option("--adapter", default="chat", show_default=True, help="chat, json or xml")
+@click.option("--data", type=click.Path(), help="labelled answers, one JSON object a line [default: the bundled ones]")
+@click.option("--threads", type=click.IntRange(1), default=8, show_default=True, help="answers in flight")
+@JSON
+def check(
+    judge_lm: str, judge_api_base: str | None, adapter: str, data: str | None, threads: int, as_json: bool
+) -> None:
+    """Let a judge judge answers that are known to be right, vague or wrong, and count what it accepts."""
+    from ..data.judge import Judge
+    from ..data.judge_check import check_judge, read_labelled
+    from ..engines.meter import Meter
+    from ..engines.models import endpoint_errors, language_model
+    from ..programs.adapter import adapter as make_adapter
+
+    labelled = read_labelled(data)
+    judge = Judge(language_model(judge_lm, Meter(), "judge", judge_api_base), make_adapter(adapter))
+    with endpoint_errors():
+        report = check_judge(judge, labelled, threads)
+    if as_json:
+        print_json({"judge_lm": judge_lm, **report.to_dict()})
+        return
+    console = output()
+    name = "offline engine (extractive, no language model: a wiring check)" if judge_lm == "offline" else judge_lm
+    console.print(f"judge: {name}, prompt {report.hash[:12]}", soft_wrap=True)
+    table = Table(box=SIMPLE_HEAD)
+    for title in ("answers", "n", "accepted", "rate", "should be", "unreadable"):
+        table.add_column(title, justify="left" if title == "answers" else "right")
+    rows = {**report.kinds, "all right": report.right, "all wrong": report.wrong}
+    for kind, found in rows.items():
+        should = "1" if kind.endswith("right") else "0"
+        table.add_row(kind, str(found.n), str(found.accepted), _number(found.rate), should, str(found.unreadable))
+    console.print(table)
+
+
+@command.command("agree")
+@click.argument("labels", type=click.Path())
+@JSON
+def agree(labels: str, as_json: bool) -> None:
+    """Compare the judgments in LABELS, a CSV file with the columns human and judge."""
+    from ..data.judge_check import read_agreement
+
+    found = read_agreement(labels)
+    if as_json:
+        print_json(found.to_dict())
+        return
+    console = output()
+    table = Table(box=SIMPLE_HEAD)
+    table.add_column("human \\ judge")
+    for label in found.labels:
+        table.add_column(label, justify="right")
+    for row in found.labels:
+        cells = [found.counts.get((row, column), 0) for column in found.labels]
+        table.add_row(row, *(f"{count} ({count / found.n:.1%})" for count in cells))
+    console.print(table)
+    kappa = "cannot be told (only one label)" if found.kappa is None else f"{found.kappa:.3f}"
+    console.print(f"n {found.n}, agreement {found.observed:.3f}, Cohen's kappa {kappa}", soft_wrap=True)
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"

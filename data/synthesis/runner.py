@@ -1,0 +1,212 @@
+"""Runs the steps of a generated data set: ask, check by code, ask again with the complaints, write down what passed.
+
+    ask(step, id, inputs, check) ──> predictor ──> check ──> accepted: journal, and back to the caller
+                                         ▲            └────> complaints
+                                         └──── again, at most `attempts` times ────┘   then: rejected, None
+
+A data set is a program of such steps: each has a signature with the input `complaints` and a type of what is kept. What
+was accepted is found again by its prompt and inputs, so a resumed run repeats the program and pays only for what is
+missing; what was rejected is tried again. Nothing is dropped in silence: the report holds every refused attempt.
+
+Example:
+    >>> step = Step("timeline", PlanTimeline, list[DraftEvent])
+    >>> runner = Runner(journal, attempts=3, threads=8)
+    >>> events = runner.ask(step, "user0/q1", inputs, lambda found: Checked(found.events, problems(found.events)))
+
+Honest limits: an answer is checked for form, dates and mentions, not for being good. The model is no part of the key:
+resuming with another one mixes them. DSPy's LM cache answers a repeated attempt as before.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import hashlib
+import json
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, TypeVar, cast
+
+import dspy
+from dspy.utils.exceptions import AdapterParseError, ContextWindowExceededError
+from pydantic import TypeAdapter
+
+from .journal import Journal
+
+S = TypeVar("S")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Step:
+    """One kind of call.
+
+    Args:
+        name: How reports call it.
+        signature: Its prompt; has the input `complaints`.
+        kind: The type of what is kept of an answer.
+    """
+
+    name: str
+    signature: type[dspy.Signature]
+    kind: Any
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What a check says of an answer.
+
+    Args:
+        value: What is kept; None refuses the answer.
+        problems: What is wrong, in words for the model; beside a kept value, what was left out of it.
+    """
+
+    value: Any
+    problems: Sequence[str] = ()
+
+
+Check = Callable[[dspy.Prediction], Checked]
+
+
+@dataclass(frozen=True)
+class Rejection:
+    """Something that was refused."""
+
+    step: str
+    id: str
+    problems: tuple[str, ...]
+    outcome: str
+    """"retried", "given up", or "left out" for parts of a kept answer."""
+
+
+@dataclass
+class Report:
+    """What a run did, step by step."""
+
+    accepted: Counter[str] = field(default_factory=Counter)
+    """Answers that passed, by step."""
+    resumed: Counter[str] = field(default_factory=Counter)
+    """Answers that an earlier run had paid for, by step."""
+    rejections: list[Rejection] = field(default_factory=list)
+
+    def count(self, step: str, outcome: str) -> int:
+        """How many rejections of a step ended so."""
+        return sum(one.step == step and one.outcome == outcome for one in self.rejections)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON form: numbers by step, then every rejection, ordered by step and id."""
+        names = [*self.accepted, *self.resumed, *(one.step for one in self.rejections)]
+        rows = [
+            {
+                "step": name,
+                "accepted": self.accepted[name],
+                "resumed": self.resumed[name],
+                "retried": self.count(name, "retried"),
+                "left_out": self.count(name, "left out"),
+                "given_up": self.count(name, "given up"),
+            }
+            for name in dict.fromkeys(names)
+        ]
+        ordered = sorted(self.rejections, key=lambda one: (one.step, one.id))
+        return {"steps": rows, "rejections": [vars(one) | {"problems": list(one.problems)} for one in ordered]}
+
+
+class Runner:
+    """Runs steps under the caller's `dspy.context`; safe under threads.
+
+    Args:
+        journal: Where accepted answers are kept.
+        attempts: How often a step is asked before it is given up.
+        threads: Calls in flight in `map`.
+    """
+
+    def __init__(self, journal: Journal, attempts: int = 3, threads: int = 8) -> None:
+        self.report = Report()
+        self._journal = journal
+        self._attempts = attempts
+        self._threads = threads
+        self._lock = threading.Lock()
+
+    def ask(self, step: Step, id: str, inputs: Mapping[str, Any], check: Check) -> Any | None:
+        """Asks until an answer passes.
+
+        Args:
+            step: What to ask.
+            id: What it is for, in reports.
+            inputs: The signature's inputs, without `complaints`; JSON values.
+            check: Says what of an answer is kept; the same for the same inputs.
+
+        Returns:
+            What was kept, of the step's kind; None when no attempt passed.
+
+        Raises:
+            LMError: The model failed; what was accepted before is in the journal.
+        """
+        key, adapter = _key(step, inputs), TypeAdapter(step.kind)
+        if key in self._journal:
+            with self._lock:
+                self.report.resumed[step.name] += 1
+            return adapter.validate_python(self._journal[key])
+        complaints: Sequence[str] = ()
+        for attempt in range(1, self._attempts + 1):
+            checked = self._attempt(step, inputs, complaints, check)
+            if checked.value is not None:
+                self._journal.put(key, step.name, id, adapter.dump_python(checked.value, mode="json"))
+                with self._lock:
+                    self.report.accepted[step.name] += 1
+                if checked.problems:
+                    self.reject(step.name, id, checked.problems, "left out")
+                return checked.value
+            complaints = checked.problems
+            self.reject(step.name, id, complaints, "retried" if attempt < self._attempts else "given up")
+        return None
+
+    def reject(self, step: str, id: str, problems: Sequence[str], outcome: str = "left out") -> None:
+        """Puts a rejection into the report; steps without a model (a threshold) call it themselves."""
+        with self._lock:
+            self.report.rejections.append(Rejection(step, id, tuple(problems), outcome))
+
+    def map(self, job: Callable[[S], T], items: Sequence[S]) -> list[T]:
+        """Runs a job for every item on the runner's threads, results in order; not to be nested.
+
+        Raises:
+            Exception: The first failure; jobs that had not begun by then are not begun, those in flight end.
+        """
+        failures: list[BaseException] = []
+
+        def run(item: S) -> T | None:
+            if failures:
+                return None
+            try:
+                return job(item)
+            except BaseException as error:
+                failures.append(error)
+                return None
+
+        with ThreadPoolExecutor(self._threads, thread_name_prefix="recollect-generation") as pool:
+            futures = [pool.submit(contextvars.copy_context().run, run, item) for item in items]
+            try:
+                results = [future.result() for future in futures]
+            except BaseException as error:
+                failures.append(error)
+                raise
+        if failures:
+            raise failures[0]
+        return cast("list[T]", results)
+
+    def _attempt(self, step: Step, inputs: Mapping[str, Any], complaints: Sequence[str], check: Check) -> Checked:
+        predictor = dspy.Predict(step.signature)
+        try:
+            return check(predictor(**inputs, complaints="\n".join(f"- {problem}" for problem in complaints)))
+        except (AdapterParseError, ContextWindowExceededError) as error:
+            first = " ".join(str(error).split())[:300]
+            return Checked(None, [f"no answer that can be read: {first}"])
+
+
+def _key(step: Step, inputs: Mapping[str, Any]) -> str:
+    """Names a step's question: its prompt's words and fields, and the inputs."""
+    fields = [[name, str(found.annotation), found.json_schema_extra] for name, found in step.signature.fields.items()]
+    asked = [step.name, step.signature.instructions, fields, dict(inputs)]
+    return hashlib.sha256(json.dumps(asked, default=str, sort_keys=True).encode()).hexdigest()

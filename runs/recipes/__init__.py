@@ -1,0 +1,1 @@
+"""Recipes: the tables of a paper beside ours, never mixed."""

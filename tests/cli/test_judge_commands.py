@@ -1,0 +1,153 @@
+"""`recollect judge` and `compare --preference`: leniency and agreement as numbers, and mistakes in one line."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from recollect.cli import main
+from recollect.signatures.judges import JudgeAnswer, JudgePreference, judge_hash
+
+FIELDS = "[[ ## reasoning ## ]]\nSo.\n\n[[ ## verdict ## ]]\n{}\n\n[[ ## completed ## ]]"
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Exit code, standard output and standard error of a command, in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def command(*arguments: str) -> tuple[int, str, str]:
+        code: Any = 0
+        try:
+            main(list(arguments))
+        except SystemExit as ended:
+            code = ended.code
+        captured = capsys.readouterr()
+        return int(code or 0), captured.out, captured.err
+
+    return command
+
+
+def test_a_judge_that_accepts_short_answers_only_is_counted_by_kind(run: Any, stub: Any, tmp_path: Path) -> None:
+    rows = [("Rome", "right"), ("It was Rome.", "paraphrased-right"), ("A city.", "vague-wrong"), ("Oslo", "right")]
+    lines = [{"question": "Where?", "gold_answer": "Rome", "answer": text, "kind": kind} for text, kind in rows]
+    (tmp_path / "labelled.jsonl").write_text("\n".join(map(json.dumps, lines)))
+
+    def answer(body: dict[str, Any]) -> str:
+        return FIELDS.format("WRONG" if "It was Rome." in body["messages"][-1]["content"] else "CORRECT")
+
+    server = stub(answer=answer)
+    model = ["--judge-lm", server.model, "--judge-api-base", server.url]
+    code, out, _ = run("judge", "check", *model, "--data", "labelled.jsonl", "--json")
+    found = json.loads(out)
+    assert (code, found["judge_lm"], found["judge_hash"]) == (0, server.model, judge_hash(JudgeAnswer))
+    assert {kind: each["rate"] for kind, each in found["kinds"].items()} == {
+        "right": 1.0,
+        "paraphrased-right": 0.0,
+        "vague-wrong": 1.0,
+        "specific-wrong": None,
+    }
+    assert (found["right"]["accepted"], found["right"]["n"], found["wrong"]["rate"]) == (2, 3, 1.0)
+
+
+def test_the_table_names_the_prompt_and_every_kind(run: Any) -> None:
+    code, out, _ = run("judge", "check")
+    assert code == 0
+    assert f"prompt {judge_hash(JudgeAnswer)[:12]}" in out
+    assert "wiring check" in out
+    assert all(kind in out for kind in ("right", "paraphrased-right", "vague-wrong", "specific-wrong", "all wrong"))
+
+
+def test_agreement_prints_the_matrix_and_kappa(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "labels.csv").write_text("human,judge\nA,A\nA,tie\nB,B\n")
+    code, out, _ = run("judge", "agree", "labels.csv")
+    assert code == 0
+    assert "n 3, agreement 0.667, Cohen's kappa 0.500" in out
+    rows = [line.split() for line in out.splitlines() if line.strip().startswith("A ")]
+    assert rows == [["A", "1", "(33.3%)", "1", "(33.3%)", "0", "(0.0%)"]]
+    _, out, _ = run("judge", "agree", "labels.csv", "--json")
+    found = json.loads(out)
+    assert (found["matrix"]["A"], found["kappa"]) == ({"A": 1, "tie": 1, "B": 0}, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["agree", "nowhere.csv"], "nowhere.csv: no such file"),
+        (["agree", "half.csv"], "half.csv: line 3: 'judge' is empty"),
+        (["check", "--data", "half.csv"], "half.csv: line 1"),
+        (["check", "--adapter", "morse"], "morse"),
+    ],
+)
+def test_a_mistake_is_one_line(run: Any, tmp_path: Path, arguments: list[str], words: str) -> None:
+    (tmp_path / "half.csv").write_text("human,judge\nA,A\nB,\n")
+    code, out, err = run("judge", *arguments)
+    assert (code, out) == (2, "")
+    assert words in err
+    assert len(err.splitlines()) == 1
+
+
+def test_a_dead_judge_is_one_line(run: Any) -> None:
+    code, _, err = run("judge", "check", "--judge-lm", "openai/gone", "--judge-api-base", "http://127.0.0.1:9/v1")
+    assert code != 0
+    assert len(err.splitlines()) == 1
+    assert "could not be asked" in err
+
+
+@pytest.fixture
+def two_runs(run: Any) -> list[str]:
+    """Runs of two methods that answer the same four queries otherwise."""
+    on = ["--on", "memoryquest", "--metric", "evidence", "--test", "4", "--seed", "1"]
+    for method in ("no-memory", "full-context"):
+        assert run("evaluate", method, *on)[0] == 0
+    made = sorted(Path(os.environ["RECOLLECT_HOME"]).glob("*-memoryquest-*"), key=lambda path: path.stat().st_ctime)
+    return [str(path) for path in made[-2:]]
+
+
+@pytest.mark.parametrize(
+    ("says", "rate", "counts"),
+    [
+        ("the second run's", 1.0, (4, 0, 0)),
+        ("the first run's", 0.0, (0, 0, 4)),
+        ("what stands first", 0.5, (0, 4, 0)),
+        ("tie", 0.5, (0, 4, 0)),
+    ],
+)
+def test_the_win_rate_counts_whose_responses_are_preferred(
+    run: Any, stub: Any, two_runs: list[str], says: str, rate: float, counts: tuple[int, ...]
+) -> None:
+    (floor, rival) = (_answers(Path(path)) for path in two_runs)
+    assert not floor & rival
+
+    def answer(body: dict[str, Any]) -> str:
+        text = (
+            body["messages"][-1]["content"].split("[[ ## response_w3k8 ## ]]")[1].split("[[ ## response_t5n1 ## ]]")[0]
+        )
+        first = text.strip() in rival
+        choices = {
+            "the second run's": "w3k8" if first else "t5n1",
+            "the first run's": "t5n1" if first else "w3k8",
+            "what stands first": "w3k8",
+            "tie": "tie",
+        }
+        return f"[[ ## reasoning ## ]]\nSo.\n\n[[ ## choice ## ]]\n{choices[says]}\n\n[[ ## completed ## ]]"
+
+    server = stub(answer=answer)
+    model = ["--judge-lm", server.model, "--judge-api-base", server.url]
+    code, out, _ = run("compare", *two_runs, "--preference", *model, "--json")
+    (found,) = json.loads(out)["preferences"]
+    assert (code, found["n"], found["rate"]) == (0, 4, rate)
+    assert (found["wins"], found["ties"], found["losses"]) == counts
+    assert found["judge_hash"] == judge_hash(JudgePreference)
+
+
+def test_preference_without_a_judge_says_how_to_name_one(run: Any) -> None:
+    code, _, err = run("compare", "a", "b", "--preference")
+    assert code == 2
+    assert "--judge-lm" in err
+
+
+def _answers(folder: Path) -> set[str]:
+    rows = (folder / "evaluation_rows.jsonl").read_text().splitlines()
+    return {json.loads(row)["answer"].strip() for row in rows}

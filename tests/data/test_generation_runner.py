@@ -1,0 +1,174 @@
+"""Steps are asked, checked, asked again with what was wrong, written down, and found again by a resumed run."""
+
+import json
+import threading
+
+import dspy
+import pytest
+from pydantic import BaseModel
+from recollect.data.synthesis.journal import Journal
+from recollect.data.synthesis.runner import Checked, Rejection, Runner, Step
+from recollect.errors import DataError, UserError
+
+
+class Verse(BaseModel):
+    text: str
+    number: int
+
+
+class WriteVerses(dspy.Signature):
+    """Write verses."""
+
+    topic: str = dspy.InputField()
+    complaints: str = dspy.InputField()
+    verses: list[Verse] = dspy.OutputField()
+
+
+STEP = Step("verses", WriteVerses, list[Verse])
+
+
+def verses(*numbers):
+    return {"verses": [{"text": f"line {n}", "number": n} for n in numbers]}
+
+
+def at_least_two(found):
+    many = len(found.verses) >= 2
+    return Checked(found.verses, ()) if many else Checked(None, [f"{len(found.verses)} verses; write two"])
+
+
+@pytest.fixture
+def ask(tmp_path, scripted):
+    """Asks for verses on each topic in a runner of its own, over one journal; gives values, report and LM."""
+
+    def run(reply, *topics, check=at_least_two, resume=True, step=STEP, threads=1):
+        lm = scripted(reply)
+        with Journal.open(tmp_path / "run" / "journal.jsonl", resume) as journal, dspy.context(lm=lm):
+            runner = Runner(journal, attempts=3, threads=threads)
+            found = runner.map(lambda topic: runner.ask(step, f"u/{topic}", {"topic": topic}, check), topics)
+        return found, runner.report, lm.engine
+
+    return run
+
+
+def complaints_of(prompt):
+    return prompt.split("[[ ## complaints ## ]]")[1].split("Respond with")[0].strip()
+
+
+def test_an_answer_that_passes_is_kept_after_one_call(ask):
+    [found], report, engine = ask(lambda kind, text, n: verses(1, 2), "sea")
+    assert [verse.number for verse in found] == [1, 2]
+    assert all(isinstance(verse, Verse) for verse in found)
+    assert (len(engine.prompts), report.accepted["verses"], report.rejections) == (1, 1, [])
+
+
+def test_a_refused_answer_is_asked_again_with_what_was_wrong(ask):
+    [found], report, engine = ask(lambda kind, text, n: verses(*range(n)), "sea")
+    assert [verse.number for verse in found] == [0, 1]
+    assert [complaints_of(prompt) for _, prompt in engine.prompts] == ["", "- 1 verses; write two"]
+    assert report.rejections == [Rejection("verses", "u/sea", ("1 verses; write two",), "retried")]
+
+
+def test_an_answer_that_cannot_be_read_is_a_complaint_too(ask):
+    [found], report, engine = ask(lambda kind, text, n: "no fields at all" if n < 3 else verses(1, 2), "sea")
+    assert len(found) == 2
+    assert "cannot be read" not in complaints_of(engine.prompts[0][1])
+    assert any("no answer that can be read" in complaints_of(prompt) for _, prompt in engine.prompts)
+    assert report.count("verses", "retried") >= 1
+
+
+def test_a_step_is_given_up_after_its_attempts_and_others_go_on(ask):
+    reply = lambda kind, text, n: verses(1) if "sea" in text else verses(1, 2)  # noqa: E731
+    found, report, engine = ask(reply, "sea", "hill")
+    assert [value is None for value in found] == [True, False]
+    assert len(engine.prompts) == 4
+    outcomes = [one.outcome for one in report.rejections if one.id == "u/sea"]
+    assert outcomes == ["retried", "retried", "given up"]
+
+
+def test_parts_that_were_left_out_of_a_kept_answer_are_reported(ask):
+    def odd_only(found):
+        kept = [verse for verse in found.verses if verse.number % 2]
+        return Checked(kept or None, [f"{v.number} is even" for v in found.verses if v.number % 2 == 0])
+
+    [found], report, engine = ask(lambda kind, text, n: verses(1, 2, 3), "sea", check=odd_only)
+    assert [verse.number for verse in found] == [1, 3]
+    assert len(engine.prompts) == 1
+    assert report.rejections == [Rejection("verses", "u/sea", ("2 is even",), "left out")]
+
+
+def test_a_resumed_run_asks_only_for_what_is_missing(ask):
+    first, _, _ = ask(lambda kind, text, n: verses(1, 2) if "sea" in text else verses(1), "sea", "hill")
+    second, report, engine = ask(lambda kind, text, n: verses(7, 8), "sea", "hill")
+    assert second == [first[0], [Verse(text="line 7", number=7), Verse(text="line 8", number=8)]]
+    assert len(engine.prompts) == 1
+    assert (report.resumed["verses"], report.accepted["verses"]) == (1, 1)
+
+
+def test_another_prompt_is_another_question(ask):
+    ask(lambda kind, text, n: verses(1, 2), "sea")
+    changed = Step("verses", WriteVerses.with_instructions("Write sad verses."), list[Verse])
+    [found], _, engine = ask(lambda kind, text, n: verses(7, 8), "sea", step=changed)
+    assert (found[0].number, len(engine.prompts)) == (7, 1)
+
+
+def test_a_failing_model_ends_the_run_and_leaves_what_was_accepted(ask, tmp_path):
+    def dies(kind, text, n):
+        if n == 2:
+            raise RuntimeError("the plug was pulled")
+        return verses(1, 2)
+
+    with pytest.raises(Exception, match="plug"):
+        ask(dies, "sea", "hill", "wood")
+    lines = (tmp_path / "run" / "journal.jsonl").read_text().splitlines()
+    assert [json.loads(line)["id"] for line in lines] == ["u/sea"]
+    found, report, engine = ask(lambda kind, text, n: verses(3, 4), "sea", "hill", "wood")
+    assert [value[0].number for value in found] == [1, 3, 3]
+    assert (len(engine.prompts), report.resumed["verses"]) == (2, 1)
+
+
+@pytest.mark.parametrize("cut", [1, 5, 40])
+def test_a_line_that_was_cut_short_is_asked_again(ask, tmp_path, cut):
+    ask(lambda kind, text, n: verses(1, 2), "sea", "hill")
+    path = tmp_path / "run" / "journal.jsonl"
+    path.write_bytes(path.read_bytes()[:-cut])
+    found, _, engine = ask(lambda kind, text, n: verses(3, 4), "sea", "hill")
+    assert [value[0].number for value in found] == [1, 3]
+    assert len(engine.prompts) == 1
+    with Journal.open(path, resume=True) as journal:
+        assert len(journal) == 2
+
+
+def test_an_earlier_run_is_not_overwritten_without_resume(ask):
+    ask(lambda kind, text, n: verses(1, 2), "sea", resume=False)
+    with pytest.raises(UserError, match=r"--resume"):
+        ask(lambda kind, text, n: verses(1, 2), "sea", resume=False)
+
+
+def test_a_broken_line_in_the_middle_is_named(ask, tmp_path):
+    ask(lambda kind, text, n: verses(1, 2), "sea", "hill")
+    path = tmp_path / "run" / "journal.jsonl"
+    path.write_text("{broken\n" + path.read_text())
+    with pytest.raises(DataError, match="line 1"):
+        Journal.open(path, resume=True)
+
+
+def test_threads_ask_at_once_and_give_results_in_order(ask):
+    meet = threading.Barrier(4, timeout=20)
+
+    def reply(kind, text, n):
+        meet.wait()
+        return verses(*(int(word) for word in ("1", "2") if word))
+
+    topics = [f"topic{n}" for n in range(8)]
+    found, report, _ = ask(reply, *topics, threads=4)
+    assert [len(value) for value in found] == [2] * 8
+    assert report.accepted["verses"] == 8
+
+
+def test_the_report_counts_every_outcome_by_step(ask):
+    _, report, _ = ask(lambda kind, text, n: verses(1) if "sea" in text else verses(1, 2), "sea", "hill")
+    content = json.loads(json.dumps(report.to_dict()))
+    assert content["steps"] == [
+        {"step": "verses", "accepted": 1, "resumed": 0, "retried": 2, "left_out": 0, "given_up": 1}
+    ]
+    assert [row["outcome"] for row in content["rejections"]] == ["retried", "retried", "given up"]

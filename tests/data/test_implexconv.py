@@ -1,0 +1,198 @@
+"""ImplexConv: sessions out of one text, opposed and supportive, gold sessions found again, its scores, our sample."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import dspy
+import pytest
+from recollect import Context, Hit
+from recollect.data.benchmark import Finding
+from recollect.data.check import check_implexconv
+from recollect.data.implexconv import ImplexConv, read_implexconv, session_recall, turns_of
+from recollect.data.judge import Verdict
+from recollect.errors import DataError, UnknownNameError, UserError
+
+GOLD = "Speaker1: My ankle is torn and in plaster.\n\nAssistant: No jumping, then, until the plaster is off."
+OTHER = "Speaker1: Which film should I see?\n\nAssistant: The one about the cook."
+QA = {
+    "question": "Which sport?",
+    "answer": "Archery.",
+    "retrieved_conv": GOLD,
+    "opposed reasoning": "The ankle is torn.",
+}
+
+
+def item(*rows: dict[str, Any], talks: Any = (OTHER, GOLD)) -> dict[str, Any]:
+    return {"conversation": list(talks), "qa": list(rows or (QA,))}
+
+
+def changed(**keys: Any) -> dict[str, Any]:
+    return {key: value for key, value in {**QA, **keys}.items() if value is not ...}
+
+
+def written(folder: Path, *items: Any, name: str = "implex.json") -> Path:
+    path = folder / name
+    path.write_text(json.dumps(list(items)), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("text", "turns"),
+    [
+        ("Speaker1: Hi.\n\nAssistant: Hello.", [("Speaker1", "Hi."), ("Assistant", "Hello.")]),
+        ("Here it is:\n\nSpeaker1: Hi.\n\nAssistant: Hello.", [("Speaker1", "Hi."), ("Assistant", "Hello.")]),
+        ("**Speaker1:** Hi.\n**Assistant:** Two\nlines.", [("Speaker1", "Hi."), ("Assistant", "Two\nlines.")]),
+        ("Speaker1: I said Assistant: twice.", [("Speaker1", "I said Assistant: twice.")]),
+        ("Speaker1:\n\nAssistant: Hello.", [("Assistant", "Hello.")]),
+        ("nobody speaks", []),
+    ],
+)
+def test_a_session_is_cut_at_its_speakers(text: str, turns: list[tuple[str, str]]) -> None:
+    assert turns_of(text) == turns
+
+
+def test_a_full_row(tmp_path: Path) -> None:
+    (example,) = ImplexConv.load(written(tmp_path, item())).examples
+    assert set(example.inputs().keys()) == {"history", "question", "focus"}
+    assert (example.id, example.question, example.answer) == ("item-0:0", "Which sport?", "Archery.")
+    assert (example.category, example.reference) == ("opposed", "Archery. (The reason: The ankle is torn.)")
+    assert example.focus == ("D2:1", "D2:2")
+    assert [session.id for session in example.history] == ["D1", "D2"]
+
+
+@pytest.mark.parametrize("key", ["opposed reasoning", "opposed_reasoning", "opposed_implicit_reasoning"])
+def test_the_reasoning_has_several_names(tmp_path: Path, key: str) -> None:
+    row = {**changed(**{"opposed reasoning": ...}), key: "The ankle is torn."}
+    (example,) = ImplexConv.load(written(tmp_path, item(row))).examples
+    assert (example.category, "The ankle is torn." in example.reference) == ("opposed", True)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "findings"),
+    [
+        ("ImplexConv_opposed.json", "opposed", ["no reasoning"]),
+        ("ImplexConv_supportive.json", "supportive", []),
+        ("x.json", "supportive", []),
+    ],
+)
+def test_without_a_reasoning_the_name_of_the_file_decides(
+    tmp_path: Path, name: str, kind: str, findings: list[str]
+) -> None:
+    path = written(tmp_path, item(changed(**{"opposed reasoning": ...})), name=name)
+    assert ImplexConv.load(path).examples[0].category == kind
+    assert list(check_implexconv(path).kinds) == findings
+
+
+@pytest.mark.parametrize(
+    ("gold", "focus"),
+    [
+        (GOLD, ("D2:1", "D2:2")),
+        ([GOLD, OTHER], ("D2:1", "D2:2", "D1:1", "D1:2")),
+        (["My ankle is torn and in plaster."], ("D2:1",)),
+        ("SPEAKER1:  my ankle is torn, and in plaster!", ("D2:1",)),
+        ("my ankle is torn", ("D2:1",)),
+        ([1], ("D2:1", "D2:2")),
+        ("my ankle", ()),
+        ("words of another conversation", ()),
+        ([7], ()),
+        ([], ()),
+    ],
+)
+def test_gold_sessions_are_found_again(tmp_path: Path, gold: Any, focus: tuple[str, ...]) -> None:
+    path = written(tmp_path, item(changed(retrieved_conv=gold)))
+    assert ImplexConv.load(path).examples[0].focus == focus
+    assert bool(check_implexconv(path).rows) is not bool(focus)
+
+
+def test_processed_copies_name_places(tmp_path: Path) -> None:
+    row = changed(retrieved_conv=..., retrieved_conv_ids=[0])
+    assert ImplexConv.load(written(tmp_path, item(row))).examples[0].focus == ("D1:1", "D1:2")
+
+
+def test_an_empty_session_is_passed_over_and_numbers_stay(tmp_path: Path) -> None:
+    path = written(tmp_path, item(talks=("nobody", GOLD)))
+    assert [session.id for session in ImplexConv.load(path).examples[0].history] == ["D2"]
+    assert check_implexconv(path).kinds == {"empty session": 1}
+
+
+@pytest.mark.parametrize(
+    ("broken", "message"),
+    [
+        ({"qa": []}, "item 0: lacks the lists 'conversation' and 'qa'"),
+        ("text", "item 0: lacks"),
+        (item(talks=("nobody",)), "item 0: holds no session with words"),
+        (item(talks=(GOLD, 3)), "item 0, session 2: expected a text, got 3"),
+        (item(changed(question="")), "item-0:0: expected an object with texts"),
+        (item(changed(answer=None)), "item-0:0: expected an object with texts"),
+    ],
+)
+def test_a_broken_part_is_refused_and_named(tmp_path: Path, broken: Any, message: str) -> None:
+    path = written(tmp_path, broken, item())
+    with pytest.raises(DataError) as error:
+        ImplexConv.load(path)
+    assert message in str(error.value)
+    seen: list[Finding] = []
+    assert len(read_implexconv(path, seen.append).examples) >= 1
+    assert any(finding.fatal for finding in seen)
+
+
+def test_a_file_that_is_no_list_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "implex.json"
+    path.write_text("{}", encoding="utf-8")
+    with pytest.raises(DataError, match="expected a list"):
+        ImplexConv.load(path)
+
+
+@pytest.mark.parametrize("option", ["kind", "categories"])
+def test_the_kind_is_kept(tmp_path: Path, option: str) -> None:
+    path = written(tmp_path, item(QA, changed(**{"opposed reasoning": ...})))
+    assert [example.id for example in ImplexConv.load(path, **{option: "supportive"}).examples] == ["item-0:1"]
+    with pytest.raises(DataError, match="no supportive question"):
+        ImplexConv.load(written(tmp_path, item()), **{option: "supportive"})
+    with pytest.raises(UnknownNameError, match="kind of implexconv 'neutral'"):
+        ImplexConv.load(path, **{option: "neutral"})
+
+
+@pytest.mark.parametrize(
+    ("recalled", "share"), [((), 0.0), (("D2:2",), 0.5), (("D2:1", "D2:2"), 0.5), (("D1:9", "D2:1", "D3:1"), 1.0)]
+)
+def test_evidence_is_counted_by_session(recalled: tuple[str, ...], share: float) -> None:
+    assert session_recall(("D1:1", "D1:2", "D2:1"), recalled) == share
+    assert session_recall((), recalled) is None
+
+
+def test_the_judge_sees_the_answer_and_its_reason(tmp_path: Path) -> None:
+    class Generous:
+        hash = "generous"
+        asked: tuple[str, ...] = ()
+
+        def __call__(self, question: str, gold_answer: str, answer: str) -> Verdict:
+            self.asked = (question, gold_answer, answer)
+            return Verdict(True, "why not")
+
+    benchmark = ImplexConv.load(written(tmp_path, item()))
+    with pytest.raises(UserError, match="--judge-lm"):
+        benchmark.score(benchmark.examples[0], dspy.Prediction(answer="Golf."))
+    benchmark.judge = judge = Generous()
+    context = Context(hits=(Hit(id="D2:1", text="...", sources=("D2:1",)),))
+    found = benchmark.score(benchmark.examples[0], dspy.Prediction(answer="Golf.", context=context))
+    assert judge.asked == ("Which sport?", "Archery. (The reason: The ankle is torn.)", "Golf.")
+    assert (found.value, found.parts) == (1.0, {"f1": 0.0, "bleu1": 0.0, "evidence": 1.0, "judge": 1.0})
+
+
+def test_token_f1_needs_no_judge(tmp_path: Path) -> None:
+    benchmark = ImplexConv.load(written(tmp_path, item()), metric="f1")
+    found = benchmark.score(benchmark.examples[0], dspy.Prediction(answer="archery"))
+    assert (benchmark.needs_judge, found.value, "evidence" in found.parts) == (False, 1.0, False)
+    with pytest.raises(UnknownNameError, match="metric"):
+        ImplexConv.load(None, metric="rouge")
+
+
+def test_the_sample_has_both_kinds_and_all_its_evidence() -> None:
+    benchmark = ImplexConv.load()
+    histories = {example.history for example in benchmark.examples}
+    assert len(histories) >= 6
+    assert sum(len(history) for history in histories) >= 24
+    assert {example.category for example in benchmark.examples} == {"opposed", "supportive"}
+    assert all(example.focus for example in benchmark.examples)

@@ -1,0 +1,243 @@
+"""Judges of contexts and of pairs, and how judges themselves are judged."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import dspy
+import pytest
+from dspy.utils.exceptions import AdapterParseError
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import Field
+from recollect.data.acknowledgement import AcknowledgementJudge, evidence_parts, recall_parts
+from recollect.data.judge import Verdict
+from recollect.data.judge_check import KINDS, LabelledAnswer, check_judge, read_agreement, read_labelled
+from recollect.data.preference import PreferenceJudge, Preferred, Side, preference
+from recollect.errors import DataError
+from recollect.programs.adapter import adapter
+from recollect.signatures.judges import Acknowledgement, JudgeAcknowledgement, JudgePreference, judge_hash
+
+EXAMPLE = dspy.Example(question="Plan my week", answer="Has a bad knee", profile="age: 40", date="1 June 2024")
+
+
+def acknowledging(scripted: Any, *said: tuple[int, str]) -> Any:
+    entries = [{"number": number, "reason": "r", "found": found} for number, found in said]
+    return scripted(lambda *call: {"acknowledgements": entries})
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        [(1, "explicitly"), (2, "not")],
+        [(2, "not"), (1, "explicitly")],
+        [(0, "explicitly"), (1, "not")],
+        [(7, "explicitly"), (7, "not")],
+    ],
+    ids=["in order", "by number", "counted from 0", "misnumbered"],
+)
+def test_levels_are_those_of_the_references(scripted: Any, said: list[tuple[int, str]]) -> None:
+    model = acknowledging(scripted, *said)
+    found = AcknowledgementJudge(model, adapter())("Plan", ["Bad knee", "Works\nat night"], "[f0] my knee")
+    assert [each.level for each in found] == ["explicitly", "not"]
+    assert "1. Bad knee\n2. Works at night" in model.engine.prompts[0][1]
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_reply_about_another_number_of_references_is_unreadable(scripted: Any, count: int) -> None:
+    model = acknowledging(scripted, *[(n + 1, "explicitly") for n in range(count)])
+    with pytest.raises(AdapterParseError, match=f"2 references, but the judge speaks of {count}"):
+        AcknowledgementJudge(model, adapter())("Plan", ["A", "B"], "context")
+
+
+def test_an_empty_context_acknowledges_nothing_without_a_call(scripted: Any) -> None:
+    model = acknowledging(scripted)
+    assert [each.level for each in AcknowledgementJudge(model)("Plan", ["A", "B"], " ")] == ["not", "not"]
+    assert model.engine.prompts == []
+
+
+def test_recall_worked_by_hand() -> None:
+    # 4 references: 1 in words, 2 implied, 1 missing
+    assert recall_parts(["explicitly", "implicitly", "not", "implicitly"]) == {
+        "recall": 0.75,
+        "recall_exact": 0.0,
+        "recall_explicit": 0.25,
+    }
+
+
+def test_evidence_recall_leaves_out_references_without_evidence() -> None:
+    evidence = [("D1:1", "D1:2"), (), ("D4:3",)]
+    assert evidence_parts(evidence, ["D1:2", "D9:9"]) == {"evidence": 0.5, "evidence_exact": 0.0}
+    assert evidence_parts([()], ["D1:1"]) == {}
+
+
+@given(st.lists(st.sampled_from(["not", "implicitly", "explicitly"]), min_size=1, max_size=6))
+def test_exact_recall_is_never_above_recall_nor_explicit_recall(levels: list[Any]) -> None:
+    parts = recall_parts(levels)
+    assert 0 <= parts["recall_exact"] <= parts["recall"] <= 1
+    assert parts["recall_explicit"] <= parts["recall"]
+
+
+class Opinions:
+    """Prefers by a rule on the two texts."""
+
+    hash = "opinions"
+
+    def __init__(self, *sides: Side) -> None:
+        self.sides = list(sides)
+        self.asked: list[tuple[str, str]] = []
+
+    def __call__(self, example: dspy.Example, first: str, second: str) -> Preferred:
+        self.asked.append((first, second))
+        return Preferred(self.sides[len(self.asked) - 1])
+
+
+@pytest.mark.parametrize(
+    ("a_first", "b_first", "rate"),
+    [
+        ("first", "second", 1.0),
+        ("second", "first", 0.0),
+        ("first", "first", 0.5),
+        ("second", "second", 0.5),
+        ("tie", "tie", 0.5),
+        ("first", "tie", 0.75),
+        ("tie", "first", 0.25),
+    ],
+)
+def test_preference_is_the_mean_of_both_orders(a_first: Side, b_first: Side, rate: float) -> None:
+    judge = Opinions(a_first, b_first)
+    assert preference(judge, EXAMPLE, "A", "B") == rate
+    assert judge.asked == [("A", "B"), ("B", "A")]
+
+
+def test_equal_responses_tie_without_a_call() -> None:
+    judge = Opinions()
+    assert preference(judge, EXAMPLE, "Rest.", "Rest. ") == 0.5
+    assert judge.asked == []
+
+
+@given(*[st.sampled_from(["first", "second", "tie"])] * 2)
+def test_the_rates_of_the_two_responses_add_up_to_one(a_first: Any, b_first: Any) -> None:
+    rates = (
+        preference(Opinions(a_first, b_first), EXAMPLE, "A", "B"),
+        preference(Opinions(b_first, a_first), EXAMPLE, "B", "A"),
+    )
+    assert sum(rates) == 1
+
+
+@pytest.mark.parametrize(("choice", "side"), [("w3k8", "first"), ("t5n1", "second"), ("tie", "tie")])
+def test_the_judge_of_pairs_sees_the_user_and_neutral_labels(scripted: Any, choice: str, side: str) -> None:
+    model = scripted(lambda *call: {"reasoning": "Better.", "choice": choice})
+    assert PreferenceJudge(model, adapter())(EXAMPLE, "Swim.", "Run.").side == side
+    (_, text) = model.engine.prompts[0]
+    assert all(part in text for part in ("Has a bad knee", "age: 40", "1 June 2024", "Plan my week"))
+    assert text.index("w3k8") < text.index("Swim.") < text.index("t5n1") < text.index("Run.")
+
+
+def test_every_judge_has_a_hash_of_its_own(scripted: Any) -> None:
+    model = scripted(lambda *call: {})
+    hashes = {judge(model).hash for judge in (AcknowledgementJudge, PreferenceJudge)}
+    assert hashes == {judge_hash(JudgeAcknowledgement), judge_hash(JudgePreference)}
+    assert len(hashes) == 2
+
+
+def test_the_hash_covers_the_records_inside_a_field() -> None:
+    class Other(Acknowledgement):
+        reason: str = Field(default="", description="at length")
+
+    Other.__name__ = Other.__qualname__ = Acknowledgement.__name__
+    same = JudgeAcknowledgement.with_updated_fields("acknowledgements", type_=list[Acknowledgement])
+    assert judge_hash(same) == judge_hash(JudgeAcknowledgement)
+    other = JudgeAcknowledgement.with_updated_fields("acknowledgements", type_=list[Other])
+    assert judge_hash(other) != judge_hash(JudgeAcknowledgement)
+
+
+class Lenient:
+    """Accepts everything that is not the named kind of wrong, and cannot be read on one text."""
+
+    hash = "lenient"
+
+    def __init__(self, labelled: Sequence[LabelledAnswer], unreadable: str = "") -> None:
+        self.kinds = {each.answer: each.kind for each in labelled}
+        self.unreadable = unreadable
+
+    def __call__(self, question: str, gold_answer: str, answer: str) -> Verdict:
+        if answer == self.unreadable:
+            raise AdapterParseError("chat", JudgePreference, "?")  # pyright: ignore[reportArgumentType]
+        return Verdict(self.kinds[answer] != "specific-wrong")
+
+
+def test_leniency_worked_by_hand() -> None:
+    kinds = ["right", "right", "paraphrased-right", "vague-wrong", "vague-wrong", "vague-wrong", "specific-wrong"]
+    labelled = [
+        LabelledAnswer.model_validate({"question": "q", "gold_answer": "g", "answer": f"a{n}", "kind": kind})
+        for n, kind in enumerate(kinds)
+    ]
+    report = check_judge(Lenient(labelled, unreadable="a4"), labelled, threads=3)
+    rates = {kind: (found.n, found.accepted, found.unreadable, found.rate) for kind, found in report.kinds.items()}
+    assert rates == {
+        "right": (2, 2, 0, 1.0),
+        "paraphrased-right": (1, 1, 0, 1.0),
+        "vague-wrong": (3, 2, 1, 1.0),
+        "specific-wrong": (1, 0, 0, 0.0),
+    }
+    assert (report.hash, report.right.rate, report.wrong.rate) == ("lenient", 1.0, 2 / 3)
+
+
+def test_a_kind_without_answers_has_no_rate() -> None:
+    assert check_judge(Lenient([]), []).kinds["right"].rate is None
+
+
+def test_the_bundled_answers_are_enough_and_varied() -> None:
+    labelled = read_labelled()
+    counts = {kind: sum(each.kind == kind for each in labelled) for kind in KINDS}
+    assert len(labelled) >= 60
+    assert min(counts.values()) >= 15
+    assert len({each.answer for each in labelled}) == len(labelled)
+    assert sum(each.right for each in labelled) == len(labelled) / 2
+
+
+def test_a_line_that_is_no_labelled_answer_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "labelled.jsonl"
+    line = '{"question": "q", "gold_answer": "g", "answer": "a", "kind": "%s"}\n'
+    path.write_text(line % "right" + line % "good")
+    with pytest.raises(DataError, match="line 2, kind: Input should be"):
+        read_labelled(path)
+
+
+@pytest.mark.parametrize(
+    ("rows", "observed", "kappa"),
+    [
+        # Cohen 1960's form: rows a,a 20; a,b 5; b,a 10; b,b 15: observed .7, chance .5*.6 + .5*.4 = .5
+        (["a,a"] * 20 + ["a,b"] * 5 + ["b,a"] * 10 + ["b,b"] * 15, 0.7, 0.4),
+        (["a,a", "b,b"], 1.0, 1.0),
+        (["a,b", "b,a"], 0.0, -1.0),
+        # observed 2/3; chance (2*1 + 1*1 + 0*1) / 9 = 1/3
+        (["A,A", "A,tie", "B,B"], 2 / 3, 0.5),
+        (["a,a", "a,a"], 1.0, None),
+    ],
+)
+def test_kappa_worked_by_hand(tmp_path: Path, rows: list[str], observed: float, kappa: float | None) -> None:
+    path = tmp_path / "labels.csv"
+    path.write_text("\n".join(["human,judge", *rows]))
+    found = read_agreement(path)
+    assert (found.n, found.observed) == (len(rows), pytest.approx(observed))
+    assert found.kappa == (None if kappa is None else pytest.approx(kappa))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("person,judge\na,a\n", "line 1: no column 'human'"),
+        ("human,judge\na,a\na,\n", "line 3: 'judge' is empty"),
+        ("human,judge\na\n", "line 2: 'judge' is empty"),
+        ("human,judge\n", "holds no judgments"),
+        ("", "line 1: no column 'human'"),
+        ('human,judge\n"a,a\n', "line 2: 'judge' is empty"),
+    ],
+)
+def test_labels_that_cannot_be_used_are_named_by_line(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "labels.csv"
+    path.write_text(text)
+    with pytest.raises(DataError, match=message):
+        read_agreement(path)

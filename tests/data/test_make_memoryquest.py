@@ -1,0 +1,432 @@
+"""MemoryQuest is written from profiles: checked, gated, complete or not at all, and gone on with after a kill."""
+
+import json
+import os
+import re
+
+import dspy
+import numpy as np
+import pytest
+from recollect.cli import main
+from recollect.data.synthesis.journal import Journal
+from recollect.data.synthesis.memoryquest import check_embedder, choose, make_memoryquest
+from recollect.data.synthesis.memoryquest_checks import dialogue_problems, query_problems, timeline_problems
+from recollect.data.synthesis.personalens import read_profiles
+from recollect.data.synthesis.runner import Runner
+from recollect.errors import DataError, UserError
+from recollect.signatures.synthesis_memoryquest import DraftEvent, DraftQuery, DraftTurn
+
+DOMAINS = {"Books": "Reads science fiction by the lake.", "Travel": "Takes night trains."}
+
+
+def draft(n=0, near=0.1, **changes):
+    """A request; `near` is the cosine that the test's embedder gives to it and each of its references."""
+    references = [
+        {"text": f"Bought lantern{n}{word} for grandmother", "date": f"2024-0{month}-10"}
+        for month, word in enumerate(("red", "green", "blue"), start=2)
+    ]
+    query = {"query": f"Plan party number{n} near={near}", "date": "2024-06-01", "reasoning": "because"}
+    return {**query, "references": references, **changes}
+
+
+def events(**changes):
+    days = ["2024-02-01", "2024-02-10", "2024-03-10", "2024-03-20", "2024-04-10"]
+    told = [[], ["r1"], ["r2"], [], ["r3"]]
+    plan = [
+        {"date": day, "domains": ["Books"], "summary": f"Talks on {day}", "references": ids}
+        for day, ids in zip(days, told, strict=True)
+    ]
+    for name, value in changes.items():
+        plan[int(name[1:])].update(value)
+    return plan
+
+
+def turns(fact, count=6):
+    said = [f"Hello there {n}" for n in range(count)]
+    said[2] = f"By the way, {fact}"
+    return [{"speaker": ("user", "assistant")[n % 2], "text": text} for n, text in enumerate(said)]
+
+
+def field(text, name):
+    return text.split(f"[[ ## {name} ## ]]\n")[1].split("\n\n[[ ##")[0].split("Respond with")[0].strip()
+
+
+def good(kind, text, n):
+    """A model that does everything right: two requests a round."""
+    if kind == "queries":
+        start = len(re.findall(r"number\d+", field(text, "earlier_queries")))
+        return {"queries": [draft(start), draft(start + 1)]}
+    if kind == "events":
+        return {"events": [one | {"summary": f"{one['summary']}: {field(text, 'query')}"} for one in events()]}
+    return {"turns": turns(field(text, "facts"))}
+
+
+class Near:
+    """Cosines as the requests themselves say: `near=0.4`."""
+
+    def __init__(self, name="test"):
+        self.name = name
+
+    def embed(self, texts):
+        value = float(re.search(r"near=([\d.]+)", texts[0]).group(1))
+        others = [[value, np.sqrt(1 - value**2)]] * (len(texts) - 1)
+        return np.array([[1.0, 0.0], *others], dtype=np.float32)
+
+
+@pytest.fixture
+def profiles(tmp_path):
+    """Two users, one in each layout of PersonaLens."""
+    folder = tmp_path / "lens"
+    (folder / "user10").mkdir(parents=True)
+    for n, path in ((10, folder / "user10" / "profile.json"), (2, folder / "user2_profile.json")):
+        about = {"user_id": f"user{n}", "age": f"{n} years old", "religion": "N/A"}
+        affinities = {"Music": {"Genre": ["jazz", "soul"], "Format": "vinyl"}, "Books": {"Genre": ["history"]}}
+        path.write_text(json.dumps({"demographics": about, "interactions": DOMAINS, "affinities": affinities}))
+    return folder
+
+
+@pytest.fixture
+def made(tmp_path, scripted, profiles):
+    """Makes the data set for the first user; gives the content of its file (or None), the report, and the calls."""
+
+    def run(reply, users=1, resume=True):
+        lm, out = scripted(reply), tmp_path / "quest"
+        chosen = read_profiles(profiles)[:users]
+        with Journal.open(out / "generation" / "journal.jsonl", resume) as journal, dspy.context(lm=lm):
+            runner = Runner(journal, threads=2)
+            files = make_memoryquest(chosen, out, runner, Near(), lambda line: None)
+        return [json.loads(path.read_text()) for path in files], runner.report, lm.engine.calls
+
+    return run
+
+
+def test_a_user_file_has_the_form_that_is_promised(made):
+    [user], report, calls = made(good)
+    assert list(user) == ["user_id", "demographics", "domain_summaries", "sessions", "queries"]
+    assert user["user_id"] == "user2"
+    assert user["demographics"] == {"age": "2 years old"}
+    assert len(user["queries"]) == 6
+    assert [session["session_id"] for session in user["sessions"]] == [f"s{n}" for n in range(1, 31)]
+    dates = [session["date"] for session in user["sessions"]]
+    assert dates == sorted(dates)
+    assert calls == {"queries": 3, "events": 6, "turns": 30}
+    assert report.rejections == []
+    query = user["queries"][0]
+    assert list(query) == ["query_id", "query", "date", "reasoning", "references"]
+    assert query["query_id"] == "q1"
+    assert user["sessions"][0]["turns"][0] == {"speaker": "user", "text": "Hello there 0"}
+
+
+def test_every_reference_points_to_the_one_session_that_tells_it(made):
+    [user], _, _ = made(good)
+    sessions = {session["session_id"]: session for session in user["sessions"]}
+    for query in user["queries"]:
+        for reference in query["references"]:
+            session = sessions[reference["session_id"]]
+            assert session["date"] == reference["date"]
+            assert reference["text"] in json.dumps(session)
+            assert sum(reference["text"] in json.dumps(other) for other in user["sessions"]) == 1
+
+
+def test_the_benchmark_reads_what_was_made(made, tmp_path):
+    reader = pytest.importorskip("recollect.data.memoryquest")
+    [user], _, _ = made(good)
+    loaded = reader.MemoryQuest.load(tmp_path / "quest")
+    assert [example.question for example in loaded.examples] == [query["query"] for query in user["queries"]]
+    assert all(example.focus for example in loaded.examples)
+
+
+def test_requests_over_the_threshold_go_and_the_lowest_come_first(made):
+    near = [0.2, 0.31, 0.05, 0.3, 0.9, 0.1]
+
+    def reply(kind, text, n):
+        if kind == "queries":
+            return {"queries": [draft(2 * n - 2, near[2 * n - 2]), draft(2 * n - 1, near[2 * n - 1])]}
+        return good(kind, text, n)
+
+    [user], report, _ = made(reply)
+    kept = [query["query"].split("near=")[1] for query in user["queries"]]
+    assert kept == ["0.05", "0.1", "0.2", "0.3"]
+    gone = [one for one in report.rejections if one.step == "gate"]
+    assert sorted(one.problems[0] for one in gone) == [
+        "mean cosine 0.310 is over 0.3",
+        "mean cosine 0.900 is over 0.3",
+    ]
+
+
+def test_at_most_fifteen_requests_are_kept(made):
+    def reply(kind, text, n):
+        if kind == "queries":
+            return {"queries": [draft(8 * n + m, (100 - 8 * n - m) / 1000) for m in range(8)]}
+        return good(kind, text, n)
+
+    [user], report, _ = made(reply)
+    kept = [float(query["query"].split("near=")[1]) for query in user["queries"]]
+    assert (len(kept), kept) == (15, sorted(kept))
+    assert report.count("gate", "left out") == 9
+
+
+def test_bad_requests_are_left_out_of_a_round_and_bad_rounds_asked_again(made):
+    def reply(kind, text, n):
+        if kind == "queries":
+            bad = draft(50 + n, references=draft()["references"][:2])
+            return {"queries": [bad] if n == 1 else [bad, draft(n)]}
+        return good(kind, text, n)
+
+    [user], report, calls = made(reply)
+    assert (len(user["queries"]), calls["queries"]) == (3, 4)
+    assert (report.count("queries", "retried"), report.count("queries", "left out")) == (1, 3)
+    assert all("2 references; give 3 to 5" in one.problems[0] for one in report.rejections)
+
+
+def test_a_bad_timeline_is_asked_again_with_what_was_wrong(made):
+    seen = []
+
+    def reply(kind, text, n):
+        if kind == "events":
+            seen.append(field(text, "complaints"))
+            return {"events": events(e1={"references": []}) if n == 1 else events()}
+        return good(kind, text, n)
+
+    [user], _, _ = made(reply)
+    assert len(user["queries"]) == 6
+    assert [text for text in seen if text] == ["- reference r1 is told in 0 events; tell it in exactly one"]
+
+
+def test_a_request_without_all_its_chats_is_left_out_whole(made):
+    def reply(kind, text, n):
+        if kind == "turns" and "lantern0blue" in text:
+            return {"turns": turns("nothing of that kind")}
+        return good(kind, text, n)
+
+    [user], report, _ = made(reply)
+    assert len(user["queries"]) == 5
+    assert len(user["sessions"]) == 25
+    assert [one.problems for one in report.rejections if one.step == "query"] == [
+        ("left out: no dialogue for 2024-04-10",)
+    ]
+    assert "lantern0" not in json.dumps(user)
+
+
+def test_a_user_without_requests_gets_no_file_and_a_line_in_the_report(made):
+    files, report, _ = made(lambda kind, text, n: {"queries": []})
+    assert files == []
+    assert [one.step for one in report.rejections if one.outcome == "given up"] == ["queries", "user"]
+
+
+@pytest.mark.parametrize("dies_at", [("queries", 2), ("events", 3), ("turns", 17)])
+def test_a_killed_run_goes_on_and_gives_what_an_unbroken_one_gives(made, tmp_path, dies_at):
+    whole, _, calls = made(good, users=2)
+    (tmp_path / "quest").rename(tmp_path / "unbroken")
+
+    def dies(kind, text, n):
+        if (kind, n) == dies_at:
+            raise KeyError("killed")
+        return good(kind, text, n)
+
+    with pytest.raises(Exception, match="killed"):
+        made(dies, users=2, resume=False)
+    before = len((tmp_path / "quest" / "generation" / "journal.jsonl").read_text().splitlines())
+    resumed, report, rest = made(good, users=2)
+    assert resumed == whole
+    assert before > 0
+    assert sum(rest.values()) == sum(calls.values()) - before
+    assert report.resumed.total() == before
+
+
+REQUEST = DraftQuery(**draft())
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({}, None),
+        ({"query": " "}, "empty"),
+        ({"query": "plan a  TRIP"}, "exists already"),
+        ({"date": "June 1st"}, "'June 1st' is no day"),
+        ({"date": "2024-13-01"}, "'2024-13-01' is no day"),
+        ({"date": "2024-04-10"}, "2024-04-10 is not older"),
+        ({"references": draft()["references"][:2]}, "2 references"),
+        ({"references": draft()["references"] * 2}, "6 references"),
+        ({"references": [draft()["references"][0]] * 3}, "say the same"),
+        ({"references": [*draft()["references"][:2], {"text": "", "date": "2024-03-01"}]}, "a reference is empty"),
+        ({"references": [*draft()["references"][:2], {"text": "x", "date": "03/2024"}]}, "'03/2024' is no day"),
+    ],
+)
+def test_requests_are_checked(changes, problem):
+    found = query_problems(DraftQuery(**draft(**changes)), ["Plan a trip"])
+    assert not found if problem is None else any(problem in text for text in found)
+
+
+@pytest.mark.parametrize(
+    ("plan", "problem"),
+    [
+        (events(), None),
+        (events()[:4], "4 events; plan 5 to 10"),
+        (events() * 3, "15 events"),
+        (events(e3={"date": "2024-02-20"}), "not in ascending order"),
+        (events(e3={"date": "2024-03-10"}), "not in ascending order"),
+        (events(e0={"date": "2023-11-01"}), "not shortly"),
+        ([*events()[1:], {**events()[0], "date": "2024-05-01"}], "not shortly"),
+        (events(e4={"date": "2024-06-01"}), "not before the request"),
+        (events(e0={"date": "soon"}), "'soon' is no day"),
+        (events(e1={"references": []}), "r1 is told in 0 events"),
+        (events(e2={"references": ["r1", "r2"]}), "r1 is told in 2 events"),
+        (events(e0={"references": ["r9"]}), "no reference 'r9'"),
+        (events(e1={"references": []}, e0={"references": ["r1"]}), "r1 belongs to 2024-02-10"),
+        (events(e0={"domains": ["Chess"]}), "domains ['Chess']"),
+        (events(e0={"domains": []}), "at least one"),
+        (events(e0={"domains": ["books"]}), None),
+        (events(e0={"summary": " "}), "no summary"),
+    ],
+)
+def test_timelines_are_checked(plan, problem):
+    found = timeline_problems([DraftEvent(**event) for event in plan], REQUEST, DOMAINS)
+    assert not found if problem is None else any(problem in text for text in found)
+
+
+FACT = "Bought 12 red lanterns for grandmother"
+
+
+@pytest.mark.parametrize(
+    ("chat", "problem"),
+    [
+        (turns(FACT), None),
+        (turns("I bought twelve lanterns, a present for my grandmother"), None),
+        (turns(FACT, 4), "4 turns; write 5 to 30"),
+        (turns(FACT, 31), "31 turns"),
+        (turns(FACT)[1:], "the user has to begin"),
+        (turns(FACT)[:3] + turns(FACT)[2:], "alternate"),
+        ([*turns(FACT)[:5], {"speaker": "assistant", "text": ""}], "a turn is empty"),
+        (turns("I like lakes"), "does not tell this: Bought 12"),
+        ([{**turn, "speaker": "assistant"} for turn in turns(FACT)], "does not tell this"),
+    ],
+)
+def test_dialogues_are_checked(chat, problem):
+    found = dialogue_problems([DraftTurn(**turn) for turn in chat], [FACT])
+    assert not found if problem is None else any(problem in text for text in found)
+
+
+def test_profiles_are_read_from_both_layouts_in_the_order_of_their_numbers(profiles):
+    found = read_profiles(profiles)
+    assert [profile.user_id for profile in found] == ["user2", "user10"]
+    assert found[0].domain_summaries == {**DOMAINS, "Music": "Genre: jazz, soul; Format: vinyl"}
+
+
+def test_the_genuine_profile_is_read():
+    folder = os.environ.get("RECOLLECT_PERSONALENS")
+    if not folder:
+        pytest.skip("RECOLLECT_PERSONALENS does not name a folder with PersonaLens' user0_profile.json")
+    profile = read_profiles(folder)[0]
+    assert profile.user_id == "user0"
+    assert len(profile.domain_summaries) == 20
+    assert profile.domain_summaries["Rental Cars"].startswith("The user")
+    assert "ethnicity" not in profile.demographics
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [("[]", "demographics"), ('{"demographics": {}}', "nothing"), ("{", "not valid JSON"), (None, "holds no user")],
+)
+def test_what_is_no_profile_is_named(tmp_path, content, message):
+    if content is not None:
+        (tmp_path / "user0_profile.json").write_text(content)
+    with pytest.raises(DataError, match=message):
+        read_profiles(tmp_path)
+
+
+def test_users_are_drawn_by_the_seed_and_keep_their_order(profiles):
+    found = read_profiles(profiles)
+    assert {choose(found, 1, seed)[0].user_id for seed in range(20)} == {"user2", "user10"}
+    assert choose(found, 1, 3) == choose(found, 1, 3)
+    assert choose(found, 2) == choose(found, None) == found
+    with pytest.raises(UserError, match="lower --users"):
+        choose(found, 3)
+
+
+def test_the_gate_refuses_the_offline_embedder_unless_forced():
+    with pytest.raises(UserError, match="--embedder"):
+        check_embedder(Near("offline"))
+    check_embedder(Near("offline"), force=True)
+    check_embedder(Near("openai/text-embedding-3-small"))
+
+
+@pytest.fixture
+def command(profiles, tmp_path, capsys):
+    """Runs `recollect data make memoryquest` into a folder; gives its exit code and output."""
+
+    def run(*words):
+        with pytest.raises(SystemExit) as ended:
+            main(["data", "make", "memoryquest", "--profiles", str(profiles), "--out", str(tmp_path / "o"), *words])
+        return ended.value.code, capsys.readouterr()
+
+    return run
+
+
+def test_the_command_with_the_offline_engine_ends_with_a_report_and_code_1(command, tmp_path):
+    code, printed = command("--force", "--json")
+    assert code == 1
+    summary = json.loads(printed.out)
+    assert summary["files"] == []
+    assert summary["rejections"]
+    assert json.loads((tmp_path / "o" / "generation" / "report.json").read_text()) == summary
+    assert "no request came through" in printed.err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ((), "the offline embedder compares spelling"),
+        (("--force", "--users", "9"), "9 users wanted, 2 profiles there"),
+        (("--force", "--profiles", "/nowhere"), "no such folder"),
+    ],
+)
+def test_the_command_names_what_does_not_serve(command, words, message):
+    code, printed = command(*words)
+    assert code == 2
+    assert message in printed.err
+    assert "Traceback" not in printed.err
+
+
+def test_a_dead_endpoint_ends_the_command_with_its_report_and_how_to_go_on(command, stub, tmp_path):
+    server = stub()
+    server.die()
+    code, printed = command("--force", "--lm", server.model, "--api-base", server.url)
+    assert code == 3
+    assert "--resume goes on" in printed.err
+    assert (tmp_path / "o" / "generation" / "report.json").exists()
+
+
+def completion(body):
+    """`good` over HTTP."""
+    system, user = body["messages"][0]["content"], body["messages"][-1]["content"]
+    kind = re.search(r"Your output fields are:\s*1\. `(\w+)`", system).group(1)
+    reply = good(kind, user, 1)
+    return f"[[ ## {kind} ## ]]\n{json.dumps(reply[kind])}\n\n[[ ## completed ## ]]"
+
+
+def test_the_command_stops_at_its_budget_and_goes_on_with_resume(command, stub, tmp_path):
+    server = stub(answer=completion)
+    words = ["--force", "--users", "1", "--lm", server.model, "--api-base", server.url, "--threads", "2", "--json"]
+    code, printed = command(*words, "--max-calls", "12")
+    assert (code, server.answered) == (0, 12)
+    assert "--resume goes on" in printed.err
+    code, printed = command(*words)
+    assert code == 2
+    assert "go on with it by --resume" in printed.err
+    with_resume = [*words, "--resume"]
+    main(
+        [
+            "data",
+            "make",
+            "memoryquest",
+            "--profiles",
+            str(tmp_path / "lens"),
+            "--out",
+            str(tmp_path / "o"),
+            *with_resume,
+        ]
+    )
+    assert server.answered == 3 + 6 + 30
+    [written] = (tmp_path / "o").glob("*.json")
+    assert len(json.loads(written.read_text())["queries"]) == 6

@@ -1,0 +1,174 @@
+"""Dated facts: upsert and consolidation, exact in ids, frequencies and provenance."""
+
+from datetime import datetime
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from recollect.memory.personal_facts import Change, PersonalFact, PersonalMemory, merge_groups
+from recollect.records import Session, Turn
+
+
+def session(n, day=None, turns=2):
+    time = datetime(2024, 3, day, 18, 30) if day else None
+    said = tuple(Turn(id=f"D{n}:{t}", speaker="Ann", text="words") for t in range(1, turns + 1))
+    return Session(id=f"D{n}", time=time, turns=said)
+
+
+def fact(id, *days, frequency=1, hour=9, month=3):
+    dates = tuple(datetime(2024, month, day, hour) for day in days)
+    return PersonalFact(id=id, info=f"info {id}", type="Goal", frequency=frequency, dates=dates, sources=(f"T{id}",))
+
+
+BASE = PersonalMemory().upsert(
+    [
+        Change("Ann lives in Lisbon", "Identity", ("Lisbon",), ("D1:1",)),
+        Change("Ann likes tea", "Preference", ("tea",), ("D2:2",)),
+    ],
+    [session(1, 1), session(2, 5)],
+)
+
+
+def test_new_facts_get_ids_from_code_and_provenance_from_the_turns_they_name():
+    first, second = BASE.facts
+    assert (first.id, first.frequency, first.sessions, first.sources) == ("f1", 1, ("D1",), ("D1:1",))
+    assert (second.id, second.sources, second.latest) == ("f2", ("D2:2",), datetime(2024, 3, 5, 18, 30))
+    assert (BASE.fresh, BASE.issued, BASE.pending) == (2, 2, ())
+
+
+@pytest.mark.parametrize(
+    ("change", "outcome", "facts", "frequencies"),
+    [
+        (Change("Ann has a dog", "Identity"), {"added": 1}, 3, [1, 1, 1]),
+        (Change("Ann lives in Porto", "Identity", fact_id="f1"), {"updated": 1}, 2, [2, 1]),
+        (Change("ann lives  in lisbon.", "Identity"), {"repeated": 1}, 2, [2, 1]),
+        (Change("Ann sings", "Interest", fact_id="f9"), {"added": 1, "unknown": 1}, 3, [1, 1, 1]),
+        (Change("  ", "Goal"), {"refused": 1}, 2, [1, 1]),
+    ],
+)
+def test_each_change_is_applied_and_counted(change, outcome, facts, frequencies):
+    memory = BASE.upsert([change], [session(3, 9)])
+    assert {name: n - BASE.counts.get(name, 0) for name, n in memory.counts.items() if n != BASE.counts.get(name)} == (
+        outcome
+    )
+    assert [fact.frequency for fact in memory.facts] == frequencies
+    assert len(memory.facts) == facts
+
+
+def test_an_update_unites_dates_sessions_and_turns_and_keeps_the_old_wording():
+    updated = BASE.upsert(
+        [Change("Ann lives in Porto", "Identity", ("Porto",), ("[D3:2]",), "f1")], [session(3, 9)]
+    ).facts[0]
+    assert (updated.info, updated.earlier) == ("Ann lives in Porto", ("Ann lives in Lisbon",))
+    assert (updated.sessions, updated.sources) == (("D1", "D3"), ("D1:1", "D3:2"))
+    assert updated.entities == ("Lisbon", "Porto")
+    assert [time.day for time in updated.dates] == [1, 9]
+
+
+def test_a_change_that_names_no_turn_of_the_sessions_rests_on_all_of_them():
+    new = BASE.upsert([Change("Ann swims", "Activity", sources=("D77:1",))], [session(3, 9), session(4)]).facts[-1]
+    assert new.sources == ("D3:1", "D3:2", "D4:1", "D4:2")
+    assert (new.sessions, [time.day for time in new.dates]) == (("D3", "D4"), [9])
+
+
+@pytest.mark.parametrize(
+    ("facts", "vectors", "groups"),
+    [
+        ([fact("f1", 1), fact("f2", 8)], [[1, 0], [1, 0]], [("f1", "f2")]),
+        ([fact("f1", 1), fact("f2", 9)], [[1, 0], [1, 0]], []),
+        ([fact("f1", 1, hour=8), fact("f2", 8, hour=23)], [[1, 0], [1, 0]], [("f1", "f2")]),
+        ([fact("f1", 1), fact("f2", 3)], [[1, 0], [0, 1]], []),
+        ([fact("f1", 1), fact("f2", 20), fact("f3", 2, 20)], [[1, 0]] * 3, [("f2", "f3")]),
+        ([fact("f1", 5), fact("f2", 5), fact("f3", 5)], [[1, 0]] * 3, [("f1", "f2", "f3")]),
+        ([fact("f1", 20), fact("f2", 13), fact("f3", 5)], [[1, 0]] * 3, [("f1", "f2")]),
+        ([fact("f1", 1), fact("f2", 7), fact("f3", 13), fact("f4", 14)], [[1, 0]] * 4, [("f1", "f2"), ("f3", "f4")]),
+        ([fact("f1", 1), fact("f2"), fact("f3")], [[1, 0]] * 3, [("f2", "f3")]),
+        ([fact("f1", 1), fact("f2", 2), fact("f3", 3)], [[1, 0], [0.8, 0.6], [0.28, 0.96]], [("f1", "f2", "f3")]),
+        ([fact("f1", 1), fact("f2", 2), fact("f3", 3)], [[1, 0], [0.79, 0.613], [0.28, 0.96]], [("f2", "f3")]),
+        ([fact("f1", 31), fact("f2", 6, month=4)], [[1, 0]] * 2, [("f1", "f2")]),
+        ([fact("f1", 1)], [[1, 0]], []),
+        ([], np.zeros((0, 2)), []),
+    ],
+    ids=[
+        *("seven days", "eight days", "calendar days", "unlike", "latest date counts", "date ties"),
+        *("order of facts does not count", "span from the first", "undated apart", "transitive", "edge of the cosine"),
+        *("across months", "alone", "none"),
+    ],
+)
+def test_which_facts_merge(facts, vectors, groups):
+    assert merge_groups(facts, np.array(vectors, dtype=np.float32), 0.8) == groups
+
+
+def test_a_merge_sums_frequencies_and_unites_provenance_under_the_highest_id():
+    facts = (fact("f2", 1, frequency=3), fact("f9", 2), fact("f10", 2, 4, frequency=2), fact("f3", 1))
+    memory = PersonalMemory(facts=facts, issued=10).merge(["f10", "f2", "f9"], "all in one", "Goal", ["one", "one"])
+    assert [fact.id for fact in memory.facts] == ["f10", "f3"]
+    merged = memory.facts[0]
+    assert (merged.frequency, merged.merged, merged.sources) == (6, ("f2", "f9", "f10"), ("Tf2", "Tf9", "Tf10"))
+    assert ([time.day for time in merged.dates], merged.entities) == ([1, 2, 4], ("one",))
+
+
+def test_a_second_merge_keeps_the_ids_of_the_first():
+    facts = tuple(fact(f"f{n}", n) for n in (1, 2, 3))
+    memory = PersonalMemory(facts=facts).merge(["f1", "f2"], "a", "Goal").merge(["f2", "f3"], "b", "Goal")
+    assert memory.facts[0].merged == ("f1", "f2", "f3")
+    assert memory.facts[0].earlier == ("info f1", "info f2", "a", "info f3")
+
+
+@pytest.mark.parametrize(("ids", "info"), [(["f1"], "x"), (["f1", "f7"], "x"), (["f1", "f2"], "  ")])
+def test_a_merge_without_two_facts_or_words_changes_nothing(ids, info):
+    memory = BASE.merge(ids, info, "Goal")
+    assert memory.facts == BASE.facts
+    assert memory.counts["refused"] == 1
+
+
+def test_a_type_that_none_of_the_parts_has_gives_way_to_the_commonest():
+    facts = (*(fact(f"f{n}", n) for n in (1, 2)), fact("f3", 3).model_copy(update={"type": "Event"}))
+    assert PersonalMemory(facts=facts).merge(["f1", "f2", "f3"], "x", "Identity").facts[0].type == "Goal"
+
+
+changes = st.builds(
+    Change,
+    info=st.sampled_from(["", "a", "b", "Ann likes tea", "c"]),
+    type=st.sampled_from(["Goal", "Event"]),
+    sources=st.lists(st.sampled_from(["D3:1", "D3:2", "D4:1", "zz"]), max_size=3).map(tuple),
+    fact_id=st.sampled_from([None, "f1", "f2", "f3", "f99"]),
+)
+merges = st.lists(st.sampled_from(["f1", "f2", "f3", "f4", "f5"]), min_size=2, max_size=4)
+
+
+@given(st.lists(st.one_of(changes, merges), max_size=12))
+def test_no_source_and_no_frequency_is_ever_lost(steps):
+    memory, before = BASE, BASE.model_dump_json()
+    expected, total = {"D1:1", "D2:2"}, 2
+    for step in steps:
+        if isinstance(step, Change):
+            memory = memory.upsert([step], [session(3, 9), session(4, 30)])
+            if step.info:
+                named = set(step.sources) & {"D3:1", "D3:2", "D4:1"}
+                expected |= named or {"D3:1", "D3:2", "D4:1", "D4:2"}
+                total += 1
+        else:
+            memory = memory.merge(step, "merged", "Goal")
+        assert {turn for fact in memory.facts for turn in fact.sources} == expected
+        assert {session for fact in memory.facts for session in fact.sessions} == {t.split(":")[0] for t in expected}
+        assert sum(fact.frequency for fact in memory.facts) == total
+        assert len({fact.id for fact in memory.facts}) == len(memory.facts)
+    assert BASE.model_dump_json() == before
+
+
+days = st.lists(st.one_of(st.none(), st.integers(1, 31)), max_size=9)
+
+
+@given(days, st.lists(st.sampled_from([(1.0, 0.0), (0.8, 0.6), (0.0, 1.0)]), min_size=9, max_size=9))
+def test_groups_are_disjoint_and_no_wider_than_the_window(chosen, vectors):
+    facts = [fact(f"f{n}", *([day] if day else [])) for n, day in enumerate(chosen)]
+    groups = merge_groups(facts, np.array(vectors[: len(facts)], dtype=np.float32).reshape(-1, 2), 0.8)
+    ids = [id for group in groups for id in group]
+    assert len(ids) == len(set(ids))
+    by_id = {fact.id: fact for fact in facts}
+    for group in groups:
+        latest = [by_id[id].latest for id in group]
+        assert len(group) > 1
+        assert all(time is None for time in latest) or (max(latest) - min(latest)).days <= 7

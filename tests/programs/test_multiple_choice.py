@@ -1,0 +1,88 @@
+"""The task multiple-choice: what its prompt shows, the memories it shares, and that it evaluates and compiles."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import dspy
+import pytest
+from recollect.data.personamem import PersonaMem
+from recollect.errors import UserError
+from recollect.memory.turns import TurnMemory
+from recollect.optimizers.compile import Compilation
+from recollect.programs.baselines.turn_rag import TurnRAG
+from recollect.programs.catalog import build
+from recollect.programs.program import MemoryProgram
+from recollect.programs.tasks import MultipleChoice, task
+from recollect.runs.artifact import load
+from recollect.runs.experiment import run_compile, run_evaluate
+from recollect.runs.setup import Setup
+
+OPTIONS = ["(a) Lisbon, by the sea.", "(b) Oslo, in the snow."]
+
+
+def test_the_prompt_shows_context_question_and_options(
+    scripted: Callable[..., Any], make_history: Callable[..., Any]
+) -> None:
+    lm = scripted(lambda kind, text, n: {"answer": "(b)"})
+    program = build("turn-rag", "multiple-choice")
+    with dspy.context(lm=lm):
+        found = program(history=make_history(2), question="Who saw Oslo?", options=OPTIONS)
+    ((kind, text),) = lm.engine.prompts
+    assert (kind, found.answer) == ("answer", "(b)")
+    assert all(part in text for part in ("Who saw Oslo?", *OPTIONS, "I saw Oslo with 1 friends"))
+
+
+def test_options_do_not_search() -> None:
+    assert task("multiple-choice")().query(question="Who?", options=OPTIONS) == "Who?"
+
+
+def test_without_options_one_line_says_so(make_history: Callable[..., Any]) -> None:
+    with pytest.raises(UserError, match="a multiple-choice program needs options"):
+        build("turn-rag", "multiple-choice")(history=make_history(1), question="Who?")
+
+
+def test_memory_r2_takes_the_prompt_of_the_suite(fact_replies: Any, scripted: Any, make_history: Any) -> None:
+    from recollect.engines.embedders import embedder
+
+    program = build("memory-r2", "multiple-choice", embedder("offline"))
+    with dspy.context(lm=scripted(fact_replies)):
+        found = program(history=make_history(1), question="Who saw Oslo?", options=OPTIONS)
+    assert isinstance(program.task, MultipleChoice)
+    assert "Oslo" in found.context.text()
+
+
+def test_a_later_question_of_the_same_context_goes_on_from_the_longest_prefix() -> None:
+    written: list[str] = []
+
+    class Counting(TurnRAG):
+        def write(self, memory: TurnMemory, item: Any, prepared: Any = None) -> TurnMemory:
+            written.append(item.digest)
+            return super().write(memory, item, prepared)
+
+    program = MemoryProgram(Counting(), MultipleChoice())
+    histories = {example.history for example in PersonaMem.load().examples if example.user == "0"}
+    for history in sorted(histories, key=lambda each: len(each.turns)):
+        program.remember(history)
+    sessions = {item.digest for history in histories for item in history}
+    assert len(histories) > 5
+    assert sorted(written) == sorted(sessions), "each session, whole or cut, is written once"
+    assert len(written) < sum(len(history) for history in histories)
+
+
+def test_it_evaluates_with_the_offline_engine() -> None:
+    found = run_evaluate("turn-rag", Setup(benchmark="personamem", test=12), "test")
+    assert (found.n, found.failures) == (12, 0)
+    assert all(row.gold in ("(a)", "(b)", "(c)", "(d)") for row in found.rows)
+
+
+@pytest.mark.parametrize("optimizer", ["labeled", "bootstrap"])
+def test_it_compiles_and_loads_with_its_demos(tmp_path: Path, optimizer: str) -> None:
+    setup = Setup(benchmark="personamem", train=12, dev=6, test=6)
+    run_compile("turn-rag", setup, Compilation(optimizer), out=tmp_path / "out", force=True)
+    program = load(tmp_path / "out")
+    assert program.task.name == "multiple-choice"
+    demos = program.task.answer.demos
+    assert demos
+    assert all({"question", "options", "answer"} <= set(demo.keys()) for demo in demos)
+    assert all(demo.answer in ("(a)", "(b)", "(c)", "(d)") for demo in demos if "context" not in demo)

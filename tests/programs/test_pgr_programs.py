@@ -1,0 +1,174 @@
+"""PGR and its policy over other methods wherever a method name is taken: build, save, load, evaluate, compile."""
+
+import dspy
+import pytest
+from recollect.engines.embedders import embedder
+from recollect.errors import UnknownNameError, UserError
+from recollect.optimizers.compile import Compilation
+from recollect.programs.catalog import METHODS, build, is_method, method_class, needs_embedder
+from recollect.programs.remember import MemoryCache
+from recollect.runs.artifact import load, read_manifest, save
+from recollect.runs.experiment import run_compile, run_evaluate
+from recollect.runs.setup import Setup
+
+NAMES = ["pgr", "pgr+turn-rag", "pgr+memory-r2"]
+POLICY = {"method.policy.imagine", "method.policy.refine", "method.policy.rewrite", "method.policy.summarize"}
+LOW = {"min_score": 0.1, "iterations": 1}
+"""So that the offline embedder finds something, in few calls."""
+
+
+def made(name, **config):
+    return build(name, embedder=embedder() if needs_embedder(name) else None, **config)
+
+
+@pytest.mark.parametrize(
+    ("name", "writers"),
+    [
+        ("pgr", {"method.inner.update", "method.inner.merge"}),
+        ("pgr+turn-rag", set()),
+        ("pgr+memory-r2", {"method.inner.extract", "method.inner.manage"}),
+    ],
+)
+def test_the_writers_are_those_of_the_method_beneath_and_the_policy_reads(name, writers):
+    program = made(name)
+    assert program.writer_names() == writers
+    assert set(program.all_predictors()) == writers | POLICY | {"task.answer"}
+    assert {n for n, _ in program.staged("read").named_predictors()} == POLICY | {"task.answer"}
+
+
+@pytest.mark.parametrize(
+    ("config", "missing"),
+    [
+        ({"iterations": 0}, {"method.policy.refine"}),
+        ({"augment": "append"}, {"method.policy.rewrite"}),
+        ({"augment": "none", "summary": False}, {"method.policy.rewrite", "method.policy.summarize"}),
+        ({"strategy": "chain"}, set()),
+    ],
+)
+def test_prompts_that_the_settings_never_ask_are_not_there(config, missing):
+    assert set(made("pgr+turn-rag", **config).all_predictors()) == POLICY - missing | {"task.answer"}
+
+
+def test_the_initial_demos_are_as_many_as_the_papers_example_pairs():
+    def demos(strategy):
+        policy = made("pgr+turn-rag", strategy=strategy).method.policy
+        return [len(policy.imagine.demos), len(policy.refine.demos)]
+
+    assert {strategy: demos(strategy) for strategy in ("chain", "tree")} == {"chain": [3, 3], "tree": [3, 1]}
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS if name != "pgr"])
+def test_the_policy_stands_on_every_other_method(name, scripted, make_history):
+    def reply(kind, text, n):
+        lists = ("facts", "operations", "tree", "updated_tree")
+        return {"reasoning": "", "answer": "x"} if kind == "reasoning" else {kind: [] if kind in lists else "x"}
+
+    with dspy.context(lm=scripted(reply)):
+        assert made(f"pgr+{name}")(history=make_history(1), question="Where?").answer == "x"
+    assert needs_embedder(f"pgr+{name}") == needs_embedder(name)
+    assert is_method(f"pgr+{name}")
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "message"),
+    [
+        ("pgr+turn-rga", UnknownNameError, "did you mean 'turn-rag'"),
+        ("prg+turn-rag", UnknownNameError, "did you mean 'pgr'"),
+        ("pgr+pgr+turn-rag", UserError, "not on another policy"),
+        ("pgr+pgr", UserError, "not on another policy"),
+        ("pgr+json:JSONDecoder", UserError, "is not a subclass"),
+    ],
+)
+def test_wrong_names_are_one_line(name, error, message):
+    with pytest.raises(error, match=message):
+        method_class(name)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"kk": 3}, "'pgr.turn-rag' has no setting 'kk'; it has: strategy=tree, k=5"),
+        ({"inner_kk": 3}, "'turn-rag' has no setting 'kk'; it has: k=10"),
+        ({"inner_k": "many"}, "k = 'many' is no int"),
+        ({"strategy": "forest"}, "none of tree, chain"),
+    ],
+)
+def test_wrong_settings_of_both_layers_are_one_line(config, message):
+    with pytest.raises(UserError, match=message):
+        made("pgr+turn-rag", **config)
+
+
+@pytest.mark.parametrize(
+    ("name", "config"),
+    [
+        ("pgr", {"every": 2, "strategy": "chain", "min_score": 0.1}),
+        ("pgr+turn-rag", {"inner_k": 7, "k": 3, "summary": False}),
+        ("pgr+memory-r2", {"inner_chunk_turns": 6, "iterations": 0}),
+    ],
+)
+def test_a_saved_program_is_loaded_with_the_settings_of_both_layers(name, config, tmp_path):
+    program = made(name, **config)
+    save(program, tmp_path / "program")
+    loaded = load(tmp_path / "program")
+    assert read_manifest(tmp_path / "program").method == loaded.name == name
+    assert loaded.method.config == program.method.config
+    assert config.items() <= loaded.method.config.items()
+    assert set(loaded.all_predictors()) == set(program.all_predictors())
+    before, after = (p.method.policy.imagine.demos for p in (program, loaded))
+    assert [dict(demo) for demo in after] == [dict(demo) for demo in before]
+
+
+def test_the_switches_of_the_policy_share_one_written_memory(scripted, fact_replies, make_history):
+    cache, lm = MemoryCache(), scripted(fact_replies)
+    with dspy.context(lm=lm):
+        for name, config in [("memory-r2", {}), ("pgr+memory-r2", {}), ("pgr+memory-r2", {"iterations": 0})]:
+            build(name, embedder=embedder(), cache=cache, **config).remember(make_history(2))
+        calls = lm.engine.calls["operations"]
+        build("pgr+memory-r2", embedder=embedder(), cache=cache, inner_chunk_turns=6).remember(make_history(2))
+    assert (calls, lm.engine.calls["operations"]) == (4, 6)
+
+
+def test_the_prospection_summary_reaches_the_answer(scripted, make_history):
+    def reply(kind, text, n):
+        if kind == "tree":
+            return {"tree": [{"action_id": "A1", "action": "meet the friends in Quito"}]}
+        return {kind: "First Quito, then home." if kind == "prospection_summary" else "x"}
+
+    lm = scripted(reply)
+    with dspy.context(lm=lm):
+        found = made("pgr+turn-rag", iterations=0, augment="none")(history=make_history(3), question="Lisbon?")
+    assert "prospection: First Quito, then home." in lm.engine.prompts[-1][1]
+    assert any("Quito" in hit.text for hit in found.context.hits)
+    assert found.context.counts["calls"] == 2
+    assert "calls" not in found.context.text()
+
+
+@pytest.fixture
+def small(tmp_path, monkeypatch):
+    monkeypatch.setenv("RECOLLECT_HOME", str(tmp_path / "home"))
+    return Setup(benchmark="locomo", train=4, dev=2, test=2, threads=2)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_locomo_sample_is_evaluated_offline(name, small):
+    found = run_evaluate(name, small, part="test", config=LOW)
+    assert [row.failure for row in found.rows] == [None, None]
+    assert all(row.sources for row in found.rows)
+    assert found.write_failures == 0
+    wanted = len(found.rows) * 3
+    assert found.calls["task"] >= wanted
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "how",
+    [
+        Compilation("bootstrap", settings={"max_bootstrapped_demos": 1, "max_labeled_demos": 2}),
+        Compilation("gepa", settings={"max_metric_calls": 10}),
+    ],
+    ids=["bootstrap", "gepa"],
+)
+def test_it_compiles_on_the_locomo_sample_offline(name, how, small, tmp_path):
+    outcome = run_compile(name, small, how, out=tmp_path / "out", config=LOW, force=True)
+    assert load(tmp_path / "out").method.config == made(name, **LOW).method.config
+    assert [row.failure for row in outcome.result.rows] == [None, None]

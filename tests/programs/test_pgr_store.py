@@ -1,0 +1,143 @@
+"""The fact store of PGR as a method: when it writes, what its prompts see, what an optimizer sees of it."""
+
+import json
+import re
+
+import dspy
+import pytest
+from recollect import History
+from recollect.engines.embedders import embedder
+from recollect.errors import UserError
+from recollect.programs.catalog import build
+
+
+def reply(kind, text, n):
+    """Every turn is a fact; merging joins; the answer names the first fact."""
+    shown = text.rsplit("[[ ## dialogue ## ]]", 1)[-1] if kind == "facts" else text
+    if kind == "facts":
+        lines = re.findall(r"^\[(D\d+:\d+)\](?: \(.*?\))? (\w+): (.*)$", shown, re.MULTILINE)
+        return {
+            "facts": [
+                {"fact_id": f"NEW_{n}", "info": f"{who}: {said} ({id})", "type": "activity", "turn_ids": [id]}
+                for n, (id, who, said) in enumerate(lines, 1)
+            ]
+        }
+    if kind == "merged_fact":
+        return {"merged_fact": {"info": "they saw places", "type": "Activity", "related_entities": ["places"]}}
+    if kind in ("tree", "updated_tree"):
+        return {kind: [{"action_id": "A1", "action": "saw Lisbon with friends", "parent": None}]}
+    return {"reasoning": "-", "answer": "x"} if kind == "reasoning" else {kind: "x"}
+
+
+def store(**settings):
+    return build("fact-store", embedder=embedder(), **settings)
+
+
+@pytest.mark.parametrize(
+    ("sessions", "every", "calls"), [(3, 3, 1), (4, 3, 2), (2, 3, 1), (6, 3, 2), (4, 1, 4), (0, 3, 0)]
+)
+def test_sessions_are_taken_in_by_the_few_and_the_rest_when_the_history_ends(
+    scripted, make_history, sessions, every, calls
+):
+    lm = scripted(reply)
+    with dspy.context(lm=lm):
+        memory = store(every=every).remember(make_history(sessions)).memory
+    assert lm.engine.calls["facts"] == calls
+    assert memory.pending == ()
+    assert {turn for fact in memory.facts for turn in fact.sources} == set(make_history(sessions).turns)
+
+
+def test_settling_twice_is_settling_once_and_writing_changes_no_argument(scripted, make_history):
+    method = store().method
+    with dspy.context(lm=scripted(reply)):
+        start = method.Memory()
+        waiting = method.write(start, make_history(1).items[0])
+        settled = method.settle(waiting)
+        assert method.settle(settled) == settled
+    assert (start, len(waiting.pending), len(settled.facts)) == (method.Memory(), 1, 6)
+
+
+def test_a_longer_history_goes_on_from_the_sessions_that_are_known(scripted, make_history):
+    lm, program = scripted(reply), store()
+    with dspy.context(lm=lm):
+        program.remember(make_history(3))
+        program.remember(make_history(6))
+    assert lm.engine.calls["facts"] == 2
+
+
+def test_an_update_is_shown_the_facts_so_far_with_id_and_frequency(scripted, make_history):
+    lm = scripted(reply)
+    with dspy.context(lm=lm):
+        store().remember(make_history(6))
+    first, second = [text for kind, text in lm.engine.prompts if kind == "facts"]
+    shown = json.loads(second.rsplit("[[ ## existing_facts ## ]]", 1)[1].split("[[ ## dialogue")[0])
+    assert [fact["fact_id"] for fact in shown] == [f"f{n}" for n in range(1, 19)]
+    assert shown[0]["frequency"] == 1
+    assert "[D4:1]" in second
+    assert "[D4:1]" not in first
+
+
+def test_fifty_new_facts_start_a_consolidation_that_loses_nothing(scripted, make_history):
+    lm = scripted(reply)
+    with dspy.context(lm=lm):
+        memory = store(every=1, merge_after=6, merge_score=0.5).remember(make_history(2)).memory
+    assert lm.engine.calls["merged_fact"] == 2
+    assert memory.fresh == 0
+    assert [fact.frequency for fact in memory.facts] == [6, 6]
+    assert {turn for fact in memory.facts for turn in fact.sources} == set(make_history(2).turns)
+
+
+def test_a_merge_that_stays_unparseable_leaves_its_facts_and_is_a_failed_write(scripted, make_history):
+    def stubborn(kind, text, n):
+        return "no" if kind == "merged_fact" else reply(kind, text, n)
+
+    with dspy.context(lm=scripted(stubborn)):
+        node = store(every=1, merge_after=6, merge_score=0.5).remember(make_history(1))
+    assert len(node.memory.facts) == 6
+    assert [failure.where for part in node.chain() for failure in part.failures] == ["merge"]
+
+
+def test_an_update_that_stays_unparseable_is_a_failed_write(scripted, make_history):
+    with dspy.context(lm=scripted(lambda kind, text, n: "no")):
+        node = store().remember(make_history(3))
+    assert node.memory.facts == ()
+    assert [failure.where for part in node.chain() for failure in part.failures] == ["update"]
+
+
+@pytest.mark.parametrize("focus", ["D1:2", "D2:5", "D4:1"])
+@pytest.mark.parametrize("name", ["fact-store", "pgr"])
+def test_an_optimizer_sees_the_update_that_took_the_evidence_in(scripted, make_history, name, focus):
+    program = build(name, embedder=embedder())
+    with dspy.context(lm=scripted(reply)):
+        program.remember(make_history(4))
+        with dspy.context(trace=[]):
+            program(history=make_history(4), question="Who saw Lisbon?", focus=(focus,))
+            trace = list(dspy.settings.trace or [])
+    update = program.method.writers()["update"]
+    dialogues = [inputs["dialogue"] for predictor, inputs, _ in trace if predictor is update]
+    assert len(dialogues) == 1
+    assert f"[{focus}]" in dialogues[0]
+
+
+def test_the_store_alone_recalls_with_the_question_alone(scripted, make_history):
+    lm = scripted(reply)
+    with dspy.context(lm=lm):
+        prediction = store(k=4)(history=make_history(2), question="Who saw Lisbon with 3 friends?")
+    assert len(prediction.context.hits) <= 4
+    assert prediction.context.counts["facts"] == len(prediction.context.hits) > 0
+    assert set(lm.engine.calls) == {"facts", "answer"}
+
+
+@pytest.mark.parametrize("name", ["pgr", "fact-store", "pgr+turn-rag", "pgr+memory-r2"])
+def test_an_empty_memory_is_answered_from_without_a_call_of_the_policy(scripted, name):
+    lm = scripted(reply)
+    with dspy.context(lm=lm):
+        prediction = build(name, embedder=embedder())(history=History(id="new"), question="Where?")
+    assert (prediction.context.hits, prediction.context.notes) == ((), {})
+    assert len(lm.engine.prompts) == 1
+
+
+@pytest.mark.parametrize("setting", ["every", "merge_after"])
+def test_wrong_settings_are_one_line(setting):
+    with pytest.raises(UserError, match=f"{setting} = 0 is less than 1"):
+        store(**{setting: 0})

@@ -1,0 +1,200 @@
+"""The worked trace of the paper (appendix A.3) with a scripted model and a scripted index, and how the loop ends."""
+
+from datetime import datetime
+
+import dspy
+import pytest
+from recollect.programs.prospection import Prospection
+from recollect.records import Hit
+
+QUERY = "I want to pre-order a new game that just got announced. Does it make sense to do it now?"
+STEPS = {
+    "A1": ("Check release date and pre-order availability", None),
+    "A2": ("Look up trailers", "A1"),
+    "A3": ("Check pre-order bonuses", "A1"),
+    "A4": ("Read early reviews", "A2"),
+    "A5": ("Compare with similar games", "A2"),
+    "A6": ("Check price and payment", "A3"),
+    "A7": ("Match the game with own taste", "A4"),
+    "A8": ("Weigh the risk of bugs at launch", "A6"),
+    "A9": ("Pre-order or wait", "A7"),
+}
+FOUND = [
+    {
+        QUERY: ["finish-one-game", "two-rules", "trip-money", "fun-money-march"],
+        "A1": ["trip-money"],
+        "A2": ["keyboard-rpg", "cinema"],
+        "A4": ["interview-notes"],
+        "A5": ["keyboard-rpg", "rdr2-first"],
+        "A6": ["fun-money-march", "weekly-check", "fifty-euro-bill", "charger"],
+        "A7": ["session-cap", "evenings"],
+        "A8": ["gpu-maintenance"],
+        "A9": ["two-rules", "available-note"],
+    },
+    {
+        "A2": ["keyboard-rpg", "eye-strain"],
+        "A6": ["weekly-check-again", "fifty-euro-bill-again", "trip-fund-reminder"],
+        "A8": ["gpu-maintenance", "gpu-heat"],
+        "A9": ["finish-one-game"],
+    },
+    {"A1": ["bad-weather", "trip-money"], "A7": ["co-op-thursday", "session-cap"], "A8": ["gpu-heat"]},
+    {"A1": ["never-asked"]},
+]
+"""Facts by round and probe: 15 in phase 1, then 5 and 2 new ones."""
+
+
+def tree(round):
+    return [
+        {
+            "action_id": id,
+            "action": action,
+            "constraints": f"round {round}",
+            "parent": parent,
+            "children": [child for child, (_, above) in STEPS.items() if above == id],
+        }
+        for id, (action, parent) in STEPS.items()
+    ]
+
+
+def reply(kind, text, n):
+    if kind in ("tree", "updated_tree"):
+        return {kind: tree(n - 1 if kind == "tree" else n)}
+    return {kind: "Wishlist rather than pre-order: trip money is locked."}
+
+
+class ScriptedIndex:
+    """Finds what `FOUND` says for a probe, and remembers the calls."""
+
+    def __init__(self, same=None):
+        self.calls = []
+        self.same = same or {}
+
+    def __call__(self, queries, k, min_score):
+        self.calls.append((list(queries), k, min_score))
+        if min_score == 0.6:
+            return [[] for _ in queries]
+        names = {f"{action}: ": id for id, (action, _) in STEPS.items()}
+        found = []
+        for query in queries:
+            step = next((id for action, id in names.items() if query.startswith(action)), query)
+            round = 0 if query == QUERY else int(query[-1])
+            ids = [self.same.get(id, id) for id in FOUND[round].get(step, [])]
+            found.append(
+                [Hit(id=id, text=f"about {id}", score=0.9 - n / 10, sources=(id,)) for n, id in enumerate(ids)]
+            )
+        return found
+
+
+def recalled(scripted, index, answer=reply, **settings):
+    lm = scripted(answer)
+    with dspy.context(lm=lm):
+        context = Prospection(**settings).recall(index, QUERY, datetime(2026, 3, 5))
+    return context, lm.engine
+
+
+def test_the_trace_finds_15_facts_then_5_then_2_and_stops(scripted):
+    index = ScriptedIndex()
+    context, engine = recalled(scripted, index)
+    assert context.counts["first"] == 15
+    assert (context.counts["facts"], context.counts["rounds"]) == (15 + 5 + 2, 2)
+    assert [hit.id for hit in context.hits][-2:] == ["bad-weather", "co-op-thursday"]
+    assert engine.calls == {"tree": 1, "updated_tree": 2, "prospection_summary": 1}
+    assert context.counts["calls"] == 4
+    assert context.notes == {"prospection": "Wishlist rather than pre-order: trip money is locked."}
+
+
+def test_restated_facts_under_one_id_are_not_new_and_end_the_loop_a_round_earlier(scripted):
+    """Eq. 6 takes away what is known: 3 of 5 facts are new, which is fewer than delta."""
+    index = ScriptedIndex({"weekly-check-again": "weekly-check", "fifty-euro-bill-again": "fifty-euro-bill"})
+    context, engine = recalled(scripted, index)
+    assert (context.counts["first"], context.counts["facts"], context.counts["rounds"]) == (15, 18, 1)
+    assert engine.calls["updated_tree"] == 1
+
+
+def test_all_probes_of_a_round_reach_the_index_in_one_call(scripted):
+    index = ScriptedIndex()
+    context, _ = recalled(scripted, index)
+    assert [(len(queries), k, low) for queries, k, low in index.calls] == [
+        (1, 5, 0.6),
+        (10, 5, 0.3),
+        (9, 5, 0.3),
+        (9, 5, 0.3),
+    ]
+    assert index.calls[1][0][0] == QUERY
+    assert context.counts["probes"] == 28
+
+
+def test_refinement_and_summary_see_the_date_the_last_tree_and_the_facts(scripted):
+    _, engine = recalled(scripted, ScriptedIndex())
+    second = [text for kind, text in engine.prompts if kind == "updated_tree"][1].rsplit("[[ ## date ## ]]", 1)[1]
+    assert "5 March 2026" in second
+    assert "round 1" in second.split("personal_context")[0]
+    assert "about gpu-heat" in second
+    assert "about bad-weather" not in second
+    summary = next(text for kind, text in engine.prompts if kind == "prospection_summary")
+    assert all(part in summary for part in ("round 0", "round 1", "round 2", "about bad-weather"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "calls", "facts"),
+    [
+        ({"iterations": 0}, {"tree": 1, "prospection_summary": 1}, 15),
+        ({"summary": False}, {"tree": 1, "updated_tree": 2}, 22),
+        ({"iterations": 1}, {"tree": 1, "updated_tree": 1, "prospection_summary": 1}, 20),
+        ({"min_new": 6}, {"tree": 1, "updated_tree": 1, "prospection_summary": 1}, 20),
+        ({"min_new": 1}, {"tree": 1, "updated_tree": 4, "prospection_summary": 1}, 23),
+    ],
+)
+def test_switches_of_tables_4_and_5(scripted, settings, calls, facts):
+    class Ending(ScriptedIndex):
+        def __call__(self, queries, k, min_score):
+            known = [query if query == QUERY or int(query[-1]) < len(FOUND) else "?" for query in queries]
+            return super().__call__([query for query in known if query != "?"], k, min_score)
+
+    context, engine = recalled(scripted, Ending(), **settings)
+    assert engine.calls == calls
+    assert context.counts["facts"] == facts
+    assert bool(context.notes) == settings.get("summary", True)
+
+
+def test_the_chain_probes_its_steps(scripted):
+    index = ScriptedIndex()
+
+    def chain(kind, text, n):
+        if "steps" not in kind:
+            return {kind: "so it goes"}
+        round = 0 if kind == "steps" else n
+        return {kind: [{"action": STEPS[id][0], "constraints": f"round {round}"} for id in ("A1", "A6")]}
+
+    context, engine = recalled(scripted, index, chain, strategy="chain")
+    assert [len(queries) for queries, _, _ in index.calls] == [1, 3, 2]
+    assert engine.calls == {"steps": 1, "updated_steps": 1, "prospection_summary": 1}
+    assert context.counts["first"] == 4 + 0 + 3
+
+
+@pytest.mark.parametrize(
+    ("augment", "imagined", "calls"),
+    [("rewrite", "Clearer query", 1), ("append", f"{QUERY} (known: Plays RPGs)", 0), ("none", QUERY, 0)],
+)
+def test_the_query_is_augmented_before_it_is_imagined_but_searched_as_it_was(scripted, augment, imagined, calls):
+    asked = []
+
+    def search(queries, k, low):
+        asked.append((list(queries), low))
+        return [[Hit(id="rpg", text="Plays RPGs", score=0.7)] for _ in queries]
+
+    def answer(kind, text, n):
+        return {kind: "Clearer query"} if kind == "augmented_query" else reply(kind, text, n)
+
+    _, engine = recalled(scripted, search, answer, augment=augment, iterations=0, summary=False)
+    prompt = engine.prompts[-1][1].rsplit("[[ ## question ## ]]", 1)[1]
+    assert imagined in prompt
+    assert engine.calls["augmented_query"] == calls
+    assert asked[-1][0][0] == QUERY
+    assert (asked[0] == ([QUERY], 0.6)) == (augment != "none")
+
+
+def test_where_nothing_is_found_nothing_is_made_up(scripted):
+    context, engine = recalled(scripted, lambda queries, k, low: [[] for _ in queries])
+    assert (context.hits, context.notes) == ((), {})
+    assert engine.calls == {"tree": 1}

@@ -1,0 +1,135 @@
+"""Trees as models write them: repaired and counted, never a crash."""
+
+import dspy
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from recollect.errors import UserError
+from recollect.programs.prospection import Prospection
+from recollect.programs.prospection_tree import repaired
+from recollect.records import Hit
+from recollect.signatures.pgr import TreeNode
+
+
+def node(id, parent=None, *children, action="go"):
+    return TreeNode(action_id=id, action=f"{action} {id}".strip(), parent=parent, children=list(children))
+
+
+@pytest.mark.parametrize(
+    ("nodes", "parents", "defects"),
+    [
+        ([node("A1", None, "A2"), node("A2", "A1")], {"A1": None, "A2": "A1"}, ()),
+        ([], {}, ()),
+        ([node("A1"), node("A2", "A1")], {"A1": None, "A2": "A1"}, ()),
+        ([node("A1", "null", "A2"), node("A2", "A1")], {"A1": None, "A2": "A1"}, ()),
+        (
+            [node("A1", "A2", "A2"), node("A2", "A1", "A1")],
+            {"A1": None, "A2": "A1"},
+            ("no root", "wrong child"),
+        ),
+        (
+            [node("A1"), node("A2", "A3", "A3"), node("A3", "A2", "A2")],
+            {"A1": None, "A2": "A1", "A3": "A2"},
+            ("cycle", "wrong child"),
+        ),
+        ([node("A1"), node("A2", "A2")], {"A1": None, "A2": "A1"}, ("cycle",)),
+        ([node("A1"), node("A2")], {"A1": None, "A2": "A1"}, ("second root",)),
+        ([node("A1"), node("A2", "A9")], {"A1": None, "A2": "A1"}, ("missing parent",)),
+        (
+            [node("A1"), node("A2", "A1", "A3"), node("A3", "A9")],
+            {"A1": None, "A2": "A1", "A3": "A2"},
+            ("missing parent",),
+        ),
+        ([node("A1", None, "A7")], {"A1": None}, ("wrong child",)),
+        ([node("A1"), node("A1", "A1")], {"A1": None, "A2": "A1"}, ("wrong id",)),
+        ([node(""), node("A1", None)], {"A2": None, "A1": "A2"}, ("second root", "wrong id")),
+        ([node("A1"), TreeNode(action_id="A2", parent="A1")], {"A1": None}, ("no action",)),
+    ],
+)
+def test_a_tree_is_put_right(nodes, parents, defects):
+    tree, found = repaired(nodes)
+    assert {node.action_id: node.parent for node in tree} == parents
+    assert found == defects
+
+
+ids = st.sampled_from(["", "A1", "A2", "A3", "A4", "A5"])
+trees = st.lists(
+    st.builds(
+        TreeNode,
+        action_id=ids,
+        action=st.sampled_from(["", "look", "ask", "pay"]),
+        parent=st.one_of(st.none(), ids),
+        children=st.lists(ids, max_size=3),
+    ),
+    max_size=8,
+)
+
+
+@given(trees)
+def test_whatever_comes_becomes_one_tree_of_all_steps(nodes):
+    tree, _ = repaired(nodes)
+    assert [node.action for node in tree] == [node.action for node in nodes if node.action]
+    parents = {node.action_id: node.parent for node in tree}
+    assert len(parents) == len(tree)
+    assert [parent for parent in parents.values() if parent is None] == [None] * bool(tree)
+    for node in tree:
+        at, steps = node.action_id, 0
+        while parents[at] is not None:
+            at, steps = parents[at], steps + 1
+            assert steps <= len(tree)
+        assert all(parents[child] == node.action_id for child in node.children)
+    assert sum(len(node.children) for node in tree) == max(0, len(tree) - 1)
+
+
+@given(trees)
+def test_a_repaired_tree_needs_no_repair(nodes):
+    tree, _ = repaired(nodes)
+    assert repaired(tree) == (tree, ())
+
+
+def everything(queries, k, min_score):
+    return [[Hit(id=f"{query[:3]}", text="a fact", score=0.5)] for query in queries]
+
+
+@pytest.mark.parametrize(
+    ("first", "counts"),
+    [
+        ({"tree": [{"action_id": "A1", "action": "x", "parent": "A1"}]}, {"repaired": 1, "malformed": 0}),
+        ({"tree": []}, {"repaired": 0, "malformed": 1}),
+        ("I would rather not.", {"repaired": 0, "malformed": 1}),
+        ({"tree": "A1: go\nA2: pay"}, {"repaired": 0, "malformed": 1}),
+    ],
+    ids=["cycle", "empty", "no JSON", "text"],
+)
+def test_malformed_trees_are_counted_and_the_query_still_finds_its_own(scripted, first, counts):
+    def reply(kind, text, n):
+        return first if kind == "tree" else {kind: [] if kind == "updated_tree" else "summary"}
+
+    with dspy.context(lm=scripted(reply)):
+        context = Prospection(iterations=0, augment="none", summary=False).recall(everything, "query", "today")
+    assert {name: context.counts[name] for name in counts} == counts
+    assert "que" in {hit.id for hit in context.hits}
+
+
+def test_a_round_without_steps_ends_the_loop_and_keeps_what_was_found(scripted):
+    def reply(kind, text, n):
+        return {"tree": [{"action_id": "A1", "action": "go"}]} if kind == "tree" else "no fields at all"
+
+    with dspy.context(lm=scripted(reply)):
+        context = Prospection(augment="none").recall(everything, "query")
+    assert (context.counts["rounds"], context.counts["facts"], context.notes) == (0, 2, {})
+    assert context.counts["malformed"] == 2
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"strategy": "forest"}, "strategy = 'forest' is none of tree, chain"),
+        ({"augment": "twice"}, "augment = 'twice' is none of rewrite, append, none"),
+        ({"k": 0}, "k = 0 is less than 1"),
+        ({"iterations": -1}, "iterations = -1 is less than 0"),
+    ],
+)
+def test_wrong_settings_are_one_line(settings, message):
+    with pytest.raises(UserError, match=message):
+        Prospection(**settings)
