@@ -237,7 +237,7 @@ class AugmentQuery(dspy.Signature):
 class SummarizeProspection(dspy.Signature):
     """Sum up how a person's imagined next steps changed as facts about them were found.
 
-    In one short paragraph: what they would attend to first, how the facts narrow that, and which particular limits,
+    In a single paragraph: what they would attend to first, how the facts narrow that, and which particular limits,
     commitments and wishes the matter comes down to in the end. Rest every claim about the user on the facts.
     """
 

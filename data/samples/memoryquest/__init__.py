@@ -1,0 +1,1 @@
+"""Our own sample in MemoryQuest's form: one file per user."""
