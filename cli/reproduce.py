@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from ..runs.recipes.recipe import PaperTable, Reproduced
 
 
-COUNTS = ("calls", "first", "facts")
-"""Counts of the recall that the table has room for; `--json` has all."""
+COUNTS = {"calls": "LM calls", "first": "facts, phase 1", "facts": "facts", "rounds": "rounds"}
+"""Counts of the recall and what the table calls them; `--json` has all."""
 
 
 @click.command("reproduce")
@@ -71,22 +71,30 @@ def _paper(table: PaperTable) -> Table:
 
 
 def _ours(console: Console, made: Reproduced) -> None:
-    from ..runs.recipes.recipe import counts_of
     from ..runs.report import heading
 
     first = made.rows[0].evaluation
-    metrics, counts = list(first.metrics()), [name for name in COUNTS if name in counts_of(made.rows[-1])]
-    table = Table(title=f"ours: {heading(first).partition(' on ')[2]}", title_justify="left")
-    for column in ("variant", "n", "score", "95 % interval", *metrics, *counts):
-        table.add_column(column, justify="left" if column == "variant" else "right", no_wrap=True)
+    metrics = list(first.metrics())
+    scores = _table(f"ours: {heading(first).partition(' on ')[2]}", ["n", "score", "95 % interval", *metrics])
     for row in made.rows:
-        summary, taken = row.evaluation.summary(), counts_of(row)
+        summary = row.evaluation.summary()
         interval = "-" if summary["interval"] is None else "[{:.3f}, {:.3f}]".format(*summary["interval"])
         score = "-" if summary["score"] is None else f"{summary['score']:.3f}"
         parts = [f"{summary['metrics'].get(name, 0.0):.3f}" for name in metrics]
-        parts += [f"{taken.get(name, 0.0):.2f}" for name in counts]
-        table.add_row(row.label, str(summary["n"]), score, interval, *parts)
-    console.print("\nOurs (calls and facts are means a query; calls of the recall, without the answer)\n", style="bold")
-    console.print(table)
+        scores.add_row(row.label, str(summary["n"]), score, interval, *parts)
+    taken = _table("ours: means a query; calls are those of the recall, without the answer", list(COUNTS.values()))
+    for row in made.rows:
+        taken.add_row(row.label, *(f"{row.per_query(name):.2f}" for name in COUNTS))
+    console.print("\nOurs\n", style="bold")
+    console.print(scores)
+    console.print(taken)
     for label, rate in made.win_rates.items():
         console.print(f"win rate, {label}: {100 * rate:.1f} %")
+
+
+def _table(title: str, columns: list[str]) -> Table:
+    table = Table("variant", title=title, title_justify="left")
+    for column in columns:
+        # Names of metrics may wrap at their words; numbers may not be cut.
+        table.add_column(column.replace("_", " "), justify="right", min_width=16 if "interval" in column else 5)
+    return table
