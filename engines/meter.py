@@ -133,6 +133,7 @@ class MeteredLM(dspy.LM):
         role: What the model is used for.
         guard: Refuses calls over budget or to a dead endpoint; one without limits if None.
         answers: Answers of earlier calls of the run, so that a resumed run pays only for what is missing.
+        prices: US dollars per input and output token, for answers that come without a cost.
         **settings: Everything else that `dspy.LM` takes.
     """
 
@@ -143,9 +144,11 @@ class MeteredLM(dspy.LM):
         role: Role = "task",
         guard: Guard | None = None,
         answers: Answers | None = None,
+        prices: tuple[float, float] | None = None,
         **settings: Any,
     ) -> None:
         self.meter = meter
+        self.prices = prices
         self.role: Role = role
         self.guard = guard or Guard()
         self.answers = answers
@@ -212,9 +215,16 @@ class MeteredLM(dspy.LM):
         usage = result.usage or {}
         # DSPy asks canonical engines once per candidate (`n`), within one call.
         calls = max(1, len(result.responses))
-        self.meter.add(self.role, usage, result.cost, calls)
-        self.guard.worked(int(usage.get("total_tokens") or 0), result.cost, calls)
+        cost = result.cost if result.cost is not None else self._priced(usage)
+        self.meter.add(self.role, usage, cost, calls)
+        self.guard.worked(int(usage.get("total_tokens") or 0), cost, calls)
         return result
+
+    def _priced(self, usage: dict[str, Any]) -> float | None:
+        if self.prices is None:
+            return None
+        tokens = (int(usage.get(name) or 0) for name in ("prompt_tokens", "completion_tokens"))
+        return sum(count * price for count, price in zip(tokens, self.prices, strict=True))
 
     def _seeded(self, kwargs: dict[str, Any]) -> dict[str, Any]:
         """Gives the offline engine a seed per rollout, so that a resumed run samples what an unbroken one would."""

@@ -34,6 +34,7 @@ def language_model(
     api_base: str | None = None,
     guard: Guard | None = None,
     answers: Answers | None = None,
+    prices: tuple[float, float] | None = None,
     temperature: float | None = None,
     max_tokens: int | None = None,
     cache: bool | None = None,
@@ -48,6 +49,7 @@ def language_model(
         role: What it is used for.
         guard: Refuses calls over budget or to a dead endpoint.
         answers: Answers of earlier calls of the same run.
+        prices: US dollars per input and output token, for answers that come without a cost.
         api_base: Address of an OpenAI-compatible server.
         temperature: Sampling temperature; None leaves it to the provider (0 for the offline engine).
         max_tokens: Most tokens of an answer.
@@ -60,7 +62,7 @@ def language_model(
     """
     # litellm otherwise fetches a price list over the network when it is imported.
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
-    shared: dict[str, Any] = {"role": role, "guard": guard, "answers": answers}
+    shared: dict[str, Any] = {"role": role, "guard": guard, "answers": answers, "prices": prices}
     if name == OFFLINE:
         from .offline import AsyncOfflineEngine, OfflineEngine
 

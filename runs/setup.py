@@ -23,6 +23,7 @@ from ..engines.embedders import embedder as make_embedder
 from ..engines.guard import Guard, Limits
 from ..engines.meter import Meter, MeteredLM, Role
 from ..engines.models import RETRIES, TIMEOUT, is_offline, language_model
+from ..engines.prices import token_prices
 from ..errors import EndpointError, RecollectError, UserError
 from ..programs.adapter import adapter as make_adapter
 from ..programs.catalog import build, needs_embedder
@@ -141,9 +142,25 @@ class Runtime:
             temperature=temperature,
             guard=self.guard,
             answers=self.folder.store.answers,
+            prices=self._prices(name),
             timeout=setup.timeout,
             retries=setup.retries,
         )
+
+    def _prices(self, name: str) -> tuple[float, float] | None:
+        """What a model's tokens cost, where a limit of money must hold.
+
+        Raises:
+            UserError: Nobody knows the price: such a limit would never strike.
+        """
+        if self.setup.limits.max_usd is None:
+            return None
+        prices = token_prices(name)
+        if prices is None:
+            raise UserError(
+                f"the price of {name} is not known, so --max-usd cannot hold; use --max-calls or --max-tokens"
+            )
+        return prices
 
     @contextmanager
     def context(self, program: MemoryProgram) -> Iterator[None]:

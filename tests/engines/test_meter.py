@@ -177,3 +177,12 @@ def test_a_server_of_ones_own_needs_no_key(monkeypatch):
     assert (lm.kwargs["api_key"], lm.kwargs["api_base"]) == ("none", "http://127.0.0.1:9/v1")
     monkeypatch.setenv("OPENAI_API_KEY", "sk-mine")
     assert "api_key" not in language_model("openai/x", api_base="http://127.0.0.1:9/v1").kwargs
+
+
+def test_an_answer_without_a_cost_is_priced_by_its_tokens(scripted):
+    lm = scripted(lambda kind, text, n: "x" * 400)
+    lm.prices = (0.001, 0.002)
+    lm("y" * 800)
+    usage = lm.meter.read()
+    assert usage.cost == pytest.approx(usage.input_tokens * 0.001 + usage.output_tokens * 0.002)
+    assert usage.unpriced == 0

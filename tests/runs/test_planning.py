@@ -4,7 +4,9 @@ import json
 
 import pytest
 from recollect.cli import app
+from recollect.engines.guard import Limits
 from recollect.engines.prices import token_prices
+from recollect.errors import UserError
 from recollect.optimizers.catalog import OPTIMIZERS
 from recollect.optimizers.compile import Compilation
 from recollect.optimizers.effort import effort
@@ -82,3 +84,9 @@ def test_efforts_follow_from_settings(name, runs):
 )
 def test_prices_come_from_the_table_or_are_unknown(name, known):
     assert (token_prices(name) is not None) is known
+
+
+def test_a_limit_of_money_needs_a_known_price():
+    setup = Setup(benchmark="locomo", lm="hosted_vllm/nobody-knows-this", test=2, limits=Limits(max_usd=1))
+    with pytest.raises(UserError, match="the price of hosted_vllm/nobody-knows-this is not known"):
+        run_evaluate("turn-rag", setup)
