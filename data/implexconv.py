@@ -12,17 +12,24 @@ one text or several, or (in processed copies, `retrieved_conv_ids`) places in th
 texts are found again in the sessions.
 
 An example holds `history`, `question`, `focus` (inputs; the turns of the gold sessions), `answer`, `reference` (the
-answer with its reasoning), `category` ("opposed" or "supportive"), `evidence` and `id` (labels).
+answer with its reasoning), `reasoning` ("" where a row has none), `category` ("opposed" or "supportive"), `evidence`
+and `id` (labels).
 
 Example:
     >>> benchmark = ImplexConv.load("ImplexConv_opposed.json", metric="f1")
     >>> benchmark.examples[0].category
     'opposed'
 
-Honest limits: written by a model, and undated. The score is a judge's yes or no (`JudgeAnswer`, not the paper's
-prompt); BLEU-1 takes the place of BLEU-1 to 3 and ROUGE-L. `parts["evidence"]` is the share of gold sessions of which
-the recalled context names a turn; it needs no judge, but a memory of summaries names whole sessions. The form is taken
-from the card and the released code, not from the files themselves.
+Metrics: "judge" asks whether the retrieved context (`prediction.context`) acknowledges the reasoning, in words or by
+implication (`data.acknowledgement`; where a row has no reasoning, its answer): 1 or 0, and `parts["explicit"]` is 1
+only for words. "answer" asks a judge whether the answer is right, given answer and reasoning; "f1" is token F1 of the
+answer and asks nobody. `parts["evidence"]`, of every metric, is the share of gold sessions of which the recalled
+context names a turn, and needs no judge.
+
+Honest limits: written by a model, and undated. The judges' prompts are ours, not the paper's; BLEU-1 takes the place of
+BLEU-1 to 3 and ROUGE-L. Under "judge" the answer earns nothing, and a row without reasoning asks much of the context:
+its answer is advice that nobody gave yet. A memory of summaries names whole sessions as evidence. The form is taken
+from the card and the released code, not from the files themselves. The sample is our own.
 """
 
 from __future__ import annotations
@@ -36,13 +43,16 @@ from typing import Any
 
 import dspy
 
-from ..errors import DataError, UnknownNameError
-from ..records import History, Session, Turn, read_json
+from ..errors import DataError, UnknownNameError, UserError
+from ..records import Context, History, Session, Turn, read_json
+from ..signatures.judges import JudgeAcknowledgement, judge_hash
+from .acknowledgement import AcknowledgementJudge, ReferenceJudge
 from .benchmark import Benchmark, Finding, Note, Reading, Score, Source, refuse_fatal
+from .judge import AnyJudge
 from .text_metrics import bleu1, explain, squad_f1, squad_words
 
 KINDS = ("opposed", "supportive")
-_METRICS = {"judge": "judged right", "f1": "token F1"}
+_METRICS = {"judge": "judged acknowledged", "answer": "judged right", "f1": "token F1"}
 _SPEAKER = re.compile(r"^[ \t*]*(Speaker ?\d+|Assistant|User)[ \t*]*:[ \t*]*", re.IGNORECASE | re.MULTILINE)
 _GOLD_KEYS = ("retrieved_conv", "retrieved_conv_ids", "retrieved_conversation")
 _LEAST_WORDS = 4
@@ -54,17 +64,22 @@ class ImplexConv(Benchmark):
     Args:
         examples: The questions.
         source: Where they came from.
-        metric: "judge" or "f1" (token F1, for runs without a judge).
+        metric: "judge" (of the retrieved context), "answer" (a judge of the answer) or "f1" (token F1 of the answer,
+            for runs without a judge).
     """
 
     name = "implexconv"
+    judge_prompt = JudgeAcknowledgement
 
     def __init__(self, examples: Sequence[dspy.Example], source: Source, metric: str = "judge") -> None:
         super().__init__(examples, source)
         if metric not in _METRICS:
             raise UnknownNameError("metric", metric, _METRICS)
+        self.metric = metric
         self.metric_name = _METRICS[metric]
-        self.needs_judge = metric == "judge"
+        self.needs_judge = metric != "f1"
+        self.acknowledges: ReferenceJudge | None = None
+        """Who judges contexts; set by `set_judge`, or by hand."""
 
     @classmethod
     def load(
@@ -75,7 +90,7 @@ class ImplexConv(Benchmark):
         Args:
             path: A file of ImplexConv_opposed.json's form.
             kind: Keeps only "opposed" or "supportive" questions; what each is, is read from the file.
-            metric: "judge" or "f1".
+            metric: "judge", "answer" or "f1".
             **options: `categories` is another name of `kind`; any other is refused.
 
         Raises:
@@ -99,8 +114,27 @@ class ImplexConv(Benchmark):
             raise DataError(f"{path}: no {kind} question; leave out kind, or take the other file")
         return cls(kept, Source.of(path, sample), metric)
 
+    def set_judge(self, lm: Any, adapter: dspy.Adapter | None = None) -> None:
+        """Makes the judge of contexts, or of answers under "answer"."""
+        if self.metric == "answer":
+            super().set_judge(lm, adapter)
+        else:
+            self.acknowledges = AcknowledgementJudge(lm, adapter)
+
+    @property
+    def judging(self) -> AnyJudge | None:
+        """The judge that the metric asks; None before one is set."""
+        return self.judge if self.metric == "answer" else self.acknowledges
+
+    @property
+    def judge_hash(self) -> str | None:
+        """Names the prompt of the metric's judge; None under "f1"."""
+        if self.metric == "answer" and self.judge is None:
+            return judge_hash(Benchmark.judge_prompt)
+        return super().judge_hash
+
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
-        """Scores `prediction.answer` against the answer and its reasoning; see the module for `parts`.
+        """Scores `prediction.context` ("judge") or `prediction.answer`; see the module for the metrics and `parts`.
 
         Raises:
             UserError: A judge is needed and none is set.
@@ -113,12 +147,29 @@ class ImplexConv(Benchmark):
         found = None if context is None else session_recall(example.evidence, context.sources)
         if found is not None:
             parts["evidence"] = found
+        if self.metric == "judge":
+            return self._acknowledged(example, context or Context(), parts)
         value, reason = parts["f1"], ""
         if self.needs_judge:
             value, reason = self.judged(example.copy(answer=example.reference), answer)
             parts["judge"] = value
         feedback = explain(answer, example.reference, value, example.evidence, cut=squad_words)
         return Score(value, feedback + reason, parts)
+
+    def _acknowledged(self, example: dspy.Example, context: Context, parts: dict[str, float]) -> Score:
+        if self.acknowledges is None:
+            raise UserError(f"{self.name} scores by a judge here, and none is set; pass --judge-lm MODEL")
+        wanted = example.reasoning or example.answer
+        shown = "\n".join(hit.line() for hit in context.hits)
+        (found,) = self.acknowledges(example.question, [wanted], shown)
+        value = float(found.level != "not")
+        parts |= {"judge": value, "explicit": float(found.level == "explicitly")}
+        feedback = f"Right: what was retrieved acknowledges it ({found.level})."
+        if not value:
+            feedback = (
+                f"What was retrieved does not acknowledge: {wanted} Search for what may stand in the way or help."
+            )
+        return Score(value, feedback + (f" The judge says: {found.reason}" if found.reason else ""), parts)
 
 
 def session_recall(evidence: Sequence[str], recalled: Sequence[str]) -> float | None:
@@ -200,6 +251,7 @@ def _examples(
             question=question,
             answer=answer,
             reference=f"{answer} (The reason: {reasoning})" if reasoning else answer,
+            reasoning=reasoning,
             category=kind,
             focus=evidence,
             evidence=evidence,

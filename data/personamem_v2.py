@@ -5,9 +5,10 @@ that its link columns name (looked for from the CSV's folder upwards). Cells are
 lists (`incorrect_answers`, `related_conversation_snippet`); either is read in either place. The sample that is bundled
 is our own, in the same form.
 
-As in the PGR paper, rows of the kind `ask_to_forget` and rows with `sensitive_info` are left out, and the score is a
-judge's yes or no whether the recalled context holds the row's preference. `metric="mcq"` asks the official
-multiple-choice question instead: one right and three wrong replies in an order that is drawn from the row's id.
+As in the PGR paper, rows of the kind `ask_to_forget` and rows with `sensitive_info` are left out, and the score is
+binary: whether a judge finds the row's preference acknowledged, explicitly or implicitly, in the hits of the retrieved
+context (`data.acknowledgement`); the response is not read. `metric="mcq"` asks the official multiple-choice question
+instead: one right and three wrong replies in an order that is drawn from the row's id.
 
 An example holds `history`, `question`, `focus` (inputs, and `options` for mcq), `answer` (the right reply, or its
 letter), `reference` (the preference, else the snippet), `category` (pref_type), `evidence` and `id` (labels).
@@ -17,9 +18,9 @@ Example:
     >>> benchmark.task
     'multiple-choice'
 
-Honest limits: the judge is `JudgeAnswer`, to which the recalled lines are the answer, so a context that also holds
-contradicting lines may be called wrong. The official order of options rests on Python's randomised hash and cannot be
-had again. A chat history without further system messages is one long session.
+Honest limits: notes of a context, such as a summary, are not judged, and an answer that was saved without its context
+scores 0. The official order of options rests on Python's randomised hash and cannot be had again. A chat history
+without further system messages is one long session.
 """
 
 from __future__ import annotations
@@ -36,8 +37,10 @@ from typing import Any
 
 import dspy
 
-from ..errors import DataError, UnknownNameError
-from ..records import History, read_json
+from ..errors import DataError, UnknownNameError, UserError
+from ..records import Context, History, read_json
+from ..signatures.judges import JudgeAcknowledgement
+from .acknowledgement import AcknowledgementJudge, ReferenceJudge, recall_parts
 from .benchmark import Benchmark, Finding, Note, Reading, Score, Source, refuse_fatal
 from .blocks import Blocks
 from .personamem import chooses, explain_choice
@@ -57,6 +60,9 @@ class PersonaMemV2(Benchmark):
     name = "personamem-v2"
     metric_name = "judged recall"
     needs_judge = True
+    judge_prompt = JudgeAcknowledgement
+    acknowledges: ReferenceJudge | None = None
+    """Who judges contexts; set by `set_judge`, or by hand."""
 
     @classmethod
     def load(
@@ -96,21 +102,35 @@ class PersonaMemV2(Benchmark):
         """The persona."""
         return example.user
 
-    def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
-        """1 where the judge finds the row's preference in the recalled context (PGR, section 5: binary recall).
+    def set_judge(self, lm: Any, adapter: dspy.Adapter | None = None) -> None:
+        """Makes the judge of contexts."""
+        self.acknowledges = AcknowledgementJudge(lm, adapter)
 
-        A prediction without a context, e.g. a saved answer, is judged by its answer.
+    @property
+    def judging(self) -> ReferenceJudge | None:
+        """The judge of contexts; None before one is set."""
+        return self.acknowledges
+
+    def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
+        """1 where the judge finds the row's preference in the retrieved context (PGR, section 5: binary recall).
+
+        `parts` holds `recall`, and `recall_explicit` for the preferences that are there in words.
 
         Raises:
             UserError: No judge is set.
             AdapterParseError: The judge's reply stays unparseable.
             LMError: The judge's endpoint failed.
         """
-        context = prediction.get("context")
-        recalled = str(prediction.get("answer") or "") if context is None else context.text()
-        value, reason = self.judged(example.copy(answer=example.reference), recalled)
-        verdict = "Right: what was recalled holds" if value else "Wrong: what was recalled does not hold"
-        return Score(value, f"{verdict} the user's preference: {example.reference}{reason}", {"recall": value})
+        if self.acknowledges is None:
+            raise UserError(f"{self.name} scores by a judge here, and none is set; pass --judge-lm MODEL")
+        context = prediction.get("context") or Context()
+        shown = "\n".join(hit.line() for hit in context.hits)
+        (found,) = self.acknowledges(example.question, [example.reference], shown)
+        parts = recall_parts([found.level])
+        del parts["recall_exact"]  # of one reference, it is the recall
+        verdict = "Right: what was retrieved holds" if parts["recall"] else "Wrong: what was retrieved does not hold"
+        reason = f" (the judge: {found.reason})" if found.reason else ""
+        return Score(parts["recall"], f"{verdict} the user's preference: {example.reference}{reason}", parts)
 
 
 class PersonaMemV2Choice(PersonaMemV2):

@@ -1,17 +1,21 @@
 """ImplexConv: sessions out of one text, opposed and supportive, gold sessions found again, its scores, our sample."""
 
 import json
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import dspy
 import pytest
 from recollect import Context, Hit
+from recollect.data.acknowledgement import Acknowledged, Level
 from recollect.data.benchmark import Finding
 from recollect.data.check import check_implexconv
 from recollect.data.implexconv import ImplexConv, read_implexconv, session_recall, turns_of
 from recollect.data.judge import Verdict
 from recollect.errors import DataError, UnknownNameError, UserError
+from recollect.signatures.judges import JudgeAcknowledgement, JudgeAnswer, judge_hash
 
 GOLD = "Speaker1: My ankle is torn and in plaster.\n\nAssistant: No jumping, then, until the plaster is off."
 OTHER = "Speaker1: Which film should I see?\n\nAssistant: The one about the cook."
@@ -171,7 +175,7 @@ def test_the_judge_sees_the_answer_and_its_reason(tmp_path: Path) -> None:
             self.asked = (question, gold_answer, answer)
             return Verdict(True, "why not")
 
-    benchmark = ImplexConv.load(written(tmp_path, item()))
+    benchmark = ImplexConv.load(written(tmp_path, item()), metric="answer")
     with pytest.raises(UserError, match="--judge-lm"):
         benchmark.score(benchmark.examples[0], dspy.Prediction(answer="Golf."))
     benchmark.judge = judge = Generous()
@@ -179,6 +183,55 @@ def test_the_judge_sees_the_answer_and_its_reason(tmp_path: Path) -> None:
     found = benchmark.score(benchmark.examples[0], dspy.Prediction(answer="Golf.", context=context))
     assert judge.asked == ("Which sport?", "Archery. (The reason: The ankle is torn.)", "Golf.")
     assert (found.value, found.parts) == (1.0, {"f1": 0.0, "bleu1": 0.0, "evidence": 1.0, "judge": 1.0})
+
+
+class FixedJudge:
+    """A judge of contexts with a given opinion."""
+
+    hash = "fixed"
+
+    def __init__(self, level: Level) -> None:
+        self.level: Level = level
+        self.asked: list[tuple[str, list[str], str]] = []
+
+    def __call__(self, question: str, references: Sequence[str], context: str) -> tuple[Acknowledged, ...]:
+        self.asked.append((question, list(references), context))
+        return (Acknowledged(self.level, "why not"),)
+
+
+@pytest.mark.parametrize(
+    ("level", "value", "explicit"), [("not", 0.0, 0.0), ("implicitly", 1.0, 0.0), ("explicitly", 1.0, 1.0)]
+)
+def test_the_retrieved_context_is_judged_yes_or_no(tmp_path: Path, level: Level, value: float, explicit: float) -> None:
+    benchmark = ImplexConv.load(written(tmp_path, item()))
+    with pytest.raises(UserError, match="--judge-lm"):
+        benchmark.score(benchmark.examples[0], dspy.Prediction(answer="Golf."))
+    benchmark.acknowledges = judge = FixedJudge(level)
+    context = Context(hits=(Hit(id="D2:1", text="torn", sources=("D2:1",)),), notes={"summary": "A summary."})
+    found = benchmark.score(benchmark.examples[0], dspy.Prediction(answer="Archery.", context=context))
+    assert judge.asked == [("Which sport?", ["The ankle is torn."], "[D2:1] torn")]
+    assert found.value == value
+    assert found.parts == {"f1": 1.0, "bleu1": 1.0, "evidence": 1.0, "judge": value, "explicit": explicit}
+    assert ("does not acknowledge: The ankle is torn." in found.feedback) is (level == "not")
+
+
+def test_without_a_reasoning_the_answer_is_what_is_to_be_acknowledged(tmp_path: Path) -> None:
+    benchmark = ImplexConv.load(written(tmp_path, item(changed(**{"opposed reasoning": ...}))))
+    benchmark.acknowledges = judge = FixedJudge("not")
+    found = benchmark.score(benchmark.examples[0], dspy.Prediction(answer="Archery."))
+    assert judge.asked == [("Which sport?", ["Archery."], "")]
+    assert "evidence" not in found.parts
+
+
+@pytest.mark.parametrize(("metric", "prompt"), [("judge", JudgeAcknowledgement), ("answer", JudgeAnswer), ("f1", None)])
+def test_tables_name_the_judge_of_the_metric(tmp_path: Path, metric: str, prompt: type[dspy.Signature] | None) -> None:
+    benchmark = ImplexConv.load(written(tmp_path, item()), metric=metric)
+    hashes = {benchmark.judge_hash}
+    if prompt is not None:
+        benchmark.set_judge(dspy.utils.DummyLM([]))
+        hashes.add(benchmark.judge_hash)
+        assert benchmark.judging is not None
+    assert hashes == {None if prompt is None else judge_hash(prompt)}
 
 
 def test_token_f1_needs_no_judge(tmp_path: Path) -> None:
@@ -189,10 +242,41 @@ def test_token_f1_needs_no_judge(tmp_path: Path) -> None:
         ImplexConv.load(None, metric="rouge")
 
 
-def test_the_sample_has_both_kinds_and_all_its_evidence() -> None:
+def test_the_sample_is_large_enough_and_has_both_kinds() -> None:
     benchmark = ImplexConv.load()
     histories = {example.history for example in benchmark.examples}
+    kinds = Counter(example.category for example in benchmark.examples)
     assert len(histories) >= 6
-    assert sum(len(history) for history in histories) >= 24
-    assert {example.category for example in benchmark.examples} == {"opposed", "supportive"}
-    assert all(example.focus for example in benchmark.examples)
+    assert sum(len(history) for history in histories) >= 60
+    assert len(benchmark.examples) >= 120
+    assert min(kinds["opposed"], kinds["supportive"]) >= 50
+    assert min(Counter(map(benchmark.group, benchmark.examples)).values()) >= 12
+    for field in ("question", "answer"):
+        assert len({example[field] for example in benchmark.examples}) == len(benchmark.examples)
+    assert all(bool(example.reasoning) is (example.category == "opposed") for example in benchmark.examples)
+
+
+def test_the_evidence_of_the_sample_is_one_whole_session_each_and_without_fault() -> None:
+    benchmark = ImplexConv.load()
+    for example in benchmark.examples:
+        sessions = {session.id: tuple(turn.id for turn in session.turns) for session in example.history}
+        gold = {turn.partition(":")[0] for turn in example.evidence}
+        assert len(gold) == 1
+        assert example.evidence == sessions[gold.pop()]
+    assert check_implexconv(benchmark.source.path).rows == ()
+
+
+def test_no_wording_of_the_sample_is_a_pattern() -> None:
+    examples = ImplexConv.load().examples
+    for field in ("question", "answer", "reasoning"):
+        kept = [example for example in examples if example[field]]
+        openings = Counter(" ".join(example[field].lower().split()[:2]) for example in kept)
+        assert openings.most_common(1)[0][1] <= 0.05 * len(kept), openings.most_common(3)
+
+
+def test_a_question_of_the_sample_does_not_quote_its_evidence() -> None:
+    for example in ImplexConv.load().examples:
+        gold = [turn.text.lower() for session in example.history for turn in session.turns if turn.id in example.focus]
+        asked = example.question.lower().split()
+        runs = [" ".join(asked[n : n + 4]) for n in range(len(asked) - 3)]
+        assert not [run for run in runs if any(run in text for text in gold)]
