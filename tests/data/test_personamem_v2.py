@@ -2,17 +2,24 @@
 
 import csv
 import json
+from collections import Counter
+from collections.abc import Sequence
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import dspy
 import pytest
 from recollect import Context, Hit
+from recollect.data.acknowledgement import Acknowledged, AcknowledgementJudge, Level
 from recollect.data.benchmark import Finding
 from recollect.data.check import check_personamem_v2
-from recollect.data.judge import Verdict
+from recollect.data.judge import judge_hash
 from recollect.data.personamem_v2 import PersonaMemV2, read_personamem_v2
 from recollect.errors import DataError, UnknownNameError, UserError
+from recollect.signatures.judges import JudgeAcknowledgement
+
+SAMPLE = Path(str(resources.files("recollect.data"))) / "samples" / "personamem_v2.csv"
 
 TALK = [
     {"role": "system", "content": "You talk to Ann."},
@@ -51,16 +58,18 @@ def written(folder: Path, *rows: dict[str, str], talk: Any = None) -> Path:
 
 
 class Scripted:
-    """A judge that finds what is there word by word, and keeps what it was asked."""
+    """A judge that says `level` where it finds tents, and keeps what it was asked."""
 
     hash = "scripted"
 
-    def __init__(self) -> None:
-        self.asked: list[tuple[str, str, str]] = []
+    def __init__(self, level: Level) -> None:
+        self.level: Level = level
+        self.asked: list[tuple[str, tuple[str, ...], str]] = []
 
-    def __call__(self, question: str, gold_answer: str, answer: str) -> Verdict:
-        self.asked.append((question, gold_answer, answer))
-        return Verdict("tent" in answer, "it looks for tents")
+    def __call__(self, question: str, references: Sequence[str], context: str) -> tuple[Acknowledged, ...]:
+        self.asked.append((question, tuple(references), context))
+        level: Level = self.level if "tent" in context else "not"
+        return tuple(Acknowledged(level, "it looks for tents") for _ in references)
 
 
 def test_a_full_row(tmp_path: Path) -> None:
@@ -130,16 +139,42 @@ def test_a_history_that_is_no_json_is_a_finding(tmp_path: Path) -> None:
     assert [(finding.kind, finding.fatal) for finding in seen] == [("unreadable history", True)]
 
 
-def test_the_judge_sees_what_was_recalled_and_the_preference(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("level", "parts"),
+    [
+        ("explicitly", {"recall": 1.0, "recall_explicit": 1.0}),
+        ("implicitly", {"recall": 1.0, "recall_explicit": 0.0}),
+        ("not", {"recall": 0.0, "recall_explicit": 0.0}),
+    ],
+)
+def test_the_judge_sees_the_retrieved_context_and_the_preference(
+    tmp_path: Path, level: Level, parts: dict[str, float]
+) -> None:
     benchmark = PersonaMemV2.load(written(tmp_path, ROW))
-    benchmark.judge = judge = Scripted()
+    benchmark.acknowledges = judge = Scripted(level)
     (example,) = benchmark.examples
-    context = Context(hits=(Hit(id="D1:2", text="user: I sleep best in a tent."),))
+    context = Context(hits=(Hit(id="D1:2", text="user: I sleep best in a tent."),), notes={"summary": "unjudged"})
     found = benchmark.score(example, dspy.Prediction(answer="In a hotel.", context=context))
-    missed = benchmark.score(example, dspy.Prediction(answer="In a tent.", context=Context()))
-    assert (found.value, found.parts, missed.value) == (1.0, {"recall": 1.0}, 0.0)
-    assert judge.asked[0] == (example.question, "Prefers tents", "[D1:2] user: I sleep best in a tent.")
-    assert "Prefers tents" in missed.feedback
+    assert (found.value, found.parts) == (parts["recall"], parts)
+    assert judge.asked == [(example.question, ("Prefers tents",), "[D1:2] user: I sleep best in a tent.")]
+    assert "Prefers tents" in found.feedback
+    assert "it looks for tents" in found.feedback
+
+
+@pytest.mark.parametrize("prediction", [{"answer": "In a tent."}, {"answer": "In a tent.", "context": Context()}])
+def test_an_answer_without_a_context_is_not_recall(tmp_path: Path, prediction: dict[str, Any]) -> None:
+    benchmark = PersonaMemV2.load(written(tmp_path, ROW))
+    benchmark.acknowledges = Scripted("explicitly")
+    assert benchmark.score(benchmark.examples[0], dspy.Prediction(**prediction)).value == 0.0
+
+
+def test_the_judges_hash_is_that_of_the_acknowledgement_prompt(tmp_path: Path) -> None:
+    benchmark = PersonaMemV2.load(written(tmp_path, ROW))
+    before = benchmark.judge_hash
+    assert benchmark.judging is None
+    benchmark.set_judge(dspy.utils.DummyLM([{}]))
+    assert isinstance(benchmark.judging, AcknowledgementJudge)
+    assert before == benchmark.judge_hash == judge_hash(JudgeAcknowledgement)
 
 
 def test_without_a_judge_the_score_says_how_to_get_one(tmp_path: Path) -> None:
@@ -197,7 +232,35 @@ def test_the_length_chooses_the_link(tmp_path: Path) -> None:
     assert len(PersonaMemV2.load(path, length="128k").examples[0].history.turns) == 6
 
 
-def test_the_sample_has_six_personas_and_evidence() -> None:
-    benchmark = PersonaMemV2.load()
-    assert len({benchmark.group(example) for example in benchmark.examples}) >= 6
-    assert all(example.focus for example in benchmark.examples)
+def test_the_sample_has_six_personas_of_twenty_rows_and_two_rows_that_are_left_out() -> None:
+    asked = Counter(example.user for example in PersonaMemV2.load().examples)
+    assert len(asked) >= 6
+    assert min(asked.values()) >= 20
+    assert asked.total() >= 120
+    report = check_personamem_v2(SAMPLE)
+    assert (report.ok, report.kinds) == (True, {"left out": 2})
+
+
+def test_every_snippet_of_the_sample_stands_in_its_history() -> None:
+    with SAMPLE.open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    for row in rows:
+        talk = json.loads((SAMPLE.parent / row["chat_history_32k_link"]).read_text(encoding="utf-8"))
+        snippet = json.loads(row["related_conversation_snippet"])
+        assert talk["metadata"]["total_messages"] == len(talk["chat_history"])
+        assert snippet
+        assert all(talk["chat_history"].count(message) == 1 for message in snippet), row["preference"]
+    for example in PersonaMemV2.load().examples:
+        assert example.focus
+        assert all(example.history.turns[id][0].speaker == "user" for id in example.focus)
+
+
+def test_the_samples_replies_are_not_stock_phrases() -> None:
+    examples = PersonaMemV2.load().examples
+    wrong = [reply for example in examples for reply in example.wrong]
+    assert all(len({example.answer, *example.wrong}) == 4 for example in examples)
+    said = [example.history.turns[id][0].text for example in examples for id in example.focus]
+    questions, references = ([example[name] for example in examples] for name in ("question", "reference"))
+    for texts in (questions, references, wrong, said):
+        openings = Counter(" ".join(text.split()[:3]) for text in texts)
+        assert openings.most_common(1)[0][1] <= 0.05 * len(texts)
