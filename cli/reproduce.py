@@ -37,7 +37,7 @@ def command(name: str, as_json: bool, planned: bool, config: tuple[str, ...], al
     found = recipe(name)
     if config or planned or values.get("resume"):
         raise UserError("reproduce runs its own settings: --set, --plan and --resume do not go with it")
-    setup, errors = make_setup({**values, "benchmark": found.benchmark}), output(errors=True)
+    setup, errors = make_setup({**values, "benchmark": values.get("benchmark") or found.benchmark}), output(errors=True)
     console, meter = errors if as_json else output(), Meter()
     first_line(console, setup)
     judge = None
@@ -56,7 +56,7 @@ def command(name: str, as_json: bool, planned: bool, config: tuple[str, ...], al
 
 
 for _option in command.params:
-    # The recipe names the benchmark.
+    # The recipe has one of its own; --on names another of its paper.
     if _option.name == "benchmark":
         _option.required = False
 

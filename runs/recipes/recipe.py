@@ -18,6 +18,7 @@ from typing import Any
 
 from ...data.benchmark import Benchmark
 from ...data.preference import PairJudge, preference
+from ...errors import UnknownNameError
 from ...programs.catalog import method_class
 from ...programs.remember import MemoryCache
 from ..evaluate import Progress
@@ -67,8 +68,10 @@ class Recipe:
     variants: tuple[Variant, ...]
     paper: tuple[PaperTable, ...]
     duels: tuple[Duel, ...] = ()
-    offline_options: Mapping[str, Any] = field(default_factory=dict)
-    """Options of the benchmark where no judge is at hand, e.g. an LM-free metric."""
+    others: tuple[str, ...] = ()
+    """Further benchmarks of the paper that its variants can be run on (`--on`)."""
+    offline_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """By benchmark: its options where no judge is at hand, e.g. an LM-free metric."""
     offline_config: Mapping[str, Any] = field(default_factory=dict)
     """Settings of every variant under the offline embedder, whose cosines are not those of the paper's."""
 
@@ -121,14 +124,20 @@ def run_recipe(
 
     Args:
         recipe: What to run.
-        setup: Data, models and sizes; its benchmark is the recipe's.
+        setup: Data, models and sizes; its benchmark is the recipe's first if empty.
         judge: Compares answers for the win rates; none are printed without it.
         note: Told the variant.
+
+    Raises:
+        UnknownNameError: The setup's benchmark is none of the recipe's.
     """
+    name = setup.benchmark or recipe.benchmark
+    if name not in (recipe.benchmark, *recipe.others):
+        raise UnknownNameError("benchmark of this recipe", name, (recipe.benchmark, *recipe.others))
     options = dict(setup.options)
     if not setup.judge_lm:
-        options = {**recipe.offline_options, **options}
-    setup = replace(setup, benchmark=recipe.benchmark, options=options)
+        options = {**recipe.offline_options.get(name, {}), **options}
+    setup = replace(setup, benchmark=name, options=options)
     suited = recipe.offline_config if setup.embedder == "offline" else {}
     cache, made = MemoryCache(), []
     for variant in recipe.variants:
