@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .programs.catalog import build
     from .programs.method import Method
     from .programs.program import MemoryProgram
-    from .records import Context, History, Hit, Session, Turn
+    from .records import Action, Behavior, Context, History, Hit, Item, Logs, Profile, Session, Turn
     from .runs.artifact import load, save
 
 __version__ = "0.1.0"
@@ -48,21 +48,37 @@ _EXPORTS = {
     ".programs.catalog": ("build",),
     ".programs.method": ("Method",),
     ".programs.program": ("MemoryProgram",),
-    ".records": ("Context", "History", "Hit", "Session", "Turn"),
+    ".records": (
+        "Action",
+        "Behavior",
+        "Context",
+        "History",
+        "Hit",
+        "Item",
+        "Logs",
+        "Profile",
+        "Session",
+        "Turn",
+    ),
     ".runs.artifact": ("load", "save"),
 }
 _HOMES = {name: module for module, names in _EXPORTS.items() for name in names}
 
 __all__ = [
+    "Action",
+    "Behavior",
     "Context",
     "DataError",
     "EndpointError",
     "History",
     "Hit",
     "InternalError",
+    "Item",
+    "Logs",
     "MemoryProgram",
     "Method",
     "MissingDependencyError",
+    "Profile",
     "ProgramError",
     "RecollectError",
     "Session",

@@ -28,7 +28,7 @@ from typing import Any, TypeVar
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from ..records import Session
+from ..records import AnyItem, Item
 from .index import Entry
 
 T = TypeVar("T")
@@ -80,8 +80,8 @@ class PersonalMemory(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     facts: tuple[PersonalFact, ...] = ()
-    pending: tuple[Session, ...] = ()
-    """Sessions that wait for the next upsert."""
+    pending: tuple[AnyItem, ...] = ()
+    """Sessions, or other items, that wait for the next upsert."""
     fresh: int = 0
     """Facts added since the last consolidation."""
     issued: int = 0
@@ -89,7 +89,7 @@ class PersonalMemory(BaseModel):
     counts: dict[str, int] = Field(default_factory=dict)
     """Changes by outcome: added, updated, repeated (added again), unknown (an update of no fact), refused, merged."""
 
-    def upsert(self, changes: Sequence[Change], sessions: Sequence[Session]) -> PersonalMemory:
+    def upsert(self, changes: Sequence[Change], sessions: Sequence[Item]) -> PersonalMemory:
         """Takes changes in.
 
         Args:
@@ -219,8 +219,8 @@ def _clusters(vectors: np.ndarray, min_cosine: float) -> list[list[int]]:
     return found
 
 
-def _fact(id: str, info: str, change: Change, sessions: Sequence[Session]) -> PersonalFact:
-    of_turn: Mapping[str, Session] = {turn.id: session for session in sessions for turn in session.turns}
+def _fact(id: str, info: str, change: Change, sessions: Sequence[Item]) -> PersonalFact:
+    of_turn: Mapping[str, Item] = {turn.id: session for session in sessions for turn in session.turns}
     turns = [turn for turn in (source.strip("[]() ") for source in change.sources) if turn in of_turn]
     turns = turns or list(of_turn)
     used = list({of_turn[turn].id: of_turn[turn] for turn in turns}.values()) or list(sessions)

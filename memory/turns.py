@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict
 
-from ..records import Hit, Session
+from ..records import Hit, Item
 from .index import Entry
 
 
@@ -22,14 +22,14 @@ class TurnMemory(BaseModel):
     entries: tuple[Entry, ...] = ()
     """One entry per turn: its id is the turn's, its text is `speaker: words [image caption]`."""
 
-    def with_session(self, session: Session) -> TurnMemory:
+    def with_session(self, session: Item) -> TurnMemory:
         """The memory with one more session; empty turns are left out."""
         new = tuple(
             Entry(
                 id=turn.id,
                 text=f"{turn.speaker}: {' '.join(turn.content.split())}",
                 sources=(turn.id,),
-                time=session.time,
+                time=turn.time or session.time,
                 speaker=turn.speaker,
             )
             for turn in session.turns

@@ -7,6 +7,7 @@ There are free answers to a question, the choice of one option, and responses to
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any, ClassVar
 
 import dspy
@@ -107,7 +108,8 @@ def with_recent(text: str, recent: Sequence[Item]) -> str:
     return "\n".join([text, *lines]) if text else "\n".join(lines)
 
 
-TASKS: dict[str, type[Task]] = {task.name: task for task in (QuestionAnswering, MultipleChoice, PersonalResponse)}
+TASKS: dict[str, type[Task] | str] = {task.name: task for task in (QuestionAnswering, MultipleChoice, PersonalResponse)}
+"""Tasks by name; those with a file of their own as "module:Class" within this folder, imported when asked for."""
 
 
 def task(name: str) -> type[Task]:
@@ -118,4 +120,8 @@ def task(name: str) -> type[Task]:
     """
     if name not in TASKS:
         raise UnknownNameError("task", name, TASKS)
-    return TASKS[name]
+    found = TASKS[name]
+    if isinstance(found, str):
+        module, _, kind = found.partition(":")
+        return getattr(import_module(f".{module}", __package__), kind)
+    return found

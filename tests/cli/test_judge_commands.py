@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +93,8 @@ def test_a_dead_judge_is_one_line(run: Any) -> None:
     code, _, err = run("judge", "check", "--judge-lm", "openai/gone", "--judge-api-base", "http://127.0.0.1:9/v1")
     assert code != 0
     assert len(err.splitlines()) == 1
-    assert "could not be asked" in err
+    # Which of the calls in flight is the first to be reported differs: one of them, or the breaker after the fifth.
+    assert re.search(r"could not be asked|failed \d+ times in a row", err)
 
 
 @pytest.fixture

@@ -66,7 +66,9 @@ def bootstrapped(program: Any, name: str) -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    ("stage", "changed"), [("write", WRITERS), ("read", READERS), ("all", WRITERS | READERS)], ids=lambda v: str(v)
+    ("stage", "changed"),
+    [("write", WRITERS), ("read", READERS), ("all", WRITERS | READERS)],
+    ids=["write", "read", "all"],
 )
 def test_a_stage_changes_its_predictors_and_no_other(scripted, knowing, make_history, stage, changed):
     program, examples = program_of("memory-r2"), questions(make_history(4), ["D1:2", "D2:5", "D4:1"])

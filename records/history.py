@@ -1,82 +1,18 @@
-"""What memories are made from and what comes back out of them: the records every room of Recollect shares.
-
-    History ── items in time order ──> Session ── turns ──> Turn
-    Context ── ranked items ──> Hit (text, score, ids of the turns it rests on)
-    Failure    one thing that went wrong with one item or question; data, not an exception
-
-Histories and everything in them are frozen: a memory that was written once for a history stays right for it.
-A history is compared, hashed and printed by its content digest, so that copying one into a thousand examples,
-or an optimizer printing its training set, costs nothing.
-
-Example:
-    >>> history = History.from_messages([{"role": "user", "content": "I moved to Lisbon."}], id="ada")
-    >>> history.items[0].turns[0].id
-    'D1:1'
-"""
+"""The past of one user or conversation, and the JSON it is read from."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import ValidationError
 
-from .errors import DataError
-
-
-class Record(BaseModel):
-    """Frozen base: unknown fields are refused, so that a typing slip in a data file is seen."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Turn(Record):
-    """One utterance of a session."""
-
-    id: str
-    """Unique within its history, e.g. "D3:11" (session 3, turn 11)."""
-    speaker: str
-    text: str = ""
-    caption: str | None = None
-    """What an image sent with the turn shows, if any."""
-
-    @property
-    def content(self) -> str:
-        """The text, and the image's caption in words."""
-        image = f"[shares an image of {self.caption}]" if self.caption else ""
-        return " ".join(part for part in (self.text, image) if part)
-
-    def line(self, time: datetime | None = None) -> str:
-        """Renders the turn on one line: `[D1:3] (8 May 2023, Monday 13:56) Ann: text`."""
-        when = f" ({format_time(time)})" if time else ""
-        return f"[{self.id}]{when} {self.speaker}: {' '.join(self.content.split())}"
-
-
-class Session(Record):
-    """One conversation sitting: turns that share a date."""
-
-    kind: Literal["session"] = "session"
-    id: str
-    time: datetime | None = None
-    turns: tuple[Turn, ...] = ()
-
-    @cached_property
-    def digest(self) -> str:
-        """sha256 of the session's JSON."""
-        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
-
-    def lines(self) -> list[str]:
-        """Every turn on a line of its own, each with the session's date."""
-        return [turn.line(self.time) for turn in self.turns]
-
-
-Item = Session
-"""An item of a history. Sessions today; what a method is given one at a time."""
+from ..errors import DataError
+from .items import AnyItem, Item, Record, Session, Turn
 
 
 class History(Record):
@@ -86,7 +22,7 @@ class History(Record):
     """
 
     id: str
-    items: tuple[Item, ...] = ()
+    items: tuple[AnyItem, ...] = ()
 
     @cached_property
     def prefixes(self) -> tuple[str, ...]:
@@ -172,63 +108,6 @@ class History(Record):
 
     def __deepcopy__(self, memo: object = None) -> History:
         return self
-
-
-class Hit(Record):
-    """One thing found in a memory."""
-
-    id: str
-    """Id of the memory entry."""
-    text: str
-    score: float = 0.0
-    sources: tuple[str, ...] = ()
-    """Ids of the turns the entry rests on."""
-    time: datetime | None = None
-    speaker: str | None = None
-
-    def line(self) -> str:
-        """Renders the hit on one line, as `Turn.line` does: `[id] (date) text`."""
-        when = f" ({format_time(self.time)})" if self.time else ""
-        return f"[{self.id}]{when} {self.text}"
-
-
-class Context(Record):
-    """What a memory recalls for one query: ranked hits, and notes such as a summary."""
-
-    hits: tuple[Hit, ...] = ()
-    notes: dict[str, str] = Field(default_factory=dict)
-    counts: dict[str, int] = Field(default_factory=dict)
-    """What the recall took, e.g. {"calls": 4, "facts": 22}; no prompt shows it."""
-
-    @property
-    def sources(self) -> tuple[str, ...]:
-        """Source turn ids in rank order, each once."""
-        return tuple(dict.fromkeys(source for hit in self.hits for source in hit.sources))
-
-    def text(self) -> str:
-        """The hits, one per line, then the notes."""
-        notes = [f"{name}: {note}" for name, note in self.notes.items() if note]
-        return "\n".join([hit.line() for hit in self.hits] + notes)
-
-
-class Failure(Record):
-    """Something that failed for one item or one question, kept and counted instead of raised."""
-
-    kind: Literal["parse", "endpoint", "refused", "error"]
-    where: str
-    message: str
-
-
-def format_time(time: datetime) -> str:
-    """A date as people and prompts read it: `8 May 2023, Monday 13:56` (no clock at midnight)."""
-    clock = f" {time:%H:%M}" if (time.hour, time.minute) != (0, 0) else ""
-    return f"{time.day} {time:%B %Y}, {time:%A}{clock}"
-
-
-def estimate_tokens(text: str) -> int:
-    """Length of a text in tokens without a tokenizer: four characters a token, 1.5 tokens a CJK character."""
-    wide = sum(1 for char in text if "\u3000" <= char <= "\u9fff" or "\uac00" <= char <= "\ud7af")
-    return round((len(text) - wide) / 4 + wide * 1.5)
 
 
 def read_json(path: str | Path) -> Any:

@@ -1,0 +1,38 @@
+"""What memories are made from and what comes back out of them: the records every room of Recollect shares.
+
+    History ── items in time order ──> Session | Logs | Behavior | Profile ── turns ──> Turn
+    Context ── ranked items ──> Hit (text, score, ids of the turns it rests on)
+    Failure    one thing that went wrong with one item or question; data, not an exception
+
+Histories and everything in them are frozen: a memory that was written once for a history stays right for it.
+A history is compared, hashed and printed by its content digest, so that copying one into a thousand examples,
+or an optimizer printing its training set, costs nothing.
+
+Example:
+    >>> history = History.from_messages([{"role": "user", "content": "I moved to Lisbon."}], id="ada")
+    >>> history.items[0].turns[0].id
+    'D1:1'
+"""
+
+from .context import Context, Failure, Hit, estimate_tokens
+from .history import History, read_json
+from .items import Action, AnyItem, Behavior, Item, Logs, Profile, Record, Session, Turn, format_time
+
+__all__ = [
+    "Action",
+    "AnyItem",
+    "Behavior",
+    "Context",
+    "Failure",
+    "History",
+    "Hit",
+    "Item",
+    "Logs",
+    "Profile",
+    "Record",
+    "Session",
+    "Turn",
+    "estimate_tokens",
+    "format_time",
+    "read_json",
+]

@@ -1,0 +1,61 @@
+"""What comes out of a memory: ranked hits with their sources, and failures as data."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Literal
+
+from pydantic import Field
+
+from .items import Record, format_time
+
+
+class Hit(Record):
+    """One thing found in a memory."""
+
+    id: str
+    """Id of the memory entry."""
+    text: str
+    score: float = 0.0
+    sources: tuple[str, ...] = ()
+    """Ids of the turns the entry rests on."""
+    time: datetime | None = None
+    speaker: str | None = None
+
+    def line(self) -> str:
+        """Renders the hit on one line, as `Turn.line` does: `[id] (date) text`."""
+        when = f" ({format_time(self.time)})" if self.time else ""
+        return f"[{self.id}]{when} {self.text}"
+
+
+class Context(Record):
+    """What a memory recalls for one query: ranked hits, and notes such as a summary."""
+
+    hits: tuple[Hit, ...] = ()
+    notes: dict[str, str] = Field(default_factory=dict)
+    counts: dict[str, int] = Field(default_factory=dict)
+    """What the recall took, e.g. {"calls": 4, "facts": 22}; no prompt shows it."""
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Source turn ids in rank order, each once."""
+        return tuple(dict.fromkeys(source for hit in self.hits for source in hit.sources))
+
+    def text(self) -> str:
+        """The hits, one per line, then the notes."""
+        notes = [f"{name}: {note}" for name, note in self.notes.items() if note]
+        return "\n".join([hit.line() for hit in self.hits] + notes)
+
+
+class Failure(Record):
+    """Something that failed for one item or one question, kept and counted instead of raised."""
+
+    kind: Literal["parse", "endpoint", "refused", "error"]
+    where: str
+    message: str
+
+
+def estimate_tokens(text: str) -> int:
+    """Length of a text in tokens without a tokenizer: four characters a token, 1.5 tokens a CJK character."""
+    wide = sum(1 for char in text if "\u3000" <= char <= "\u9fff" or "\uac00" <= char <= "\ud7af")
+    return round((len(text) - wide) / 4 + wide * 1.5)
