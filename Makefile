@@ -2,6 +2,9 @@
 #   make test VENV=.venv-3.12 PYTHON=python3.12
 VENV ?= .venv
 PYTHON ?= python3
+# EXTRAS=dev,local also installs what trains a local model; its tests are skipped without.
+EXTRAS ?= dev
+TORCH ?= torch==2.13.0
 
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
@@ -13,19 +16,21 @@ demo: $(STAMP)
 	$(BIN)/recollect demo
 
 test: $(STAMP)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2
 
 check: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
+# PyTorch goes first and by itself: a range would bring gigabytes for GPUs to a machine that has none.
 # The build tool is installed first and pinned like the rest, so that no build fetches a newer one.
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "Recollect needs Python 3.11 or newer, $(PYTHON) is %d.%d; run: make PYTHON=python3.12" % sys.version_info[:2])'
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) install -q -c constraints.txt setuptools
-	$(PIP) install -q -c constraints.txt --no-build-isolation -e '.[dev]'
+	$(if $(findstring local,$(EXTRAS)),$(PIP) install -q $(TORCH))
+	$(PIP) install -q -c constraints.txt --no-build-isolation -e '.[$(EXTRAS)]'
 	@touch $@
 
 clean:

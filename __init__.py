@@ -17,18 +17,22 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .errors import (
+        ConflictError,
         DataError,
         EndpointError,
         InternalError,
         MissingDependencyError,
         ProgramError,
         RecollectError,
+        StoreError,
         UnknownNameError,
         UserError,
     )
+    from .memory.store import Store
     from .programs.catalog import build
     from .programs.method import Method
     from .programs.program import MemoryProgram
+    from .programs.user_memory import UserMemory
     from .records import Action, Behavior, Context, History, Hit, Item, Logs, Profile, Session, Turn
     from .runs.artifact import load, save
 
@@ -36,18 +40,22 @@ __version__ = "0.1.0"
 
 _EXPORTS = {
     ".errors": (
+        "ConflictError",
         "DataError",
         "EndpointError",
         "InternalError",
         "MissingDependencyError",
         "ProgramError",
         "RecollectError",
+        "StoreError",
         "UnknownNameError",
         "UserError",
     ),
+    ".memory.store": ("Store",),
     ".programs.catalog": ("build",),
     ".programs.method": ("Method",),
     ".programs.program": ("MemoryProgram",),
+    ".programs.user_memory": ("UserMemory",),
     ".records": (
         "Action",
         "Behavior",
@@ -67,6 +75,7 @@ _HOMES = {name: module for module, names in _EXPORTS.items() for name in names}
 __all__ = [
     "Action",
     "Behavior",
+    "ConflictError",
     "Context",
     "DataError",
     "EndpointError",
@@ -82,9 +91,12 @@ __all__ = [
     "ProgramError",
     "RecollectError",
     "Session",
+    "Store",
+    "StoreError",
     "Turn",
     "UnknownNameError",
     "UserError",
+    "UserMemory",
     "__version__",
     "build",
     "load",

@@ -5,8 +5,10 @@
     │   ├── DataError              a file or record is not what the reader needs (wrong file, truncated JSON, ...)
     │   ├── ProgramError           a saved program does not fit this code (altered file, renamed field, ...)
     │   ├── UnknownNameError       no such method, benchmark, optimizer, engine
+    │   ├── ConflictError          what is to be stored contradicts what is stored already
     │   └── MissingDependencyError an optional package is needed; the message holds the install line
     ├── EndpointError              the language model or embedder could not be reached (exit code 3)
+    ├── StoreError                 memories could not be read or written: full disk, lock, server gone (exit code 4)
     ├── BudgetError              a limit of calls, tokens, money or time struck; what was done is kept (exit code 0)
     └── InternalError              a promise of this code was broken: a bug of ours (exit code 70)
 
@@ -61,6 +63,10 @@ class UnknownNameError(UserError):
         super().__init__(f"unknown {kind} {name!r}; {hint}")
 
 
+class ConflictError(UserError):
+    """Something else is stored under the same name; nothing was changed."""
+
+
 class MissingDependencyError(UserError):
     """An optional package is not installed.
 
@@ -77,6 +83,12 @@ class EndpointError(RecollectError):
     """The model's endpoint does not answer; nothing that was computed so far is lost."""
 
     exit_code = 3
+
+
+class StoreError(RecollectError):
+    """The store cannot be opened, read or written; what was stored stays, and nothing is half written."""
+
+    exit_code = 4
 
 
 class BudgetError(RecollectError):

@@ -1,4 +1,4 @@
-"""`recollect ask`: ask a saved program a question about a history."""
+"""`recollect ask`: ask a saved program a question about a history, or about a stored memory."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ from typing import Any
 
 import click
 
-from .options import ALLOW_CODE, API_BASE, JSON, output, print_json
+from .options import ALLOW_CODE, API_BASE, JSON, STORE, TENANT, USER, open_store, output, print_json
 
 
 @click.command("ask")
 @click.argument("program", type=click.Path())
 @click.argument("question")
-@click.option("--history", "history_file", required=True, type=click.Path(), help="JSON: a history or chat messages")
+@click.option("--history", "history_file", type=click.Path(), help="JSON: a history or chat messages")
+@STORE
+@USER
+@TENANT
 @click.option("--lm", help="the model that answers [default: the one the program was compiled with]")
 @API_BASE
 @click.option("--why", is_flag=True, help="show the recalled items and the turns they come from")
@@ -21,14 +24,17 @@ from .options import ALLOW_CODE, API_BASE, JSON, output, print_json
 def command(
     program: str,
     question: str,
-    history_file: str,
+    history_file: str | None,
+    store: str | None,
+    user: str | None,
+    tenant: str,
     lm: str | None,
     api_base: str | None,
     why: bool,
     as_json: bool,
     allow_code: bool,
 ) -> None:
-    """Ask PROGRAM (the folder of a saved program) a QUESTION about the history in a file."""
+    """Ask PROGRAM (the folder of a saved program) a QUESTION about the history in a file, or about a stored memory."""
     import dspy
 
     from ..engines.models import endpoint_errors, language_model
@@ -36,15 +42,20 @@ def command(
     from ..records import History
     from ..runs.artifact import load, read_manifest
 
-    history = History.load(history_file)
+    if (history_file is None) == (user is None):
+        raise UserError("ask about one of: --history FILE, or --user NAME of a --store")
+    history = History.load(history_file) if history_file is not None else None
     loaded = load(program, allow_code)
     if loaded.task.inputs != ("question",):
         raise UserError(f"{program}: its task {loaded.task.name} does not answer questions")
     name = lm or read_manifest(program).lms.get("task", "offline")
     model = language_model(name, api_base=api_base)
     with endpoint_errors(), dspy.context(lm=model, trace=None, disable_history=True):
-        prediction = loaded(history=history, question=question)
-    found = _answer(prediction, history, name)
+        if history is not None:
+            prediction, turns = loaded(history=history, question=question), history.turns
+        else:
+            prediction, turns = _ask_stored(loaded, store, user or "", tenant, question)
+    found = _answer(prediction, turns, name)
     if as_json:
         print_json(found)
         return
@@ -54,17 +65,25 @@ def command(
         _explain(console, found["why"])
 
 
-def _answer(prediction: Any, history: Any, lm: str) -> dict[str, Any]:
+def _ask_stored(program: Any, store: str | None, user: str, tenant: str, question: str) -> tuple[Any, Any]:
+    """The answer from a stored memory, and the turns that it rests on."""
+    from ..errors import UserError
+
+    with open_store(store) as opened:
+        memory = program.memory(opened, user, tenant)
+        if memory.status() is None:
+            raise UserError(f"no user {user!r} in {opened.url}; `recollect memories list` shows all")
+        prediction = memory.ask(question)
+        return prediction, opened.turns(memory.owner, prediction.context.sources)
+
+
+def _answer(prediction: Any, turns: Any, lm: str) -> dict[str, Any]:
     hits = [
         {
             "id": hit.id,
             "text": hit.text,
             "score": round(hit.score, 4),
-            "sources": [
-                {"id": id, "line": history.turns[id][0].line(history.turns[id][1].time)}
-                for id in hit.sources
-                if id in history.turns
-            ],
+            "sources": [{"id": id, "line": turns[id][0].line(turns[id][1].time)} for id in hit.sources if id in turns],
         }
         for hit in prediction.context.hits
     ]

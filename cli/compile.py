@@ -45,6 +45,8 @@ def command(
         print_json(outcome.summary())
         return
     print_comparison(console, outcome.start, outcome.result, outcome.difference, outcome.promoted)
+    if outcome.model:
+        console.print(f"trained model: {outcome.model}", soft_wrap=True)
     if outcome.stopped:
         console.print(f"stopped by a limit: {outcome.stopped}; --resume {outcome.run.name} goes on", soft_wrap=True)
     console.print(f"program: {outcome.program}\nMLflow run: {outcome.run_id} (recollect ui)", soft_wrap=True)

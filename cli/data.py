@@ -10,7 +10,7 @@ from typing import Any
 import click
 from rich.table import Table
 
-from .options import API_BASE, JSON, LM, output, print_json
+from .options import API_BASE, JSON, LM, OPTION, output, parse_settings, print_json
 
 
 @click.group("data")
@@ -21,18 +21,16 @@ def command() -> None:
 @command.command("check")
 @click.argument("benchmark")
 @click.argument("path", type=click.Path())
+@OPTION
 @JSON
-def check(benchmark: str, path: str, as_json: bool) -> None:
+def check(benchmark: str, path: str, pairs: tuple[str, ...], as_json: bool) -> None:
     """Say what is in the file PATH of a BENCHMARK, and row by row what is wrong with it.
 
     Ends with code 1 if the file cannot be used as it is.
     """
-    from ..data.check import CHECKS
-    from ..errors import UnknownNameError
+    from ..data.check import check as checked
 
-    if benchmark not in CHECKS:
-        raise UnknownNameError("benchmark", benchmark, CHECKS)
-    report = CHECKS[benchmark](path)
+    report = checked(benchmark, path, **parse_settings(pairs))
     if as_json:
         print_json(report.to_dict())
         sys.exit(0 if report.ok else 1)

@@ -31,15 +31,25 @@ API_BASE = click.option("--api-base", help="address of an OpenAI-compatible serv
 JSON = click.option("--json", "as_json", is_flag=True, help="print one JSON object")
 ALLOW_CODE = click.option("--allow-code", is_flag=True, help="let a saved program import its module:Class method")
 PLAN = click.option("--plan", "planned", is_flag=True, help="print what the run will take, and spend nothing")
+OPTION = click.option(
+    "--option", "pairs", multiple=True, metavar="NAME=VALUE", help="an option of the benchmark, e.g. length=128k"
+)
 SET = click.option("--set", "config", multiple=True, metavar="NAME=VALUE", help="a setting of the method, e.g. k=20")
+
+STORE = click.option(
+    "--store", metavar="URL", help="path or postgresql://... [default: memories.sqlite in the results folder]"
+)
+USER = click.option("--user", help="the user whose memory it is")
+TENANT = click.option("--tenant", default="default", show_default=True, help="keeps users of several customers apart")
 
 _SILENCE = "seconds of silence after which a call to a model has failed"
 
 _SETUP = [
     BENCHMARK,
     DATA,
-    click.option("--metric", help="f1 or exact (jsonl only)"),
+    click.option("--metric", help="what scores, where the benchmark has several, e.g. judge"),
     click.option("--categories", help="comma-separated categories, e.g. 2,4"),
+    OPTION,
     LM,
     API_BASE,
     click.option("--temperature", type=float, help="sampling temperature of the LM"),
@@ -49,7 +59,7 @@ _SETUP = [
     click.option("--judge-api-base", help="address of its server"),
     click.option("--embedder", default="offline", show_default=True, help="`offline`, or an embedding model's name"),
     click.option("--embedder-api-base", help="address of an OpenAI-compatible embedding server"),
-    click.option("--adapter", help="chat, json or xml [default: chat, or the saved program's]"),
+    click.option("--adapter", help="chat, json, xml or compact [default: chat, or the saved program's]"),
     click.option("--train", type=click.IntRange(0), help="training questions [default: all of the train split]"),
     click.option("--dev", type=click.IntRange(0), help="dev questions"),
     click.option("--test", type=click.IntRange(0), help="test questions"),
@@ -81,9 +91,9 @@ def setup_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def make_setup(values: dict[str, Any]) -> Setup:
     """Takes the setup's options out of a command's keyword arguments."""
     limits = Limits(**{name: values.pop(name) for name in ("max_usd", "max_calls", "max_tokens", "max_minutes")})
-    names = [field.name for field in dataclasses.fields(Setup) if field.name not in ("options", "limits")]
-    options = {name: values.pop(name) for name in ("categories", "metric")}
-    options = {name: value for name, value in options.items() if value}
+    names = [field.name for field in dataclasses.fields(Setup) if field.name not in ("options", "limits", "repeat")]
+    named = {name: values.pop(name) for name in ("categories", "metric")}
+    options = parse_settings(values.pop("pairs", ())) | {name: value for name, value in named.items() if value}
     return Setup(options=options, limits=limits, **{name: values.pop(name) for name in names})
 
 
@@ -103,6 +113,28 @@ def parse_settings(pairs: tuple[str, ...]) -> dict[str, Any]:
         except json.JSONDecodeError:
             settings[name.replace("-", "_")] = value
     return settings
+
+
+def open_store(url: str | None, make: bool = False) -> Any:
+    """Opens the store of `--store`.
+
+    Args:
+        url: Its address; the default one if None.
+        make: Whether a file that is not there is made.
+
+    Raises:
+        UserError: There is no such file.
+        StoreError: It cannot be opened.
+    """
+    from ..memory.store import Store
+    from ..runs.home import home, make_folder
+
+    address = url or str(home() / "memories.sqlite")
+    if "://" not in address:
+        if not make and not Path(address).exists():
+            raise UserError(f"{address}: no memories here; give --store, or add some with `recollect memories add`")
+        make_folder(Path(address).resolve().parent)
+    return Store(address)
 
 
 def print_json(value: Any) -> None:

@@ -2,27 +2,38 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from .options import first_line, make_setup, output, print_json, progress, setup_options
 
 if TYPE_CHECKING:
-    from ..runs.recipes.recipe import PaperTable, Reproduced
-
-
-COUNTS = {"calls": "LM calls", "first": "facts, phase 1", "facts": "facts", "rounds": "rounds"}
-"""Counts of the recall and what the table calls them; `--json` has all."""
+    from ..runs.recipes.recipe import Recipe, Reproduced
+    from ..runs.recipes.tables import Cell, OurTable, PaperTable
 
 
 @click.command("reproduce")
 @click.argument("name")
 @setup_options
-def command(name: str, as_json: bool, planned: bool, config: tuple[str, ...], allow_code: bool, **values: Any) -> None:
-    """Run the variants of the paper NAME on its benchmark, and print its tables and ours.
+@click.option("--only", multiple=True, metavar="SECTION", help="run one section of the recipe; may be repeated")
+@click.option("--seeds", type=click.IntRange(1), help="repetitions; tables show mean and spread [default: the paper's]")
+def command(
+    name: str,
+    as_json: bool,
+    planned: bool,
+    config: tuple[str, ...],
+    allow_code: bool,
+    only: tuple[str, ...],
+    seeds: int | None,
+    data: tuple[str, ...],
+    **values: Any,
+) -> None:
+    """Run the sections of the paper NAME on its benchmarks, and print its tables and ours.
 
     Without --judge-lm an LM-free metric stands in where the benchmark has one, and there are no win rates.
     """
@@ -37,64 +48,102 @@ def command(name: str, as_json: bool, planned: bool, config: tuple[str, ...], al
     found = recipe(name)
     if config or planned or values.get("resume"):
         raise UserError("reproduce runs its own settings: --set, --plan and --resume do not go with it")
-    setup, errors = make_setup({**values, "benchmark": values.get("benchmark") or found.benchmark}), output(errors=True)
-    console, meter = errors if as_json else output(), Meter()
-    first_line(console, setup)
+    plain, files = _files(found, data)
+    setup = make_setup({**values, "benchmark": values.get("benchmark") or "", "data": plain})
+    console, errors, meter = output(errors=True) if as_json else output(), output(errors=True), Meter()
+    first_line(console, replace(setup, data=", ".join(data) or None))
     judge = None
     if setup.judge_lm:
         lm = language_model(setup.judge_lm, meter, "judge", setup.judge_api_base)
         judge = PreferenceJudge(lm, adapter())
     with progress(errors, meter) as note:
-        made = run_recipe(found, setup, judge, note)
+        made = run_recipe(found, setup, judge, note, only, seeds, files, meter)
     if as_json:
         print_json(made.summary())
         return
-    console.print("\nAs the paper prints it (other models, other data than below)\n", style="bold")
-    for table in found.paper:
-        console.print(_paper(table))
-    _ours(console, made)
+    _print(console, made)
 
 
 for _option in command.params:
-    # The recipe has one of its own; --on names another of its paper.
+    # The recipe has its own benchmarks; --on chooses one of them. With several, each may have a file.
     if _option.name == "benchmark":
         _option.required = False
+    if _option.name == "data" and isinstance(_option, click.Option):
+        _option.multiple, _option.default, _option.type = True, (), click.STRING
+        _option.metavar = "[BENCHMARK=]FILE"
 
 
-def _paper(table: PaperTable) -> Table:
-    shown = Table(title=f"{table.title}; {table.model}", title_justify="left")
+def _files(found: Recipe, data: tuple[str, ...]) -> tuple[str | None, dict[str, str]]:
+    """The file without a benchmark's name before it, and the others by benchmark.
+
+    Raises:
+        UserError: There are several without a name.
+    """
+    from ..errors import UserError
+
+    named = {}
+    plain = []
+    for value in data:
+        benchmark, equals, path = value.partition("=")
+        if equals and benchmark in found.benchmarks:
+            named[benchmark] = path
+        else:
+            plain.append(value)
+    if len(plain) > 1:
+        raise UserError(f"--data {plain[1]}: say which benchmark it is of, e.g. --data {found.benchmarks[0]}=FILE")
+    return (plain[0] if plain else None), named
+
+
+def _print(console: Console, made: Reproduced) -> None:
+    for done in made.sections:
+        console.print(f"\n== {done.section.name}: {done.section.title}", style="bold", soft_wrap=True)
+        if done.section.paper:
+            console.print("\nAs the paper prints it (other models, other data than below)\n", style="bold")
+        for table in done.section.paper:
+            _paper(console, table)
+        console.print("\nOurs\n", style="bold")
+        if done.heading:
+            console.print(Text(done.heading), soft_wrap=True)
+        for found in done.tables:
+            _ours(console, found)
+        for label, rate in done.win_rates.items():
+            console.print(f"win rate, {label}: {100 * rate:.1f} %")
+        for path in done.pictures:
+            console.print(f"picture: {path}", soft_wrap=True)
+    console.print()
+    for note in made.notes:
+        console.print(f"note: {note}", soft_wrap=True)
+    if made.stopped:
+        console.print(f"stopped by a limit: {made.stopped}; what is missing above was not run", soft_wrap=True)
+    console.print(f"run: {made.run}\nMLflow run: {made.run_id} (recollect ui)", soft_wrap=True)
+
+
+def _paper(console: Console, table: PaperTable) -> None:
+    # Outside the table, which would break the line at its own width.
+    console.print(f"{table.title}; {table.model}", style="italic", soft_wrap=True)
+    shown = Table()
     for column in table.columns:
         shown.add_column(column)
     for row in table.rows:
         shown.add_row(*("-" if cell is None else str(cell) for cell in row))
-    return shown
+    console.print(shown)
+    if table.note:
+        console.print(table.note, soft_wrap=True)
 
 
-def _ours(console: Console, made: Reproduced) -> None:
-    from ..runs.report import heading
-
-    first = made.rows[0].evaluation
-    metrics = list(first.metrics())
-    scores = _table(f"ours: {heading(first).partition(' on ')[2]}", ["n", "score", "95 % interval", *metrics])
-    for row in made.rows:
-        summary = row.evaluation.summary()
-        interval = "-" if summary["interval"] is None else "[{:.3f}, {:.3f}]".format(*summary["interval"])
-        score = "-" if summary["score"] is None else f"{summary['score']:.3f}"
-        parts = [f"{summary['metrics'].get(name, 0.0):.3f}" for name in metrics]
-        scores.add_row(row.label, str(summary["n"]), score, interval, *parts)
-    taken = _table("ours: means a query; calls are those of the recall, without the answer", list(COUNTS.values()))
-    for row in made.rows:
-        taken.add_row(row.label, *(f"{row.per_query(name):.2f}" for name in COUNTS))
-    console.print("\nOurs\n", style="bold")
-    console.print(scores)
-    console.print(taken)
-    for label, rate in made.win_rates.items():
-        console.print(f"win rate, {label}: {100 * rate:.1f} %")
+def _ours(console: Console, table: OurTable) -> None:
+    console.print(f"ours: {table.title}", style="italic", soft_wrap=True)
+    shown = Table()
+    for n, column in enumerate(table.columns):
+        # Names of columns may wrap at their words; numbers may not be cut.
+        wide = 16 if "interval" in column else 5
+        shown.add_column(column.replace("_", " "), justify="right" if n else "left", min_width=wide if n else None)
+    for row in table.rows:
+        shown.add_row(*(_cell(cell) for cell in row))
+    console.print(shown)
+    if table.note:
+        console.print(table.note, soft_wrap=True)
 
 
-def _table(title: str, columns: list[str]) -> Table:
-    table = Table("variant", title=title, title_justify="left")
-    for column in columns:
-        # Names of metrics may wrap at their words; numbers may not be cut.
-        table.add_column(column.replace("_", " "), justify="right", min_width=16 if "interval" in column else 5)
-    return table
+def _cell(cell: Cell) -> str:
+    return "-" if cell is None else cell if isinstance(cell, str) else f"{cell:.3f}"

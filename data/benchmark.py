@@ -27,6 +27,7 @@ import dspy
 from ..errors import DataError, UnknownNameError, UserError
 from ..records import History
 from ..signatures.judges import JudgeAnswer, judge_hash
+from .confusion import Answered, Confusion
 from .judge import AnswerJudge, AnyJudge, Judge
 
 
@@ -122,8 +123,12 @@ class Benchmark(ABC):
     """The name on the command line."""
     task: ClassVar[str] = "question-answering"
     """The task of `programs.tasks` that its examples are for."""
+    method_settings: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    """Settings of methods, by name, that suit this benchmark better than the methods' own defaults."""
     category_names: ClassVar[Mapping[str, str]] = {}
     """What tables call the categories, where the benchmark's own names are numbers."""
+    expected: ClassVar[tuple[str, ...]] = ()
+    """Categories that tables list with n = 0 where no question is of them."""
     metric_name: str
     """What `score` measures, as tables name it, e.g. "token F1"."""
     needs_judge: bool = False
@@ -187,6 +192,18 @@ class Benchmark(ABC):
             raise UserError(f"{self.name} scores by a judge here, and none is set; pass --judge-lm MODEL")
         verdict = self.judge(example.question, example.answer, answer)
         return float(verdict.correct), f" The judge says: {verdict.reasoning}" if verdict.reasoning else ""
+
+    def aggregate(self, rows: Sequence[Answered]) -> Mapping[str, float]:
+        """Metrics of all answers together that are no mean over answers, e.g. macro-F1; {} where there are none.
+
+        Args:
+            rows: The answers; those with a failure have none. Not all questions need be among them.
+        """
+        return {}
+
+    def confusion(self, rows: Sequence[Answered]) -> Confusion | None:
+        """The confusion matrix of the answers, for benchmarks whose published result is one."""
+        return None
 
     def counts(self, example: dspy.Example) -> bool:
         """Whether the example is part of the headline score (LoCoMo leaves its category 5 out)."""

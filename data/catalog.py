@@ -31,12 +31,27 @@ BENCHMARKS: Mapping[str, tuple[str, str]] = MappingProxyType(
             "your own questions, one JSON object per line; token F1, exact match, a judge or your own function",
             "jsonl:JsonlBenchmark",
         ),
-        "locomo": ("questions about ten very long conversations in five categories; token F1", "locomo:Locomo"),
+        "locomo": (
+            "questions about ten very long conversations in five categories; token F1 or a judge",
+            "locomo:Locomo",
+        ),
+        "memory-env": (
+            "generated: facts that two speakers state, change and retract; exact match, no reader model",
+            "memory_env:MemoryEnv",
+        ),
         "memoryquest": (
             "requests that need three to five things said long ago; judged recall of what is retrieved",
             "memoryquest:MemoryQuest",
         ),
+        "movielens": (
+            "which rating a user gives the next movie, from hundreds before; accuracy and a confusion matrix",
+            "movielens:MovieLens",
+        ),
         "msc": ("a question about up to five short chats of two strangers; token F1 or a judge", "msc:Msc"),
+        "omnibehavior": (
+            "whether a user reacts to a video, stream, advertisement or product; ACC and F1 by field and scene",
+            "omnibehavior:OmniBehavior",
+        ),
         "personamem": (
             "multiple choice for an assistant that should know its user (v1); accuracy",
             "personamem:PersonaMem",

@@ -13,6 +13,7 @@ Honest limits: only the form is checked, not whether a gold answer is right. Cou
 
 from __future__ import annotations
 
+import inspect
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -20,14 +21,18 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from ..errors import DataError
+from ..errors import DataError, UnknownNameError
 from .benchmark import Finding, Note, Reading
 from .implexconv import KINDS, read_implexconv
 from .jsonl import read_jsonl
 from .locomo_file import CATEGORIES, read_locomo
 from .memoryquest_file import read_memoryquest
+from .movielens_file import FIELD, read_movielens
 from .msc_file import read_msc
+from .omnibehavior_file import read_omnibehavior
+from .omnibehavior_scenes import QUESTIONS
 from .personamem_file import SKILLS, read_personamem
+from .personamem_release import questions_of
 from .personamem_v2 import read_personamem_v2
 
 
@@ -82,14 +87,34 @@ def check_msc(path: str | Path) -> Report:
     return _check(Path(path), "msc", read_msc, {})
 
 
+def check_movielens(path: str | Path) -> Report:
+    """Checks every row of MovieLens-1M; counted are the users and ratings that `load` takes by default."""
+    return _check(Path(path), "movielens", read_movielens, {FIELD: ""})
+
+
+def check_omnibehavior(path: str | Path) -> Report:
+    """Checks OmniBehavior's raw files, or a prepared one; a field that is not asked is counted 0."""
+    return _check(Path(path), "omnibehavior", read_omnibehavior, dict.fromkeys(QUESTIONS, ""))
+
+
 def check_implexconv(path: str | Path) -> Report:
     """Checks a file of ImplexConv's form; see `check_locomo`."""
     return _check(Path(path), "implexconv", read_implexconv, dict.fromkeys(KINDS, ""))
 
 
-def check_personamem(path: str | Path) -> Report:
-    """Checks PersonaMem v1's questions with the contexts beside them; a skill that is absent is counted 0."""
-    return _check(Path(path), "personamem", read_personamem, dict.fromkeys(SKILLS, ""))
+def check_personamem(path: str | Path, contexts: str | Path | None = None, length: str | None = None) -> Report:
+    """Checks PersonaMem v1's questions with their contexts; a skill that is absent is counted 0.
+
+    Args:
+        path: The questions, or the folder of the released files.
+        contexts: The file of the contexts; the one beside the questions if None.
+        length: "32k", "128k" or "1M", for a folder that holds several.
+    """
+
+    def read(path: Path, note: Note) -> Reading:
+        return read_personamem(questions_of(path, length), note, Path(contexts) if contexts else None)
+
+    return _check(Path(path), "personamem", read, dict.fromkeys(SKILLS, ""))
 
 
 def check_personamem_v2(path: str | Path) -> Report:
@@ -97,18 +122,35 @@ def check_personamem_v2(path: str | Path) -> Report:
     return _check(Path(path), "personamem-v2", read_personamem_v2, {})
 
 
-CHECKS: Mapping[str, Callable[[str | Path], Report]] = MappingProxyType(
+CHECKS: Mapping[str, Callable[..., Report]] = MappingProxyType(
     {
         "implexconv": check_implexconv,
         "jsonl": check_jsonl,
         "locomo": check_locomo,
         "memoryquest": check_memoryquest,
+        "movielens": check_movielens,
         "msc": check_msc,
+        "omnibehavior": check_omnibehavior,
         "personamem": check_personamem,
         "personamem-v2": check_personamem_v2,
     }
 )
-"""The checks by the name of their benchmark."""
+"""The checks by the name of their benchmark; each takes the path, some take options of the benchmark."""
+
+
+def check(benchmark: str, path: str | Path, **options: Any) -> Report:
+    """Checks a file as a benchmark's, with options of its reader.
+
+    Raises:
+        UnknownNameError: No such benchmark, or no such option of its check.
+    """
+    if benchmark not in CHECKS:
+        raise UnknownNameError("benchmark", benchmark, CHECKS)
+    known = tuple(inspect.signature(CHECKS[benchmark]).parameters)[1:]
+    for option in options:
+        if option not in known:
+            raise UnknownNameError(f"option of the check of {benchmark}", option, known)
+    return CHECKS[benchmark](path, **options)
 
 
 def _check(path: Path, name: str, read: Callable[[Path, Note], Reading], categories: Mapping[str, str]) -> Report:

@@ -22,7 +22,7 @@ from typing import Any, ClassVar, Protocol
 
 import dspy
 
-from ..signatures.judges import JudgeAnswer, judge_hash
+from ..signatures.judges import JudgeAnswer, JudgeGenerously, judge_hash
 
 
 @dataclass(frozen=True)
@@ -98,6 +98,19 @@ class Judge(PromptJudge):
             return Verdict(False, "no answer was given")
         found = self.ask(question=question, gold_answer=gold_answer, answer=answer)
         return Verdict(found.verdict == "CORRECT", one_line(found.reasoning))
+
+
+class GenerousJudge(PromptJudge):
+    """Judges answers by `signatures.judges.JudgeGenerously`, as the field judges LoCoMo."""
+
+    signature = JudgeGenerously
+
+    def __call__(self, question: str, gold_answer: str, answer: str) -> Verdict:
+        """Labels one answer; as `Judge`."""
+        if not answer.strip():
+            return Verdict(False, "no answer was given")
+        found = self.ask(question=question, gold_answer=gold_answer, answer=answer)
+        return Verdict(found.label == "CORRECT")
 
 
 def one_line(text: Any) -> str:

@@ -1,4 +1,4 @@
-"""LoCoMo: questions about ten very long conversations, scored by token F1 (Maharana et al., ACL 2024).
+"""LoCoMo: questions about ten very long conversations, scored by token F1 or a judge (Maharana et al., ACL 2024).
 
 The genuine file is `data/locomo10.json` of github.com/snap-research/locomo (CC BY-NC 4.0, so it is not bundled;
 the sample that is bundled is our own, in the same format). It has oddities, and this reader copes with all of
@@ -14,6 +14,9 @@ Example:
     >>> benchmark.examples[0].category
     '1'
 
+`metric="judge"` is what RGMem, Mem0 and others print: a model labels each answer, with good will (`GenerousJudge`), and
+category 5 is left out, since it has no gold answer.
+
 Honest limits: about 6 % of the gold answers are known to be wrong (snap-research/locomo#23), and token F1 rewards
 wording. Where this differs from the official task_eval/evaluation.py: category 5 is not asked as a two-way choice
 and is reported apart; evidence ids are repaired; a question without evidence has no recall instead of 1.
@@ -28,11 +31,14 @@ from typing import Any
 
 import dspy
 
-from ..errors import DataError, UnknownNameError
+from ..errors import DataError, UnknownNameError, UserError
+from ..signatures.judges import JudgeGenerously
 from .benchmark import Benchmark, Score, Source, refuse_fatal
+from .judge import GenerousJudge
 from .locomo_file import CATEGORIES, read_locomo
 from .text_metrics import bleu1, explain, locomo_f1, locomo_multi_f1, named, stem
 
+_METRICS = {"f1": "token F1", "judge": "judged right"}
 _REFUSALS = ("no information available", "not mentioned")
 _TRAIN = frozenset({"conv-43", "conv-47"})
 _DEV = frozenset({"conv-44"})
@@ -46,48 +52,68 @@ class Locomo(Benchmark):
         examples: The questions.
         source: Where they came from.
         conversations: Ids of all conversations of the file (default: those of the examples).
+        metric: "f1" (the official token F1) or "judge".
     """
 
     name = "locomo"
-    metric_name = "token F1"
     category_names = CATEGORIES
+    judge_prompt = JudgeGenerously
 
     def __init__(
-        self, examples: Iterable[dspy.Example], source: Source, conversations: Iterable[str] | None = None
+        self,
+        examples: Iterable[dspy.Example],
+        source: Source,
+        conversations: Iterable[str] | None = None,
+        metric: str = "f1",
     ) -> None:
         super().__init__(tuple(examples), source)
+        self.metric_name = _METRICS[metric]
+        self.needs_judge = metric == "judge"
         groups = map(self.group, self.examples) if conversations is None else conversations
         self.conversations = frozenset(groups)
 
     @classmethod
     def load(
-        cls, path: str | Path | None = None, *, categories: str | Iterable[str | int] | None = None, **options: Any
+        cls,
+        path: str | Path | None = None,
+        *,
+        categories: str | Iterable[str | int] | None = None,
+        metric: str = "f1",
+        **options: Any,
     ) -> Locomo:
         """Reads the genuine file at `path`, or the bundled sample when it is None.
 
         Args:
             path: A file of locomo10.json's form.
-            categories: The categories to keep, e.g. ["1", "4"] or "1,4"; all five when None.
+            categories: The categories to keep, e.g. ["1", "4"] or "1,4"; all five when None, 1 to 4 for a judge.
+            metric: "f1" or "judge".
             **options: None are known; any is refused.
 
         Raises:
             DataError: The file is not of this form, or holds no question of these categories.
-            UnknownNameError: A category or an option that does not exist.
+            UnknownNameError: A category, a metric or an option that does not exist.
+            UserError: A judge is asked for category 5.
         """
-        cls.refuse_options(options, ("categories",))
+        cls.refuse_options(options, ("categories", "metric"))
+        if metric not in _METRICS:
+            raise UnknownNameError("metric", metric, _METRICS)
         kept = _kept(categories)
+        if metric == "judge":
+            if categories is not None and "5" in kept:
+                raise UserError("category 5 has no gold answer to judge by; leave it out, or take --metric f1")
+            kept -= {"5"}
         if path is not None:
-            return cls._read(Path(path), kept, sample=False)
+            return cls._read(Path(path), kept, metric, sample=False)
         with resources.as_file(resources.files(f"{__package__}.samples") / "locomo.json") as file:
-            return cls._read(file, kept, sample=True)
+            return cls._read(file, kept, metric, sample=True)
 
     @classmethod
-    def _read(cls, path: Path, categories: frozenset[str], sample: bool) -> Locomo:
+    def _read(cls, path: Path, categories: frozenset[str], metric: str, sample: bool) -> Locomo:
         reading = read_locomo(path, refuse_fatal(path))
         examples = [example for example in reading.examples if example.category in categories]
         if reading.examples and not examples:
             raise DataError(f"{path}: no question of category {', '.join(sorted(categories))}; choose others")
-        return cls(examples, Source.of(path, sample), [history.id for history in reading.histories])
+        return cls(examples, Source.of(path, sample), [history.id for history in reading.histories], metric)
 
     def counts(self, example: dspy.Example) -> bool:
         """False for category 5: it pays for declining to answer, and is reported apart."""
@@ -107,17 +133,30 @@ class Locomo(Benchmark):
 
         Categories 2, 3 and 4: token F1, in category 3 against the gold up to its first ';'. Category 1: mean over
         the comma-separated golds of the best F1. Category 5: 1 when the answer says that nothing is mentioned.
-        Source: LoCoMo, task_eval/evaluation.py. `parts["bleu1"]` is community practice, not in that file.
+        Source: LoCoMo, task_eval/evaluation.py. `parts["bleu1"]` is community practice, not in that file, and so is
+        the judge, whose word is the score under `metric="judge"`: it sees the whole gold answer in every category.
+
+        Raises:
+            UserError: A judge is needed and none is set.
+            AdapterParseError: The judge's reply stays unparseable.
+            LMError: The judge's endpoint failed.
         """
         answer = str(prediction.get("answer") or "")
         gold = example.answer.split(";")[0].strip() if example.category == "3" else example.answer
         if example.category == "5":
             value = float(any(phrase in answer.lower() for phrase in _REFUSALS))
             feedback = _explain_refusal(value, example.evidence)
-        else:
-            value = (locomo_multi_f1 if example.category == "1" else locomo_f1)(answer, gold)
-            feedback = explain(answer, gold, value, example.evidence, stem=stem)
-        return Score(value, feedback, {"f1": value, "bleu1": bleu1(answer, gold)})
+            return Score(value, feedback, {"f1": value, "bleu1": bleu1(answer, gold)})
+        value = (locomo_multi_f1 if example.category == "1" else locomo_f1)(answer, gold)
+        parts = {"f1": value, "bleu1": bleu1(answer, gold)}
+        if self.needs_judge:
+            value, _ = self.judged(example, answer)
+            parts["judge"] = value
+        return Score(value, explain(answer, gold, value, example.evidence, stem=stem), parts)
+
+    def set_judge(self, lm: Any, adapter: dspy.Adapter | None = None) -> None:
+        """Makes the generous judge that published LoCoMo tables use."""
+        self.judge = GenerousJudge(lm, adapter)
 
 
 def _kept(categories: str | Iterable[str | int] | None) -> frozenset[str]:

@@ -1,7 +1,8 @@
 """PersonaMem v1: multiple-choice questions to an assistant that should know its user by now (Jiang et al. 2025).
 
 The genuine files are `questions_{32k,128k,1M}.csv` and `shared_contexts_{32k,128k,1M}.jsonl` of the hub set
-bowen-upenn/PersonaMem; `data.personamem_file` says how they are read. The sample that is bundled is our own, in the
+bowen-upenn/PersonaMem (RGMem's tables are of 128k: `--option length=128k`); `data.personamem_file` says how they are
+read. The sample that is bundled is our own, in the
 same form.
 
 An example holds `history`, `question`, `options`, `focus` (inputs; there is no evidence, so it is empty), `answer`
@@ -13,7 +14,8 @@ Example:
     1.0
 
 Honest limits: the score is the official one, so an answer that repeats an option without its letter is wrong. One of
-four options is right by chance. The released files hold six of the paper's seven skills.
+four options is right by chance. The released files hold six of the paper's seven skills
+once the two names of recalling facts are one; a skill that a file has not is shown with n = 0, and never filled.
 """
 
 from __future__ import annotations
@@ -26,9 +28,10 @@ from typing import Any
 
 import dspy
 
-from ..errors import DataError, UnknownNameError
+from ..errors import DataError, UnknownNameError, UserError
 from .benchmark import Benchmark, Score, Source, refuse_fatal
 from .personamem_file import SKILLS, read_personamem, skill_of
+from .personamem_release import questions_of
 
 _TAG = "<final_answer>"
 
@@ -40,6 +43,7 @@ class PersonaMem(Benchmark):
     task = "multiple-choice"
     metric_name = "accuracy"
     category_names = SKILLS
+    expected = tuple(SKILLS)
 
     @classmethod
     def load(
@@ -48,24 +52,31 @@ class PersonaMem(Benchmark):
         *,
         categories: str | Iterable[str] | None = None,
         contexts: str | Path | None = None,
+        length: str | None = None,
         **options: Any,
     ) -> PersonaMem:
         """Reads the genuine files at `path`, or the bundled sample when it is None.
 
         Args:
-            path: A file of questions_32k.csv's form.
+            path: A file of questions_32k.csv's form, or the folder of the released files.
             categories: The skills to keep, by their names in the file, e.g. "suggest_new_ideas"; all when None.
             contexts: The file of the contexts; the one beside the questions if None.
+            length: Which of the released files, "32k", "128k" or "1M"; needed for a folder that holds several.
             **options: None are known; any is refused.
 
         Raises:
             DataError: A file is not of this form, or holds no question of these skills.
-            UnknownNameError: A skill or an option that does not exist.
+            UnknownNameError: A skill, a length or an option that does not exist.
+            UserError: The bundled sample is asked for by a length.
         """
-        cls.refuse_options(options, ("categories", "contexts"))
+        cls.refuse_options(options, ("categories", "contexts", "length"))
         kept = _kept(categories)
         if path is not None:
-            return cls._read(Path(path), kept, Path(contexts) if contexts else None, sample=False)
+            return cls._read(questions_of(Path(path), length), kept, Path(contexts) if contexts else None, sample=False)
+        if length is not None or contexts is not None:
+            raise UserError(
+                "the bundled sample has one length and its own contexts; give the genuine files with --data"
+            )
         # As a folder: the contexts must come along.
         with resources.as_file(resources.files(f"{__package__}.samples")) as folder:
             return cls._read(folder / "personamem_questions.csv", kept, None, sample=True)

@@ -34,6 +34,7 @@ from ..errors import DataError
 from ..records import History
 from .benchmark import Finding, Note, Reading
 from .blocks import Blocks
+from .personamem_release import contexts_beside
 
 SKILLS: Mapping[str, str] = MappingProxyType(
     {
@@ -130,26 +131,6 @@ def read_csv(
         raise DataError(f"{path}: no such file") from None
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{path}: cannot be read as a CSV of UTF-8 text: {error}") from error
-
-
-def contexts_beside(path: Path) -> Path:
-    """The contexts that belong to a CSV: `shared_contexts_32k.jsonl` beside `questions_32k.csv`.
-
-    Where no file has that name, the only `*shared_contexts*.jsonl` of the folder.
-
-    Raises:
-        DataError: There is no such file, or several.
-    """
-    if not path.exists():
-        raise DataError(f"{path}: no such file")
-    named = path.with_name(path.name.replace("questions", "shared_contexts")).with_suffix(".jsonl")
-    if named.exists():
-        return named
-    others = sorted(path.parent.glob("*shared_contexts*.jsonl"))
-    if len(others) == 1:
-        return others[0]
-    problem = f"{len(others)} others fit" if others else "the questions cannot be asked without it"
-    raise DataError(f"{path}: {named.name} is not beside it, and {problem}; put it there")
 
 
 def read_contexts(path: Path, needed: Iterable[str], note: Note) -> dict[str, Blocks]:

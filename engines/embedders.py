@@ -114,9 +114,13 @@ class TextEmbedder:
             rows.update(self._learn(missing))
         elif texts and not self.dimension:
             self._learn(["dimension"])
-        blank = np.zeros(self.dimension, dtype=np.float32)
-        vectors = [rows.get(text, blank) for text in texts]
+        vectors = [rows.get(text, np.zeros(self.dimension, dtype=np.float32)) for text in texts]
         return np.stack(vectors) if vectors else np.zeros((0, self.dimension), dtype=np.float32)
+
+    def clear(self) -> None:
+        """Forgets the texts seen so far."""
+        with self._lock:
+            self._cache.clear()
 
     def __deepcopy__(self, memo: object = None) -> Self:
         # DSPy copies programs freely; an embedder has no state but its cache, and sharing that is the point of it.
@@ -283,9 +287,7 @@ def _batches(name: str, texts: Sequence[str], request: Callable[[list[str]], Any
             rows += [row["embedding"] for row in sorted(plain, key=lambda row: row["index"])]
         return np.array(rows, dtype=np.float32)
     except (openai.AuthenticationError, openai.PermissionDeniedError) as error:
-        raise UserError(
-            f"embedder {name!r}: the key was refused; check OPENAI_API_KEY or its provider's own"
-        ) from error
+        raise UserError(f"embedder {name!r}: the key was refused; check OPENAI_API_KEY or the provider's") from error
     except (openai.BadRequestError, openai.NotFoundError) as error:
         raise UserError(f"embedder {name!r} was refused, check its name: {_one_line(error)}") from error
     except openai.OpenAIError as error:

@@ -242,6 +242,9 @@ def _key(lm: MeteredLM, call: Any) -> str:
     """What an answer depends on; addresses, keys and timeouts are no part of it."""
     client = ("api_", "base_url", "timeout")
     key = {name: value for name, value in call.key(lm, False).items() if not name.startswith(client)}
+    weights = getattr(lm.engine, "weights_version", None)
+    if weights is not None:
+        key["weights"] = weights
     return hashlib.sha256(json.dumps(key, sort_keys=True, default=_schema).encode()).hexdigest()
 
 

@@ -1,7 +1,8 @@
 """Language models by name.
 
-`offline` is the engine that needs no key (see `engines.offline`: it is no language model). Every other name goes to
-DSPy as it is: `openai/gpt-4.1-mini`, `ollama_chat/qwen3`, `hosted_vllm/my-model` with `--api-base`, ...
+`offline` is the engine that needs no key (see `engines.offline`: it is no language model). `local:` and the folder or
+hub id of a transformers model is one that runs in this process (see `engines.local`). Every other name goes to DSPy as
+it is: `openai/gpt-4.1-mini`, `ollama_chat/qwen3`, `hosted_vllm/my-model` with `--api-base`, ...
 
 Example:
     >>> lm = language_model("openai/gpt-4.1-mini", temperature=0.0)
@@ -12,6 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from dspy.utils.exceptions import LMError
@@ -21,6 +23,8 @@ from .guard import Guard
 from .meter import Answers, Meter, MeteredLM, Role
 
 OFFLINE = "offline"
+LOCAL = "local:"
+"""What the name of a model begins with that runs in this process."""
 RETRIES = 2
 """How often a call is repeated that could not reach its model, after 1 and 2 seconds or when the server says."""
 TIMEOUT = 120.0
@@ -40,25 +44,31 @@ def language_model(
     cache: bool | None = None,
     timeout: float = TIMEOUT,
     retries: int = RETRIES,
+    repeat: int = 0,
+    loaded: dict[str, Any] | None = None,
 ) -> MeteredLM:
     """Makes a metered language model.
 
     Args:
-        name: `offline`, or any name `dspy.LM` takes.
+        name: `offline`, `local:` and a folder or hub id, or any name `dspy.LM` takes.
         meter: Where its calls are counted; a new one if None.
         role: What it is used for.
         guard: Refuses calls over budget or to a dead endpoint.
         answers: Answers of earlier calls of the same run.
         prices: US dollars per input and output token, for answers that come without a cost.
         api_base: Address of an OpenAI-compatible server.
-        temperature: Sampling temperature; None leaves it to the provider (0 for the offline engine).
+        temperature: Sampling temperature; None leaves it to the provider (0 for the offline and the local engine).
         max_tokens: Most tokens of an answer.
         cache: Whether DSPy's LM cache is used; None means: not for the offline engine, which is faster than a cache.
+            Never for local models, whose weights may change.
         timeout: Seconds without a byte from the server after which a call has failed.
         retries: How often a call is repeated that could not reach its model.
+        repeat: Which repetition of the same run: from 1 on, a model that samples answers anew instead of from a cache.
+        loaded: Local models by name: one that is there is not loaded again, one that is not is added.
 
     Raises:
-        UserError: The name is not one DSPy takes.
+        UserError: The name is not one DSPy takes, or there is no such local model.
+        MissingDependencyError: A local model needs the `local` extra.
     """
     # litellm otherwise fetches a price list over the network when it is imported.
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
@@ -70,8 +80,19 @@ def language_model(
         engines = {"engine": engine, "async_engine": AsyncOfflineEngine(engine)}
         sampling = {"temperature": temperature or 0.0, "cache": bool(cache)}
         return MeteredLM("offline/extractive-1", meter or Meter(), **shared, **engines, **sampling)
+    if name.startswith(LOCAL):
+        from .local.engine import local_lm
+        from .local.model import LocalModel
+
+        known: dict[str, Any] = {} if loaded is None else loaded
+        if name not in known:
+            known[name] = LocalModel.load(name.removeprefix(LOCAL))
+        sampling = {"rollout_id": repeat} if repeat and temperature else {}
+        return local_lm(known[name], meter, temperature or 0.0, max_tokens, **shared, **sampling)
     settings: dict[str, Any] = {"temperature": temperature, "max_tokens": max_tokens, "cache": cache is not False}
     settings |= {"num_retries": retries, "timeout": timeout}
+    if repeat and temperature != 0:
+        settings["rollout_id"] = repeat
     if api_base:
         settings["api_base"] = api_base
         if "OPENAI_API_KEY" not in os.environ:
@@ -98,3 +119,21 @@ def endpoint_errors() -> Iterator[None]:
 def is_offline(name: str) -> bool:
     """Whether a model name stands for the offline engine: its scores are no scores of a language model."""
     return name == OFFLINE or name.startswith("offline/")
+
+
+def keep(lm: MeteredLM, folder: Path) -> str:
+    """The name by which `language_model` finds an LM again; the weights of a local one are written for that.
+
+    Args:
+        lm: The LM.
+        folder: Where weights are written to.
+    """
+    if not is_local(lm.model):
+        return lm.model
+    engine: Any = lm.engine
+    return f"{LOCAL}{engine.model.save(folder)}"
+
+
+def is_local(name: str) -> bool:
+    """Whether a model name stands for a model that runs in this process."""
+    return name.startswith((LOCAL, "local/"))

@@ -74,6 +74,12 @@ class Flight:
             self._futures.setdefault(key, future)
         self._trim()
 
+    def drop(self, unwanted: Callable[[Hashable], bool]) -> list[Any]:
+        """Takes out every finished value whose key is unwanted, and returns them."""
+        with self._lock:
+            keys = [key for key, future in self._futures.items() if future.done() and unwanted(key)]
+            return [self._futures.pop(key).result() for key in keys]
+
     def __len__(self) -> int:
         return len(self._futures)
 

@@ -132,7 +132,7 @@ OPTIMIZERS: dict[str, Optimizer] = {
     ),
     "finetune": Optimizer(
         run_finetune,
-        {"exclude_demos": True},
+        {"exclude_demos": True, "learning_rate": None, "epochs": None, "batch_size": None, "lora": None},
         "the weights of the model, from traces that led to a good answer",
         "one pass over the training questions, and a training job",
         needs="an LM whose provider can fine-tune",

@@ -28,7 +28,7 @@ from .catalog import Optimizer
 from .catalog import optimizer as entry
 from .history import CandidateHistory
 from .metric_views import MetricViews
-from .runners import ENDLESS, Job
+from .runners import ENDLESS, Job, trained_lm
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def compile_program(
         trainset: Questions with answers.
         how: Optimizer, stage, seed and settings.
         prompt_lm: Writes proposals and reflections; the LM of the context if None.
-        history: Collects the candidates; a new one if None.
+        history: Collects the candidates, and the LM whose weights were trained; a new one if None.
 
     Returns:
         A compiled copy that shares the program's memory cache; a copy of the program itself where the budget struck
@@ -132,6 +132,8 @@ def compile_program(
         raise type(guard.dead)(str(guard.dead))
     if guard.refused > before:
         compiled = history.best() or compiled
+    if compiled is not None:
+        history.trained = trained_lm(compiled, lm)
     return tidy(compiled if compiled is not None else job.student, program)
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from dspy.utils.callback import BaseCallback
 
-from ..engines.meter import Meter
+from ..engines.meter import Meter, MeteredLM
 from ..programs.program import MemoryProgram
 
 
@@ -50,6 +50,8 @@ class CandidateHistory(BaseCallback):
 
     def __init__(self, meter: Meter) -> None:
         self.candidates: list[Candidate] = []
+        self.trained: MeteredLM | None = None
+        """The LM with trained weights that the compiled program needs; None where no weights were trained."""
         self._meter = meter
         self._lock = threading.Lock()
         self._open: dict[str, tuple[Any, int]] = {}

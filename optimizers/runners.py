@@ -14,6 +14,8 @@ from typing import Any
 import dspy
 from dspy.teleprompt import Teleprompter
 
+from ..engines.local.settings import Finetuning
+from ..engines.models import is_local
 from ..errors import MissingDependencyError, UserError
 from ..programs.predictor import Predictor
 from ..programs.program import MemoryProgram
@@ -184,10 +186,12 @@ class _Step(Teleprompter):
     ) -> Any:
         fresh = student.deepcopy()
         fresh._compiled = False
-        job = replace(self._job, student=fresh, train=trainset, settings=self._entry.settings)
+        # An earlier step may have trained the weights.
+        lm = trained_lm(student, self._job.task_lm) or self._job.task_lm
+        job = replace(self._job, student=fresh, train=trainset, settings=self._entry.settings, task_lm=lm)
         compiled = self._entry.run(job)
         # The optimizers that reset predictors lose the LM, which BetterTogether demands between its steps.
-        compiled.set_lm(job.task_lm)
+        compiled.set_lm(trained_lm(compiled, lm) or lm)
         return compiled
 
 
@@ -198,9 +202,41 @@ def strategy_steps(settings: Mapping[str, Any]) -> list[str]:
 
 def run_finetune(job: Job) -> Any:
     """Weights, where the provider can."""
-    teleprompter = dspy.BootstrapFinetune(metric=job.views.passed, num_threads=job.threads, **job.settings)
+    teleprompter = _Finetune(
+        metric=job.views.passed,
+        num_threads=job.threads,
+        exclude_demos=job.settings["exclude_demos"],
+        train_kwargs=_train_kwargs(job),
+    )
     job.student.set_lm(job.task_lm)
     return teleprompter.compile(job.student, trainset=list(job.train))
+
+
+class _Finetune(dspy.BootstrapFinetune):
+    """Learns from answers that passed, and from them alone."""
+
+    def _prepare_finetune_data(self, trace_data: list[dict[str, Any]], lm: Any, pred_ind: int | None = None) -> Any:
+        # DSPy scores a completion that it cannot parse -1, and takes that for a pass.
+        passed = [run for run in trace_data if (run["score"] or 0) > 0]
+        return super()._prepare_finetune_data(passed, lm, pred_ind)
+
+
+def _train_kwargs(job: Job) -> dict[str, Any]:
+    """The settings that go to the provider: those that are set, and the seed where it is known to take one."""
+    given = {name: value for name, value in job.settings.items() if name != "exclude_demos" and value is not None}
+    return {"seed": job.seed, **given} if is_local(job.task_lm.model) else given
+
+
+def trained_lm(program: MemoryProgram, start: Any) -> Any:
+    """The LM with trained weights that an optimizer bound to a program's predictors; None if it trained none.
+
+    Args:
+        program: What an optimizer returned.
+        start: The LM it began with.
+    """
+    bound = [predictor.lm for predictor in program.all_predictors().values()]
+    # Other optimizers bind copies of the LM that sample differently: those keep its name.
+    return next((lm for lm in bound if lm is not None and start is not None and lm.model != start.model), None)
 
 
 def check_optuna(job: Job) -> None:
@@ -226,3 +262,5 @@ def check_provider(job: Job) -> None:
         raise UserError(
             f"the provider of {job.task_lm.model} cannot fine-tune; choose another --lm, or a prompt optimizer"
         )
+    if is_local(job.task_lm.model):
+        Finetuning.parse(_train_kwargs(job))

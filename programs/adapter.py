@@ -16,6 +16,7 @@ import dspy
 from dspy.utils.exceptions import AdapterParseError
 
 from ..errors import UnknownNameError
+from .compact_adapter import CompactAdapter
 
 
 class CorrectingAdapter(dspy.ChatAdapter):
@@ -93,7 +94,12 @@ def _reason(error: AdapterParseError) -> str:
     return f"the fields {', '.join(missing)} are missing"
 
 
-ADAPTERS = {"chat": CorrectingAdapter, "json": dspy.JSONAdapter, "xml": dspy.XMLAdapter}
+ADAPTERS = {
+    "chat": CorrectingAdapter,
+    "json": dspy.JSONAdapter,
+    "xml": dspy.XMLAdapter,
+    "compact": CompactAdapter,
+}
 
 
 def adapter(name: str = "chat") -> dspy.Adapter:

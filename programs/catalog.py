@@ -46,7 +46,13 @@ METHODS = {
     "pgr": MethodEntry(
         ".pgr:PGR", "imagines next steps and searches dated facts with them; pgr+METHOD: the memory of any other method"
     ),
+    "pramem": MethodEntry(
+        ".pramem:PraMem", "practises on a user's own behaviour records and keeps the experience that rounds agree on"
+    ),
     "fact-store": MethodEntry(".pgr:FactStore", "the dated facts of pgr, recalled with the question alone"),
+    "rgmem": MethodEntry(
+        ".rgmem.method:RGMem", "a graph of concepts and events with summaries that change when enough evidence is there"
+    ),
 }
 POLICIES = {"pgr": ".pgr:PGROver"}
 """Retrieval policies that stand before another method's name: `pgr+turn-rag`."""
@@ -79,8 +85,22 @@ def build(
     kind = method_class(method)
     task_kind = task_class(task)
     made = _make(method, embedder, config)
-    answering = kind.tasks.get(task, task_kind)
-    return MemoryProgram(made, answering(), cache, adapter, method)  # pyright: ignore[reportArgumentType]
+    answering = made.answering(task) if task in kind.tasks else task_kind()
+    return MemoryProgram(made, answering, cache, adapter, method)  # pyright: ignore[reportArgumentType]
+
+
+def answering(program: MemoryProgram, task: str) -> MemoryProgram:
+    """A program with the same method, prompts and model, that answers another task by that task's own prompts.
+
+    Raises:
+        UserError: The program's own task was tuned, so that leaving it out would leave out what was compiled.
+    """
+    if task == program.task.name:
+        return program
+    if program.task.predictors():
+        raise UserError(f"it is for {program.task.name}, not for {task}; compile one for that")
+    kind: Any = type(program.method).tasks.get(task, task_class(task))
+    return MemoryProgram(program.method, kind(), program.cache, program.adapter, program.name)
 
 
 def method_class(name: str) -> type[Method]:

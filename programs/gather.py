@@ -14,8 +14,10 @@ from __future__ import annotations
 
 import contextvars
 import functools
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import dspy
@@ -24,6 +26,43 @@ T = TypeVar("T")
 
 WIDTH = 32
 """Threads that help all gathers of the process; every gather's own caller comes on top."""
+
+
+class Place:
+    """A place in program order, from which the steps and gathers that follow take their numbers.
+
+    Args:
+        path: Where it lies itself.
+    """
+
+    def __init__(self, path: tuple[int, ...] = ()) -> None:
+        self._path = path
+        self._steps = itertools.count()
+
+    def tick(self) -> tuple[int, ...]:
+        """The place of the next step; places compare in program order, whatever ran at the same time."""
+        return (*self._path, next(self._steps))
+
+
+place: contextvars.ContextVar[Place | None] = contextvars.ContextVar("place", default=None)
+"""Where the running call lies; None where nobody asks for the order."""
+
+
+_in_order: contextvars.ContextVar[bool] = contextvars.ContextVar("in_order", default=False)
+
+
+@contextmanager
+def in_order() -> Iterator[None]:
+    """Makes the gathers of the block run their calls one after another: slower, and independent of timing.
+
+    An engine that batches concurrent calls rounds otherwise in another batch; where that must not be, nothing may run
+    at the same time.
+    """
+    token = _in_order.set(True)
+    try:
+        yield
+    finally:
+        _in_order.reset(token)
 
 
 def gather(calls: Sequence[Callable[[], T]]) -> list[T]:
@@ -38,7 +77,13 @@ def gather(calls: Sequence[Callable[[], T]]) -> list[T]:
     if len(calls) < 2:
         return [call() for call in calls]
     outer = dspy.settings.trace
-    jobs = [_Job(call, traced=outer is not None) for call in calls]
+    here = place.get()
+    at = here.tick() if here else ()
+    jobs = [_Job(call, outer is not None, Place((*at, n)) if here else None) for n, call in enumerate(calls)]
+    if _in_order.get():
+        for job in jobs:
+            job.run()
+        return _joined(jobs, outer)
     futures: list[Future[None]] = [_pool().submit(job.run) for job in jobs[1:]]
     jobs[0].run()
     for job, future in zip(jobs[1:], futures, strict=True):
@@ -46,6 +91,11 @@ def gather(calls: Sequence[Callable[[], T]]) -> list[T]:
             job.run()
         else:
             future.result()
+    return _joined(jobs, outer)
+
+
+def _joined(jobs: Sequence[_Job], outer: list[Any] | None) -> list[Any]:
+    """The values in call order; the first failure is raised, and traces are joined."""
     for job in jobs:
         if job.error is not None:
             raise job.error
@@ -57,8 +107,9 @@ def gather(calls: Sequence[Callable[[], T]]) -> list[T]:
 class _Job:
     """One call with its context, trace and outcome."""
 
-    def __init__(self, call: Callable[[], Any], traced: bool) -> None:
+    def __init__(self, call: Callable[[], Any], traced: bool, at: Place | None) -> None:
         self._call = call
+        self._place = at
         self._context = contextvars.copy_context()
         self._traced = traced
         self.trace: list[Any] = []
@@ -69,6 +120,7 @@ class _Job:
         self._context.run(self._traced_call)
 
     def _traced_call(self) -> None:
+        place.set(self._place)
         with dspy.context(trace=self.trace if self._traced else None):
             try:
                 self.value = self._call()

@@ -37,6 +37,7 @@ from ..signatures.memory_r2 import (
 from .gather import gather
 from .method import Method
 from .predictor import predictor
+from .recording import refuse
 from .tasks import QuestionAnswering, with_recent
 
 
@@ -157,7 +158,10 @@ class MemoryR2(Method):
         )
         if managed is None:
             return memory
-        return memory.apply([_edit(operation, facts) for operation in managed.operations], sorted(shown), item.time)
+        edits = [_edit(operation, facts) for operation in managed.operations]
+        after = memory.apply(edits, sorted(shown), item.time)
+        refuse(self.manage, after.counts.get("refused", 0) - memory.counts.get("refused", 0))
+        return after
 
 
 def _grounded(fact: Fact, ids: set[str], chunk: Sequence[Turn]) -> Fact:

@@ -54,6 +54,8 @@ class Method(dspy.Module):
     """Attribute names of the predictors that `prepare`, `write` and `settle` call."""
     tasks: ClassVar[dict[str, type[dspy.Module]]] = {}
     """Answer prompts of the method's own paper, by task name; other tasks use the suite's."""
+    continues: ClassVar[bool] = False
+    """Whether a stored memory of a user goes on from its settled form, where settling is work done once and for all."""
 
     def __init__(self, embedder: Embedder | None = None) -> None:
         super().__init__()
@@ -97,6 +99,14 @@ class Method(dspy.Module):
         """
         raise NotImplementedError
 
+    def search_evidence(self, memory: Any, queries: Sequence[str], k: int = 10) -> list[list[Hit]]:
+        """The search that recall of evidence is measured by. Default: `search`.
+
+        A method whose search finds summaries too leaves them out here: a summary that rests on every turn would count
+        as having found all evidence.
+        """
+        return self.search(memory, queries, k)
+
     def recall(self, memory: Any, query: str, **hints: Any) -> Context:
         """Retrieves what bears on a query. Default: the ten nearest entries of `search`."""
         return Context(hits=tuple(self.search(memory, [query])[0]))
@@ -116,6 +126,10 @@ class Method(dspy.Module):
         """The method that writes the memory: itself, or the one beneath a retrieval policy."""
         return self
 
+    def answering(self, task: str) -> dspy.Module:
+        """Makes one of `tasks`; methods whose settings concern the answer pass them on."""
+        return self.tasks[task]()
+
     def index(self, memory: BaseModel) -> Index:
         """The search index of a memory, built once and kept for the memories used last."""
         # The memory is kept beside its index, so that its id is not given to another object meanwhile.
@@ -124,6 +138,12 @@ class Method(dspy.Module):
     def build_index(self, memory: Any) -> Index:
         """Builds the index of a memory; methods that use `index` implement it."""
         raise NotImplementedError
+
+    def forget(self, memories: Sequence[BaseModel]) -> None:
+        """Drops what is kept in this process of memories that are to be forgotten: their indexes."""
+        gone = {id(memory) for memory in memories}
+        for method in {id(method): method for method in (self, self.store)}.values():
+            method._indexes.drop(lambda key: key in gone)
 
     def attempt(self, predictor: dspy.Predict, **inputs: Any) -> dspy.Prediction | None:
         """Calls a predictor; output that stays unparseable is recorded as a failure and gives None."""

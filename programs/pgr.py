@@ -158,6 +158,9 @@ class Prospective(Method):
     ) -> list[list[Hit]]:
         return self.inner.search(memory, queries, k, min_score)
 
+    def search_evidence(self, memory: Any, queries: Sequence[str], k: int = 10) -> list[list[Hit]]:
+        return self.inner.search_evidence(memory, queries, k)
+
     def writers(self) -> dict[str, dspy.Predict]:
         return self.inner.writers()
 

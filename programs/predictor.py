@@ -18,6 +18,7 @@ import dspy
 from ..memory.flight import Flight
 from ..memory.index import Entry
 from ..memory.sparse import SparseIndex
+from .recording import recorded
 
 
 class Predictor(dspy.Predict):
@@ -35,7 +36,8 @@ class Predictor(dspy.Predict):
         self._indexes = Flight(capacity=4)
 
     def forward(self, **kwargs: Any) -> dspy.Prediction:
-        return super().forward(**self._with_demos(kwargs))
+        with recorded(self, kwargs):
+            return super().forward(**self._with_demos(kwargs))
 
     async def aforward(self, **kwargs: Any) -> dspy.Prediction:
         return await super().aforward(**self._with_demos(kwargs))

@@ -17,11 +17,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from typing import Any, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 import dspy
 
 from ..errors import UserError
+from ..memory.flight import Flight
 from ..records import Context, History, Item
 from .adapter import adapter as make_adapter
 from .method import Method
@@ -29,6 +31,10 @@ from .remember import MemoryCache
 from .state import signature_of
 from .tasks import Task
 from .trace import Node, replay
+
+if TYPE_CHECKING:
+    from ..memory.store import Store
+    from .user_memory import UserMemory
 
 Stage = Literal["read", "write", "all"]
 
@@ -54,6 +60,7 @@ class MemoryProgram(dspy.Module):
         self.method = method
         self.task = task
         self.cache = cache or MemoryCache()
+        self.live = Flight(capacity=256)
         self.adapter = adapter
         self.name = name or f"{type(method).__module__}:{type(method).__qualname__}"
         self._frozen: frozenset[str] = frozenset()
@@ -68,7 +75,8 @@ class MemoryProgram(dspy.Module):
         Args:
             history: The past, remembered.
             focus: Ids of the gold evidence turns; they choose which write steps an optimizer sees, nothing else.
-            recent: Items that are shown to the task and not remembered.
+            recent: Items that are shown to the task and not remembered, e.g. the records since the history's end;
+                what of them, and of the history's end, the task shows is its own matter (`Task.suffix`).
             **query: The task's query fields, e.g. `question`.
 
         Returns:
@@ -76,12 +84,18 @@ class MemoryProgram(dspy.Module):
         """
         with dspy.context(adapter=dspy.settings.adapter or make_adapter(self.adapter)):
             node = self.remember(history)
+            shown = self.task.suffix(history, recent)
             context: Context = self.method.recall(
-                node.memory, self.task.query(**query), speakers=history.speakers, date=query.get("date")
+                node.memory,
+                self.task.query(**query),
+                speakers=history.speakers,
+                date=query.get("date"),
+                recent=shown,
+                since=recent,
             )
             if not self._writers_frozen:
                 replay(self.method, node, context.sources, focus)
-            answered = self.task(context=context, recent=recent, **query)
+            answered = self.task(context=context, recent=shown, **query)
         return dspy.Prediction(**{key: answered[key] for key in answered.keys()}, context=context, memory=node.memory)  # noqa: SIM118
 
     def remember(self, history: History) -> Node:
@@ -93,6 +107,28 @@ class MemoryProgram(dspy.Module):
         lm = self._writing_lm if self._writers_frozen and self._writing_lm is not None else dspy.settings.lm
         with dspy.context(lm=lm, adapter=dspy.settings.adapter or make_adapter(self.adapter)):
             return self.cache.remember(self.method.store, history)
+
+    def memory(self, store: Store | str | Path, user: str, tenant: str = "default", lm: Any = None) -> UserMemory:
+        """The durable memory of one user, for production.
+
+        Args:
+            store: A `Store`, the path of an SQLite file, or `postgresql://...`; one that is given as text is opened
+                once per program.
+            user: Any text that names the user.
+            tenant: Keeps the users of several customers apart.
+            lm: The language model; that of `dspy.settings` at the time of each call if None.
+
+        Raises:
+            UserError: The user, tenant or store is no valid name.
+            StoreError: The store cannot be opened.
+        """
+        from ..memory.store import Store
+        from ..memory.stored import Owner
+        from .user_memory import UserMemory
+
+        owner = Owner(user, tenant)
+        opened = store if isinstance(store, Store) else self.live.once(("store", str(store)), lambda: Store(store))
+        return UserMemory(self, opened, owner, lm)
 
     def all_predictors(self) -> dict[str, dspy.Predict]:
         """Every predictor by name, frozen ones and those of compiled sub-modules included."""

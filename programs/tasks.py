@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import dspy
 
 from ..errors import UnknownNameError, UserError
-from ..records import Context, Item
+from ..records import Context, History, Item
 from ..signatures.answering import AnswerFromContext, ChooseFromContext, RespondPersonally
 from .predictor import predictor
 
@@ -29,12 +29,16 @@ class Task(dspy.Module):
         """The text that the memory is searched with."""
         raise NotImplementedError
 
+    def suffix(self, history: History, recent: Sequence[Item]) -> Sequence[Item]:
+        """The raw items that are shown beside the recalled context. Default: `recent`, and nothing of the history."""
+        return recent
+
     def forward(self, context: Context, recent: Sequence[Item] = (), **fields: Any) -> dspy.Prediction:
         """Answers.
 
         Args:
             context: What the memory recalled.
-            recent: Items that the task sees as they are and the memory does not hold.
+            recent: Items that the task sees as they are: those of `suffix`.
             **fields: The query fields.
         """
         raise NotImplementedError
@@ -108,7 +112,11 @@ def with_recent(text: str, recent: Sequence[Item]) -> str:
     return "\n".join([text, *lines]) if text else "\n".join(lines)
 
 
-TASKS: dict[str, type[Task] | str] = {task.name: task for task in (QuestionAnswering, MultipleChoice, PersonalResponse)}
+TASKS: dict[str, type[Task] | str] = {
+    **{task.name: task for task in (QuestionAnswering, MultipleChoice, PersonalResponse)},
+    "memory-lookup": "lookup:MemoryLookup",
+    "behavior-prediction": "behavior:BehaviorPrediction",
+}
 """Tasks by name; those with a file of their own as "module:Class" within this folder, imported when asked for."""
 
 

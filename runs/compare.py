@@ -28,6 +28,8 @@ from pydantic import ValidationError
 
 from ..errors import DataError, UserError
 from .folder import RUN, RunFolder
+from .matrix import confusion_picture, write
+from .report import heading
 from .results import Evaluation, Row, mean
 from .statistics import Difference, paired
 
@@ -232,6 +234,8 @@ def keep_rows(folder: RunFolder, phase: str, evaluation: Evaluation) -> None:
         path.write_text("".join(f"{row.model_dump_json()}\n" for row in evaluation.rows), encoding="utf-8")
     except OSError as error:
         raise UserError(f"{path}: cannot be written: {error.strerror or error}") from error
+    if evaluation.confusion is not None:
+        write(confusion_picture(evaluation.confusion, heading(evaluation)), folder.path / f"{phase}_confusion.png")
 
 
 def _question(row: Row) -> tuple[str, str, str]:

@@ -68,7 +68,10 @@ def evaluate(
     """
     before, started = meter.read(), time.perf_counter()
     order = benchmark.interleave(examples)
-    scope = f"{phase}:{program_digest(program)}"
+    # The same program under other weights is another one.
+    lm = dspy.settings.lm
+    weights = getattr(getattr(lm, "engine", None), "weights_version", "")
+    scope = f"{phase}:{program_digest(program)}:{getattr(lm, 'model', '')}:{weights}"
     known = {str(example.id): journal.get(scope, str(example.id)) for example in order} if journal else {}
     asked = [example for example in order if known.get(str(example.id)) is None]
     found = {id: row for id, row in known.items() if row is not None}
@@ -91,7 +94,7 @@ def evaluate(
             raise
         _refuse_silent_zero([found[str(example.id)] for example in asked if str(example.id) in found])
         failed_writes = _failed_writes(program, order)
-    lm = dspy.settings.lm
+    rows = tuple(found[str(example.id)] for example in examples if str(example.id) in found)
     name = "offline" if is_offline(lm.model) else lm.model
     embedder = program.method.embedder
     return Evaluation(
@@ -101,12 +104,15 @@ def evaluate(
         embedder=embedder.name if embedder else None,
         judge=_judge(benchmark),
         comparable=not benchmark.source.sample and name != "offline",
-        rows=tuple(found[str(example.id)] for example in examples if str(example.id) in found),
+        rows=rows,
+        aggregate=dict(benchmark.aggregate(rows)),
+        confusion=benchmark.confusion(rows),
         stopped=stopped,
         write_failures=len(failed_writes),
         failed_writes=failed_writes,
         seconds=time.perf_counter() - started,
         names=dict(benchmark.category_names),
+        expected=benchmark.expected,
         **counts_of(meter.read() - before),
     )
 
@@ -172,7 +178,7 @@ def _recall(program: MemoryProgram, example: dspy.Example) -> dict[str, float]:
         return {}
     memory = program.remember(example.history).memory
     query = program.task.query(**{name: example[name] for name in program.task.inputs})
-    hits = program.method.search(memory, [query], max(RECALL_AT))[0]
+    hits = program.method.search_evidence(memory, [query], max(RECALL_AT))[0]
     ranked = [hit.sources for hit in hits]
     found = {f"recall@{k}": evidence_recall(example.focus, ranked, k) for k in RECALL_AT}
     return {name: value for name, value in found.items() if value is not None}

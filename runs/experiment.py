@@ -22,8 +22,9 @@ from typing import Any, Literal
 import dspy
 
 from ..data.benchmark import Benchmark, Split
+from ..engines.guard import Guard
 from ..engines.meter import Meter
-from ..engines.models import endpoint_errors
+from ..engines.models import endpoint_errors, keep
 from ..errors import UserError
 from ..optimizers.compile import Compilation, compile_program, plan_job
 from ..optimizers.history import CandidateHistory
@@ -52,6 +53,8 @@ def run_evaluate(
     allow_code: bool = False,
     meter: Meter | None = None,
     cache: MemoryCache | None = None,
+    guard: Guard | None = None,
+    tags: Mapping[str, str] | None = None,
 ) -> Evaluation:
     """Scores a method or a saved program, logged as one MLflow run.
 
@@ -64,14 +67,16 @@ def run_evaluate(
         allow_code: Whether a saved `module:Class` method may be imported.
         meter: Counts the calls, for whoever wants to watch them; a new one if None.
         cache: Memories to share with other evaluations; one that the run keeps on disk if None.
+        guard: Limits to share with other evaluations; the setup's own if None.
+        tags: Labels of the MLflow run, e.g. `nested_in(parent)`.
     """
     benchmark = setup.load()
     examples = chosen_examples(setup, benchmark, part)
-    runtime = Runtime.start(setup, "evaluate", name, {"part": part, "config": dict(config or {})}, meter)
+    runtime = Runtime.start(setup, "evaluate", name, {"part": part, "config": dict(config or {})}, meter, guard)
     with runtime.folder.recording():
         benchmark = runtime.judged(benchmark)
         program = runtime.program(name, benchmark, config, allow_code, cache)
-        found = _evaluate(runtime, program, benchmark, examples, part, note)
+        found = _evaluate(runtime, program, benchmark, examples, part, note, tags)
     keep_rows(runtime.folder, "evaluation", found)
     runtime.folder.update(status="stopped" if found.stopped else "finished", result=found.summary())
     return found
@@ -147,11 +152,12 @@ def _evaluate(
     examples: Sequence[dspy.Example],
     part: Part,
     note: Note,
+    tags: Mapping[str, str] | None,
 ) -> Evaluation:
     """Scores in an MLflow run."""
     title = f"evaluate-{program.name}-{benchmark.name}"
     # The context first: a wrong name of a model or an adapter makes no run.
-    with runtime.context(program), Tracker(title, {"command": "evaluate"}) as tracker:
+    with runtime.context(program), Tracker(title, {"command": "evaluate", **(tags or {})}) as tracker:
         logged = parameters(program, runtime.setup, benchmark) | {"part": part}
         runtime.folder.update(run_id=tracker.run_id, parameters=logged)
         tracker.params(logged)
@@ -190,7 +196,9 @@ def _tracked(
         )
         scores = {name: outcome.summary()[name] for name in ("start", "result", "difference", "dev", "promoted")}
         made = chosen if outcome.promoted else {}
-        save(kept, folder, manifest.model_copy(update={"optimizer": made, "scores": scores}))
+        # A program whose weights were trained is asked with them from here on.
+        lms = {**manifest.lms, "task": outcome.model} if outcome.promoted and outcome.model else manifest.lms
+        save(kept, folder, manifest.model_copy(update={"optimizer": made, "scores": scores, "lms": lms}))
         _log(tracker, outcome)
     return outcome
 
@@ -217,12 +225,15 @@ def _compile(
     if guard.struck is None:
         with guard.phase(kept_back):
             compiled = compile_program(start, benchmark, split.train, how, runtime.model("prompt"), history)
-    second = score(compiled, split.dev, "dev questions, after") if compiled is not None else None
+    model = None if history.trained is None else keep(history.trained, runtime.folder.path / "model")
+    with dspy.context(lm=history.trained or dspy.settings.lm):
+        second = score(compiled, split.dev, "dev questions, after") if compiled is not None else None
     whole = second is not None and _whole(first) and _whole(second)
     gained = second is not None and (second.score or 0.0) > (first.score or 0.0)
     promoted = compiled is not None and (force or (whole and gained))
     before = score(start, split.test, "test questions, before")
-    after = score(compiled, split.test, "test questions, after") if promoted and compiled is not None else before
+    with dspy.context(lm=history.trained or dspy.settings.lm):
+        after = score(compiled, split.test, "test questions, after") if promoted and compiled is not None else before
     stopped = guard.struck or next((found.stopped for found in (before, after) if found.stopped), None)
     outcome = Compiled(
         before,
@@ -236,6 +247,7 @@ def _compile(
         stopped,
         runtime.folder.path,
         "",
+        model,
     )
     return outcome, compiled if promoted and compiled is not None else start
 

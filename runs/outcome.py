@@ -36,6 +36,8 @@ class Compiled:
     """The limit that struck, if any."""
     run: Path
     run_id: str
+    model: str | None = None
+    """The name of the model whose weights were trained, as --lm takes it; None where none were."""
 
     def summary(self) -> dict[str, Any]:
         """The object `compile --json` prints."""
@@ -57,4 +59,5 @@ class Compiled:
             "stopped": self.stopped,
             "run": str(self.run),
             "run_id": self.run_id,
+            "model": self.model,
         }

@@ -64,4 +64,5 @@ def _program(
         return load(name, allow_code)
     # The offline embedder stands in for a paid one: what is recalled has the same size.
     embedder = make_embedder() if needs_embedder(name) else None
-    return build(name, benchmark.task, embedder, adapter=setup.adapter or "chat", **dict(config or {}))
+    settings = {**benchmark.method_settings.get(name, {}), **dict(config or {})}
+    return build(name, benchmark.task, embedder, adapter=setup.adapter or "chat", **settings)

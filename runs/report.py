@@ -6,7 +6,7 @@ heads it with "wiring check, not comparable".
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -34,16 +34,18 @@ def print_evaluation(console: Console, evaluation: Evaluation) -> None:
     # Outside the table, which would break the line at its own width.
     console.print(Text(heading(evaluation)), soft_wrap=True)
     table = Table()
-    for name in ("category", "n", "score", *summary["metrics"], "failures"):
+    for name in ("category", "n", "score", *summary["metrics"], "context tokens", "failures"):
         table.add_column(name, justify="left" if name == "category" else "right")
     for found in summary["by"].values():
         label = _label(found)
-        parts = [_number(found.get(name)) for name in summary["metrics"]]
+        parts = [*(_number(found.get(name)) for name in summary["metrics"]), _size(found["context_tokens"])]
         table.add_row(label, str(found["n"]), _number(found["score"]), *parts, str(found["failures"]))
     table.add_section()
-    parts = [_number(value) for value in summary["metrics"].values()]
+    size = summary["context"]["tokens"] if evaluation.n else None
+    parts = [*(_number(value) for value in summary["metrics"].values()), _size(size)]
     table.add_row("score", str(evaluation.n), _number(evaluation.score), *parts, str(evaluation.failures))
     console.print(table)
+    print_aggregate(console, evaluation.aggregate)
     console.print(_interval_line(summary))
     console.print(usage_line(evaluation), soft_wrap=True)
 
@@ -86,6 +88,24 @@ def difference_line(difference: Difference, promoted: bool) -> str:
     )
 
 
+def print_aggregate(console: Console, found: Mapping[str, int | float]) -> None:
+    """Prints the metrics of all answers together: those named "thing METRIC" as a table of things, others on a line."""
+    parts = {name: tuple(name.rpartition(" ")[::2]) for name in found}
+    tabled = {name: place for name, place in parts.items() if place[0] and place[1].isupper()}
+    if tabled:
+        metrics = list(dict.fromkeys(metric for _, metric in tabled.values()))
+        table = Table()
+        for name in ("over all answers", *metrics):
+            table.add_column(name, justify="left" if name == "over all answers" else "right")
+        for thing in dict.fromkeys(thing for thing, _ in tabled.values()):
+            table.add_row(Text(thing), *(_number(found.get(f"{thing} {metric}")) for metric in metrics))
+        console.print(table)
+    rest = {name: value for name, value in found.items() if name not in tabled}
+    words = [f"{name} {value}" if isinstance(value, int) else f"{name} {value:.3f}" for name, value in rest.items()]
+    if words:
+        console.print(Text(f"over all answers: {', '.join(words)}"), soft_wrap=True)
+
+
 def usage_line(evaluation: Evaluation) -> str:
     """Calls, tokens, cost, time and failures on one line."""
     calls = ", ".join(f"{count} {role}" for role, count in evaluation.calls.items() if count or role == "task")
@@ -105,6 +125,7 @@ def comparison_picture(start: Evaluation, result: Evaluation) -> Any:
 
     before, after = start.by_category(), result.by_category()
     # A category may be missing where a limit stopped the run; "$" would start a formula.
+    before = {key: found for key, found in before.items() if found["n"]}
     labels = [before[key]["name"].replace("$", r"\$") for key in before] + ["score"]
     pairs = [(before[key]["score"], after[key]["score"] if key in after else None) for key in before]
     pairs.append((start.score, result.score))
@@ -171,6 +192,10 @@ def _interval_line(summary: dict[str, Any]) -> str:
 
 def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
+
+
+def _size(tokens: float | None) -> str:
+    return "-" if tokens is None else f"{tokens:,.0f}"
 
 
 def _signed(after: float | None, before: float | None) -> str:

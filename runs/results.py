@@ -14,6 +14,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from ..data.confusion import Confusion
 from ..records import Failure
 from .statistics import Difference, interval, paired
 
@@ -73,6 +74,12 @@ class Evaluation(BaseModel):
     failed_writes: tuple[Failure, ...] = ()
     """Those items, by history, item and predictor; as many as `write_failures`."""
     seconds: float
+    aggregate: dict[str, int | float] = {}
+    """Metrics of all answers together that are no mean over answers, e.g. macro-F1."""
+    confusion: Confusion | None = None
+    """Gold against predicted classes, where the benchmark's result is one."""
+    expected: tuple[str, ...] = ()
+    """Categories of the benchmark that tables list even where no question is of them."""
     names: dict[str, str] = {}
     """Category names for tables, by the category of the rows."""
     run_id: str | None = None
@@ -117,17 +124,18 @@ class Evaluation(BaseModel):
         }
 
     def by_category(self) -> dict[str, dict[str, Any]]:
-        """n, score, parts and failures of every category, the ones outside the headline score too."""
+        """n, score, parts, size of the context and failures of every category, those outside the headline score too."""
         found = {}
-        for category in sorted({row.category for row in self.rows}):
+        for category in sorted({row.category for row in self.rows} | set(self.expected)):
             rows = [row for row in self.rows if row.category == category]
             parts = dict.fromkeys(name for row in rows for name in row.parts)
             found[category] = {
                 "name": self.names.get(category, category),
                 "n": len(rows),
                 "score": mean([row.score for row in rows]),
-                "in_score": rows[0].counts,
+                "in_score": rows[0].counts if rows else True,
                 **{name: _mean_of([row.parts.get(name) for row in rows]) for name in parts},
+                "context_tokens": mean([float(row.context_tokens) for row in rows]),
                 "failures": sum(row.failure is not None for row in rows),
             }
         return found
@@ -147,6 +155,8 @@ class Evaluation(BaseModel):
             "interval": None if found is None else [found.low, found.high],
             "interval_unit": None if found is None else found.unit,
             "metrics": self.metrics(),
+            "aggregate": self.aggregate,
+            "confusion": None if self.confusion is None else self.confusion.model_dump(mode="json"),
             "by": self.by_category(),
             "retrieval": self.retrieval(),
             "context": self.context(),

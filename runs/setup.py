@@ -26,7 +26,7 @@ from ..engines.models import RETRIES, TIMEOUT, is_offline, language_model
 from ..engines.prices import token_prices
 from ..errors import EndpointError, RecollectError, UserError
 from ..programs.adapter import adapter as make_adapter
-from ..programs.catalog import build, needs_embedder
+from ..programs.catalog import answering, build, needs_embedder
 from ..programs.program import MemoryProgram
 from ..programs.remember import MemoryCache
 from .artifact import load, read_manifest
@@ -70,6 +70,8 @@ class Setup:
     retries: int = RETRIES
     """How often a call is repeated that could not reach its model."""
     limits: Limits = field(default_factory=Limits)
+    repeat: int = 0
+    """Which repetition of a run: from 1 on, a model that samples answers anew."""
     resume: str | None = None
     """A run to go on with: whatever it has paid for is not paid again."""
 
@@ -95,10 +97,18 @@ class Runtime:
     meter: Meter
     guard: Guard
     folder: RunFolder
+    loaded: dict[str, Any] = field(default_factory=dict)
+    """Local models by name: all roles of a run share one copy of the weights."""
 
     @classmethod
     def start(
-        cls, setup: Setup, command: str, program: str, settings: Mapping[str, Any], meter: Meter | None = None
+        cls,
+        setup: Setup,
+        command: str,
+        program: str,
+        settings: Mapping[str, Any],
+        meter: Meter | None = None,
+        guard: Guard | None = None,
     ) -> Runtime:
         """Makes the run's folder, or opens the one that is resumed.
 
@@ -108,11 +118,14 @@ class Runtime:
             program: The method or saved program.
             settings: Whatever else decides the result.
             meter: Counts the calls; a new one if None.
+            guard: Holds the limits; one of its own if None.
 
         Raises:
             UserError: The run to resume is not there, or was started with other settings.
         """
         decisive = {key: value for key, value in asdict(setup).items() if key not in _NOT_DECISIVE}
+        if not setup.repeat:
+            del decisive["repeat"]  # as runs have it that were started before there were repetitions
         if setup.data:
             decisive["data"] = str(Path(setup.data).absolute())
         asked = {"command": command, "program": program, **decisive, **settings}
@@ -120,7 +133,7 @@ class Runtime:
             folder = RunFolder.resume(setup.resume, asked)
         else:
             folder = RunFolder.create(f"{command}-{program}-{setup.benchmark}", asked)
-        return cls(setup, meter or Meter(), Guard(setup.limits), folder)
+        return cls(setup, meter or Meter(), guard or Guard(setup.limits), folder)
 
     def model(self, role: Role = "task") -> MeteredLM:
         """The language model of a role."""
@@ -145,6 +158,8 @@ class Runtime:
             prices=self._prices(name),
             timeout=setup.timeout,
             retries=setup.retries,
+            loaded=self.loaded,
+            repeat=setup.repeat if role == "task" else 0,
         )
 
     def _prices(self, name: str) -> tuple[float, float] | None:
@@ -210,15 +225,18 @@ class Runtime:
         if Path(name).is_dir():
             made_with, address = read_manifest(name).embedder, setup.embedder_api_base
             program = load(name, allow_code, make_embedder(made_with, address) if made_with and address else None)
-            if program.task.name != benchmark.task:
+            if program.task.name != benchmark.task and program.task.predictors():
                 raise UserError(f"{name}: is for {program.task.name}, but {benchmark.name} asks for {benchmark.task}")
+            # A task that asks no model was not tuned: what was trained are the writers, for whatever comes after them.
+            program = answering(program, benchmark.task)
             if config:
                 raise UserError(f"{name}: a saved program keeps its settings; compile a new one with --set instead")
             program.cache = cache
             return program
         embedder = make_embedder(setup.embedder, setup.embedder_api_base) if needs_embedder(name) else None
         adapter = setup.adapter or "chat"
-        return build(name, benchmark.task, embedder, cache, adapter, **dict(config or {}))
+        settings = {**benchmark.method_settings.get(name, {}), **dict(config or {})}
+        return build(name, benchmark.task, embedder, cache, adapter, **settings)
 
 
 def parameters(program: MemoryProgram, setup: Setup, benchmark: Benchmark) -> dict[str, Any]:

@@ -24,6 +24,8 @@ from typing import Any
 from ..errors import UserError
 from ..optimizers.history import Candidate
 from .home import home, make_folder
+from .matrix import confusion_picture
+from .report import heading
 from .results import Evaluation
 
 EXPERIMENT = "recollect"
@@ -89,19 +91,22 @@ class Tracker:
         """Logs scores per category, retrieval, calls and cost as metrics, and every question's row as a table."""
         summary = evaluation.summary()
         values: dict[str, float | None] = {"score": summary["score"], "n": float(evaluation.n)}
-        values |= summary["metrics"]
+        values |= summary["metrics"] | summary["aggregate"]
         values |= {name.replace("@", "_at_"): value for name, value in summary["retrieval"].items()}
         values |= {f"calls_{role}": float(count) for role, count in summary["calls"].items()}
+        values |= {f"context_{name}": size for name, size in summary["context"].items()}
         values |= {"cost": summary["cost"], "failures": float(evaluation.failures), "seconds": evaluation.seconds}
         for found in summary["by"].values():
             values[f"score_{found['name'].replace(' ', '_')}"] = found["score"]
         self.metrics({f"{prefix}.{name}": value for name, value in values.items()})
         self.json(f"{prefix}.json", summary)
+        if evaluation.confusion is not None:
+            self.picture(confusion_picture(evaluation.confusion, heading(evaluation)), f"{prefix}_confusion.png")
         self.lines(f"{prefix}_rows.jsonl", [row.model_dump(mode="json") for row in evaluation.rows])
 
     def child(self, name: str, evaluation: Evaluation) -> None:
         """Logs an evaluation as a finished run nested in this one."""
-        tags = {**self._tags, "mlflow.parentRunId": self.run_id, "phase": name}
+        tags = {**self._tags, **nested_in(self.run_id), "phase": name}
         nested = Tracker(f"{self._name}-{name}", tags)
         with nested:
             nested.evaluation(name, evaluation)
@@ -123,6 +128,22 @@ class Tracker:
         if candidates:
             self.lines("candidates.jsonl", [candidate.to_dict() for candidate in candidates])
 
+    def steps(self, prefix: str, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Logs the rows of a training as series: every number of a row, at the row's `step`."""
+        import time
+
+        from mlflow.entities import Metric
+
+        now = int(time.time() * 1000)
+        series = [
+            Metric(_metric_name(f"{prefix}.{name}"), float(value), now, int(row["step"]))
+            for row in rows
+            for name, value in row.items()
+            if name != "step" and isinstance(value, int | float) and value == value
+        ]
+        for n in range(0, len(series), 1000):
+            self._client.log_batch(self.run_id, metrics=series[n : n + 1000])
+
     def json(self, name: str, value: Any) -> None:
         """Logs a JSON artifact."""
         self._client.log_text(self.run_id, json.dumps(value, indent=1, ensure_ascii=False), name)
@@ -135,6 +156,10 @@ class Tracker:
         """Logs a folder as an artifact, e.g. the saved program."""
         self._client.log_artifacts(self.run_id, str(path), name)
 
+    def file(self, path: Path, folder: str) -> None:
+        """Logs one file as an artifact, in a folder of the run's artifacts."""
+        self._client.log_artifact(self.run_id, str(path), folder)
+
     def picture(self, figure: Any, name: str) -> None:
         """Logs a matplotlib figure as PNG."""
         with tempfile.TemporaryDirectory() as folder:
@@ -144,6 +169,11 @@ class Tracker:
                 warnings.filterwarnings("ignore", message="Glyph .* missing")
                 figure.savefig(path, dpi=120)
             self._client.log_artifact(self.run_id, str(path))
+
+
+def nested_in(run_id: str) -> dict[str, str]:
+    """The label that makes a run one of another run's own."""
+    return {"mlflow.parentRunId": run_id}
 
 
 def tracking_uri() -> str:

@@ -16,6 +16,8 @@ class UpdateSummary(dspy.Signature):
     - Carry over everything of the old summary that still holds. Where the session contradicts it, the session is right.
     - Add what the session tells about each speaker: facts of their lives, people, places, preferences, plans, and
       what happened when. Work relative times ("last week") out from the session's date and write the date itself.
+    - Records of behaviour (a kind of situation, the situation, an arrow, what the user did) tell of preferences, of
+      habits of time and place, and of changes: keep these rather than single records.
     - Name the speaker in every sentence; no sentence may need another one to be understood.
     - Leave out greetings, small talk and the ids in brackets. Add nothing that neither summary nor session says.
     - Stay within the word limit: shorten what is general before you drop what is particular.

@@ -22,7 +22,7 @@ from typing import Literal
 
 from .dates import NUMBERS, Moment, Style, is_date, resolve
 from .text import Stems, is_function_word, stem, stems, words
-from .units import Unit, plain_text
+from .units import Unit, plain_text, read_units
 from .view import View
 
 Kind = Literal["text", "date", "number", "yes/no"]
@@ -30,6 +30,8 @@ Kind = Literal["text", "date", "number", "yes/no"]
 _NUMBER = re.compile(
     r"(?<![\w.])(?:\d+(?:[.,]\d+)*|one|two|three|four|five|six|seven|eight|nine|ten|twice|once)(?![\w])", re.I
 )
+_NEAREST = 5
+"""So many sentences vote for an option."""
 _AT_MOST = re.compile(r"\b(?:at most|no more than|within|up to) (\d+|one|two|three|four|five|six|ten) words?\b", re.I)
 _QUOTED = re.compile(r"(?<!\w)[\"“'`]([\w ]{2,30})[\"”'`](?!\w)")
 _IMPERATIVE = re.compile(
@@ -64,6 +66,8 @@ def answer(view: View, name: str) -> str:
             return moment.write(shape.style)
     if shape.kind == "yes/no":
         return shape.example
+    if (choice := chosen(view, name)) is not None:
+        return choice
     unit, sentence = best_sentence(view)
     if shape.kind == "number" and (found := _NUMBER.search(sentence) or _NUMBER.search(unit.body)):
         return found[0]
@@ -74,6 +78,11 @@ def answer(view: View, name: str) -> str:
 
 def best_sentence(view: View) -> tuple[Unit, str]:
     """The sentence of the material that answers the query best, with its unit."""
+    return view.choose(_scored(view) or [(0.0, (view.material[0], view.material[0].body))])
+
+
+def _scored(view: View) -> list[tuple[float, tuple[Unit, str]]]:
+    """Every sentence of the material, with how well it answers the query."""
     candidates = []
     for rank, unit in enumerate(view.material):
         whole = view.weights.overlap(view.query_stems, unit.stems)
@@ -81,7 +90,31 @@ def best_sentence(view: View) -> tuple[Unit, str]:
             score = view.weights.overlap(view.query_stems, found) + whole - 0.05 * min(rank, 10)
             score *= 0.5 if sentence.endswith("?") else 1.0
             candidates.append((score + min(len(found), 5) * 0.05, (unit, sentence)))
-    return view.choose(candidates or [(0.0, (view.material[0], view.material[0].body))])
+    return candidates
+
+
+def chosen(view: View, name: str) -> str | None:
+    """For demos whose answers all are items of a list of theirs: the item that the nearest sentences name most.
+
+    None where the demos show no such thing, or no sentence names an item of this request's list.
+    """
+    listed = next((source.name for source in view.sources.values() if _taught_choice(view, name, source.name)), None)
+    if listed is None:
+        return None
+    options = [unit.body for unit in view.sources[listed].units]
+    votes: dict[str, float] = {}
+    near = 0
+    for score, (_, sentence) in sorted(_scored(view), key=lambda pair: -pair[0]):
+        named = [o for o in options if sentence != o and re.search(rf"(?<!\w){re.escape(o)}(?!\w)", sentence, re.I)]
+        if len(named) == 1 and score > 0 and near < _NEAREST:
+            near += 1
+            votes[named[0]] = votes.get(named[0], 0.0) + score
+    return view.choose([(score, option) for option, score in votes.items()]) if votes else None
+
+
+def _taught_choice(view: View, name: str, listed: str) -> bool:
+    taught = [(read_units(demo.inputs[listed]), value) for demo, value in view.teachers(name) if listed in demo.inputs]
+    return bool(taught) and all(len(units) > 1 and value in [unit.body for unit in units] for units, value in taught)
 
 
 def when(view: View) -> tuple[Moment | None, Unit | None]:

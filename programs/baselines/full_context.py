@@ -26,9 +26,20 @@ class FullContext(TurnRAG):
         self.max_tokens = max_tokens
 
     def recall(self, memory: TurnMemory, query: str, **hints: Any) -> Context:
+        """The newest turns, of the memory and of what came after it.
+
+        Args:
+            memory: The turns that were written.
+            query: Not used.
+            **hints: `since`: items after the memory, which are turns like any other here. `recent`: those items that
+                the task shows by itself; they come out of the budget first, and are not recalled.
+        """
         kept: list[Hit] = []
-        room = self.max_tokens
-        for hit in reversed(memory.hits()):
+        lines = {turn.id: turn.line(item.time) for item in hints.get("recent") or () for turn in item.turns}
+        room = self.max_tokens - sum(estimate_tokens(line) + 1 for line in lines.values())
+        for item in hints.get("since") or ():
+            memory = memory.with_session(item)
+        for hit in reversed([hit for hit in memory.hits() if hit.id not in lines]):
             room -= estimate_tokens(hit.line()) + 1
             if room < 0:
                 break

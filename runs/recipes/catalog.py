@@ -1,7 +1,7 @@
 """The recipes by name.
 
 Example:
-    >>> recipe("pgr").benchmark
+    >>> recipe("pgr").benchmarks[0]
     'memoryquest'
 """
 
@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from ...errors import UnknownNameError
 from .pgr import PGR
+from .pramem import PRAMEM
 from .recipe import Recipe
+from .rgmem import RGMEM
 
-RECIPES: dict[str, Recipe] = {"pgr": PGR}
+RECIPES: dict[str, Recipe] = {"pgr": PGR, "pramem": PRAMEM, "rgmem": RGMEM}
 
 
 def recipe(name: str) -> Recipe:

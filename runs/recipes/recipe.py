@@ -1,7 +1,10 @@
-"""What `recollect reproduce` runs: variants of a method on a benchmark, and the paper's own cells to print apart.
+"""What `recollect reproduce` runs: sections of variants on benchmarks, and the paper's own cells to print apart.
 
 A recipe makes two kinds of tables. The paper's cells stand under the paper's names, with its model; ours name the LM,
 the data and n. They are never put into one table, since other models, judges and data made them.
+
+    Recipe ── Section (variants, sweeps, analyses) ── Workbench ──> Done: tables, pictures, win rates
+                     one MLflow run for the recipe, one nested in it per variant and seed
 
 Example:
     >>> found = run_recipe(RECIPES["pgr"], setup)
@@ -11,82 +14,69 @@ Example:
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
-from ...data.benchmark import Benchmark
-from ...data.preference import PairJudge, preference
-from ...errors import UnknownNameError
-from ...programs.catalog import method_class
-from ...programs.remember import MemoryCache
-from ..evaluate import Progress
-from ..experiment import run_evaluate
-from ..results import Evaluation
+from ...data.preference import PairJudge
+from ...engines.guard import Guard
+from ...engines.meter import Meter
+from ...errors import UnknownNameError, UserError
+from ..folder import RunFolder
+from ..home import make_folder
 from ..setup import Setup
-
-Cell = str | float | None
-
-
-@dataclass(frozen=True)
-class PaperTable:
-    """Cells as a paper prints them."""
-
-    title: str
-    """The paper and the table's number."""
-    model: str
-    """The models behind it, and n where the paper says."""
-    columns: tuple[str, ...]
-    rows: tuple[tuple[Cell, ...], ...]
-
-
-@dataclass(frozen=True)
-class Variant:
-    """One row of ours."""
-
-    label: str
-    method: str
-    config: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Duel:
-    """Two variants whose answers a judge compares."""
-
-    label: str
-    one: str
-    other: str
+from ..tracking import Tracker
+from .columns import Made
+from .done import Done, run_section
+from .section import Section
+from .workbench import Note, Workbench, draws
 
 
 @dataclass(frozen=True)
 class Recipe:
     """What to run for a paper, and what it printed."""
 
+    name: str
     summary: str
-    benchmark: str
-    variants: tuple[Variant, ...]
-    paper: tuple[PaperTable, ...]
-    duels: tuple[Duel, ...] = ()
-    others: tuple[str, ...] = ()
-    """Further benchmarks of the paper that its variants can be run on (`--on`)."""
+    sections: tuple[Section, ...]
+    seeds: int = 1
+    """Repetitions in the paper; a model that does not sample is asked once."""
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """By benchmark: its options where a judge is at hand."""
     offline_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """By benchmark: its options where no judge is at hand, e.g. an LM-free metric."""
     offline_config: Mapping[str, Any] = field(default_factory=dict)
     """Settings of every variant under the offline embedder, whose cosines are not those of the paper's."""
+    offline_test: int | None = None
+    """Questions a section where the offline engine answers about a bundled sample, unless --test says otherwise."""
 
+    @property
+    def benchmarks(self) -> tuple[str, ...]:
+        """The benchmarks of all sections."""
+        return tuple(dict.fromkeys(name for each in self.sections for name in (each.benchmark, *each.others)))
 
-@dataclass(frozen=True)
-class Made:
-    """One variant and its scores."""
+    def chosen(self, only: Sequence[str] = (), benchmark: str = "") -> tuple[Section, ...]:
+        """The sections of these names (all if none is given) that run on a benchmark, moved to it.
 
-    label: str
-    evaluation: Evaluation
-
-    def per_query(self, name: str) -> float:
-        """Mean of a count of the recall, e.g. "calls" or "facts"."""
-        rows = self.evaluation.rows
-        return sum(row.recall_counts.get(name, 0) for row in rows) / len(rows) if rows else 0.0
+        Raises:
+            UnknownNameError: There is no such section or benchmark.
+            UserError: None of the sections runs on the benchmark.
+        """
+        names = [section.name for section in self.sections]
+        for name in only:
+            if name not in names:
+                raise UnknownNameError(f"section of {self.name}", name, names)
+        if benchmark and benchmark not in self.benchmarks:
+            raise UnknownNameError("benchmark of this recipe", benchmark, self.benchmarks)
+        found = [section for section in self.sections if not only or section.name in only]
+        if benchmark:
+            found = [section for section in found if benchmark in (section.benchmark, *section.others)]
+            found = [replace(section, benchmark=benchmark) for section in found]
+        if not found:
+            raise UserError(f"no section of {', '.join(only)} runs on {benchmark}; leave --on or --only out")
+        return tuple(found)
 
 
 @dataclass(frozen=True)
@@ -94,78 +84,150 @@ class Reproduced:
     """What a recipe gave."""
 
     recipe: Recipe
-    rows: tuple[Made, ...]
-    win_rates: Mapping[str, float]
-    """Share of questions on which the first of a duel is preferred, ties as half; empty without a judge."""
+    sections: tuple[Done, ...]
+    run: Path
+    run_id: str
+    notes: tuple[str, ...] = ()
+    """What was smaller or other than in the paper, beyond model and data."""
+    stopped: str | None = None
+    """The limit that ended it."""
+
+    @property
+    def rows(self) -> tuple[Made, ...]:
+        """The evaluated variants of all sections."""
+        return tuple(made for done in self.sections for made in done.made)
+
+    @property
+    def win_rates(self) -> dict[str, float]:
+        """Share of questions on which the first of a duel is preferred, ties as half; empty without a judge."""
+        return {label: rate for done in self.sections for label, rate in done.win_rates.items()}
 
     def summary(self) -> dict[str, Any]:
         """Plain JSON: the paper's tables and ours, apart."""
-        paper = [
-            {"title": table.title, "model": table.model, "columns": table.columns, "rows": table.rows}
-            for table in self.recipe.paper
-        ]
-        ours = [{"label": made.label, **made.evaluation.summary(), "per_query": counts_of(made)} for made in self.rows]
-        return {"paper": paper, "ours": ours, "win_rates": dict(self.win_rates)}
-
-
-def counts_of(made: Made) -> dict[str, float]:
-    """Every count of a variant's recall, a query."""
-    names = dict.fromkeys(name for row in made.evaluation.rows for name in row.recall_counts)
-    return {name: round(made.per_query(name), 3) for name in names}
+        return {
+            "recipe": self.recipe.name,
+            "paper": [
+                {"section": done.section.name, **asdict(table)}
+                for done in self.sections
+                for table in done.section.paper
+            ],
+            "ours": [{"section": done.section.name, **row} for done in self.sections for row in done.summaries()],
+            "tables": [
+                {"section": done.section.name, "heading": done.heading, **table.to_dict()}
+                for done in self.sections
+                for table in done.tables
+            ],
+            "pictures": [str(path) for done in self.sections for path in done.pictures],
+            "win_rates": self.win_rates,
+            "notes": list(self.notes),
+            "stopped": self.stopped,
+            "run": str(self.run),
+            "run_id": self.run_id,
+        }
 
 
 def run_recipe(
     recipe: Recipe,
     setup: Setup,
     judge: PairJudge | None = None,
-    note: Callable[[str], Progress | None] = lambda phase: None,
+    note: Note = lambda phase: None,
+    only: Sequence[str] = (),
+    seeds: int | None = None,
+    data: Mapping[str, str] | None = None,
+    meter: Meter | None = None,
 ) -> Reproduced:
-    """Evaluates every variant on the same questions; memories that variants share are written once.
+    """Runs the sections of a recipe, logged as one MLflow run with the evaluations nested in it.
+
+    The variants of a section answer the same questions; memories that variants share are written once.
 
     Args:
         recipe: What to run.
-        setup: Data, models and sizes; its benchmark is the recipe's first if empty.
+        setup: Models and sizes; its benchmark, where it names one, chooses the sections that run on it.
         judge: Compares answers for the win rates; none are printed without it.
-        note: Told the variant.
+        note: Told the variants.
+        only: Names of sections; all if empty.
+        seeds: Repetitions; those of the paper if None.
+        data: Files by benchmark; the setup's own file is that of the only benchmark.
+        meter: Counts the calls, for whoever wants to watch them.
 
     Raises:
-        UnknownNameError: The setup's benchmark is none of the recipe's.
+        UnknownNameError: A section or benchmark is none of the recipe's.
+        UserError: One file is given for several benchmarks.
     """
-    name = setup.benchmark or recipe.benchmark
-    if name not in (recipe.benchmark, *recipe.others):
-        raise UnknownNameError("benchmark of this recipe", name, (recipe.benchmark, *recipe.others))
-    options = dict(setup.options)
-    if not setup.judge_lm:
-        options = {**recipe.offline_options.get(name, {}), **options}
-    setup = replace(setup, benchmark=name, options=options)
-    suited = recipe.offline_config if setup.embedder == "offline" else {}
-    cache, made = MemoryCache(), []
-    for variant in recipe.variants:
-        found = run_evaluate(
-            variant.method,
-            setup,
-            config={**_known(variant.method, suited), **variant.config},
-            note=lambda _, name=variant.label: note(name),
-            cache=cache,
+    sections = recipe.chosen(only, setup.benchmark)
+    setups = [_setup(recipe, section, setup, _files(sections, setup, data)) for section in sections]
+    for found in setups:
+        found.load()  # a wrong file or option is told before anything is paid for
+    wanted = seeds or recipe.seeds
+    notes = _notes(recipe, setups, sections, wanted, setup.test)
+    asked = {"command": "reproduce", "program": recipe.name, "sections": [each.name for each in sections]}
+    asked |= {"lm": setup.lm, "seeds": wanted, "test": setup.test, "data": dict(data or {}), "seed": setup.seed}
+    folder = RunFolder.create(f"reproduce-{recipe.name}", asked)
+    with folder.recording(), Tracker(f"reproduce-{recipe.name}", {"command": "reproduce"}) as tracker:
+        tracker.params(asked)
+        folder.update(run_id=tracker.run_id)
+        bench = Workbench(
+            folder, tracker.run_id, wanted, recipe.offline_config, meter or Meter(), Guard(setup.limits), note
         )
-        made.append(Made(variant.label, found))
-    rates = {} if judge is None else _win_rates(recipe.duels, made, setup.load(), judge)
-    return Reproduced(recipe, tuple(made), rates)
+        pictures = folder.path / "pictures"
+        make_folder(pictures)
+        done = tuple(
+            run_section(section, found, bench, pictures, judge) for section, found in zip(sections, setups, strict=True)
+        )
+        made = Reproduced(recipe, done, folder.path, tracker.run_id, notes, bench.stopped)
+        _log(tracker, folder, made)
+    return made
 
 
-def _known(method: str, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Those settings that a method has."""
-    parameters = inspect.signature(method_class(method).__init__).parameters
-    return {name: value for name, value in config.items() if name in parameters}
+def _files(sections: Sequence[Section], setup: Setup, data: Mapping[str, str] | None) -> dict[str, str]:
+    names = list(dict.fromkeys(section.benchmark for section in sections))
+    for name in data or {}:
+        if name not in names:
+            raise UnknownNameError("benchmark of these sections", name, names)
+    if not setup.data:
+        return dict(data or {})
+    if len(names) > 1:
+        told = " ".join(f"--data {name}=FILE" for name in names)
+        raise UserError(f"{setup.data} is one file for {len(names)} benchmarks; say {told}, or choose with --only")
+    return {names[0]: setup.data, **(data or {})}
 
 
-def _win_rates(duels: Sequence[Duel], made: Sequence[Made], benchmark: Benchmark, judge: PairJudge) -> dict[str, float]:
-    answers = {entry.label: {row.id: row.answer for row in entry.evaluation.rows} for entry in made}
-    examples = {str(example.id): example for example in benchmark.examples}
-    rates = {}
-    for duel in duels:
-        one, other = answers[duel.one], answers[duel.other]
-        both = [id for id in one if id in other]
-        wins = [preference(judge, examples[id], one[id], other[id]) for id in both]
-        rates[duel.label] = sum(wins) / len(wins) if wins else 0.0
-    return rates
+def _setup(recipe: Recipe, section: Section, setup: Setup, files: Mapping[str, str]) -> Setup:
+    """The setup of a section; what the command line says goes before what the recipe says."""
+    name = section.benchmark
+    suited = (recipe.options if setup.judge_lm else recipe.offline_options).get(name, {})
+    data = files.get(name)
+    test = recipe.offline_test if setup.offline and data is None and setup.test is None else setup.test
+    options = {**section.options, **suited, **setup.options}
+    return replace(setup, benchmark=name, data=data, options=options, test=test)
+
+
+def _notes(
+    recipe: Recipe, setups: Sequence[Setup], sections: Sequence[Section], seeds: int, test: int | None
+) -> tuple[str, ...]:
+    found = []
+    if test is None and any(each.test is not None for each in setups):
+        found.append(f"offline on the bundled sample: {recipe.offline_test} questions a section; --test N takes others")
+    still = [
+        variant
+        for section, setup in zip(sections, setups, strict=True)
+        for variant in section.all_variants()
+        if not draws(variant, setup)
+    ]
+    if seeds > 1 and still:
+        found.append(
+            f"{seeds} seeds asked for: the model does not sample, so methods without a seed of their own were run once"
+        )
+    return tuple(found)
+
+
+def _log(tracker: Tracker, folder: RunFolder, made: Reproduced) -> None:
+    summary = made.summary()
+    for done in made.sections:
+        name = done.section.name
+        tracker.metrics({f"{name}.{each.label}.score": each.mean(lambda found: found.score) for each in done.made})
+        for path in done.pictures:
+            tracker.file(path, "pictures")
+    tracker.json("reproduced.json", summary)
+    (folder.path / "reproduced.json").write_text(json.dumps(summary, indent=1, ensure_ascii=False), encoding="utf-8")
+    folder.update(status="stopped" if made.stopped else "finished")

@@ -1,22 +1,38 @@
-"""Recipes: variants of a paper run on the same questions, its cells printed apart from ours."""
+"""Recipes: sections of variants on the same questions, their cells printed apart from the paper's."""
 
 import json
+from pathlib import Path
 
 import pytest
-from recollect.cli import app
-from recollect.errors import UnknownNameError
+from recollect.cli import app, main
+from recollect.engines.guard import Limits
+from recollect.errors import UnknownNameError, UserError
 from recollect.runs.recipes.catalog import RECIPES, recipe
-from recollect.runs.recipes.recipe import Duel, PaperTable, Recipe, Variant, run_recipe
+from recollect.runs.recipes.columns import category, count, part, score, tokens
+from recollect.runs.recipes.pictures import Picture, bars, lines, matrix, save, scatter
+from recollect.runs.recipes.recipe import Recipe, run_recipe
+from recollect.runs.recipes.section import Duel, Section, Sweep, Variant
+from recollect.runs.recipes.tables import OurTable, PaperTable
 from recollect.runs.setup import Setup
+from recollect.runs.tracking import client
 
-TINY = Recipe(
-    summary="two baselines",
+TURNS = Section(
+    name="turns",
+    title="turns against nothing",
     benchmark="locomo",
     variants=(Variant("three turns", "turn-rag", {"k": 3}), Variant("nothing", "no-memory")),
     paper=(PaperTable("Nobody, Table 1", "no model", ("method", "score"), (("x", 0.5),)),),
     duels=(Duel("turns over nothing", "three turns", "nothing"),),
+    others=("msc",),
 )
-SETUP = Setup(benchmark="locomo", test=6, threads=2)
+SIZES = Section(
+    name="sizes",
+    title="how many turns",
+    benchmark="locomo",
+    sweeps=(Sweep("k", (1, 3, 5), "turn-rag", lines=(score(), part("bleu1"))),),
+)
+TINY = Recipe(name="tiny", summary="two baselines", sections=(TURNS, SIZES))
+SETUP = Setup(benchmark="", test=6, threads=2)
 
 
 class PrefersFirstAnswer:
@@ -31,32 +47,171 @@ class PrefersFirstAnswer:
         return Preferred(side)
 
 
-def test_every_variant_is_scored_on_the_same_questions():
-    made = run_recipe(TINY, SETUP)
-    assert [row.label for row in made.rows] == ["three turns", "nothing"]
+@pytest.fixture(scope="module")
+def made():
+    return run_recipe(TINY, SETUP)
+
+
+def test_every_variant_is_scored_on_the_same_questions(made):
+    assert [row.label for row in made.rows] == ["three turns", "nothing", "k = 1", "k = 3", "k = 5"]
     assert len({tuple(row.id for row in entry.evaluation.rows) for entry in made.rows}) == 1
     assert made.win_rates == {}
 
 
+def test_equal_variants_are_evaluated_once(made):
+    """`three turns` and the sweep's `k = 3` are the same program: one run, two rows."""
+    runs = {entry.label: entry.evaluation.run_id for entry in made.rows}
+    assert runs["three turns"] == runs["k = 3"]
+    assert len(set(runs.values())) == 4
+
+
 def test_win_rates_come_from_the_judge():
-    made = run_recipe(TINY, SETUP, PrefersFirstAnswer())
-    ours, theirs = ({row.id: len(row.answer) for row in entry.evaluation.rows} for entry in made.rows)
+    found = run_recipe(TINY, SETUP, PrefersFirstAnswer(), only=("turns",))
+    ours, theirs = ({row.id: len(row.answer) for row in entry.evaluation.rows} for entry in found.rows)
     wins = [1.0 if ours[id] > theirs[id] else 0.5 if ours[id] == theirs[id] else 0.0 for id in ours]
-    assert made.win_rates == {"turns over nothing": sum(wins) / len(wins)}
+    assert found.win_rates == {"turns over nothing": sum(wins) / len(wins)}
 
 
-def test_paper_and_ours_are_kept_apart():
-    summary = run_recipe(TINY, SETUP).summary()
+def test_paper_and_ours_are_kept_apart(made):
+    summary = made.summary()
     assert summary["paper"][0]["rows"] == (("x", 0.5),)
     assert all("score" in row and row["comparable"] is False for row in summary["ours"])
+    assert all("wiring check, not comparable" in table["heading"] for table in summary["tables"])
+
+
+def test_a_sweep_gives_a_table_and_a_picture(made):
+    table = made.sections[1].tables[0]
+    assert table.columns == ("k", "n", "score", "bleu1", "context tokens")
+    assert [row[0] for row in table.rows] == ["1", "3", "5"]
+    picture = made.sections[1].pictures[0]
+    assert (picture.parent.parent, picture.name) == (made.run, "sizes-k.png")
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_there_is_one_parent_run_and_every_other_is_nested_in_it(made):
+    mlflow = client()
+    parent = mlflow.get_run(made.run_id)
+    assert parent.info.status == "FINISHED"
+    assert "mlflow.parentRunId" not in parent.data.tags
+    for entry in made.rows:
+        assert mlflow.get_run(entry.evaluation.run_id).data.tags["mlflow.parentRunId"] == made.run_id
+    assert [file.path for file in mlflow.list_artifacts(made.run_id, "pictures")] == ["pictures/sizes-k.png"]
+
+
+def test_a_failing_analysis_leaves_no_run_open():
+    def broken(material):
+        raise UserError("no such thing")
+
+    section = Section("broken", "", "locomo", (Variant("nothing", "no-memory"),), analyses=(broken,))
+    with pytest.raises(UserError, match="no such thing"):
+        run_recipe(Recipe("broken", "", (section,)), SETUP)
+    mlflow = client()
+    runs = mlflow.search_runs([mlflow.get_experiment_by_name("recollect").experiment_id], "status = 'RUNNING'")
+    assert list(runs) == []
+
+
+def test_an_analysis_sees_memories_of_every_step_without_new_calls():
+    seen = {}
+
+    def growth(material):
+        history = material.histories()[0]
+        before = material.bench.meter.read()
+        memories = material.memories("summary", history)
+        seen.update(
+            history=history, memories=memories, calls=sum((material.bench.meter.read() - before).calls.values())
+        )
+        yield OurTable("growth", ("session", "words"), tuple((str(n), 1.0) for n, _ in enumerate(memories)))
+        yield Picture("growth", lines("growth", "session", {"words": ([1, 2], [1, None])}))
+
+    section = Section("growth", "", "locomo", (Variant("summary", "recursive-summary"),), analyses=(growth,))
+    found = run_recipe(Recipe("growth", "", (section,)), Setup(benchmark="", test=2, threads=1))
+    assert len(seen["memories"]) == len(seen["history"])
+    assert seen["calls"] == 0
+    assert [table.title for table in found.sections[0].tables] == ["", "growth"]
+    assert [path.name for path in found.sections[0].pictures] == ["growth.png"]
+
+
+def test_seeds_repeat_what_draws_and_nothing_else(tmp_path, monkeypatch):
+    (tmp_path / "drawing.py").write_text(
+        "from recollect.programs.baselines.turn_rag import TurnRAG\n"
+        "class Drawing(TurnRAG):\n"
+        "    def __init__(self, k: int = 3, seed: int = 0) -> None:\n"
+        "        super().__init__(k)\n"
+        "        self.seed = seed\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    variants = (Variant("drawing", "drawing:Drawing"), Variant("fixed", "drawing:Drawing", {"seed": 7}))
+    section = Section("seeds", "", "locomo", (*variants, Variant("still", "no-memory")), columns=(score(),))
+    found = run_recipe(Recipe("seeds", "", (section,)), SETUP, seeds=3)
+    assert [len(entry.evaluations) for entry in found.rows] == [3, 1, 1]
+    assert len({each.run_id for each in found.rows[0].evaluations}) == 3
+    asked, *cells = (str(row[1]) for row in found.sections[0].tables[0].rows)
+    assert (asked, ["±" in cell for cell in cells]) == (str(found.rows[0].evaluation.n), [True, False, False])
+    assert "3 seeds" in found.notes[0]
+
+
+def test_a_sampling_model_is_asked_anew_for_every_seed():
+    from recollect.engines.models import language_model
+
+    first, second, still = (
+        language_model("openai/gpt-4.1-mini", repeat=repeat, temperature=temperature)
+        for repeat, temperature in ((0, 1.0), (1, 1.0), (1, 0.0))
+    )
+    assert ["rollout_id" in lm.kwargs for lm in (first, second, still)] == [False, True, False]
+
+
+def test_a_limit_holds_for_the_whole_recipe():
+    found = run_recipe(TINY, Setup(benchmark="", test=6, threads=1, limits=Limits(max_calls=8)))
+    assert "max-calls" in str(found.stopped)
+    assert [entry.label for entry in found.rows] == ["three turns", "k = 3"]
+    mlflow = client()
+    nested = mlflow.search_runs(
+        [mlflow.get_experiment_by_name("recollect").experiment_id], f"tags.`mlflow.parentRunId` = '{found.run_id}'"
+    )
+    assert sum(run.data.metrics["evaluation.calls_task"] for run in nested) == 8
+    assert json.loads((found.run / "run.json").read_text())["status"] == "stopped"
+
+
+def test_small_offline_sizes_are_said():
+    small = Recipe("small", "", (TURNS,), offline_test=3)
+    assert "3 questions a section" in run_recipe(small, Setup(benchmark="")).notes[0]
+    assert run_recipe(small, SETUP).notes == ()
 
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_every_recipe_names_variants_and_duels_that_exist(name):
     found = recipe(name)
-    labels = {variant.label for variant in found.variants}
-    assert {side for duel in found.duels for side in (duel.one, duel.other)} <= labels
-    assert all(len(row) == len(table.columns) for table in found.paper for row in table.rows)
+    assert found.name == name
+    for section in found.sections:
+        labels = [variant.label for variant in section.all_variants()]
+        assert len(labels) == len(set(labels))
+        assert {side for duel in section.duels for side in (duel.one, duel.other)} <= set(labels)
+        assert all(len(row) == len(table.columns) for table in section.paper for row in table.rows)
+
+
+@pytest.mark.parametrize(
+    ("only", "benchmark", "error", "message"),
+    [
+        (("nothing",), "", UnknownNameError, "section of tiny"),
+        ((), "personamem", UnknownNameError, "benchmark of this recipe"),
+        (("sizes",), "msc", UserError, "no section of sizes runs on msc"),
+    ],
+)
+def test_what_a_recipe_does_not_have_is_refused(only, benchmark, error, message):
+    with pytest.raises(error, match=message):
+        TINY.chosen(only, benchmark)
+
+
+def test_a_benchmark_chooses_the_sections_that_run_on_it():
+    assert [(section.name, section.benchmark) for section in TINY.chosen((), "msc")] == [("turns", "msc")]
+
+
+def test_one_file_for_two_benchmarks_is_refused():
+    two = Recipe("two", "", (TURNS, Section("chats", "", "msc", TURNS.variants)))
+    with pytest.raises(UserError, match="--data locomo=FILE --data msc=FILE"):
+        run_recipe(two, Setup(benchmark="", data="x.json"))
+    with pytest.raises(UnknownNameError, match="benchmark of these sections"):
+        run_recipe(two, SETUP, only=("turns",), data={"msc": "x"})
 
 
 def test_an_unknown_recipe_is_refused():
@@ -64,9 +219,44 @@ def test_an_unknown_recipe_is_refused():
         recipe("nobody")
 
 
+def test_columns_read_scores_parts_sizes_and_counts(made):
+    entry = made.rows[0]
+    found = entry.evaluation
+    assert score().cell(entry) == f"{found.score:.3f}"
+    assert part("f1").cell(entry) == score().cell(entry)
+    assert category("4").cell(entry) == f"{found.by_category()['4']['score']:.3f}"
+    absent = category("9")
+    assert absent.size is not None
+    assert (absent.cell(entry), absent.size(found)) == (None, 0.0)
+    assert tokens().cell(entry) == f"{found.context()['tokens']:,.0f}"
+    assert count("calls").cell(entry) == "0.00"
+
+
+@pytest.mark.parametrize(
+    "figure",
+    [
+        lambda: lines("a", "x", {"one $": ([1, 2], [0.1, None]), "two": ([1], [0.3])}, spread={"two": [0.1]}),
+        lambda: scatter("a", "x", "y", {"one": (0.1, 0.2)}),
+        lambda: bars("a", ["g", "h"], {"one": [0.1, None], "two": [0.3, 0.4]}),
+        lambda: matrix("a", ["1", "2"], [[3, 1], [0, 0]]),
+    ],
+    ids=["lines", "scatter", "bars", "matrix"],
+)
+def test_pictures_are_drawn_without_a_window(figure, tmp_path: Path):
+    assert save(Picture("picture", figure()), tmp_path).read_bytes().startswith(b"\x89PNG")
+
+
 def test_the_command_prints_both(capsys):
     app.main(["reproduce", "pgr", "--test", "4", "--json"], standalone_mode=False)
     found = json.loads(capsys.readouterr().out)
-    assert [row["label"] for row in found["ours"]] == [variant.label for variant in RECIPES["pgr"].variants]
+    assert [row["label"] for row in found["ours"]] == [each.label for each in RECIPES["pgr"].sections[0].variants]
     assert found["paper"][0]["rows"][-1][:2] == ["PGR-TOT", 0.723]
     assert found["win_rates"] == {}
+
+
+@pytest.mark.parametrize("words", [["--only", "nothing"], ["--data", "a", "--data", "b"], ["--set", "k=3"]])
+def test_a_wrong_word_on_the_command_line_is_one_line(words, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["reproduce", "pgr", *words])
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.strip().splitlines()[-1].startswith("recollect: ")

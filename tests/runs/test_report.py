@@ -63,9 +63,9 @@ def printed(show: Any, *arguments: Any) -> str:
 def test_an_evaluation_shows_categories_and_what_they_rest_on():
     text = printed(print_evaluation, evaluation({"1": [0.5, 0.25], "5": [1.0]}))
     rows = [line.replace("│", " ").split() for line in text.splitlines() if "│" in line]
-    assert ["1", "2", "0.375", "0.375", "0"] in rows
-    assert ["5", "(not", "in", "score)", "1", "1.000", "1.000", "0"] in rows
-    assert ["score", "2", "0.375", "0.375", "0"] in rows
+    assert ["1", "2", "0.375", "0.375", "0", "0"] in rows
+    assert ["5", "(not", "in", "score)", "1", "1.000", "1.000", "0", "0"] in rows
+    assert ["score", "2", "0.375", "0.375", "0", "0"] in rows
     assert "turn-rag on locomo, LM openai/x" in text
     assert "resampled by question" in text
 

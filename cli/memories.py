@@ -1,0 +1,233 @@
+"""`recollect memories`: what is stored of which user, and moving or forgetting it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+import click
+from rich.table import Table
+
+from .options import ALLOW_CODE, API_BASE, JSON, STORE, TENANT, USER, open_store, output, print_json
+from .rebuild import load_program, report
+
+if TYPE_CHECKING:
+    from ..memory.stored import Summary
+
+_WHOSE = click.option("--user", required=True, help="the user whose memory it is")
+_ALL_TENANTS = click.option("--tenant", help="only this tenant [default: all]")
+
+
+@click.group("memories")
+def command() -> None:
+    """Stored memories: add, remember, list, show, export, import, forget."""
+
+
+@command.command("add")
+@click.argument("history", type=click.Path())
+@STORE
+@_WHOSE
+@TENANT
+@JSON
+def add(history: str, store: str | None, user: str, tenant: str, as_json: bool) -> None:
+    """Store the sessions of a HISTORY file (or chat messages) of a user, queued for `memories remember`.
+
+    Sessions of chat messages are named after the file, so that the same file is stored once.
+    """
+    from ..memory.incoming import incoming
+    from ..memory.stored import Owner
+
+    owner = Owner(user, tenant)
+    found = [incoming(*session) for session in _sessions(history)]
+    with open_store(store, make=True) as opened:
+        added = [opened.add(owner, item, digest) for item, digest in found]
+    new = sum(one.new for one in added)
+    report(as_json, {"new": new, "known": len(added) - new})
+
+
+@command.command("remember")
+@click.argument("program", type=click.Path())
+@STORE
+@USER
+@TENANT
+@click.option("--lm", help="the model that writes [default: the one the program was compiled with]")
+@API_BASE
+@JSON
+@ALLOW_CODE
+def remember(
+    program: str,
+    store: str | None,
+    user: str | None,
+    tenant: str,
+    lm: str | None,
+    api_base: str | None,
+    as_json: bool,
+    allow_code: bool,
+) -> None:
+    """Write whatever is queued into the memories with PROGRAM; of all users and tenants unless --user is given."""
+    from ..engines.models import endpoint_errors
+    from ..memory.stored import Owner
+    from ..programs.live import stamp_of
+    from ..programs.remember_queued import remember_queued
+
+    loaded, model = load_program(program, lm, api_base, allow_code)
+    with open_store(store) as opened, endpoint_errors():
+        done = remember_queued(opened, loaded, Owner(user, tenant) if user is not None else None, model)
+        users, own = opened.users(), stamp_of(loaded)
+    counts = {"sessions": done.items, "failures": len(done.failures), "still queued": sum(one.queued for one in users)}
+    others = sum(one.stamp is not None and not one.stamp.writes_like(own) for one in users)
+    report(as_json, counts | ({"users of another program (see recollect rebuild)": others} if others else {}))
+
+
+@command.command("list")
+@STORE
+@_ALL_TENANTS
+@JSON
+def list_users(store: str | None, tenant: str | None, as_json: bool) -> None:
+    """List the users of a store."""
+    with open_store(store) as opened:
+        found = opened.users(tenant)
+    if as_json:
+        print_json([_summary(one) for one in found])
+        return
+    table = Table(title=f"{len(found)} users", title_justify="left")
+    for name in ("tenant", "user", "sessions", "queued", "failed", "open turns", "written by", "embedder"):
+        table.add_column(name, overflow="fold")
+    for one in found:
+        stamp = one.stamp
+        sizes = map(str, (one.items, one.queued, one.failed, one.open_turns))
+        who = (stamp.writer[:8], stamp.embedder or "-") if stamp else ("-", "-")
+        table.add_row(one.owner.tenant, one.owner.user, *sizes, *who)
+    output().print(table)
+
+
+@command.command("show")
+@STORE
+@_WHOSE
+@TENANT
+@JSON
+def show(store: str | None, user: str, tenant: str, as_json: bool) -> None:
+    """Show a user's memory, and the sessions it was made from."""
+    import json
+
+    from ..errors import UserError
+    from ..memory.stored import Owner
+
+    with open_store(store) as opened:
+        document, items, still_open = opened.dump(Owner(user, tenant))
+        if not items and not still_open:
+            raise UserError(f"no user {user!r} in {opened.url}; `recollect memories list` shows all")
+    memory = json.loads(document.settled or document.memory) if document else None
+    sessions = [
+        {"id": one.item.id, "state": one.state, "error": one.error, "lines": one.item.lines()} for one, _ in items
+    ]
+    sessions += [{"id": one.id, "state": "open", "error": "", "lines": one.lines()} for one in still_open]
+    if as_json:
+        print_json({"user": user, "tenant": tenant, "memory": memory, "sessions": sessions})
+        return
+    console = output()
+    console.print(json.dumps(memory, indent=1, ensure_ascii=False), soft_wrap=True)
+    for session in sessions:
+        console.print(f"\n{session['id']}: {session['state']} {session['error']}".rstrip(), soft_wrap=True)
+        for line in session["lines"]:
+            console.print(f"  {line}", soft_wrap=True)
+
+
+@command.command("export")
+@click.argument("path", type=click.Path())
+@STORE
+@USER
+@_ALL_TENANTS
+def export(path: str, store: str | None, user: str | None, tenant: str | None) -> None:
+    """Write users as JSON lines to the file PATH, or to standard output if it is `-`."""
+    from ..memory.transfer import export_users
+
+    with open_store(store) as opened, _writing(path) as file:
+        count = export_users(opened, file, tenant, user)
+    output(errors=True).print(f"{count} users", soft_wrap=True)
+
+
+@command.command("import")
+@click.argument("path", type=click.Path())
+@STORE
+@click.option("--replace", is_flag=True, help="forget users who are there already first")
+@JSON
+def import_file(path: str, store: str | None, replace: bool, as_json: bool) -> None:
+    """Read users from the JSON lines of the file PATH, or from standard input if it is `-`."""
+    from ..memory.transfer import import_users
+
+    with _reading(path) as lines, open_store(store, make=True) as opened:
+        count = import_users(opened, lines, path, replace)
+    report(as_json, {"users": count})
+
+
+@command.command("forget")
+@STORE
+@_WHOSE
+@TENANT
+@click.option("--session", help="only this session [default: everything of the user]")
+@JSON
+def forget(store: str | None, user: str, tenant: str, session: str | None, as_json: bool) -> None:
+    """Delete a user, or one session of theirs; the other sessions are then queued to be remembered anew."""
+    from ..errors import UserError
+    from ..memory.stored import Owner
+
+    owner = Owner(user, tenant)
+    with open_store(store) as opened:
+        known = opened.forget(owner) if session is None else opened.forget_item(owner, session)
+        if not known:
+            what = f"user {user!r}" if session is None else f"session {session!r} of user {user!r}"
+            raise UserError(f"no {what} in {opened.url}; nothing was deleted")
+        queued = sum(one.queued for one in opened.users(tenant, user))
+    report(as_json, {"forgotten": 1, "queued anew": queued})
+
+
+def _sessions(path: str) -> list[tuple[Any, str | None]]:
+    from ..records import History, read_json
+
+    raw = read_json(path)
+    if not isinstance(raw, list):
+        return [(item, None) for item in History.parse(raw, Path(path).stem)]
+    parts = raw if raw and all(isinstance(part, list) for part in raw) else [raw]
+    return [(part, f"{Path(path).stem}-{n}") for n, part in enumerate(parts, 1)]
+
+
+def _summary(found: Summary) -> dict[str, Any]:
+    stamp = vars(found.stamp) if found.stamp else None
+    rest = {name: value for name, value in vars(found).items() if name not in ("owner", "stamp")}
+    return {"tenant": found.owner.tenant, "user": found.owner.user, **rest, "written_by": stamp}
+
+
+@contextmanager
+def _writing(path: str) -> Iterator[TextIO]:
+    from ..errors import UserError
+
+    if path == "-":
+        yield sys.stdout
+        return
+    part = Path(f"{path}.part")
+    try:
+        with part.open("w", encoding="utf-8") as file:
+            yield file
+        part.replace(path)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written: {error.strerror or error}") from error
+    finally:
+        part.unlink(missing_ok=True)
+
+
+@contextmanager
+def _reading(path: str) -> Iterator[Iterable[str]]:
+    from ..errors import DataError
+
+    if path == "-":
+        yield sys.stdin
+        return
+    try:
+        with Path(path).open(encoding="utf-8") as file:
+            yield file
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: cannot be read: {error}") from error

@@ -1,0 +1,69 @@
+"""`recollect rebuild`: write stored memories anew from the raw sessions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from .options import ALLOW_CODE, API_BASE, JSON, STORE, TENANT, USER, open_store, output, print_json
+
+
+@click.command("rebuild")
+@click.argument("program", type=click.Path())
+@STORE
+@USER
+@TENANT
+@click.option("--lm", help="the model that writes [default: the one the program was compiled with]")
+@API_BASE
+@click.option("--force", is_flag=True, help="also memories that this very program wrote")
+@JSON
+@ALLOW_CODE
+def command(
+    program: str,
+    store: str | None,
+    user: str | None,
+    tenant: str,
+    lm: str | None,
+    api_base: str | None,
+    force: bool,
+    as_json: bool,
+    allow_code: bool,
+) -> None:
+    """Write memories anew with PROGRAM, from the sessions as they were said.
+
+    Only memories that another program or embedder wrote, and whatever is queued, unless --force is given. Stopped half
+    way, the same command without --force goes on.
+    """
+    from ..engines.models import endpoint_errors
+    from ..errors import UserError
+    from ..programs.user_memory import UserMemory
+
+    loaded, model = load_program(program, lm, api_base, allow_code)
+    with open_store(store) as opened:
+        owners = [found.owner for found in opened.users(tenant, user)]
+        if user is not None and not owners:
+            raise UserError(f"no user {user!r} in {opened.url}; `recollect memories list` shows all")
+        items, failed = 0, 0
+        with endpoint_errors():
+            for owner in owners:
+                done = UserMemory(loaded, opened, owner, model).rebuild(force)
+                items, failed = items + done.items, failed + len(done.failures)
+    report(as_json, {"users": len(owners), "sessions": items, "failures": failed})
+
+
+def load_program(folder: str, lm: str | None, api_base: str | None, allow_code: bool) -> tuple[Any, Any]:
+    """A saved program and its language model."""
+    from ..engines.models import language_model
+    from ..runs.artifact import load, read_manifest
+
+    loaded = load(folder, allow_code)
+    return loaded, language_model(lm or read_manifest(folder).lms.get("task", "offline"), api_base=api_base)
+
+
+def report(as_json: bool, found: dict[str, Any]) -> None:
+    """Prints counts."""
+    if as_json:
+        print_json(found)
+    else:
+        output().print(", ".join(f"{value} {name}" for name, value in found.items()), soft_wrap=True)

@@ -1,0 +1,109 @@
+"""What benchmarks of behaviour prediction share: one question is one choice, and the scores are over all answers.
+
+    example: history (up to the first test action), recent (records since), question, options -> answer
+
+Memory is frozen at the first test action of a user: all questions of that user have one history, and what happened
+after it comes in as `recent`. No question sees a record of its own moment or later.
+
+Example:
+    >>> benchmark.score(example, dspy.Prediction(answer="Yes, most likely.")).value
+    1.0
+
+Honest limits: an answer that names no option, or several, is a failed parse: it scores 0 in the headline, which every
+benchmark of Recollect has, and is left out of the published metrics (`aggregate`), as in PraMem's released evaluator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar
+
+import dspy
+
+from ..records import Action, Behavior, History, Profile, Turn, format_time
+from ..signatures.behavior import chosen_option
+from .benchmark import Benchmark, Score
+from .confusion import Answered
+
+BATCH = 20
+"""Records of one `Behavior` item: what a method is given at a time."""
+
+
+class BehaviorBenchmark(Benchmark):
+    """A benchmark whose examples have `recent` and `options`."""
+
+    task = "behavior-prediction"
+    metric_name = "accuracy"
+    method_settings: ClassVar[Mapping[str, Mapping[str, Any]]] = {"full-context": {"max_tokens": 32_000}}
+    """PraMem, section 4.1: the long context is 32K tokens."""
+
+    def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
+        """1 when the answer chooses the gold option and no other; `parts["unparsed"]` is 1 where it chooses none."""
+        said = str(prediction.get("answer") or "")
+        chosen = chosen_option(said, example.options)
+        right = chosen == example.answer
+        parts = {"unparsed": float(chosen is None)}
+        return Score(float(right), _explain(example, chosen), parts)
+
+    def parsed(self, rows: Iterable[Answered], options: Sequence[str]) -> list[tuple[str, str]]:
+        """(gold, chosen) of every row that was answered with one of the options."""
+        pairs = [(row.gold, chosen_option(row.answer, options)) for row in rows if row.failure is None]
+        return [(gold, chosen) for gold, chosen in pairs if chosen is not None]
+
+
+def records(user: str, profile: str, actions: Sequence[Action]) -> History:
+    """A user's past: the profile, where there is one, and the records in batches."""
+    first = [Profile(id=f"{user}:profile", turns=(Turn(id=f"{user}:profile", speaker="profile", text=profile),))]
+    return History(id=user, items=(*(first if profile.strip() else ()), *batches(user, actions)))
+
+
+def batches(user: str, actions: Sequence[Action], start: int = 0) -> tuple[Behavior, ...]:
+    """Records as `Behavior` items of `BATCH`; `start` counts the records before, for ids."""
+    return tuple(
+        Behavior.of(f"{user}:{start + n + 1}-{start + n + len(part)}", part)
+        for n in range(0, len(actions), BATCH)
+        for part in [actions[n : n + BATCH]]
+    )
+
+
+class Since:
+    """The records after the anchor of one user, for the `recent` of every question; whole batches are shared.
+
+    Args:
+        user: Their history's id.
+        actions: All records from the first test action on, in time order.
+        start: How many records come before.
+    """
+
+    def __init__(self, user: str, actions: Sequence[Action], start: int) -> None:
+        self._user, self._actions, self._start = user, actions, start
+        self._whole = batches(user, actions, start)
+
+    def until(self, count: int) -> History:
+        """The first `count` records, as a history: optimizers print its short form, and copying it is free."""
+        whole = count // BATCH
+        rest = batches(self._user, self._actions[whole * BATCH : count], self._start + whole * BATCH)
+        return History(id=f"{self._user}:recent", items=(*self._whole[:whole], *rest))
+
+
+def asked(action: Action, question: str) -> str:
+    """The situation of a record in words, and what is asked about it, on one line; the reaction is not in it."""
+    when = f"{format_time(action.time)}; " if action.time else ""
+    return " ".join(f"{when}{action.scene}; {action.situation}. {question}".split())
+
+
+def example(
+    *, history: History, recent: History, id: str, question: str, options: Sequence[str], answer: str, category: str
+) -> dspy.Example:
+    """One question, with its inputs marked."""
+    labels: Mapping[str, str] = {"answer": answer, "category": category, "id": id}
+    made = dspy.Example(history=history, recent=recent, question=question, options=list(options), focus=(), **labels)
+    return made.with_inputs("history", "recent", "question", "options", "focus")
+
+
+def _explain(example: dspy.Example, chosen: str | None) -> str:
+    if chosen == example.answer:
+        return "Right: this is what the user did."
+    if chosen is None:
+        return f"The answer names none of the options, or several: answer with one of {', '.join(example.options)}."
+    return f"Wrong: the answer is {chosen}, but the user did {example.answer}. Go by this user's own records."

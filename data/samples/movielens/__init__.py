@@ -1,0 +1,1 @@
+"""A sample in MovieLens-1M's form, our own, made by `data.synthesis.movielens`."""

@@ -1,0 +1,1 @@
+"""A sample in OmniBehavior's raw form, our own, made by `data.synthesis.omnibehavior`."""

@@ -1,0 +1,127 @@
+"""A teacher of the made-up world: what a good writer of memories says at each of its two steps, and what a poor one.
+
+    turns      ── teach_facts ──────> the facts in them, with some left out or misheard
+    new facts  ── teach_operations ─> the edits they call for, with some wrong ones
+
+Warm-up on a poor teacher's demonstrations gives a model that knows the form of every answer and does about half of it
+right: something for reinforcement learning to improve. The teacher reads the regular language of
+`synthesis.memory_env` and its own notes; it knows nothing of the answers that will be asked for.
+
+Example:
+    >>> teach_facts("[D1:1] Ada: my pet is cat", random.Random(0))[0].fact
+    'Ada pet cat'
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from ...signatures.memory_r2 import Fact, NewFact, Operation, StoredMemory
+from .memory_env import NOTHING, VALUES, note
+
+Situation = Literal["state", "change", "restate", "retract"]
+
+ERRORS: Mapping[Situation, float] = {"state": 0.3, "change": 0.6, "restate": 0.3, "retract": 0.7}
+"""How often the poor teacher's operation is wrong, by what the fact means for the memory it meets."""
+MISSED = 0.06
+"""How often the poor teacher passes over a fact."""
+MISHEARD = 0.04
+"""How often it notes another value than was said."""
+
+_LINE = re.compile(r"\[(?P<id>[^\]]+)\](?: \([^)]*\))? (?P<speaker>\w+): (?P<text>.*)")
+
+
+def teach_facts(dialogue: str, rng: random.Random, missed: float = 0.0, misheard: float = 0.0) -> list[Fact]:
+    """The facts of some turns.
+
+    Args:
+        dialogue: Turns, one per line, as `Turn.line` writes them.
+        rng: Draws the errors.
+        missed: Share of facts that are left out.
+        misheard: Share of facts with another value of the same subject.
+    """
+    facts = []
+    for line in dialogue.splitlines():
+        heard = _heard(line)
+        if heard is None or rng.random() < missed:
+            continue
+        turn_id, speaker, key, value = heard
+        if value is not None and rng.random() < misheard:
+            value = rng.choice([other for other in VALUES[key] if other != value])
+        facts.append(Fact(speaker=speaker, turn_id=turn_id, fact=note(speaker, key, value)))
+    return facts
+
+
+def teach_operations(
+    memories: Sequence[StoredMemory],
+    new_facts: Sequence[NewFact],
+    rng: random.Random,
+    errors: Mapping[Situation, float] | None = None,
+) -> list[Operation]:
+    """One operation per fact, in their order.
+
+    Args:
+        memories: The entries that the facts are related to.
+        new_facts: The facts, with the ids of those entries.
+        rng: Draws the errors.
+        errors: Share of wrong operations by situation; None for none.
+    """
+    entries = {memory.memory_id: memory for memory in memories}
+    operations = []
+    for fact in new_facts:
+        related = [entries[id] for id in fact.related_memory_ids if id in entries]
+        situation, target = _situation(fact, related)
+        wrong = rng.random() < (errors or {}).get(situation, 0.0)
+        op = _wrong(situation, bool(related), rng) if wrong else _right(situation)
+        # Where the poor teacher takes a new fact for a changed one, it overwrites what is nearest.
+        aim = related[0] if wrong and situation == "state" and related else target
+        operations.append(_operation(op, fact, aim))
+    return operations
+
+
+def _heard(line: str) -> tuple[str, str, str, str | None] | None:
+    """Turn id, speaker, subject and value of a line that tells a fact."""
+    match = _LINE.match(line)
+    words = match["text"].split() if match else []
+    key = next((word for word in words if word in VALUES), None)
+    if match is None or key is None:
+        return None
+    return match["id"], match["speaker"], key, next((word for word in words if word in VALUES[key]), None)
+
+
+def _situation(fact: NewFact, related: Sequence[StoredMemory]) -> tuple[Situation, StoredMemory | None]:
+    """What a fact means for the entries it meets, and the oldest entry about the same subject."""
+    about, value = fact.fact.split()[:2], fact.fact.split()[-1]
+    same = [memory for memory in related if memory.content.split()[:2] == about]
+    target = min(same, key=lambda memory: int(memory.memory_id.lstrip("m")), default=None)
+    if value == NOTHING:
+        return "retract", target
+    if target is None:
+        return "state", None
+    return ("restate" if target.content.split()[-1] == value else "change"), target
+
+
+def _right(situation: Situation) -> str:
+    return {"state": "INSERT", "change": "UPDATE", "restate": "NONE", "retract": "DELETE"}[situation]
+
+
+def _wrong(situation: Situation, related: bool, rng: random.Random) -> str:
+    choices = {
+        "state": ("NONE", "UPDATE") if related else ("NONE",),
+        "change": ("INSERT", "INSERT", "NONE", "DELETE"),
+        "restate": ("DELETE", "INSERT"),
+        "retract": ("NONE", "NONE", "INSERT"),
+    }
+    return rng.choice(choices[situation])
+
+
+def _operation(op: str, fact: NewFact, target: StoredMemory | None) -> Operation:
+    """The operation in full; one that needs an entry where there is none becomes NONE."""
+    if op in ("UPDATE", "DELETE") and target is None:
+        op = "NONE"
+    id = target.memory_id if target is not None and op in ("UPDATE", "DELETE") else None
+    content = fact.fact if op in ("INSERT", "UPDATE") else ""
+    return Operation.model_validate({"op": op, "memory_id": id, "content": content, "turn_id": fact.turn_id})

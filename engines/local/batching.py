@@ -1,0 +1,123 @@
+"""Calls of many threads as one batch, without a thread of its own.
+
+The first caller leads: it waits a few milliseconds for others, or until the batch is full, runs the batch, and hands
+everybody the result; whoever came meanwhile forms the next batch, led by one of them. No thread outlives its call, so
+there is nothing to shut down.
+
+Example:
+    >>> batcher = Batcher(lambda rows: [2 * row for row in rows])
+    >>> batcher.call(21)
+    42
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
+
+Row = TypeVar("Row")
+Result = TypeVar("Result")
+
+WINDOW = 0.004
+"""Seconds a batch waits for company."""
+LIMIT = 32
+"""Rows of a batch at most."""
+
+
+class Batcher(Generic[Row, Result]):
+    """Coalesces concurrent calls.
+
+    Args:
+        run: Gets the rows of a batch and returns their results, in order. Its failure fails every call of the batch;
+            where memory ran out, the batch is tried again in halves first.
+        window: Seconds a batch waits for further calls.
+        limit: Rows of a batch at most.
+    """
+
+    def __init__(
+        self, run: Callable[[list[Row]], Sequence[Result]], window: float = WINDOW, limit: int = LIMIT
+    ) -> None:
+        self._run, self.window, self.limit = run, window, limit
+        self._changed = threading.Condition()
+        self._waiting: list[_Ticket[Row, Result]] = []
+        self._led = False
+
+    def call(self, row: Row) -> Result:
+        """The result of one row, once its batch has run.
+
+        Raises:
+            Exception: What running the batch raised.
+        """
+        ticket: _Ticket[Row, Result] = _Ticket(row)
+        with self._changed:
+            self._waiting.append(ticket)
+            self._changed.notify_all()
+        try:
+            while True:
+                with self._changed:
+                    self._changed.wait_for(lambda: ticket.done or not self._led)
+                    if ticket.done:
+                        break
+                    self._led = True
+                self._lead()
+        finally:
+            with self._changed:
+                if ticket in self._waiting:  # an interrupt: nobody is left to take the result
+                    self._waiting.remove(ticket)
+        if ticket.error is not None:
+            raise ticket.error
+        return ticket.results[0]
+
+    def _lead(self) -> None:
+        """Collects and runs one batch."""
+        batch: list[_Ticket[Row, Result]] = []
+        try:
+            deadline = time.monotonic() + self.window
+            with self._changed:
+                while len(self._waiting) < self.limit and (left := deadline - time.monotonic()) > 0:
+                    self._changed.wait(left)
+                batch, self._waiting = self._waiting[: self.limit], self._waiting[self.limit :]
+            self._serve(batch)
+        finally:
+            with self._changed:
+                for ticket in batch:
+                    if not ticket.done:
+                        ticket.error = RuntimeError("the batch of this call was interrupted")
+                        ticket.done = True
+                self._led = False
+                self._changed.notify_all()
+
+    def _serve(self, batch: list[_Ticket[Row, Result]]) -> None:
+        try:
+            found = list(self._run([ticket.row for ticket in batch]))
+            if len(found) != len(batch):
+                raise RuntimeError(f"{len(found)} results for a batch of {len(batch)}")
+        except Exception as error:
+            if len(batch) > 1 and _memory_ran_out(error):
+                half = len(batch) // 2
+                self._serve(batch[:half])
+                self._serve(batch[half:])
+                return
+            for ticket in batch:
+                ticket.error = error
+        else:
+            for ticket, result in zip(batch, found, strict=True):
+                ticket.results.append(result)
+        for ticket in batch:
+            ticket.done = True
+
+
+class _Ticket(Generic[Row, Result]):
+    """One call and its outcome."""
+
+    def __init__(self, row: Row) -> None:
+        self.row = row
+        self.results: list[Result] = []
+        self.error: Exception | None = None
+        self.done = False
+
+
+def _memory_ran_out(error: Exception) -> bool:
+    return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"

@@ -1,0 +1,262 @@
+"""The DSPy engine over a local model, and the LM made of both.
+
+Calls of concurrent threads are sampled as one batch. What a call gets depends on the weights, its prompt, its seed and
+its settings, not on its batch: `Config.seed` (the meter derives one from a rollout id) or else the number of times the
+prompt was sampled before enters the seed. At temperature 0 the same prompt has the same answer.
+
+Every raw completion goes to `capture`. Tokens are metered; calls have no price.
+
+Example:
+    >>> lm = local_lm(LocalModel.load("Qwen/Qwen2.5-1.5B-Instruct"), Meter(), temperature=1.0)
+    >>> with capture() as samples:
+    ...     lm("Where is Oslo?")
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from dspy.clients.provider import TrainingJob
+from dspy.lm15 import (
+    ContextLengthError,
+    Message,
+    Request,
+    Response,
+    StreamDeltaEvent,
+    StreamEndEvent,
+    StreamStartEvent,
+    TextDelta,
+    Usage,
+)
+
+from ...errors import InternalError
+from ..meter import Meter, MeteredLM
+from .batching import LIMIT, WINDOW, Batcher
+from .capture import Sample, record
+from .model import MAX_NEW_TOKENS, LocalModel
+from .sampling import row_seed
+
+StreamEvent = StreamStartEvent | StreamDeltaEvent | StreamEndEvent
+
+PREFIX = "local:"
+_REMEMBERED = 20_000
+
+
+@dataclass(frozen=True)
+class _Row:
+    prompt: tuple[int, ...]
+    temperature: float
+    limit: int
+    seed: int
+
+
+class LocalEngine:
+    """A DSPy engine that samples a local model.
+
+    Args:
+        model: The model.
+        seed: Enters the seed of every call.
+        window: Seconds a batch waits for further calls.
+        limit: Calls of a batch at most.
+    """
+
+    supports_function_calling: ClassVar[bool] = False
+    supports_reasoning: ClassVar[bool] = False
+    supports_response_schema: ClassVar[bool] = False
+    supported_params: ClassVar[tuple[str, ...]] = ("temperature", "max_tokens", "seed")
+    seedable: ClassVar[bool] = True
+    """`Config.seed` decides what is sampled."""
+
+    def __init__(self, model: LocalModel, seed: int = 0, window: float = WINDOW, limit: int = LIMIT) -> None:
+        self.model, self.seed = model, seed
+        self._batcher: Batcher[_Row, Sample] = Batcher(self._run, window, limit)
+        self._lock = threading.Lock()
+        self._seen: dict[tuple[int, ...], int] = {}
+
+    @property
+    def weights_version(self) -> str:
+        """What tells the weights of now from others; part of the keys under which memories and answers are kept."""
+        return self.model.fingerprint[:16]
+
+    def complete(self, request: Request) -> Response:
+        """Answers one request.
+
+        Raises:
+            ContextLengthError: The prompt fills the model's context.
+        """
+        messages = _messages(request)
+        prompt = tuple(self.model.encode(messages))
+        if len(prompt) >= self.model.context:
+            raise ContextLengthError(f"{len(prompt)} tokens do not fit {self.model.name} ({self.model.context})")
+        config = request.config
+        heat = config.temperature or 0.0
+        row = _Row(prompt, heat, config.max_tokens or MAX_NEW_TOKENS, self._seed(prompt, config.seed, heat))
+        sample = replace(self._batcher.call(row), messages=messages)
+        record(sample)
+        return Response(
+            id=None,
+            model=request.model,
+            message=Message.assistant(sample.text),
+            finish_reason="stop" if sample.finished else "length",
+            usage=Usage(input_tokens=len(prompt), output_tokens=len(sample.completion_ids)),
+        )
+
+    def stream(self, request: Request) -> Iterator[StreamEvent]:
+        """Answers one request, in one piece."""
+        response = self.complete(request)
+        yield StreamStartEvent(model=request.model)
+        yield StreamDeltaEvent(TextDelta(response.message.text or ""))
+        yield StreamEndEvent(finish_reason=response.finish_reason, usage=response.usage)
+
+    def close(self) -> None:
+        """Nothing to let go of: the model belongs to whoever loaded it."""
+
+    def dump_state(self) -> dict[str, Any]:
+        """Where the model was loaded from; weights trained since are not part of it."""
+        return {"name": self.model.name, "seed": self.seed}
+
+    @classmethod
+    def load_state(cls, state: Mapping[str, Any]) -> LocalEngine:
+        """Loads the model anew."""
+        return cls(LocalModel.load(state["name"]), state["seed"])
+
+    def __deepcopy__(self, memo: object) -> LocalEngine:
+        """Optimizers copy programs; the copies share one model."""
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return self.load_state, (self.dump_state(),)
+
+    def _run(self, rows: list[_Row]) -> list[Sample]:
+        return self.model.sample(
+            [row.prompt for row in rows],
+            [row.temperature for row in rows],
+            [row.limit for row in rows],
+            [row.seed for row in rows],
+        )
+
+    def _seed(self, prompt: tuple[int, ...], seed: int | None, temperature: float) -> int:
+        if temperature <= 0:
+            return 0
+        if seed is not None:
+            return row_seed(self.seed, prompt, seed)
+        with self._lock:
+            # Forgetting the oldest prompt keeps a long training run from growing without bound.
+            if len(self._seen) >= _REMEMBERED and prompt not in self._seen:
+                del self._seen[next(iter(self._seen))]
+            count = self._seen[prompt] = self._seen.get(prompt, 0) + 1
+        return row_seed(self.seed, prompt, -count)
+
+
+class AsyncLocalEngine:
+    """The asynchronous counterpart: it waits for the model in a thread.
+
+    Args:
+        engine: The engine to ask.
+    """
+
+    supports_function_calling: ClassVar[bool] = LocalEngine.supports_function_calling
+    supports_reasoning: ClassVar[bool] = LocalEngine.supports_reasoning
+    supports_response_schema: ClassVar[bool] = LocalEngine.supports_response_schema
+    supported_params: ClassVar[tuple[str, ...]] = LocalEngine.supported_params
+
+    def __init__(self, engine: LocalEngine) -> None:
+        self._engine = engine
+
+    async def complete(self, request: Request) -> Response:
+        """Answers one request."""
+        return await asyncio.to_thread(self._engine.complete, request)
+
+    async def stream(self, request: Request) -> AsyncIterator[StreamEvent]:
+        """Answers one request, in one piece."""
+        for event in await asyncio.to_thread(list, self._engine.stream(request)):
+            yield event
+
+    async def aclose(self) -> None:
+        """Nothing to let go of."""
+
+    def dump_state(self) -> dict[str, Any]:
+        """That of the engine it asks."""
+        return self._engine.dump_state()
+
+    @classmethod
+    def load_state(cls, state: Mapping[str, Any]) -> AsyncLocalEngine:
+        """Loads the model anew."""
+        return cls(LocalEngine.load_state(state))
+
+    def __deepcopy__(self, memo: object) -> AsyncLocalEngine:
+        return self
+
+
+class LocalLM(MeteredLM):
+    """A metered LM over a local engine; fine-tuning it gives an LM over the trained copy."""
+
+    def _run_finetune_job(self, job: TrainingJob) -> None:
+        # DSPy would keep the engine, and so the old weights, under a new name.
+        from .provider import LocalTrainingJob
+
+        try:
+            name = self.provider.finetune(
+                job, job.model or self.model, job.train_data or [], job.train_data_format, job.train_kwargs
+            )
+            if not isinstance(job, LocalTrainingJob) or job.tuned is None:
+                raise InternalError("a local fine-tuning ended without a model")
+            job.set_result(self.over(job.tuned, name))
+        except Exception as error:
+            # As in DSPy: whoever waits for the result raises what it gets.
+            job.set_result(error)
+
+    def over(self, model: LocalModel, name: str | None = None) -> LocalLM:
+        """The same LM - role, meter, sampling - over another model."""
+        from .provider import LocalProvider
+
+        now: Any = self.engine
+        engine = LocalEngine(model, now.seed)
+        made = self.copy(model=name or f"local/{model.name}", engine=engine, async_engine=AsyncLocalEngine(engine))
+        made.provider = LocalProvider(model)
+        return made
+
+
+def local_lm(
+    model: LocalModel,
+    meter: Meter | None = None,
+    temperature: float = 0.0,
+    max_tokens: int | None = None,
+    seed: int = 0,
+    **settings: Any,
+) -> LocalLM:
+    """An LM over a model that is loaded already; several may share one model.
+
+    Args:
+        model: The model.
+        meter: Where calls are counted; a new one if None.
+        temperature: Sampling temperature; 0 takes the likeliest tokens.
+        max_tokens: Most tokens of an answer; 512 if None.
+        seed: Enters the seed of every call.
+        **settings: What else `MeteredLM` takes: role, guard, answers, prices.
+    """
+    from .provider import LocalProvider
+
+    engine = LocalEngine(model, seed)
+    return LocalLM(
+        f"local/{model.name}",
+        meter or Meter(),
+        engine=engine,
+        async_engine=AsyncLocalEngine(engine),
+        provider=LocalProvider(model),
+        temperature=temperature,
+        max_tokens=max_tokens or MAX_NEW_TOKENS,
+        **{"cache": False, "num_retries": 0, **settings},
+    )
+
+
+def _messages(request: Request) -> tuple[dict[str, str], ...]:
+    system = request.system
+    if system is not None and not isinstance(system, str):
+        system = "".join(getattr(part, "text", None) or "" for part in system)
+    found = [{"role": "system", "content": system}] if system else []
+    return (*found, *({"role": m.role, "content": m.text or ""} for m in request.messages))

@@ -1,0 +1,124 @@
+"""Reading a model and its tokenizer from a folder or the hub.
+
+Example:
+    >>> model, tokenizer = load("Qwen/Qwen2.5-1.5B-Instruct", lora={"r": 16})
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ...errors import MissingDependencyError, UserError
+
+INSTALL = "pip install torch==2.13.0 && pip install 'recollect[local]'"
+
+
+class MissingLocalError(MissingDependencyError):
+    """A package of the `local` extra is not installed."""
+
+    def __init__(self, package: str) -> None:
+        UserError.__init__(self, f"{package} is not installed; run: {INSTALL}")
+
+
+def check_installed() -> None:
+    """Names what is missing of the `local` extra.
+
+    Raises:
+        MissingDependencyError: torch, transformers or peft is not installed.
+    """
+    for package in ("torch", "transformers", "peft"):
+        if importlib.util.find_spec(package) is None:
+            raise MissingLocalError(package)
+
+
+def load(name: str, device: str | None = None, lora: Mapping[str, Any] | None = None) -> tuple[Any, Any]:
+    """Loads a causal language model and its tokenizer.
+
+    Args:
+        name: A folder, or the id of a hub model.
+        device: Where to; a GPU where there is one if None.
+        lora: Arguments of `peft.LoraConfig` for a new adapter.
+
+    Returns:
+        The model, a peft model where it has an adapter, and the tokenizer.
+
+    Raises:
+        MissingDependencyError: A package of the `local` extra is missing.
+        UserError: There is no such model, or no such LoRA argument.
+    """
+    check_installed()
+    import torch
+
+    try:
+        place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        with quiet():
+            model, tokenizer = _read(name, torch.float32 if place.type == "cpu" else torch.bfloat16)
+        model.to(place)
+    except (OSError, ValueError, RuntimeError) as error:
+        reason = " ".join(str(error).split())[:200]
+        if Path(name).is_dir():
+            raise UserError(f"{name}: cannot be loaded as a language model: {reason}") from error
+        raise UserError(
+            f"{name}: no such folder, and no hub model that can be read; check the name, or download it ({reason})"
+        ) from error
+    return (with_lora(model, lora) if lora is not None else model), tokenizer
+
+
+def with_lora(model: Any, settings: Mapping[str, Any]) -> Any:
+    """Adds a new adapter, the only part that is trained from then on.
+
+    Raises:
+        UserError: The model has an adapter already, or peft knows no such setting.
+    """
+    from peft import LoraConfig, get_peft_model
+
+    if hasattr(model, "disable_adapter"):
+        raise UserError("the model has an adapter already; train on with it, or load the base model for a new one")
+    try:
+        config = LoraConfig(**{"task_type": "CAUSAL_LM", "target_modules": "all-linear", **settings})
+        with quiet():
+            return get_peft_model(model, config)
+    except (TypeError, ValueError) as error:
+        raise UserError(f"lora = {dict(settings)}: {error}") from error
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Without the progress bars of transformers, and its warnings to peft of what will be renamed."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)
+            yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+
+
+def _read(name: str, dtype: Any) -> tuple[Any, Any]:
+    import transformers
+
+    folder = Path(name)
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"{name}: is a file; name the folder of a model")
+    if not folder.is_dir() and (folder.is_absolute() or name.startswith(("./", "../", "~"))):
+        raise UserError(f"{name}: no such folder")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(name)
+    if not (folder / "adapter_config.json").is_file():
+        return transformers.AutoModelForCausalLM.from_pretrained(name, dtype=dtype), tokenizer
+    from peft import PeftConfig, PeftModel
+
+    base = str(PeftConfig.from_pretrained(name).base_model_name_or_path)
+    try:
+        model = transformers.AutoModelForCausalLM.from_pretrained(base, dtype=dtype)
+    except (OSError, ValueError) as error:
+        raise UserError(f"{name}: its base model {base} is not there; put it back, or load that one") from error
+    return PeftModel.from_pretrained(model, name, is_trainable=True), tokenizer

@@ -1,0 +1,295 @@
+"""One transformers model with its tokenizer: sampling with log-probabilities, scoring, state, saving.
+
+Sampling draws each token by inverse transform: row r, step t uses the t-th uniform number of a generator seeded for
+that row alone, so what a row gets does not depend on its neighbours in the batch (up to rounding in the logits, which
+can tip a draw that falls on the border between two tokens; bfloat16 makes that likelier).
+
+Weights: float32 on the CPU. On a GPU they are loaded as bfloat16 and computed in bfloat16; the first update turns the
+trainable ones into float32 (small steps would be rounded away otherwise). With LoRA only the adapter is trainable.
+
+Example:
+    >>> model = LocalModel.load("Qwen/Qwen2.5-1.5B-Instruct", lora={"r": 16})
+    >>> ids = model.encode([{"role": "user", "content": "Where is Oslo?"}])
+    >>> [sample] = model.sample([ids], temperature=1.0, max_new_tokens=64, seed=0)
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...errors import UserError
+from .capture import Sample
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+TINY = 50_000_000
+"""Parameters below which one CPU thread is faster than several (0.7M parameters, two busy cores: four times)."""
+MAX_NEW_TOKENS = 512
+
+
+class LocalModel:
+    """A causal language model that can be sampled and trained in this process.
+
+    Everything that touches the weights holds `lock`, so a model may be shared by threads.
+
+    Args:
+        model: A transformers causal language model, or a peft model over one.
+        tokenizer: Its tokenizer.
+        name: What reports call it.
+        threads: CPU threads of torch, for the whole process; None: 1 for a model below 50M parameters on the CPU, and
+            torch's own choice otherwise.
+    """
+
+    def __init__(self, model: Any, tokenizer: Any, name: str = "local", threads: int | None = None) -> None:
+        import torch
+
+        self.model, self.tokenizer, self.name = model.eval(), tokenizer, name
+        self.lock = threading.RLock()
+        self.version = 0
+        """Grows with every change of the weights."""
+        self._fingerprint: tuple[int, str] | None = None
+        self._reference: Any = None
+        if threads is None and self.device.type == "cpu" and sum(p.numel() for p in model.parameters()) < TINY:
+            threads = 1
+        if threads is not None:
+            torch.set_num_threads(threads)
+
+    @classmethod
+    def load(
+        cls,
+        name_or_path: str | Path,
+        device: str | None = None,
+        lora: Mapping[str, Any] | None = None,
+        threads: int | None = None,
+    ) -> LocalModel:
+        """Loads a model from a folder or the Hugging Face hub.
+
+        Args:
+            name_or_path: A folder in the format of transformers, one that `save` wrote, or the id of a hub model.
+            device: "cpu", "cuda", ...; a GPU where there is one if None.
+            lora: Arguments of `peft.LoraConfig` (e.g. {"r": 16, "lora_alpha": 32}) for a new adapter; every linear
+                layer gets one unless `target_modules` says otherwise. None trains all weights, or the adapter that the
+                folder holds.
+            threads: As the constructor.
+
+        Raises:
+            MissingDependencyError: torch, transformers or peft is not installed.
+            UserError: There is no such model, here or on the hub.
+        """
+        from .loading import load
+
+        model, tokenizer = load(str(name_or_path), device, lora)
+        return cls(model, tokenizer, str(name_or_path), threads)
+
+    @property
+    def device(self) -> Any:
+        """The torch device of the weights."""
+        return next(self.model.parameters()).device
+
+    @property
+    def context(self) -> int:
+        """Tokens that a prompt and its completion may have together."""
+        found = getattr(self.model.config, "max_position_embeddings", None)
+        return int(found) if found else 1 << 20
+
+    @property
+    def ends(self) -> frozenset[int]:
+        """Token ids that end a completion."""
+        found: set[int] = set()
+        config = getattr(self.model, "generation_config", None)
+        for owner in (config, self.model.config, self.tokenizer):
+            ids = getattr(owner, "eos_token_id", None)
+            found |= set(ids) if isinstance(ids, list | tuple) else set() if ids is None else {int(ids)}
+        return frozenset(found)
+
+    @property
+    def fingerprint(self) -> str:
+        """A digest of the trainable weights (a sample of each large tensor): the same weights, the same digest."""
+        from .weights import fingerprint
+
+        with self.lock:
+            if self._fingerprint is None or self._fingerprint[0] != self.version:
+                self._fingerprint = (self.version, fingerprint(self.model))
+            return self._fingerprint[1]
+
+    def updated(self) -> None:
+        """Notes that the weights have changed: a new version."""
+        with self.lock:
+            self.version += 1
+
+    def encode(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
+        """Token ids of a prompt, ready for the model to answer.
+
+        By the tokenizer's chat template, with its generation prompt and, where the template knows the choice, without
+        thinking. A tokenizer without a template gets each message as a line `role: content`, and a last line
+        `assistant:`.
+        """
+        plain = [{"role": m["role"], "content": m["content"]} for m in messages]
+        if getattr(self.tokenizer, "chat_template", None):
+            ids = self.tokenizer.apply_chat_template(
+                plain, add_generation_prompt=True, tokenize=True, return_dict=False, enable_thinking=False
+            )
+            return [int(token) for token in ids]
+        text = "".join(f"{m['role']}: {m['content']}\n" for m in plain) + "assistant:"
+        return list(self.tokenizer(text)["input_ids"])
+
+    def encode_completion(self, text: str) -> list[int]:
+        """Token ids of an answer, with the token that ends it: for training on texts."""
+        ids = list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+        end = self.tokenizer.eos_token_id
+        if end is None:
+            end = min(self.ends, default=None)
+        return ids if end is None else [*ids, end]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of a completion, without special tokens."""
+        return self.tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+
+    def sample(
+        self,
+        prompts: Sequence[Sequence[int]],
+        temperature: float | Sequence[float] = 0.0,
+        max_new_tokens: int | Sequence[int] = MAX_NEW_TOKENS,
+        seed: int | Sequence[int] = 0,
+    ) -> list[Sample]:
+        """Completes prompts, as one batch.
+
+        Args:
+            prompts: Token ids of each prompt.
+            temperature: Of all rows or of each; 0 takes the likeliest token.
+            max_new_tokens: Likewise; cut to what the context holds.
+            seed: Of each row; one number gives each row a seed derived from it, the row's prompt and how often that
+                prompt came before in the batch.
+
+        Returns:
+            One sample per prompt, in order, with empty `messages`.
+
+        Raises:
+            UserError: A prompt is empty, or fills the context.
+        """
+        from .sampling import sample
+
+        for prompt in prompts:
+            if not 0 < len(prompt) < self.context:
+                raise UserError(
+                    f"a prompt of {len(prompt)} tokens does not fit {self.name}, which holds {self.context}"
+                )
+        with self.lock:
+            return sample(self, prompts, temperature, max_new_tokens, seed)
+
+    def logprobs(
+        self,
+        prompts: Sequence[Sequence[int]],
+        completions: Sequence[Sequence[int]],
+        temperature: float = 1.0,
+        reference: bool = False,
+    ) -> list[list[float]]:
+        """Log-probability of each token of each completion, as plain numbers.
+
+        Args:
+            prompts: Token ids.
+            completions: Token ids of the answers.
+            temperature: Of the distribution they are scored under.
+            reference: Whether the frozen reference scores them; see `freeze_reference`.
+        """
+        import torch
+
+        with self.lock, torch.no_grad():
+            found, _ = self.token_logprobs(prompts, completions, temperature, reference)
+        return [row[: len(ids)].tolist() for row, ids in zip(found, completions, strict=True)]
+
+    def token_logprobs(
+        self,
+        prompts: Sequence[Sequence[int]],
+        completions: Sequence[Sequence[int]],
+        temperature: float = 1.0,
+        reference: bool = False,
+    ) -> tuple[Tensor, Tensor]:
+        """The same as tensors that gradients flow through.
+
+        Returns:
+            Log-probabilities and a mask of the tokens that are there, both (rows, longest completion).
+        """
+        from .scoring import token_logprobs
+
+        off: AbstractContextManager[Any] = nullcontext()
+        model = self.model
+        if reference and hasattr(model, "disable_adapter"):
+            off = model.disable_adapter()
+        elif reference:
+            if self._reference is None:
+                raise UserError("the reference is not frozen yet; call freeze_reference() before the first update")
+            model = self._reference
+        with off:
+            return token_logprobs(model, prompts, completions, temperature, self.pad)
+
+    def freeze_reference(self) -> None:
+        """Keeps the weights of now as the reference of the KL term.
+
+        With LoRA there is nothing to keep: the reference is the model with its adapter off, that is without any
+        training of that adapter. Otherwise the model is copied, which doubles its memory.
+        """
+        from .weights import frozen_copy
+
+        with self.lock:
+            if not hasattr(self.model, "disable_adapter"):
+                self._reference = frozen_copy(self.model)
+
+    @property
+    def pad(self) -> int:
+        """A token id to fill rows with; the mask hides it."""
+        found = self.tokenizer.pad_token_id
+        return int(found) if found is not None else min(self.ends, default=0)
+
+    def parameters(self) -> list[Any]:
+        """The trainable weights, as float32 from here on."""
+        with self.lock:
+            found = [p for p in self.model.parameters() if p.requires_grad]
+            for parameter in found:
+                parameter.data = parameter.data.float()
+            return found
+
+    def state(self) -> dict[str, Tensor]:
+        """A copy of the trainable weights, on the CPU."""
+        with self.lock:
+            named = self.model.named_parameters()
+            return {name: p.detach().cpu().clone() for name, p in named if p.requires_grad}
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Puts weights back that `state` gave.
+
+        Raises:
+            UserError: They are those of another model.
+        """
+        from .weights import restore
+
+        with self.lock:
+            restore(self.model, state, self.name)
+            self.updated()
+
+    def copy(self) -> LocalModel:
+        """A model of its own with the same weights: whatever trains one leaves the other alone."""
+        from .weights import duplicate
+
+        with self.lock:
+            return LocalModel(duplicate(self.model), self.tokenizer, self.name)
+
+    def save(self, folder: str | Path, merge: bool = False) -> Path:
+        """Writes the model for `load`, in the format of transformers.
+
+        With LoRA only the adapter is written, beside the name of its base model, which has to stay where it is: that
+        is small, and exact. `merge` writes a whole model with the adapter worked in, for servers that know no adapters.
+        """
+        from .loading import quiet
+        from .weights import merged
+
+        with self.lock, quiet():
+            model = merged(self.model) if merge else self.model
+            model.save_pretrained(str(folder))
+            self.tokenizer.save_pretrained(str(folder))
+        return Path(folder)

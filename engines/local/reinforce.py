@@ -1,0 +1,300 @@
+"""Reinforcement of a local model by groups of completions with rewards, on DSPy's protocol.
+
+    step(groups): advantages within each group -> old and reference log-probabilities -> epochs of clipped updates
+
+A group is what DSPy sends: {"batch_id", "group": [{"messages", "completion": {"role", "content"}, "reward"}, ...]}.
+Three keys more are read where they are given:
+
+- an item's `prompt_ids`, `completion_ids` and `logprobs` (of `capture.Sample`): what was sampled is trained, and the
+  ratio is exact. Without them, texts are encoded, and their old log-probabilities are those before the step's first
+  update.
+- a group's `weight`, which multiplies its advantages after they are normalised.
+
+Groups whose rewards are all equal say nothing and are left out (with `beta` too: their rows are not trained). A
+checkpoint holds weights, the optimizer's moments and the count of steps; since the order of rows is drawn from the seed
+and that count, a resumed job gives the same weights as an unbroken one.
+
+Example:
+    >>> job = lm.reinforce({"learning_rate": 2e-4, "beta": 0.02})
+    >>> job.step([{"batch_id": 0, "group": items}], "grpo_chat")
+    >>> job.last.clipped
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dspy.clients.provider import ReinforceJob
+from dspy.clients.utils_finetune import TrainDataFormat
+
+from ...errors import DataError, UserError
+from .loss import advantages, denominator, divergence, grpo_loss
+from .model import LocalModel
+from .settings import Reinforcement
+from .update import Update, chunks
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one step was like."""
+
+    loss: float = 0.0
+    """Mean over the updates of the step."""
+    reward: float = 0.0
+    """Mean of all rewards that were sent."""
+    clipped: float = 0.0
+    """Share of tokens whose ratio lay outside the clip range, in the last epoch."""
+    divergence: float = 0.0
+    """Mean k3 estimate from the reference before the step; 0 without a reference."""
+    rows: int = 0
+    """Completions trained."""
+    tokens: int = 0
+    left_out: int = 0
+    """Groups left out because their rewards were all equal."""
+
+
+@dataclass(frozen=True)
+class _Row:
+    prompt: tuple[int, ...]
+    completion: tuple[int, ...]
+    advantage: float
+    old: tuple[float, ...] | None = None
+    reference: tuple[float, ...] | None = None
+
+
+class LocalReinforceJob(ReinforceJob):
+    """A training job that updates, in place, the model that its LM samples.
+
+    Args:
+        lm: An LM over a local engine.
+        train_kwargs: See `settings.Reinforcement`.
+    """
+
+    def __init__(self, lm: Any, train_kwargs: dict[str, Any] | None = None) -> None:
+        super().__init__(lm, train_kwargs)
+        self.settings = Reinforcement.parse(train_kwargs)
+        self.model: LocalModel = lm.engine.model
+        self.steps = 0
+        self.last = Step()
+        """What the last step was like."""
+        self.id = f"local-{uuid.uuid4().hex[:8]}"
+        self._update: Update | None = None
+        self._status = "pending"
+
+    def initialize(self) -> None:
+        """Freezes the reference, where the KL term needs one, and makes the optimizer."""
+        settings = self.settings
+        self._update = Update(self.model, settings.learning_rate, settings.max_grad_norm, settings.weight_decay)
+        if settings.beta > 0:
+            self.model.freeze_reference()
+        self._status = "running"
+
+    def get_status(self) -> dict[str, Any]:
+        """What DSPy's GRPO polls; the ids it may send groups under."""
+        first = self.steps * self.settings.groups_per_step
+        return {
+            "job_id": self.id,
+            "status": self._status,
+            "current_model": self.lm.model,
+            "checkpoints": dict(self.checkpoints),
+            "last_checkpoint": self.last_checkpoint,
+            "pending_batch_ids": list(range(first, first + self.settings.groups_per_step)),
+        }
+
+    def status(self) -> str:
+        """pending, running or terminated."""
+        return self._status
+
+    def step(
+        self, train_data: Sequence[Mapping[str, Any]], train_data_format: TrainDataFormat | str | None = None
+    ) -> Step:
+        """Trains on groups of completions.
+
+        Args:
+            train_data: Groups; see the module.
+            train_data_format: GRPO_CHAT or None.
+
+        Returns:
+            What the step was like; also `last`.
+
+        Raises:
+            DataError: A group is not of that form.
+            UserError: The job does not run.
+        """
+        if self._update is None:
+            raise UserError("the job does not run; call initialize() first, and step() before terminate()")
+        if train_data_format not in (None, TrainDataFormat.GRPO_CHAT, TrainDataFormat.GRPO_CHAT.value):
+            raise DataError(f"training data is {train_data_format!r}; reinforcement takes grpo_chat")
+        with self.model.lock:
+            rewards, rows, left_out = self._rows(train_data)
+            mean = sum(rewards) / len(rewards) if rewards else 0.0
+            self.last = self._train(self._scored(rows), self._update, mean, left_out)
+        self.steps += 1
+        return self.last
+
+    def save_checkpoint(self, checkpoint_name: str) -> None:
+        """Writes weights, optimizer and counters to `output_dir`/`checkpoint_name`.pt.
+
+        Raises:
+            UserError: There is no `output_dir`, or the job does not run.
+        """
+        import torch
+
+        if self.settings.output_dir is None or self._update is None:
+            raise UserError("a checkpoint needs a running job and a folder; set output_dir in train_kwargs")
+        path = Path(self.settings.output_dir) / f"{checkpoint_name}.pt"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        state = {"weights": self.model.state(), "optimizer": self._update.state(), "steps": self.steps}
+        partial = path.with_suffix(".partial")
+        torch.save(state, partial)
+        partial.replace(path)
+        self.checkpoints[checkpoint_name] = str(path)
+        self.last_checkpoint = checkpoint_name
+
+    def load_checkpoint(self, path: str | Path) -> None:
+        """Goes on from a checkpoint; the reference of a job that trains all weights stays what it was initialised with.
+
+        Raises:
+            UserError: The file is no checkpoint of such a model, or the job does not run.
+        """
+        import torch
+
+        if self._update is None:
+            raise UserError("the job does not run; call initialize() before load_checkpoint()")
+        try:
+            # Only tensors and plain values are read: no code of the file is run.
+            state = torch.load(path, map_location="cpu", weights_only=True)
+            weights, optimizer, steps = state["weights"], state["optimizer"], state["steps"]
+        except Exception as error:  # torch raises errors of pickle, which is not imported here
+            raise UserError(f"{path}: is no checkpoint of a local job: {' '.join(str(error).split())[:120]}") from error
+        self.model.load_state(weights)
+        self._update.load_state(optimizer)
+        self.steps = int(steps)
+
+    def update_model(self) -> None:
+        """Nothing to push: the LM samples the very weights that are trained."""
+
+    def terminate(self) -> None:
+        """Lets go of the optimizer; the trained weights stay in the model, and are written to `output_dir`/model."""
+        if self._update is not None and self.settings.output_dir is not None:
+            self.model.save(Path(self.settings.output_dir) / "model")
+        self._update, self._status = None, "terminated"
+
+    def cancel(self) -> None:
+        """Ends the job without writing anything."""
+        self._update, self._status = None, "cancelled"
+
+    def _rows(self, groups: Sequence[Mapping[str, Any]]) -> tuple[list[float], list[_Row], int]:
+        """All rewards, the completions to train, and how many groups were left out."""
+        rewards: list[float] = []
+        rows: list[_Row] = []
+        left_out = 0
+        for group in groups:
+            try:
+                items = list(group["group"])
+                values = [float(item["reward"]) for item in items]
+                weight = float(group.get("weight", 1.0))
+                shares = advantages(values, self.settings.scale_rewards, self.settings.eps)
+                found = [self._row(item, weight * share) for item, share in zip(items, shares, strict=True)]
+            except (KeyError, TypeError, ValueError, AttributeError) as error:
+                raise DataError(f"not a group of completions with rewards: {type(error).__name__} {error}") from error
+            rewards += values
+            if any(row.advantage for row in found):
+                rows += [row for row in found if row.completion]
+            else:
+                left_out += 1
+        return rewards, rows, left_out
+
+    def _row(self, item: Mapping[str, Any], advantage: float) -> _Row:
+        if item.get("completion_ids") is None:
+            prompt = tuple(item.get("prompt_ids") or self.model.encode(item["messages"]))
+            return _Row(prompt, tuple(self.model.encode_completion(item["completion"]["content"])), advantage)
+        completion, old = tuple(item["completion_ids"]), item.get("logprobs")
+        if old is not None and len(old) != len(completion):
+            raise ValueError(f"{len(old)} log-probabilities for {len(completion)} tokens")
+        prompt = tuple(item.get("prompt_ids") or self.model.encode(item["messages"]))
+        return _Row(prompt, completion, advantage, None if old is None else tuple(old))
+
+    def _scored(self, rows: Sequence[_Row]) -> list[_Row]:
+        """The rows that fit the context, with the log-probabilities they lack, as before the step."""
+        heat = self.settings.temperature
+        done: list[_Row] = []
+        fitting = [row for row in rows if len(row.prompt) + len(row.completion) <= self.model.context]
+        for part in chunks(fitting, self.settings.micro_batch_size):
+            prompts, completions = [row.prompt for row in part], [row.completion for row in part]
+            olds: list[Any] = [row.old for row in part]
+            if None in olds:
+                now = self.model.logprobs(prompts, completions, heat)
+                olds = [tuple(new) if old is None else old for old, new in zip(olds, now, strict=True)]
+            frozen: list[Any] = [None] * len(part)
+            if self.settings.beta > 0:
+                frozen = [tuple(row) for row in self.model.logprobs(prompts, completions, heat, reference=True)]
+            for row, old, reference in zip(part, olds, frozen, strict=True):
+                done.append(_Row(row.prompt, row.completion, row.advantage, old, reference))
+        return done
+
+    def _train(self, rows: list[_Row], update: Update, reward: float, left_out: int) -> Step:
+        if not rows:
+            return Step(reward=reward, left_out=left_out)
+        settings = self.settings
+        losses: list[float] = []
+        clipped = 0
+        for epoch in range(settings.epochs):
+            order, clipped = list(rows), 0
+            random.Random(f"{settings.seed}-{self.steps}-{epoch}").shuffle(order)
+            for batch in chunks(order, settings.batch_size):
+                marks: list[int] = []
+                total = self._total(batch)
+                parts = chunks(batch, settings.micro_batch_size)
+                losses.append(update.step([functools.partial(self._loss, part, total, marks) for part in parts]))
+                clipped += sum(marks)
+        tokens = sum(len(row.completion) for row in rows)
+        gap = self._gap(rows) / tokens if settings.beta > 0 else 0.0
+        return Step(sum(losses) / len(losses), reward, clipped / tokens, gap, len(rows), tokens, left_out)
+
+    def _total(self, batch: Sequence[_Row]) -> float:
+        """The denominator of a batch, which its parts share."""
+        _, mask = _padded([[1.0] * len(row.completion) for row in batch], "cpu")
+        return denominator(mask, self.settings.loss_type, self.settings.max_completion_length)
+
+    def _loss(self, rows: Sequence[_Row], total: float, marks: list[int]) -> Tensor:
+        import torch
+
+        settings, device = self.settings, self.model.device
+        prompts, completions = [row.prompt for row in rows], [row.completion for row in rows]
+        now, mask = self.model.token_logprobs(prompts, completions, settings.temperature)
+        old, _ = _padded([row.old or () for row in rows], device)
+        gains = torch.tensor([row.advantage for row in rows], device=device)
+        frozen = _padded([row.reference or () for row in rows], device)[0] if settings.beta > 0 else None
+        ratio = (now.detach() - old).exp()
+        outside = (ratio < 1 - settings.clip_low) | (ratio > 1 + settings.clip_high)
+        marks.append(int((outside & (mask > 0)).sum()))
+        clips = (settings.clip_low, settings.clip_high)
+        return grpo_loss(now, old, gains, mask, frozen, *clips, settings.beta, settings.loss_type, total)
+
+    def _gap(self, rows: Sequence[_Row]) -> float:
+        old, mask = _padded([row.old or () for row in rows], "cpu")
+        frozen, _ = _padded([row.reference or () for row in rows], "cpu")
+        return float((divergence(old, frozen) * mask).sum())
+
+
+def _padded(rows: Sequence[Sequence[float]], device: Any) -> tuple[Tensor, Tensor]:
+    """Rows of numbers as one tensor, and the mask of what is there."""
+    import torch
+
+    width = max(map(len, rows))
+    values = torch.zeros(len(rows), width, device=device)
+    mask = torch.zeros(len(rows), width, device=device)
+    for n, row in enumerate(rows):
+        values[n, : len(row)] = torch.tensor(list(row), device=device)
+        mask[n, : len(row)] = 1.0
+    return values, mask

@@ -1,0 +1,136 @@
+"""Drawing completions token by token, for a batch of prompts of different lengths.
+
+Prompts are padded in front; keys and values of what was read are kept; rows that ended are dropped from the batch once
+they are half of it.
+
+Example:
+    >>> sample(model, [[1, 5, 7], [1, 5]], temperature=1.0, max_new_tokens=8, seed=0)
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from .capture import Sample
+from .scoring import forward, positions
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from .model import LocalModel
+
+
+def row_seed(seed: int, prompt: Sequence[int], occurrence: int) -> int:
+    """The seed of one row: from a base seed, the prompt, and which of several draws for that prompt it is."""
+    told = f"{seed} {occurrence} {' '.join(map(str, prompt))}"
+    return int.from_bytes(hashlib.sha256(told.encode()).digest()[:8], "big") >> 1
+
+
+def sample(
+    model: LocalModel,
+    prompts: Sequence[Sequence[int]],
+    temperature: float | Sequence[float],
+    max_new_tokens: int | Sequence[int],
+    seed: int | Sequence[int],
+) -> list[Sample]:
+    """Completes prompts; see `LocalModel.sample`."""
+    import torch
+
+    if not prompts:
+        return []
+    heats = _each(temperature, len(prompts))
+    limits = [min(m, model.context - len(p)) for m, p in zip(_each(max_new_tokens, len(prompts)), prompts, strict=True)]
+    seeds = list(seed) if isinstance(seed, Sequence) else _seeds(seed, prompts)
+    with torch.no_grad():
+        drawn = _draw(model, prompts, heats, limits, seeds)
+    return [_sample(model, prompt, ids, values) for prompt, (ids, values) in zip(prompts, drawn, strict=True)]
+
+
+def _each(value: Any, rows: int) -> list[Any]:
+    return list(value) if isinstance(value, Sequence) else [value] * rows
+
+
+def _seeds(seed: int, prompts: Sequence[Sequence[int]]) -> list[int]:
+    seen: Counter[tuple[int, ...]] = Counter()
+    found = []
+    for prompt in map(tuple, prompts):
+        found.append(row_seed(seed, prompt, seen[prompt]))
+        seen[prompt] += 1
+    return found
+
+
+def _sample(model: LocalModel, prompt: Sequence[int], ids: list[int], values: list[float]) -> Sample:
+    finished = bool(ids) and ids[-1] in model.ends
+    text = model.decode(ids[:-1] if finished else ids)
+    return Sample((), tuple(prompt), tuple(ids), tuple(values), text, finished)
+
+
+def _draw(
+    model: LocalModel,
+    prompts: Sequence[Sequence[int]],
+    heats: Sequence[float],
+    limits: Sequence[int],
+    seeds: Sequence[int],
+) -> list[tuple[list[int], list[float]]]:
+    import torch
+
+    device, front = model.device, max(map(len, prompts))
+    drawn: list[tuple[list[int], list[float]]] = [([], []) for _ in prompts]
+    uniforms = _uniforms(heats, limits, seeds).to(device)
+    warmth = torch.tensor(heats, device=device, dtype=torch.float32)
+    live = list(range(len(prompts)))
+    rows = [[model.pad] * (front - len(p)) + list(p) for p in prompts]
+    known = [[0] * (front - len(p)) + [1] * len(p) for p in prompts]
+    ids, attention = torch.tensor(rows, device=device), torch.tensor(known, device=device)
+    places, cache = positions(attention), None
+    open_rows = {row for row in live if limits[row] > 0}
+    for step in range(max(limits)):
+        out = forward(model.model, ids, attention, places, 1, past_key_values=cache, use_cache=True)
+        cache = out.past_key_values
+        index = torch.tensor(live, device=device)
+        tokens, values = _choose(out.logits[:, -1].float(), warmth[index], uniforms[index, step])
+        for row, token, value in zip(live, tokens.tolist(), values.tolist(), strict=True):
+            if row in open_rows:
+                drawn[row][0].append(token)
+                drawn[row][1].append(value)
+                if token in model.ends or step + 1 >= limits[row]:
+                    open_rows.discard(row)
+        if not open_rows:
+            break
+        if 2 * len(open_rows) <= len(live):
+            keep = torch.tensor([n for n, row in enumerate(live) if row in open_rows], device=device)
+            live = [row for row in live if row in open_rows]
+            cache.batch_select_indices(keep)
+            tokens, attention = tokens[keep], attention[keep]
+        ids = tokens.unsqueeze(-1)
+        attention = torch.cat([attention, torch.ones_like(ids)], dim=-1)
+        places = positions(attention)[:, -1:]
+    return drawn
+
+
+def _uniforms(heats: Sequence[float], limits: Sequence[int], seeds: Sequence[int]) -> Tensor:
+    """A row's numbers from a generator of its own, made on the CPU so that every device draws alike."""
+    import torch
+
+    found = torch.zeros(len(seeds), max(1, *limits), dtype=torch.float64)
+    for row, (heat, limit, seed) in enumerate(zip(heats, limits, seeds, strict=True)):
+        if heat > 0 and limit > 0:
+            generator = torch.Generator().manual_seed(seed)
+            found[row, :limit] = torch.rand(limit, generator=generator, dtype=torch.float64)
+    return found
+
+
+def _choose(logits: Tensor, heats: Tensor, uniforms: Tensor) -> tuple[Tensor, Tensor]:
+    """The next token of each row, and its log-probability under what it was drawn from."""
+    import torch
+
+    cold = heats <= 0
+    logprobs = (logits / torch.where(cold, torch.ones_like(heats), heats).unsqueeze(-1)).log_softmax(-1)
+    sums = logprobs.double().exp().cumsum(-1)
+    # `right`: the first token whose sum lies above the number, so that none of probability 0 is drawn.
+    drawn = torch.searchsorted(sums, (uniforms * sums[:, -1]).unsqueeze(-1), right=True).squeeze(-1)
+    tokens = torch.where(cold, logits.argmax(-1), drawn.clamp(max=logits.shape[-1] - 1))
+    return tokens, logprobs.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)

@@ -1,0 +1,104 @@
+"""What training is told by `train_kwargs`: names, defaults, and a plain refusal of everything else.
+
+Example:
+    >>> Reinforcement.parse({"learning_rate": 2e-4, "beta": 0.02}).batch_size
+    48
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, TypeVar
+
+from ...errors import UserError
+from .loss import KINDS, LossKind
+
+S = TypeVar("S", bound="Training")
+
+
+@dataclass(frozen=True)
+class Training:
+    """What both kinds of training share."""
+
+    learning_rate: float = 1e-5
+    """Of AdamW; 1e-5 suits LoRA, 1e-6 a whole model of billions, 2e-4 and more a tiny one."""
+    epochs: int = 1
+    batch_size: int = 48
+    """Completions per step of the optimizer."""
+    micro_batch_size: int = 8
+    """Completions per forward pass: gradients of a batch are accumulated over these."""
+    max_grad_norm: float = 1.0
+    weight_decay: float = 0.0
+    seed: int = 0
+    """Decides the order of batches."""
+    output_dir: str | None = None
+    """Where models and checkpoints are written."""
+
+    @classmethod
+    def parse(cls: type[S], given: Mapping[str, Any] | None) -> S:
+        """Reads `train_kwargs`.
+
+        Raises:
+            UserError: A setting is unknown, or its value is of the wrong kind or size.
+        """
+        known = {field.name: field.default for field in fields(cls)}
+        for name, value in (given or {}).items():
+            if name not in known:
+                raise UserError(f"the local engine has no training setting {name!r}; it has: {', '.join(known)}")
+            _check(name, value, known[name])
+        return cls(**dict(given or {}))
+
+
+@dataclass(frozen=True)
+class Finetuning(Training):
+    """Supervised fine-tuning."""
+
+    epochs: int = 3
+    batch_size: int = 8
+    steps: int | None = None
+    """Steps of the optimizer; None: as many as the epochs take."""
+    lora: int | None = None
+    """Rank of a new adapter to train; None trains all weights, or the adapter that the model has."""
+    cosine: bool = True
+    """Whether the learning rate falls to 0 along a cosine."""
+
+
+@dataclass(frozen=True)
+class Reinforcement(Training):
+    """Group-relative policy optimization."""
+
+    beta: float = 0.0
+    """Weight of the KL term; above 0, training all weights keeps a copy of the model as reference."""
+    clip_low: float = 0.2
+    clip_high: float = 0.28
+    loss_type: LossKind = "dapo"
+    scale_rewards: bool = True
+    """Whether advantages are divided by the standard deviation of their group."""
+    eps: float = 1e-4
+    """Added to that deviation."""
+    temperature: float = 1.0
+    """At which completions were sampled: they are scored under the same."""
+    max_completion_length: int = 512
+    """The length that dr_grpo divides by."""
+    num_generations: int | None = None
+    """Completions of a group, as DSPy announces it; groups of other sizes are trained as well."""
+    groups_per_step: int = 1
+    """How many groups DSPy's GRPO may send per step."""
+
+
+def _check(name: str, value: Any, default: Any) -> None:
+    if name == "loss_type":
+        fits = value in KINDS
+    elif name == "output_dir":
+        fits = value is None or isinstance(value, str)
+    elif isinstance(default, bool):
+        fits = isinstance(value, bool)
+    elif isinstance(default, float):
+        fits = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < float("inf")
+    else:
+        least = 0 if name == "seed" else 1
+        whole = isinstance(value, int) and not isinstance(value, bool) and value >= least
+        fits = whole or (default is None and value is None)
+    if not fits:
+        raise UserError(f"training setting {name} = {value!r} does not fit; its default is {default!r}")

@@ -1,0 +1,121 @@
+"""What the store reads: rows of a user as records, inside a transaction that the store has opened."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import TypeAdapter
+from sqlalchemy import Connection, Select, case, exists, func, or_, select
+
+from ..records import AnyItem, Item, Session, Turn
+from . import store_tables as t
+from .store_tables import of
+from .stored import Document, Owner, Stamp, StoredItem, Summary
+
+_ITEM: TypeAdapter[Any] = TypeAdapter(AnyItem)
+BATCH = 500
+"""Ids per query; SQLite takes some 30,000 variables."""
+
+
+def open_sessions(db: Connection, owner: Owner) -> list[Session]:
+    """The sessions of a user that have not ended, with their turns so far, in order of their first turn."""
+    c, parts = t.open_turns.c, {}
+    for row in db.execute(select(c.session, c.json).where(*of(t.open_turns, owner)).order_by(c.added, c.number)):
+        parts.setdefault(row.session, []).append(Turn.model_validate_json(row.json))
+    return [Session(id=id, time=turns[0].time, turns=tuple(turns)) for id, turns in parts.items()]
+
+
+def items(db: Connection, owner: Owner, after: int | None = None) -> list[StoredItem]:
+    """The items of a user in order: all of them, or those behind a position and those that were never remembered."""
+    c = t.items.c
+    query = select(t.items).where(*of(t.items, owner)).order_by(c.position)
+    query = query if after is None else query.where(or_(c.position > after, c.state != "remembered"))
+    return [
+        StoredItem(row.position, _ITEM.validate_json(row.json), row.state, row.attempts, row.error)
+        for row in db.execute(query)
+    ]
+
+
+def turns(db: Connection, owner: Owner, ids: Sequence[str]) -> dict[str, tuple[Turn, Item]]:
+    """Turns of remembered and waiting items by id, each with its item; ids that are not there are left out."""
+    positions: set[int] = set()
+    for n in range(0, len(ids), BATCH):
+        mine = (*of(t.turns, owner), t.turns.c.turn.in_(ids[n : n + BATCH]))
+        positions |= set(db.execute(select(t.turns.c.position).where(*mine)).scalars())
+    query = select(t.items.c.json).where(*of(t.items, owner), t.items.c.position.in_(positions))
+    found = [_ITEM.validate_json(text) for text in db.execute(query).scalars()]
+    wanted = set(ids)
+    return {turn.id: (turn, item) for item in found for turn in item.turns if turn.id in wanted}
+
+
+def stamp(row: Any) -> Stamp | None:
+    """Who wrote the memory of a row; None without a row."""
+    return Stamp(row.writer, row.program, row.embedder, row.schema) if row is not None and row.writer else None
+
+
+def document(row: Any) -> Document | None:
+    """The document of a row; None without one, or where its text was not read."""
+    made = stamp(row)
+    if made is None or "json" not in row._fields:
+        return None
+    names = tuple(json.loads(row.speakers))
+    return Document(row.json, row.position, row.settled, row.settled_position, names, made)
+
+
+def summaries(db: Connection, tenant: str | None, user: str | None) -> list[Summary]:
+    """What is stored of every user, in order of tenant and name."""
+
+    def mine(c: Any) -> list[Any]:
+        wanted = ((c.tenant, tenant), (c.user, user))
+        return [column == value for column, value in wanted if value is not None]
+
+    i, o, u, m = t.items.c, t.open_turns.c, t.users.c, t.memories.c
+    count = {state: func.sum(case((i.state == state, 1), else_=0)).label(state) for state in ("queued", "failed")}
+    grouped = (
+        select(i.tenant, i.user, func.count().label("total"), *count.values())
+        .where(*mine(i))
+        .group_by(i.tenant, i.user)
+    )
+    counts = {(row.tenant, row.user): row for row in db.execute(grouped)}
+    opened = select(o.tenant, o.user, func.count().label("turns")).where(*mine(o)).group_by(o.tenant, o.user)
+    still = {(row.tenant, row.user): row.turns for row in db.execute(opened)}
+    about = select(u.tenant, u.user, m.position, m.writer, m.program, m.embedder, m.schema, m.updated)
+    both = (u.tenant == m.tenant) & (u.user == m.user)
+    query = about.select_from(t.users.outerjoin(t.memories, both)).order_by(u.tenant, u.user)
+    query = query.where(*mine(u))
+    return [
+        _summary(row, counts.get((row.tenant, row.user)), still.get((row.tenant, row.user), 0))
+        for row in db.execute(query)
+    ]
+
+
+def _summary(row: Any, counts: Any, open_turns: int) -> Summary:
+    return Summary(
+        owner=Owner(row.user, row.tenant),
+        items=counts.total if counts else 0,
+        queued=int(counts.queued) if counts else 0,
+        failed=int(counts.failed) if counts else 0,
+        open_turns=open_turns,
+        position=row.position or 0,
+        stamp=stamp(row),
+        updated=row.updated,
+    )
+
+
+def claimable(worker: str, stamp: Stamp, owner: Owner | None, now: float) -> Select[Any, Any, Any]:
+    """Users with something to do that nobody else holds, the one that waits longest; its row gets locked."""
+    u, i, m = t.users.c, t.items.c, t.memories.c
+
+    def same(c: Any) -> tuple[Any, Any]:
+        return c.tenant == u.tenant, c.user == u.user
+
+    queued = exists().where(*same(i), i.state == "queued")
+    ours = (m.writer == stamp.writer) & (m.embedder == stamp.embedder) & (m.schema == stamp.schema)
+    unsettled = exists().where(*same(m), m.settled_position < m.position)
+    foreign = exists().where(*same(m), ~ours)
+    query = select(u.tenant, u.user, u.version).where(or_(queued, unsettled), ~foreign)
+    query = query.where(or_(u.claimed_until < now, u.worker == worker))
+    query = query.where(*of(t.users, owner)) if owner else query
+    return query.order_by(u.claimed_until).limit(1).with_for_update(skip_locked=True)

@@ -1,0 +1,246 @@
+"""The tables of a memory store, and how its database is opened: SQLite by path, PostgreSQL by URL.
+
+    users       one row per tenant and user: next position, version of the memory, who is writing it until when
+    items       raw sessions, logs, ... in the order in which they came: queued, remembered or failed
+    turns       the ids of their turns, unique within a user
+    open_turns  turns of sessions that have not ended
+    memories    one document per user, made from the items up to a position, by a program
+
+Example:
+    >>> engine = open_engine("memories.sqlite", timeout=30.0)
+
+Limits: an SQLite file belongs on a local disk (its locks and its log do not work over a network), and has one writer at
+a time; several machines want PostgreSQL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import (
+    Column,
+    Connection,
+    Engine,
+    Float,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    create_engine,
+    event,
+    insert,
+    inspect,
+    select,
+    text,
+)
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError
+
+from ..errors import MissingDependencyError, StoreError, UserError
+from .stored import Owner
+
+SCHEMA = 1
+"""Version of the tables; `open_engine` refuses others."""
+
+_LOCK = 0x7265636F
+"""PostgreSQL's advisory lock under which the tables are made."""
+
+tables = MetaData()
+
+
+def _owner() -> tuple[Column[Any], Column[Any]]:
+    return Column("tenant", String, primary_key=True), Column("user", String, primary_key=True)
+
+
+meta = Table("recollect_meta", tables, Column("name", String, primary_key=True), Column("value", String))
+users = Table(
+    "recollect_users",
+    tables,
+    *_owner(),
+    Column("next_position", Integer, nullable=False),
+    Column("version", String, nullable=False),
+    Column("worker", String, nullable=False),
+    Column("claimed_until", Float, nullable=False),
+)
+items = Table(
+    "recollect_items",
+    tables,
+    *_owner(),
+    Column("position", Integer, primary_key=True),
+    Column("id", String, nullable=False),
+    Column("digest", String, nullable=False),
+    Column("json", Text, nullable=False),
+    Column("state", String, nullable=False),
+    Column("attempts", Integer, nullable=False),
+    Column("error", Text, nullable=False),
+    Column("added", Float, nullable=False),
+    Index("recollect_items_id", "tenant", "user", "id", unique=True),
+    Index("recollect_items_state", "state", "tenant", "user"),
+)
+turns = Table(
+    "recollect_turns",
+    tables,
+    *_owner(),
+    Column("turn", String, primary_key=True),
+    Column("position", Integer, nullable=False),
+)
+open_turns = Table(
+    "recollect_open_turns",
+    tables,
+    *_owner(),
+    Column("session", String, primary_key=True),
+    Column("number", Integer, primary_key=True),
+    Column("json", Text, nullable=False),
+    Column("added", Float, nullable=False),
+)
+memories = Table(
+    "recollect_memories",
+    tables,
+    *_owner(),
+    Column("json", Text, nullable=False),
+    Column("position", Integer, nullable=False),
+    Column("settled", Text),
+    Column("settled_position", Integer, nullable=False),
+    Column("speakers", Text, nullable=False),
+    Column("writer", String, nullable=False),
+    Column("program", String, nullable=False),
+    Column("embedder", String, nullable=False),
+    Column("schema", Integer, nullable=False),
+    Column("updated", Float, nullable=False),
+)
+OWNED = (items, turns, open_turns, memories, users)
+"""Every table with rows of a user."""
+
+
+def of(table: Table, owner: Owner) -> tuple[Any, Any]:
+    """The conditions for rows of a user."""
+    return table.c.tenant == owner.tenant, table.c.user == owner.user
+
+
+def key_of(owner: Owner) -> dict[str, str]:
+    """The key columns of a user's row."""
+    return {"tenant": owner.tenant, "user": owner.user}
+
+
+def open_engine(url: str | Path, timeout: float) -> Engine:
+    """Opens a database and makes its tables if it has none.
+
+    Args:
+        url: A path of an SQLite file, `sqlite:///path`, or `postgresql://user:password@host/database`.
+        timeout: Seconds to wait for a lock or a connection.
+
+    Raises:
+        UserError: The URL is of another kind.
+        StoreError: The database cannot be opened, or is of another version.
+        MissingDependencyError: PostgreSQL's driver is not installed.
+    """
+    engine = _engine(url, timeout)
+    with store_errors(engine), engine.execution_options(write=True).begin() as connection:
+        if engine.dialect.name == "postgresql":
+            connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
+        _check_schema(connection, address_of(engine))
+    return engine
+
+
+def address_of(engine: Engine) -> str:
+    """The address of a database without its password."""
+    return engine.url.render_as_string(hide_password=True)
+
+
+@contextmanager
+def store_errors(engine: Engine) -> Iterator[None]:
+    """Turns what the database raises into one line; a transaction that fails is rolled back.
+
+    Raises:
+        StoreError: The disk is full, the file is locked or damaged, the server is gone, ...
+    """
+    try:
+        yield
+    except SQLAlchemyError as error:
+        cause = error.orig if isinstance(error, DBAPIError) else error
+        reason = " ".join(str(cause).split())
+        fix = next((fix for sign, fix in _FIXES.items() if sign in reason), "put that right and try again")
+        raise StoreError(f"store {address_of(engine)}: {reason}; nothing was half written; {fix}") from error
+
+
+def reading(engine: Engine) -> Engine:
+    """The engine with transactions that see one state of the database, and write nothing."""
+    if engine.dialect.name == "postgresql":
+        return engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+    return engine
+
+
+def outside_transactions(engine: Engine) -> Connection:
+    """An SQLite connection that begins no transaction, for what cannot run in one."""
+    return engine.execution_options(bare=True).connect()
+
+
+_FIXES = {
+    "database is locked": "another process holds the file; try again, or use PostgreSQL for several workers",
+    "disk is full": "free some space and try again",
+    "readonly database": "make the file and its folder writable",
+    "unable to open": "make its folder, and make it writable",
+    "not a database": "give another --store: this file is none",
+    "malformed": "restore a backup, or export what can be read and import it anew",
+    "refused": "start the server, or give another --store",
+}
+
+
+def _engine(url: str | Path, timeout: float) -> Engine:
+    address = str(url)
+    if "://" not in address:
+        address = f"sqlite:///{Path(address).expanduser()}"
+    try:
+        parsed = make_url(address)
+    except ArgumentError:
+        raise UserError(f"store {address!r} is no address; give a path or postgresql://user@host/database") from None
+    kind = parsed.get_backend_name()
+    if kind == "sqlite":
+        if parsed.database in (None, "", ":memory:"):
+            raise UserError("a store needs a file: give the path of one, e.g. --store memories.sqlite")
+        arguments = {"timeout": timeout, "check_same_thread": False}
+        return _sqlite(create_engine(parsed, max_overflow=64, pool_timeout=timeout, connect_args=arguments))
+    if kind != "postgresql":
+        raise UserError(f"store {address!r}: {kind} is not supported; give a path (SQLite) or postgresql://...")
+    try:
+        parsed = parsed.set(drivername="postgresql+psycopg")
+        options = {"connect_timeout": max(2, round(timeout)), "options": f"-c lock_timeout={round(timeout * 1000)}"}
+        return create_engine(parsed, pool_pre_ping=True, pool_timeout=timeout, connect_args=options)
+    except (ModuleNotFoundError, NoSuchModuleError) as error:
+        raise MissingDependencyError("psycopg", "postgres") from error
+
+
+def _sqlite(engine: Engine) -> Engine:
+    """Write-ahead log, flushed at every commit; transactions that write take the lock before they read."""
+
+    @event.listens_for(engine, "connect")
+    def _connect(connection: Any, record: Any) -> None:
+        connection.isolation_level = None
+        for pragma in ("journal_mode=WAL", "synchronous=FULL", "secure_delete=ON"):
+            connection.execute(f"PRAGMA {pragma}")
+
+    @event.listens_for(engine, "begin")
+    def _begin(connection: Connection) -> None:
+        options = connection.get_execution_options()
+        if not options.get("bare"):
+            connection.exec_driver_sql("BEGIN IMMEDIATE" if options.get("write") else "BEGIN")
+
+    return engine
+
+
+def _check_schema(connection: Connection, url: str) -> None:
+    if not inspect(connection).has_table(meta.name):
+        tables.create_all(connection)
+        connection.execute(insert(meta).values(name="schema", value=str(SCHEMA)))
+        return
+    found = connection.execute(select(meta.c.value).where(meta.c.name == "schema")).scalar()
+    if found != str(SCHEMA):
+        raise StoreError(
+            f"store {url}: its tables are of version {found}, this Recollect reads {SCHEMA}; with the version that "
+            "wrote it run `recollect memories export`, then `recollect memories import` into a new store with this one"
+        )

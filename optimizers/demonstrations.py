@@ -1,0 +1,96 @@
+"""Demonstrations of a memory method by a teacher, as the messages and answers that its model would see and give.
+
+The method itself runs, with its own search for related memories, on conversations that nobody is tested on; only its
+predictors are replaced by a teacher who makes a set share of mistakes. So a model that is warmed up on them meets the
+same prompts as later in training, mistakes of the past in the memory included.
+
+Example:
+    >>> examples = demonstrate(MemoryR2(embedder()), CompactAdapter(), conversations=100, seed=0)
+    >>> messages, answer = examples[0]
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import dspy
+
+from ..data.synthesis.memory_env import Conversation
+from ..data.synthesis.memory_teacher import ERRORS, MISHEARD, MISSED, teach_facts, teach_operations
+from ..memory.facts import FactMemory
+from ..programs.memory_r2 import MemoryR2
+
+Example = tuple[list[dict[str, str]], str]
+"""Messages and the answer to them."""
+
+WORLD = 1_000_000
+"""Added to the seed: users of the benchmark have smaller seeds, so that nobody is both shown and tested."""
+
+
+def demonstrate(
+    method: MemoryR2,
+    adapter: dspy.ChatAdapter,
+    conversations: int,
+    sessions: int = 8,
+    seed: int = 0,
+    errors: Mapping[Any, float] | None = None,
+    missed: float = MISSED,
+    misheard: float = MISHEARD,
+) -> list[Example]:
+    """Calls of both writing predictors with a poor teacher's answers.
+
+    Args:
+        method: Memory-R2 with the settings of later; it is not changed.
+        adapter: Renders prompts and answers.
+        conversations: How many users are written.
+        sessions: Sessions of each.
+        seed: Of the users and of the errors.
+        errors: Share of wrong operations by situation; None for the poor teacher's own.
+        missed: Share of facts passed over.
+        misheard: Share of facts noted with a wrong value.
+
+    Returns:
+        The calls in the order they were made; extraction and management alternate.
+    """
+    rng = random.Random(f"teacher {seed}")
+    wrong = ERRORS if errors is None else errors
+    student, found = copy.deepcopy(method), []
+
+    def facts(**inputs: Any) -> Any:
+        return {"facts": teach_facts(inputs["dialogue"], rng, missed, misheard)}
+
+    def operations(**inputs: Any) -> Any:
+        return {"operations": teach_operations(inputs["memories"], inputs["new_facts"], rng, wrong)}
+
+    for name, teach in (("extract", facts), ("manage", operations)):
+        signature: Any = getattr(student, name).signature
+        object.__setattr__(student, name, _Taught(signature, adapter, teach, found))
+    for number in range(conversations):
+        memory = FactMemory()
+        for item in Conversation.make(WORLD + seed, number, sessions).history.items:
+            # In order, not by `prepare`, whose threads would draw the errors in any order.
+            chunks = [item.turns[n : n + method.chunk_turns] for n in range(0, len(item.turns), method.chunk_turns)]
+            memory = student.write(memory, item, [student._extract(item, chunk) for chunk in chunks])
+    return found
+
+
+class _Taught:
+    """Stands for a predictor: asks the teacher, and keeps what a model would have seen and said."""
+
+    def __init__(
+        self,
+        signature: type[dspy.Signature],
+        adapter: dspy.ChatAdapter,
+        teach: Callable[..., Mapping[str, Any]],
+        found: list[Example],
+    ) -> None:
+        self.signature, self._adapter, self._teach, self._found = signature, adapter, teach, found
+
+    def __call__(self, **inputs: Any) -> dspy.Prediction:
+        outputs = dict(self._teach(**inputs))
+        made = self._adapter.format_finetune_data(self.signature, [], inputs, outputs)["messages"]
+        self._found.append((made[:-1], made[-1]["content"]))
+        return dspy.Prediction(**outputs)

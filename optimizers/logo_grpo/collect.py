@@ -1,0 +1,187 @@
+"""What one step is trained on: trajectories of a few conversations, reruns of some of their sessions, in groups.
+
+    history ── num_rollouts x ──> trajectories ──────────────────────────────> global groups
+                                   └─ per session, by chance: one snapshot ── local_n x ──> local groups
+
+All rollouts of a step run at the same time, and so do all reruns, so that an engine can batch their calls. Everything
+random (conversations, sessions, snapshots, questions, tokens) follows from the seed and the number of the step: a step
+that is done again after a kill is the same step.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import dspy
+
+from ...programs.program import MemoryProgram
+from ...programs.recording import Capture
+from ...records import History
+from .groups import END, Group, Roles, grouped, with_variance
+from .policy import Counts
+from .reward import Answered, Metric, answer, chosen, reward
+from .rollout import Rollout, head, rerun, roll_out, together
+from .settings import TrainingSettings
+
+Questions = Callable[[History, int], Sequence[dspy.Example]]
+"""The questions that can be asked after so many sessions of a training history."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One step's groups and what they were made from."""
+
+    groups: tuple[Group, ...]
+    numbers: dict[str, float]
+    """Mean reward, score, format failures, counts of completions, tokens and groups."""
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A rollout with what its memory answered."""
+
+    rollout: Rollout
+    answered: Answered
+
+
+@dataclass(frozen=True)
+class Collector:
+    """Makes the batches of a training.
+
+    Args:
+        program: Writes and answers; not changed.
+        histories: The training conversations, whole.
+        questions: What can be asked when.
+        metric: Scores an answer.
+        settings: Everything else.
+        capture: Opens the engine's record of raw completions.
+    """
+
+    program: MemoryProgram
+    histories: Sequence[History]
+    questions: Questions
+    metric: Metric
+    settings: TrainingSettings
+    capture: Capture
+
+    @property
+    def roles(self) -> Roles:
+        """The trained predictors' names."""
+        return {id(predictor): name for name, predictor in self.program.method.store.writers().items()}
+
+    def collect(self, step: int, horizon: int, policy: Any, reader: Any) -> Batch:
+        """One step's batch, under the adapter of the context.
+
+        Args:
+            step: Its number; with the seed it decides everything random.
+            horizon: Sessions of a trajectory.
+            policy: The language model that is trained, at sampling temperature.
+            reader: The language model that answers.
+        """
+        rng = random.Random(f"{self.settings.seed} {step} step")
+        pool = list(self.histories)
+        drawn = [pool[n] for n in rng.sample(range(len(pool)), min(self.settings.histories, len(pool)))]
+        with dspy.context(lm=policy, trace=None, disable_history=True):
+            taken = self._trajectories(step, horizon, drawn, reader)
+            reruns = self._reruns(step, taken, rng, reader) if self.settings.with_local else {}
+        groups = self._groups(taken, reruns)
+        kept, _ = with_variance(groups)
+        everything = [each for many in (*taken.values(), *reruns.values()) for each in many]
+        return Batch(tuple(kept), self._numbers(taken, everything, groups, kept))
+
+    def _trajectories(
+        self, step: int, horizon: int, drawn: Sequence[History], reader: Any
+    ) -> dict[History, list[Taken]]:
+        s = self.settings
+
+        def one(whole: History, n: int) -> Taken:
+            rollout = roll_out(
+                self.program.method.store, head(whole, horizon), f"{s.seed}/{step}/{whole.id}/{n}", self.capture
+            )
+            return self._answered(rollout, whole, s.reward.questions, step, reader)
+
+        work = [lambda whole=whole, n=n: one(whole, n) for whole in drawn for n in range(s.num_rollouts)]
+        found = together(work, s.threads)
+        return {whole: found[n * s.num_rollouts : (n + 1) * s.num_rollouts] for n, whole in enumerate(drawn)}
+
+    def _reruns(
+        self, step: int, taken: dict[History, list[Taken]], rng: random.Random, reader: Any
+    ) -> dict[tuple[str, int], list[Taken]]:
+        """Reruns by history and session; they do not depend on one another."""
+        s = self.settings
+
+        def one(whole: History, source: Rollout, t: int, n: int) -> Taken:
+            name = f"{s.seed}/{step}/{whole.id}/local/{t}/{n}"
+            again = rerun(self.program.method.store, source, t, name, self.capture)
+            return self._answered(again, whole, s.reward.local_questions, step, reader)
+
+        keys, work = [], []
+        for whole, members in taken.items():
+            for t in range(len(members[0].rollout.sessions)):
+                if rng.random() < s.local_fraction:
+                    source = members[rng.randrange(len(members))].rollout
+                    keys.append((whole.id, t))
+                    work += [lambda w=whole, source=source, t=t, n=n: one(w, source, t, n) for n in range(s.local_n)]
+        found = together(work, s.threads)
+        return {key: found[n * s.local_n : (n + 1) * s.local_n] for n, key in enumerate(keys)}
+
+    def _answered(self, rollout: Rollout, whole: History, most: int, step: int, reader: Any) -> Taken:
+        """Asks a rollout's memory what can be asked by then: the same questions for all members of a group."""
+        sessions = len(rollout.history)
+        asked = chosen(
+            self.questions(whole, sessions), most, f"{self.settings.seed} {step} {whole.id} {sessions} questions"
+        )
+        with dspy.context(lm=reader):
+            return Taken(rollout, answer(self.program, rollout.history, rollout.memory, asked, self.metric))
+
+    def _groups(self, taken: dict[History, list[Taken]], reruns: dict[tuple[str, int], list[Taken]]) -> list[Group]:
+        s, roles, groups = self.settings, self.roles, []
+        if s.with_global:
+            for whole, members in taken.items():
+                worths = [self._worths(each) for each in members]
+                rollouts = [each.rollout for each in members]
+                groups += grouped("global", (whole.id,), rollouts, worths, roles, s.reward, s.global_weight)
+        for key, members in reruns.items():
+            worths = [self._local_worths(each) for each in members]
+            rollouts = [each.rollout for each in members]
+            groups += grouped("local", key, rollouts, worths, roles, s.reward, s.local_weight)
+        return groups
+
+    def _worths(self, taken: Taken) -> dict[str, float]:
+        """The reward of each session of a trajectory."""
+        s, rollout = self.settings, taken.rollout
+        whole = reward(taken.answered, rollout, s.reward)
+        found = {END: whole}
+        for run in rollout.sessions:
+            own = taken.answered.touching(turn.id for turn in run.item.turns)
+            found[run.item.id] = whole if s.session_reward == "trajectory" else reward(own, rollout, s.reward)
+        return found
+
+    def _local_worths(self, taken: Taken) -> dict[str, float]:
+        whole = reward(taken.answered, taken.rollout, self.settings.reward)
+        return {END: whole, **{run.item.id: whole for run in taken.rollout.sessions}}
+
+    def _numbers(
+        self, taken: dict[History, list[Taken]], everything: Sequence[Taken], groups: list[Group], kept: list[Group]
+    ) -> dict[str, float]:
+        trajectories = [each for members in taken.values() for each in members]
+        counts = Counts.of([call for each in everything for call in each.rollout.calls])
+        rewards = [reward(each.answered, each.rollout, self.settings.reward) for each in trajectories]
+        made, left = Counter(group.kind for group in groups), Counter(group.kind for group in kept)
+        return {
+            "reward": sum(rewards) / len(rewards),
+            "score": sum(each.answered.mean for each in trajectories) / len(trajectories),
+            "format_failures": counts.malformed / counts.completions if counts.completions else 0.0,
+            "refused": float(counts.refused),
+            "completions": float(counts.completions),
+            "tokens": float(counts.tokens),
+            "groups_global": float(left["global"]),
+            "groups_local": float(left["local"]),
+            "no_variance_global": float(made["global"] - left["global"]),
+            "no_variance_local": float(made["local"] - left["local"]),
+            "members": float(sum(len(group.members) for group in kept)),
+        }

@@ -1,0 +1,143 @@
+"""Groups of completions that are compared with one another.
+
+    global   (history, session, role, n): the n-th call of a role in a session, across the rollouts of one history;
+             rewarded by the questions about that session at the end, or by the whole trajectory
+    local    the same, across reruns of one session from one memory; rewarded right after that session
+
+Both are plain groups to the trainer, whose advantages are (r - mean) / std within each (Memory-R2's released code
+concatenates them with ids of their own). Their balance is a matter of counts; a weight can be added.
+
+A group whose rewards are all equal teaches nothing: it is dropped and counted. Arbor wants all groups of one size:
+`padded` repeats members, in order.
+
+Limits: in a global group the memories of the members differ from the second session on; that bias is what local
+groups are there to mend.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from ...programs.recording import Call, Completion
+from .reward import RewardSettings, penalty
+from .rollout import Rollout
+
+Kind = Literal["global", "local"]
+Roles = dict[int, str]
+"""Name of each writing predictor, by its id."""
+
+END = "end"
+"""Stands for the session where the history ends, when methods settle."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """One raw completion with its reward."""
+
+    completion: Completion
+    reward: float
+
+    def data(self, portable: bool) -> dict[str, Any]:
+        """What the trainer gets: the three fields of DSPy's format, and what the engine recorded, if it takes that.
+
+        Args:
+            portable: Whether only the three fields are allowed.
+        """
+        found: dict[str, Any] = {
+            "messages": [dict(message) for message in self.completion.messages],
+            "completion": {"role": "assistant", "content": self.completion.text},
+            "reward": self.reward,
+        }
+        sample = self.completion.sample
+        if sample is not None and not portable:
+            found |= {name: list(getattr(sample, name)) for name in ("prompt_ids", "completion_ids", "logprobs")}
+        return found
+
+
+@dataclass(frozen=True)
+class Group:
+    """Completions that are compared with one another."""
+
+    key: tuple[Any, ...]
+    kind: Kind
+    members: tuple[Member, ...]
+    weight: float = 1.0
+
+    @property
+    def varies(self) -> bool:
+        """Whether some member was rewarded otherwise than another."""
+        rewards = [member.reward for member in self.members]
+        return max(rewards) - min(rewards) > 1e-9
+
+    def padded(self, size: int) -> Group:
+        """The group with so many members: cut, or with members repeated in order."""
+        times = -(-size // len(self.members))
+        return replace(self, members=(self.members * times)[:size])
+
+    def scaled(self, factor: float) -> Group:
+        """The group with its rewards multiplied: a weight for trainers that do not divide by the spread."""
+        members = tuple(replace(member, reward=member.reward * factor) for member in self.members)
+        return replace(self, members=members, weight=1.0)
+
+
+def grouped(
+    kind: Kind,
+    key: tuple[Any, ...],
+    rollouts: Sequence[Rollout],
+    rewards: Sequence[dict[str, float]],
+    roles: Roles,
+    settings: RewardSettings,
+    weight: float = 1.0,
+) -> list[Group]:
+    """Groups the calls of rollouts that tell of the same sessions.
+
+    Args:
+        kind: Global for whole trajectories, local for reruns of one session.
+        key: What the groups' keys begin with.
+        rollouts: The rollouts to compare.
+        rewards: Per rollout its reward for each session, by the session's id, and for `END`.
+        roles: Which predictors are trained; calls of others are left out.
+        settings: The penalties.
+        weight: Of the groups.
+
+    Returns:
+        One group per session, role and number of the call, in that order; none with a single member.
+    """
+    members: dict[tuple[Any, ...], list[Member]] = {}
+    for rollout, worth in zip(rollouts, rewards, strict=True):
+        for where, calls in _parts(rollout):
+            for (role, n), call in _numbered(calls, roles):
+                members.setdefault((*key, where, role, n), []).extend(_members(call, worth[where], settings))
+    found = [Group(key, kind, tuple(each), weight) for key, each in members.items() if len(each) > 1]
+    return sorted(found, key=lambda group: tuple(map(str, group.key)))
+
+
+def with_variance(groups: Iterable[Group]) -> tuple[list[Group], int]:
+    """The groups that teach something, and how many did not."""
+    groups = list(groups)
+    kept = [group for group in groups if group.varies]
+    return kept, len(groups) - len(kept)
+
+
+def _parts(rollout: Rollout) -> list[tuple[str, Sequence[Call]]]:
+    return [*((run.item.id, run.calls) for run in rollout.sessions), (END, rollout.last)]
+
+
+def _numbered(calls: Sequence[Call], roles: Roles) -> list[tuple[tuple[str, int], Call]]:
+    counts: dict[str, int] = {}
+    found = []
+    for call in calls:
+        role = roles.get(id(call.predictor))
+        if role is not None:
+            counts[role] = counts.get(role, 0) + 1
+            found.append(((role, counts[role]), call))
+    return found
+
+
+def _members(call: Call, worth: float, settings: RewardSettings) -> list[Member]:
+    last = len(call.completions) - 1
+    return [
+        Member(completion, worth - penalty(call, n == last, settings)) for n, completion in enumerate(call.completions)
+    ]

@@ -1,0 +1,109 @@
+"""How far a training has come, on disk beside its checkpoints: what a killed run goes on from.
+
+The journal is written right after a checkpoint, in one piece, so that it never names weights that are not there. Steps
+after it are done again; since a step follows from the seed and its number, they are the same steps.
+
+Limits: with several threads the batches of an engine depend on timing, and rounding with them (one part in 10^7 of a
+logit). A resumed run then may differ from an unbroken one wherever a draw falls on a border that narrow; with one
+thread it does not differ.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from ...errors import UserError
+from ...records import read_json
+
+FILE = "train.json"
+
+
+@dataclass(frozen=True)
+class Best:
+    """A validated checkpoint."""
+
+    step: int
+    score: float
+    checkpoint: str
+
+
+@dataclass(frozen=True)
+class Progress:
+    """State of a training between two steps."""
+
+    step: int = 0
+    """Steps done."""
+    stage: int = 0
+    stage_steps: int = 0
+    tokens: int = 0
+    """Tokens generated for training."""
+    checkpoint: str | None = None
+    """What training goes on from: a path, or a name where the trainer keeps it."""
+    checked: int = -1
+    """The step of the last checkpoint that was saved."""
+    best: Best | None = None
+    """Of the whole training."""
+    stage_best: Best | None = None
+    """Of the stage, its beginning included."""
+    rows: tuple[dict[str, Any], ...] = ()
+    """One per step and validation."""
+    stopped: str | None = None
+    """Why it ended early."""
+    done: bool = False
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    def with_row(self, **row: Any) -> Progress:
+        """With one more row."""
+        return replace(self, rows=(*self.rows, row))
+
+
+class Journal:
+    """The journal of one training.
+
+    Args:
+        folder: Where it is kept; None keeps nothing.
+        settings: What decides the training; a journal of other settings is refused.
+    """
+
+    def __init__(self, folder: Path | None, settings: dict[str, Any]) -> None:
+        self._folder = folder
+        self._settings = json.loads(json.dumps(settings, default=str))
+
+    def read(self) -> Progress:
+        """What was written last; a fresh start where there is nothing.
+
+        Raises:
+            UserError: It is the journal of a training with other settings.
+            DataError: It cannot be read.
+        """
+        if self._folder is None or not (self._folder / FILE).is_file():
+            return Progress(settings=self._settings)
+        found = read_json(self._folder / FILE)
+        before = found.get("settings", {})
+        for name in sorted({*before, *self._settings}):
+            if before.get(name) != self._settings.get(name):
+                raise UserError(
+                    f"{self._folder}: was trained with {name} = {before.get(name)!r}, not "
+                    f"{self._settings.get(name)!r}; go on with the same settings, or use another folder"
+                )
+        best = {name: Best(**found[name]) if found.get(name) else None for name in ("best", "stage_best")}
+        return Progress(**{**found, **best, "rows": tuple(found["rows"])})
+
+    def write(self, progress: Progress) -> None:
+        """Replaces the journal at once.
+
+        Raises:
+            UserError: The folder cannot be written.
+        """
+        if self._folder is None:
+            return
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            temporary = self._folder / f".{FILE}"
+            temporary.write_text(json.dumps(asdict(progress), ensure_ascii=False), encoding="utf-8")
+            temporary.replace(self._folder / FILE)
+        except OSError as error:
+            raise UserError(f"{self._folder}: cannot be written: {error.strerror or error}") from error

@@ -1,0 +1,215 @@
+r"""Rewards: what a written memory is worth, by the answers it gives and by what it takes up.
+
+    c = max(0, memory words - .7 session words) / session words
+    R = mean score of the answers - lambda c                            lambda = .3
+    r(completion) = R - format penalty, if it could not be read - id penalty, if code refused one of its operations
+
+Source: Memory-R2's released code (terminal and per-session scores, compression with threshold .7 and words by
+`\b\w+\b`); the paper's lambda is .3. A completion that cannot be read changes nothing in the memory, in the released
+code as here; that it costs something of its own, and an operation on an unknown id too, is ours: without that a model
+that writes nothing readable scores as one that had nothing to write.
+
+Example:
+    >>> compression_excess(memory_words=90, session_words=100, threshold=0.7)
+    0.2
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import dspy
+from pydantic import BaseModel
+
+from ...data.text_metrics import squad_words
+from ...errors import UserError
+from ...programs.gather import gather
+from ...programs.program import MemoryProgram
+from ...programs.recording import Call
+from ...records import History
+from .rollout import Rollout
+
+Metric = Callable[[dspy.Example, dspy.Prediction], float]
+_WORD = re.compile(r"\b\w+\b")
+
+
+@dataclass(frozen=True)
+class RewardSettings:
+    """What a reward is made of."""
+
+    metric: Literal["benchmark", "released"] = "benchmark"
+    """The benchmark's own metric, or the released code's set-overlap F1 (`released_f1`)."""
+    compression: float = 0.3
+    """lambda; the released scripts use .2 and .3."""
+    threshold: float = 0.7
+    """Share of the sessions' words that a memory may have for free."""
+    format_penalty: float = 0.5
+    unknown_id_penalty: float = 0.2
+    questions: int = 64
+    """Most questions that a whole trajectory is asked, the same ones for all members of a group."""
+    local_questions: int = 16
+    """Most questions right after one session."""
+
+    def __post_init__(self) -> None:
+        """Refuses what would turn a penalty into a prize.
+
+        Raises:
+            UserError: A weight is negative, or no question would be asked.
+        """
+        for name in ("compression", "threshold", "format_penalty", "unknown_id_penalty"):
+            if getattr(self, name) < 0:
+                raise UserError(f"{name} = {getattr(self, name)} is negative; a penalty is 0 or more")
+        if self.metric not in ("benchmark", "released"):
+            raise UserError(f"metric = {self.metric!r}; choose benchmark or released")
+        if min(self.questions, self.local_questions) < 1:
+            raise UserError("questions and local_questions must be at least 1")
+
+
+@dataclass(frozen=True)
+class Answered:
+    """The questions that a memory was asked, with their scores."""
+
+    examples: tuple[dspy.Example, ...]
+    scores: tuple[float, ...]
+
+    @property
+    def mean(self) -> float:
+        """Mean score; 0 without questions, as in the released code."""
+        return sum(self.scores) / len(self.scores) if self.scores else 0.0
+
+    def touching(self, turns: Iterable[str]) -> Answered:
+        """The questions whose evidence lies in some turns, wholly or in part; those without evidence always."""
+        own = set(turns)
+        kept = [
+            (example, score)
+            for example, score in zip(self.examples, self.scores, strict=True)
+            if not example.get("focus") or own & set(example.focus)
+        ]
+        return Answered(tuple(example for example, _ in kept), tuple(score for _, score in kept))
+
+
+def askable(examples: Sequence[dspy.Example], whole: History, sessions: int) -> list[dspy.Example]:
+    """The questions that can be asked after so many sessions of a history.
+
+    A question is asked as soon as all its evidence has been said; one without evidence at the end alone. Benchmarks
+    whose answers change over time say themselves what can be asked (`questions_after`).
+
+    Args:
+        examples: Questions about the history.
+        whole: All of its sessions.
+        sessions: How many of them are past.
+    """
+    said = {turn.id for item in whole.items[:sessions] for turn in item.turns}
+    found = []
+    for example in examples:
+        evidence = [turn for turn in example.get("focus") or () if turn in whole.turns]
+        if all(turn in said for turn in evidence) if evidence else sessions >= len(whole):
+            found.append(example)
+    return found
+
+
+def chosen(examples: Sequence[dspy.Example], most: int, seed: str) -> list[dspy.Example]:
+    """At most so many questions, in order, the same ones for the same seed."""
+    if len(examples) <= most:
+        return list(examples)
+    picked = sorted(random.Random(seed).sample(range(len(examples)), most))
+    return [examples[n] for n in picked]
+
+
+def answer(
+    program: MemoryProgram, history: History, memory: BaseModel, examples: Sequence[dspy.Example], metric: Metric
+) -> Answered:
+    """Asks a memory questions, under the reader's language model; a question that fails scores 0.
+
+    Args:
+        program: Recalls and answers.
+        history: The past that the memory holds, for its speakers.
+        memory: The settled memory.
+        examples: The questions.
+        metric: Scores an answer, 0 to 1.
+    """
+
+    def one(example: dspy.Example) -> float:
+        query = {name: example[name] for name in (*program.task.inputs, "date") if name in example}
+        context = program.method.recall(
+            memory, program.task.query(**query), speakers=history.speakers, date=query.get("date")
+        )
+        try:
+            prediction = program.task(context=context, recent=tuple(example.get("recent") or ()), **query)
+        except dspy.utils.exceptions.AdapterParseError:
+            return 0.0
+        return float(metric(example, prediction))
+
+    return Answered(tuple(examples), tuple(gather([lambda each=each: one(each) for each in examples])))
+
+
+def reward(answered: Answered, rollout: Rollout, settings: RewardSettings) -> float:
+    """R of a rollout: the mean score of its answers minus lambda c.
+
+    Args:
+        answered: What its memory answered.
+        rollout: Whose memory and sessions are compared in size.
+        settings: lambda and the threshold.
+    """
+    said = sum(words(turn.content) for item in rollout.history.items for turn in item.turns)
+    return answered.mean - settings.compression * compression_excess(
+        memory_words(rollout.memory), said, settings.threshold
+    )
+
+
+def penalty(call: Call, last: bool, settings: RewardSettings) -> float:
+    """What a completion of a call costs.
+
+    Args:
+        call: The call.
+        last: Whether it is the call's last completion; earlier ones could not be read, or there would be no later one.
+        settings: The penalties.
+    """
+    malformed = not last or call.error is not None
+    return settings.format_penalty * malformed + settings.unknown_id_penalty * (last and call.refused > 0)
+
+
+def compression_excess(memory_words: int, session_words: int, threshold: float) -> float:
+    """c: by how much a memory is longer than it may be, in parts of the sessions' length; 0 for empty sessions."""
+    return max(0.0, memory_words - threshold * session_words) / session_words if session_words else 0.0
+
+
+def memory_words(memory: Any) -> int:
+    """Words of a memory's entries; of all its texts, where it has no entries."""
+    entries = getattr(memory, "entries", None)
+    if callable(entries):
+        entries = entries()
+    if isinstance(entries, Iterable):
+        return sum(words(getattr(entry, "text", "")) for entry in entries)
+    return sum(words(text) for text in _texts(memory.model_dump(mode="json")))
+
+
+def words(text: str) -> int:
+    r"""Number of words, by `\b\w+\b`."""
+    return len(_WORD.findall(text))
+
+
+def released_f1(example: dspy.Example, prediction: dspy.Prediction) -> float:
+    """The released code's F1: words that both have, each once, over the lengths of both lists.
+
+    Repeated words count in the lengths but not in the overlap, so an answer equal to its gold scores below 1 if it
+    repeats a word.
+    """
+    gold, said = squad_words(str(example.answer)), squad_words(str(prediction.get("answer") or ""))
+    common = len(set(gold) & set(said))
+    if not common:
+        return 0.0
+    precision, recall = common / len(said), common / len(gold)
+    return 2 * precision * recall / (precision + recall)
+
+
+def _texts(value: Any) -> list[str]:
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, dict):
+        value = list(value.values())
+    return [text for part in value for text in _texts(part)] if isinstance(value, list) else []

@@ -1,0 +1,118 @@
+"""What LoGo-GRPO can be told, with the defaults of Memory-R2's paper and released code.
+
+    setting              default        source
+    num_rollouts         16             released code, n (its example script: 8)
+    local_n              4              released code, inner_n
+    local_fraction       0.5            released code, inner_sampling_fraction (older script: .25)
+    session_reward       "session"      released code, rewardtype=persession ("trajectory" is its "global")
+    horizons             8, 16, 32      paper, abstract
+    temperature          1.0            released code; its local reruns may have been greedy by accident, ours sample
+    histories            2              released code: two training conversations in every pass
+    compression          0.3            paper; .2 and .3 in the scripts (`RewardSettings`)
+    weights              1 and 1        released code: no coefficient, the balance is a matter of counts
+    steps                10             ours: per stage; the released code runs 10 and 5 epochs of one step
+    validate_every       5              ours
+    max_format_failures  0.1            ours: stop when over the last `window` steps more completions than that, and
+                                        than twice as many as at the start, cannot be read
+
+Objectives are switches of one class: "logo" has both kinds of groups, "grpo" global ones alone, and "local" local ones
+alone (its trajectories then only provide the memories to start from).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+from ...errors import UserError
+from .curriculum import Curriculum
+from .reward import RewardSettings
+
+Objective = Literal["logo", "grpo", "local"]
+SessionReward = Literal["session", "trajectory"]
+
+
+@dataclass(frozen=True)
+class TrainingSettings:
+    """Settings of a training; see the table above for where the defaults are from."""
+
+    objective: Objective = "logo"
+    num_rollouts: int = 16
+    local_n: int = 4
+    local_fraction: float = 0.5
+    """Chance of each session that a local group is made for it."""
+    session_reward: SessionReward = "session"
+    """What the calls of a session are rewarded by in global groups: the questions about that session, or all."""
+    histories: int = 2
+    """Training conversations of one step."""
+    temperature: float = 1.0
+    local_weight: float = 1.0
+    global_weight: float = 1.0
+    validate_every: int = 5
+    max_format_failures: float = 0.1
+    window: int = 3
+    """Steps over which format failures are averaged."""
+    threads: int = 32
+    """Rollouts at the same time; 1 makes the arithmetic of an engine that batches independent of timing."""
+    seed: int = 0
+    curriculum: Curriculum = field(default_factory=Curriculum)
+    reward: RewardSettings = field(default_factory=RewardSettings)
+
+    def __post_init__(self) -> None:
+        """Refuses settings that cannot be trained with.
+
+        Raises:
+            UserError: The message names the setting and the fix.
+        """
+        if self.objective not in get_args(Objective):
+            raise UserError(f"objective = {self.objective!r}; choose logo, grpo or local")
+        if self.session_reward not in get_args(SessionReward):
+            raise UserError(f"session_reward = {self.session_reward!r}; choose session or trajectory")
+        if self.num_rollouts < (1 if self.objective == "local" else 2):
+            raise UserError(f"num_rollouts = {self.num_rollouts}: a group needs at least two members")
+        if self.objective != "grpo" and self.local_n < 2:
+            raise UserError(f"local_n = {self.local_n}: a group needs at least two members")
+        if self.objective != "grpo" and not 0 < self.local_fraction <= 1:
+            raise UserError(f"local_fraction = {self.local_fraction}: above 0 and at most 1; or objective grpo")
+        if self.temperature <= 0:
+            raise UserError(f"temperature = {self.temperature}: rollouts at 0 are all the same; use 1.0")
+        for name in ("histories", "validate_every", "window", "threads"):
+            if getattr(self, name) < 1:
+                raise UserError(f"{name} = {getattr(self, name)}: at least 1")
+        if min(self.local_weight, self.global_weight) <= 0:
+            raise UserError("local_weight and global_weight must be above 0; choose another objective to leave one out")
+
+    @property
+    def with_global(self) -> bool:
+        """Whether whole trajectories are trained on."""
+        return self.objective != "local"
+
+    @property
+    def with_local(self) -> bool:
+        """Whether sessions are run again."""
+        return self.objective != "grpo"
+
+    def weight(self, kind: str) -> float:
+        """The weight of a kind of groups."""
+        return self.local_weight if kind == "local" else self.global_weight
+
+    def check_portable(self, train_kwargs: dict[str, Any]) -> None:
+        """Refuses what a trainer of DSPy's bare protocol (Arbor) would silently ignore or reject.
+
+        Args:
+            train_kwargs: What the trainer is told.
+
+        Raises:
+            UserError: A local group is larger than the one size of groups there is, or weights would cancel.
+        """
+        if self.with_local and self.local_n > self.num_rollouts:
+            raise UserError(
+                f"local_n = {self.local_n} is more than num_rollouts = {self.num_rollouts}, the one group size of this "
+                "trainer; make them equal"
+            )
+        uneven = self.with_local and self.with_global and self.local_weight != self.global_weight
+        if uneven and train_kwargs.get("scale_rewards", True) is not False:
+            raise UserError(
+                "local_weight and global_weight differ, but this trainer divides rewards by their spread, which "
+                "undoes weights; pass train_kwargs scale_rewards=False, or balance by counts"
+            )

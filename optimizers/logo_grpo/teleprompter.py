@@ -1,0 +1,294 @@
+"""LoGo-GRPO: trains the language model of a program's writing predictors by reinforcement learning.
+
+    stage (horizon) ── steps ──> Collector: rollouts, reruns, groups ──> Trainer: one update
+                       every validate_every steps: score on whole validation histories, checkpoint, journal
+    next stage begins from the best checkpoint of the last one
+
+The paper's idea to the code:
+    global objective (whole trajectories)        `collect.Collector`, groups of kind "global"
+    local rerollouts from one memory             `rollout.rerun`, groups of kind "local"
+    one model, two roles                         every writing predictor is a role with groups of its own
+    curriculum 8 -> 16 -> 32                     `curriculum.Curriculum`
+    group-relative advantages, clipped loss      the trainer behind DSPy's provider protocol (`trainer.Trainer`)
+
+Any method that writes session by session can be trained; only weights change, prompts stay as they are.
+
+Example:
+    >>> teleprompter = LoGoGRPO(metric, TrainingSettings(num_rollouts=8, local_n=8), {"learning_rate": 2e-4})
+    >>> with dspy.context(lm=language_model("local:tiny")):
+    ...     trained = teleprompter.compile(program, trainset=split.train, valset=split.dev)
+
+Deviations from the released code: local reruns sample (there they may be greedy by accident); a penalty for unreadable
+completions; groups of the n-th call of a role instead of one group for all its calls; unreadable completions are asked
+for once. Not there: the entropy bonus, and importance weights for what the policy does after a rerun session.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import dspy
+from dspy.teleprompt.bootstrap_finetune import FinetuneTeleprompter
+
+from ...errors import UserError
+from ...programs.program import MemoryProgram
+from ...programs.recording import Capture
+from ...records import History
+from .collect import Collector, Questions
+from .journal import Best, Journal, Progress
+from .policy import by_history, score_policy
+from .reward import Metric, askable, released_f1
+from .rollout import single_attempt
+from .settings import TrainingSettings
+from .trainer import Trainer
+
+Note = Callable[[Mapping[str, Any]], None]
+"""Told every row: of a step its numbers, of a validation its score."""
+
+
+class LoGoGRPO(FinetuneTeleprompter):
+    """Reinforcement learning of memory operations with global and local groups.
+
+    Args:
+        metric: Scores an answer, 0 to 1.
+        settings: See `TrainingSettings`.
+        train_kwargs: What the model's provider is told: learning rate, KL weight, ...
+        questions: What can be asked after so many sessions of a history; from the evidence of the training questions
+            if None.
+        reader: The language model that answers; the trained one at temperature 0 if None. Tasks that answer by code
+            ask neither.
+        folder: Keeps the journal, a local model's checkpoints, and at the end the model itself under `model`; with one,
+            a killed training goes on where its last checkpoint was.
+        capture: Opens the engine's record of raw completions; without one, texts are trained on.
+        note: Told every step and validation.
+        pause: Seconds between two looks at the status of a remote trainer.
+    """
+
+    def __init__(
+        self,
+        metric: Metric,
+        settings: TrainingSettings | None = None,
+        train_kwargs: Mapping[str, Any] | None = None,
+        questions: Questions | None = None,
+        reader: Any = None,
+        folder: Path | None = None,
+        capture: Capture = lambda: nullcontext([]),
+        note: Note = lambda row: None,
+        pause: float = 1.0,
+    ) -> None:
+        super().__init__(train_kwargs=dict(train_kwargs or {}))
+        self.settings = settings or TrainingSettings()
+        self.metric: Metric = released_f1 if self.settings.reward.metric == "released" else metric
+        self.questions, self.reader, self.folder, self.capture = questions, reader, folder, capture
+        self.note, self.pause = note, pause
+        self.progress = Progress()
+        """What the last compile did: its rows, its best checkpoint, why it stopped."""
+
+    def compile(  # pyright: ignore[reportIncompatibleMethodOverride]  # as DSPy's own subclasses do
+        self,
+        student: MemoryProgram,
+        *,
+        trainset: Sequence[dspy.Example],
+        teacher: Any = None,
+        valset: Sequence[dspy.Example] | None = None,
+    ) -> MemoryProgram:
+        """Trains the student's language model, under the adapter of the context.
+
+        Args:
+            student: The program; only its writing predictors are trained, and it is not changed itself.
+            trainset: Questions with answers; their histories are the training conversations.
+            teacher: Not taken: rollouts come from the student alone.
+            valset: Questions that choose the checkpoint; without them the last one is kept.
+
+        Returns:
+            A copy of the student. Its language model now has the weights of the best checkpoint.
+
+        Raises:
+            UserError: There is nothing to train, on, or with.
+        """
+        if teacher is not None:
+            raise UserError("LoGo-GRPO takes no teacher: its rollouts come from the student alone")
+        lm = single_lm(student)
+        histories = [history for history, _ in by_history(trainset) if len(history)]
+        if not histories:
+            raise UserError("there is no training history with a session; raise --train")
+        if not student.method.store.writers():
+            raise UserError(f"{student.name} writes without a language model, so there is nothing to train")
+        kwargs = dict(self.train_kwargs[lm])
+        journal = Journal(self.folder, {**asdict(self.settings), "train_kwargs": kwargs})
+        self.progress = journal.read()
+        trainer = Trainer(lm, kwargs, self.settings, self.folder, self.pause)
+        collector = Collector(
+            student,
+            histories,
+            self.questions or _by_evidence(trainset),
+            self.metric,
+            self.settings,
+            self.capture,
+        )
+        run = _Run(self, student, lm, trainer, collector, journal, valset or ())
+        try:
+            with dspy.context(adapter=single_attempt(student), trace=None, disable_history=True):
+                self.progress = run.train(self.progress)
+        finally:
+            trainer.close()
+        return student.deepcopy()  # pyright: ignore[reportReturnType]
+
+
+class _Run:
+    """One compile: the loop, with everything it needs."""
+
+    def __init__(
+        self,
+        owner: LoGoGRPO,
+        student: MemoryProgram,
+        lm: Any,
+        trainer: Trainer,
+        collector: Collector,
+        journal: Journal,
+        valset: Sequence[dspy.Example],
+    ) -> None:
+        self.owner, self.student, self.lm, self.trainer = owner, student, lm, trainer
+        self.collector, self.journal, self.valset, self.settings = collector, journal, valset, owner.settings
+
+    def train(self, progress: Progress) -> Progress:
+        """All stages that are left."""
+        curriculum = self.settings.curriculum
+        stages = curriculum.stages(max(map(len, self.collector.histories)))
+        if progress.checkpoint is None:
+            progress = self._checked(progress)
+        else:
+            self.trainer.restore(progress.checkpoint)
+        while not progress.done:
+            ended = curriculum.ended(progress.stage, len(stages), progress.stage_steps, progress.tokens)
+            if ended or progress.stopped:
+                progress = self._next_stage(progress, len(stages))
+                continue
+            progress = self._step(progress, stages[progress.stage])
+            if progress.stopped is None and progress.stage_steps % self.settings.validate_every == 0:
+                progress = self._checked(progress)
+        if progress.best is not None:
+            self.trainer.restore(progress.best.checkpoint)
+        return progress
+
+    def _step(self, progress: Progress, horizon: int) -> Progress:
+        started, number = time.perf_counter(), progress.step + 1
+        policy = fresh(self.lm, temperature=self.settings.temperature)
+        batch = self.collector.collect(number, horizon, policy, self._reader())
+        losses = self.trainer.train(batch.groups)
+        row = {"step": number, "stage": progress.stage, "horizon": horizon, **batch.numbers}
+        row |= {f"train_{name}": value for name, value in losses.items()}
+        row["seconds"] = time.perf_counter() - started
+        self.owner.note(row)
+        progress = replace(
+            progress.with_row(**row),
+            step=number,
+            stage_steps=progress.stage_steps + 1,
+            tokens=progress.tokens + int(row["tokens"]),
+        )
+        return replace(progress, stopped=self._collapsed(progress))
+
+    def _checked(self, progress: Progress) -> Progress:
+        """Validates, saves a checkpoint, keeps the best, and writes the journal."""
+        if progress.checked == progress.step:
+            return progress
+        name = self.trainer.save(f"step-{progress.step}")
+        before, progress = progress, replace(progress, checkpoint=name, checked=progress.step)
+        if self.valset:
+            found = score_policy(
+                self.student,
+                self.valset,
+                self.owner.metric,
+                fresh(self.lm),
+                name="validate",
+                threads=self.settings.threads,
+                reader=self.owner.reader,
+                capture=self.owner.capture,
+            )
+            row = {"step": progress.step, "validation": found.score, "validation_failures": found.format_failures}
+            self.owner.note(row)
+            new = Best(progress.step, found.score, name)
+            progress = replace(
+                progress.with_row(**row),
+                best=_better(progress.best, new),
+                stage_best=_better(progress.stage_best, new),
+            )
+        return self._kept(before, progress)
+
+    def _next_stage(self, progress: Progress, stages: int) -> Progress:
+        """Ends a stage: the next one begins from its best checkpoint."""
+        if progress.stopped is None:
+            progress = self._checked(progress)
+        before, best = progress, progress.stage_best
+        if progress.stage + 1 >= stages or progress.stopped is not None:
+            return self._kept(before, replace(progress, done=True))
+        if best is not None and best.checkpoint != progress.checkpoint and self.trainer.can_restore:
+            self.trainer.restore(best.checkpoint)
+            progress = replace(progress, checkpoint=best.checkpoint)
+        return self._kept(before, replace(progress, stage=progress.stage + 1, stage_steps=0))
+
+    def _collapsed(self, progress: Progress) -> str | None:
+        """Why to stop, where too many completions cannot be read any more."""
+        shares = [row["format_failures"] for row in progress.rows if "format_failures" in row]
+        recent = shares[-self.settings.window :]
+        mean = sum(recent) / len(recent)
+        limit = max(self.settings.max_format_failures, 2 * shares[0])
+        if len(recent) < self.settings.window or mean <= limit:
+            return None
+        return f"format collapse: {mean:.0%} of the completions of the last {len(recent)} steps could not be read"
+
+    def _reader(self) -> Any:
+        return self.owner.reader if self.owner.reader is not None else fresh(self.lm)
+
+    def _kept(self, before: Progress, progress: Progress) -> Progress:
+        """Writes the journal, then drops the checkpoints that it does not name any more."""
+        self.journal.write(progress)
+        for name in _checkpoints(before) - _checkpoints(progress):
+            self.trainer.drop(name)
+        return progress
+
+
+def single_lm(program: MemoryProgram) -> Any:
+    """The one language model of a program's writing predictors.
+
+    Raises:
+        UserError: There is none, or there are several.
+    """
+    found = {id(lm): lm for lm in (p.lm or dspy.settings.lm for p in program.method.store.writers().values())}
+    lms = list(found.values()) or [dspy.settings.lm]
+    if len(lms) > 1:
+        raise UserError("the writing predictors have several language models; they can only share the one that learns")
+    if lms[0] is None:
+        raise UserError("no language model is set; run under dspy.context(lm=...)")
+    return lms[0]
+
+
+def fresh(lm: Any, temperature: float = 0.0) -> Any:
+    """A copy of a language model of which nothing is answered from a cache or an earlier run."""
+    changes = {"answers": None} if hasattr(lm, "answers") else {}
+    return lm.copy(temperature=temperature, cache=False, **changes)
+
+
+def _checkpoints(progress: Progress) -> set[str]:
+    named = {progress.checkpoint, *(best.checkpoint for best in (progress.best, progress.stage_best) if best)}
+    return {name for name in named if name is not None}
+
+
+def _better(old: Best | None, new: Best) -> Best:
+    # Of equals the later one: greedy scores tie long before sampling has settled.
+    return new if old is None or new.score >= old.score else old
+
+
+def _by_evidence(trainset: Sequence[dspy.Example]) -> Questions:
+    """What can be asked when, by the evidence of the training questions."""
+    asked = dict(by_history(trainset))
+
+    def questions(history: History, sessions: int) -> Sequence[dspy.Example]:
+        return askable(asked.get(history, ()), history, sessions)
+
+    return questions

@@ -1,0 +1,54 @@
+"""Consensual adjustment: a model groups the pool and cites supporters, code decides (PraMem, equation 5, Figure 9)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...memory.adjustment import NEEDED, Change, adjusted, adopted_all
+from ...memory.experience import ExperienceMemory, Proposal
+from ...signatures.pramem import ExperienceChange, PooledProposal
+from .practice import known
+
+if TYPE_CHECKING:
+    from .method import PraMem
+
+
+def adjust(method: PraMem, memory: ExperienceMemory) -> ExperienceMemory:
+    """The memory after one adjustment.
+
+    A pool of fewer proposals than a change needs is left alone without a call; an answer that stays unreadable leaves
+    everything as it was. Without consensus every proposal is carried out by code.
+
+    Args:
+        method: Whose prompt is used.
+        memory: Experience and pool.
+    """
+    if not method.consensus:
+        return adopted_all(memory, method.off)
+    if len(memory.pool) < NEEDED:
+        return memory
+    found = method.attempt(
+        method.adjust,
+        proposal_pool=[_shown(proposal) for proposal in memory.pool],
+        pattern_experiences=known(memory.patterns),
+        alert_experiences=known(memory.alerts),
+        needed=NEEDED,
+    )
+    if found is None:
+        return memory.counted({"unreadable adjustments": 1})
+    return adjusted(memory, [_change(change) for change in found.changes or []], NEEDED, method.off)
+
+
+def _shown(proposal: Proposal) -> PooledProposal:
+    return PooledProposal(
+        proposal=proposal.id,
+        action=proposal.action,
+        experience_id=proposal.target,
+        trigger=proposal.trigger,
+        content=proposal.content,
+    )
+
+
+def _change(change: ExperienceChange) -> Change:
+    ids = tuple(str(id).strip("[]() ") for id in change.proposal_ids)
+    return Change(change.action, change.experience_id, change.text, ids)

@@ -1,0 +1,125 @@
+"""One practice round: try, reflect, review (PraMem, equations 3 and 4).
+
+    sample ── trial ──> prediction, thinking ── reflection ──> proposals ┐
+       ├───── perturbation plan ─────────────────────────────────────────┼── review ──> those that join the pool
+       └───── virtual scenes ────────────────────────────────────────────┘
+
+The perturbation and the scenes need nothing but the sample, so they are written while the trial is under way: four
+calls follow one another, of six. A trial or reflection that stays unreadable ends the round and is counted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ...memory.experience import Experience, ExperienceMemory, Proposal, Round
+from ...signatures.pramem import DraftProposal, KnownExperience
+from .review import Materials, groundwork, reviewed
+from .samples import Sample
+
+if TYPE_CHECKING:
+    from .method import PraMem
+
+
+@dataclass(frozen=True)
+class Practised:
+    """What came out of one sample."""
+
+    round: Round
+    accepted: tuple[Proposal, ...] = ()
+
+
+@dataclass(frozen=True)
+class Reflection:
+    """What was learnt from comparing prediction and outcome."""
+
+    proposals: tuple[Proposal, ...] = ()
+    verdicts: tuple[str, ...] = ()
+    invalid: int = 0
+    failed: bool = False
+
+
+def practise(method: PraMem, memory: ExperienceMemory, sample: Sample) -> Practised:
+    """Practises one sample under the experience as it stands; the memory is not changed.
+
+    Args:
+        method: Whose prompts and settings are used.
+        memory: The experience.
+        sample: The exercise.
+    """
+    tasks: list[Callable[[], Any]] = [lambda: tried(method, memory, sample), *groundwork(method, sample)]
+    reflection, *found = method.run(tasks)
+    fates: Counter[str] = Counter(invalid=reflection.invalid, failed=int(reflection.failed))
+    accepted, refused = reviewed(method, sample, reflection.proposals, Materials.of(method, found))
+    fates.update(refused)
+    fates["pooled"] = len(accepted)
+    outcome = {name: count for name, count in fates.items() if count}
+    done = Round(number=sample.round, record=sample.target.id, verdicts=reflection.verdicts, outcome=outcome)
+    return Practised(done, tuple(accepted))
+
+
+def tried(method: PraMem, memory: ExperienceMemory, sample: Sample) -> Reflection:
+    """The trial and the reflection on it."""
+    trial = method.attempt(
+        method.trial,
+        patterns=[part.line() for part in memory.patterns],
+        alerts=[part.line() for part in memory.alerts],
+        recent_records=sample.records,
+        situation=sample.situation,
+    )
+    if trial is None:
+        return Reflection(failed=True)
+    inputs: dict[str, Any] = {
+        "practised_record": sample.outcome,
+        "recent_records": sample.records,
+        "pattern_experiences": known(memory.patterns),
+        "alert_experiences": known(memory.alerts),
+        "predicted_action": trial.predicted_action,
+        "most": method.proposals,
+    }
+    if method.reflection:
+        inputs["thinking"] = _thinking(trial)
+    found = method.attempt(method.reflect, **inputs)
+    if found is None:
+        return Reflection(failed=True)
+    drafts = list(found.proposals or [])
+    kept = [made for draft in drafts[: method.proposals] if (made := _proposal(method, memory, sample, draft))]
+    verdicts = tuple(task.verdict for task in (found.get("tasks") or []))
+    return Reflection(tuple(kept), verdicts, len(drafts) - len(kept))
+
+
+def known(entries: Sequence[Experience]) -> list[KnownExperience]:
+    """Entries as prompts show them."""
+    return [KnownExperience(experience_id=part.id, text=part.line()) for part in entries]
+
+
+def _thinking(trial: Any) -> str:
+    """r_j: the explicit steps before the prediction, empty where the trial took none."""
+    parts = [*(trial.get("useful_patterns") or []), *(trial.get("useful_alerts") or []), trial.get("reasoning") or ""]
+    return "\n".join(part for part in parts if part)
+
+
+def _proposal(method: PraMem, memory: ExperienceMemory, sample: Sample, draft: DraftProposal) -> Proposal | None:
+    """A proposal whose target exists, whose kind is not switched off and whose content is not empty; else None."""
+    adds = draft.action in ("add pattern", "add alert")
+    target = None if adds else memory.find(draft.experience_id)
+    content = " ".join(draft.content.split())
+    if (not adds and target is None) or (draft.action != "remove" and not content) or _is_off(method, draft):
+        return None
+    cited = [id.strip("[]() ") for id in draft.evidence]
+    sources = dict.fromkeys([sample.target.id, *(id for id in cited if id in sample.ids)])
+    return Proposal(
+        id="",
+        action=draft.action,
+        target=target.id if target else None,
+        trigger=" ".join(draft.trigger.split()),
+        content=content,
+        sources=tuple(sources),
+    )
+
+
+def _is_off(method: PraMem, draft: DraftProposal) -> bool:
+    return draft.action in {f"add {kind}" for kind in method.off}

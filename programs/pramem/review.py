@@ -1,0 +1,179 @@
+"""Self-review: only proposals that are grounded in the sample and hold beyond it pass (PraMem, section 3).
+
+    groundedness (Eq. 6)     the records are perturbed; a proposal that holds all the same is out
+    generality (Eq. 7)       the scene is rewritten m times; a proposal that singles the true scene out is out
+
+Groundedness comes first; only what passed it is judged for generality. A verdict that is missing, unclear or
+contradicts another one of the same proposal rejects the proposal and is counted as malformed, and so does every
+judgement that cannot be made because its plan, its rewritten records or its scenes are missing.
+
+Choices of ours: with several perturbations a proposal is grounded if one of them overturns it (each may leave alone
+what the proposal speaks of), and fewer scenes than asked for do, if there is one that differs from the true one.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ...memory.experience import Proposal
+from ...signatures.pramem_review import Perturbation, ReviewedProposal
+from .samples import Sample
+
+if TYPE_CHECKING:
+    from .method import PraMem
+
+Verdicts = dict[str, bool]
+"""Proposal id -> whether it passes; a malformed verdict is absent."""
+
+
+@dataclass(frozen=True)
+class Perturbed:
+    """A perturbation, with the perturbed records where it was carried out."""
+
+    plan: Perturbation
+    records: str | None = None
+
+
+@dataclass(frozen=True)
+class Materials:
+    """What a review needs beside the proposals."""
+
+    perturbed: tuple[Perturbed, ...] = ()
+    scenes: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, method: PraMem, found: Sequence[Any]) -> Materials:
+        """From the results of `groundwork`, in its order."""
+        rest = list(found)
+        perturbed = rest.pop(0) if method.groundedness else ()
+        return cls(perturbed, rest.pop(0) if method.generalizability else ())
+
+
+def groundwork(method: PraMem, sample: Sample) -> list[Callable[[], Any]]:
+    """The calls that a review needs and that need no proposal: perturbations, virtual scenes."""
+    calls: list[Callable[[], Any]] = []
+    if method.groundedness:
+        calls.append(lambda: perturbations(method, sample))
+    if method.generalizability:
+        calls.append(lambda: virtual_scenes(method, sample))
+    return calls
+
+
+def perturbations(method: PraMem, sample: Sample) -> tuple[Perturbed, ...]:
+    """Plans that turn the sample's past around, carried out where the method says so."""
+    found = method.attempt(method.plan, recent_records=sample.records, count=method.perturbations)
+    plans = list(found.plans or [])[: method.perturbations] if found else []
+    if not method.execute_perturbation:
+        return tuple(Perturbed(plan) for plan in plans)
+    made = method.run([lambda plan=plan: _carried_out(method, sample, plan) for plan in plans])
+    return tuple(perturbed for perturbed in made if perturbed is not None)
+
+
+def virtual_scenes(method: PraMem, sample: Sample) -> tuple[str, ...]:
+    """Scenes of the same type as the true one, each once, none of them the true one."""
+    found = method.attempt(method.write_scenes, situation=sample.scene, count=method.virtual_scenes)
+    said = [" ".join(scene.split()) for scene in (found.virtual_scenes or [])] if found else []
+    others = [scene for scene in dict.fromkeys(said) if scene and scene.casefold() != sample.scene.casefold()]
+    return tuple(others[: method.virtual_scenes])
+
+
+def reviewed(
+    method: PraMem, sample: Sample, proposals: Sequence[Proposal], materials: Materials
+) -> tuple[list[Proposal], Counter[str]]:
+    """The proposals that pass, and how many failed by reason: ungrounded, specific, malformed."""
+    named = {f"r{n}": proposal for n, proposal in enumerate(proposals, 1)}
+    fates: Counter[str] = Counter()
+    if method.groundedness and named:
+        named = _passed(named, _groundedness(method, sample, named, materials.perturbed), "ungrounded", fates)
+    if method.generalizability and named:
+        named = _passed(named, _generality(method, sample, named, materials.scenes), "specific", fates)
+    return list(named.values()), fates
+
+
+def _passed(named: dict[str, Proposal], verdicts: Verdicts, reason: str, fates: Counter[str]) -> dict[str, Proposal]:
+    for id in named:
+        if not verdicts.get(id, False):
+            fates[reason if id in verdicts else "malformed"] += 1
+    return {id: proposal for id, proposal in named.items() if verdicts.get(id, False)}
+
+
+def _groundedness(
+    method: PraMem, sample: Sample, named: dict[str, Proposal], perturbed: Sequence[Perturbed]
+) -> Verdicts:
+    rounds = method.run([lambda one=one: _judged(method, sample, named, one) for one in perturbed])
+    verdicts: Verdicts = {}
+    for found in rounds:
+        for id, overturned in found.items():
+            verdicts[id] = verdicts.get(id, False) or overturned
+    return verdicts
+
+
+def _judged(method: PraMem, sample: Sample, named: dict[str, Proposal], perturbed: Perturbed) -> Verdicts:
+    """Whether a perturbation overturns each proposal."""
+    if perturbed.records is None:
+        found = method.attempt(
+            method.judge_groundedness,
+            proposals=_shown(named),
+            recent_records=sample.records,
+            direction=perturbed.plan.direction,
+            details=perturbed.plan.details,
+        )
+        said = [(verdict.proposal, verdict.sensitive) for verdict in found.groundedness or []] if found else []
+    else:
+        found = method.attempt(
+            method.judge_groundedness,
+            proposals=_shown(named),
+            given_records=perturbed.records,
+            outcome=sample.outcome,
+        )
+        said = [(verdict.proposal, verdict.overturned) for verdict in found.holding or []] if found else []
+    return _agreed(said, named)
+
+
+def _generality(method: PraMem, sample: Sample, named: dict[str, Proposal], scenes: Sequence[str]) -> Verdicts:
+    if not scenes:
+        return {}
+    options = [sample.scene, *scenes]
+    if method.blind:
+        random.Random(f"{method.seed} {sample.target.id}").shuffle(options)
+    letters = [_letter(n) for n in range(len(options))]
+    candidates = "\n".join(f"{letter}. {scene}" for letter, scene in zip(letters, options, strict=True))
+    found = method.attempt(method.judge_generality, proposals=_shown(named), candidates=candidates)
+    if not method.blind:
+        return _agreed([(v.proposal, v.general) for v in found.generality or []] if found else [], named)
+    true = letters[options.index(sample.scene)]
+    picks = [(p.proposal, p.letter and p.letter.upper()) for p in found.picks or []] if found else []
+    # A letter that no scene has is no answer.
+    return _agreed([(id, None if said and said not in letters else said != true) for id, said in picks], named)
+
+
+def _agreed(said: Sequence[tuple[str, bool | None]], named: dict[str, Proposal]) -> Verdicts:
+    """One clear verdict per proposal; those with none, an unclear one or two that differ are left out."""
+    verdicts: dict[str, set[bool | None]] = {}
+    for id, verdict in said:
+        verdicts.setdefault(id.strip("[]() "), set()).add(verdict)
+    return {id: found == {True} for id, found in verdicts.items() if id in named and found in ({True}, {False})}
+
+
+def _shown(named: dict[str, Proposal]) -> list[ReviewedProposal]:
+    return [ReviewedProposal(proposal=id, content=proposal.text()) for id, proposal in named.items()]
+
+
+def _carried_out(method: PraMem, sample: Sample, plan: Perturbation) -> Perturbed | None:
+    """The past with rewritten reactions; None where none was rewritten."""
+    found = method.attempt(
+        method.rewrite, recent_records=sample.records, direction=plan.direction, details=plan.details
+    )
+    new = {part.record.strip("[]() "): part.action for part in (found.rewritten or [])} if found else {}
+    if not any(action.id in new and new[action.id] != action.action for action in sample.past):
+        return None
+    past = [action.model_copy(update={"action": new.get(action.id, action.action)}) for action in sample.past]
+    return Perturbed(plan, "\n".join(action.turn().line() for action in past))
+
+
+def _letter(n: int) -> str:
+    return chr(ord("A") + n) if n < 26 else f"{_letter(n // 26 - 1)}{_letter(n % 26)}"

@@ -1,0 +1,249 @@
+"""Remembering what is queued in a store: the work of a worker.
+
+    claim a user ── prepare the queued items ── write one, commit ── write the next, commit ── ... ── settle, commit
+
+Items of one user are written in the order in which they came; users go side by side, one worker each. Every commit
+stores the memory together with the state of the items in it, and only if nobody changed that memory meanwhile: a killed
+worker loses the item it was writing, and whoever comes next writes it again. Language models are called outside
+transactions.
+
+The memory of n items is what `program.remember` writes for the same n items, however they arrived: items are written
+into the memory as it was before it was settled, and the settled one is kept beside it for questions. Methods whose
+settled memory `continues` are the exception: they go on from it, and what they do depends on where they settled.
+
+An item that cannot be written (the model refuses it, the method fails) is tried `ATTEMPTS` times, then kept as
+`failed`: its turns are still searched, and a rebuild tries it again. A dead endpoint is nobody's fault: the item stays
+queued, and the error is raised.
+
+Example:
+    >>> remember_queued(Store("memories.sqlite"), recollect.load("my-program")).items
+    3
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import dspy
+from dspy.utils.exceptions import LMError, LMInvalidRequestError
+from pydantic import BaseModel
+
+from ..errors import RecollectError
+from ..memory.store import Store
+from ..memory.stored import Claim, Document, Owner, StoredItem
+from ..records import Failure
+from .adapter import adapter as make_adapter
+from .gather import gather
+from .live import View, check, drop, keep, stamp_of, view
+from .method import Method, collect_failures
+from .program import MemoryProgram
+
+LEASE = 120.0
+"""Seconds after which a worker that does not commit is taken for dead."""
+ATTEMPTS = 3
+AHEAD = 8
+"""Queued items of one user that are prepared at once."""
+
+_log = logging.getLogger("recollect")
+
+
+@dataclass(frozen=True)
+class Remembered:
+    """What one call of `remember_queued` did."""
+
+    items: int = 0
+    """Items that are in a memory now and were not before."""
+    failures: tuple[Failure, ...] = ()
+
+    def __add__(self, other: Remembered) -> Remembered:
+        return Remembered(self.items + other.items, self.failures + other.failures)
+
+
+def remember_queued(
+    store: Store, program: MemoryProgram, owner: Owner | None = None, lm: Any = None, lease: float = LEASE
+) -> Remembered:
+    """Remembers queued items until none is left that nobody else works on.
+
+    Args:
+        store: Holds the queue.
+        program: Writes the memories.
+        owner: Only this user's; returns when nothing of theirs is left, and waits for another worker to finish it.
+        lm: The language model; that of `dspy.settings` if None.
+        lease: Seconds after which another worker may take over if this one dies.
+
+    Raises:
+        ProgramError: The user's memory was written by another program; `rebuild` is the remedy. Without `owner` such
+            users are passed over.
+        StoreError: The store failed; everything before the last commit is there.
+        LMError: The endpoint failed; what is not remembered stays queued.
+    """
+    worker, stamp, done, pause = uuid.uuid4().hex, stamp_of(program), Remembered(), 0.02
+    with writing_context(program, lm):
+        while True:
+            claim = store.claim(worker, lease, stamp, owner)
+            if claim is not None:
+                done, pause = done + _drained(store, program, claim, lease), 0.02
+                continue
+            if owner is None or not _busy(store, program, owner):
+                return done
+            time.sleep(pause)
+            pause = min(1.0, pause * 1.5)
+
+
+@contextmanager
+def writing_context(program: MemoryProgram, lm: Any = None) -> Iterator[None]:
+    """The settings under which live memories are written and asked.
+
+    What users say goes into no trace, history or cache of DSPy's: it must be gone when it is forgotten.
+    """
+    lm = lm or dspy.settings.lm
+    if getattr(lm, "cache", False):
+        lm = lm.copy(cache=False)
+    adapter = dspy.settings.adapter or make_adapter(program.adapter)
+    with dspy.context(lm=lm, adapter=adapter, trace=None, usage_tracker=None, disable_history=True):
+        yield
+
+
+def _busy(store: Store, program: MemoryProgram, owner: Owner) -> bool:
+    """Whether another worker still has something to do for a user."""
+    snapshot = store.read(owner, lambda version: True)
+    if snapshot.stamp is not None:
+        check(snapshot.stamp, stamp_of(program), owner, store.url)
+    return any(stored.state != "failed" for stored in snapshot.waiting)
+
+
+def _drained(store: Store, program: MemoryProgram, claim: Claim, lease: float) -> Remembered:
+    """Remembers the queue of a claimed user as it is now, and gives the claim back."""
+    try:
+        seen = view(program, store, claim.owner)
+        if seen.snapshot.version != claim.version:
+            return Remembered()
+        return _Writer(store, program, claim, seen, lease).run()
+    finally:
+        store.release(claim)
+
+
+class _Writer:
+    """One claimed user's memory while it is being written."""
+
+    def __init__(self, store: Store, program: MemoryProgram, claim: Claim, seen: View, lease: float) -> None:
+        self.store, self.program, self.lease = store, program, lease
+        self.method = program.method.store
+        self.claim = claim
+        self.seen = seen
+        self.memory, self.settled = seen.memory, seen.settled
+        self.document = seen.document
+        self.done = Remembered()
+
+    def run(self) -> Remembered:
+        queued = [stored for stored in self.seen.snapshot.waiting if stored.state == "queued"]
+        for start in range(0, len(queued), AHEAD):
+            batch = queued[start : start + AHEAD]
+            for stored, prepared in zip(batch, self._prepared(batch), strict=True):
+                if not self._write(stored, prepared):
+                    return self.done
+        self._settle()
+        return self.done
+
+    def _prepared(self, batch: Sequence[StoredItem]) -> list[_Outcome]:
+        if type(self.method).prepare is Method.prepare:
+            return [_Outcome()] * len(batch)
+        calls = [lambda item=stored.item: _attempt(lambda: self.method.prepare(item)) for stored in batch]
+        return gather(calls)
+
+    def _write(self, stored: StoredItem, prepared: _Outcome) -> bool:
+        """Writes one item, or gives it up; False if the memory is somebody else's by now."""
+        for attempt in range(stored.attempts + 1, ATTEMPTS + 1):
+            made = prepared if attempt == stored.attempts + 1 else self._prepared([stored])[0]
+            written = made if made.error else _attempt(lambda done=made: self._write_once(stored, done))
+            if written.error is None:
+                failures = (*made.failures, *written.failures)
+                self.done += Remembered(0, failures)
+                return self._store_item(stored, written.value, failures)
+            self._failed(stored, written.error, attempt >= ATTEMPTS)
+        return True
+
+    def _write_once(self, stored: StoredItem, prepared: _Outcome) -> tuple[BaseModel, str]:
+        memory = self.method.write(self.memory, stored.item, prepared.value)
+        return memory, memory.model_dump_json()
+
+    def _store_item(self, stored: StoredItem, written: tuple[BaseModel, str], failures: Sequence[Failure]) -> bool:
+        memory, text = written
+        before, plain = self.document, type(self.method).settle is Method.settle
+        speakers = before.speakers if before else ()
+        document = Document(
+            memory=text,
+            position=stored.position,
+            settled=None if plain else before.settled if before else None,
+            settled_position=stored.position if plain else before.settled_position if before else 0,
+            speakers=tuple(dict.fromkeys((*speakers, *(turn.speaker for turn in stored.item.turns)))),
+            stamp=stamp_of(self.program),
+        )
+        note = "; ".join(f"{failure.where}: {failure.message}" for failure in failures)
+        if not self._commit(document, memory, memory if plain else self.settled, note):
+            return False
+        self.done += Remembered(1)
+        return True
+
+    def _settle(self) -> None:
+        if self.document is None or self.document.settled_position >= self.document.position:
+            return
+        # One that cannot be settled is kept as it is: trying for ever would hold up the queue.
+        made = _attempt(lambda: self.method.settle(self.memory))
+        failures = made.failures
+        if made.error is not None:
+            failures = (*failures, Failure(kind="error", where="settle", message=_one_line(made.error)))
+            _log.warning("settling the memory of user %r failed: %s", self.claim.owner.user, _one_line(made.error))
+        settled = self.memory if made.error is not None else made.value
+        memory = settled if self.method.continues else self.memory
+        changed = {"settled": settled.model_dump_json(), "settled_position": self.document.position}
+        changed["memory"] = memory.model_dump_json()
+        if self._commit(Document(**{**vars(self.document), **changed}), memory, settled):
+            self.done += Remembered(0, failures)
+
+    def _commit(self, document: Document, memory: BaseModel, settled: BaseModel, note: str = "") -> bool:
+        claim = self.store.commit(self.claim, document, self.lease, note)
+        if claim is None:
+            drop(self.program, self.store, self.claim.owner)
+            return False
+        self.claim, self.document, self.memory, self.settled = claim, document, memory, settled
+        keep(self.program, self.store, claim.owner, claim.version, (document, memory, settled))
+        return True
+
+    def _failed(self, stored: StoredItem, error: Exception, give_up: bool) -> None:
+        message = _one_line(error)
+        _log.warning("session %r of user %r: %s", stored.item.id, self.claim.owner.user, message)
+        self.store.fail(self.claim, stored.position, message, give_up)
+        if give_up:
+            self.done += Remembered(0, (Failure(kind="error", where=stored.item.id, message=message),))
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    value: Any = None
+    failures: tuple[Failure, ...] = ()
+    error: Exception | None = None
+
+
+def _attempt(work: Callable[[], Any]) -> _Outcome:
+    """Runs a step of a method; what is the item's fault is kept, what is the endpoint's or the store's is raised."""
+    with collect_failures() as failures:
+        try:
+            value = work()
+        except LMInvalidRequestError as error:
+            return _Outcome(error=error)
+        except (LMError, RecollectError):
+            raise
+        except Exception as error:
+            return _Outcome(error=error)
+    return _Outcome(value, tuple(sorted(failures, key=lambda failure: (failure.where, failure.message))))
+
+
+def _one_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:300]

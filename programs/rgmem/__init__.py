@@ -1,0 +1,1 @@
+"""RGMem: evidence, a graph with thresholded operators, and retrieval at several scales; see `method`."""

@@ -1,0 +1,192 @@
+"""What RGMem recalls for planned keywords (L2): texts by BM25, the graph by the names of its nodes (section 3.4).
+
+    question + all keywords ── BM25 ──> top facts, top conclusions                             (L0)
+    chosen keywords ── cosine with names ──> concepts, events ── by layer ──> profiles, inferences, history    (L1)
+
+A keyword's layers say what is read at the nodes it finds: summary (a concept's theory), inference (theories of the
+event edges at it), conclusions (those of its evidence) and history (labels of those edges). Only nodes that have such a
+thing are searched for it. The paper bounds facts, conclusions and concepts, and leaves open how many events and how
+many inferences per node are read: as many events as concepts, and of every node the newest three of each kind.
+
+Example:
+    >>> found = Retrieval(memory, names, facts=5, conclusions=30, nodes=3, cosine=0.5).context(question, keywords)
+
+Limits: a cosine belongs to its embedder. The paper's .5 is for a semantic one. The offline one compares spelling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...memory.dense import DenseIndex
+from ...memory.graph import Evidence, GraphMemory, Node, Relation
+from ...memory.index import Entry
+from ...memory.sparse import SparseIndex
+from ...records import Context, Hit, estimate_tokens
+from ...signatures.rgmem import Keyword
+from .operators import shown
+
+PER_NODE = 3
+"""Inferences, conclusions and labels that are read at a node, the newest ones."""
+
+
+@dataclass(frozen=True)
+class Retrieval:
+    """Recalls from one memory.
+
+    Args:
+        memory: What is recalled from.
+        texts: Its evidence, as `entries` gives it.
+        names: The names of its nodes, as `name_entries` gives them; None without a graph.
+        facts: Most facts.
+        conclusions: Most conclusions by BM25.
+        nodes: Most concepts, and most events.
+        cosine: Lowest cosine of a keyword and a name.
+        use_l0: Whether facts and conclusions are recalled.
+    """
+
+    memory: GraphMemory
+    texts: SparseIndex
+    names: DenseIndex | None
+    facts: int = 5
+    conclusions: int = 30
+    nodes: int = 3
+    cosine: float = 0.5
+    use_l0: bool = True
+
+    def context(self, question: str, keywords: Sequence[Keyword]) -> Context:
+        """The unified context: facts, conclusions, profiles, inferences, history; `counts` says how many of each."""
+        parts: dict[str, list[Hit]] = {name: [] for name in ("facts", "conclusions", "nodes", "inferences", "history")}
+        if self.use_l0:
+            query = [" ".join(dict.fromkeys([question, *(keyword.name for keyword in keywords)]))]
+            parts["facts"] = self.texts.search(query, self.facts, where=lambda e: e.tags["layer"] == "fact")[0]
+            parts["conclusions"] = self.texts.search(
+                query, self.conclusions, where=lambda e: e.tags["layer"] == "conclusion"
+            )[0]
+        if self.names is not None:
+            self._read_graph(self.names, keywords, parts)
+        hits = [hit for found in parts.values() for hit in {hit.id: hit for hit in found}.values()]
+        unique = tuple({hit.id: hit for hit in hits}.values())
+        counts = {name: len({hit.id for hit in found}) for name, found in parts.items()}
+        context = Context(hits=unique, counts=counts)
+        return context.model_copy(update={"counts": {**counts, "tokens": estimate_tokens(context.text())}})
+
+    def _read_graph(self, names: DenseIndex, keywords: Sequence[Keyword], parts: dict[str, list[Hit]]) -> None:
+        hung = self.memory.below()
+        for node, score in self._found(names, keywords, "summary", ("concept",)):
+            parts["nodes"].append(profile_hit(self.memory, node, score))
+        for node, score in self._found(names, keywords, "inference", ("concept", "event")):
+            edges = [edge for edge in self._edges(node, hung) if edge.theory]
+            newest = sorted(edges, key=lambda edge: -edge.theory.step if edge.theory else 0)[:PER_NODE]
+            parts["inferences"] += [inference_hit(self.memory, edge, score) for edge in newest]
+        for node, score in self._found(names, keywords, "history", ("concept", "event")):
+            parts["history"] += _history(self.memory, self._edges(node, hung), score)
+        if self.use_l0:
+            for node, score in self._found(names, keywords, "conclusions", ("concept", "event")):
+                parts["conclusions"] += _conclusions_of(self.memory, node, score)
+
+    def _edges(self, node: Node, hung: dict[str, tuple[str, ...]]) -> list[Relation]:
+        if node.tier == "abstract":
+            return [self.memory.relations[id] for id in hung.get(node.id, ())]
+        return [edge for edge in self.memory.relations.values() if node.id in (edge.source, edge.target)]
+
+    def _found(
+        self, names: DenseIndex, keywords: Sequence[Keyword], layer: Any, kinds: Iterable[str]
+    ) -> list[tuple[Node, float]]:
+        """The nodes that the keywords of a layer name, at most `nodes` of every kind, nearest first."""
+        queries = [keyword.name for keyword in keywords if layer in keyword.retrieve]
+        if not queries:
+            return []
+        chosen: list[tuple[Node, float]] = []
+        for kind in kinds:
+            best: dict[str, float] = {}
+            passes = _passes(layer, kind)
+            for hits in names.search(queries, self.nodes, self.cosine, passes):
+                for hit in hits:
+                    best[hit.id] = max(hit.score, best.get(hit.id, hit.score))
+            ranked = sorted(best.items(), key=lambda pair: -pair[1])[: self.nodes]
+            chosen += [(self.memory.nodes[id], score) for id, score in ranked]
+        return chosen
+
+
+def _passes(layer: str, kind: str) -> Any:
+    return lambda entry: entry.tags["kind"] == kind and layer in entry.tags["has"].split()
+
+
+def entries(memory: GraphMemory, use_l0: bool = True) -> list[Entry]:
+    """Everything in a memory that can be searched as text: conclusions, facts, relation theories, profiles."""
+    found: list[Entry] = []
+    for unit in memory.evidence.values() if use_l0 else ():
+        for n, one in enumerate(unit.conclusions, 1):
+            tags = {"layer": "conclusion"}
+            found.append(Entry(id=f"{unit.id}.{n}", text=one.text, sources=one.sources, time=unit.time, tags=tags))
+        if unit.fact:
+            tags = {"layer": "fact"}
+            found.append(Entry(id=unit.id, text=unit.fact, sources=unit.sources, time=unit.time, tags=tags))
+    hits = [inference_hit(memory, relation) for relation in memory.relations.values() if relation.theory]
+    hits += [profile_hit(memory, node) for node in memory.nodes.values() if node.theory]
+    return [*found, *(_entry(hit) for hit in hits)]
+
+
+def name_entries(memory: GraphMemory) -> list[Entry]:
+    """The names of the nodes, tagged with their kind and with the layers that there is something of."""
+    hung = memory.below()
+    touched = {id for relation in memory.relations.values() for id in (relation.source, relation.target)}
+    thought = {id for r in memory.relations.values() if r.theory for id in (r.source, r.target)}
+    found = []
+    for node in memory.nodes.values():
+        concept = node.tier in ("user", "abstract")
+        edges = hung.get(node.id, ()) if concept else ()
+        theory = any(memory.relations[id].theory for id in edges) or (not concept and node.id in thought)
+        has = {"summary": bool(node.theory), "inference": theory, "conclusions": bool(node.evidence)}
+        has["history"] = bool(edges) or (not concept and node.id in touched)
+        layers = [layer for layer, there in has.items() if there]
+        if layers:
+            tags = {"kind": "concept" if concept else "event", "has": " ".join(layers)}
+            found.append(Entry(id=node.id, text=node.name, tags=tags))
+    return found
+
+
+def profile_hit(memory: GraphMemory, node: Node, score: float = 0.0) -> Hit:
+    """A concept's theory; its sources are the turns of all units it rests on."""
+    assert node.theory is not None
+    return _hit(memory, node.id, f"{node.name}: {shown(node.theory)}", node.theory.evidence, score)
+
+
+def inference_hit(memory: GraphMemory, relation: Relation, score: float = 0.0) -> Hit:
+    """An event edge's theory."""
+    assert relation.theory is not None
+    way = f"{memory.nodes[relation.source].name}, {memory.nodes[relation.target].name}"
+    return _hit(memory, relation.id, f"{way}: {shown(relation.theory)}", relation.theory.evidence, score)
+
+
+def _history(memory: GraphMemory, edges: Sequence[Relation], score: float) -> list[Hit]:
+    order = {id: n for n, id in enumerate(memory.evidence)}
+    mentions = [(order[m.evidence], edge, m) for edge in edges for m in edge.mentions if m.label]
+    newest = sorted(mentions, key=lambda row: -row[0])[:PER_NODE]
+    return [_hit(memory, f"{edge.id}.{m.evidence}", m.label, (m.evidence,), score) for _, edge, m in newest]
+
+
+def _conclusions_of(memory: GraphMemory, node: Node, score: float) -> list[Hit]:
+    units: list[Evidence] = [memory.evidence[id] for id in reversed(node.evidence)]
+    found = [(unit, n, one) for unit in units for n, one in enumerate(unit.conclusions, 1) if one in unit.seeds]
+    return [
+        Hit(id=f"{unit.id}.{n}", text=one.text, score=score, sources=one.sources, time=unit.time)
+        for unit, n, one in found[:PER_NODE]
+    ]
+
+
+def _hit(memory: GraphMemory, id: str, text: str, evidence: Sequence[str], score: float) -> Hit:
+    times = [memory.evidence[unit].time for unit in evidence]
+    latest = max((time for time in times if time), key=_moment, default=None)
+    return Hit(id=id, text=text, score=score, sources=memory.turns(tuple(evidence)), time=latest)
+
+
+def _moment(time: Any) -> str:
+    return time.isoformat()
+
+
+def _entry(hit: Hit) -> Entry:
+    return Entry(id=hit.id, text=hit.text, sources=hit.sources, time=hit.time, tags={"layer": "theory"})

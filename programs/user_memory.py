@@ -1,0 +1,282 @@
+"""The durable memory of one user: the Python API of production.
+
+    add(session) ── stored and queued ──> remembered now, or by a worker later
+    say(session, messages) ... end(session)     the same for a chat that goes on, turn by turn
+    ask(question)   memory, and the turns that are not in it yet ──> answer, with what it rests on
+
+Whatever `add` and `say` have returned for is on disk. A question is answered from the settled memory, and from the raw
+turns that are not in it yet (found by BM25): nothing that was said waits for the model to be known.
+
+Example:
+    >>> program = recollect.load("my-program")
+    >>> memory = program.memory(store="memories.sqlite", user="ada", lm=dspy.LM("openai/gpt-4.1-mini"))
+    >>> memory.add([{"role": "user", "name": "Ada", "content": "I moved to Lisbon."}])
+    Added(id='D1', position=1, new=True)
+    >>> memory.ask("Where does Ada live?").answer
+    'Lisbon'
+
+Every method may be called from any number of threads, and has an asyncio form with an `a` before its name; those run
+in threads, since DSPy's own asynchronous calls cost twice the time of a thread each. Objects are cheap: make one per
+request.
+
+Limits: what a process has in memory of a user is dropped when that process forgets the user, or sees that another one
+did; until then it stays there, unseen. A model's provider keeps what it keeps.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import functools
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import dspy
+from pydantic import BaseModel
+
+from ..errors import UserError
+from ..memory.incoming import Messages, incoming, now, turns_of
+from ..memory.sparse import SparseIndex
+from ..memory.store import Store
+from ..memory.stored import Added, Owner, Summary
+from ..memory.turns import TurnMemory
+from ..records import Context, History, Hit, Item, Session, Turn
+from .live import View, drop, stamp_of, view
+from .program import MemoryProgram
+from .remember_queued import LEASE, Remembered, remember_queued, writing_context
+from .tasks import Task
+
+T = TypeVar("T")
+
+THREADS = 64
+"""Calls of the asyncio forms that run side by side in a process; asyncio's own pool has six threads on two cores."""
+RAW_TURNS = 10
+"""Most turns that a question finds among those that are not in the memory yet."""
+
+
+class UserMemory:
+    """One user's memory in a store; `MemoryProgram.memory` makes it.
+
+    Args:
+        program: Writes and reads the memory.
+        store: Keeps it.
+        owner: Whose it is.
+        lm: The language model; that of `dspy.settings` at the time of each call if None.
+        lease: Seconds after which another worker may take over a write that died.
+    """
+
+    def __init__(
+        self, program: MemoryProgram, store: Store, owner: Owner, lm: Any = None, lease: float = LEASE
+    ) -> None:
+        self.program, self.store, self.owner = program, store, owner
+        self._lm, self._lease = lm, lease
+
+    def add(self, session: Item | Messages, id: str | None = None, remember: bool = True) -> Added:
+        """Stores a session, and writes it into the memory.
+
+        Args:
+            session: A session, logs, ... of `recollect.records`, or messages; messages without a time are of now.
+            id: Names the session: adding the same one again under its id changes nothing, so a call that failed can
+                be repeated. Without an id every call adds a new session.
+            remember: False leaves the writing to a worker, and returns as soon as the session is stored.
+
+        Raises:
+            ConflictError: The id belongs to a session with other content.
+            UserError: The session is empty or malformed.
+            StoreError: It could not be stored, and is not.
+            LMError: The endpoint failed. The session is stored; it will be remembered with the next one.
+        """
+        item, digest = incoming(session, id)
+        added = self.store.add(self.owner, item, digest)
+        if remember:
+            self.remember()
+        return added
+
+    def say(self, session: str, messages: Messages | Sequence[Turn]) -> tuple[Turn, ...]:
+        """Stores turns of a session that goes on, and returns them with their ids and times.
+
+        Raises:
+            ConflictError: The session has ended.
+            UserError: A message is malformed.
+            StoreError: Nothing was stored.
+        """
+        turns = [turn for part in messages for turn in ([part] if isinstance(part, Turn) else turns_of([part]))]
+        time = now()
+        return self.store.append(
+            self.owner, session, [turn if turn.time else turn.model_copy(update={"time": time}) for turn in turns]
+        )
+
+    def end(self, session: str, remember: bool = True) -> Added | None:
+        """Ends a session, which is then remembered as `add` does; None if there is no such open session."""
+        added = self.store.end(self.owner, session)
+        if added is not None and remember:
+            self.remember()
+        return added
+
+    def remember(self) -> Remembered:
+        """Writes whatever is queued for this user; returns when nothing is.
+
+        Raises:
+            ProgramError: Another program, embedder or version wrote the memory; the message has the remedy.
+            LMError: The endpoint failed; what is not written stays queued.
+        """
+        return remember_queued(self.store, self.program, self.owner, self._lm, self._lease)
+
+    def ask(self, question: str = "", recent: Sequence[Item] = (), **query: Any) -> dspy.Prediction:
+        """Answers from the memory and from what is not in it yet.
+
+        Args:
+            question: The question, or request, of the program's task.
+            recent: Items that the answer's prompt shows as they are, e.g. the running conversation.
+            **query: Further query fields of the task, e.g. `options`, `date`.
+
+        Returns:
+            The task's outputs, the recalled `context` (raw turns at its end), and the `memory` it came from.
+
+        Raises:
+            ProgramError: Another program, embedder or version wrote the memory; the message has the remedy.
+            UserError: A field of the task is missing.
+        """
+        query = {**({"question": question} if question else {}), **query}
+        missing = [name for name in self.program.task.inputs if not query.get(name)]
+        if missing:
+            raise UserError(
+                f"task {self.program.task.name} needs {', '.join(missing)}; ask(question, {missing[0]}=...)"
+            )
+        with writing_context(self.program, self._lm):
+            seen = view(self.program, self.store, self.owner)
+            text = self.program.task.query(**query)
+            raw = _found_raw(seen, text)
+            shown = {turn.id for item in recent for turn in item.turns}
+            extra = [part for part in (_cut(item, raw, shown) for item in _unwritten(seen)) if part is not None]
+            recent = self._suffix([*extra, *recent])
+            context = self._recalled(seen, text, query.get("date"), recent)
+            answered = self.program.task(context=context, recent=recent, **query)
+        context = context.model_copy(update={"hits": (*context.hits, *raw)})
+        outputs = {key: answered[key] for key in answered.keys()}  # noqa: SIM118
+        return dspy.Prediction(**outputs, context=context, memory=seen.settled)
+
+    def recall(self, query: str, date: Any = None) -> Context:
+        """What `ask` would answer from: the method's hits, then those among turns that are not in the memory yet."""
+        with writing_context(self.program, self._lm):
+            seen = view(self.program, self.store, self.owner)
+            context = self._recalled(seen, query, date, ())
+        return context.model_copy(update={"hits": (*context.hits, *_found_raw(seen, query))})
+
+    def read(self) -> BaseModel:
+        """The memory that questions are answered from; the blank one of the method for an unknown user."""
+        return view(self.program, self.store, self.owner).settled
+
+    def items(self) -> tuple[Item, ...]:
+        """The raw sessions that were not forgotten, oldest first."""
+        return tuple(stored.item for stored in self.store.items(self.owner))
+
+    def status(self) -> Summary | None:
+        """How many sessions are stored, queued and failed; None for an unknown user."""
+        return next(iter(self.store.users(self.owner.tenant, self.owner.user)), None)
+
+    def forget(self) -> bool:
+        """Deletes everything of the user: raw sessions, memory, index, cached texts; False for an unknown user."""
+        known = self.store.forget(self.owner)
+        self._drop()
+        return known
+
+    def forget_session(self, id: str, remember: bool = True) -> bool:
+        """Deletes one session, and writes the memory anew from the others if it was in it; False if unknown."""
+        known = self.store.forget_item(self.owner, id)
+        self._drop()
+        if known and remember:
+            self.remember()
+        return known
+
+    def rebuild(self, force: bool = False) -> Remembered:
+        """Writes the memory anew from the raw sessions, if another program wrote it; always with `force`.
+
+        Until it is done, questions are answered from the raw turns, and from what has been rebuilt. A rebuild that was
+        killed goes on with the next call of `remember` or `rebuild`.
+        """
+        snapshot = self.store.read(self.owner, lambda version: True)
+        if force or (snapshot.stamp is not None and not snapshot.stamp.writes_like(stamp_of(self.program))):
+            self.store.reset(self.owner)
+            self._drop()
+        return self.remember()
+
+    async def aadd(self, session: Item | Messages, id: str | None = None, remember: bool = True) -> Added:
+        """`add` for asyncio."""
+        return await _in_thread(lambda: self.add(session, id, remember))
+
+    async def asay(self, session: str, messages: Messages | Sequence[Turn]) -> tuple[Turn, ...]:
+        """`say` for asyncio."""
+        return await _in_thread(lambda: self.say(session, messages))
+
+    async def aend(self, session: str, remember: bool = True) -> Added | None:
+        """`end` for asyncio."""
+        return await _in_thread(lambda: self.end(session, remember))
+
+    async def aask(self, question: str = "", recent: Sequence[Item] = (), **query: Any) -> dspy.Prediction:
+        """`ask` for asyncio."""
+        return await _in_thread(lambda: self.ask(question, recent, **query))
+
+    async def arecall(self, query: str, date: Any = None) -> Context:
+        """`recall` for asyncio."""
+        return await _in_thread(lambda: self.recall(query, date))
+
+    async def aforget(self) -> bool:
+        """`forget` for asyncio."""
+        return await _in_thread(self.forget)
+
+    async def aforget_session(self, id: str, remember: bool = True) -> bool:
+        """`forget_session` for asyncio."""
+        return await _in_thread(lambda: self.forget_session(id, remember))
+
+    def _recalled(self, seen: View, query: str, date: Any, recent: Sequence[Item]) -> Context:
+        said = (turn.speaker for item in _unwritten(seen) for turn in item.turns)
+        speakers = tuple(dict.fromkeys((*(seen.document.speakers if seen.document else ()), *said)))
+        return self.program.method.recall(seen.settled, query, speakers=speakers, date=date, recent=recent)
+
+    def _suffix(self, recent: Sequence[Item]) -> Sequence[Item]:
+        """What the task shows as it is; the raw items are read only for tasks that show the history's end too."""
+        task = self.program.task
+        if type(task).suffix is Task.suffix:
+            return recent
+        return task.suffix(History(id=self.owner.user, items=self.items()), recent)  # pyright: ignore[reportArgumentType]
+
+    def _drop(self) -> None:
+        drop(self.program, self.store, self.owner)
+        clear = getattr(self.program.method.embedder, "clear", None)
+        if clear is not None:
+            clear()
+
+
+def _unwritten(seen: View) -> list[Item]:
+    """What is not in the settled memory, oldest first."""
+    return [*(stored.item for stored in seen.snapshot.waiting), *seen.snapshot.open]
+
+
+def _found_raw(seen: View, query: str) -> list[Hit]:
+    """The turns that are not in the settled memory and share words with a query, best first."""
+    raw = TurnMemory()
+    for item in _unwritten(seen):
+        raw = raw.with_session(item)
+    index = SparseIndex()
+    index.add(raw.entries)
+    return index.search([query], RAW_TURNS)[0] if raw.entries else []
+
+
+def _cut(item: Item, hits: Sequence[Hit], shown: set[str]) -> Item | None:
+    """The turns of an item that were found and are not shown elsewhere, as a session; None without any."""
+    found = {hit.id for hit in hits} - shown
+    turns = tuple(turn for turn in item.turns if turn.id in found)
+    return Session(id=item.id, time=item.time, turns=turns) if turns else None
+
+
+async def _in_thread(call: Callable[[], T]) -> T:
+    """Runs a call in a thread, under the settings of the caller's `dspy.context`."""
+    context = contextvars.copy_context()
+    return await asyncio.get_running_loop().run_in_executor(_pool(), lambda: context.run(call))
+
+
+@functools.cache
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(THREADS, thread_name_prefix="recollect-memory")

@@ -1,0 +1,98 @@
+"""A section of a recipe: one table of the paper and one of ours, on one benchmark.
+
+    Section("table2", ..., benchmark="locomo", variants=(Variant("RGMem", "rgmem"), Variant("RAG", "turn-rag")),
+            columns=(category("4", "single-hop"), score("Avg."), tokens()), paper=(PaperTable(...),))
+    Section("fig8d", ..., sweeps=(Sweep("theta_inf", (1, 2, 3, 4, 5), "rgmem"),))
+
+Variants are named by their label, once in a section. The same method with the same settings is evaluated once, however
+many sections show it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from .columns import Column, score
+from .pictures import Picture
+from .tables import OurTable, PaperTable
+
+if TYPE_CHECKING:
+    from .material import Material
+
+Analysis = Callable[["Material"], Iterable[OurTable | Picture]]
+"""Gets what the section evaluated, and gives further tables and pictures."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One row of ours."""
+
+    label: str
+    method: str
+    config: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Duel:
+    """Two variants whose answers a judge compares."""
+
+    label: str
+    one: str
+    other: str
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """One setting of a method over several values: a table and a picture."""
+
+    setting: str
+    values: tuple[Any, ...]
+    method: str
+    config: Mapping[str, Any] = field(default_factory=dict)
+    along: Callable[[Any], Mapping[str, Any]] | None = None
+    """Further settings that follow from the value; where the setting is one of them it need not be one itself."""
+    title: str = ""
+    axis: Literal["value", "tokens"] = "value"
+    """What lies on the x axis: the value, or the mean tokens of the recalled context."""
+    lines: tuple[Column, ...] = (score(),)
+    """What is drawn over it, a line each."""
+
+    def variants(self) -> tuple[Variant, ...]:
+        """A variant per value."""
+        return tuple(Variant(self.label(value), self.method, self._settings(value)) for value in self.values)
+
+    def label(self, value: Any) -> str:
+        """What tables call a value's variant."""
+        return f"{self.setting} = {value}"
+
+    def _settings(self, value: Any) -> dict[str, Any]:
+        own = {self.setting: value} if self.along is None else dict(self.along(value))
+        return {**self.config, **own}
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a recipe that can be run alone (`--only`)."""
+
+    name: str
+    title: str
+    benchmark: str
+    variants: tuple[Variant, ...] = ()
+    columns: tuple[Column, ...] = ()
+    """Those of our table; n, score, interval and every part of the metric if empty."""
+    sweeps: tuple[Sweep, ...] = ()
+    duels: tuple[Duel, ...] = ()
+    paper: tuple[PaperTable, ...] = ()
+    analyses: tuple[Analysis, ...] = ()
+    others: tuple[str, ...] = ()
+    """Further benchmarks of the paper that its variants can be run on (`--on`)."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Options of the benchmark in this section, e.g. {"categories": "2"}."""
+    note: str = ""
+    """What a reader must know of our table."""
+
+    def all_variants(self) -> tuple[Variant, ...]:
+        """The variants of the table and of the sweeps."""
+        return self.variants + tuple(variant for sweep in self.sweeps for variant in sweep.variants())

@@ -1,0 +1,126 @@
+"""Where a recipe's variants are evaluated: each once, under one budget, in runs nested in one MLflow run.
+
+    Workbench.made(variant, setup) ── run_evaluate per seed ──> Made        known ones are not asked again
+    Workbench.program(variant, setup)                                       the program, with the memories it wrote
+
+Seeds: repetition n of a sampling model answers anew (`Setup.repeat`), and a method with a `seed` of its own gets
+another one. The questions stay the same. Where neither the model samples nor the method draws, one repetition says it
+all, and there is one.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ...engines.guard import Guard
+from ...engines.meter import Meter
+from ...programs.catalog import method_class
+from ...programs.keys import jsonable
+from ...programs.program import MemoryProgram
+from ...programs.remember import MemoryCache
+from ..evaluate import Progress
+from ..experiment import run_evaluate
+from ..folder import RunFolder
+from ..results import Evaluation
+from ..setup import Runtime, Setup
+from ..tracking import nested_in
+from .columns import Made
+from .section import Variant
+
+Note = Callable[[str], Progress | None]
+"""Told the name of a variant; may return a progress callback for it."""
+
+
+@dataclass
+class Workbench:
+    """What the sections of one run of a recipe share.
+
+    Args:
+        folder: The recipe's own run folder.
+        parent: MLflow run that the evaluations are nested in.
+        seeds: Repetitions of every variant.
+        suited: Settings under the offline embedder, for the methods that have them.
+        meter: Counts the calls.
+        guard: Holds the limits of the whole recipe.
+        note: Told the variants.
+    """
+
+    folder: RunFolder
+    parent: str
+    seeds: int = 1
+    suited: Mapping[str, Any] = field(default_factory=dict)
+    meter: Meter = field(default_factory=Meter)
+    guard: Guard = field(default_factory=Guard)
+    note: Note = lambda phase: None
+    cache: MemoryCache = field(default_factory=MemoryCache)
+    stopped: str | None = None
+    """The limit that struck; nothing is evaluated after it."""
+    _known: dict[str, Evaluation] = field(default_factory=dict)
+
+    def made(self, variant: Variant, setup: Setup, section: str = "") -> Made | None:
+        """Evaluates a variant, once per seed; None where a limit has struck before.
+
+        Args:
+            variant: Method and settings.
+            setup: Data and models.
+            section: Where the variant is shown, for the label of its MLflow run.
+        """
+        found = []
+        for repeat in range(self.seeds if draws(variant, setup) else 1):
+            again = replace(setup, repeat=repeat)
+            key = json.dumps([_data(again), variant.method, self.config(variant, again)], default=jsonable)
+            if key not in self._known:
+                if self.stopped is not None:
+                    break
+                self._known[key] = self._evaluate(variant, again, f"{section}/{variant.label}")
+                self.stopped = self._known[key].stopped
+            found.append(self._known[key])
+        return Made(variant.label, tuple(found)) if found else None
+
+    def config(self, variant: Variant, setup: Setup) -> dict[str, Any]:
+        """The settings a variant is evaluated with."""
+        suited = known(variant.method, self.suited) if setup.embedder == "offline" else {}
+        drawn = known(variant.method, {"seed": setup.seed + setup.repeat}) if setup.repeat else {}
+        return {**suited, **drawn, **variant.config}
+
+    @contextmanager
+    def program(self, variant: Variant, setup: Setup) -> Iterator[MemoryProgram]:
+        """The program of a variant under its models; memories that it wrote while evaluated are not written again."""
+        runtime = Runtime(setup, self.meter, self.guard, self.folder)
+        program = runtime.program(variant.method, setup.load(), self.config(variant, setup), cache=self.cache)
+        with runtime.context(program):
+            yield program
+
+    def _evaluate(self, variant: Variant, setup: Setup, label: str) -> Evaluation:
+        tags = {**nested_in(self.parent), "variant": label, "repeat": str(setup.repeat)}
+        return run_evaluate(
+            variant.method,
+            setup,
+            config=self.config(variant, setup),
+            note=lambda _: self.note(label),
+            meter=self.meter,
+            cache=self.cache,
+            guard=self.guard,
+            tags=tags,
+        )
+
+
+def draws(variant: Variant, setup: Setup) -> bool:
+    """Whether a second repetition of a variant could differ from the first."""
+    sampling = not setup.offline and setup.temperature != 0
+    return sampling or (bool(known(variant.method, {"seed": 0})) and "seed" not in variant.config)
+
+
+def known(method: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Those settings that a method has."""
+    parameters = inspect.signature(method_class(method).__init__).parameters
+    return {name: value for name, value in config.items() if name in parameters}
+
+
+def _data(setup: Setup) -> list[Any]:
+    return [setup.benchmark, setup.data, dict(setup.options), setup.test, setup.repeat]

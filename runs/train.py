@@ -1,0 +1,268 @@
+"""Training from start to end: a model, its training by one or several objectives, scores on held-out users, a program.
+
+    model (made and warmed up for local:tiny) ── score ── per objective and seed: train ── score ── keep ── save, log
+
+All objectives begin from the same weights and may generate the same number of tokens. The test users are scored greedy
+and sampled, once, after each training. Whatever has been done is in the run's folder: a killed run goes on where its
+last checkpoint was.
+
+    RUN/start/                the model training begins from (local:tiny; other models stay where they are)
+    RUN/logo-grpo-0/          objective and seed: train.json, checkpoints, model/, row.json
+    RUN/program/              the program, whose manifest names the model that the asked objective trained
+
+Example:
+    >>> outcome = run_train("memory-r2", Setup(benchmark="memory-env", lm="local:tiny"), Course())
+    >>> [(row.name, row.greedy) for row in outcome.rows]
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import dspy
+
+from ..data.benchmark import Benchmark, Split
+from ..engines.meter import Meter
+from ..engines.models import is_local, language_model
+from ..errors import UserError
+from ..optimizers.logo_grpo.policy import PolicyScore, score_policy
+from ..optimizers.logo_grpo.teleprompter import LoGoGRPO
+from ..programs.program import MemoryProgram
+from ..records import History
+from .artifact import Manifest, check_writable, save
+from .course import TINY, Course, flat
+from .experiment import Note
+from .setup import Runtime, Setup, parameters
+from .tracking import Tracker
+from .trained import ROW, Trained, TrainedRow, measured
+
+
+def run_train(
+    method: str,
+    setup: Setup,
+    course: Course | None = None,
+    out: str | Path | None = None,
+    config: Mapping[str, Any] | None = None,
+    note: Note = lambda phase: None,
+    allow_code: bool = False,
+    meter: Meter | None = None,
+) -> Trained:
+    """Trains the language model behind a method, scores it on held-out users, saves and logs model and program.
+
+    Args:
+        method: A method name, `module:Class`, or the folder of a saved program.
+        setup: Data and models; its seed is the first one.
+        course: How to train.
+        out: Folder for the program; one in the run's folder if None.
+        config: Constructor arguments of the method.
+        note: Told the phases.
+        allow_code: Whether a saved `module:Class` method may be imported.
+        meter: Counts the calls; a new one if None.
+
+    Raises:
+        UserError: The model cannot be trained in this process, or a setting does not fit.
+    """
+    course = course or Course()
+    names = course.names()
+    if not is_local(setup.lm):
+        raise UserError(
+            f"{setup.lm} cannot be trained in this process; use --lm local:NAME, or LoGoGRPO with a provider that "
+            "trains elsewhere (docs/local_models.md)"
+        )
+    if setup.lm == TINY and setup.adapter is None:
+        setup = replace(setup, adapter="compact")
+    benchmark = setup.load()
+    if benchmark.needs_judge:
+        raise UserError(f"{benchmark.name} is scored by a judge, which is no reward to train on; choose a metric")
+    split = setup.split(benchmark)
+    # As JSON, which knows no tuples: a resumed run is compared with what its folder holds.
+    decisive = json.loads(json.dumps({**asdict(course), "config": dict(config or {})}))
+    runtime = Runtime.start(setup, "train", method, decisive, meter)
+    with runtime.folder.recording():
+        program = runtime.program(method, benchmark, config, allow_code)
+        folder = Path(out) if out else runtime.folder.program
+        check_writable(folder)
+        job = _Job(runtime, program, benchmark, split, course, note)
+        outcome = job.tracked(method, names, folder)
+    runtime.folder.update(status="finished", result=outcome.summary())
+    return outcome
+
+
+class _Job:
+    """One run with everything it needs."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        program: MemoryProgram,
+        benchmark: Benchmark,
+        split: Split,
+        course: Course,
+        note: Note,
+    ) -> None:
+        self.runtime, self.program, self.benchmark = runtime, program, benchmark
+        self.split, self.course, self.note = split, course, note
+        self.path = runtime.folder.path.absolute()
+
+    def tracked(self, method: str, names: list[str], folder: Path) -> Trained:
+        """Trains in an MLflow run, saves what the asked objective gave, and logs it."""
+        from .trained import curves_picture, scores_picture
+
+        setup, course = self.runtime.setup, self.course
+        title = f"train-{self.program.name}-{self.benchmark.name}-{course.objective}"
+        with Tracker(title, {"command": "train"}) as tracker:
+            logged = parameters(self.program, setup, self.benchmark) | flat(course)
+            self.runtime.folder.update(run_id=tracker.run_id, parameters=logged)
+            tracker.params(logged)
+            start = self._start()
+            rows = [self._scored("start", None, start)]
+            for seed in range(setup.seed, setup.seed + course.seeds):
+                for name in names:
+                    rows.append(self._trained(name, seed, start))
+                    tracker.steps(f"{name}.{seed}", rows[-1].steps)
+            outcome = Trained(tuple(rows), course.objective, folder, self.path, tracker.run_id, self.benchmark.name)
+            scores = {"rows": [row.summary() for row in rows]}
+            made = {"name": course.objective, "seed": outcome.kept.seed, "settings": flat(course)}
+            source = self.benchmark.source
+            data = {"name": self.benchmark.name, "path": source.path, "sha256": source.sha256}
+            lms = {"task": f"local:{outcome.kept.model}"}
+            manifest = Manifest(
+                method=self.program.name,
+                task=self.benchmark.task,
+                benchmark={**data, "sample": source.sample, "split_sha256": self.split.digest},
+                lms=lms,
+                optimizer=made,
+                scores=scores,
+            )
+            save(self.program, folder, manifest)
+            for row in rows:
+                tracker.metrics({f"{row.label}.{key}": value for key, value in row.numbers().items()})
+            tracker.json("outcome.json", outcome.summary())
+            tracker.picture(scores_picture(outcome), "scores.png")
+            tracker.picture(curves_picture(outcome), "curves.png")
+            tracker.folder(folder, "program")
+            tracker.folder(Path(outcome.kept.model), "model")
+        return outcome
+
+    def _start(self) -> str:
+        """The model that all objectives begin from: a folder, or a hub id."""
+        if self.runtime.setup.lm != TINY:
+            return self.runtime.setup.lm.removeprefix("local:")
+        folder = self.path / "start"
+        if not (folder / "config.json").is_file():
+            from .tiny import make_start
+
+            self.note("warm-up")
+            # Under another name until it is whole: a killed run must not begin from half a model.
+            partial = folder.with_name("start.partial")
+            make_start(self.program, self.split.train, self.benchmark, partial, self.runtime.setup.seed)
+            partial.rename(folder)
+        return str(folder)
+
+    def _lm(self, model: str) -> Any:
+        from ..engines.local.engine import local_lm
+        from ..engines.local.model import LocalModel
+
+        lora = {"r": self.course.lora} if self.course.lora else None
+        loaded = LocalModel.load(model, lora=lora)
+        seed = self.runtime.setup.seed
+        return local_lm(loaded, self.runtime.meter, 0.0, self.course.answer_tokens, seed, guard=self.runtime.guard)
+
+    def _reader(self) -> Any:
+        if self.course.answer_lm is None:
+            return None
+        shared = {"guard": self.runtime.guard, "answers": self.runtime.folder.store.answers}
+        return language_model(self.course.answer_lm, self.runtime.meter, "judge", temperature=0.0, **shared)
+
+    def _trained(self, name: str, seed: int, start: str) -> TrainedRow:
+        """Trains one objective with one seed and scores it; what is done already is read."""
+        folder = self.path / f"{name}-{seed}"
+        if (folder / ROW).is_file():
+            return TrainedRow.model_validate_json((folder / ROW).read_text(encoding="utf-8"))
+        from ..engines.local.capture import capture
+
+        settings, lm, began = self.course.shaped(name, seed), self._lm(start), time.perf_counter()
+        told, budget = self.note(f"{name} {seed}"), settings.curriculum.tokens
+        spent = 0.0
+
+        def heard(row: Mapping[str, Any]) -> None:
+            nonlocal spent
+            spent += row.get("tokens", 0.0)
+            if told and budget:
+                told(min(int(spent), budget), budget)
+
+        teleprompter = LoGoGRPO(
+            self._metric,
+            settings,
+            {"seed": seed, **self.course.train_kwargs},
+            self._questions(),
+            self._reader(),
+            folder,
+            capture,
+            heard,
+        )
+        with dspy.context(lm=lm, **self._context()):
+            teleprompter.compile(self.program, trainset=self.split.train, valset=self.split.dev)
+        progress, seconds = teleprompter.progress, time.perf_counter() - began
+        row = self._row(name, seed, lm, str(folder / "model"))
+        row = row.model_copy(
+            update={
+                "tokens": progress.tokens,
+                "steps": progress.rows,
+                "trained_steps": progress.step,
+                "best_step": progress.best.step if progress.best else None,
+                "stopped": progress.stopped,
+                "seconds": seconds,
+            }
+        )
+        _write(folder / ROW, row.model_dump_json())
+        return row
+
+    def _scored(self, name: str, seed: int | None, model: str) -> TrainedRow:
+        path = self.path / f"{name}.json"
+        if path.is_file():
+            return TrainedRow.model_validate_json(path.read_text(encoding="utf-8"))
+        row = self._row(name, seed, self._lm(model), model)
+        _write(path, row.model_dump_json())
+        return row
+
+    def _row(self, name: str, seed: int | None, lm: Any, model: str) -> TrainedRow:
+        """Scores a model on the test users, greedy and sampled."""
+        from ..engines.local.capture import capture
+
+        score = partial(score_policy, self.program, self.split.test, self._metric, lm, reader=self._reader())
+        score = partial(score, capture=capture, threads=self.course.settings.threads)
+        with dspy.context(**self._context()):
+            found: dict[float, PolicyScore] = {heat: score(heat, "test") for heat in (0.0, 1.0)}
+        return measured(name, seed, model, found[0.0], found[1.0])
+
+    def _context(self) -> dict[str, Any]:
+        from ..programs.adapter import adapter
+
+        return {"adapter": adapter(self.runtime.setup.adapter or self.program.adapter), "warn_on_type_mismatch": False}
+
+    def _metric(self, example: dspy.Example, prediction: dspy.Prediction) -> float:
+        return float(self.benchmark.score(example, prediction).value)
+
+    def _questions(self) -> Any:
+        """What a benchmark itself says can be asked when; None where it does not."""
+        found = getattr(self.benchmark, "questions_after", None)
+        if found is None:
+            return None
+
+        def questions(history: History, sessions: int) -> Any:
+            return found(history, sessions)
+
+        return questions
+
+
+def _write(path: Path, text: str) -> None:
+    temporary = path.with_name(f".{path.name}")
+    temporary.write_text(json.dumps(json.loads(text), ensure_ascii=False), encoding="utf-8")
+    temporary.replace(path)

@@ -1,0 +1,64 @@
+"""The prompt of behaviour prediction, and how its answers are read as one of the options.
+
+Source: PraMem, equation 1 and section 4.1: the history's newest records, the memory's text and the situation in one
+prompt, and a choice of classes. The paper does not print this prompt; the wording is ours.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import dspy
+
+_HEAD = 20
+"""So many characters of an answer are read before all of it (as PraMem's released evaluator does)."""
+
+
+class PredictBehavior(dspy.Signature):
+    """Predict what this one user does in the situation that the question describes.
+
+    - The records tell what the user did before, oldest first: the kind of situation, the situation itself, and after
+      the arrow the user's reaction. A reaction that is not told there did not take place.
+    - The context holds what a memory of the same user recalls. It may be drawn from records that are not shown.
+    - Go by this user, not by what most people do: likes, habits of time and place, and changes of taste, of which the
+      latest counts.
+    - The answer is one of the options, word for word, and nothing else.
+    """
+
+    context: str = dspy.InputField(desc="what is remembered of the user; may be empty")
+    records: str = dspy.InputField(desc="the user's latest records, one per line, oldest first; may be empty")
+    question: str = dspy.InputField(desc="the situation, and what is asked about it")
+    options: list[str] = dspy.InputField(desc="the answers there are")
+    answer: str = dspy.OutputField(desc="one of the options, exactly as it is written there")
+
+
+def chosen_option(text: str, options: Sequence[str]) -> str | None:
+    """The option that an answer chooses; None where it names none, or several (a failed parse).
+
+    Looked for in this order, letter case and punctuation at the ends aside: the whole answer, its beginning, its
+    first 20 characters, any whole word of it. An answer that repeats a record (`situation => reaction`) is read behind
+    its last arrow. Source: the cascade of PraMem's released evaluator for Yes and No; an answer that begins with no
+    option and names several is a failed parse.
+
+    Example:
+        >>> chosen_option("No, the user skips ads.", ["Yes", "No"])
+        'No'
+    """
+    said = _plain(text.rpartition("=>")[2])
+    plain = {option: _plain(option) for option in options}
+    for option, words in plain.items():
+        if said == words:
+            return option
+    starting = [option for option, words in plain.items() if re.match(rf"{re.escape(words)}(?!\w)", said)]
+    if len(starting) == 1:
+        return starting[0]
+    for part in (said[:_HEAD], said):
+        named = [option for option, words in plain.items() if re.search(rf"(?<!\w){re.escape(words)}(?!\w)", part)]
+        if len(named) == 1:
+            return named[0]
+    return None
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.lower().split()).strip(" .,;:!?\"'`*()[]")

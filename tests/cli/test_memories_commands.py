@@ -1,0 +1,178 @@
+"""Stored memories from the shell: add, remember, ask, rebuild, list, show, move, forget."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import recollect
+from recollect.cli import main
+
+CHAT = [
+    [
+        {"role": "user", "name": "Ada", "content": "I moved to Lisbon last week.", "time": "2024-03-05"},
+        {"role": "assistant", "content": "How do you like it so far?"},
+    ],
+    [{"role": "user", "name": "Ada", "content": "My sister Grace visits me in June.", "time": "2024-04-02"}],
+]
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with two saved programs, a chat, and a store (`filled`) in which Ada's chat is remembered."""
+    folder = tmp_path_factory.mktemp("template")
+    recollect.save(recollect.build("turn-rag"), folder / "program")
+    recollect.save(recollect.build("turn-rag", k=5), folder / "other")
+    (folder / "chat.json").write_text(json.dumps(CHAT))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setenv("RECOLLECT_HOME", str(folder / "filled"))
+        main(["memories", "add", "chat.json", "--user", "ada"])
+        main(["memories", "remember", "program"])
+    return folder
+
+
+@pytest.fixture
+def folder(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the template, with a results folder of its own that is empty."""
+    shutil.copytree(template, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RECOLLECT_HOME", str(tmp_path / "home"))
+    return tmp_path
+
+
+@pytest.fixture
+def run(folder: Path, capsys: pytest.CaptureFixture[str]) -> Run:
+    def call(*arguments: str) -> tuple[int, str, str]:
+        code: Any = 0
+        capsys.readouterr()
+        try:
+            main(list(arguments))
+        except SystemExit as ended:
+            code = ended.code
+        captured = capsys.readouterr()
+        return int(code or 0), captured.out, captured.err.strip()
+
+    return call
+
+
+@pytest.fixture
+def filled(run: Run, folder: Path) -> Run:
+    """The command line with a store in which Ada's chat is remembered."""
+    (folder / "filled").rename(folder / "home")
+    return run
+
+
+def listed(run: Run, *arguments: str) -> list[dict[str, Any]]:
+    return json.loads(run("memories", "list", "--json", *arguments)[1])
+
+
+def test_a_file_is_added_once_and_remembered(run: Run) -> None:
+    assert run("memories", "add", "chat.json", "--user", "ada")[1] == "2 new, 0 known\n"
+    assert run("memories", "add", "chat.json", "--user", "ada")[1] == "0 new, 2 known\n"
+    assert run("memories", "remember", "program")[1] == "2 sessions, 0 failures, 0 still queued\n"
+    (found,) = listed(run)
+    assert (found["user"], found["items"], found["queued"], found["position"]) == ("ada", 2, 0, 2)
+
+
+def test_history_of_own_form_keeps_its_ids(run: Run, folder: Path, make_history: Any) -> None:
+    (folder / "history.json").write_text(make_history(2).model_dump_json())
+    for expected in ("2 new, 0 known\n", "0 new, 2 known\n"):
+        assert run("memories", "add", "history.json", "--user", "ada")[1] == expected
+
+
+@pytest.mark.parametrize("remembered", [True, False])
+def test_ask_answers_from_the_store_with_sources(run: Run, remembered: bool) -> None:
+    run("memories", "add", "chat.json", "--user", "ada")
+    if remembered:
+        run("memories", "remember", "program")
+    _, out, _ = run("ask", "program", "When does Grace visit?", "--user", "ada", "--json")
+    found = json.loads(out)
+    assert found["answer"] == "My sister Grace visits me in June."
+    assert found["why"][0]["sources"][0]["line"].startswith("[chat-2:1] (2 April 2024, Tuesday) Ada: My sister")
+
+
+def test_changed_program_is_refused_until_it_is_rebuilt(filled: Run) -> None:
+    code, _, err = filled("ask", "other", "When does Grace visit?", "--user", "ada")
+    assert (code, "\n" in err) == (2, False)
+    assert "recollect rebuild PROGRAM --store sqlite:///" in err
+    assert filled("rebuild", "other", "--user", "ada")[1] == "1 users, 2 sessions, 0 failures\n"
+    assert filled("rebuild", "other")[1] == "1 users, 0 sessions, 0 failures\n"
+    assert "June" in filled("ask", "other", "When does Grace visit?", "--user", "ada")[1]
+    assert json.loads(filled("rebuild", "other", "--force", "--json")[1])["sessions"] == 2
+
+
+def test_memories_of_another_program_are_left_alone_and_counted(filled: Run) -> None:
+    filled("memories", "add", "chat.json", "--user", "bob")
+    code, out, _ = filled("memories", "remember", "other")
+    assert code == 0
+    assert out.startswith("2 sessions, 0 failures, 0 still queued, 1 users of another program")
+
+
+def test_show_prints_memory_and_sessions(filled: Run) -> None:
+    found = json.loads(filled("memories", "show", "--user", "ada", "--json")[1])
+    assert [session["state"] for session in found["sessions"]] == ["remembered", "remembered"]
+    assert len(found["memory"]["entries"]) == 3
+    assert "chat-2: remembered" in filled("memories", "show", "--user", "ada")[1]
+
+
+def test_table_lists_users(filled: Run) -> None:
+    code, out, _ = filled("memories", "list")
+    assert code == 0
+    assert "ada" in out
+
+
+def test_export_moves_to_another_store(filled: Run, folder: Path) -> None:
+    assert filled("memories", "export", "all.jsonl")[2] == "1 users"
+    assert filled("memories", "import", "all.jsonl", "--store", "new/other.sqlite")[1] == "1 users\n"
+    assert listed(filled, "--store", "new/other.sqlite") == [
+        {**listed(filled)[0], "updated": listed(filled, "--store", "new/other.sqlite")[0]["updated"]}
+    ]
+    assert filled("memories", "export", "-")[1] == (folder / "all.jsonl").read_text()
+    assert not (folder / "all.jsonl.part").exists()
+
+
+def test_forget_session_then_user(filled: Run) -> None:
+    assert filled("memories", "forget", "--user", "ada", "--session", "chat-1")[1] == "1 forgotten, 1 queued anew\n"
+    filled("memories", "remember", "program")
+    assert "Lisbon" not in filled("memories", "show", "--user", "ada")[1]
+    assert filled("memories", "forget", "--user", "ada")[0] == 0
+    assert listed(filled) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["memories", "list", "--store", "none.sqlite"], 2, "none.sqlite: no memories here"),
+        (["memories", "list", "--store", "chat.json"], 4, "not a database"),
+        (["memories", "list", "--store", "mysql://a/b"], 2, "mysql is not supported"),
+        (["memories", "show", "--user", "bob"], 2, "no user 'bob'"),
+        (["memories", "forget", "--user", "bob"], 2, "no user 'bob'"),
+        (["memories", "forget", "--user", "ada", "--session", "x"], 2, "no session 'x' of user 'ada'"),
+        (["memories", "add", "chat.json", "--user", ""], 2, "user '' must be a text"),
+        (["memories", "import", "chat.json"], 2, "no memories of Recollect"),
+        (["memories", "import", "none.jsonl"], 2, "none.jsonl: cannot be read"),
+        (["memories", "export", "no/folder/x.jsonl"], 2, "cannot be written"),
+        (["memories", "remember", "chat.json"], 2, "no saved program here"),
+        (["rebuild", "program", "--user", "bob"], 2, "no user 'bob'"),
+        (["ask", "program", "Where?", "--user", "bob"], 2, "no user 'bob'"),
+        (["ask", "program", "Where?", "--user", "ada", "--history", "chat.json"], 2, "one of: --history"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_mistakes_are_one_line(filled: Run, arguments: list[str], code: int, message: str) -> None:
+    found, _, err = filled(*arguments)
+    assert (found, err.startswith("recollect: "), "\n" in err) == (code, True, False)
+    assert message in err
+
+
+def test_users_are_there_after_a_refused_import(filled: Run) -> None:
+    filled("memories", "export", "all.jsonl")
+    code, _, err = filled("memories", "import", "all.jsonl")
+    assert (code, "give --replace" in err) == (2, True)
+    assert len(listed(filled)) == 1
+    assert filled("memories", "import", "all.jsonl", "--replace")[0] == 0

@@ -1,0 +1,44 @@
+"""Confusion matrices: hand-worked cases."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from recollect.data.confusion import Confusion
+
+LABELS = ("1", "2", "3")
+
+
+def matrix(*rows):
+    return Confusion(labels=LABELS, counts=tuple(rows))
+
+
+@pytest.mark.parametrize(
+    ("rows", "accuracy", "macro", "dominance"),
+    [
+        (((4, 0, 0), (0, 2, 0), (0, 0, 1)), 1.0, 1.0, 1.0),
+        # F1 of "1": 2*3/(4+4) = 3/4; of "2": 2*1/(2+3) = 2/5; of "3": 2*1/(2+1) = 2/3.
+        # Dominance: (3-1)/4, (1-1)/2, (1-1)/2.
+        (((3, 1, 0), (1, 1, 0), (0, 1, 1)), 5 / 8, (3 / 4 + 2 / 5 + 2 / 3) / 3, (1 / 2 + 0 + 0) / 3),
+        # Everything is called "1": a class that never occurs has F1 0 and no dominance.
+        (((2, 0, 0), (2, 0, 0), (0, 0, 0)), 1 / 2, (2 / 3) / 3, (1 - 1) / 2),
+        (((0, 0, 0),) * 3, 0.0, 0.0, 0.0),
+    ],
+)
+def test_scores_of_a_matrix(rows, accuracy, macro, dominance):
+    found = matrix(*rows)
+    assert (found.accuracy, found.macro_f1, found.diagonal_dominance) == pytest.approx((accuracy, macro, dominance))
+
+
+def test_answers_outside_the_classes_are_in_no_cell():
+    found = Confusion.of(LABELS, [("1", "1"), ("1", "9"), ("2", "3")])
+    assert found.counts == ((1, 0, 0), (0, 0, 1), (0, 0, 0))
+    assert found.n == 2
+
+
+@given(st.lists(st.tuples(st.sampled_from(LABELS), st.sampled_from(LABELS)), max_size=30))
+def test_every_pair_is_in_one_cell_and_scores_stay_in_range(pairs):
+    found = Confusion.of(LABELS, pairs)
+    assert found.n == len(pairs)
+    assert 0 <= found.macro_f1 <= 1
+    assert -1 <= found.diagonal_dominance <= 1
+    assert sum(found.counts[k][k] for k in range(3)) == sum(gold == said for gold, said in pairs)

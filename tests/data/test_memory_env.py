@@ -1,0 +1,158 @@
+"""memory-env: what its users say, what is asked of them, and what an answer is worth."""
+
+import random
+
+import dspy
+import pytest
+from recollect.data.catalog import benchmark
+from recollect.data.memory_env import MemoryEnv
+from recollect.data.synthesis.memory_env import NAMES, NOTHING, VALUES, Conversation, vocabulary
+from recollect.data.synthesis.memory_teacher import teach_facts, teach_operations
+from recollect.errors import DataError, UnknownNameError
+from recollect.signatures.memory_r2 import NewFact, StoredMemory
+
+
+@pytest.fixture(scope="module")
+def env() -> MemoryEnv:
+    return MemoryEnv.load(users=20, sessions=8)
+
+
+def replayed(talk: Conversation, sessions: int) -> dict[tuple[str, str], str]:
+    """The facts after some sessions, read from what was said."""
+    facts: dict[tuple[str, str], str] = {}
+    for item in talk.history.items[:sessions]:
+        for turn in item.turns:
+            words = turn.text.split()
+            key = next((word for word in words if word in VALUES), None)
+            if key:
+                facts[turn.speaker, key] = next((word for word in words if word in VALUES[key]), NOTHING)
+    return facts
+
+
+@pytest.mark.parametrize("sessions", [1, 3, 8])
+def test_answers_are_what_was_said_last(env: MemoryEnv, sessions: int) -> None:
+    for talk in env.conversations.values():
+        asked = {(ask.speaker, ask.key): ask.answer for ask in talk.questions(sessions)}
+        assert asked == replayed(talk, sessions)
+
+
+def test_evidence_of_a_question_ends_with_the_turn_that_decides_it(env: MemoryEnv) -> None:
+    for example in env.examples:
+        turns = [example.history.turns[id][0] for id in example.evidence]
+        assert example.focus == example.evidence
+        assert all(turn.speaker in example.question for turn in turns)
+        said = turns[-1].text.split()
+        assert example.answer in said or example.answer == NOTHING
+
+
+def test_a_kind_tells_what_was_done_last(env: MemoryEnv) -> None:
+    kinds = {example.category for example in env.examples}
+    assert kinds == {"state", "change", "restate", "retract"}
+    assert all((example.answer == NOTHING) == (example.category == "retract") for example in env.examples)
+
+
+def test_new_changed_and_repeated_facts_use_the_same_sentences() -> None:
+    shapes: dict[str, set[str]] = {}
+    for number in range(200):
+        talk = Conversation.make(0, number, 8)
+        for event in talk.events:
+            text = talk.history.turns[event.turn_id][0].text.replace(event.key, "K").replace(event.value or "V", "V")
+            shapes.setdefault(event.kind, set()).add(text)
+    assert shapes["state"] == shapes["change"] == shapes["restate"]
+    assert not shapes["retract"] & shapes["state"]
+
+
+def test_users_of_the_parts_are_disjoint(env: MemoryEnv) -> None:
+    split = env.split()
+    parts = [{example.history.id for example in part} for part in (split.train, split.dev, split.test)]
+    assert [len(part) for part in parts] == [12, 2, 6]
+    assert not parts[0] & parts[1] | parts[0] & parts[2] | parts[1] & parts[2]
+
+
+def test_the_same_seed_gives_the_same_users_and_another_seed_others(env: MemoryEnv) -> None:
+    assert MemoryEnv.load(users="20", sessions="8").source == env.source
+    assert MemoryEnv.load(users=20, sessions=8, seed=1).source.sha256 != env.source.sha256
+
+
+def test_longer_histories_go_on_from_shorter_ones(env: MemoryEnv) -> None:
+    longer = MemoryEnv.load(users=20, sessions=16)
+    for id, talk in env.conversations.items():
+        assert longer.conversations[id].history.items[:8] == talk.history.items
+
+
+def test_questions_in_between_have_the_answers_of_that_moment(env: MemoryEnv) -> None:
+    talk = next(talk for talk in env.conversations.values() if any(event.kind == "change" for event in talk.events))
+    change = next(event for event in talk.events if event.kind == "change")
+    name = f"What is {change.speaker}'s {change.key}?"
+    answers = [
+        next((row.answer for row in env.questions_after(talk.history, n) if row.question == name), None)
+        for n in (change.session - 1, change.session)
+    ]
+    assert answers[1] == change.value != answers[0]
+    assert len(env.questions_after(talk.history, 2)[0].history) == 2
+
+
+@pytest.mark.parametrize(("answer", "value"), [("parrot", 1.0), ("Parrot.", 1.0), ("parrot cat", 0.0), ("", 0.0)])
+def test_score_is_exact_match(env: MemoryEnv, answer: str, value: float) -> None:
+    example = dspy.Example(answer="parrot", evidence=("D1:1",))
+    assert env.score(example, dspy.Prediction(answer=answer)).value == value
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "says"),
+    [
+        ({"users": 3}, DataError, "users=3"),
+        ({"sessions": 33}, DataError, "1 to 32"),
+        ({"sessions": "many"}, DataError, "'many'"),
+        ({"seed": -1}, DataError, "seed=-1"),
+        ({"turns": 3}, UnknownNameError, "turns"),
+        ({"path": "file.json"}, DataError, "leave --data out"),
+    ],
+)
+def test_a_wrong_option_is_named(options: dict, error: type[Exception], says: str) -> None:
+    with pytest.raises(error, match=says):
+        benchmark("memory-env", options.pop("path", None), **options)
+
+
+def test_no_word_stands_for_two_things() -> None:
+    words = [*NAMES, *VALUES, *(value for values in VALUES.values() for value in values), NOTHING]
+    assert len(words) == len(set(words))
+    assert set(words) <= set(vocabulary())
+
+
+FACT = NewFact(speaker="Ada", turn_id="D2:1", fact="Ada pet cat", related_memory_ids=["m1", "m2"])
+OTHER = StoredMemory(memory_id="m2", speaker="Ada", content="Ada city Rome")
+
+
+@pytest.mark.parametrize(
+    ("known", "fact", "op", "target"),
+    [
+        (None, "Ada pet cat", "INSERT", None),
+        ("Ada pet dog", "Ada pet cat", "UPDATE", "m1"),
+        ("Ada pet cat", "Ada pet cat", "NONE", None),
+        ("Ada pet dog", "Ada pet none", "DELETE", "m1"),
+        (None, "Ada pet none", "NONE", None),
+        ("Ben pet cat", "Ada pet cat", "INSERT", None),
+    ],
+)
+def test_good_teacher_does_what_the_fact_calls_for(known: str | None, fact: str, op: str, target: str | None) -> None:
+    entry = [StoredMemory(memory_id="m1", speaker="", content=known)] if known else []
+    said = FACT.model_copy(update={"fact": fact})
+    [operation] = teach_operations([OTHER, *entry], [said], random.Random(0))
+    assert (operation.op, operation.memory_id) == (op, target)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+def test_poor_teacher_errs_as_often_as_asked(share: float) -> None:
+    entry = StoredMemory(memory_id="m1", speaker="Ada", content="Ada pet dog")
+    rng = random.Random(1)
+    ops = [teach_operations([entry, OTHER], [FACT], rng, {"change": share})[0].op for _ in range(400)]
+    assert sum(op != "UPDATE" for op in ops) / 400 == pytest.approx(share, abs=0.06)
+
+
+def test_teacher_hears_every_fact_and_no_chatter() -> None:
+    for number in range(20):
+        talk = Conversation.make(3, number, 8)
+        dialogue = "\n".join(turn.line() for item in talk.history.items for turn in item.turns)
+        heard = [(fact.turn_id, fact.fact.split()[-1]) for fact in teach_facts(dialogue, random.Random(0))]
+        assert heard == [(event.turn_id, event.value or NOTHING) for event in talk.events]

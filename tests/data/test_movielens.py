@@ -1,0 +1,218 @@
+"""MovieLens-1M: reading, the protocol, scores, and the bundled sample."""
+
+import json
+import zipfile
+from datetime import datetime
+
+import dspy
+import pytest
+from recollect import Behavior, Profile
+from recollect.data.catalog import benchmark
+from recollect.data.check import check_movielens
+from recollect.data.movielens import MovieLens
+from recollect.data.movielens_file import RATINGS
+from recollect.data.synthesis.movielens import SITTING, taste, write_movielens
+from recollect.errors import DataError, RecollectError, UnknownNameError
+from recollect.records import Failure
+from recollect.runs.results import Row
+
+USERS = "1::F::25::20::48067\n2::M::56::1::55117-1234\n"
+MOVIES = "1::Amélie: Le Film (2001)::Comedy|Romance\n2::Odd::Title (1999)::Drama\n3::No Year::Western\n"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Ten ratings of user 1, one a second, written newest first; user 2 has three."""
+    ratings = [f"1::{n % 3 + 1}::{n % 5 + 1}::{978300760 + n}" for n in range(10)][::-1]
+    ratings += [f"2::{n}::5::{978300000 + n}" for n in (1, 2, 3)]
+    (tmp_path / "ratings.dat").write_text("\n".join(ratings) + "\n", encoding="latin-1")
+    (tmp_path / "users.dat").write_text(USERS, encoding="latin-1")
+    (tmp_path / "movies.dat").write_text(MOVIES, encoding="latin-1")
+    return tmp_path
+
+
+def load(path, **options):
+    return MovieLens.load(path, **{"min_ratings": 4, "questions": 3, **options})
+
+
+def actions(items):
+    return [action for item in items if isinstance(item, Behavior) for action in item.actions]
+
+
+def test_a_user_with_enough_ratings_is_asked_the_newest_of_them_in_time_order(folder):
+    found = load(folder)
+    assert [example.id for example in found.examples] == ["u1:8", "u1:9", "u1:10"]
+    assert [example.answer for example in found.examples] == ["3", "4", "5"]
+    assert [action.time for action in actions(found.examples[0].history)] == [
+        datetime(2000, 12, 31, 22, 12, 40 + n) for n in range(7)
+    ]
+
+
+def test_memory_is_frozen_at_the_first_question_and_what_follows_is_recent(folder):
+    first, second, third = load(folder).examples
+    assert first.history is second.history is third.history
+    assert [[action.id for action in actions(example.recent)] for example in (first, second, third)] == [
+        [],
+        ["u1:8"],
+        ["u1:8", "u1:9"],
+    ]
+    assert set(first.inputs().keys()) == {"history", "recent", "question", "options", "focus"}
+    assert second.options == list(RATINGS)
+
+
+def test_no_question_tells_its_rating_and_every_record_before_does(folder):
+    example = load(folder).examples[0]
+    assert "rated" not in example.question
+    assert '"Odd::Title" (1999), Drama' in example.question
+    assert "31 December 2000, Sunday 22:12" in example.question
+    assert all(action.action in {f"rated {n}" for n in RATINGS} for action in actions(example.history))
+    assert '"Amélie: Le Film" (2001), Comedy, Romance' in {a.situation for a in actions(example.history)}
+
+
+def test_the_profile_comes_first_in_words(folder):
+    profile = load(folder).examples[0].history.items[0]
+    assert isinstance(profile, Profile)
+    assert profile.turns[0].text == "gender: female; age: 25 to 34; occupation: writer"
+
+
+def test_zip_folder_and_file_read_the_same(folder, tmp_path):
+    archive = tmp_path / "ml-1m.zip"
+    with zipfile.ZipFile(archive, "w") as made:
+        for name in ("ratings.dat", "users.dat", "movies.dat"):
+            made.write(folder / name, f"ml-1m/{name}")
+    read = [load(path) for path in (folder, folder / "ratings.dat", archive)]
+    assert len({tuple(example.question for example in found.examples) for found in read}) == 1
+    assert read[0].source.sha256 == read[1].source.sha256 != read[2].source.sha256
+
+
+def test_equal_times_keep_the_order_of_the_file(folder):
+    rows = [f"1::{n % 3 + 1}::{n % 5 + 1}::978300760" for n in range(10)]
+    (folder / "ratings.dat").write_text("\n".join(rows), encoding="latin-1")
+    assert [example.answer for example in load(folder).examples] == ["3", "4", "5"]
+
+
+def test_the_draw_of_users_is_seeded_and_counts(folder):
+    rows = [f"{user}::1::3::{n}" for user in range(1, 9) for n in range(6)]
+    (folder / "ratings.dat").write_text("\n".join(rows), encoding="latin-1")
+    drawn = [{example.history.id for example in load(folder, users=3, seed=seed).examples} for seed in (0, 0, 1)]
+    assert [len(users) for users in drawn] == [3, 3, 3]
+    assert drawn[0] == drawn[1] != drawn[2]
+    assert len({example.history.id for example in load(folder, users=None).examples}) == 8
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("ratings.dat", "1::1::6::978300760\n", "rating '6' is not 1 to 5"),
+        ("ratings.dat", "1::1::5\n", "has 3 columns between '::', expected 4"),
+        ("ratings.dat", "", "no user has more than 4 ratings"),
+        ("users.dat", "1::F\n", "expected 5"),
+    ],
+)
+def test_a_broken_row_is_one_line_that_names_its_place(folder, name, text, message):
+    (folder / name).write_text(text, encoding="latin-1")
+    with pytest.raises(DataError, match=name) as raised:
+        load(folder)
+    assert message in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"questions": 0}, "questions=0"),
+        ({"questions": 9, "min_ratings": 4}, "questions <= min_ratings"),
+        ({"users": 0}, "users=0"),
+        ({"metric": "f1"}, "option of movielens"),
+    ],
+)
+def test_impossible_options_are_refused(folder, options, message):
+    with pytest.raises(RecollectError, match=message):
+        load(folder, **options)
+
+
+def test_missing_files_are_named(folder, tmp_path):
+    (folder / "movies.dat").unlink()
+    with pytest.raises(DataError, match=r"holds no movies\.dat"):
+        load(folder)
+    with pytest.raises(DataError, match="no such file"):
+        load(tmp_path / "nowhere.zip")
+
+
+def test_a_check_tells_of_all_that_is_odd(folder):
+    with (folder / "ratings.dat").open("a", encoding="latin-1") as file:
+        file.write("1::77::3::978300761\n9::1::4::5\n1::1::0::5\n")
+    report = check_movielens(folder)
+    assert report.kinds["unknown movie"] == report.kinds["unknown user"] == report.kinds["malformed rating"] == 1
+    assert not report.ok
+
+
+def row(gold, answer, failure=None):
+    return Row(
+        id=gold + answer, group="u", category="movie_rating", counts=True, question="", gold=gold, answer=answer,
+        score=0.0, parts={}, recall={}, sources=(), seconds=0.0, failure=failure,
+    )  # fmt: skip
+
+
+def test_the_metrics_are_over_all_answers_that_name_a_rating(folder):
+    failed = Failure(kind="endpoint", where="x", message="dead")
+    rows = [row("5", "5"), row("5", "rated 4"), row("1", "who knows"), row("1", "", failed)]
+    found = load(folder).aggregate(rows)
+    # Of the five classes only "5" is ever right: F1 2*1/(2+1); its gold went to "5" and "4" alike.
+    assert found == pytest.approx(
+        {"accuracy": 1 / 2, "macro-F1": (2 / 3) / 5, "diagonal dominance": 0.0, "failed parses": 1}
+    )
+
+
+@pytest.mark.parametrize(
+    ("answer", "value", "unparsed"),
+    [("3", 1, 0), ("3.", 1, 0), ("4", 0, 0), ("3 rather than 4", 1, 0), ("between 3 and 4", 0, 1), ("", 0, 1)],
+)
+def test_one_answer_scores_by_its_class(folder, answer, value, unparsed):
+    found = load(folder)
+    score = found.score(found.examples[0], dspy.Prediction(answer=answer))
+    assert (score.value, score.parts["unparsed"]) == (value, unparsed)
+
+
+def test_the_sample_is_what_its_generator_writes(tmp_path):
+    write_movielens(tmp_path)
+    source = benchmark("movielens").source
+    assert source.sample
+    assert MovieLens.load(tmp_path).source.sha256 == source.sha256
+
+
+def test_the_sample_has_eight_users_with_more_than_300_ratings_and_accents():
+    found = benchmark("movielens")
+    assert {found.group(example) for example in found.examples} == {f"user{n}" for n in range(1, 9)}
+    assert all(len(actions(example.history)) > 300 for example in found.examples)
+    everything = json.dumps([a.situation for a in actions(found.examples[0].history)], ensure_ascii=False)
+    assert any(char in everything for char in "éüñåèöçá")
+    assert found.split().digest == benchmark("movielens").split().digest
+
+
+def test_the_sample_can_be_learnt_from():
+    """Who knows a user's mean rating of each genre, long ago or not, is right far more often than chance allows."""
+    right = []
+    found = benchmark("movielens")
+    for example in found.examples:
+        seen = actions([*example.history, *example.recent])
+        genres = [part.strip(" .") for part in example.question.split("), ")[1].split(". Which")[0].split(",")]
+        votes = [int(a.action[-1]) for a in seen[-250:] if a.situation.split("), ")[1].split(", ") == genres]
+        guess = max(sorted(set(votes)), key=votes.count) if votes else 3
+        right.append(guess == int(example.answer))
+    assert sum(right) / len(right) > 0.6
+
+
+def test_a_taste_changes_and_has_an_hour():
+    import random
+
+    one = taste(random.Random(3))
+    assert one.rating((one.turned,), one.turn - 1, late=False) == 5
+    assert one.rating((one.turned,), one.turn, late=False) == 1
+    assert one.rating((one.nightly,), 0, late=True) - one.rating((one.nightly,), 0, late=False) == one.night
+    assert SITTING > 0
+
+
+def test_options_of_load_are_known_by_name():
+    with pytest.raises(UnknownNameError):
+        benchmark("movielens", None, sizes=3)

@@ -1,0 +1,282 @@
+"""OmniBehavior: both forms, periods and their edges, questions, scores, and the bundled sample."""
+
+import copy
+import json
+from datetime import datetime
+
+import dspy
+import pytest
+from recollect import Behavior
+from recollect.data.catalog import benchmark
+from recollect.data.check import check_omnibehavior
+from recollect.data.omnibehavior import OmniBehavior
+from recollect.data.omnibehavior_periods import Periods, is_active
+from recollect.data.omnibehavior_scenes import QUESTIONS
+from recollect.data.synthesis.omnibehavior import write_omnibehavior, write_prepared
+from recollect.errors import DataError, RecollectError
+from recollect.runs.results import Row
+
+VIDEO = {
+    "type": "Video Browsing",
+    "timestamp": "2025-10-02 20:15:00",
+    "context": {"like_cnt": 210, "caption": "Morning\n run", "duration": "34秒", "photo_id": "x9", "weather": "rain"},
+    "action": [{"type": "watch", "play_duration": 12}, {"type": "like"}],
+}
+
+
+def video(time, *reactions, **context):
+    return {
+        "type": "Video Browsing",
+        "timestamp": time,
+        "context": {"caption": f"At {time}", **context},
+        "action": [{"type": kind} for kind in reactions],
+    }
+
+
+def raw(tmp_path, rows, user="u1", name="user.json"):
+    path = tmp_path / name
+    path.write_text(json.dumps({user: {"user_profile": "Lives in Xiamen.", "action_history": rows}}), encoding="utf-8")
+    return path
+
+
+def actions(items):
+    return [action for item in items if isinstance(item, Behavior) for action in item.actions]
+
+
+EDGES = [
+    "2025-08-31 23:00:00",
+    "2025-09-01 00:00:00",
+    "2025-09-29 10:00:00",
+    "2025-09-30 08:00:00",
+    "2025-10-01 09:00:00",
+    "2025-11-29 23:59:59",
+    "2025-11-30 00:00:00",
+    "2025-12-01 00:00:00",
+]
+
+
+@pytest.mark.parametrize(
+    ("last_day", "before", "since"),
+    [(False, EDGES[1:3], EDGES[4:6]), (True, EDGES[1:4], EDGES[4:7])],
+    ids=["as released", "whole days"],
+)
+def test_the_last_day_of_a_period_belongs_to_it_only_if_asked_for(last_day, before, since):
+    found = Periods(last_day=last_day).cut([video(time) for time in reversed(EDGES)])
+    assert [[row["timestamp"] for row in part] for part in found] == [before, since]
+
+
+def test_the_edge_can_be_set_when_loading(tmp_path):
+    path = raw(tmp_path, [video(time) for time in EDGES])
+    released, whole = OmniBehavior.load(path), OmniBehavior.load(path, last_day=True)
+    assert len({example.question for example in whole.examples}) - len(
+        {example.question for example in released.examples}
+    ) == len([field for field in QUESTIONS if field.startswith("video")])
+    moved = OmniBehavior.load(path, history="2025-08-01..2025-09-02", test="2025-09-03..2025-09-30")
+    assert {action.time for action in actions(moved.examples[0].history)} == {
+        datetime(2025, 8, 31, 23),
+        datetime(2025, 9, 1),
+    }
+
+
+def test_memory_is_frozen_at_the_first_asked_record(tmp_path):
+    rows = [video(f"2025-09-{day:02} 10:00:00") for day in range(1, 6)]
+    rows += [{**video("2025-10-01 10:00:00"), "type": "Search Behavior"}]
+    rows += [video(f"2025-10-{day:02} 10:00:00", "like") for day in range(2, 5)]
+    examples = OmniBehavior.load(raw(tmp_path, rows), categories="video_liked").examples
+    assert len({id(example.history) for example in examples}) == 1
+    # The search of the test period comes before the first asked record: history, not recent.
+    assert len(actions(examples[0].history)) == 6
+    assert [len(actions(example.recent)) for example in examples] == [0, 1, 2]
+    assert [example.answer for example in examples] == ["Yes"] * 3
+    assert [example.id for example in examples] == ["u1:7:video_liked", "u1:8:video_liked", "u1:9:video_liked"]
+
+
+def test_a_question_tells_nothing_of_the_reaction(tmp_path):
+    done = [{"type": "watch", "play_duration": 12}, {"type": "comment", "comment_detail_list": ["so true"]}]
+    path = raw(tmp_path, [video("2025-09-02 10:00:00"), {**VIDEO, "action": done}])
+    for example in OmniBehavior.load(path).examples:
+        assert "12" not in example.question.replace("2025", "")
+        assert "so true" not in example.question
+        assert example.question.startswith("2 October 2025, Thursday 20:15; Video Browsing; title: Morning run;")
+        assert example.question.endswith(QUESTIONS[example.category][0])
+
+
+def test_a_draw_is_spread_over_time_scenes_and_values_and_is_the_users_own():
+    rows = []
+    for n in range(200):
+        liked = ("like",) if n % 3 == 0 else ()
+        row = video(f"2025-10-{n // 10 + 1:02} {n % 10 + 10}:00:00", *liked)
+        shop = {"type": "E-commerce", "context": {"item_title": "bag"}, "action": []}
+        rows.append(row if n % 2 else {**row, **shop})
+    periods = Periods()
+    drawn = periods.draw("u1", rows)
+    assert len(drawn) == 30
+    assert drawn == sorted(set(drawn)) == periods.draw("u1", rows)
+    assert drawn != periods.draw("u2", rows)
+    assert [len([place for place in drawn if place // 20 == bucket]) for bucket in range(10)] == [3] * 10
+    chosen = [rows[place] for place in drawn]
+    assert 10 <= sum(row["type"] == "E-commerce" for row in chosen) <= 20
+    # One record in six is of high value; the draw takes more of them than chance would (5 of 30).
+    assert sum(map(is_active, chosen)) >= 9
+
+
+PREPARED = {
+    "metadata": {},
+    "users": [
+        {
+            "user_id": "p1",
+            "user_profile": "",
+            "base_history": [video("2025-09-01 10:00:00")],
+            "test_time_all_actions": [video(f"2025-10-0{n} 10:00:00", *["like"][n != 4 :]) for n in range(1, 6)],
+            "test_actions": [{"action": video("2025-10-04 10:00:00", "like"), "test_time_index": 3},
+                             {"action": video("2025-10-02 10:00:00"), "test_time_index": 1}],
+        }
+    ],
+}  # fmt: skip
+
+
+def prepared(tmp_path, change=lambda user: None):
+    value = copy.deepcopy(PREPARED)
+    change(value["users"][0])
+    path = tmp_path / "experiment_data.json"
+    path.write_text(json.dumps(value), encoding="utf-8")
+    return path
+
+
+def test_a_prepared_file_says_itself_what_is_asked(tmp_path):
+    examples = OmniBehavior.load(prepared(tmp_path), categories="video_liked").examples
+    assert [(example.id, example.answer) for example in examples] == [
+        ("p1:3:video_liked", "No"),
+        ("p1:5:video_liked", "Yes"),
+    ]
+    assert [action.id for action in actions(examples[0].history)] == ["p1:1", "p1:2"]
+    assert [action.id for action in actions(examples[1].recent)] == ["p1:3", "p1:4"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda user: user["test_actions"].append({"test_time_index": 9}), "test_time_index 9"),
+        (lambda user: user["test_actions"].append({}), "test_time_index None"),
+        (lambda user: user.pop("base_history"), "lacks user_id, base_history"),
+        (lambda user: user["base_history"].append("x"), "expected an object"),
+        (lambda user: user["base_history"].append({"timestamp": "noon"}), "timestamp 'noon'"),
+    ],
+)
+def test_a_broken_prepared_file_is_one_line(tmp_path, change, message):
+    with pytest.raises(DataError, match=message) as raised:
+        OmniBehavior.load(prepared(tmp_path, change))
+    assert "\n" not in str(raised.value)
+
+
+def test_a_check_goes_on_and_tells_what_differs(tmp_path):
+    def change(user):
+        user["test_actions"][0]["action"]["timestamp"] = "2025-10-05 00:00:00"
+        user["test_time_all_actions"][0]["type"] = "Walking"
+        user["test_actions"].append({"test_time_index": -1})
+
+    report = check_omnibehavior(prepared(tmp_path, change))
+    assert report.kinds == {"dangling test action": 1, "other test action": 1, "unknown scene": 1}
+    assert report.counts["questions"] == 12
+
+
+@pytest.mark.parametrize("value", [[], {}, {"u1": {}}, {"users": "x"}, 3])
+def test_other_json_is_refused(tmp_path, value):
+    path = tmp_path / "x.json"
+    path.write_text(json.dumps(value), encoding="utf-8")
+    with pytest.raises(DataError, match="expected OmniBehavior"):
+        OmniBehavior.load(path)
+
+
+def test_a_folder_may_hold_language_folders_and_a_user_counts_once(tmp_path):
+    folder = tmp_path / "raw_user_data" / "en"
+    folder.mkdir(parents=True)
+    rows = [video("2025-09-02 10:00:00"), video("2025-10-02 10:00:00")]
+    raw(folder, rows, "u1", "a.json")
+    raw(folder, rows, "u2", "b.json")
+    (folder / "seed_offsets.json").write_text("{}", encoding="utf-8")
+    assert {example.history.id for example in OmniBehavior.load(tmp_path).examples} == {"u1", "u2"}
+    raw(folder, rows, "u1", "c.json")
+    with pytest.raises(DataError, match="user u1: is in the data twice"):
+        OmniBehavior.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"history": "september"}, "history='september' is no period"),
+        ({"test": "2025-11-30..2025-10-01"}, "is no period"),
+        ({"test_actions": 0}, "test_actions=0"),
+        ({"detail": 0}, "detail=0"),
+        ({"categories": "video,cinema"}, "cinema"),
+        ({"metric": "f1"}, "option of omnibehavior"),
+    ],
+)
+def test_impossible_options_are_refused(options, message):
+    with pytest.raises(RecollectError, match=message):
+        benchmark("omnibehavior", None, **options)
+
+
+def row(field, gold, answer):
+    return Row(
+        id=f"{field}{gold}{answer}", group="u", category=field, counts=True, question="", gold=gold, answer=answer,
+        score=0.0, parts={}, recall={}, sources=(), seconds=0.0,
+    )  # fmt: skip
+
+
+def test_scenes_are_means_of_fields_and_overall_is_the_mean_of_scenes():
+    # video_liked: 2 of 3 right, F1 of Yes 2*1/(2+1); video_shared: all right, no Yes at all, F1 0.
+    rows = [row("video_liked", "Yes", "Yes"), row("video_liked", "Yes", "No"), row("video_liked", "No", "No")]
+    rows += [row("video_shared", "No", "no."), row("video_shared", "No", "hard to tell")]
+    # ad_liked: one wrong answer.
+    rows += [row("ad_liked", "No", "Yes")]
+    found = benchmark("omnibehavior").aggregate(rows)
+    wanted = {
+        "video liked ACC": 2 / 3,
+        "video liked F1": 2 / 3,
+        "video shared ACC": 1.0,
+        "video shared F1": 0.0,
+        "ad liked ACC": 0.0,
+        "ad liked F1": 0.0,
+        "Video ACC": (2 / 3 + 1) / 2,
+        "Video F1": 1 / 3,
+        "Ads ACC": 0.0,
+        "Ads F1": 0.0,
+        "Overall ACC": (2 / 3 + 1) / 4,
+        "Overall F1": 1 / 6,
+        "failed parses": 1,
+    }
+    assert found == pytest.approx(wanted)
+
+
+def test_no_answers_have_no_scores():
+    assert benchmark("omnibehavior").aggregate([]) == {"failed parses": 0}
+
+
+def test_one_answer_scores_by_its_option():
+    found = benchmark("omnibehavior")
+    example = found.examples[0]
+    assert found.score(example, dspy.Prediction(answer=example.answer.lower())).value == 1.0
+    assert found.score(example, dspy.Prediction(answer="Yes and No")).value in (0.0, 1.0)
+    assert "names none of the options" in found.score(example, dspy.Prediction(answer="maybe")).feedback
+
+
+def test_the_samples_are_what_their_generator_writes(tmp_path):
+    write_omnibehavior(tmp_path / "raw")
+    write_prepared(tmp_path / "experiment_data.json")
+    source = benchmark("omnibehavior").source
+    assert source.sample
+    assert OmniBehavior.load(tmp_path / "raw").source.sha256 == source.sha256
+    bundled = source.path.replace("samples/omnibehavior", "samples/omnibehavior_prepared")
+    with open(f"{bundled}/experiment_data.json", "rb") as file:  # noqa: PTH123
+        assert file.read() == (tmp_path / "experiment_data.json").read_bytes()
+
+
+def test_the_sample_holds_six_users_in_two_languages_with_both_answers():
+    examples = benchmark("omnibehavior").examples
+    assert len({example.history.id for example in examples}) == 6
+    assert any("该用户" in example.question for example in examples)
+    assert any("Does the user" in example.question for example in examples)
+    assert {example.category for example in examples} == set(QUESTIONS)
+    share = sum(example.answer == "Yes" for example in examples) / len(examples)
+    assert 0.1 < share < 0.5

@@ -1,0 +1,173 @@
+"""The DSPy engine over a local model: determinism, capture, metering, copies, keys, failures."""
+
+import asyncio
+import copy
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+
+import dspy
+import pytest
+
+torch = pytest.importorskip("torch", reason="local models need the local extra")
+
+from dspy.lm15 import Config, Message, Request  # noqa: E402
+from dspy.utils.exceptions import ContextWindowExceededError  # noqa: E402
+from recollect.engines.local.capture import capture  # noqa: E402
+from recollect.engines.local.engine import LocalEngine, local_lm  # noqa: E402
+from recollect.engines.meter import Meter, _key  # noqa: E402
+from recollect.engines.models import keep, language_model  # noqa: E402
+from recollect.engines.prices import token_prices  # noqa: E402
+from recollect.programs.gather import gather  # noqa: E402
+
+QUESTIONS = [f"w{n % 7} w3" for n in range(40)]
+
+
+def ask(lm, text):
+    return lm(text)[0]
+
+
+def test_answers_do_not_depend_on_how_calls_were_batched(model):
+    def answers(threads, window):
+        engine = LocalEngine(model, window=window)
+        lm = dspy.LM("local/tiny", engine=engine, temperature=1.0, max_tokens=8, cache=False, num_retries=0)
+        with ThreadPoolExecutor(threads) as pool:
+            return list(pool.map(lambda n: ask(lm.copy(rollout_id=n, seed=n), QUESTIONS[n]), range(40)))
+
+    assert answers(1, 0.0) == answers(16, 0.02)
+
+
+def test_a_rollout_id_decides_what_a_metered_lm_samples(model):
+    lm = local_lm(model, temperature=1.0, max_tokens=8)
+    first = [ask(lm.copy(rollout_id=f"run/{n}"), "w1 w2") for n in range(6)]
+    assert first == [ask(lm.copy(rollout_id=f"run/{n}"), "w1 w2") for n in range(6)]
+    assert len(set(first)) > 1
+
+
+def test_a_repeated_prompt_gets_other_answers_and_a_new_engine_repeats_them(model):
+    def draw():
+        lm = local_lm(model, temperature=1.0, max_tokens=8)
+        return [ask(lm, "w1 w2") for _ in range(6)]
+
+    assert len(set(draw())) > 1
+    assert draw() == draw()
+
+
+def test_another_seed_samples_otherwise(model):
+    one, other = (local_lm(model, temperature=1.0, max_tokens=8, seed=seed) for seed in (0, 1))
+    assert [ask(one, q) for q in QUESTIONS[:6]] != [ask(other, q) for q in QUESTIONS[:6]]
+
+
+def test_at_temperature_zero_the_answer_repeats(model):
+    lm = local_lm(model, max_tokens=6)
+    assert ask(lm, "w1") == ask(lm, "w1")
+
+
+def test_capture_keeps_every_raw_completion_of_gathered_calls(model):
+    lm = local_lm(model, temperature=1.0, max_tokens=8)
+    with capture() as samples:
+        said = gather([lambda q=q: ask(lm, q) for q in QUESTIONS])
+    assert sorted(sample.text for sample in samples) == sorted(said)
+    for sample in samples:
+        assert sample.prompt_ids == tuple(model.encode(sample.messages))
+        assert len(sample.logprobs) == len(sample.completion_ids)
+
+
+class Fields(dspy.Signature):
+    """Answer."""
+
+    question: str = dspy.InputField()
+    answer: int = dspy.OutputField()
+
+
+def test_malformed_and_empty_completions_are_captured(make_model):
+    model = make_model(context=2000)
+    with torch.no_grad():
+        model.model.lm_head.weight.zero_()  # argmax of equal logits is token 0, the padding: an empty text
+    with (
+        capture() as samples,
+        dspy.context(lm=local_lm(model, max_tokens=4)),
+        pytest.raises(dspy.utils.exceptions.AdapterParseError),
+    ):
+        dspy.Predict(Fields)(question="w1")
+    assert [sample.text for sample in samples] == [""] * len(samples)
+    assert samples[0].completion_ids == (0, 0, 0, 0)
+    assert not samples[0].finished
+
+
+def test_the_innermost_capture_gets_the_sample_and_none_outside_does(model):
+    lm = local_lm(model, max_tokens=2)
+    with capture() as outer:
+        with capture() as inner:
+            ask(lm, "w1")
+        assert (len(outer), len(inner)) == (0, 1)
+        ask(lm, "w1")
+    ask(lm, "w1")
+    assert (len(outer), len(inner)) == (1, 1)
+
+
+def test_calls_and_tokens_are_metered(model):
+    meter = Meter()
+    lm = local_lm(model, meter, max_tokens=3, role="judge")
+    with capture() as samples:
+        ask(lm, "w1 w2")
+    used = meter.read()
+    assert used.calls == {"judge": 1}
+    # "user: w1 w2" and "assistant:"
+    assert (used.input_tokens, used.output_tokens) == (4, len(samples[0].completion_ids))
+    assert token_prices("local:some/model") == (0.0, 0.0)
+
+
+def test_asynchronous_calls_answer_alike_and_are_captured(model):
+    lm = local_lm(model, max_tokens=5)
+    with capture() as samples:
+        assert asyncio.run(lm.acall("w1 w2")) == [ask(lm, "w1 w2")]
+    assert len(samples) == 2
+
+
+def test_a_stream_is_the_answer_in_one_piece(model):
+    engine = LocalEngine(model)
+    request = Request(model="tiny", messages=(Message.user("w1"),), config=Config(max_tokens=4))
+    start, delta, end = engine.stream(request)
+    assert delta.delta.text == engine.complete(request).message.text
+    assert (start.model, end.finish_reason) == ("tiny", engine.complete(request).finish_reason)
+
+
+def test_a_prompt_that_fills_the_context_is_the_error_that_adapters_know(make_model):
+    lm = local_lm(make_model(context=16))
+    with pytest.raises(ContextWindowExceededError, match="tokens do not fit tiny"):
+        ask(lm, " ".join(["w1"] * 20))
+
+
+def test_copies_of_an_lm_share_the_weights(model):
+    lm = local_lm(model)
+    assert copy.deepcopy(lm).engine.model is model
+    assert lm.copy(temperature=1.0).engine.model is model
+
+
+def test_new_weights_give_new_keys_and_restored_weights_the_old_ones(model):
+    lm = local_lm(model)
+    call = SimpleNamespace(key=lambda lm, merged: {"model": lm.model})
+    state, before, version = model.state(), _key(lm, call), model.version
+    with torch.no_grad():
+        model.model.lm_head.weight[3, 0] += 0.01
+    model.updated()
+    assert _key(lm, call) != before
+    model.load_state(state)
+    assert _key(lm, call) == before
+    assert model.version == version + 2
+
+
+def test_a_model_is_named_by_its_folder_and_found_again(model, tmp_path):
+    name = keep(local_lm(model), tmp_path / "model")
+    loaded = {}
+    lm = language_model(name, loaded=loaded)
+    assert ask(lm, "w1 w2") == ask(local_lm(model), "w1 w2")
+    assert language_model(name, loaded=loaded).engine.model is lm.engine.model
+    assert lm.kwargs["temperature"] == 0.0
+    assert keep(language_model("openai/gpt-4.1-mini"), tmp_path) == "openai/gpt-4.1-mini"
+
+
+def test_a_saved_lm_loads_its_model_again(model, tmp_path):
+    lm = language_model(keep(local_lm(model), tmp_path / "model"))
+    state = lm.engine.dump_state()
+    assert LocalEngine.load_state(state).model.fingerprint == model.fingerprint

@@ -1,0 +1,167 @@
+"""`compile --with finetune` and better-together on a local model: a trained copy, saved, named, and asked again."""
+
+import json
+from dataclasses import replace
+
+import dspy
+import pytest
+from dspy.lm15 import Message, Response, Usage
+
+torch = pytest.importorskip("torch", reason="local models need the local extra")
+
+from recollect.cli import main  # noqa: E402
+from recollect.data.catalog import benchmark  # noqa: E402
+from recollect.engines.local import provider  # noqa: E402
+from recollect.engines.local.engine import local_lm  # noqa: E402
+from recollect.engines.local.model import LocalModel  # noqa: E402
+from recollect.engines.local.sft import fit  # noqa: E402
+from recollect.errors import UserError  # noqa: E402
+from recollect.optimizers import catalog  # noqa: E402
+from recollect.optimizers.compile import Compilation, compile_program  # noqa: E402
+from recollect.programs.catalog import build  # noqa: E402
+from recollect.runs.artifact import read_manifest  # noqa: E402
+from recollect.runs.experiment import run_compile  # noqa: E402
+from recollect.runs.setup import Setup  # noqa: E402
+
+USERS = ("Ann", "Bob", "Cid", "Dan", "Eve", "Fay")
+SAID = "[[ ## answer ## ]]\nOslo in Norway\n\n[[ ## completed ## ]]"
+SETTINGS = {"learning_rate": 1e-3, "epochs": 2, "batch_size": 2}
+
+
+@pytest.fixture(scope="module")
+def questions(tmp_path_factory):
+    """A file of questions that all have the same answer."""
+    path = tmp_path_factory.mktemp("data") / "questions.jsonl"
+    rows = [
+        {"user": name, "messages": [{"role": "user", "content": f"I am {name}, I live in Oslo."}],
+         "question": f"Where does {name} live?", "answer": "Oslo"}
+        for name in USERS
+    ]  # fmt: skip
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return path
+
+
+class Recorder:
+    """An engine that answers rightly and keeps the prompts."""
+
+    def __init__(self):
+        self.prompts = []
+
+    def complete(self, request):
+        messages = [{"role": "system", "content": request.system}]
+        self.prompts.append(messages + [{"role": m.role, "content": m.text} for m in request.messages])
+        return Response(
+            id=None, model=request.model, message=Message.assistant(SAID), finish_reason="stop", usage=Usage()
+        )
+
+
+def prompts_of(questions):
+    engine, program = Recorder(), build("turn-rag")
+    with dspy.context(lm=dspy.LM("test/recorder", engine=engine, cache=False), trace=None, disable_history=True):
+        for example in benchmark("jsonl", questions).examples:
+            program(**example.inputs())
+    return engine.prompts
+
+
+@pytest.fixture(scope="module")
+def folder(questions, tmp_path_factory):
+    """A model that answers every prompt in DSPy's form with "Oslo in Norway": half right by token F1."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+    prompts = prompts_of(questions)
+    pieces = Tokenizer(models.BPE())
+    pieces.pre_tokenizer, pieces.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=700, special_tokens=["<pad>", "<eos>"], initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )  # fmt: skip
+    texts = [message["content"] for messages in prompts for message in messages]
+    pieces.train_from_iterator(texts, trainer)
+    # An answer of three tokens, each of them once, is learned in a few steps.
+    pieces.add_tokens(["[[ ## answer ## ]]\n", "Oslo in Norway", "Oslo", "\n\n[[ ## completed ## ]]"])
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=pieces, pad_token="<pad>", eos_token="<eos>")
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2}
+    ids = {"pad_token_id": 0, "eos_token_id": 1, "bos_token_id": None}
+    config = LlamaConfig(vocab_size=len(tokenizer), max_position_embeddings=2048, **sizes, **ids)
+    model = LocalModel(LlamaForCausalLM(config), tokenizer)
+    fit(model, [(messages, SAID) for messages in prompts], steps=30, learning_rate=2e-2, batch=3)
+    said = model.sample([model.encode(messages) for messages in prompts], 0.0, 40)
+    assert {sample.text for sample in said} == {SAID}
+    return model.save(tmp_path_factory.mktemp("models") / "start")
+
+
+@pytest.fixture
+def setup(questions, folder, monkeypatch, tmp_path):
+    monkeypatch.setenv("RECOLLECT_HOME", str(tmp_path / "home"))
+    return Setup("jsonl", data=str(questions), lm=f"local:{folder}", train=3, dev=1, test=2, threads=2)
+
+
+def test_a_fine_tuned_model_is_saved_named_and_asked_again(setup, folder, tmp_path, capsys):
+    before = LocalModel.load(folder).fingerprint
+    outcome = run_compile(
+        "turn-rag", setup, Compilation("finetune", settings=SETTINGS), tmp_path / "program", force=True
+    )
+    assert outcome.model == f"local:{outcome.run / 'model'}" == outcome.summary()["model"]
+    tuned = LocalModel.load(outcome.run / "model")
+    assert tuned.fingerprint != before == LocalModel.load(folder).fingerprint
+    manifest = read_manifest(tmp_path / "program")
+    assert manifest.lms == {"task": outcome.model, "prompt": f"local:{folder}"}
+    assert manifest.optimizer["name"] == "finetune"
+    # The start was scored by the start's weights, the result by the trained ones.
+    assert outcome.start.lm == f"local/{folder}"
+    assert outcome.result.lm.startswith(f"local/{folder}+")
+    past = tmp_path / "past.json"
+    past.write_text(json.dumps([{"role": "user", "content": "I am Gus, I live in Oslo."}]))
+    capsys.readouterr()
+    main(["ask", str(tmp_path / "program"), "Where does Gus live?", "--history", str(past), "--json"])
+    assert json.loads(capsys.readouterr().out)["lm"] == outcome.model
+
+
+def test_better_together_keeps_the_fine_tuned_program_where_it_is_best(setup, tmp_path, monkeypatch):
+    def better(row):
+        """What a run with a better teacher would have shown: the whole answer."""
+        return row["messages"][:-1], SAID.replace("Oslo in Norway", "Oslo")
+
+    tuning = {**catalog.OPTIMIZERS["finetune"].settings, "learning_rate": 1e-2, "epochs": 40}
+    monkeypatch.setitem(catalog.OPTIMIZERS, "finetune", replace(catalog.OPTIMIZERS["finetune"], settings=tuning))
+    monkeypatch.setattr(provider, "_example", better)
+    strategy = {"strategy": "bootstrap -> finetune"}
+    outcome = run_compile("turn-rag", setup, Compilation("better-together", settings=strategy), tmp_path / "program")
+    assert (outcome.start.score, outcome.result.score, outcome.promoted) == (0.5, 1.0, True)
+    assert read_manifest(tmp_path / "program").lms["task"] == outcome.model
+    assert (outcome.run / "model").is_dir()
+
+
+def test_a_step_after_fine_tuning_runs_on_the_trained_weights(setup, tmp_path, monkeypatch):
+    seen = []
+
+    def watch(job):
+        seen.append(job.task_lm.model)
+        return job.student
+
+    monkeypatch.setitem(catalog.OPTIMIZERS, "labeled", catalog.Optimizer(watch, {}, "nothing", "nothing"))
+    strategy = {"strategy": "labeled -> finetune -> labeled"}
+    run_compile("turn-rag", setup, Compilation("better-together", settings=strategy), tmp_path / "p", force=True)
+    assert seen[0] == setup.lm.replace("local:", "local/")
+    assert seen[1].startswith(f"{seen[0]}+")
+
+
+def test_the_command_line_reports_the_trained_model(setup, capsys):
+    arguments = ["compile", "turn-rag", "--on", "jsonl", "--data", setup.data, "--with", "finetune", "--lm", setup.lm]
+    arguments += ["--train", "3", "--dev", "1", "--test", "2", "--threads", "1", "--force"]
+    main([*arguments, "--optimizer-set", "epochs=1"])
+    assert "trained model: local:" in capsys.readouterr().out
+
+
+def test_wrong_training_settings_are_refused_before_anything_runs(setup):
+    with pytest.raises(UserError, match="training setting epochs = 'many' does not fit"):
+        run_compile("turn-rag", setup, Compilation("finetune", settings={"epochs": "many"}))
+
+
+def test_nothing_to_learn_from_is_told(setup, make_model):
+    program_lm = local_lm(make_model(context=3000), max_tokens=4)
+    found = benchmark("jsonl", setup.data)
+    with dspy.context(lm=program_lm), pytest.raises(UserError, match="no answer passed"):
+        compile_program(build("turn-rag"), found, found.examples, Compilation("finetune", threads=1))

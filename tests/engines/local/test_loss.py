@@ -1,0 +1,167 @@
+"""The loss against numbers worked by hand, and against TRL's where it is installed."""
+
+import math
+
+import pytest
+from recollect.engines.local.loss import advantages
+from recollect.errors import UserError
+
+torch = pytest.importorskip("torch", reason="local models need the local extra")
+
+from recollect.engines.local.loss import denominator, divergence, grpo_loss  # noqa: E402
+
+
+@pytest.mark.parametrize(
+    ("rewards", "scale", "expected"),
+    [
+        ([1.0, 0.0], False, [0.5, -0.5]),
+        # mean 0.5, deviation with n - 1: sqrt(4 x 0.25 / 3) = 0.57735
+        ([1.0, 1.0, 0.0, 0.0], True, [0.5 / 0.57735027] * 2 + [-0.5 / 0.57735027] * 2),
+        # mean 2, deviation 1
+        ([1.0, 2.0, 3.0], True, [-1.0, 0.0, 1.0]),
+        ([0.3, 0.3, 0.3], True, [0.0, 0.0, 0.0]),
+        ([0.1 + 0.2, 0.1 + 0.2], True, [0.0, 0.0]),
+        ([5.0], True, [0.0]),
+        ([], True, []),
+    ],
+)
+def test_advantages(rewards, scale, expected):
+    assert advantages(rewards, scale, eps=0.0) == pytest.approx(expected)
+
+
+def test_eps_keeps_tiny_deviations_from_blowing_up():
+    assert advantages([0.0, 1e-6], eps=1e-4)[1] == pytest.approx(0.5e-6 / (1e-6 / math.sqrt(2) + 1e-4))
+
+
+@pytest.mark.parametrize("reward", [float("nan"), float("inf")])
+def test_a_reward_that_is_no_number_is_refused(reward):
+    with pytest.raises(UserError, match="finite"):
+        advantages([0.0, reward])
+
+
+# Two completions, of 2 and 1 tokens. Ratios: 1.5 and 0.5 (advantage 1), 0.5 (advantage -1); clip range 0.8 to 1.28.
+#   -min(1.5, 1.28) = -1.28     -min(0.5, 0.8) = -0.5     -min(-0.5, -0.8) = 0.8      sum -0.98
+OLD = [[-1.0, -2.0], [-0.5, 0.0]]
+RATIOS = [[1.5, 0.5], [0.5, 1.0]]
+MASK = [[1.0, 1.0], [1.0, 0.0]]
+
+
+def case(**settings):
+    old, mask = torch.tensor(OLD), torch.tensor(MASK)
+    new = old + torch.tensor(RATIOS).log()
+    return float(grpo_loss(new, old, torch.tensor([1.0, -1.0]), mask, **settings))
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"kind": "dapo"}, -0.98 / 3),
+        ({"kind": "dr_grpo"}, -0.98 / 4),
+        ({"kind": "dr_grpo", "longest": 10}, -0.98 / 20),
+        ({"kind": "grpo"}, ((-1.28 - 0.5) / 2 + 0.8) / 2),
+        ({"kind": "dapo", "total": 6.0}, -0.98 / 6),
+        ({"kind": "dapo", "clip_high": 0.2}, (-1.2 - 0.5 + 0.8) / 3),
+        ({"kind": "dapo", "clip_low": 0.6}, (-1.28 - 0.5 + 0.5) / 3),
+    ],
+)
+def test_loss_by_hand(settings, expected):
+    assert case(**settings) == pytest.approx(expected, abs=1e-6)
+
+
+def test_the_reference_adds_its_divergence():
+    # log(ref / new) = log 2 everywhere: k3 = 2 - log 2 - 1
+    old = torch.tensor(OLD)
+    reference = old + torch.tensor(RATIOS).log() + math.log(2)
+    expected = (-0.98 + 3 * 0.1 * (1 - math.log(2))) / 3
+    assert case(beta=0.1, reference=reference) == pytest.approx(expected, abs=1e-6)
+    assert case(beta=0.0, reference=reference) == pytest.approx(-0.98 / 3, abs=1e-6)
+
+
+def test_divergence_is_zero_only_for_equal_weights():
+    new = torch.tensor([-1.0, -1.0, -1.0])
+    found = divergence(new, torch.tensor([-1.0, -2.0, -0.5]))
+    assert found[0] == 0
+    assert found[1] == pytest.approx(math.exp(-1) + 1 - 1)
+    assert found[2] == pytest.approx(math.exp(0.5) - 0.5 - 1)
+
+
+def test_clipped_tokens_have_no_gradient():
+    old = torch.tensor([[-1.0, -1.0]])
+    new = (old + torch.tensor([[1.5, 1.1]]).log()).requires_grad_()
+    grpo_loss(new, old, torch.tensor([2.0]), torch.ones(1, 2)).backward()
+    assert new.grad is not None
+    assert new.grad[0].tolist() == pytest.approx([0.0, -1.1 * 2 / 2])
+
+
+def test_padding_may_hold_anything():
+    old = torch.tensor([[-1.0, float("-inf")]])
+    found = grpo_loss(torch.tensor([[-1.0, 0.0]]), old, torch.tensor([1.0]), torch.tensor([[1.0, 0.0]]))
+    assert float(found) == pytest.approx(-1.0)
+
+
+@pytest.mark.parametrize("kind", ["dapo", "dr_grpo", "grpo"])
+def test_parts_of_a_batch_add_up_to_it(kind):
+    torch.manual_seed(0)
+    new, old, gains = torch.randn(6, 5), torch.randn(6, 5), torch.randn(6)
+    mask = (torch.arange(5) < torch.tensor([[5], [1], [3], [2], [4], [0]])).float()
+    total = denominator(mask, kind)
+    parts = [
+        grpo_loss(new[i : i + 2], old[i : i + 2], gains[i : i + 2], mask[i : i + 2], kind=kind, total=total)
+        for i in (0, 2, 4)
+    ]
+    assert float(sum(parts)) == pytest.approx(float(grpo_loss(new, old, gains, mask, kind=kind)), abs=1e-6)
+
+
+def test_no_token_no_loss():
+    zeros = torch.zeros(2, 3)
+    assert float(grpo_loss(zeros, zeros, torch.ones(2), zeros)) == 0.0
+
+
+def test_wrong_use_is_told():
+    with pytest.raises(UserError, match="reference"):
+        case(beta=0.1)
+    with pytest.raises(UserError, match="choose one of: dapo, dr_grpo, grpo"):
+        case(kind="ppo")
+
+
+@pytest.mark.parametrize("kind", ["dapo", "dr_grpo", "grpo"])
+@pytest.mark.parametrize("beta", [0.0, 0.1])
+def test_the_loss_is_that_of_trl(kind, beta):
+    trl = pytest.importorskip("trl", "1.16", reason="trl is not installed; it is only needed to compare losses")
+    assert trl
+    import types
+
+    from trl.trainer.grpo_trainer import GRPOTrainer
+
+    torch.manual_seed(1)
+    rows, tokens = 5, 7
+    old, new, reference = (torch.randn(rows, tokens) * 0.5 - 2 for _ in range(3))
+    gains = torch.randn(rows)
+    mask = (torch.arange(tokens) < torch.tensor([[7], [3], [1], [5], [6]])).long()
+    held = trl_trainer(GRPOTrainer, kind, beta, new, tokens)
+    ids = torch.ones(rows, tokens, dtype=torch.long)
+    inputs = {
+        "prompt_ids": ids, "prompt_mask": ids, "completion_ids": ids, "completion_mask": mask, "advantages": gains,
+        "old_per_token_logps": old, "ref_per_token_logps": reference, "num_items_in_batch": mask.sum(),
+    }  # fmt: skip
+    expected = types.MethodType(GRPOTrainer._compute_loss, held)(None, inputs)
+    found = grpo_loss(new, old, gains, mask.float(), reference, beta=beta, kind=kind)
+    assert float(found) == pytest.approx(float(expected), abs=1e-6)
+
+
+def trl_trainer(trainer, kind, beta, new, longest):
+    """What TRL's loss reads of a trainer, without a model: it is told the log-probabilities."""
+    from collections import defaultdict
+    from types import SimpleNamespace
+
+    gathered = SimpleNamespace(gather=lambda value: value, reduce=lambda value, **_: value, num_processes=1)
+    args = SimpleNamespace(delta=None, use_bias_correction_kl=False, steps_per_generation=1)
+    told = lambda *_, **__: (new, torch.zeros_like(new), None)  # noqa: E731
+    return SimpleNamespace(
+        _get_per_token_logps_and_entropies=told, top_entropy_quantile=1.0, beta=beta, args=args, loss_type=kind,
+        importance_sampling_level="token", epsilon_low=0.2, epsilon_high=0.28, off_policy_mask_threshold=None,
+        use_vllm=False, vllm_importance_sampling_correction=False, model=SimpleNamespace(training=True),
+        current_gradient_accumulation_steps=1, max_completion_length=longest, accelerator=gathered, tools=None,
+        aux_loss_enabled=False, _entropy_bonus_enabled=False,
+        _metrics=defaultdict(lambda: defaultdict(list)), _forward_kwargs={}, use_liger_kernel=False,
+    )  # fmt: skip

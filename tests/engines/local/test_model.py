@@ -1,0 +1,157 @@
+"""Loading, encoding, saving, LoRA, weights; and one-line errors for what is not there."""
+
+import subprocess
+import sys
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="local models need the local extra")
+
+from recollect.engines.local import loading  # noqa: E402
+from recollect.engines.local.model import LocalModel  # noqa: E402
+from recollect.errors import MissingDependencyError, UserError  # noqa: E402
+
+MESSAGES = [{"role": "system", "content": "w1"}, {"role": "user", "content": "w2 w3"}]
+TEMPLATE = (
+    "{% for m in messages %}{{ m['role'] + ': ' + m['content'] + ' ' }}{% endfor %}"
+    "{% if add_generation_prompt %}w0{% endif %}"
+)
+
+
+def words(model, ids):
+    return model.tokenizer.convert_ids_to_tokens(ids)
+
+
+def test_a_tokenizer_without_a_template_gets_lines(model):
+    assert words(model, model.encode(MESSAGES)) == ["system:", "w1", "user:", "w2", "w3", "assistant:"]
+
+
+def test_a_chat_template_is_used_with_its_generation_prompt(make_model):
+    model = make_model(template=TEMPLATE)
+    assert words(model, model.encode(MESSAGES)) == ["system:", "w1", "user:", "w2", "w3", "w0"]
+
+
+def test_an_answer_is_encoded_with_its_end(model):
+    assert words(model, model.encode_completion("w4 w5")) == ["w4", "w5", "<eos>"]
+
+
+def test_a_saved_model_is_the_same_model(model, tmp_path):
+    loaded = LocalModel.load(model.save(tmp_path / "model"))
+    assert loaded.fingerprint == model.fingerprint
+    assert loaded.encode(MESSAGES) == model.encode(MESSAGES)
+    assert loaded.sample([[6, 7]], 1.0, 8, seed=1)[0].text == model.sample([[6, 7]], 1.0, 8, seed=1)[0].text
+
+
+@pytest.fixture
+def adapted(model, tmp_path):
+    """A model with an adapter that is trained a little."""
+    found = LocalModel.load(model.save(tmp_path / "base"), lora={"r": 2})
+    for parameter in found.parameters():
+        torch.nn.init.constant_(parameter, 0.05)
+    found.updated()
+    return found
+
+
+def test_only_the_adapter_is_trainable_and_the_reference_is_without_it(model, adapted):
+    assert all("lora" in name for name in adapted.state())
+    own = adapted.logprobs([[6, 7]], [[8, 9]])[0]
+    adapted.freeze_reference()
+    reference = adapted.logprobs([[6, 7]], [[8, 9]], reference=True)[0]
+    assert reference == pytest.approx(model.logprobs([[6, 7]], [[8, 9]])[0], abs=1e-6)
+    assert own != pytest.approx(reference, abs=1e-4)
+
+
+def test_a_saved_adapter_is_loaded_over_its_base_and_can_be_trained_on(adapted, tmp_path):
+    folder = adapted.save(tmp_path / "adapter")
+    assert not (folder / "model.safetensors").exists()
+    loaded = LocalModel.load(folder)
+    assert loaded.fingerprint == adapted.fingerprint
+    assert loaded.state().keys() == adapted.state().keys()
+
+
+def test_a_merged_model_needs_no_adapter(adapted, tmp_path):
+    merged = LocalModel.load(adapted.save(tmp_path / "merged", merge=True))
+    assert not any("lora" in name for name in merged.state())
+    assert merged.logprobs([[6]], [[8, 9]])[0] == pytest.approx(adapted.logprobs([[6]], [[8, 9]])[0], abs=1e-5)
+    assert any("lora" in name for name in adapted.state())
+
+
+def test_a_second_adapter_is_refused(adapted):
+    with pytest.raises(UserError, match="has an adapter already"):
+        loading.with_lora(adapted.model, {"r": 2})
+
+
+def test_an_unknown_lora_setting_is_refused(model):
+    with pytest.raises(UserError, match=r"lora = {'rank': 2}: .*rank"):
+        loading.with_lora(model.model, {"rank": 2})
+
+
+def test_a_copy_shares_nothing(model):
+    copied = model.copy()
+    with torch.no_grad():
+        copied.model.lm_head.weight.add_(1.0)
+    copied.updated()
+    assert copied.fingerprint != model.fingerprint
+
+
+def test_the_reference_has_to_be_frozen_first_and_then_stays(model):
+    with pytest.raises(UserError, match="freeze_reference"):
+        model.logprobs([[6]], [[7]], reference=True)
+    model.freeze_reference()
+    before = model.logprobs([[6]], [[7]], reference=True)
+    with torch.no_grad():
+        model.model.lm_head.weight.add_(torch.randn(26, 16))
+    assert model.logprobs([[6]], [[7]], reference=True) == before
+    assert model.logprobs([[6]], [[7]]) != before
+
+
+def test_weights_of_another_model_are_refused(model, make_model, adapted):
+    with pytest.raises(UserError, match="not those of tiny"):
+        model.load_state(adapted.state())
+    with pytest.raises(UserError, match="not those of"):
+        model.load_state({name: value[:1] for name, value in model.state().items()})
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("/no/such/folder", "/no/such/folder: no such folder"),
+        ("./no-such-folder", "no such folder"),
+        ("someone/no-such-model", "no such folder, and no hub model"),
+    ],
+)
+def test_a_model_that_is_not_there_is_told_in_one_line(name, message):
+    with pytest.raises(UserError, match=message) as told:
+        LocalModel.load(name)
+    assert "\n" not in str(told.value)
+
+
+def test_a_folder_without_a_model_is_told(tmp_path):
+    with pytest.raises(UserError, match="cannot be loaded as a language model"):
+        LocalModel.load(tmp_path)
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(UserError, match="is a file"):
+        LocalModel.load(tmp_path / "file")
+
+
+def test_an_adapter_whose_base_is_gone_is_told(adapted, tmp_path):
+    folder = adapted.save(tmp_path / "adapter")
+    (tmp_path / "base" / "model.safetensors").unlink()
+    with pytest.raises(UserError, match=r"its base model .*base is not there"):
+        LocalModel.load(folder)
+
+
+def test_a_missing_extra_is_told_with_the_install_line(monkeypatch):
+    find = loading.importlib.util.find_spec
+    monkeypatch.setattr(loading.importlib.util, "find_spec", lambda name: None if name == "torch" else find(name))
+    line = r"torch is not installed; run: pip install torch==2.13.0 && pip install 'recollect\[local\]'"
+    with pytest.raises(MissingDependencyError, match=line):
+        LocalModel.load("x")
+
+
+def test_no_module_of_the_engine_imports_torch_before_it_is_used():
+    names = "capture model batching engine loss update settings sft reinforce provider sampling scoring weights loading"
+    lines = [f"import recollect.engines.local.{name}" for name in names.split()]
+    script = "; ".join([*lines, "import sys; print(sorted({'torch', 'transformers', 'peft'} & set(sys.modules)))"])
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,220 @@
+"""Reinforcement on DSPy's protocol: rewarded tokens become likelier, raw samples are exact, checkpoints go on."""
+
+import math
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="local models need the local extra")
+
+from recollect.engines.local.capture import capture  # noqa: E402
+from recollect.engines.local.engine import local_lm  # noqa: E402
+from recollect.engines.local.loss import advantages  # noqa: E402
+from recollect.engines.local.model import LocalModel  # noqa: E402
+from recollect.errors import DataError, UserError  # noqa: E402
+from recollect.programs.gather import gather  # noqa: E402
+
+ASKED = [{"role": "user", "content": "w1 w2"}]
+
+
+def text_group(*texts, rewards, **extra):
+    items = [
+        {"messages": ASKED, "completion": {"role": "assistant", "content": text}, "reward": reward}
+        for text, reward in zip(texts, rewards, strict=True)
+    ]
+    return {"batch_id": 0, "group": items, **extra}
+
+
+def sampled_group(lm, n, reward):
+    with capture() as samples:
+        gather([lambda n=n: lm.copy(rollout_id=n)("w1 w2") for n in range(n)])
+    items = [
+        {
+            "messages": list(sample.messages),
+            "completion": {"role": "assistant", "content": sample.text},
+            "reward": reward(sample),
+            "prompt_ids": sample.prompt_ids,
+            "completion_ids": sample.completion_ids,
+            "logprobs": sample.logprobs,
+        }
+        for sample in samples
+    ]
+    return {"batch_id": 0, "group": items}
+
+
+def chance(model, text):
+    ids = model.encode_completion(text)[:1]
+    return math.exp(model.logprobs([model.encode(ASKED)], [ids])[0][0])
+
+
+def job_of(model, **settings):
+    return local_lm(model, temperature=1.0, max_tokens=1).reinforce({"learning_rate": 1e-2, **settings})
+
+
+def test_a_rewarded_answer_becomes_likelier(model):
+    lm = local_lm(model, temperature=1.0, max_tokens=1)
+    job = lm.reinforce({"learning_rate": 1e-2, "batch_size": 64})
+    before = chance(model, "w7")
+    history = [job.step([sampled_group(lm, 64, lambda sample: float(sample.text == "w7"))]) for _ in range(12)]
+    assert chance(model, "w7") > max(0.8, before)
+    assert history[-1].reward > history[0].reward
+    assert model.version == sum(step.rows > 0 for step in history)
+
+
+def test_captured_samples_have_a_ratio_of_one(model):
+    lm = local_lm(model, temperature=1.0, max_tokens=1)
+    group = sampled_group(lm, 16, lambda sample: float(sample.completion_ids[0] % 2))
+    step = job_of(model).step([group])
+    shares = advantages([item["reward"] for item in group["group"]])
+    # With a ratio of 1 the loss is minus the mean advantage over tokens, one token each.
+    assert step.loss == pytest.approx(-sum(shares) / len(shares), abs=1e-5)
+    assert (step.rows, step.tokens, step.clipped) == (16, 16, 0.0)
+
+
+def test_texts_without_ids_are_encoded_and_scored_before_the_update(model):
+    step = job_of(model).step([text_group("w7", "w8 w9", rewards=[1.0, 0.0])], "grpo_chat")
+    # 2 and 3 tokens with the end: -(2 A - 3 A) / 5, A = 0.5 / (0.7071 + 1e-4)
+    assert step.loss == pytest.approx((0.5 / (math.sqrt(0.5) + 1e-4)) / 5, abs=1e-5)
+    assert step.tokens == 5
+
+
+def test_sampled_ids_are_trained_not_the_text(make_model):
+    group = text_group("w7", "w8", rewards=[1.0, 0.0])
+    raw = {
+        **group,
+        "group": [{**item, "completion_ids": ids} for item, ids in zip(group["group"], [[9], [10]], strict=True)],
+    }
+    model = make_model()
+    before = model.logprobs([model.encode(ASKED)] * 2, [[9], [10]])
+    job_of(model).step([raw])
+    after = model.logprobs([model.encode(ASKED)] * 2, [[9], [10]])
+    assert after[0][0] > before[0][0]
+    assert after[1][0] < before[1][0]
+
+
+def test_a_group_of_equal_rewards_changes_nothing(model):
+    before = model.fingerprint
+    step = job_of(model, beta=0.1).step([text_group("w7", "w8", rewards=[0.5, 0.5])])
+    assert (step.rows, step.left_out, step.reward) == (0, 1, 0.5)
+    assert model.fingerprint == before
+    assert job_of(model).step([]).rows == 0
+
+
+def test_a_weight_scales_a_group_after_normalisation(make_model):
+    losses = [
+        job_of(make_model()).step([text_group("w7", "w8 w9", rewards=[1.0, 0.0], **extra)]).loss
+        for extra in ({}, {"weight": 0.25})
+    ]
+    assert losses[1] == pytest.approx(losses[0] / 4, abs=1e-6)
+
+
+def test_empty_completions_count_in_their_group_and_train_nothing(model):
+    group = text_group("w7", "w8", rewards=[1.0, 0.0])
+    group["group"][1]["completion_ids"] = []
+    assert job_of(model).step([group]).rows == 1
+
+
+@pytest.mark.parametrize("kind", ["dapo", "dr_grpo", "grpo"])
+def test_micro_batches_give_the_gradient_of_the_batch(make_model, kind):
+    group = text_group("w7", "w8 w9", "w3 w4 w5", "w6", rewards=[1.0, 0.0, 0.3, 0.7])
+    models = [make_model(), make_model()]
+    for model, size in zip(models, (8, 1), strict=True):
+        job_of(model, micro_batch_size=size, loss_type=kind, beta=0.1, learning_rate=1e-3).step([group])
+    for name, weights in models[0].state().items():
+        assert torch.allclose(weights, models[1].state()[name], atol=2e-5), name
+
+
+def test_batches_and_epochs_are_updates_of_their_own(model):
+    group = text_group("w7", "w8", "w9", "w10", rewards=[1.0, 0.0, 0.3, 0.7])
+    step = job_of(model, batch_size=2, epochs=3, learning_rate=0.1).step([group])
+    assert model.version == 6
+    assert step.clipped > 0
+
+
+def test_the_reference_holds_the_weights_back(make_model):
+    def moved(beta):
+        model = make_model()
+        start = model.logprobs([model.encode(ASKED)], [[12]])[0][0]
+        job = job_of(model, beta=beta)
+        for _ in range(10):
+            step = job.step([text_group("w7", "w8", rewards=[1.0, 0.0])])
+        return abs(model.logprobs([model.encode(ASKED)], [[12]])[0][0] - start), step.divergence
+
+    free, none = moved(0.0)
+    held, gap = moved(5.0)
+    assert held < free
+    assert none == 0.0 < gap
+
+
+def test_lora_trains_the_adapter_against_the_base(model, tmp_path):
+    adapted = LocalModel.load(model.save(tmp_path / "base"), lora={"r": 2})
+    job = job_of(adapted, beta=0.1)
+    base = adapted.logprobs([[6]], [[7]], reference=True)
+    job.step([text_group("w7", "w8", rewards=[1.0, 0.0])])
+    assert job.step([text_group("w7", "w8", rewards=[1.0, 0.0])]).divergence > 0
+    assert adapted.logprobs([[6]], [[7]], reference=True) == base
+
+
+def test_a_job_resumed_from_its_checkpoint_gives_the_same_weights(make_model, tmp_path):
+    groups = [text_group("w7", "w8 w9", "w4", rewards=[float(n), 1.0, 0.2]) for n in range(4)]
+    settings = {"batch_size": 2, "beta": 0.02, "output_dir": str(tmp_path)}
+    whole = make_model()
+    job = job_of(whole, **settings)
+    for n, group in enumerate(groups):
+        job.step([group])
+        if n == 1:
+            job.save_checkpoint("half")
+    resumed = make_model()
+    other = job_of(resumed, **settings)
+    other.load_checkpoint(job.checkpoints["half"])
+    assert other.steps == 2
+    for group in groups[2:]:
+        other.step([group])
+    assert resumed.fingerprint == whole.fingerprint
+    assert job.get_status()["last_checkpoint"] == "half"
+
+
+def test_a_file_that_is_no_checkpoint_is_refused(model, tmp_path):
+    job = job_of(model)
+    (tmp_path / "x.pt").write_bytes(b"nothing")
+    torch.save({"weights": {}}, tmp_path / "y.pt")
+    for path in (tmp_path / "x.pt", tmp_path / "y.pt", tmp_path / "z.pt"):
+        with pytest.raises(UserError, match="is no checkpoint of a local job"):
+            job.load_checkpoint(path)
+    with pytest.raises(UserError, match="output_dir"):
+        job.save_checkpoint("x")
+
+
+def test_the_protocol_of_dspys_grpo(model, tmp_path):
+    job = job_of(model, num_generations=2, groups_per_step=2, output_dir=str(tmp_path))
+    assert job.get_status()["pending_batch_ids"] == [0, 1]
+    job.step([text_group("w7", "w8", rewards=[1.0, 0.0])], "grpo_chat")
+    assert job.get_status()["pending_batch_ids"] == [2, 3]
+    job.update_model()
+    job.terminate()
+    assert job.status() == "terminated"
+    assert LocalModel.load(tmp_path / "model").fingerprint == model.fingerprint
+    with pytest.raises(UserError, match="does not run"):
+        job.step([])
+
+
+@pytest.mark.parametrize(
+    "group",
+    [
+        {},
+        {"group": 3},
+        {"group": [{"reward": 1.0}, {"reward": 0.0}]},
+        {"group": [{"messages": ASKED, "completion": "w1", "reward": 1.0}]},
+        {"group": [{"messages": ASKED, "completion": {"content": "w1"}, "reward": None}]},
+        {"group": [{"messages": ASKED, "completion_ids": [5], "logprobs": [-1.0, -2.0], "reward": 1.0}]},
+    ],
+)
+def test_what_is_no_group_is_refused(model, group):
+    with pytest.raises(DataError, match="not a group of completions with rewards"):
+        job_of(model).step([group])
+
+
+def test_another_format_and_unknown_settings_are_refused(model):
+    with pytest.raises(DataError, match="takes grpo_chat"):
+        job_of(model).step([], "chat")
+    with pytest.raises(UserError, match="no training setting 'lr'"):
+        job_of(model, lr=1.0)

@@ -1,0 +1,145 @@
+"""Supervised fine-tuning: it learns completions only, the same way each time, and says what it left out."""
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="local models need the local extra")
+
+from recollect.engines.local.engine import local_lm  # noqa: E402
+from recollect.engines.local.settings import Finetuning, Reinforcement, Training  # noqa: E402
+from recollect.engines.local.sft import fit  # noqa: E402
+from recollect.errors import DataError, UserError  # noqa: E402
+
+
+def asked(text):
+    return [{"role": "user", "content": text}]
+
+
+EXAMPLES = [(asked("w1"), "w5 w6"), (asked("w2"), "w7"), (asked("w3 w4"), "w8 w9 w10")]
+
+
+def test_a_model_learns_its_examples(model):
+    found = fit(model, EXAMPLES, steps=60, learning_rate=2e-2, batch=3)
+    assert len(found.losses) == 60
+    assert found.losses[-1] < 0.1 < found.losses[0]
+    samples = model.sample([model.encode(messages) for messages, _ in EXAMPLES], 0.0, 8)
+    assert [sample.text for sample in samples] == [text for _, text in EXAMPLES]
+    assert all(sample.finished for sample in samples)
+    assert model.version == 60
+
+
+def test_the_loss_is_the_mean_over_completion_tokens(model):
+    prompts, completions = zip(*[(model.encode(m), model.encode_completion(c)) for m, c in EXAMPLES], strict=True)
+    logprobs = [value for row in model.logprobs(prompts, completions) for value in row]
+    [loss] = fit(model, EXAMPLES, epochs=1, batch=3).losses
+    assert loss == pytest.approx(-sum(logprobs) / len(logprobs), abs=1e-5)
+
+
+@pytest.mark.parametrize("micro_batch", [1, 2])
+def test_accumulated_gradients_are_those_of_the_whole_batch(make_model, micro_batch):
+    whole, parts = make_model(), make_model()
+    fit(whole, EXAMPLES, epochs=2, learning_rate=1e-2, batch=3)
+    fit(parts, EXAMPLES, epochs=2, learning_rate=1e-2, batch=3, micro_batch=micro_batch)
+    for name, weights in whole.state().items():
+        assert torch.allclose(weights, parts.state()[name], atol=2e-4), name
+
+
+def test_the_seed_decides_the_order_and_with_it_the_weights(make_model):
+    models = [make_model() for _ in range(3)]
+    for model, seed in zip(models, (0, 0, 1), strict=True):
+        fit(model, EXAMPLES, epochs=2, learning_rate=1e-2, batch=1, seed=seed)
+    assert models[0].fingerprint == models[1].fingerprint != models[2].fingerprint
+
+
+def test_epochs_and_steps(make_model):
+    assert len(fit(make_model(), EXAMPLES, epochs=2, batch=2).losses) == 4
+    assert len(fit(make_model(), EXAMPLES, epochs=2, steps=3, batch=2).losses) == 3
+
+
+def test_the_learning_rate_falls_along_a_cosine(make_model):
+    def last_change(cosine):
+        model = make_model()
+        fit(model, EXAMPLES[:1], steps=9, learning_rate=1e-2, batch=1, cosine=cosine)
+        other = make_model()
+        fit(other, EXAMPLES[:1], steps=10, learning_rate=1e-2, batch=1, cosine=cosine)
+        return float((model.state()["lm_head.weight"] - other.state()["lm_head.weight"]).abs().max())
+
+    assert 0 < last_change(True) < last_change(False)
+
+
+def test_examples_beyond_the_context_are_left_out_and_counted(make_model):
+    model = make_model(context=12)
+    assert fit(model, [*EXAMPLES, (asked("w1 " * 20), "w2")], epochs=1).left_out == 1
+    with pytest.raises(DataError, match="no example fits the 12 tokens"):
+        fit(model, [(asked("w1 " * 20), "w2")])
+    with pytest.raises(DataError, match="no example to learn from"):
+        fit(model, [])
+
+
+ROWS = [{"messages": [*messages, {"role": "assistant", "content": text}]} for messages, text in EXAMPLES]
+
+
+def test_finetune_gives_an_lm_over_a_trained_copy(model, tmp_path):
+    lm = local_lm(model, max_tokens=6)
+    before = model.fingerprint
+    settings = {"steps": 60, "learning_rate": 2e-2, "output_dir": str(tmp_path / "tuned")}
+    job = lm.finetune(ROWS, "chat", settings)
+    tuned = job.result()
+    assert job.status() == "succeeded"
+    assert tuned("w2") == ["w7"]
+    assert tuned.model == f"local/{tmp_path / 'tuned'}" != lm.model
+    assert tuned.meter is lm.meter
+    assert model.fingerprint == before
+    assert tuned.provider.model is tuned.engine.model
+
+
+def test_finetune_with_lora_trains_an_adapter(model, tmp_path):
+    base = local_lm(type(model).load(model.save(tmp_path / "base")))
+    tuned = base.finetune(ROWS, "chat", {"epochs": 1, "lora": 2}).result()
+    assert all("lora" in name for name in tuned.engine.model.state())
+
+
+@pytest.mark.parametrize(
+    ("rows", "kind", "settings", "message"),
+    [
+        (ROWS, "chat", {"lr": 1.0}, "no training setting 'lr'; it has: learning_rate, epochs"),
+        (ROWS, "completion", {}, "'completion'; the local engine fine-tunes on chat"),
+        ([], "chat", {}, "no example to learn from"),
+        ([{"messages": []}], "chat", {}, "is no chat"),
+        ([{"prompt": "x"}], "chat", {}, "is no chat"),
+    ],
+)
+def test_what_cannot_be_learned_is_told(model, rows, kind, settings, message):
+    job = local_lm(model).finetune(rows, kind, settings)
+    found = job.result()
+    assert isinstance(found, UserError)
+    assert message in str(found)
+    assert job.status() == "failed"
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        (Training, {"learning_rate": "fast"}),
+        (Training, {"learning_rate": -1.0}),
+        (Training, {"learning_rate": float("nan")}),
+        (Training, {"learning_rate": True}),
+        (Training, {"epochs": 0}),
+        (Training, {"batch_size": 1.5}),
+        (Training, {"seed": None}),
+        (Training, {"output_dir": 7}),
+        (Finetuning, {"steps": 0}),
+        (Finetuning, {"cosine": 1}),
+        (Reinforcement, {"loss_type": "ppo"}),
+        (Reinforcement, {"beta": float("inf")}),
+    ],
+)
+def test_a_setting_of_the_wrong_kind_is_refused(kind, settings):
+    [name] = settings
+    with pytest.raises(UserError, match=f"training setting {name} = "):
+        kind.parse(settings)
+
+
+def test_settings_are_read():
+    found = Reinforcement.parse({"learning_rate": 1, "beta": 0.02, "num_generations": 8})
+    assert (found.learning_rate, found.beta, found.num_generations) == (1, 0.02, 8)
+    assert Finetuning.parse(None) == Finetuning()

@@ -1,0 +1,84 @@
+"""A model from nothing: its tokenizer, its chat template, and that it is the same each time."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="local models need the local extra")
+
+from recollect.engines.embedders import embedder
+from recollect.engines.local.model import LocalModel
+from recollect.engines.local.tiny import create, make_tokenizer, scaffolding
+from recollect.optimizers.demonstrations import demonstrate
+from recollect.programs.compact_adapter import CompactAdapter
+from recollect.programs.memory_r2 import MemoryR2
+
+
+@pytest.fixture(scope="module")
+def examples() -> Any:
+    return demonstrate(MemoryR2(embedder(), related=2, chunk_turns=1), CompactAdapter(), 12, seed=0)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(examples: Any) -> Any:
+    return make_tokenizer(examples, ["Zoe", "m99"])
+
+
+def test_every_answer_survives_the_tokenizer(examples: Any, tokenizer: Any) -> None:
+    for _, answer in examples:
+        ids = tokenizer(answer, add_special_tokens=False)["input_ids"]
+        assert tokenizer.unk_token_id not in ids
+        assert tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False) == answer
+
+
+def test_a_word_has_one_id_in_prompts_and_answers(tokenizer: Any) -> None:
+    [alone] = tokenizer("Ada", add_special_tokens=False)["input_ids"]
+    for text in ("[D1:1] Ada: my pet", '[{"speaker": "Ada", "turn_id": "D1:1"', "(m1 Ada)", "Ada's pet?"):
+        assert alone in tokenizer(text, add_special_tokens=False)["input_ids"]
+
+
+def test_scaffolding_is_one_token_each(tokenizer: Any) -> None:
+    answer = '[{"op": "DELETE", "memory_id": "m1", "turn_id": "D1:1"}]'
+    assert len(tokenizer(answer, add_special_tokens=False)["input_ids"]) == 7
+
+
+@pytest.mark.parametrize(
+    ("answers", "pieces"),
+    [
+        (['[{"op": "NONE"}]'], ['"}]', '[{"op": "']),
+        (['{"a": "x", "b": "y"}'], ['", "b": "', '"}', '{"a": "']),
+        (['["x", "y"]'], ['", "', '"]', '["']),
+        (["[]"], ["[]"]),
+        (["plain words"], []),
+        ([json.dumps([{"a": 'say "hi": yes'}])], ['"}]', '[{"a": "']),
+    ],
+)
+def test_scaffolding_is_what_stands_between_values(answers: list[str], pieces: list[str]) -> None:
+    assert scaffolding(answers) == sorted(pieces)
+
+
+def test_only_the_first_line_of_a_system_message_is_shown(examples: Any, tokenizer: Any) -> None:
+    messages, _ = examples[0]
+    ids = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=True, return_dict=False)
+    shown = tokenizer.decode(ids)
+    assert shown.startswith("<system> dialogue -> facts <user> dialogue")
+    assert shown.endswith("<assistant>")
+    assert len(ids) < 40
+
+
+def test_a_created_model_loads_and_is_the_same_for_the_same_seed(examples: Any, tmp_path: Path) -> None:
+    models = [LocalModel.load(create(tmp_path / str(n), examples, seed=seed)) for n, seed in enumerate((1, 1, 2))]
+    assert models[0].fingerprint == models[1].fingerprint != models[2].fingerprint
+    assert sum(p.numel() for p in models[0].model.parameters()) < 600_000
+    prompt = models[0].encode(examples[0][0])
+    assert models[0].sample([prompt], max_new_tokens=4)[0].completion_ids
+
+
+def test_training_teaches_it_the_form(examples: Any, tmp_path: Path) -> None:
+    from recollect.engines.local import sft
+
+    model = LocalModel.load(create(tmp_path, examples))
+    found = sft.fit(model, examples, steps=30, learning_rate=3e-3, batch=16, micro_batch=16)
+    assert found.losses[-1] < 0.6 * found.losses[0]

@@ -1,0 +1,55 @@
+"""Stores of both kinds: a file, and a PostgreSQL server that the tests start for themselves."""
+
+import importlib.util
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Any]:
+    """A PostgreSQL server; tests that need it are skipped where there is none."""
+    pytest.importorskip("psycopg")
+    spec = importlib.util.spec_from_file_location("postgres", Path(__file__).parents[1] / "postgres.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    try:
+        server = module.Postgres()
+    except RuntimeError as error:
+        pytest.skip(str(error))
+    yield server
+    server.stop()
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The address of an empty store, of each kind."""
+    if request.param == "sqlite":
+        return str(tmp_path / "memories.sqlite")
+    return request.getfixturevalue("postgres").emptied()
+
+
+@pytest.fixture
+def open_store(url: str) -> Iterator[Callable[..., Any]]:
+    """Opens the store, any number of times, as processes would; all are closed in the end."""
+    from recollect import Store
+
+    opened: list[Any] = []
+
+    def make(**options: Any) -> Any:
+        opened.append(Store(url, **options))
+        return opened[-1]
+
+    yield make
+    for store in opened:
+        store.close()
+
+
+@pytest.fixture
+def store(open_store: Callable[..., Any]) -> Any:
+    """An empty store of each kind."""
+    return open_store()

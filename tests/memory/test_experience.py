@@ -1,0 +1,121 @@
+"""The experience document: records and positions, entries, the pool, snapshots."""
+
+from datetime import datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from recollect.memory.experience import Experience, ExperienceMemory, Proposal, Round, suffix
+from recollect.records import Action, Turn, estimate_tokens
+
+
+def action(n, words=3):
+    return Action(
+        id=f"a{n}",
+        time=datetime(2024, 1, 1, n % 24),
+        scene="video",
+        situation=f"clip {n}",
+        action=" ".join(["w"] * words),
+    )
+
+
+def actions(count):
+    return tuple(action(n) for n in range(1, count + 1))
+
+
+def proposal(**fields):
+    return Proposal.model_validate({"id": "", "action": "add pattern", "content": "likes jazz", **fields})
+
+
+def test_entries_get_ids_by_kind_that_are_never_given_twice():
+    memory = ExperienceMemory().with_entries("pattern", [("Likes jazz", ("a1",)), ("Likes  JAZZ", ("a2",)), (" ", ())])
+    memory = memory.with_entries("alert", [("I overrate jazz", ())])
+    assert [(part.id, part.kind, part.sources) for part in memory.experiences] == [
+        ("pattern-1", "pattern", ("a1",)),
+        ("alert-1", "alert", ()),
+    ]
+    emptied = memory.replaced("pattern", [])
+    assert emptied.with_entries("pattern", [("Likes rock", ())]).patterns[0].id == "pattern-2"
+
+
+def test_proposals_of_a_round_join_the_pool_in_order_under_new_ids():
+    memory = ExperienceMemory()
+    for number in (1, 2):
+        done = Round(number=number, record=f"a{number}", outcome={"pooled": 2, "specific": 1})
+        memory = memory.after_round(done, [proposal(content="x"), proposal(content="y")])
+    assert [(p.id, p.content, p.round) for p in memory.pool] == [
+        ("p-1", "x", 1),
+        ("p-2", "y", 1),
+        ("p-3", "x", 2),
+        ("p-4", "y", 2),
+    ]
+    assert memory.counts == {"pooled": 4, "specific": 2}
+    assert [done.record for done in memory.journal] == ["a1", "a2"]
+
+
+def test_updates_leave_the_memory_they_start_from():
+    memory = ExperienceMemory().with_records(actions(3))
+    before = memory.model_dump_json()
+    memory.with_entries("alert", [("x", ())]).after_round(Round(number=1, record="a1"), [proposal()]).covered(5)
+    assert memory.model_dump_json() == before
+
+
+@pytest.mark.parametrize(("count", "tokens", "kept"), [(0, 100, 0), (3, 0, 1), (3, 10_000, 3)])
+def test_a_suffix_is_the_newest_records_that_fit_and_at_least_one(count, tokens, kept):
+    assert suffix(actions(count), tokens) == actions(count)[count - kept :]
+
+
+@given(st.lists(st.integers(1, 60), max_size=30), st.integers(0, 300))
+def test_a_suffix_never_exceeds_its_budget_by_more_than_one_record(words, tokens):
+    records = tuple(action(n, count) for n, count in enumerate(words, 1))
+    found = suffix(records, tokens)
+    taken = sum(estimate_tokens(record.turn().line()) + 1 for record in found)
+    assert found == records[len(records) - len(found) :]
+    assert taken <= tokens or len(found) == min(1, len(records))
+    rest = records[: len(records) - len(found)]
+    assert not rest or len(found) == 1 or taken + estimate_tokens(rest[-1].turn().line()) + 1 > tokens
+
+
+def test_a_covered_memory_keeps_what_later_samples_show_and_the_position():
+    memory = ExperienceMemory().with_records(actions(40))
+    assert (memory.total, memory.waiting) == (40, 40)
+    covered = memory.covered(100)
+    assert covered.records == suffix(actions(40), 100)
+    assert (covered.total, covered.practised, covered.waiting) == (40, 40, 0)
+    assert covered.with_records(actions(2)).waiting == 2
+
+
+def test_snapshots_give_the_experience_after_each_round_back():
+    memory = ExperienceMemory().with_entries("pattern", [("first", ("a1",))]).snapped(0)
+    memory = memory.with_entries("alert", [("second", ("a2",))]).snapped(5)
+    memory = memory.replaced("pattern", []).snapped(10)
+    texts = {n: [part.text for part in memory.at_round(n).experiences] for n in (0, 4, 5, 9, 10, 80)}
+    assert texts == {
+        0: ["first"],
+        4: ["first"],
+        5: ["first", "second"],
+        9: ["first", "second"],
+        10: ["second"],
+        80: ["second"],
+    }
+    assert memory.at_round(5).rounds == 5
+    assert memory.at_round(5).alerts[0].sources == ("a2",)
+    assert [snapshot.tokens > 0 for snapshot in memory.snapshots] == [True, True, True]
+
+
+def test_a_memory_is_its_json():
+    memory = (
+        ExperienceMemory()
+        .with_profile([Turn(id="p", speaker="profile", text="nurse")])
+        .with_records(actions(3))
+        .with_entries("pattern", [("x", ("a1",))])
+        .after_round(Round(number=1, record="a2"), [proposal(sources=("a2",))])
+        .snapped(1)
+    )
+    assert ExperienceMemory.model_validate_json(memory.model_dump_json()) == memory
+
+
+def test_the_text_of_a_proposal_names_its_trigger_action_and_content():
+    assert proposal(trigger="streams").text() == "streams | add pattern | likes jazz"
+    assert proposal(action="modify", target="pattern-1").text() == "modify pattern-1 | likes jazz"
+    assert Experience(id="pattern-1", kind="pattern", text="a\n b").line() == "a b"

@@ -1,0 +1,133 @@
+"""Consensus as code checks it: support, invented ids, targets, downgrades; what is not adopted stays word for word."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from recollect.memory.adjustment import Change, adjusted, adopted_all
+from recollect.memory.experience import ExperienceMemory, Proposal
+
+
+def memory(pool=6):
+    start = ExperienceMemory().with_entries("pattern", [("Likes jazz", ("a1",))])
+    start = start.with_entries("alert", [("I overrate likes", ("a2",))])
+    proposals = tuple(
+        Proposal(id=f"p-{n}", action="add pattern", content=f"said  {n} ", trigger="t", sources=(f"r{n}", "all"))
+        for n in range(1, pool + 1)
+    )
+    return start.changed(pool=proposals, issued={**start.issued, "p": pool})
+
+
+def ids(*numbers):
+    return tuple(f"p-{n}" for n in numbers)
+
+
+def test_three_supporters_make_an_entry_with_their_sources_and_leave_the_pool():
+    start = memory()
+    after = adjusted(start, [Change("add pattern", text="Skips ads", proposals=ids(1, 3, 5))])
+    new = after.patterns[-1]
+    assert (new.id, new.text, new.sources, new.support) == (
+        "pattern-2",
+        "Skips ads",
+        ("r1", "all", "r3", "r5"),
+        ids(1, 3, 5),
+    )
+    assert after.pool == tuple(p for p in start.pool if p.id in ids(2, 4, 6))
+    assert after.counts == {"added": 1}
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (Change("add pattern", text="x", proposals=ids(1, 2)), "too little support"),
+        (Change("add pattern", text="x"), "too little support"),
+        (Change("add pattern", text="x", proposals=("p-1", "p-1", "p-1")), "too little support"),
+        (Change("add pattern", text="x", proposals=(*ids(1, 2), "p-99")), "invented proposal"),
+        (Change("add pattern", text="x", proposals=(*ids(1, 2, 3), "p-99")), "invented proposal"),
+        (Change("add alert", text="  ", proposals=ids(1, 2, 3)), "empty text"),
+        (Change("modify", "pattern-1", "", ids(1, 2, 3)), "empty text"),
+        (Change("modify", "pattern-9", "x", ids(1, 2, 3)), "unknown entry"),
+        (Change("remove", None, "", ids(1, 2, 3)), "unknown entry"),
+        (Change("downgrade", "alert-1", "", ids(1, 2)), "too little support"),
+    ],
+)
+def test_a_change_without_what_it_needs_is_refused_and_counted(change, reason):
+    start = memory()
+    after = adjusted(start, [change])
+    assert after == start.counted({f"refused: {reason}": 1})
+
+
+def test_a_modified_entry_keeps_its_id_its_sources_and_the_old_wording():
+    after = adjusted(memory(), [Change("modify", "pattern-1", "Likes slow jazz", ids(1, 2, 3))])
+    (entry,) = after.patterns
+    assert (entry.id, entry.text, entry.earlier) == ("pattern-1", "Likes slow jazz", ("Likes jazz",))
+    assert entry.sources == ("a1", "r1", "all", "r2", "r3")
+
+
+def test_a_removed_entry_is_gone_and_a_downgraded_one_is_a_proposal_in_its_own_words():
+    start = memory()
+    removed = adjusted(start, [Change("remove", "alert-1", proposals=ids(1, 2, 3))])
+    assert (removed.alerts, len(removed.pool)) == ((), 3)
+    downgraded = adjusted(start, [Change("downgrade", "alert-1", proposals=ids(1, 2, 3))])
+    assert downgraded.alerts == ()
+    back = downgraded.pool[-1]
+    assert (back.id, back.action, back.content, back.sources) == ("p-7", "add alert", "I overrate likes", ("a2",))
+    assert downgraded.counts == {"downgraded": 1}
+
+
+def test_a_text_that_is_there_already_is_supported_and_not_repeated():
+    after = adjusted(memory(), [Change("add pattern", text="likes  jazz", proposals=ids(1, 2, 3))])
+    assert [part.text for part in after.patterns] == ["Likes jazz"]
+    assert after.patterns[0].support == ids(1, 2, 3)
+    assert after.counts == {"merged": 1}
+
+
+def test_a_proposal_supports_one_change():
+    twice = [
+        Change("add pattern", text="x", proposals=ids(1, 2, 3)),
+        Change("add alert", text="y", proposals=ids(1, 2, 4)),
+    ]
+    after = adjusted(memory(), twice)
+    assert after.counts == {"added": 1, "refused: too little support": 1}
+    assert [p.id for p in after.pool] == ["p-4", "p-5", "p-6"]
+
+
+def test_a_kind_that_is_off_gets_no_entry():
+    start = memory()
+    after = adjusted(start, [Change("add alert", text="x", proposals=ids(1, 2, 3))], off=("alert",))
+    assert after == start.counted({"refused: switched off": 1})
+
+
+def test_without_consensus_every_proposal_is_carried_out():
+    start = memory(2)
+    more = Proposal(id="p-3", action="remove", target="alert-1")
+    odd = Proposal(id="p-4", action="modify", target="alert-1", content="too late")
+    after = adopted_all(start.changed(pool=(*start.pool, more, odd)))
+    assert [part.text for part in after.patterns] == ["Likes jazz", "said 1", "said 2"]
+    assert (after.alerts, after.pool) == ((), ())
+    assert after.counts == {"added": 2, "removed": 1, "refused: unknown entry": 1}
+
+
+changes = st.builds(
+    Change,
+    st.sampled_from(["add pattern", "add alert", "modify", "remove", "downgrade"]),
+    st.sampled_from([None, "pattern-1", "alert-1", "pattern-2", "made-up"]),
+    st.text(max_size=5),
+    st.lists(st.sampled_from([*ids(1, 2, 3, 4, 5, 6, 7), "x"]), max_size=6).map(tuple),
+)
+
+
+@given(st.lists(changes, max_size=6))
+def test_whatever_is_asked_no_proposal_is_lost_and_nothing_changes_without_support(asked):
+    start = memory()
+    after = adjusted(start, asked)
+    known = {part.id: part for part in start.experiences}
+    supported = [id for part in after.experiences for id in part.support]
+    assert len(supported) == len(set(supported))
+    for part in after.experiences:
+        assert part == known.get(part.id) or len(part.support) >= 3
+    kept = {p.id: p for p in after.pool}
+    left = [p for p in start.pool if p.id not in kept]
+    outcomes = sum(after.counts.get(name, 0) for name in ("added", "merged", "modified", "removed", "downgraded"))
+    assert len(left) >= 3 * outcomes
+    assert (len(left) == 0) == (outcomes == 0)
+    assert all(kept[p.id] == p for p in start.pool if p.id in kept)

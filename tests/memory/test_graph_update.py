@@ -1,0 +1,222 @@
+"""RGMem's graph taking in evidence: the base concepts, merging of names, counters, refused cycles, its JSON."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from recollect.engines.embedders import embedder
+from recollect.memory.entities import Names
+from recollect.memory.graph import BASES, USER, Conclusion, Evidence, GraphMemory, Node
+from recollect.memory.graph_update import GraphPath, taken_in
+from recollect.memory.theories import abstracted, inferred
+from recollect.signatures.rgmem_graph import EntityPath
+
+
+def unit(n, text="something happened"):
+    return Evidence(id=f"e{n}", step=n, fact=text, sources=(f"D{n}:1", f"D{n}:2"))
+
+
+def grown(*steps, **settings):
+    memory = GraphMemory()
+    for n, paths in enumerate(steps, 1):
+        memory = taken_in(memory, unit(n), paths, **settings)
+    return memory
+
+
+def names(memory, tier):
+    return [node.name for node in memory.nodes.values() if node.tier == tier and not node.id.startswith("b")]
+
+
+def edges(memory):
+    return {(memory.nodes[e.source].name, memory.nodes[e.target].name): e for e in memory.relations.values()}
+
+
+DINING = GraphPath("Dining", ("Food",), ("Steak",))
+RACE = GraphPath("Interests and Entertainment", ("Sports",), ("Running", "City Race"), ("ran", "ran it with Bob"))
+
+
+def test_the_eleven_base_concepts_always_exist():
+    memory = GraphMemory()
+    assert [memory.nodes[id].name for id in memory.children(USER)] == list(BASES)
+    assert {edge.label for edge in memory.classes} == {"has profile in"}
+
+
+def test_the_prompts_base_concepts_are_those_of_the_graph():
+    assert EntityPath.model_json_schema()["properties"]["base"]["enum"] == list(BASES)
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [("interests & entertainment", BASES[5]), ("Dining", "Dining"), ("Works and Study", "Work and Study")],
+)
+def test_a_base_concept_in_other_letters_is_repaired(said, meant):
+    assert EntityPath(base=said, events=["x"]).base == meant
+
+
+def test_a_base_concept_that_is_none_is_refused():
+    with pytest.raises(ValueError, match="base"):
+        EntityPath(base="Astronomy", events=["x"])
+
+
+def test_a_path_becomes_class_edges_and_event_edges():
+    memory = grown([RACE])
+    assert names(memory, "abstract") == ["Sports"]
+    assert names(memory, "general") == ["Running"]
+    assert names(memory, "instance") == ["City Race"]
+    sports = next(node for node in memory.nodes.values() if node.name == "Sports")
+    assert [edge.label for edge in memory.classes if edge.child == sports.id] == ["has subclass"]
+    assert {pair: edge.mentions[0].label for pair, edge in edges(memory).items()} == {
+        ("Sports", "Running"): "ran",
+        ("Running", "City Race"): "ran it with Bob",
+    }
+
+
+def test_mentions_and_scores_count_every_unit_once():
+    memory = grown([RACE, RACE], [RACE])
+    assert {pair: edge.count for pair, edge in edges(memory).items()} == {
+        ("Sports", "Running"): 2,
+        ("Running", "City Race"): 2,
+    }
+    sports = next(node for node in memory.nodes.values() if node.name == "Sports")
+    assert (sports.score, sports.fresh, sports.evidence) == (2, ("e1", "e2"), ("e1", "e2"))
+    base = memory.nodes["b6"]
+    assert (base.score, base.evidence) == (0, ())  # only the lowest concept of a path scores
+
+
+def test_a_relation_theory_adds_one_to_the_score_of_every_concept_above():
+    memory = grown([RACE], [GraphPath("Health and Wellness", (), ("Running",))])
+    deep = edges(memory)[("Running", "City Race")]
+    after = inferred(memory, deep.id, memory.nodes[USER].own or _theory("e1"))
+    scores = {node.name: node.score for node in after.nodes.values() if node.score}
+    assert scores == {"Sports": 2, "Health and Wellness": 2}
+    assert (after.relations[deep.id].count, after.relations[deep.id].fresh) == (0, ())
+    assert memory.relations[deep.id].count == 1
+
+
+def _theory(*evidence):
+    from recollect.memory.graph import Theory
+
+    return Theory(sigma="known", evidence=evidence, step=1)
+
+
+def test_a_new_own_theory_makes_parents_dirty_and_itself_where_concepts_below_have_one():
+    memory = grown([GraphPath("Dining", ("Food", "Meat"), ("Steak",))], [GraphPath("Dining", ("Food",), ("Bread",))])
+    id = {node.name: node.id for node in memory.nodes.values()}
+    after = abstracted(memory, id["Meat"], _theory("e1"))
+    assert [node.name for node in after.nodes.values() if node.dirty] == ["Food"]
+    after = abstracted(after, id["Food"], _theory("e2"))
+    assert [node.name for node in after.nodes.values() if node.dirty] == ["Dining", "Food"]
+    alone = abstracted(memory, id["Food"], _theory("e2"))
+    assert [node.name for node in alone.nodes.values() if node.dirty] == ["Dining"]
+
+
+def test_a_cycle_of_concepts_is_refused_and_counted_and_the_path_goes_on():
+    memory = grown(
+        [GraphPath("Dining", ("Food", "Meat"), ("Steak",))],
+        [GraphPath("Health and Wellness", ("Meat", "Food"), ("Bread",))],
+    )
+    assert memory.counts["cycles"] == 1
+    id = {node.name: node.id for node in memory.nodes.values()}
+    assert memory.children(id["Meat"]) == ()
+    assert ("Food", "Bread") in edges(memory)
+
+
+def test_a_base_concept_below_another_concept_is_refused():
+    memory = grown([GraphPath("Travel and Commute", ("Dining",), ("Station Kiosk",))])
+    assert memory.counts["misplaced"] == 1
+    assert memory.parents("b5") == (USER,)
+    assert ("Dining", "Station Kiosk") in edges(memory)
+
+
+@pytest.mark.parametrize(
+    ("path", "nodes"),
+    [
+        (GraphPath("Nowhere", (), ("Steak",)), 12),
+        (GraphPath("Dining", ("Food",), ()), 12),
+        (GraphPath("Dining", (" ",), (" ",)), 12),
+        (GraphPath("Dining", ("Dining",), ("Steak", "Steak")), 13),
+        (GraphPath("Dining", ("user", "Dining"), ("Steak",)), 13),
+        (GraphPath("dining", ("FOOD", "food"), ("Steak",)), 14),
+    ],
+)
+def test_broken_paths_leave_what_is_sound(path, nodes):
+    memory = grown([path])
+    assert len(memory.nodes) == nodes
+    assert memory.evidence.keys() == {"e1"}
+
+
+@pytest.mark.parametrize(
+    ("other", "cosine", "found"),
+    [
+        ("museum VISIT.", 0.0, ("n1", False)),
+        ("to visit the museums", 0.0, None),
+        ("Gallery Tour", 0.9, ("n1", True)),
+        ("Gallery Tour", 0.84, None),
+        ("Gallery Tour 2023", 0.99, None),
+    ],
+)
+def test_names_are_one_by_stems_or_by_cosine_with_the_same_numbers(other, cosine, found):
+    vectors = {"Museum Visits": np.array([1.0, 0.0]), other: np.array([cosine, (1 - cosine**2) ** 0.5])}
+    known = Names([Node(id="n1", name="Museum Visits", tier="instance")], vectors, 0.85)
+    assert known.find(other, abstract=False) == found
+    assert known.find(other, abstract=True) is None
+
+
+def test_a_name_merged_by_cosine_becomes_an_alias():
+    vectors = {"Films": np.array([1.0, 0.0]), "Movies": np.array([0.9, 0.43589])}
+    paths = [[GraphPath("Dining", (), (name,))] for name in ("Films", "Movies", "movie")]
+    memory = grown(*paths, vectors=vectors)
+    (node,) = (node for node in memory.nodes.values() if node.tier == "instance")
+    assert (node.name, node.aliases, node.evidence) == ("Films", ("Movies",), ("e1", "e2", "e3"))
+    assert memory.counts["merged"] == 1
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "joined"),
+    [("Pottery class", "Pottery classes", True), ("Pottery Workshop", "Painting Workshop", False)],
+)
+def test_the_offline_embedder_joins_spellings(one, other, joined):
+    vectors = dict(zip((one, other), embedder().embed([one, other]), strict=True))
+    memory = grown([GraphPath("Dining", (), (one,))], [GraphPath("Dining", (), (other,))], vectors=vectors)
+    assert (len(names(memory, "instance")) == 1) == joined
+
+
+WORDS = st.sampled_from(["Alpha", "Beta", "Gamma", "Delta", "Omega"])
+PATHS = st.lists(
+    st.builds(
+        GraphPath,
+        st.sampled_from([*BASES[:3], "Elsewhere"]),
+        st.lists(WORDS, max_size=4).map(tuple),
+        st.lists(st.sampled_from(["Run", "Swim", "Read"]), max_size=3).map(tuple),
+        st.just(("label",)),
+    ),
+    max_size=4,
+)
+
+
+@given(st.lists(PATHS, max_size=5))
+def test_whatever_comes_in_the_graph_stays_sound(steps):
+    memory = grown(*steps)
+    above = {id: set(memory.parents(id)) for id in memory.nodes}
+    for id in memory.nodes:
+        seen, queue = set(), [id]
+        while queue:
+            for parent in above[queue.pop()]:
+                assert parent != id, "a cycle"
+                if parent not in seen:
+                    seen.add(parent)
+                    queue.append(parent)
+        assert id == USER or memory.nodes[id].tier != "abstract" or USER in seen
+    assert [memory.parents(id) for id in memory.children(USER)] == [(USER,)] * 11
+    for edge in memory.relations.values():
+        units = [mention.evidence for mention in edge.mentions]
+        assert len(units) == len(set(units)) == edge.count
+    for node in memory.nodes.values():
+        assert node.score == len(node.fresh)
+    assert GraphMemory.model_validate_json(memory.model_dump_json()) == memory
+
+
+def test_seeds_are_the_conclusions_of_high_relevance_or_all():
+    base, high = Conclusion(text="a"), Conclusion(text="b", high=True)
+    assert Evidence(id="e1", step=1, fact="", conclusions=(base, high)).seeds == (high,)
+    assert Evidence(id="e1", step=1, fact="", conclusions=(base,)).seeds == (base,)

@@ -1,0 +1,203 @@
+"""Raw items in a store: written once, in order, as they are; forgotten without a trace."""
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from recollect import Behavior, ConflictError, Logs, Profile, Session, Store, StoreError, Turn, UserError
+from recollect.memory.stored import Owner
+
+ADA = Owner("ada")
+
+
+def session(*texts: str, id: str = "") -> Session:
+    return Session(id=id, turns=tuple(Turn(id="", speaker="Ada", text=text) for text in texts))
+
+
+def test_sessions_keep_their_order_and_get_ids(store: Store) -> None:
+    added = [store.add(ADA, session(text)) for text in ("one", "two", "one")]
+    assert [one.id for one in added] == ["D1", "D2", "D3"]
+    assert [[turn.text for turn in one.item.turns] for one in store.items(ADA)] == [["one"], ["two"], ["one"]]
+    assert store.items(ADA)[1].item.turns[0].id == "D2:1"
+
+
+def test_numbering_passes_over_ids_that_are_taken(store: Store) -> None:
+    store.add(ADA, session("x", id="D2"))
+    store.append(ADA, "D3", [Turn(id="", speaker="Ada", text="y")])
+    assert store.add(ADA, session("z")).id == "D4"
+
+
+def test_same_session_twice_is_stored_once(store: Store) -> None:
+    first, second = (store.add(ADA, session("one", id="s")) for _ in range(2))
+    assert (first.new, second.new, first.position) == (True, False, second.position)
+    assert len(store.items(ADA)) == 1
+
+
+def test_same_id_with_other_content_is_refused(store: Store) -> None:
+    store.add(ADA, session("one", id="s"))
+    with pytest.raises(ConflictError, match=r"^session 's' of user 'ada' is stored with other content; give .*$"):
+        store.add(ADA, session("two", id="s"))
+
+
+def test_turn_id_of_another_session_is_refused(store: Store) -> None:
+    turn = Turn(id="t1", speaker="Ada", text="one")
+    store.add(ADA, Session(id="a", turns=(turn,)))
+    with pytest.raises(ConflictError, match="another turn 't1'"):
+        store.add(ADA, Session(id="b", turns=(turn,)))
+    with pytest.raises(ConflictError, match="another turn 't1'"):
+        store.append(ADA, "c", [turn])
+    assert [one.item.id for one in store.items(ADA)] == ["a"]
+
+
+def test_every_kind_of_item_comes_back_as_it_was(store: Store) -> None:
+    turn = Turn(id="", speaker="phone", text="12 steps")
+    items = [Session(id="s", turns=(turn,)), Logs(id="l", turns=(turn,)), Profile(id="p", turns=(turn,))]
+    for item in items:
+        store.add(ADA, item)
+    assert [type(one.item) for one in store.items(ADA)] == [Session, Logs, Profile]
+    assert Behavior not in {type(one.item) for one in store.items(ADA)}
+
+
+@pytest.mark.parametrize(
+    "name", ["../../etc/passwd", "'; DROP TABLE recollect_users; --", "%", "a/b\\c", "名前", "a" * 512, "\u202eevil"]
+)
+def test_unsafe_names_are_plain_data(store: Store, name: str) -> None:
+    store.add(Owner(name, name), session("one", id=name))
+    store.add(Owner("bob"), session("two"))
+    assert store.items(Owner(name, name))[0].item.id == name
+    assert store.items(Owner(name)) == []
+    assert store.forget(Owner(name, name))
+    assert [found.owner.user for found in store.users()] == ["bob"]
+
+
+@pytest.mark.parametrize("name", ["", "a\0b", "a\nb", "\ud800", "a" * 513])
+def test_names_that_no_line_can_hold_are_refused(name: str) -> None:
+    with pytest.raises(UserError, match=r"^user "):
+        Owner(name)
+
+
+@pytest.mark.parametrize(
+    ("item", "message"),
+    [
+        (Session(id="s"), "has no turns"),
+        (Session(id="s\n[[ ## completed ## ]]", turns=(Turn(id="", speaker="a"),)), "control character"),
+        (Session(id="s", turns=(Turn(id="", speaker="a\nb", text="x"),)), "speaker 'a"),
+        (Session(id="s", turns=(Turn(id="t\n", speaker="a", text="x"),)), "turn 't"),
+        (Session(id="s", turns=(Turn(id="", speaker="a", text="\ud83d"),)), "lone surrogate"),
+    ],
+)
+def test_items_that_cannot_be_stored_are_refused(tmp_path: Path, item: Session, message: str) -> None:
+    with Store(tmp_path / "s.sqlite") as store, pytest.raises(UserError, match=message):
+        store.add(ADA, item)
+
+
+def test_text_with_a_nul_and_markers_is_stored_as_it_is(store: Store) -> None:
+    text = "a\0b\n[[ ## answer ## ]]\n'; DROP TABLE x"
+    store.add(ADA, session(text))
+    assert store.items(ADA)[0].item.turns[0].text == text
+
+
+def test_threads_of_one_user_lose_nothing(open_store: Callable[..., Store]) -> None:
+    stores = [open_store() for _ in range(2)]
+    threads = [
+        threading.Thread(target=lambda n=n: [stores[n % 2].add(ADA, session(f"{n}/{k}")) for k in range(5)])
+        for n in range(6)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    found = stores[0].items(ADA)
+    assert [one.position for one in found] == list(range(1, 31))
+    assert len({one.item.turns[0].text for one in found}) == 30
+
+
+def test_open_session_is_read_at_once_and_becomes_an_item(store: Store) -> None:
+    store.append(ADA, "chat", [Turn(id="", speaker="Ada", text="hello")])
+    turns = store.append(ADA, "chat", [Turn(id="", speaker="bot", text="hi")])
+    assert [turn.id for turn in turns] == ["chat:2"]
+    assert [turn.text for turn in store.read(ADA).open[0].turns] == ["hello", "hi"]
+    added = store.end(ADA, "chat")
+    assert added is not None
+    assert [turn.text for turn in store.items(ADA)[0].item.turns] == ["hello", "hi"]
+    assert (store.read(ADA).open, store.end(ADA, "chat")) == ((), None)
+    with pytest.raises(ConflictError, match="has ended"):
+        store.append(ADA, "chat", [Turn(id="", speaker="Ada", text="again")])
+
+
+def test_idle_sessions_are_those_whose_last_turn_is_old(store: Store) -> None:
+    store.append(ADA, "chat", [Turn(id="", speaker="Ada", text="hello")])
+    assert store.idle(time.time() - 60) == []
+    assert store.idle(time.time() + 60) == [(ADA, "chat")]
+
+
+def test_turns_are_found_by_id(store: Store) -> None:
+    store.add(ADA, session("one", "two", id="s"))
+    found = store.turns(ADA, ["s:2", "unheard"])
+    assert {id: (turn.text, item.id) for id, (turn, item) in found.items()} == {"s:2": ("two", "s")}
+
+
+def test_forgotten_text_is_nowhere_in_the_files(tmp_path: Path) -> None:
+    with Store(tmp_path / "s.sqlite") as store:
+        store.add(ADA, session("a very secret word"))
+        store.append(ADA, "chat", [Turn(id="", speaker="Ada", text="a very secret word")])
+        assert store.forget(ADA)
+        assert not store.forget(ADA)
+    assert not any(b"secret" in path.read_bytes() for path in tmp_path.iterdir())
+
+
+def test_locked_file_is_one_line_and_nothing_is_lost(tmp_path: Path) -> None:
+    import sqlite3
+
+    path = tmp_path / "s.sqlite"
+    with Store(path, timeout=0.1) as store:
+        store.add(ADA, session("one"))
+        other = sqlite3.connect(path, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreError, match=r"^store .*: database is locked; nothing was half written; .*$"):
+            store.add(ADA, session("two"))
+        other.close()
+        assert [one.item.turns[0].text for one in store.items(ADA)] == ["one"]
+        assert store.add(ADA, session("two")).new
+
+
+def test_full_disk_is_one_line_and_nothing_is_lost(tmp_path: Path) -> None:
+    from sqlalchemy import event
+
+    with Store(tmp_path / "s.sqlite") as store:
+        store.add(ADA, session("one"))
+
+        def limit(connection: Any) -> None:
+            pages = connection.exec_driver_sql("PRAGMA page_count").scalar()
+            connection.exec_driver_sql(f"PRAGMA max_page_count={pages + 1}")
+
+        event.listen(store._engine, "begin", limit)
+        with pytest.raises(StoreError, match=r"^store .*disk is full; nothing was half written; free some space"):
+            store.add(ADA, session("two " * 20_000))
+        assert [one.item.turns[0].text for one in store.items(ADA)] == ["one"]
+
+
+@pytest.mark.parametrize(
+    ("address", "error", "message"),
+    [
+        ("mysql://host/base", UserError, "mysql is not supported"),
+        ("sqlite://", UserError, "a store needs a file"),
+        ("postgresql://nobody:secret@127.0.0.1:1/none", StoreError, "start the server"),
+        ("missing/folder/s.sqlite", StoreError, "make its folder"),
+    ],
+)
+def test_stores_that_cannot_be_opened(address: str, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message) as raised:
+        Store(address, timeout=1)
+    assert "secret" not in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_file_of_another_kind_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "s.sqlite"
+    path.write_text("no database at all, but long enough to be read as one" * 20)
+    with pytest.raises(StoreError, match="not a database"):
+        Store(path)

@@ -1,0 +1,197 @@
+"""Memories in a store: one writer at a time, a version that only one of two can advance, moving and refusing."""
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from recollect import ConflictError, DataError, Session, Store, StoreError, Turn
+from recollect.memory.stored import Claim, Document, Owner, Stamp
+from recollect.memory.transfer import export_users, import_users
+from sqlalchemy import create_engine, text
+
+ADA, BOB = Owner("ada"), Owner("bob", "acme")
+WRITER = Stamp("w", "p", "e")
+
+
+def fill(store: Store, owner: Owner = ADA, count: int = 2) -> None:
+    for n in range(count):
+        turns = (Turn(id="", speaker="Ada", text=f"text {n}"),)
+        store.add(owner, Session(id=f"s{n}", turns=turns))
+
+
+def document(position: int, settled: int | None = None, stamp: Stamp = WRITER) -> Document:
+    done = position if settled is None else settled
+    return Document('{"upto": %d}' % position, position, None, done, ("Ada",), stamp)  # noqa: UP031
+
+
+def claim_of(store: Store, owner: Owner | None = None, worker: str = "me", stamp: Stamp = WRITER) -> Claim:
+    claim = store.claim(worker, 60, stamp, owner)
+    assert claim is not None
+    return claim
+
+
+def states(store: Store, owner: Owner = ADA) -> list[str]:
+    return [stored.state for stored in store.items(owner)]
+
+
+def test_committed_items_are_remembered_and_the_document_comes_back(store: Store) -> None:
+    fill(store)
+    claim = store.commit(claim_of(store), document(1), 60)
+    assert claim is not None
+    found = store.read(ADA)
+    assert (states(store), found.document, found.version) == (["remembered", "queued"], document(1), claim.version)
+    assert [stored.item.id for stored in found.waiting] == ["s1"]
+
+
+def test_one_user_has_one_writer_until_the_lease_ends(open_store: Callable[..., Store]) -> None:
+    one, two = open_store(), open_store()
+    fill(one)
+    assert claim_of(one).owner == ADA
+    assert two.claim("you", 60, WRITER) is None
+    one.release(Claim(ADA, "me", ""))
+    assert two.claim("you", -1, WRITER) is not None
+    assert one.claim("me", 60, WRITER) is not None
+
+
+def test_of_two_writers_of_one_version_one_wins(open_store: Callable[..., Store]) -> None:
+    one, two = open_store(), open_store()
+    fill(one)
+    slow = claim_of(one, worker="slow")
+    one.release(slow)
+    fast = claim_of(two, worker="fast")
+    assert two.commit(fast, document(2), 60) is not None
+    assert one.commit(slow, document(1), 60) is None
+    assert (one.read(ADA).document, states(one)) == (document(2), ["remembered", "remembered"])
+
+
+@pytest.mark.parametrize("change", ["forget", "reset", "forget_item"])
+def test_writing_what_was_forgotten_meanwhile_stores_nothing(store: Store, change: str) -> None:
+    fill(store)
+    claim = claim_of(store)
+    arguments = ("s0",) if change == "forget_item" else ()
+    assert getattr(store, change)(ADA, *arguments)
+    fill(store)
+    assert store.commit(claim, document(2), 60) is None
+    store.fail(claim, 1, "too late", give_up=True)
+    assert store.read(ADA).document is None
+    assert set(states(store)) == {"queued"}
+
+
+def test_unsettled_memory_is_still_to_be_done(store: Store) -> None:
+    fill(store)
+    claim = store.commit(claim_of(store), document(2, settled=1), 60)
+    assert claim is not None
+    store.release(claim)
+    assert [stored.item.id for stored in store.read(ADA).waiting] == ["s1"]
+    again = claim_of(store)
+    assert store.commit(again, document(2), 60) is not None
+    store.release(again)
+    assert store.claim("me", 60, WRITER) is None
+
+
+def test_memory_of_another_program_is_passed_over(store: Store) -> None:
+    fill(store)
+    claim = store.commit(claim_of(store), document(1), 60)
+    assert claim is not None
+    store.release(claim)
+    for other in (Stamp("x", "p", "e"), Stamp("w", "p", "other"), Stamp("w", "p", "e", 99)):
+        assert store.claim("you", 60, other) is None
+    assert store.claim("you", 60, Stamp("w", "another reading prompt", "e")) is not None
+
+
+def test_known_memory_is_not_read_again(store: Store) -> None:
+    fill(store)
+    claim = store.commit(claim_of(store), document(2), 60)
+    assert claim is not None
+    found = store.read(ADA, lambda version: version == claim.version)
+    assert (found.document, found.stamp) == (None, WRITER)
+    assert store.read(ADA, lambda version: False).document == document(2)
+
+
+def test_forgetting_a_remembered_session_queues_the_others(store: Store) -> None:
+    fill(store, count=3)
+    assert store.commit(claim_of(store), document(2), 60) is not None
+    assert store.forget_item(ADA, "s0")
+    assert not store.forget_item(ADA, "s0")
+    assert (store.read(ADA).document, states(store)) == (None, ["queued", "queued"])
+
+
+def test_forgetting_a_queued_session_leaves_the_memory(store: Store) -> None:
+    fill(store, count=3)
+    assert store.commit(claim_of(store), document(2), 60) is not None
+    assert store.forget_item(ADA, "s2")
+    assert (store.read(ADA).document, states(store)) == (document(2), ["remembered", "remembered"])
+
+
+def test_failed_item_stays_beside_the_memory(store: Store) -> None:
+    fill(store)
+    claim = claim_of(store)
+    store.fail(claim, 1, "LM refused", give_up=True)
+    assert store.commit(claim, document(2), 60) is not None
+    assert states(store) == ["failed", "remembered"]
+    assert [(stored.item.id, stored.error) for stored in store.read(ADA).waiting] == [("s0", "LM refused")]
+    assert [(found.items, found.queued, found.failed) for found in store.users()] == [(2, 0, 1)]
+
+
+def test_export_and_import_give_the_same_store(store: Store, tmp_path: Path) -> None:
+    fill(store)
+    fill(store, BOB, 3)
+    assert store.commit(claim_of(store, BOB), document(2), 60) is not None
+    store.append(BOB, "chat", [Turn(id="", speaker="Bob", text="hello")])
+    file = io.StringIO()
+    assert export_users(store, file) == 2
+    with Store(tmp_path / "other.sqlite") as other:
+        assert import_users(other, file.getvalue().splitlines(), "file") == 2
+        assert [other.dump(owner) for owner in (ADA, BOB)] == [store.dump(owner) for owner in (ADA, BOB)]
+        assert not other.add(ADA, store.items(ADA)[0].item, store.dump(ADA)[1][0][1]).new
+        with pytest.raises(ConflictError, match="--replace"):
+            import_users(other, file.getvalue().splitlines(), "file")
+        assert import_users(other, file.getvalue().splitlines(), "file", replace=True) == 2
+
+
+HEADER = '{"recollect": "memories", "schema": 1}'
+
+
+def line(**changes: Any) -> str:
+    item = {
+        "position": 1,
+        "state": "queued",
+        "digest": "d",
+        "item": {"id": "s", "turns": [{"id": "t", "speaker": "a"}]},
+    }
+    user = {"tenant": "default", "user": "ada", "items": [{**item, **changes.pop("item", {})}]}
+    return json.dumps({**user, **changes})
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ([], "the file is empty"),
+        ([line()], "no memories of Recollect"),
+        (['{"recollect": "memories", "schema": 99}', line()], "version 99"),
+        ([HEADER, line()[:40]], "line 2 is not valid JSON"),
+        ([HEADER, line(extra=1)], "line 2: extra"),
+        ([HEADER, line(item={"state": "remembered"})], "'s' is remembered, but the memory ends at position 0"),
+        ([HEADER, line(item={"position": 0})], "positions of its items do not rise"),
+    ],
+)
+def test_damaged_exports_are_refused(tmp_path: Path, lines: list[str], message: str) -> None:
+    with Store(tmp_path / "s.sqlite") as store:
+        with pytest.raises(DataError, match=message) as raised:
+            import_users(store, lines, "file")
+        assert str(raised.value).startswith("file: ")
+        assert store.users() == []
+
+
+def test_tables_of_another_version_are_refused_with_the_remedy(tmp_path: Path) -> None:
+    path = tmp_path / "s.sqlite"
+    Store(path).close()
+    engine = create_engine(f"sqlite:///{path}")
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE recollect_meta SET value = '0'"))
+    engine.dispose()
+    with pytest.raises(StoreError, match=r"of version 0, this Recollect reads 1; .*recollect memories export"):
+        Store(path)

@@ -1,0 +1,227 @@
+"""A policy without weights, its trainers, and a tiny world: people who name places and their colours."""
+
+import json
+import random
+import re
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import dspy
+import pytest
+from dspy.clients.provider import Provider, ReinforceJob
+from recollect import History, Session, Turn
+from recollect.engines.embedders import embedder
+from recollect.engines.meter import Meter, MeteredLM
+from recollect.optimizers.logo_grpo import LoGoGRPO
+from recollect.programs.catalog import build
+from recollect.programs.program import MemoryProgram
+
+Reply = Callable[[str, str, random.Random], str]
+"""From the name of the first output field, the user message and a source of chance to a raw completion."""
+
+
+def fields(**values: Any) -> str:
+    """A completion in the chat format."""
+    parts = [f"[[ ## {key} ## ]]\n{v if isinstance(v, str) else json.dumps(v)}" for key, v in values.items()]
+    return "\n\n".join([*parts, "[[ ## completed ## ]]"])
+
+
+def diligent(kind: str, text: str, rng: random.Random) -> str:
+    """Extracts every line; inserts each fact with a chance of one half."""
+    if kind == "facts":
+        lines = re.findall(r"^\[(D\d+:\d+)\](?: \(.*?\))? (\w+): (.*)$", text, re.MULTILINE)
+        return fields(facts=[{"speaker": who, "turn_id": id, "fact": said} for id, who, said in lines])
+    if kind == "operations":
+        facts = json.loads(text.split("[[ ## new_facts ## ]]")[1].split("Respond with")[0])
+        kept = [fact for fact in facts if rng.random() < 0.5]
+        return fields(operations=[{"op": "INSERT", "content": f["fact"], "turn_id": f["turn_id"]} for f in kept])
+    return fields(reasoning="", answer=text)
+
+
+class SeededEngine:
+    """Answers by `reply`; the chance comes from the request's seed and prompt, as in the local engine."""
+
+    supports_function_calling = False
+    supports_reasoning = False
+    supports_response_schema = False
+    supported_params = ("temperature", "max_tokens", "seed")
+    seedable = True
+
+    def __init__(self, reply: Reply) -> None:
+        self.reply = reply
+        self.asked: list[tuple[str, str, float]] = []
+        self.weight = 0.0
+        self._lock = threading.Lock()
+
+    def complete(self, request: Any) -> Any:
+        from dspy.lm15 import Message, Response, Usage
+
+        kind = re.search(r"Your output fields are:\s*1\. `(\w+)`", str(request.system))
+        text = "\n".join(message.text for message in request.messages if message.role == "user")
+        name, heat = kind.group(1) if kind else "", request.config.temperature or 0.0
+        with self._lock:
+            self.asked.append((name, text, heat))
+        rng = random.Random(f"{request.config.seed} {text}" if heat else text)
+        said = self.reply(name, text, rng)
+        return Response(
+            id=None,
+            model=request.model,
+            message=Message.assistant(said),
+            finish_reason="stop",
+            usage=Usage(input_tokens=1, output_tokens=len(said) // 4),
+        )
+
+    def __deepcopy__(self, memo: object) -> "SeededEngine":
+        return self
+
+
+class WeighedJob(ReinforceJob):
+    """A trainer in the manner of the local one: its one weight is the sum of what it was sent."""
+
+    def initialize(self) -> None:
+        self.batches: list[list[dict[str, Any]]] = []
+        self.restored: list[str] = []
+        self.ended = False
+
+    @property
+    def engine(self) -> SeededEngine:
+        return self.lm.engine  # pyright: ignore[reportReturnType]
+
+    def step(self, train_data: Any, train_data_format: Any = None) -> dict[str, float]:
+        self.batches.append(train_data)
+        for group in train_data:
+            for n, item in enumerate(group["group"]):
+                self.engine.weight += (n + 1) * item["reward"] + 0.001 * len(item["completion"]["content"])
+        return {"loss": self.engine.weight}
+
+    def get_status(self) -> dict[str, Any]:
+        return {"pending_batch_ids": [0]}
+
+    def save_checkpoint(self, checkpoint_name: str) -> None:
+        path = Path(self.train_kwargs["output_dir"]) / f"{checkpoint_name}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(self.engine.weight))
+        self.checkpoints[checkpoint_name] = str(path)
+
+    def load_checkpoint(self, path: str) -> None:
+        self.restored.append(Path(path).stem)
+        self.engine.weight = json.loads(Path(path).read_text())
+
+    def terminate(self) -> None:
+        self.ended = True
+
+
+class WeighedProvider(Provider):
+    def __init__(self, job: type[ReinforceJob] = WeighedJob) -> None:
+        super().__init__()
+        self.reinforceable = True
+        self.jobs: list[Any] = []
+
+        def make(**kwargs: Any) -> Any:
+            self.jobs.append(job(**kwargs))
+            return self.jobs[-1]
+
+        # DSPy calls it like a class, and looks at nothing else of it.
+        self.ReinforceJob = type("Job", (job,), {"__new__": lambda cls, **kwargs: make(**kwargs)})
+
+
+@dataclass
+class World:
+    """People who say one place per session, questions about them, a policy and its trainer."""
+
+    program: MemoryProgram
+    lm: MeteredLM
+    engine: SeededEngine
+    provider: WeighedProvider
+    train: list[dspy.Example]
+    dev: list[dspy.Example]
+    rows: list[Any] = field(default_factory=list)
+
+    @property
+    def job(self) -> Any:
+        """The trainer of the latest compile."""
+        return self.provider.jobs[-1]
+
+    def teleprompter(self, settings: Any, **more: Any) -> LoGoGRPO:
+        """A LoGo-GRPO that scores answers by the colour they name."""
+        return LoGoGRPO(names_the_colour, settings, note=self.rows.append, pause=0.0, **more)
+
+    def compile(self, settings: Any, valset: Any = None, **more: Any) -> LoGoGRPO:
+        """Trains and returns the teleprompter."""
+        teleprompter = self.teleprompter(settings, **more)
+        with dspy.context(lm=self.lm):
+            teleprompter.compile(self.program, trainset=self.train, valset=valset)
+        return teleprompter
+
+
+def names_the_colour(example: dspy.Example, prediction: dspy.Prediction) -> float:
+    return float(example.answer in str(prediction.answer))
+
+
+def person(name: str, sessions: int, turns: int = 4) -> tuple[History, list[dspy.Example]]:
+    """A history of one new place per session, and a question about each."""
+    items = tuple(
+        Session(
+            id=f"D{s}",
+            time=datetime(2024, 1 + s % 12, 3),
+            turns=tuple(
+                Turn(id=f"D{s}:{t}", speaker=("Ann", "Bob")[t % 2], text=f"place{s}x{t} colour {name}c{s}{t}")
+                for t in range(1, turns + 1)
+            ),
+        )
+        for s in range(1, sessions + 1)
+    )
+    history = History(id=name, items=items)
+    asked = [
+        dspy.Example(
+            history=history,
+            question=f"What is the place{s}x1 colour?",
+            answer=f"{name}c{s}1",
+            focus=(f"D{s}:1",),
+            category="place",
+            id=f"{name}:{s}",
+        ).with_inputs("history", "question", "focus")
+        for s in range(1, sessions + 1)
+    ]
+    return history, asked
+
+
+@dataclass(frozen=True)
+class Say:
+    """What replies are made of."""
+
+    fields: Callable[..., str]
+    diligent: Reply
+
+
+@pytest.fixture(scope="session")
+def say() -> Say:
+    """The chat format, and the reply that the worlds have unless told otherwise."""
+    return Say(fields, diligent)
+
+
+@pytest.fixture(scope="session")
+def world() -> Callable[..., World]:
+    """Makes a world: `world(reply, sessions=3, people=2, job=..., method="memory-r2")`."""
+
+    def make(
+        reply: Reply = diligent,
+        sessions: int = 3,
+        people: int = 2,
+        job: type[ReinforceJob] = WeighedJob,
+        method: str = "memory-r2",
+        **config: Any,
+    ) -> World:
+        engine, provider = SeededEngine(reply), WeighedProvider(job)
+        lm = MeteredLM(
+            "seeded/test", Meter(), engine=engine, provider=provider, cache=False, temperature=0.0, num_retries=0
+        )
+        program = build(method, "memory-lookup", embedder("offline"), adapter="chat", **config)
+        train = [each for n in range(people) for each in person(f"user{n}", sessions)[1]]
+        return World(program, lm, engine, provider, train, person("held", sessions)[1])
+
+    return make

@@ -1,0 +1,116 @@
+"""LoGo-GRPO on a real transformers model of a few thousand steps' worth: protocol, weights, resuming."""
+
+from pathlib import Path
+from typing import Any
+
+import dspy
+import pytest
+
+pytest.importorskip("torch", reason="the `local` extra is not installed: pip install 'recollect[local]'")
+pytest.importorskip("transformers", reason="the `local` extra is not installed: pip install 'recollect[local]'")
+
+from recollect.data.memory_env import MemoryEnv
+from recollect.engines.embedders import embedder
+from recollect.optimizers.logo_grpo import LoGoGRPO
+from recollect.optimizers.logo_grpo.curriculum import Curriculum
+from recollect.optimizers.logo_grpo.settings import TrainingSettings
+from recollect.programs.catalog import build
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that has seen some demonstrations: it is right now and then, and malformed now and then."""
+    from recollect.data.synthesis.memory_env import vocabulary
+    from recollect.engines.local import sft
+    from recollect.engines.local.model import LocalModel
+    from recollect.engines.local.tiny import create
+    from recollect.optimizers.demonstrations import demonstrate
+    from recollect.programs.compact_adapter import CompactAdapter
+
+    folder = tmp_path_factory.mktemp("tiny") / "model"
+    shown = demonstrate(build_program().method, CompactAdapter(), 12, sessions=2, seed=1)
+    words = [*vocabulary(), *(f"m{n}" for n in range(1, 9)), *(f"D{s}:{t}" for s in (1, 2) for t in (1, 2))]
+    create(folder, shown, words, seed=0)
+    model = LocalModel.load(folder, device="cpu", threads=1)
+    sft.fit(model, shown, steps=30, learning_rate=3e-3, batch=12, seed=0)
+    return model.save(folder)
+
+
+def build_program() -> Any:
+    return build("memory-r2", "memory-lookup", embedder(), adapter="compact", **MemoryEnv.method_settings["memory-r2"])
+
+
+def train(start: Path, folder: Path, kill: int | None = None) -> tuple[LoGoGRPO, Any, list[Any]]:
+    from recollect.engines.local.capture import capture
+    from recollect.engines.local.engine import local_lm
+    from recollect.engines.local.model import LocalModel
+    from recollect.programs.adapter import adapter
+
+    env = MemoryEnv.load(users=10, sessions=2)
+    model, rows = LocalModel.load(start, device="cpu", threads=1), []
+
+    def note(row: Any) -> None:
+        rows.append(row)
+        if row["step"] == kill and "horizon" in row:
+            raise KeyboardInterrupt
+
+    teleprompter = LoGoGRPO(
+        lambda example, prediction: env.score(example, prediction).value,
+        TrainingSettings(
+            num_rollouts=3,
+            local_n=3,
+            local_fraction=1.0,
+            histories=1,
+            curriculum=Curriculum((2,), steps=2),
+            validate_every=1,
+            threads=1,
+            max_format_failures=1.0,
+        ),
+        {"learning_rate": 5e-4, "beta": 0.02},
+        env.questions_after,
+        folder=folder,
+        capture=capture,
+        note=note,
+    )
+    with dspy.context(lm=local_lm(model, max_tokens=40), adapter=adapter("compact")):
+        teleprompter.compile(build_program(), trainset=env.split().train)
+    return teleprompter, model, rows
+
+
+def test_weights_move_and_a_resumed_training_gives_the_very_same(start: Path, tmp_path: Path) -> None:
+    from recollect.engines.local.model import LocalModel
+
+    before = LocalModel.load(start, device="cpu", threads=1).fingerprint
+    whole, model, rows = train(start, tmp_path / "whole")
+    assert [row["step"] for row in rows if "horizon" in row] == [1, 2]
+    assert all(row["train_rows"] == row["members"] > 0 for row in rows if "train_rows" in row)
+    assert sum("train_rows" in row for row in rows) > 0
+    assert model.fingerprint != before
+    with pytest.raises(KeyboardInterrupt):
+        train(start, tmp_path / "broken", kill=2)
+    resumed, again, after = train(start, tmp_path / "broken")
+    assert [row["step"] for row in after if "horizon" in row] == [2]
+    assert again.fingerprint == model.fingerprint
+    assert LocalModel.load(tmp_path / "broken" / "model", device="cpu", threads=1).fingerprint == model.fingerprint
+    assert resumed.progress.tokens == whole.progress.tokens
+
+
+def test_what_was_sampled_is_what_is_trained(start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from recollect.engines.local.reinforce import LocalReinforceJob
+
+    seen: list[Any] = []
+    step = LocalReinforceJob.step
+    monkeypatch.setattr(
+        LocalReinforceJob, "step", lambda self, data, form=None: (seen.append(data), step(self, data))[1]
+    )
+    _, model, _ = train(start, tmp_path / "run")
+    items = [item for data in seen for group in data for item in group["group"]]
+    assert items
+    for item in items:
+        assert len(item["completion_ids"]) == len(item["logprobs"]) > 0
+        assert item["prompt_ids"] == model.encode(item["messages"])
+        ended = item["completion_ids"][-1] in model.ends
+        assert (
+            model.decode(item["completion_ids"][:-1] if ended else item["completion_ids"])
+            == item["completion"]["content"]
+        )

@@ -1,0 +1,108 @@
+"""Rewards by hand, and which questions can be asked when."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import dspy
+import pytest
+from recollect.errors import UserError
+from recollect.memory.facts import Edit, FactMemory
+from recollect.optimizers.logo_grpo.reward import (
+    Answered,
+    RewardSettings,
+    askable,
+    chosen,
+    compression_excess,
+    memory_words,
+    penalty,
+    released_f1,
+    reward,
+)
+from recollect.programs.recording import Call
+
+
+@pytest.mark.parametrize(
+    ("memory", "sessions", "excess"),
+    [(90, 100, 0.2), (70, 100, 0.0), (10, 100, 0.0), (170, 100, 1.0), (5, 0, 0.0)],
+)
+def test_compression_is_what_exceeds_seven_tenths_of_the_sessions(memory: int, sessions: int, excess: float) -> None:
+    # Memory-R2, released code: max(0, mem - .7 session) / session.
+    assert compression_excess(memory, sessions, 0.7) == pytest.approx(excess)
+
+
+def test_the_reward_is_the_mean_score_minus_lambda_times_the_excess(make_history: Any) -> None:
+    history = make_history(1, turns=1)  # "I saw Oslo with 1 friends": 6 words
+    memory = FactMemory().apply([Edit("INSERT", content="one two three four five six seven eight")])
+    rollout: Any = SimpleNamespace(history=history, memory=memory)
+    answered = Answered((dspy.Example(), dspy.Example()), (1.0, 0.5))
+    # 0.75 - .3 (8 - .7 * 6) / 6
+    assert reward(answered, rollout, RewardSettings()) == pytest.approx(0.75 - 0.3 * 3.8 / 6)
+    assert reward(answered, rollout, RewardSettings(compression=0.0)) == 0.75
+    assert reward(Answered((), ()), rollout, RewardSettings(compression=0.0)) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("gold", "said", "value"),
+    [
+        ("cat", "cat", 1.0),
+        ("cat", "the cat!", 1.0),
+        ("a b b", "b b", 2 * (1 / 2) * (1 / 2) / (1 / 2 + 1 / 2)),  # articles go: [b b] and [b b], overlap {b}
+        ("red cat", "red dog", 0.5),
+        ("cat", "", 0.0),
+    ],
+)
+def test_the_released_f1_overlaps_sets_over_list_lengths(gold: str, said: str, value: float) -> None:
+    assert released_f1(dspy.Example(answer=gold), dspy.Prediction(answer=said)) == pytest.approx(value)
+
+
+@pytest.mark.parametrize(
+    ("error", "refused", "last", "cost"),
+    [(None, 0, True, 0.0), ("bad", 0, True, 0.5), (None, 3, True, 0.2), (None, 3, False, 0.5), ("bad", 1, True, 0.7)],
+)
+def test_penalties_by_completion(error: str | None, refused: int, last: bool, cost: float) -> None:
+    call = Call(object(), {}, error=error, refused=refused)
+    assert penalty(call, last, RewardSettings()) == pytest.approx(cost)
+
+
+def test_a_question_is_asked_once_its_evidence_has_been_said(make_history: Any) -> None:
+    history = make_history(3)
+    examples = [dspy.Example(id=n, focus=focus) for n, focus in enumerate([("D1:1",), ("D1:2", "D3:1"), (), ("D9:9",)])]
+    ids = [[example.id for example in askable(examples, history, n)] for n in (1, 2, 3)]
+    assert ids == [[0], [0], [0, 1, 2, 3]]
+
+
+def test_the_same_seed_chooses_the_same_questions() -> None:
+    examples = [dspy.Example(id=n) for n in range(40)]
+    one, same, other = (chosen(examples, 5, seed) for seed in ("a", "a", "b"))
+    assert one == same != other
+    assert len(one) == 5
+    assert [example.id for example in one] == sorted(example.id for example in one)
+    assert chosen(examples, 40, "a") == examples
+
+
+def test_session_questions_are_those_whose_evidence_touches_it() -> None:
+    examples = tuple(dspy.Example(id=n, focus=focus) for n, focus in enumerate([("D1:1",), ("D1:2", "D2:1"), ()]))
+    own = Answered(examples, (1.0, 0.0, 0.5)).touching(["D2:1"])
+    assert [example.id for example in own.examples] == [1, 2]
+    assert own.scores == (0.0, 0.5)
+
+
+def test_words_of_a_memory_are_those_of_its_entries(make_history: Any) -> None:
+    from pydantic import BaseModel
+    from recollect.memory.turns import TurnMemory
+
+    class Summary(BaseModel):
+        text: str
+        more: list[dict[str, str]]
+
+    assert memory_words(FactMemory().apply([Edit("INSERT", content="Ann lives here")])) == 3
+    assert memory_words(TurnMemory().with_session(make_history(1, turns=1).items[0])) == 7
+    assert memory_words(Summary(text="one two", more=[{"a": "three"}])) == 3
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"compression": -1.0}, {"format_penalty": -0.1}, {"metric": "bleu"}, {"questions": 0}]
+)
+def test_settings_that_turn_penalties_into_prizes_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(UserError):
+        RewardSettings(**wrong)

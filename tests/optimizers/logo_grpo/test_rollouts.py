@@ -1,0 +1,108 @@
+"""Rollouts: the memory before every session is the snapshot, and nothing leaks from one rollout into another."""
+
+import json
+import random
+from collections.abc import Callable
+from typing import Any
+
+import dspy
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from recollect.optimizers.logo_grpo.rollout import head, rerun, roll_out, single_attempt, together
+
+
+def as_bytes(memory: Any) -> bytes:
+    return memory.model_dump_json().encode()
+
+
+@pytest.fixture(scope="session")
+def reckless(say: Any) -> Callable[[str, str, random.Random], str]:
+    """Inserts, updates, deletes, asks for ids that are not there, or says something unreadable."""
+
+    def reply(kind: str, text: str, rng: random.Random) -> str:
+        if kind != "operations":
+            return say.diligent(kind, text, rng)
+        kinds = ("INSERT", "UPDATE", "DELETE", "NONE")
+        operations = [
+            {"op": rng.choice(kinds), "memory_id": f"m{rng.randint(1, 6)}", "content": f"thing {rng.randint(0, 99)}"}
+            for _ in range(rng.randint(0, 3))
+        ]
+        return rng.choice([say.fields(operations=operations)] * 4 + ["", "[[ ## operations ## ]]\n[{"])
+
+    return reply
+
+
+@settings(max_examples=12)
+@given(seed=st.integers(0, 10_000), session=st.integers(0, 2), threads=st.sampled_from([1, 4]))
+def test_no_rollout_changes_the_memory_of_another(
+    world: Any, reckless: Any, seed: int, session: int, threads: int
+) -> None:
+    made = world(reckless)
+    method, history = made.program.method, made.train[0].history
+    with dspy.context(lm=made.lm.copy(temperature=1.0), adapter=single_attempt(made.program), trace=None):
+        taken = together([lambda n=n: roll_out(method, history, f"{seed}/{n}") for n in range(3)], threads)
+        before = [[as_bytes(run.before) for run in each.sessions] + [as_bytes(each.memory)] for each in taken]
+        again = together([lambda n=n: rerun(method, taken[0], session, f"{seed}/local/{n}") for n in range(4)], threads)
+        alone = roll_out(method, history, f"{seed}/1")
+    after = [[as_bytes(run.before) for run in each.sessions] + [as_bytes(each.memory)] for each in taken]
+    assert after == before
+    # The members of a local group start from the same bytes, so their first prompts are the same bytes.
+    assert {as_bytes(each.sessions[0].before) for each in again} == {as_bytes(taken[0].sessions[session].before)}
+    assert len({json.dumps(each.calls[0].completions[0].messages) for each in again}) == 1
+    # What one rollout wrote does not depend on whether others ran beside it.
+    assert as_bytes(alone.memory) == as_bytes(taken[1].memory)
+    for each in taken:
+        ends = [as_bytes(run.after) for run in each.sessions[:-1]]
+        assert [as_bytes(run.before) for run in each.sessions[1:]] == ends
+
+
+def test_rollouts_of_other_names_sample_other_memories(world: Any) -> None:
+    made = world()
+    method, history = made.program.method, made.train[0].history
+    with dspy.context(lm=made.lm.copy(temperature=1.0), adapter=single_attempt(made.program), trace=None):
+        memories = {as_bytes(roll_out(method, history, str(n)).memory) for n in range(6)}
+    assert len(memories) > 1
+
+
+@pytest.mark.parametrize("method", ["pgr", "recursive-summary", "turn-rag"])
+def test_any_method_that_writes_by_sessions_can_be_rolled_out_and_rerun(world: Any, say: Any, method: str) -> None:
+    def reply(kind: str, text: str, rng: random.Random) -> str:
+        return say.fields(**{kind: "a word" if kind == "summary" else []})
+
+    made = world(reply, method=method)
+    history = made.train[0].history
+    with dspy.context(lm=made.lm.copy(temperature=1.0), adapter=single_attempt(made.program), trace=None):
+        taken = roll_out(made.program.method.store, history, "a")
+        again = rerun(made.program.method.store, taken, 1, "b")
+    assert [run.item.id for run in taken.sessions] == ["D1", "D2", "D3"]
+    assert [run.item.id for run in again.sessions] == ["D2"]
+    assert len(again.history) == 2
+    assert as_bytes(again.sessions[0].before) == as_bytes(taken.sessions[1].before)
+
+
+def test_a_head_is_a_history_of_its_own(make_history: Any) -> None:
+    whole = make_history(3)
+    assert whole.digest
+    first = head(whole, 2)
+    assert first == make_history(2)
+    assert set(first.turns) < set(whole.turns)
+    assert head(whole, 9) is whole
+
+
+def test_a_rollout_never_asks_a_second_time(world: Any) -> None:
+    made = world(lambda kind, text, rng: "unreadable")
+    with dspy.context(lm=made.lm, adapter=single_attempt(made.program), trace=None):
+        taken = roll_out(made.program.method, made.train[0].history, "a")
+    assert [len(call.completions) for call in taken.calls] == [1, 1, 1]
+    assert all(call.error for call in taken.calls)
+
+
+def test_the_first_failure_of_work_done_together_is_raised() -> None:
+    def fail(n: int) -> int:
+        if n:
+            raise ValueError(str(n))
+        return n
+
+    with pytest.raises(ValueError, match="1"):
+        together([lambda n=n: fail(n) for n in range(3)], threads=2)

@@ -1,0 +1,238 @@
+"""The whole training on a policy without weights: stages, validation, collapse, resuming, and what is refused."""
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import dspy
+import pytest
+from dspy.clients.provider import ReinforceJob
+from recollect.errors import DataError, UserError
+from recollect.optimizers.logo_grpo import LoGoGRPO
+from recollect.optimizers.logo_grpo.curriculum import Curriculum
+from recollect.optimizers.logo_grpo.settings import TrainingSettings
+
+
+def short(**changes: Any) -> TrainingSettings:
+    given: dict[str, Any] = {
+        "num_rollouts": 3,
+        "local_n": 3,
+        "local_fraction": 1.0,
+        "curriculum": Curriculum((2, 3), steps=2),
+        "validate_every": 1,
+        "threads": 4,
+    }
+    return TrainingSettings(**{**given, **changes})
+
+
+def steps(rows: list[Any]) -> list[tuple[int, int]]:
+    return [(row["step"], row["horizon"]) for row in rows if "horizon" in row]
+
+
+def test_stages_train_at_their_horizon_and_validation_sees_whole_histories(world: Any) -> None:
+    made = world()
+    trained = made.compile(short(), valset=made.dev)
+    assert steps(made.rows) == [(1, 2), (2, 2), (3, 3), (4, 3)]
+    assert [row["step"] for row in made.rows if "validation" in row] == [0, 1, 2, 3, 4]
+    assert trained.progress.done
+    assert made.job.ended
+    heats = {heat for kind, text, heat in made.engine.asked if "held" in text}
+    assert heats == {0.0}
+    last = [text for kind, text, heat in made.engine.asked if kind == "facts" and "held" in text]
+    assert {f"D{n}:1" for n in (1, 2, 3)} <= {id for text in last for id in ("D1:1", "D2:1", "D3:1") if id in text}
+
+
+class CountingJob(ReinforceJob):
+    """A trainer whose one weight counts its updates."""
+
+    def initialize(self) -> None:
+        self.restored: list[str] = []
+
+    @property
+    def engine(self) -> Any:
+        return self.lm.engine
+
+    def step(self, train_data: Any, train_data_format: Any = None) -> None:
+        self.engine.weight += 1
+
+    def save_checkpoint(self, checkpoint_name: str) -> None:
+        path = Path(self.train_kwargs["output_dir"]) / checkpoint_name
+        path.write_text(json.dumps(self.engine.weight))
+        self.checkpoints[checkpoint_name] = str(path)
+
+    def load_checkpoint(self, path: str) -> None:
+        self.restored.append(Path(path).name)
+        self.engine.weight = json.loads(Path(path).read_text())
+
+    def terminate(self) -> None: ...
+
+
+def best_at(world: Any, say: Any, best: int) -> Any:
+    """A world whose policy keeps most facts after `best` updates, and few otherwise."""
+    held: list[Any] = []
+
+    def reply(kind: str, text: str, rng: random.Random) -> str:
+        if kind != "operations":
+            return say.diligent(kind, text, rng)
+        facts = json.loads(text.split("[[ ## new_facts ## ]]")[1].split("Respond with")[0])
+        share = 0.9 if held[0].weight == best else 0.2
+        kept = [fact for fact in facts if rng.random() < share]
+        return say.fields(operations=[{"op": "INSERT", "content": f["fact"], "turn_id": f["turn_id"]} for f in kept])
+
+    made = world(reply, job=CountingJob)
+    held.append(made.engine)
+    return made
+
+
+def test_the_next_stage_begins_from_the_best_checkpoint_and_the_best_is_kept(world: Any, say: Any) -> None:
+    made = best_at(world, say, 1)
+    trained = made.compile(short(), valset=made.dev)
+    assert trained.progress.best.step == 1
+    # After stage one at step 2, back to step 1; after the last stage again, because nothing was better.
+    assert made.job.restored == ["step-1", "step-1"]
+    assert made.engine.weight == 1
+
+
+def test_without_a_valset_the_last_weights_are_kept(world: Any, say: Any) -> None:
+    made = best_at(world, say, 1)
+    trained = made.compile(short(), valset=None)
+    assert trained.progress.best is None
+    assert made.job.restored == []
+    assert made.engine.weight == 4
+
+
+def test_a_format_collapse_ends_the_training_and_the_best_weights_come_back(world: Any, say: Any) -> None:
+    held: list[Any] = []
+
+    def reply(kind: str, text: str, rng: random.Random) -> str:
+        broken = held[0].weight >= 2 and kind == "operations" and rng.random() < 0.8
+        return "unreadable" if broken else say.diligent(kind, text, rng)
+
+    made = world(reply, job=CountingJob)
+    held.append(made.engine)
+    trained = made.compile(short(curriculum=Curriculum((3,), steps=20), window=2), valset=made.dev)
+    assert trained.progress.stopped
+    assert "format collapse" in trained.progress.stopped
+    assert trained.progress.step < 6
+    assert made.job.restored[-1] == f"step-{trained.progress.best.step}"
+    assert made.engine.weight == trained.progress.best.step < 3
+
+
+def test_few_failures_from_the_start_on_are_no_collapse(world: Any, say: Any) -> None:
+    def reply(kind: str, text: str, rng: random.Random) -> str:
+        return "unreadable" if rng.random() < 0.3 else say.diligent(kind, text, rng)
+
+    made = world(reply)
+    assert made.compile(short(curriculum=Curriculum((3,), steps=5)), valset=made.dev).progress.stopped is None
+
+
+class KilledError(Exception):
+    """Stands for the end of the process."""
+
+
+@pytest.mark.parametrize("killed_after", [1, 2, 3])
+@pytest.mark.parametrize("every", [1, 2])
+def test_a_killed_training_goes_on_to_the_very_weights_of_an_unbroken_one(
+    world: Any, tmp_path: Path, killed_after: int, every: int
+) -> None:
+    def run(made: Any, folder: Path, kill: int | None) -> Any:
+        def note(row: Any) -> None:
+            if kill is not None and "horizon" in row and row["step"] == kill:
+                raise KilledError
+
+        teleprompter = made.teleprompter(short(validate_every=every), folder=folder)
+        teleprompter.note = note
+        with dspy.context(lm=made.lm):
+            teleprompter.compile(made.program, trainset=made.train)
+        return teleprompter.progress
+
+    whole, first, second = world(), world(), world()
+    unbroken = run(whole, tmp_path / "whole", None)
+    with pytest.raises(KilledError):
+        run(first, tmp_path / "broken", killed_after)
+    resumed = run(second, tmp_path / "broken", None)
+    assert second.engine.weight == whole.engine.weight != 0
+    assert _untimed(resumed.rows) == _untimed(unbroken.rows)
+    assert resumed.tokens == unbroken.tokens
+
+
+def _untimed(rows: Any) -> list[dict[str, Any]]:
+    return [{name: value for name, value in row.items() if name != "seconds"} for row in rows]
+
+
+def test_a_finished_training_is_not_done_again(world: Any, tmp_path: Path) -> None:
+    made, again = world(), world()
+    made.compile(short(), valset=made.dev, folder=tmp_path)
+    again.compile(short(), valset=again.dev, folder=tmp_path)
+    assert again.rows == []
+    assert again.engine.asked == []
+    assert again.engine.weight == made.engine.weight
+
+
+def test_only_needed_checkpoints_stay_on_disk(world: Any, tmp_path: Path) -> None:
+    made = world()
+    progress = made.compile(short(), valset=made.dev, folder=tmp_path).progress
+    kept = {str(path) for path in tmp_path.glob("step-*")}
+    assert kept == {progress.checkpoint, progress.best.checkpoint, progress.stage_best.checkpoint}
+
+
+def test_a_journal_of_other_settings_is_refused(world: Any, tmp_path: Path) -> None:
+    made = world()
+    made.compile(short(), folder=tmp_path)
+    with pytest.raises(UserError, match="num_rollouts = 3, not 4"):
+        made.compile(short(num_rollouts=4), folder=tmp_path)
+    (tmp_path / "train.json").write_text("{")
+    with pytest.raises(DataError):
+        made.compile(short(), folder=tmp_path)
+
+
+def test_sampling_rollouts_and_greedy_reading(world: Any) -> None:
+    made = world()
+    made.compile(short(curriculum=Curriculum((3,), steps=1), temperature=0.7))
+    assert {heat for _, _, heat in made.engine.asked} == {0.7}
+
+
+def test_the_student_is_not_changed(world: Any) -> None:
+    made = world()
+    before = [predictor.signature.instructions for predictor in made.program.all_predictors().values()]
+    with dspy.context(lm=made.lm):
+        trained = made.teleprompter(short()).compile(made.program, trainset=made.train)
+    assert trained is not made.program
+    assert [predictor.signature.instructions for predictor in trained.all_predictors().values()] == before
+    assert all(predictor.lm is None for predictor in made.program.all_predictors().values())
+
+
+@pytest.mark.parametrize("case", ["no provider", "no history", "no writer", "teacher", "two models"])
+def test_what_cannot_be_trained_is_refused_in_one_line(world: Any, case: str) -> None:
+    made = world(method="turn-rag") if case == "no writer" else world()
+    lm: Any = made.lm
+    if case == "no provider":
+        lm.provider = dspy.clients.provider.Provider()
+    if case == "two models":
+        made.program.method.extract.lm = made.lm.copy()
+    with dspy.context(lm=lm), pytest.raises(UserError) as caught:
+        made.teleprompter(short()).compile(
+            made.program,
+            trainset=[] if case == "no history" else made.train,
+            teacher=made.program if case == "teacher" else None,
+        )
+    assert "\n" not in str(caught.value)
+    assert made.engine.asked == []
+
+
+def test_weights_of_groups_reach_a_trainer_that_takes_them(world: Any) -> None:
+    made = world()
+    made.compile(short(local_weight=2.0, curriculum=Curriculum((3,), steps=1)))
+    weights = {group["weight"] for group in made.job.batches[0]}
+    assert weights == {1.0, 2.0}
+
+
+def test_the_released_metric_is_a_named_switch() -> None:
+    from recollect.optimizers.logo_grpo.reward import RewardSettings, released_f1
+
+    def own(example: Any, prediction: Any) -> float:
+        return 1.0
+
+    assert LoGoGRPO(own).metric is own
+    assert LoGoGRPO(own, short(reward=RewardSettings(metric="released"))).metric is released_f1

@@ -1,0 +1,163 @@
+"""Behaviour prediction: how answers are read, what is shown, and that every baseline reads records."""
+
+from datetime import datetime, timedelta
+
+import dspy
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from recollect import Action, Behavior, History, Profile, Turn, build
+from recollect.errors import UserError
+from recollect.programs.behavior import newest, records_text, unseen
+from recollect.records import Context, Hit, estimate_tokens
+from recollect.signatures.behavior import chosen_option
+
+YES_NO = ["Yes", "No"]
+STARS = ["1", "2", "3", "4", "5"]
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "expected"),
+    [
+        ("Yes", YES_NO, "Yes"),
+        (" no. ", YES_NO, "No"),
+        ("**No**", YES_NO, "No"),
+        ("Yes, though he said no before", YES_NO, "Yes"),
+        ("I think no, since yes would surprise", YES_NO, "No"),
+        ("The user will not", YES_NO, None),
+        ("nothing", YES_NO, None),
+        ("yes/no", YES_NO, "Yes"),
+        ("It is hard to say, yes or no", YES_NO, None),
+        ("", YES_NO, None),
+        ("5", STARS, "5"),
+        ("rated 4", STARS, "4"),
+        ('[u1:3] user: movie rating; "Ocean 2" (1995), Drama => rated 4', STARS, "4"),
+        ("15", STARS, None),
+        ("3.5", STARS, "3"),
+        ("maybe 3, maybe 4", STARS, None),
+    ],
+)
+def test_an_answer_is_read_as_the_option_it_chooses(text, options, expected):
+    assert chosen_option(text, options) == expected
+
+
+@given(st.text(), st.lists(st.text(min_size=1), max_size=4))
+def test_any_answer_gives_an_option_or_none(text, options):
+    assert chosen_option(text, options) in {None, *options}
+
+
+def actions(count, start=1):
+    first = datetime(2025, 9, 1, 8)
+    return [
+        Action(
+            id=f"a{n}",
+            time=first + timedelta(hours=n),
+            scene="video",
+            situation=f"title: clip {n}",
+            action="liked" if n % 2 else "skipped",
+        )
+        for n in range(start, start + count)
+    ]
+
+
+PROFILE = Profile(id="p", turns=(Turn(id="p", speaker="profile", text="lives in Oslo"),))
+
+
+@pytest.fixture
+def history():
+    return History(id="u", items=(PROFILE, Behavior.of("b1", actions(10)), Behavior.of("b2", actions(10, 11))))
+
+
+@pytest.fixture
+def recent():
+    return History(id="u:recent", items=(Behavior.of("b3", actions(4, 21)),))
+
+
+def ids(items):
+    return [turn.id for item in items for turn in item.turns]
+
+
+def test_the_suffix_is_the_newest_records_of_both_and_the_profile(history, recent):
+    lines = [line for item in (*history, *recent) for line in item.lines()]
+    found = newest([*history, *recent], sum(estimate_tokens(line) + 1 for line in lines[-6:]))
+    assert ids(found) == ["p", "a19", "a20", "a21", "a22", "a23", "a24"]
+    assert [action.id for action in found[1].actions] == ["a19", "a20"]
+    assert found[1].digest != history.items[2].digest
+    assert ids(newest([*history, *recent], 10_000)) == ["p", *(f"a{n}" for n in range(1, 25))]
+    assert ids(newest([*history, *recent], 0)) == ["p"]
+
+
+@given(st.integers(0, 2000))
+def test_the_suffix_never_costs_more_than_its_budget(budget):
+    found = newest([Behavior.of("b", actions(30)), Behavior.of("c", actions(5, 31))], budget)
+    assert sum(estimate_tokens(line) + 1 for item in found for line in item.lines()) <= budget
+    assert ids(found) == [f"a{n}" for n in range(36 - len(ids(found)), 36)]
+
+
+def test_raw_hits_that_the_suffix_shows_are_not_shown_twice(history):
+    kept = Hit(id="fact-1", text="likes odd clips", sources=("a19",))
+    context = Context(hits=(Hit(id="a19", text="x", sources=("a19",)), kept, Hit(id="a1", text="y", sources=("a1",))))
+    assert [hit.id for hit in unseen(context, newest([*history], 60)).hits] == ["fact-1", "a1"]
+
+
+def asked(scripted, method, history, recent, answer="Yes", **config):
+    lm = scripted(lambda kind, text, n: {"answer": answer, "summary": "The user likes odd clips."})
+    program = build(method, task="behavior-prediction", **config)
+    with dspy.context(lm=lm):
+        found = program(history=history, recent=recent, question="video; title: clip 25. Like it?", options=YES_NO)
+    return found, [text for kind, text in lm.engine.prompts if kind == "answer"][-1]
+
+
+@pytest.mark.parametrize(
+    "method", ["no-memory", "truncation", "full-context", "turn-rag", "session-rag", "recursive-summary"]
+)
+def test_every_baseline_shows_profile_and_newest_records_with_time_scene_situation_and_action(
+    scripted, history, recent, method
+):
+    found, prompt = asked(scripted, method, history, recent)
+    assert found.answer == "Yes"
+    assert prompt.count("[p] profile: lives in Oslo") == 1
+    line = "[a24] (2 September 2025, Tuesday 08:00) user: video; title: clip 24 => skipped"
+    assert prompt.count(line) == 1
+    assert ("likes odd clips" in prompt) is (method == "recursive-summary")
+
+
+@pytest.mark.parametrize(("method", "tokens"), [("truncation", 200), ("full-context", 300), ("full-context", 100)])
+def test_no_memory_baselines_show_the_newest_records_within_one_budget(scripted, history, recent, method, tokens):
+    program = build(method, task="behavior-prediction", max_tokens=tokens)
+    program.task.suffix_tokens = 80
+    with dspy.context(lm=scripted(lambda kind, text, n: {"answer": "No"})):
+        found = program(history=history, recent=recent, question="Like it?", options=YES_NO)
+    suffix = newest([*history, *recent], 80)
+    lines = [*(hit.line() for hit in found.context.hits), *(line for item in suffix for line in item.lines())]
+    assert sum(estimate_tokens(line) + 1 for line in lines) <= tokens
+    shown = [hit.id for hit in found.context.hits] + ids(suffix)[1:]
+    # Nothing between the oldest record shown and the question is missing, whether it is in the memory or came since.
+    assert shown == [f"a{n}" for n in range(25 - len(shown), 25)]
+    assert len(shown) > {200: 5, 300: 8, 100: 2}[tokens]
+
+
+def test_recent_records_do_not_make_another_memory(scripted, history, recent):
+    lm = scripted(lambda kind, text, n: {"answer": "No", "summary": "s"})
+    program = build("recursive-summary", task="behavior-prediction")
+    with dspy.context(lm=lm):
+        for part in ((), recent):
+            program(history=history, recent=part, question="Like it?", options=YES_NO)
+    assert lm.engine.calls["summary"] == len(history)
+
+
+def test_an_answer_outside_the_options_stays_as_it_was_said(scripted, history, recent):
+    found, _ = asked(scripted, "no-memory", history, recent, answer="That depends.")
+    assert found.answer == "That depends."
+    found, _ = asked(scripted, "no-memory", history, recent, answer="no, never")
+    assert found.answer == "No"
+
+
+def test_a_program_without_options_says_what_is_missing(scripted, history):
+    with dspy.context(lm=scripted(lambda *_: {})), pytest.raises(UserError, match="needs options"):
+        build("no-memory", task="behavior-prediction")(history=history, question="Like it?")
+
+
+def test_lines_of_a_suffix_are_those_of_its_items(history):
+    assert records_text([PROFILE]) == "[p] profile: lives in Oslo"
+    assert records_text([]) == ""

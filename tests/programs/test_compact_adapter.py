@@ -1,0 +1,196 @@
+"""The compact adapter: what it shows, what it reads back, and what it refuses."""
+
+from typing import Any, Literal
+
+import dspy
+import pytest
+from dspy.utils.exceptions import AdapterParseError
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from recollect.programs.adapter import adapter
+from recollect.programs.compact_adapter import CompactAdapter
+from recollect.signatures.answering import AnswerFromContext, RespondPersonally
+from recollect.signatures.judges import JudgeAnswer
+from recollect.signatures.memory_r2 import (
+    AnswerFromMemories,
+    ExtractFacts,
+    Fact,
+    ManageMemory,
+    NewFact,
+    Operation,
+    StoredMemory,
+)
+from recollect.signatures.pgr import UpdateFacts
+
+MEMORIES = [
+    StoredMemory(memory_id="m1", speaker="Ada", content="Ada pet dog"),
+    StoredMemory(memory_id="m2", speaker="Ben", content="Ben city Oslo"),
+]
+FACTS = [
+    NewFact(speaker="Ada", turn_id="D3:1", fact="Ada pet cat", related_memory_ids=["m1"]),
+    NewFact(speaker="Ben", turn_id="D3:2", fact="Ben dish pie", related_memory_ids=[]),
+]
+text = st.text(st.characters(blacklist_categories=["Cs"]), max_size=40)
+operation = st.builds(
+    Operation,
+    op=st.sampled_from(["INSERT", "UPDATE", "DELETE", "NONE"]),
+    memory_id=st.none() | text,
+    speaker=text,
+    content=text,
+    turn_id=st.none() | text,
+)
+
+
+class Mixed(dspy.Signature):
+    """Outputs of many kinds."""
+
+    question: str = dspy.InputField()
+    label: Literal["1", "two"] = dspy.OutputField()
+    note: str | None = dspy.OutputField()
+    count: int = dspy.OutputField()
+    sure: bool = dspy.OutputField()
+    names: list[str] = dspy.OutputField()
+    table: dict[str, int] = dspy.OutputField()
+    answer: str = dspy.OutputField()
+
+
+def user(signature: type[dspy.Signature], **inputs: Any) -> str:
+    return CompactAdapter().format(signature, [], inputs)[-1]["content"]
+
+
+def back(signature: type[dspy.Signature], **outputs: Any) -> dict[str, Any]:
+    shown = CompactAdapter().format_finetune_data(signature, [], {}, outputs)["messages"][-1]["content"]
+    return CompactAdapter().parse(signature, shown)
+
+
+def test_catalog_knows_it() -> None:
+    assert isinstance(adapter("compact"), CompactAdapter)
+
+
+def test_each_input_field_is_one_line() -> None:
+    shown = user(AnswerFromContext, context="[D1:1] Ada: hi\n[D1:2] Ben: hello", question="Who?")
+    assert shown == "context: [D1:1] Ada: hi | [D1:2] Ben: hello\nquestion: Who?"
+
+
+def test_related_memories_are_written_out_where_a_fact_names_them() -> None:
+    shown = user(ManageMemory, session_date="unknown", memories=MEMORIES[:1], new_facts=FACTS)
+    assert shown.splitlines() == [
+        "session_date: unknown",
+        "new_facts: Ada D3:1 Ada pet cat (m1 Ada Ada pet dog) | Ben D3:2 Ben dish pie",
+    ]
+
+
+def test_memories_that_no_fact_names_and_ids_that_are_not_there_are_still_shown() -> None:
+    fact = FACTS[0].model_copy(update={"related_memory_ids": ["m9"]})
+    shown = user(ManageMemory, session_date="unknown", memories=MEMORIES, new_facts=[fact])
+    assert "memories: m1 Ada Ada pet dog | m2 Ben Ben city Oslo" in shown
+    assert shown.endswith("Ada pet cat (m9)")
+
+
+def test_system_message_begins_with_the_step_and_holds_the_rules() -> None:
+    whole = CompactAdapter().format_system_message(ExtractFacts)
+    assert whole.splitlines()[0] == "dialogue -> facts"
+    assert "Worth keeping" in whole
+    assert CompactAdapter(instructions=False).format_system_message(ExtractFacts) == "dialogue -> facts"
+
+
+def test_prompt_is_a_fraction_of_the_chat_format() -> None:
+    inputs = {"session_date": "unknown", "memories": MEMORIES, "new_facts": FACTS}
+    long = dspy.ChatAdapter().format(ManageMemory, [], inputs)
+    short = CompactAdapter(instructions=False).format(ManageMemory, [], inputs)
+    assert 8 * sum(len(m["content"].split()) for m in short) < sum(len(m["content"].split()) for m in long)
+
+
+def test_an_answer_leaves_out_defaults() -> None:
+    ops = [Operation(op="DELETE", memory_id="m1", turn_id="D1:1")]
+    shown = CompactAdapter().format_assistant_message_content(ManageMemory, {"operations": ops})
+    assert shown == '[{"op": "DELETE", "memory_id": "m1", "turn_id": "D1:1"}]'
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(operation, max_size=4))
+def test_operations_come_back(operations: list[Operation]) -> None:
+    assert back(ManageMemory, operations=operations) == {"operations": operations}
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.builds(Fact, speaker=text, turn_id=text, fact=text), max_size=4))
+def test_facts_come_back(facts: list[Fact]) -> None:
+    assert back(ExtractFacts, facts=facts) == {"facts": facts}
+
+
+@settings(max_examples=100, deadline=None)
+@given(text | st.sampled_from(["answer: yes", '"quoted"', "a\nanswer: b", "```json\n1\n```", "", "[1", "reasoning: x"]))
+def test_texts_come_back(value: str) -> None:
+    assert back(AnswerFromContext, answer=value) == {"answer": value}
+    assert back(RespondPersonally, reasoning=value, answer=value) == {"reasoning": value, "answer": value}
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.fixed_dictionaries(
+        {
+            "label": st.sampled_from(["1", "two"]),
+            "note": st.none() | text,
+            "count": st.integers(),
+            "sure": st.booleans(),
+            "names": st.lists(text, max_size=3),
+            "table": st.dictionaries(text, st.integers(), max_size=3),
+            "answer": text,
+        }
+    )
+)
+def test_outputs_of_every_kind_come_back(outputs: dict[str, Any]) -> None:
+    assert back(Mixed, **outputs) == outputs
+
+
+@pytest.mark.parametrize("signature", [ExtractFacts, ManageMemory, AnswerFromMemories, JudgeAnswer, UpdateFacts])
+def test_every_signature_can_be_asked(signature: type[dspy.Signature]) -> None:
+    blank = {name: f"<{name}>" for name in signature.input_fields}
+    system, asked = CompactAdapter().format(signature, [], blank)
+    assert all(name in system["content"] for name in signature.output_fields)
+    assert all(f"{name}: <{name}>" in asked["content"] for name in signature.input_fields)
+
+
+@pytest.mark.parametrize(
+    "completion",
+    [
+        '[{"op": "INSERT", "content": "Ada pet',
+        '[{"op": "INSERT", "content": "Ada pet cat"}',
+        '[{"op": "PAINT"}]',
+        '[{"content": "Ada pet cat"}]',
+        "INSERT Ada pet cat",
+        '[{"op": "NONE"}] and so on',
+        "null",
+    ],
+)
+def test_a_partial_or_malformed_answer_is_refused_with_its_text(completion: str) -> None:
+    with pytest.raises(AdapterParseError) as caught:
+        CompactAdapter().parse(ManageMemory, completion)
+    assert caught.value.lm_response == completion
+
+
+def test_a_missing_field_is_refused_and_an_optional_one_is_filled() -> None:
+    assert CompactAdapter().parse(AnswerFromMemories, "answer: cat") == {"reasoning": "", "answer": "cat"}
+    with pytest.raises(AdapterParseError) as caught:
+        CompactAdapter().parse(AnswerFromMemories, "reasoning: because")
+    assert caught.value.lm_response == "reasoning: because"
+
+
+@pytest.mark.parametrize(
+    "completion", ['```json\n[{"op": "none"}]\n```', 'operations: [{"op": "NOOP"}]', '  [{"op": "NONE"}]\n']
+)
+def test_fences_names_and_spaces_around_an_answer_are_no_error(completion: str) -> None:
+    assert CompactAdapter().parse(ManageMemory, completion)["operations"] == [Operation(op="NONE")]
+
+
+def test_lines_after_a_name_belong_to_it() -> None:
+    found = CompactAdapter().parse(RespondPersonally, "reasoning: one\ntwo\nanswer: three")
+    assert found == {"reasoning": "one\ntwo", "answer": "three"}
+
+
+def test_a_predictor_runs_under_it(scripted: Any) -> None:
+    lm = scripted(lambda kind, asked, n: '[{"speaker": "Ada", "turn_id": "D1:1", "fact": "Ada pet cat"}]')
+    with dspy.context(lm=lm, adapter=CompactAdapter()):
+        found = dspy.Predict(ExtractFacts)(dialogue="[D1:1] Ada: my pet is cat")
+    assert found.facts == [Fact(speaker="Ada", turn_id="D1:1", fact="Ada pet cat")]

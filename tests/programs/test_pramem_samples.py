@@ -1,0 +1,134 @@
+"""Practice samples: what they show of the history, and how they are drawn."""
+
+import re
+
+import dspy
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from recollect.memory.experience import ExperienceMemory
+from recollect.programs.catalog import build
+from recollect.programs.pramem.samples import draw
+from recollect.records import Action
+
+
+def actions(count, start=1):
+    return [
+        Action(id=f"a{n}", scene="video", situation=f"situation-{n}-x", action=f"action-{n}-x")
+        for n in range(start, start + count)
+    ]
+
+
+def memory(count):
+    return ExperienceMemory().with_records(actions(count))
+
+
+def number(id):
+    return int(id[1:])
+
+
+@given(
+    count=st.integers(0, 60),
+    more=st.integers(0, 30),
+    rounds=st.integers(1, 80),
+    per_round=st.integers(1, 3),
+    tokens=st.integers(0, 400),
+    least=st.integers(1, 12),
+    weighting=st.sampled_from(["uniform", "recency"]),
+    seed=st.integers(0, 5),
+)
+def test_a_sample_shows_the_records_right_before_its_target_and_none_later(
+    count, more, rounds, per_round, tokens, least, weighting, seed
+):
+    start = memory(count)
+    settings = {"max_tokens": tokens, "weighting": weighting, "min_history": least, "seed": seed}
+    first = draw(start, rounds, per_round, **settings)
+    grown = start.covered(tokens).with_records(actions(more, count + 1))
+    second = draw(grown, rounds, per_round, **settings)
+    for samples, since, total in ((first, 0, count), (second, count, count + more)):
+        targets = [number(sample.target.id) for sample in samples]
+        assert len(samples) == min(rounds * per_round, max(0, total - max(since, least)))
+        assert len(set(targets)) == len(targets)
+        assert all(since < target <= total and target > least for target in targets)
+    for sample in (*first, *second):
+        target, shown = number(sample.target.id), [number(record.id) for record in sample.past]
+        assert shown == list(range(target - len(shown), target))
+        assert shown
+        assert f"action-{target}-x" not in sample.records + sample.situation + sample.scene
+
+
+@given(count=st.integers(1, 50), tokens=st.integers(0, 300), seed=st.integers(0, 3))
+def test_what_a_memory_forgets_no_later_sample_would_have_shown(count, tokens, seed):
+    kept = memory(count).covered(tokens).with_records(actions(10, count + 1))
+    whole = memory(count + 10).changed(practised=count)
+    options = {"max_tokens": tokens, "min_history": 1, "seed": seed}
+    assert draw(kept, 10, **options) == draw(whole, 10, **options)
+
+
+@settings(max_examples=15)
+@given(records=st.integers(6, 25), seed=st.integers(0, 3), tokens=st.integers(30, 300))
+def test_no_trial_prompt_holds_the_outcome_of_its_target_or_of_a_later_record(records, seed, tokens):
+    from recollect.engines.meter import Meter, MeteredLM
+    from recollect.records import Behavior
+
+    prompts = []
+
+    class Engine:
+        supports_function_calling = supports_reasoning = supports_response_schema = False
+        supported_params = ("temperature",)
+
+        def complete(self, request):
+            from dspy.lm15 import Message, Response, Usage
+
+            prompts.append(request.messages[-1].text)
+            fields = {"useful_patterns": [], "useful_alerts": [], "reasoning": "-", "predicted_action": "x"}
+            text = "\n\n".join(f"[[ ## {key} ## ]]\n{value}" for key, value in fields.items())
+            usage = Usage(input_tokens=1, output_tokens=1)
+            return Response(id=None, model="m", message=Message.assistant(text), finish_reason="stop", usage=usage)
+
+    method = build(
+        "pramem", rounds=5, min_history=3, practice_tokens=tokens, seed=seed, groundedness=False, generalizability=False
+    ).method
+    lm = MeteredLM("scripted/test", Meter(), engine=Engine(), cache=False, temperature=0.0, num_retries=0)
+    with dspy.context(lm=lm, adapter=dspy.ChatAdapter(use_json_adapter_fallback=False)):
+        method.settle(method.write(method.Memory(), Behavior.of("b", actions(records))))
+    trials = [text for text in prompts if "[[ ## situation ## ]]" in text]
+    assert len(trials) == min(5, records - 3)
+    for text in trials:
+        target = number(re.findall(r"\[(a\d+)\]", text.split("[[ ## situation ## ]]")[1])[0])
+        shown = [int(n) for n in re.findall(r"action-(\d+)-x", text)]
+        assert shown
+        assert max(shown) < target
+        assert all(int(n) <= target for n in re.findall(r"situation-(\d+)-x", text))
+
+
+def test_fewer_rounds_draw_the_first_of_the_same_samples():
+    many = draw(memory(50), 30, seed=3)
+    assert draw(memory(50), 10, seed=3) == many[:10]
+    assert draw(memory(50), 10, seed=4) != many[:10]
+
+
+def test_samples_of_one_round_share_its_number():
+    assert [sample.round for sample in draw(memory(30), 3, 2)] == [1, 1, 2, 2, 3, 3]
+    later = memory(30).changed(rounds=7)
+    assert [sample.round for sample in draw(later, 2)] == [8, 9]
+
+
+@pytest.mark.parametrize(("weighting", "low", "high"), [("uniform", 0.4, 0.6), ("recency", 0.65, 0.85)])
+def test_recency_draws_late_records_more_often(weighting, low, high):
+    """The mean place of a draw in proportion to n ** 2 is 3/4 of the way, that of an even one half of it."""
+    places = [
+        number(sample.target.id)
+        for seed in range(40)
+        for sample in draw(memory(200), 5, weighting=weighting, seed=seed)
+    ]
+    assert low < sum(places) / len(places) / 200 < high
+
+
+def test_a_draw_leaves_the_global_generator_alone():
+    import random
+
+    random.seed(5)
+    before = random.getstate()
+    draw(memory(50), 30, weighting="recency")
+    assert random.getstate() == before

@@ -1,0 +1,111 @@
+"""The ablations of RGMem: one flag each; what it changes, and that it changes nothing else."""
+
+import dspy
+import pytest
+from recollect.engines.embedders import embedder
+from recollect.programs.catalog import build
+
+BOTH = {"synthesize", "plan"}
+GRAPH = {"extract", "label"}
+OPERATORS = {"infer", "abstract", "flow"}
+
+
+@pytest.fixture
+def variant(scripted, graph_replies, make_history):
+    """Memory, context and calls of one variant after nine sessions."""
+
+    def run(**flags):
+        def reply(kind, text, n):
+            if kind == "keywords":
+                layers = ["summary", "inference", "conclusions", "history"]
+                return {"keywords": [{"name": "Sports", "retrieve": layers}]}
+            return graph_replies(kind, text, n)
+
+        lm, program = scripted(reply), build("rgmem", embedder=embedder(), **flags)
+        with dspy.context(lm=lm):
+            memory = program.remember(make_history(9)).memory
+            context = program.method.recall(memory, "Who ran in week 3?")
+        return memory, context, lm.engine.calls
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("flags", "prompts"),
+    [
+        ({}, BOTH | GRAPH | OPERATORS),
+        ({"use_l0": False}, BOTH | GRAPH | OPERATORS),
+        ({"use_l1": False}, BOTH),
+        ({"use_rg": False}, BOTH | GRAPH | {"rewrite"}),
+        ({"use_l1": False, "use_rg": False}, BOTH),
+    ],
+)
+def test_a_variant_has_the_prompts_it_uses(flags, prompts):
+    program = build("rgmem", embedder=embedder(), **flags)
+    assert set(program.all_predictors()) == {f"method.{name}" for name in prompts} | {"task.answer"}
+    assert program.writer_names() == {f"method.{name}" for name in prompts - {"plan"}}
+
+
+def test_without_l0_the_memory_is_the_same_and_no_evidence_is_recalled(variant):
+    (full, whole, calls), (memory, context, again) = variant(), variant(use_l0=False)
+    assert memory.model_dump(exclude={"journal"}).keys() == full.model_dump(exclude={"journal"}).keys()
+    assert (memory.evidence, memory.classes, calls) == (full.evidence, full.classes, again)
+    assert [(e.step, e.operator, e.target) for e in memory.journal] == [
+        (e.step, e.operator, e.target) for e in full.journal
+    ]
+    assert (context.counts["facts"], context.counts["conclusions"]) == (0, 0)
+    graph = ("nodes", "inferences", "history")
+    assert {name: context.counts[name] for name in graph} == {name: whole.counts[name] for name in graph}
+    assert context.counts["tokens"] < whole.counts["tokens"]
+
+
+def test_without_l0_search_finds_theories_alone(scripted, graph_replies, make_history):
+    program = build("rgmem", embedder=embedder(), use_l0=False)
+    with dspy.context(lm=scripted(graph_replies)):
+        memory = program.remember(make_history(9)).memory
+    hits = program.method.search(memory, ["Ann ran, theory, law"], k=50)[0]
+    assert hits
+    assert not any(hit.id.startswith("e") for hit in hits)
+
+
+def test_without_l1_there_is_evidence_and_no_graph(variant):
+    (full, whole, _), (memory, context, calls) = variant(), variant(use_l1=False)
+    assert memory.evidence == full.evidence
+    assert (len(memory.nodes), memory.relations, memory.journal) == (12, {}, ())
+    assert dict(calls) == {"fact": 9, "keywords": 1}
+    assert [context.counts[name] for name in ("nodes", "inferences", "history")] == [0, 0, 0]
+    assert context.counts["facts"] == whole.counts["facts"]
+    by_words = [hit.id for hit in context.hits]
+    assert [hit.id for hit in whole.hits][: len(by_words)] == by_words
+
+
+def test_without_rg_the_graph_is_the_same_and_every_session_rewrites(variant):
+    (full, whole, _), (memory, context, calls) = variant(), variant(use_rg=False)
+    assert (memory.evidence, memory.classes) == (full.evidence, full.classes)
+    assert memory.nodes.keys() == full.nodes.keys()
+    assert {id: edge.mentions for id, edge in memory.relations.items()} == {
+        id: edge.mentions for id, edge in full.relations.items()
+    }
+    assert {entry.operator for entry in memory.journal} == {"rewrite"}
+    assert calls["concept_summary"] == 9 + 5  # Sports in every session, Health in the odd ones
+    assert not {"fact_summary", "general_facts", "macro_law"} & calls.keys()
+    assert (context.counts["nodes"], context.counts["inferences"]) == (1, 0)
+    assert context.counts["facts"] == whole.counts["facts"]
+    assert memory.depth() == 9
+
+
+def test_without_rg_thresholds_have_no_say(variant):
+    memory, _, calls = variant(use_rg=False)
+    other, _, others = variant(use_rg=False, theta_inf=1, theta_sum=50)
+    assert (memory.journal, calls) == (other.journal, others)
+
+
+def test_without_rg_a_rewrite_sees_every_conclusion_and_the_summary_before(scripted, graph_replies, make_history):
+    lm = scripted(graph_replies)
+    with dspy.context(lm=lm):
+        build("rgmem", embedder=embedder(), use_rg=False).remember(make_history(2))
+    second = [text for kind, text in lm.engine.prompts if kind == "concept_summary" and "week 2" in text]
+    assert len(second) == 1
+    assert "Bob saw week 2" in second[0]
+    assert "summary_before ## ]]\nx" in second[0]
+    assert "week 1" not in second[0]

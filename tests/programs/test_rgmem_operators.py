@@ -1,0 +1,253 @@
+"""RGMem's operators over twelve sessions: which fire when, what they reset, what they are shown, and how often."""
+
+import json
+import re
+import threading
+from collections import Counter
+
+import dspy
+import pytest
+from recollect import History
+from recollect.engines.embedders import embedder
+from recollect.errors import UserError
+from recollect.memory.graph import GraphMemory
+from recollect.programs.catalog import build
+
+FIRED = {
+    1: {
+        "infer": {"Running": range(1, 13), "Sleep": range(1, 13, 2)},
+        "abstract": {"Sports": range(1, 13), "Health and Wellness": range(1, 13, 2)},
+        "flow": {"Interests and Entertainment": range(1, 13), "User": range(1, 13)},
+    },
+    3: {
+        "infer": {"Running": (3, 6, 9, 12), "Sleep": (5, 11)},
+        # Sports: 1 2 3+1 5 6 | 1+1 3 4 5+1 | 1 2 3+1; Health, odd sessions: 1 2 3+1 5 6 | 1+1
+        "abstract": {"Sports": (5, 9), "Health and Wellness": (9,)},
+        "flow": {"Interests and Entertainment": (5, 9), "User": (5, 9)},
+    },
+    5: {
+        "infer": {"Running": (5, 10), "Sleep": (9,)},
+        "abstract": {"Sports": (9,)},
+        "flow": {"Interests and Entertainment": (9,), "User": (9,)},
+    },
+}
+"""By theta_inf: operator -> target -> steps; worked out by hand from algorithm 1 with theta_sum = 2 theta_inf."""
+DEPTHS = {1: 12 * 4, 3: 1 + 4 + 1 + 4 + 1 + 1, 5: 1 + 4 + 1}
+"""LM calls of the operators one after another: K1, K2 and two levels of K3 where they fire in a step."""
+
+
+def made(theta=3, **settings):
+    return build("rgmem", embedder=embedder(), theta_inf=theta, theta_sum=2 * theta, **settings)
+
+
+def fired(memory):
+    named = {**{id: node.name for id, node in memory.nodes.items()}}
+    named |= {id: memory.nodes[relation.target].name for id, relation in memory.relations.items()}
+    found = {}
+    for entry in memory.journal:
+        found.setdefault(entry.operator, {}).setdefault(named[entry.target], []).append(entry.step)
+    return found
+
+
+@pytest.mark.parametrize("theta", [1, 3, 5])
+def test_the_operators_fire_at_their_thresholds(scripted, graph_replies, make_history, theta):
+    lm = scripted(graph_replies)
+    with dspy.context(lm=lm):
+        memory = made(theta).remember(make_history(12)).memory
+    expected = {op: {name: list(steps) for name, steps in rows.items()} for op, rows in FIRED[theta].items()}
+    assert fired(memory) == expected
+    total = {op: sum(map(len, rows.values())) for op, rows in expected.items()}
+    kinds = {"infer": "fact_summary", "abstract": "general_facts", "flow": "macro_law"}
+    assert {op: lm.engine.calls[kinds[op]] for op in total} == total
+    assert memory.depth() == DEPTHS[theta]
+
+
+def test_counters_are_reset_and_count_on(scripted, graph_replies, make_history):
+    with dspy.context(lm=scripted(graph_replies)):
+        memory = made(3).remember(make_history(12)).memory
+    nodes = {node.name: node for node in memory.nodes.values()}
+    counts = {memory.nodes[edge.target].name: (len(edge.mentions), edge.count) for edge in memory.relations.values()}
+    assert counts == {"Running": (12, 0), "Sleep": (6, 0)}
+    assert (nodes["Sports"].score, nodes["Sports"].fresh) == (4, ("e10", "e11", "e12"))
+    assert (nodes["Health and Wellness"].score, nodes["Health and Wellness"].fresh) == (2, ("e11",))
+    assert not any(node.dirty for node in nodes.values())
+
+
+def test_dirty_parents_are_renewed_children_first_and_once(scripted, graph_replies, make_history):
+    with dspy.context(lm=scripted(graph_replies)):
+        memory = made(3).remember(make_history(9)).memory
+    last = [(memory.nodes[e.target].name, e.level) for e in memory.journal if (e.step, e.operator) == (9, "flow")]
+    assert last == [("Interests and Entertainment", 0), ("User", 1)]
+
+
+def test_the_user_sees_what_was_just_renewed_below(scripted, graph_replies, make_history):
+    lm = scripted(graph_replies)
+    with dspy.context(lm=lm):
+        made(3).remember(make_history(9))
+    user = [text for kind, text in lm.engine.prompts if kind == "macro_law" and re.search(r"\]\]\nUser\n", text)][-1]
+    shown = json.loads(re.search(r"sub_summaries ## \]\]\n(.*?)\n\n", user, re.DOTALL).group(1))
+    # The third law is that of Interests at step 9; Health's third concept theory came after Sports' second.
+    assert {part["name"]: part["common"].splitlines()[0] for part in shown} == {
+        "Interests and Entertainment": "law 3",
+        "Health and Wellness": shown[0]["common"],
+    }
+    assert re.fullmatch(r"concept theory [23]", shown[0]["common"])
+
+
+def test_asking_again_makes_no_call(scripted, graph_replies, make_history):
+    lm, program = scripted(graph_replies), made()
+    with dspy.context(lm=lm):
+        first = program.remember(make_history(12)).memory
+        calls = len(lm.engine.prompts)
+        assert program.remember(make_history(12)).memory is first
+    assert len(lm.engine.prompts) == calls
+
+
+def test_items_one_by_one_give_the_memory_of_the_whole(scripted, make_history, graph_replies):
+    # Theories name their prompt instead of their number, so that the order of calls in a level is no part of them.
+    def reply(kind, text, n):
+        return graph_replies(kind, text, sum(map(ord, text)))
+
+    whole = make_history(12)
+    with dspy.context(lm=scripted(reply)):
+        at_once = made().remember(whole).memory
+        method = made().method
+        memory = GraphMemory()
+        for item in whole.items:
+            memory = method.settle(method.write(memory, item))
+            memory = GraphMemory.model_validate_json(memory.model_dump_json())
+        grown = made()
+        for n in range(1, 13):
+            prefix = grown.remember(History(id=whole.id, items=whole.items[:n])).memory
+    assert memory == at_once == prefix
+
+
+def test_writing_never_changes_its_argument(scripted, graph_replies, make_history):
+    method = made(1).method
+    with dspy.context(lm=scripted(graph_replies)):
+        memory = method.write(GraphMemory(), make_history(1).items[0])
+        before = memory.model_dump_json()
+        method.write(memory, make_history(2).items[1])
+    assert memory.model_dump_json() == before
+
+
+@pytest.mark.parametrize("kind", ["fact_summary", "general_facts"])
+def test_operators_of_one_level_run_at_the_same_time(scripted, graph_replies, make_history, kind):
+    """With theta_inf = 1 both relations, and both concepts, are due at step 1: each call waits for the other."""
+    meet = threading.Barrier(2, timeout=10)
+
+    def reply(asked, text, n):
+        if asked == kind:
+            meet.wait()
+        return graph_replies(asked, text, n)
+
+    with dspy.context(lm=scripted(reply)):
+        memory = made(1).remember(make_history(1)).memory
+    assert Counter(entry.operator for entry in memory.journal) == {"infer": 2, "abstract": 2, "flow": 2}
+
+
+def test_theories_rest_on_evidence_and_so_on_turns(scripted, graph_replies, make_history):
+    with dspy.context(lm=scripted(graph_replies)):
+        memory = made(3).remember(make_history(9)).memory
+    running = next(edge for edge in memory.relations.values() if memory.nodes[edge.target].name == "Running")
+    assert running.theory.evidence == tuple(f"e{n}" for n in range(1, 10))
+    user = memory.nodes["user"].flow
+    assert user.evidence == tuple(f"e{n}" for n in range(1, 10))
+    assert memory.turns(("e2", "e3"))[:7] == ("D2:1", "D2:2", "D2:3", "D2:4", "D2:5", "D2:6", "D3:1")
+
+
+def test_the_journal_tells_the_course_of_the_profile(scripted, graph_replies, make_history):
+    with dspy.context(lm=scripted(graph_replies)):
+        memory = made(3).remember(make_history(12)).memory
+    assert [entry.step for entry in memory.course()] == [5, 9]
+    assert memory.course()[-1].theory == memory.nodes["user"].flow
+    assert memory.course()[0].theory.sigma != memory.course()[1].theory.sigma
+
+
+def prompts_of(lm, kind):
+    return [text for asked, text in lm.engine.prompts if asked == kind]
+
+
+def test_an_update_sees_the_inference_before_and_only_fresh_evidence(scripted, graph_replies, make_history):
+    lm = scripted(graph_replies)
+    with dspy.context(lm=lm):
+        made(3).remember(make_history(6))
+    first, later = [text for text in prompts_of(lm, "fact_summary") if "Running" in text]
+    assert "relation theory" not in first
+    assert "relation theory 1. steady." in later
+    assert [f"Ann ran in week {n}" in later for n in range(1, 7)] == [False, False, False, True, True, True]
+    assert "[D4:1] (3 April 2024, Wednesday) Ann ran in week 4" in later
+    assert "Raw event, Sports to Running: s1 of week 6" in later
+    assert "Bob saw" not in later  # only conclusions of high relevance are seeds
+
+
+def test_projection_prefers_relation_theories_to_the_evidence_in_them(scripted, graph_replies, make_history):
+    lm = scripted(graph_replies)
+    with dspy.context(lm=lm):
+        made(3).remember(make_history(5))
+    (text,) = prompts_of(lm, "general_facts")
+    evidence = text.split("new_evidence ## ]]")[1]
+    assert "Inference about Running: relation theory 1" in evidence
+    assert [f"week {n}" in evidence for n in range(1, 6)] == [False, False, False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("kind", "answer", "where"),
+    [
+        ("fact_summary", "no", "infer"),
+        ("fact_summary", {"fact_summary": "", "inferred_traits": "- "}, "infer"),
+        ("general_facts", "no", "abstract"),
+        ("macro_law", "no", "flow"),
+    ],
+)
+def test_an_operator_without_an_answer_is_tried_again_at_the_next_step(
+    scripted, graph_replies, make_history, kind, answer, where
+):
+    tries = 2 if answer == "no" else 1  # what cannot be parsed is asked again as JSON
+
+    def reply(asked, text, n):
+        return answer if asked == kind and n <= tries else graph_replies(asked, text, n)
+
+    program = made(3)
+    with dspy.context(lm=scripted(reply)):
+        node = program.remember(make_history(6))
+    failures = [failure.where for part in node.chain() for failure in part.failures]
+    assert failures == [where]
+    steps = [entry.step for entry in node.memory.journal if entry.operator == where]
+    assert min(steps) == {"infer": 4, "abstract": 6, "flow": 6}[where]
+    assert not any(node.dirty for node in node.memory.nodes.values())
+
+
+@pytest.mark.parametrize(
+    ("kind", "evidence", "relations"), [("fact", 2, 2), ("entity_paths", 3, 2), ("edge_labels", 3, 2)]
+)
+def test_an_extraction_that_stays_unparseable_costs_its_own_part(
+    scripted, graph_replies, make_history, kind, evidence, relations
+):
+    def reply(asked, text, n):
+        return "no" if asked == kind and "D2:" in text else graph_replies(asked, text, n)
+
+    with dspy.context(lm=scripted(reply)):
+        node = made(3).remember(make_history(3))
+    assert len(node.memory.evidence) == evidence
+    assert len(node.memory.relations) == relations
+    assert sum(len(part.failures) for part in node.chain()) == 1
+    if kind == "edge_labels":
+        mentions = [m for edge in node.memory.relations.values() for m in edge.mentions if m.evidence == "e2"]
+        assert [m.label for m in mentions] == ["Ann and Bob spoke of week 2."]
+        assert node.memory.counts["unlabelled"] == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"theta_inf": 0}, "theta_inf = 0 is less than 1"),
+        ({"theta_sum": 0}, "theta_sum = 0 is less than 1"),
+        ({"segment_turns": 0}, "segment_turns = 0 is less than 1"),
+        ({"facts": -1}, "facts = -1 is less than 0"),
+        ({"use_l0": False, "use_l1": False}, "nothing is left to recall"),
+    ],
+)
+def test_wrong_settings_are_one_line(settings, message):
+    with pytest.raises(UserError, match=message):
+        build("rgmem", embedder=embedder(), **settings)

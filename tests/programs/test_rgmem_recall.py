@@ -1,0 +1,176 @@
+"""What RGMem recalls: evidence by BM25, the graph by names and layers, with its provenance; saving; optimizers."""
+
+import dspy
+import pytest
+from recollect import Context, History
+from recollect.engines.embedders import embedder
+from recollect.programs.catalog import build
+from recollect.runs.artifact import load, save
+
+
+def made(**settings):
+    return build("rgmem", embedder=embedder(), **settings)
+
+
+@pytest.fixture
+def recalled(scripted, graph_replies, make_history):
+    """Recalls from nine scripted sessions with a plan of one's own."""
+
+    def recall(keywords, question="Who ran in week 3?", sessions=9, **settings):
+        def reply(kind, text, n):
+            return {"keywords": keywords} if kind == "keywords" else graph_replies(kind, text, n)
+
+        program = made(**settings)
+        with dspy.context(lm=scripted(reply)):
+            memory = program.remember(make_history(sessions)).memory
+            return memory, program.method.recall(memory, question)
+
+    return recall
+
+
+def ids(context, start):
+    return [hit.id for hit in context.hits if hit.id.startswith(start)]
+
+
+def test_facts_and_conclusions_are_recalled_up_to_their_numbers(recalled):
+    _, context = recalled([{"name": "week"}], facts=2, conclusions=4)
+    assert (context.counts["facts"], context.counts["conclusions"], context.counts["nodes"]) == (2, 4, 0)
+    assert [hit.id for hit in context.hits if "." not in hit.id] == ["e3", *ids(context, "e")[1:2]]
+    assert "e3.1" in ids(context, "e")
+
+
+def test_keywords_without_layers_widen_the_search_in_texts(recalled):
+    _, context = recalled([{"name": "Bob saw"}], question="Anything at all?", facts=0, conclusions=3)
+    assert all("Bob saw" in hit.text for hit in context.hits)
+    assert len(context.hits) == 3
+
+
+@pytest.mark.parametrize(
+    ("layers", "kinds"),
+    [
+        (["summary"], {"nodes": 1, "inferences": 0, "history": 0}),
+        (["inference"], {"nodes": 0, "inferences": 1, "history": 0}),
+        (["history"], {"nodes": 0, "inferences": 0, "history": 3}),
+        (["summary", "inference", "history"], {"nodes": 1, "inferences": 1, "history": 3}),
+        ([], {"nodes": 0, "inferences": 0, "history": 0}),
+    ],
+)
+def test_a_keyword_reads_the_layers_it_is_planned_for(recalled, layers, kinds):
+    _, context = recalled([{"name": "Sports", "retrieve": layers}])
+    assert {name: context.counts[name] for name in kinds} == kinds
+
+
+def test_conclusions_of_a_node_come_newest_first_behind_those_by_words(recalled):
+    _, context = recalled([{"name": "Sports", "retrieve": ["conclusions"]}], conclusions=0, facts=0)
+    assert [hit.id for hit in context.hits] == ["e9.1", "e8.1", "e7.1"]
+
+
+def test_events_are_found_by_name_too(recalled):
+    _, context = recalled([{"name": "Sleep", "retrieve": ["inference"]}], facts=0, conclusions=0)
+    assert [hit.text.split(":")[0] for hit in context.hits] == ["Health and Wellness, Sleep"]
+
+
+@pytest.mark.parametrize(("cosine", "nodes", "found"), [(0.5, 3, 1), (0.5, 0, 0), (-1.0, 3, 3), (-1.0, 2, 2)])
+def test_concepts_are_bounded_by_number_and_cosine(recalled, cosine, nodes, found):
+    # With a theory by then: Sports, Health, Interests and the user.
+    _, context = recalled([{"name": "Sports", "retrieve": ["summary"]}], node_cosine=cosine, nodes=nodes)
+    assert context.counts["nodes"] == found
+
+
+def test_a_profile_statement_leads_to_the_turns_it_rests_on(recalled):
+    memory, context = recalled([{"name": "Sports", "retrieve": ["summary"]}], facts=0, conclusions=0)
+    (hit,) = context.hits
+    assert hit.text.startswith("Sports: concept theory")
+    assert "On rain: rare." in hit.text
+    units = memory.nodes[hit.id].theory.evidence
+    assert hit.sources == memory.turns(units) == tuple(f"D{s}:{t}" for s in range(1, 10) for t in range(1, 7))
+
+
+def test_a_conclusion_rests_on_its_own_turn_and_a_fact_on_its_segment(recalled):
+    _, context = recalled([{"name": "week"}])
+    sources = {hit.id: hit.sources for hit in context.hits}
+    assert sources["e3.1"] == ("D3:1",)
+    assert sources["e3.2"] == ("D3:2",)
+    assert sources["e3"] == tuple(f"D3:{t}" for t in range(1, 7))
+
+
+def test_the_size_of_the_context_is_counted(recalled):
+    _, context = recalled([{"name": "Sports", "retrieve": ["summary"]}])
+    assert context.counts["tokens"] == round(len(context.text()) / 4)
+    assert context.counts["calls"] == 1
+
+
+@pytest.mark.parametrize("plan", ["no", {"keywords": []}, {"keywords": {"name": " ", "retrieve": None}}])
+def test_without_a_plan_the_question_is_the_keyword(scripted, graph_replies, make_history, plan):
+    def reply(kind, text, n):
+        return plan if kind == "keywords" else graph_replies(kind, text, n)
+
+    with dspy.context(lm=scripted(reply)):
+        program = made()
+        context = program(history=make_history(2), question="Who ran in week 2?").context
+    assert context.counts["conclusions"] > 0
+
+
+def test_layers_in_other_forms_are_repaired(recalled):
+    _, context = recalled([{"name": "Sports", "retrieve": "Summary"}])
+    assert context.counts["nodes"] == 1
+    _, context = recalled([{"name": "Sports", "retrieve": ["SUMMARIES", "everything"]}])
+    assert context.counts["nodes"] == 1
+
+
+def test_an_empty_memory_recalls_nothing_without_a_call(scripted, graph_replies):
+    lm = scripted(graph_replies)
+    with dspy.context(lm=lm):
+        prediction = made()(history=History(id="new"), question="Where?")
+    assert prediction.context == Context()
+    assert set(lm.engine.calls) == {"answer"}
+
+
+def test_search_finds_theories_and_the_measure_of_evidence_does_not(scripted, graph_replies, make_history):
+    lm, program = scripted(graph_replies), made()
+    with dspy.context(lm=lm):
+        memory = program.remember(make_history(9)).memory
+        calls = len(lm.engine.prompts)
+        found = program.method.search(memory, ["concept theory", "relation theory", ""], k=20)
+        evidence = program.method.search_evidence(memory, ["concept theory week", "week"], k=20)
+    assert len(lm.engine.prompts) == calls
+    assert memory.nodes[found[0][0].id].name in ("Sports", "Health and Wellness")
+    assert found[1][0].id in memory.relations
+    assert found[2] == []
+    assert {hit.id[0] for hits in evidence for hit in hits} == {"e"}
+
+
+@pytest.mark.parametrize("focus", ["D2:1", "D4:2"])
+def test_an_optimizer_sees_the_calls_that_saw_the_evidence(scripted, graph_replies, make_history, focus):
+    program = made(theta_inf=1, theta_sum=1)
+    with dspy.context(lm=scripted(graph_replies)):
+        program.remember(make_history(4))
+        with dspy.context(trace=[]):
+            program(history=make_history(4), question="Who ran?", focus=(focus,))
+            trace = list(dspy.settings.trace or [])
+    writers = {id(one): name for name, one in program.method.writers().items()}
+    seen = {writers[id(one)] for one, _, _ in trace if id(one) in writers}
+    assert {"synthesize", "extract", "label"} <= seen
+    assert ("infer" in seen) == (focus == "D2:1")  # the other one is of base relevance: no operator sees it
+
+
+@pytest.mark.parametrize("name", ["rgmem", "pgr+rgmem"])
+def test_programs_are_saved_and_loaded_with_their_settings(tmp_path, name):
+    prefix = "inner_" if "+" in name else ""
+    program = build(name, embedder=embedder(), **{f"{prefix}theta_inf": 2, f"{prefix}use_rg": False})
+    save(program, tmp_path / "program")
+    loaded = load(tmp_path / "program")
+    assert loaded.method.config == program.method.config
+    assert set(loaded.all_predictors()) == set(program.all_predictors())
+
+
+def test_prospection_stands_on_the_evolved_memory(scripted, graph_replies, make_history):
+    def reply(kind, text, n):
+        if kind == "tree":
+            return {"tree": [{"action_id": "A1", "action": "concept theory"}]}
+        return {"updated_tree": []} if kind == "updated_tree" else graph_replies(kind, text, n)
+
+    program = build("pgr+rgmem", embedder=embedder(), iterations=0, augment="none")
+    with dspy.context(lm=scripted(reply)):
+        context = program(history=make_history(9), question="Who ran in week 3?").context
+    assert any(hit.text.startswith("Sports:") for hit in context.hits)
