@@ -90,6 +90,7 @@ class MemoryProgram(dspy.Module):
                 self.task.query(**query),
                 speakers=history.speakers,
                 date=query.get("date"),
+                content=self.task.content,
                 recent=shown,
                 since=recent,
             )

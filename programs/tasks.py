@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import dspy
 
@@ -24,6 +24,8 @@ class Task(dspy.Module):
     name: ClassVar[str]
     inputs: ClassVar[tuple[str, ...]]
     """The query fields an example must have."""
+    content: ClassVar[Literal["needs", "solutions"] | None] = None
+    """What the task is about, for methods that recall otherwise for it: what a user needs, or what to propose them."""
 
     def query(self, **fields: Any) -> str:
         """The text that the memory is searched with."""

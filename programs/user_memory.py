@@ -233,7 +233,10 @@ class UserMemory:
     def _recalled(self, seen: View, query: str, date: Any, recent: Sequence[Item]) -> Context:
         said = (turn.speaker for item in _unwritten(seen) for turn in item.turns)
         speakers = tuple(dict.fromkeys((*(seen.document.speakers if seen.document else ()), *said)))
-        return self.program.method.recall(seen.settled, query, speakers=speakers, date=date, recent=recent)
+        content = self.program.task.content
+        return self.program.method.recall(
+            seen.settled, query, speakers=speakers, date=date, content=content, recent=recent
+        )
 
     def _suffix(self, recent: Sequence[Item]) -> Sequence[Item]:
         """What the task shows as it is; the raw items are read only for tasks that show the history's end too."""

@@ -147,6 +147,10 @@ class Runtime:
         if role == "judge" and not name:
             raise UserError(f"{setup.benchmark} is scored by a judge; name its model with --judge-lm")
         temperature = setup.temperature if role == "task" else None
+        if name == "local:tiny":
+            from .tiny import resolve
+
+            name = resolve(name, setup.seed)
         return language_model(
             name,
             self.meter,
