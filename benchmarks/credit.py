@@ -11,6 +11,8 @@ Decisive is what is certain and matters: |A*| > 2 standard errors and > .01. Aga
     trajectory   (R - mean) / std among 16 whole trajectories of the user, as in plain GRPO
     session      the same with each trajectory's score on the questions about that session
     local n      the same among n reruns of that session from one memory, rewarded right after it
+    call n       the same where only the one call is sampled again, with the facts it was given; training has no such
+                 groups, it is there to show what the session's other calls add in noise
 
 Draws of the truth and of the estimators have nothing in common: neither actions nor continuations. All judged
 operations of one user share trajectories, so intervals resample users. The local reruns include the extraction and the
@@ -49,8 +51,8 @@ from recollect.memory.facts import FactMemory
 from recollect.optimizers.logo_grpo.reward import compression_excess, memory_words, words
 from recollect.programs.lookup import lookup
 
-SESSIONS, GROUP, DRAWS, CONTINUATIONS, JUDGED = 8, 16, 24, 12, 4
-"""Sessions of a user, members of a global group, draws of p, continuations per operation, judged operations a user."""
+TURNS, GROUP, DRAWS, CONTINUATIONS, JUDGED = 16, 16, 24, 24, 4
+"""Turns of a user, members of a global group, draws of p, continuations per operation, judged operations a user."""
 LOCAL = (4, 8)
 ENOUGH = 200
 """Decisive operations below which nothing is said."""
@@ -73,8 +75,8 @@ class Judged:
         return abs(self.truth) > max(2 * self.error, 0.01)
 
 
-def judge(policy: Policy, talks: Sequence[Conversation], rng: random.Random) -> list[Judged]:
-    """Judges some operations of each user."""
+def judge(policy: Policy, talks: Sequence[Conversation], rng: random.Random, per: int) -> list[Judged]:
+    """Judges some operations of each user, whose sessions have `per` turns."""
     policy.learn(talks)
     end = len(turns_of(talks[0]))
     before = [Path(talk, FactMemory(), 0, rng.randrange(end), _rng(rng)) for talk in talks]
@@ -90,19 +92,25 @@ def judge(policy: Policy, talks: Sequence[Conversation], rng: random.Random) -> 
     truths = _truths(policy, states, drawn, acted, rng)
     rivals = [Path(s[0].talk, FactMemory(), 0, end, _rng(rng)) for s in states for _ in range(GROUP - 1)]
     owned = [_from(s, acted[i * JUDGED + j], end, rng) for i, s in enumerate(states) for j in range(JUDGED)]
-    starts = [s[0].turn - s[0].turn % 2 for s in states]
+    starts = [s[0].turn - s[0].turn % per for s in states]
     reruns = [
-        Path(s[0].talk, s[0].at.get(at, s[0].memory), at, at + 2, _rng(rng))
+        Path(s[0].talk, s[0].at.get(at, s[0].memory), at, at + per, _rng(rng))
         for s, at in zip(states, starts, strict=True)
         for _ in range(JUDGED * (max(LOCAL) - 1))
     ]
-    ended = [_from(s, acted[i * JUDGED + j], starts[i] + 2, rng) for i, s in enumerate(states) for j in range(JUDGED)]
-    policy.run([*rivals, *owned, *reruns, *ended])
+    ended = [_from(s, acted[i * JUDGED + j], starts[i] + per, rng) for i, s in enumerate(states) for j in range(JUDGED)]
+    again = policy.ask([s[2] for s in states for _ in range(JUDGED * (max(LOCAL) - 1))])
+    width = max(LOCAL) - 1
+    retold = [
+        _from(states[n // (JUDGED * width)], text, starts[n // (JUDGED * width)] + per, rng)
+        for n, text in enumerate(again)
+    ]
+    policy.run([*rivals, *owned, *reruns, *ended, *retold])
     for i, state in enumerate(states):
-        session, talk = starts[i] // 2 + 1, state[0].talk
+        session, talk = starts[i] // per + 1, state[0].talk
         group = rivals[i * (GROUP - 1) : (i + 1) * (GROUP - 1)]
         for j in range(JUDGED):
-            k, width = i * JUDGED + j, max(LOCAL) - 1
+            k = i * JUDGED + j
             own, local = owned[k], reruns[k * width : (k + 1) * width]
             said = {
                 "trajectory": _advantage(_final(own), [_final(path) for path in group]),
@@ -110,6 +118,8 @@ def judge(policy: Policy, talks: Sequence[Conversation], rng: random.Random) -> 
             }
             now = [_reward(talk, path.memory, session) for path in (ended[k], *local)]
             said |= {f"local {n}": _advantage(now[0], now[1:n]) for n in LOCAL}
+            single = [_reward(talk, path.memory, session) for path in retold[k * width : (k + 1) * width]]
+            said |= {f"call {n}": _advantage(now[0], single[: n - 1]) for n in LOCAL}
             found.append(Judged(talk.history.id, *truths[k], said))
     return found
 
@@ -218,6 +228,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--decisive", type=int, default=210, help="stop after so many decisive operations")
     parser.add_argument("--minutes", type=float, default=15.0, help="or after this time")
     parser.add_argument("--users", type=int, default=24, help="users judged at a time")
+    parser.add_argument("--per-session", type=int, default=1, choices=(1, 2, 4), help="turns, and so operations, in one")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--quick", action="store_true", help="a few users, no verdict")
     options = parser.parse_args(arguments)
@@ -229,9 +240,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     policy, judged, number = Policy(model, options.seed), [], 0
     users, wanted = (6, 1) if options.quick else (options.users, options.decisive)
     while sum(each.decisive for each in judged) < wanted and time.perf_counter() - began < 60 * options.minutes:
-        talks = [Conversation.make(WORLD + options.seed, number + n, SESSIONS) for n in range(users)]
+        per, seed = options.per_session, WORLD + options.seed
+        talks = [Conversation.make(seed, number + n, TURNS // per, per) for n in range(users)]
         number += users
-        judged += judge(policy, talks, rng)
+        judged += judge(policy, talks, rng, per)
         policy.pools.clear()
         policy.prompts.clear()
         print(f"{number} users, {sum(each.decisive for each in judged)} decisive", flush=True)

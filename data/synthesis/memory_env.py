@@ -88,21 +88,22 @@ class Conversation:
     events: tuple[Event, ...]
 
     @classmethod
-    def make(cls, seed: int, number: int, sessions: int) -> Conversation:
+    def make(cls, seed: int, number: int, sessions: int, utterances: int = UTTERANCES) -> Conversation:
         """Makes a conversation.
 
         Args:
             seed: Chooses the world; conversations of one seed and different numbers are independent.
             number: Which conversation.
             sessions: How many sessions it has; a longer one begins as the shorter one does.
+            utterances: How many a session has; the speakers take turns.
         """
         rng = random.Random(f"memory-env {seed} {number}")
         speakers, events, items = rng.sample(NAMES, 2), [], []
         known: dict[tuple[str, str], str | None] = {}
         for session in range(1, sessions + 1):
             turns = []
-            for n in range(1, UTTERANCES + 1):
-                turn_id, speaker = f"D{session}:{n}", speakers[(n - 1) % 2]
+            for n in range(1, utterances + 1):
+                turn_id, speaker = f"D{session}:{n}", speakers[((session - 1) * utterances + n - 1) % 2]
                 event, text = _utterance(rng, known, turn_id, session, speaker)
                 turns.append(Turn(id=turn_id, speaker=speaker, text=text))
                 if event is not None:
