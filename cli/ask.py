@@ -34,17 +34,22 @@ def command(
     as_json: bool,
     allow_code: bool,
 ) -> None:
-    """Ask PROGRAM (the folder of a saved program) a QUESTION about the history in a file, or about a stored memory."""
+    """Ask PROGRAM a QUESTION about the history in a file, or about a stored memory.
+
+    PROGRAM is a saved program: its folder, or models:/NAME@ALIAS.
+    """
     import dspy
 
     from ..engines.models import endpoint_errors, language_model
     from ..errors import UserError
     from ..records import History
     from ..runs.artifact import load, read_manifest
+    from ..runs.registry import pinned
 
     if (history_file is None) == (user is None):
         raise UserError("ask about one of: --history FILE, or --user NAME of a --store")
     history = History.load(history_file) if history_file is not None else None
+    program = pinned(program)
     loaded = load(program, allow_code)
     if loaded.task.inputs != ("question",):
         raise UserError(f"{program}: its task {loaded.task.name} does not answer questions")

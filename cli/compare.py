@@ -115,11 +115,12 @@ def _is_program(name: str) -> bool:
     from ..programs.catalog import is_method
     from ..runs.artifact import MANIFEST
     from ..runs.folder import RUN, RunFolder
+    from ..runs.registry import is_registered
 
     folder = Path(name)
     if (folder / RUN).is_file():
         return False
-    if (folder / MANIFEST).is_file() or is_method(name):
+    if (folder / MANIFEST).is_file() or is_registered(name) or is_method(name):
         return True
     try:
         RunFolder.open(name)
@@ -136,6 +137,7 @@ def _evaluated(
     from ..runs.artifact import read_states
     from ..runs.compare import recorded
     from ..runs.experiment import chosen_examples, compiled_on, run_evaluate
+    from ..runs.registry import program_folder
 
     if not values["benchmark"]:
         raise UserError(f"{names[0]!r} is a program, not a run; name the benchmark to evaluate it on with --on")
@@ -149,10 +151,12 @@ def _evaluated(
     for run in others:
         if asked.isdisjoint(row.id for row in run.evaluation.rows):
             raise UserError(f"{run.name} was asked none of these questions; give it the same --data and --part")
-    for folder in (name for name in names if Path(name).is_dir()):
+    folders = {name: program_folder(name) for name in names}
+    for folder in filter(None, folders.values()):
         read_states(folder)
     for name in names:
-        if part == "all" and Path(name).is_dir() and compiled_on(name, benchmark):
+        folder = folders[name]
+        if part == "all" and folder is not None and compiled_on(folder, benchmark):
             errors.print(f"note: {name} was compiled on this file; --part test leaves its training questions out")
         meter = Meter()
         with progress(errors, meter) as note:

@@ -20,9 +20,10 @@ from .options import first_line, make_setup, output, parse_settings, print_json,
 def command(
     method: str, as_json: bool, planned: bool, config: tuple[str, ...], settings: tuple[str, ...], **values: Any
 ) -> None:
-    """Tune METHOD (a name, module:Class, or a saved program) and save the program.
+    """Tune METHOD and save the program.
 
-    The program is scored on held-out test questions before and after, and kept only if it gains on the dev questions.
+    METHOD is a name, module:Class, or a saved program to start from: its folder, or models:/NAME@ALIAS. The result is
+    scored on held-out test questions before and after, and kept only if it gains on the dev questions.
     """
     from ..engines.meter import Meter
     from ..optimizers.compile import Compilation

@@ -107,3 +107,35 @@ def make_quest(as_json: bool, **values: Any) -> None:
         print_json(summary)
     if not summary["files"]:
         sys.exit(1)
+
+
+@make.command("palset")
+@click.option("--users", required=True, type=click.IntRange(1), help="how many users")
+@click.option("--months", type=click.IntRange(2, 24), help="months of each user [default: 7 to 12, drawn]")
+@click.option("--language", type=click.Choice(["en", "zh"]), default="en", show_default=True, help="of the data")
+@click.option("--out", required=True, type=click.Path(), help="folder for the files")
+@LM
+@API_BASE
+@click.option(
+    "--attempts", type=click.IntRange(1), default=10, show_default=True, help="of a step, then it is given up"
+)
+@click.option("--reviews", type=click.IntRange(0), default=1, show_default=True, help="rounds of finding and mending")
+@click.option("--max-calls", type=click.IntRange(0), help="stop after so many LM calls; --resume goes on")
+@click.option("--max-usd", type=click.FloatRange(0), help="stop when so much money is spent; --resume goes on")
+@click.option("--seed", type=int, default=0, show_default=True, help="draws months, hours and plans of dialogues")
+@click.option("--threads", type=click.IntRange(1), default=8, show_default=True, help="calls in flight")
+@click.option("--resume", is_flag=True, help="go on with the run in --out: pay only for what is missing")
+@JSON
+def make_pal(as_json: bool, **values: Any) -> None:
+    """Write a PAL-Set for palbench: users with months of device logs, dialogues and preferences, all invented.
+
+    --out gets input.json (zh) or input_en.json (en), the files beside it, and generation/report.json. Ends with code 1
+    if no user came through all steps.
+    """
+    from .make import run_palset
+
+    summary = run_palset(output(errors=True), **values)
+    if as_json:
+        print_json(summary)
+    if not summary["files"]:
+        sys.exit(1)

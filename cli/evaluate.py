@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from .options import first_line, make_setup, output, parse_settings, print_json, progress, setup_options, show_plan
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ..runs.setup import Setup
 
 
 @click.command("evaluate")
@@ -29,19 +33,29 @@ def command(
     allow_code: bool,
     **values: Any,
 ) -> None:
-    """Score PROGRAM (a method name, module:Class, or the folder of a saved program) on a benchmark."""
+    """Score PROGRAM on a benchmark.
+
+    PROGRAM is a method name, module:Class, or a saved program: its folder, or models:/NAME@ALIAS.
+    """
     from ..engines.meter import Meter
     from ..runs.experiment import compiled_on, run_evaluate
     from ..runs.planning import plan_evaluate
+    from ..runs.registry import pinned, program_folder
     from ..runs.report import print_evaluation
+    from ..runs.suite import is_suite
 
     setup, errors = make_setup(values), output(errors=True)
     console = errors if as_json else output()
     first_line(console, setup)
+    program = pinned(program)
+    if is_suite(setup.benchmark):
+        _evaluate_suite(console, program, setup, part, parse_settings(config), allow_code, as_json, planned)
+        return
     if planned:
         show_plan(console, plan_evaluate(program, setup, part, parse_settings(config), allow_code), as_json)
         return
-    if part == "all" and Path(program).is_dir() and compiled_on(program, setup.load()):
+    folder = program_folder(program) if part == "all" else None
+    if folder is not None and compiled_on(folder, setup.load()):
         hint = "note: this program was compiled on this file; --part test leaves its training questions out"
         errors.print(hint, soft_wrap=True)
     meter = Meter()
@@ -51,4 +65,39 @@ def command(
         print_json(found.summary())
         return
     print_evaluation(console, found)
+    console.print(f"MLflow run: {found.run_id} (recollect ui)")
+
+
+def _evaluate_suite(
+    console: Console,
+    program: str,
+    setup: Setup,
+    part: Any,
+    config: dict[str, Any],
+    allow_code: bool,
+    as_json: bool,
+    planned: bool,
+) -> None:
+    from ..engines.meter import Meter
+    from ..runs.report import print_evaluation, print_plan, print_suite
+    from ..runs.suite import plan_suite, run_suite
+
+    if planned:
+        plans = plan_suite(program, setup, part, config, allow_code)
+        if as_json:
+            print_json({name: plan.summary() for name, plan in plans.items()})
+            return
+        for name, plan in plans.items():
+            console.print(f"{setup.benchmark}.{name}")
+            print_plan(console, plan)
+        return
+    meter = Meter()
+    with progress(output(errors=True), meter) as note:
+        found = run_suite(program, setup, part, config, note, allow_code, meter)
+    if as_json:
+        print_json(found.summary())
+        return
+    for evaluation in found.parts.values():
+        print_evaluation(console, evaluation)
+    print_suite(console, found.suite, found.by, found.score)
     console.print(f"MLflow run: {found.run_id} (recollect ui)")

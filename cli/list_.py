@@ -20,14 +20,14 @@ _ADAPTERS = {
 @JSON
 def command(kind: str | None, as_json: bool) -> None:
     """List methods, benchmarks, optimizers and adapters."""
-    from ..data.catalog import BENCHMARKS
+    from ..data.catalog import BENCHMARKS, SUITES
     from ..optimizers.catalog import OPTIMIZERS
     from ..programs.adapter import ADAPTERS
     from ..programs.catalog import METHODS
 
     listed = {
         "methods": {name: entry.summary for name, entry in METHODS.items()},
-        "benchmarks": {name: entry[0] for name, entry in BENCHMARKS.items()},
+        "benchmarks": {name: entry[0] for name, entry in sorted({**BENCHMARKS, **SUITES}.items())},
         "optimizers": {
             name: f"{entry.changes}; needs: {entry.needs}; cost: {entry.cost}" for name, entry in OPTIMIZERS.items()
         },

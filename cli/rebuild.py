@@ -53,10 +53,12 @@ def command(
 
 
 def load_program(folder: str, lm: str | None, api_base: str | None, allow_code: bool) -> tuple[Any, Any]:
-    """A saved program and its language model."""
+    """A saved program, by its folder or as models:/NAME@ALIAS, and its language model."""
     from ..engines.models import language_model
     from ..runs.artifact import load, read_manifest
+    from ..runs.registry import pinned
 
+    folder = pinned(folder)
     loaded = load(folder, allow_code)
     return loaded, language_model(lm or read_manifest(folder).lms.get("task", "offline"), api_base=api_base)
 

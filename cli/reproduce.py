@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from .options import first_line, make_setup, output, print_json, progress, setup_options
+from .options import first_line, make_setup, output, parse_settings, print_json, progress, setup_options
 
 if TYPE_CHECKING:
     from ..runs.recipes.recipe import Recipe, Reproduced
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 @click.argument("name")
 @setup_options
 @click.option("--only", multiple=True, metavar="SECTION", help="run one section of the recipe; may be repeated")
+@click.option(
+    "--rung-set", "changes", multiple=True, metavar="RUNG.NAME=VALUE", help="of memory-r2, e.g. sft.learning_rate=1e-4"
+)
 @click.option("--seeds", type=click.IntRange(1), help="repetitions; tables show mean and spread [default: the paper's]")
 def command(
     name: str,
@@ -31,6 +34,7 @@ def command(
     only: tuple[str, ...],
     seeds: int | None,
     data: tuple[str, ...],
+    changes: tuple[str, ...],
     **values: Any,
 ) -> None:
     """Run the sections of the paper NAME on its benchmarks, and print its tables and ours.
@@ -49,7 +53,7 @@ def command(
     if config or planned or values.get("resume"):
         raise UserError("reproduce runs its own settings: --set, --plan and --resume do not go with it")
     plain, files = _files(found, data)
-    setup = make_setup({**values, "benchmark": values.get("benchmark") or "", "data": plain})
+    setup = found.suited(make_setup({**values, "benchmark": values.get("benchmark") or "", "data": plain}))
     console, errors, meter = output(errors=True) if as_json else output(), output(errors=True), Meter()
     first_line(console, replace(setup, data=", ".join(data) or None))
     judge = None
@@ -57,7 +61,7 @@ def command(
         lm = language_model(setup.judge_lm, meter, "judge", setup.judge_api_base)
         judge = PreferenceJudge(lm, adapter())
     with progress(errors, meter) as note:
-        made = run_recipe(found, setup, judge, note, only, seeds, files, meter)
+        made = run_recipe(found, setup, judge, note, only, seeds, files, meter, parse_settings(changes))
     if as_json:
         print_json(made.summary())
         return

@@ -55,7 +55,8 @@ class Source:
     @classmethod
     def of(cls, path: Path, sample: bool = False) -> Source:
         """Describes the file at `path`, which must be there."""
-        return cls(str(path), hashlib.sha256(path.read_bytes()).hexdigest(), sample)
+        with path.open("rb") as file:
+            return cls(str(path), hashlib.file_digest(file, "sha256").hexdigest(), sample)
 
 
 @dataclass(frozen=True)
@@ -127,6 +128,8 @@ class Benchmark(ABC):
     """Settings of methods, by name, that suit this benchmark better than the methods' own defaults."""
     category_names: ClassVar[Mapping[str, str]] = {}
     """What tables call the categories, where the benchmark's own names are numbers."""
+    retrieval_depth: ClassVar[int] = 0
+    """How many hits of a memory's search `retrieval` looks at."""
     expected: ClassVar[tuple[str, ...]] = ()
     """Categories that tables list with n = 0 where no question is of them."""
     metric_name: str
@@ -160,6 +163,10 @@ class Benchmark(ABC):
     @abstractmethod
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
         """Scores one answer by the official metric."""
+
+    def answer(self, program: Callable[..., dspy.Prediction], example: dspy.Example) -> dspy.Prediction:
+        """Asks a program; benchmarks that are conversations hold one with it."""
+        return program(**example.inputs())
 
     def set_judge(self, lm: Any, adapter: dspy.Adapter | None = None) -> None:
         """Makes the judge that `score` asks; benchmarks with another judging prompt make their own."""
@@ -198,6 +205,15 @@ class Benchmark(ABC):
 
         Args:
             rows: The answers; those with a failure have none. Not all questions need be among them.
+        """
+        return {}
+
+    def retrieval(self, example: dspy.Example, ranked: Sequence[Sequence[str]]) -> Mapping[str, float]:
+        """The benchmark's own metrics of what a memory's plain search finds, beside the recall of evidence.
+
+        Args:
+            example: The question; one that names no evidence is not measured.
+            ranked: For every hit, best first, the ids of its source turns.
         """
         return {}
 

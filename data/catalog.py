@@ -35,6 +35,14 @@ BENCHMARKS: Mapping[str, tuple[str, str]] = MappingProxyType(
             "questions about ten very long conversations in five categories; token F1 or a judge",
             "locomo:Locomo",
         ),
+        "longmemeval": (
+            "questions of six types about up to 500 chats with an assistant; judged by type, or token F1",
+            "longmemeval:LongMemEval",
+        ),
+        "longmemeval.preference": (
+            "requests whose response should suit what a user once told; judged by a rubric",
+            "longmemeval:LongMemEvalPreference",
+        ),
         "memory-env": (
             "generated: facts that two speakers state, change and retract; exact match, no reader model",
             "memory_env:MemoryEnv",
@@ -52,6 +60,16 @@ BENCHMARKS: Mapping[str, tuple[str, str]] = MappingProxyType(
             "whether a user reacts to a video, stream, advertisement or product; ACC and F1 by field and scene",
             "omnibehavior:OmniBehavior",
         ),
+        "palbench.dialogue": (
+            "a simulated user talks with the method and with another one; judged win, tie or lose",
+            "palbench_dialogue:PalDialogue",
+        ),
+        "palbench.generate": ("a solution for a requirement, from logs and dialogues; BLEU", "palbench:PalGenerate"),
+        "palbench.restate": (
+            "the need behind a brief query, from logs and dialogues; BLEU or a judge",
+            "palbench:PalRestate",
+        ),
+        "palbench.select": ("the two of eight solutions that a user likes best; S-score", "palbench:PalSelect"),
         "personamem": (
             "multiple choice for an assistant that should know its user (v1); accuracy",
             "personamem:PersonaMem",
@@ -63,6 +81,16 @@ BENCHMARKS: Mapping[str, tuple[str, str]] = MappingProxyType(
     }
 )
 """Name -> one-line description, and "module:Class" within this folder."""
+
+SUITES: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        "palbench": (
+            "three parts of palbench as one score, the plain mean on 0 to 100; only for evaluate",
+            ("palbench.restate", "palbench.generate", "palbench.select"),
+        ),
+    }
+)
+"""Several benchmarks with one score: name -> one-line description, and the names of its parts."""
 
 
 def benchmark(name: str, path: str | Path | None = None, **options: Any) -> Benchmark:
@@ -85,8 +113,11 @@ def benchmark_class(name: str) -> type[Benchmark]:
     """The class of a benchmark name or of a `module:Class`."""
     if ":" in name:
         return _imported(name)
+    if name in SUITES:
+        parts = ", ".join(each for each in BENCHMARKS if each.startswith(f"{name}."))
+        raise UserError(f"{name} is a suite of several benchmarks, which only evaluate takes; name one: {parts}")
     if name not in BENCHMARKS:
-        raise UnknownNameError("benchmark", name, BENCHMARKS)
+        raise UnknownNameError("benchmark", name, (*BENCHMARKS, *SUITES))
     module, _, kind = BENCHMARKS[name][1].partition(":")
     return getattr(import_module(f".{module}", __package__), kind)
 

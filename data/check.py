@@ -26,14 +26,18 @@ from .benchmark import Finding, Note, Reading
 from .implexconv import KINDS, read_implexconv
 from .jsonl import read_jsonl
 from .locomo_file import CATEGORIES, read_locomo
+from .longmemeval_file import TYPES, file_of, read_longmemeval
 from .memoryquest_file import read_memoryquest
 from .movielens_file import FIELD, read_movielens
 from .msc_file import read_msc
 from .omnibehavior_file import read_omnibehavior
 from .omnibehavior_scenes import QUESTIONS
+from .palbench import read_for_check
+from .palset_file import files_of
 from .personamem_file import SKILLS, read_personamem
 from .personamem_release import questions_of
 from .personamem_v2 import read_personamem_v2
+from .synthesis.palset.validate import validate
 
 
 @dataclass(frozen=True)
@@ -77,6 +81,15 @@ def check_jsonl(path: str | Path) -> Report:
     return _check(Path(path), "jsonl", read_jsonl, {})
 
 
+def check_longmemeval(path: str | Path, size: str | None = None) -> Report:
+    """Checks a file of LongMemEval's form, or that of a size in a folder; a type that is absent is counted 0."""
+
+    def read(path: Path, note: Note) -> Reading:
+        return read_longmemeval(file_of(path, size), note)
+
+    return _check(Path(path), "longmemeval", read, dict.fromkeys(TYPES, ""))
+
+
 def check_memoryquest(path: str | Path) -> Report:
     """Checks a file or folder of MemoryQuest's form; see `check_locomo`."""
     return _check(Path(path), "memoryquest", read_memoryquest, {})
@@ -85,6 +98,23 @@ def check_memoryquest(path: str | Path) -> Report:
 def check_msc(path: str | Path) -> Report:
     """Checks a file of MSC-Self-Instruct's form; see `check_locomo`."""
     return _check(Path(path), "msc", read_msc, {})
+
+
+def check_palbench(path: str | Path, strict: bool = False) -> Report:
+    """Checks PAL-Set's files; a folder's Chinese and English ones both. Counted are all parts' topics once.
+
+    Args:
+        path: A data file, or a folder of them.
+        strict: Whether everything is remarked on that the released form does not have, also what readers cope with.
+    """
+
+    def read(path: Path, note: Note) -> Reading:
+        for file in files_of(path, "all") if strict else ():
+            for fault in validate(file):
+                note(fault)
+        return read_for_check(path, note)
+
+    return _check(Path(path), "palbench", read, {})
 
 
 def check_movielens(path: str | Path) -> Report:
@@ -127,10 +157,12 @@ CHECKS: Mapping[str, Callable[..., Report]] = MappingProxyType(
         "implexconv": check_implexconv,
         "jsonl": check_jsonl,
         "locomo": check_locomo,
+        "longmemeval": check_longmemeval,
         "memoryquest": check_memoryquest,
         "movielens": check_movielens,
         "msc": check_msc,
         "omnibehavior": check_omnibehavior,
+        "palbench": check_palbench,
         "personamem": check_personamem,
         "personamem-v2": check_personamem_v2,
     }

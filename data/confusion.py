@@ -18,7 +18,7 @@ Example:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from pydantic import BaseModel, ConfigDict
@@ -30,11 +30,15 @@ class Answered(Protocol):
     """An answer as whole-benchmark metrics see it; rows of an evaluation are such."""
 
     @property
+    def id(self) -> str: ...
+    @property
     def category(self) -> str: ...
     @property
     def gold(self) -> str: ...
     @property
     def answer(self) -> str: ...
+    @property
+    def parts(self) -> Mapping[str, float]: ...
     @property
     def failure(self) -> Failure | None: ...
 

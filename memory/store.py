@@ -77,24 +77,24 @@ class Store:
             rows.lock(db, owner)
             return rows.queue(db, owner, item, digest or rows.digest_of(item))
 
-    def append(self, owner: Owner, session: str, turns: Sequence[Turn]) -> tuple[Turn, ...]:
-        """Writes turns of a session that goes on; turns without an id get the session's and a number.
+    def append(self, owner: Owner, session: str, turns: Sequence[Turn], begin: bool = True) -> tuple[Turn, ...]:
+        """Writes turns of a session that goes on, or begins; turns without an id get the session's and a number.
 
         Raises:
-            ConflictError: The session has ended, or another turn of the user has the id of one.
+            ConflictError: It has ended, or not begun and `begin` is False; another turn of the user has the id of one.
             UserError: An id or a text cannot be stored.
         """
         check_key("session", session)
         with self._write() as db:
-            rows.lock(db, owner)
+            rows.lock(db, owner, make=begin)
             if db.execute(select(t.items.c.id).where(*of(t.items, owner), t.items.c.id == session)).first():
                 raise ConflictError(f"session {session!r} of user {owner.user!r} has ended; begin one with another id")
-            return rows.append(db, owner, session, turns)
+            return rows.append(db, owner, session, turns, begin)
 
     def end(self, owner: Owner, session: str) -> Added | None:
         """Ends a session: its turns become an item, queued for remembering. None if there is no such open session."""
         with self._write() as db:
-            rows.lock(db, owner)
+            rows.lock(db, owner, make=False)
             found = next((part for part in reads.open_sessions(db, owner) if part.id == session), None)
             if found is None:
                 return None

@@ -99,14 +99,16 @@ def queue(db: Connection, owner: Owner, item: Item, digest: str) -> Added:
     return Added(item.id, position, new=True)
 
 
-def append(db: Connection, owner: Owner, session: str, turns: Sequence[Turn]) -> tuple[Turn, ...]:
-    """Appends turns to an open session.
+def append(db: Connection, owner: Owner, session: str, turns: Sequence[Turn], begin: bool = True) -> tuple[Turn, ...]:
+    """Appends turns to an open session, or begins one.
 
     Raises:
-        ConflictError: Another turn of the user has the id of one.
+        ConflictError: Another turn of the user has the id of one, or there is no such session and none is to begin.
     """
     mine = (*of(t.open_turns, owner), t.open_turns.c.session == session)
     last = db.execute(select(func.max(t.open_turns.c.number)).where(*mine)).scalar() or 0
+    if not last and not begin:
+        raise ConflictError(f"user {owner.user!r} has no open session {session!r}; it was forgotten")
     numbered = enumerate(turns, last + 1)
     new = tuple(turn if turn.id else turn.model_copy(update={"id": f"{session}:{n}"}) for n, turn in numbered)
     check_turns(new)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from pydantic import BaseModel, ConfigDict
 
 from ..records import Hit, Item
+from .device_logs import LogMemory, turn_entries
 from .index import Entry
 
 
@@ -21,21 +22,12 @@ class TurnMemory(BaseModel):
 
     entries: tuple[Entry, ...] = ()
     """One entry per turn: its id is the turn's, its text is `speaker: words [image caption]`."""
+    logs: LogMemory = LogMemory()
+    """Logs that are kept apart from the dialogues, where a method does so."""
 
     def with_session(self, session: Item) -> TurnMemory:
         """The memory with one more session; empty turns are left out."""
-        new = tuple(
-            Entry(
-                id=turn.id,
-                text=f"{turn.speaker}: {' '.join(turn.content.split())}",
-                sources=(turn.id,),
-                time=turn.time or session.time,
-                speaker=turn.speaker,
-            )
-            for turn in session.turns
-            if turn.content.strip()
-        )
-        return TurnMemory(entries=self.entries + new)
+        return self.model_copy(update={"entries": self.entries + turn_entries(session)})
 
     def hits(self) -> list[Hit]:
         """All turns as hits, in time order."""

@@ -42,6 +42,13 @@ METHODS = {
     "recursive-summary": MethodEntry(
         ".baselines.recursive_summary:RecursiveSummary", "rewrites one summary after every session, recalls all of it"
     ),
+    "condition-mem": MethodEntry(
+        ".baselines.condition_mem:ConditionMem",
+        "keeps what each dialogue teaches with its condition, recalls the nearest",
+    ),
+    "memory-bank": MethodEntry(
+        ".baselines.memory_bank:MemoryBank", "turns and digests that fade unless recalled, and a portrait of the user"
+    ),
     "memory-r2": MethodEntry(".memory_r2:MemoryR2", "extracts facts and edits a memory of them by operations"),
     "pgr": MethodEntry(
         ".pgr:PGR", "imagines next steps and searches dated facts with them; pgr+METHOD: the memory of any other method"
@@ -52,6 +59,10 @@ METHODS = {
     "fact-store": MethodEntry(".pgr:FactStore", "the dated facts of pgr, recalled with the question alone"),
     "rgmem": MethodEntry(
         ".rgmem.method:RGMem", "a graph of concepts and events with summaries that change when enough evidence is there"
+    ),
+    "h2memory": MethodEntry(
+        ".h2memory.method:H2Memory",
+        "situations and a background from device logs, needs with what was liked from dialogues, principles over both",
     ),
 }
 POLICIES = {"pgr": ".pgr:PGROver"}

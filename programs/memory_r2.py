@@ -38,7 +38,7 @@ from .gather import gather
 from .method import Method
 from .predictor import predictor
 from .recording import refuse
-from .tasks import QuestionAnswering, with_recent
+from .tasks import QuestionAnswering, asked, with_recent
 
 
 class MemoryReader(QuestionAnswering):
@@ -55,7 +55,7 @@ class MemoryReader(QuestionAnswering):
         return self.answer(
             first_speaker_memories=_grouped(mine),
             second_speaker_memories=with_recent(_grouped(others), recent),
-            question=fields["question"],
+            question=asked(fields),
         )
 
 

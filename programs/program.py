@@ -90,9 +90,9 @@ class MemoryProgram(dspy.Module):
                 self.task.query(**query),
                 speakers=history.speakers,
                 date=query.get("date"),
-                content=self.task.content,
                 recent=shown,
                 since=recent,
+                **self.task.hints(**query),
             )
             if not self._writers_frozen:
                 replay(self.method, node, context.sources, focus)

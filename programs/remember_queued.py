@@ -66,7 +66,12 @@ class Remembered:
 
 
 def remember_queued(
-    store: Store, program: MemoryProgram, owner: Owner | None = None, lm: Any = None, lease: float = LEASE
+    store: Store,
+    program: MemoryProgram,
+    owner: Owner | None = None,
+    lm: Any = None,
+    lease: float = LEASE,
+    stop: Callable[[], bool] = lambda: False,
 ) -> Remembered:
     """Remembers queued items until none is left that nobody else works on.
 
@@ -76,6 +81,7 @@ def remember_queued(
         owner: Only this user's; returns when nothing of theirs is left, and waits for another worker to finish it.
         lm: The language model; that of `dspy.settings` if None.
         lease: Seconds after which another worker may take over if this one dies.
+        stop: Asked before every item; once it says so, what is left stays queued.
 
     Raises:
         ProgramError: The user's memory was written by another program; `rebuild` is the remedy. Without `owner` such
@@ -85,15 +91,16 @@ def remember_queued(
     """
     worker, stamp, done, pause = uuid.uuid4().hex, stamp_of(program), Remembered(), 0.02
     with writing_context(program, lm):
-        while True:
+        while not stop():
             claim = store.claim(worker, lease, stamp, owner)
             if claim is not None:
-                done, pause = done + _drained(store, program, claim, lease), 0.02
+                done, pause = done + _drained(store, program, claim, lease, stop), 0.02
                 continue
             if owner is None or not _busy(store, program, owner):
                 return done
             time.sleep(pause)
             pause = min(1.0, pause * 1.5)
+        return done
 
 
 @contextmanager
@@ -118,13 +125,13 @@ def _busy(store: Store, program: MemoryProgram, owner: Owner) -> bool:
     return any(stored.state != "failed" for stored in snapshot.waiting)
 
 
-def _drained(store: Store, program: MemoryProgram, claim: Claim, lease: float) -> Remembered:
+def _drained(store: Store, program: MemoryProgram, claim: Claim, lease: float, stop: Callable[[], bool]) -> Remembered:
     """Remembers the queue of a claimed user as it is now, and gives the claim back."""
     try:
         seen = view(program, store, claim.owner)
         if seen.snapshot.version != claim.version:
             return Remembered()
-        return _Writer(store, program, claim, seen, lease).run()
+        return _Writer(store, program, claim, seen, lease).run(stop)
     finally:
         store.release(claim)
 
@@ -141,12 +148,14 @@ class _Writer:
         self.document = seen.document
         self.done = Remembered()
 
-    def run(self) -> Remembered:
+    def run(self, stop: Callable[[], bool]) -> Remembered:
         queued = [stored for stored in self.seen.snapshot.waiting if stored.state == "queued"]
         for start in range(0, len(queued), AHEAD):
             batch = queued[start : start + AHEAD]
+            if stop():
+                return self.done
             for stored, prepared in zip(batch, self._prepared(batch), strict=True):
-                if not self._write(stored, prepared):
+                if stop() or not self._write(stored, prepared):
                     return self.done
         self._settle()
         return self.done

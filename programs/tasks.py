@@ -6,7 +6,7 @@ There are free answers to a question, the choice of one option, and responses to
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any, ClassVar, Literal
 
@@ -31,6 +31,17 @@ class Task(dspy.Module):
         """The text that the memory is searched with."""
         raise NotImplementedError
 
+    def hints(self, **fields: Any) -> dict[str, Any]:
+        """What a method may know of a query besides its text: `content`, and `dialogue`.
+
+        A task whose queries are dialogues so far, rather than questions, says so with `dialogue=True`: a method may
+        then gather from the dialogue what to search with.
+
+        Args:
+            **fields: The query fields; some may be missing.
+        """
+        return {"content": self.content, "dialogue": False}
+
     def suffix(self, history: History, recent: Sequence[Item]) -> Sequence[Item]:
         """The raw items that are shown beside the recalled context. Default: `recent`, and nothing of the history."""
         return recent
@@ -47,7 +58,10 @@ class Task(dspy.Module):
 
 
 class QuestionAnswering(Task):
-    """A short answer to a question about the history."""
+    """A short answer to a question about the history.
+
+    `date` (when it is asked) may be among the query fields; it stands behind the question, and is not searched with.
+    """
 
     name = "question-answering"
     inputs = ("question",)
@@ -60,7 +74,7 @@ class QuestionAnswering(Task):
         return fields["question"]
 
     def forward(self, context: Context, recent: Sequence[Item] = (), **fields: Any) -> dspy.Prediction:
-        return self.answer(context=with_recent(context.text(), recent), question=fields["question"])
+        return self.answer(context=with_recent(context.text(), recent), question=asked(fields))
 
 
 class MultipleChoice(Task):
@@ -108,6 +122,12 @@ class PersonalResponse(Task):
         return self.answer(context=text, date=fields.get("date") or "", question=fields["question"])
 
 
+def asked(fields: Mapping[str, Any]) -> str:
+    """The question, and the day it is asked on where `date` is among the fields: "last week" hangs on it."""
+    date = fields.get("date")
+    return f"{fields['question']} (asked on {date})" if date else fields["question"]
+
+
 def with_recent(text: str, recent: Sequence[Item]) -> str:
     """A context's text followed by the lines of raw items."""
     lines = [line for item in recent for line in item.lines()]
@@ -118,6 +138,10 @@ TASKS: dict[str, type[Task] | str] = {
     **{task.name: task for task in (QuestionAnswering, MultipleChoice, PersonalResponse)},
     "memory-lookup": "lookup:MemoryLookup",
     "behavior-prediction": "behavior:BehaviorPrediction",
+    "requirement-restatement": "pal_tasks:RequirementRestatement",
+    "solution-proposal": "pal_tasks:SolutionProposal",
+    "solution-selection": "pal_tasks:SolutionSelection",
+    "dialogue-reply": "pal_tasks:DialogueReply",
 }
 """Tasks by name; those with a file of their own as "module:Class" within this folder, imported when asked for."""
 

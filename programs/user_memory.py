@@ -93,19 +93,23 @@ class UserMemory:
             self.remember()
         return added
 
-    def say(self, session: str, messages: Messages | Sequence[Turn]) -> tuple[Turn, ...]:
+    def say(self, session: str, messages: Messages | Sequence[Turn], begin: bool = True) -> tuple[Turn, ...]:
         """Stores turns of a session that goes on, and returns them with their ids and times.
 
+        Args:
+            session: Its id.
+            messages: What was said; messages without a time are of now.
+            begin: Whether a session that is not there begins; False for an answer, whose user may be forgotten by now.
+
         Raises:
-            ConflictError: The session has ended.
+            ConflictError: The session has ended, or is not there and is not to begin.
             UserError: A message is malformed.
             StoreError: Nothing was stored.
         """
         turns = [turn for part in messages for turn in ([part] if isinstance(part, Turn) else turns_of([part]))]
         time = now()
-        return self.store.append(
-            self.owner, session, [turn if turn.time else turn.model_copy(update={"time": time}) for turn in turns]
-        )
+        dated = [turn if turn.time else turn.model_copy(update={"time": time}) for turn in turns]
+        return self.store.append(self.owner, session, dated, begin)
 
     def end(self, session: str, remember: bool = True) -> Added | None:
         """Ends a session, which is then remembered as `add` does; None if there is no such open session."""
@@ -123,12 +127,15 @@ class UserMemory:
         """
         return remember_queued(self.store, self.program, self.owner, self._lm, self._lease)
 
-    def ask(self, question: str = "", recent: Sequence[Item] = (), **query: Any) -> dspy.Prediction:
+    def ask(
+        self, question: str = "", recent: Sequence[Item] = (), asked: Sequence[str] = (), **query: Any
+    ) -> dspy.Prediction:
         """Answers from the memory and from what is not in it yet.
 
         Args:
             question: The question, or request, of the program's task.
             recent: Items that the answer's prompt shows as they are, e.g. the running conversation.
+            asked: Ids of stored turns that are the question itself: they would answer it with its own words.
             **query: Further query fields of the task, e.g. `options`, `date`.
 
         Returns:
@@ -147,11 +154,12 @@ class UserMemory:
         with writing_context(self.program, self._lm):
             seen = view(self.program, self.store, self.owner)
             text = self.program.task.query(**query)
-            raw = _found_raw(seen, text)
+            waiting = _unwritten(seen, frozenset(asked))
+            raw = _found_raw(waiting, text)
             shown = {turn.id for item in recent for turn in item.turns}
-            extra = [part for part in (_cut(item, raw, shown) for item in _unwritten(seen)) if part is not None]
+            extra = [part for part in (_cut(item, raw, shown) for item in waiting) if part is not None]
             recent = self._suffix([*extra, *recent])
-            context = self._recalled(seen, text, query.get("date"), recent)
+            context = self._recalled(seen, text, query, recent)
             answered = self.program.task(context=context, recent=recent, **query)
         context = context.model_copy(update={"hits": (*context.hits, *raw)})
         outputs = {key: answered[key] for key in answered.keys()}  # noqa: SIM118
@@ -161,8 +169,9 @@ class UserMemory:
         """What `ask` would answer from: the method's hits, then those among turns that are not in the memory yet."""
         with writing_context(self.program, self._lm):
             seen = view(self.program, self.store, self.owner)
-            context = self._recalled(seen, query, date, ())
-        return context.model_copy(update={"hits": (*context.hits, *_found_raw(seen, query))})
+            context = self._recalled(seen, query, {"date": date}, ())
+            raw = _found_raw(_unwritten(seen), query)
+        return context.model_copy(update={"hits": (*context.hits, *raw)})
 
     def read(self) -> BaseModel:
         """The memory that questions are answered from; the blank one of the method for an unknown user."""
@@ -230,12 +239,16 @@ class UserMemory:
         """`forget_session` for asyncio."""
         return await _in_thread(lambda: self.forget_session(id, remember))
 
-    def _recalled(self, seen: View, query: str, date: Any, recent: Sequence[Item]) -> Context:
+    def _recalled(self, seen: View, query: str, fields: dict[str, Any], recent: Sequence[Item]) -> Context:
         said = (turn.speaker for item in _unwritten(seen) for turn in item.turns)
         speakers = tuple(dict.fromkeys((*(seen.document.speakers if seen.document else ()), *said)))
-        content = self.program.task.content
         return self.program.method.recall(
-            seen.settled, query, speakers=speakers, date=date, content=content, recent=recent
+            seen.settled,
+            query,
+            speakers=speakers,
+            recent=recent,
+            date=fields.get("date"),
+            **self.program.task.hints(**fields),
         )
 
     def _suffix(self, recent: Sequence[Item]) -> Sequence[Item]:
@@ -252,15 +265,17 @@ class UserMemory:
             clear()
 
 
-def _unwritten(seen: View) -> list[Item]:
-    """What is not in the settled memory, oldest first."""
-    return [*(stored.item for stored in seen.snapshot.waiting), *seen.snapshot.open]
+def _unwritten(seen: View, but: frozenset[str] = frozenset()) -> list[Item]:
+    """What is not in the settled memory, oldest first, without the turns of some ids."""
+    found = [*(stored.item for stored in seen.snapshot.waiting), *seen.snapshot.open]
+    rest = [tuple(turn for turn in item.turns if turn.id not in but) for item in found]
+    return [item.model_copy(update={"turns": turns}) for item, turns in zip(found, rest, strict=True)]
 
 
-def _found_raw(seen: View, query: str) -> list[Hit]:
-    """The turns that are not in the settled memory and share words with a query, best first."""
+def _found_raw(waiting: Sequence[Item], query: str) -> list[Hit]:
+    """The turns that share words with a query, best first, among items that are not in the settled memory."""
     raw = TurnMemory()
-    for item in _unwritten(seen):
+    for item in waiting:
         raw = raw.with_session(item)
     index = SparseIndex()
     index.add(raw.entries)

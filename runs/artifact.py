@@ -46,6 +46,8 @@ from ..records import read_json
 SCHEMA = 1
 MANIFEST, STATE = "manifest.json", "state.json"
 _FILES = {MANIFEST, STATE}
+REGISTERED = "models:/"
+"""What the address of a program in the model registry begins with, see `registry`."""
 PACKAGES = ("recollect", "dspy", "litellm", "mlflow", "pydantic")
 
 
@@ -124,7 +126,7 @@ def load(folder: str | Path, allow_code: bool = False, embedder: Embedder | None
     """Loads a saved program; nothing is half loaded.
 
     Args:
-        folder: A folder that `save` wrote.
+        folder: A folder that `save` wrote, or the address of a registered program, `models:/NAME@ALIAS`.
         allow_code: Whether a method given as `module:Class` may be imported; only for folders you trust.
         embedder: Makes the vectors, e.g. one behind an address of your own; the one the manifest names if None.
 
@@ -132,8 +134,9 @@ def load(folder: str | Path, allow_code: bool = False, embedder: Embedder | None
         ProgramError: The folder was altered, is of another version, or does not fit this code.
         DataError: It holds no saved program.
     """
+    folder = _fetched(folder)
     manifest = read_manifest(folder)
-    states = _verified_states(Path(folder), manifest)
+    states = _verified_states(folder, manifest)
     if ":" in manifest.method and not allow_code:
         raise ProgramError(
             f"{folder}: its method {manifest.method!r} is code outside Recollect; "
@@ -186,7 +189,8 @@ def read_states(folder: str | Path) -> dict[str, PredictorState]:
     Raises:
         ProgramError: The folder was altered, or another version of Recollect wrote it.
     """
-    return _verified_states(Path(folder), read_manifest(folder))
+    folder = _fetched(folder)
+    return _verified_states(folder, read_manifest(folder))
 
 
 def read_manifest(folder: str | Path) -> Manifest:
@@ -196,7 +200,7 @@ def read_manifest(folder: str | Path) -> Manifest:
         ProgramError: It was altered, or another version of Recollect wrote it.
         DataError: There is none, or it is not JSON.
     """
-    folder = Path(folder)
+    folder = _fetched(folder)
     if not (folder / MANIFEST).is_file():
         raise ProgramError(f"{folder}: no saved program here ({MANIFEST} is missing)")
     raw = read_json(folder / MANIFEST)
@@ -214,6 +218,15 @@ def read_manifest(folder: str | Path) -> Manifest:
     if manifest.manifest_sha256 != _manifest_digest(manifest):
         raise ProgramError(f"{folder / MANIFEST}: the file was altered after it was saved (its sha256 does not match)")
     return manifest
+
+
+def _fetched(folder: str | Path) -> Path:
+    """A folder as it is; of the address of a registered program, its local copy."""
+    if not str(folder).startswith(REGISTERED):
+        return Path(folder)
+    from .registry import resolve
+
+    return resolve(folder)
 
 
 def _verified_states(folder: Path, manifest: Manifest) -> dict[str, PredictorState]:

@@ -137,7 +137,7 @@ def _row(program: MemoryProgram, benchmark: Benchmark, example: dspy.Example) ->
     started = time.perf_counter()
     prediction, failure, score = dspy.Prediction(answer=""), None, None
     try:
-        prediction = program(**example.inputs())
+        prediction = benchmark.answer(program, example)
         score = benchmark.score(example, prediction)
     except BudgetError as error:
         return str(error)
@@ -162,7 +162,7 @@ def _row(program: MemoryProgram, benchmark: Benchmark, example: dspy.Example) ->
         answer=str(prediction.get("answer") or ""),
         score=score.value if score else 0.0,
         parts=dict(score.parts) if score else {},
-        recall={} if failure else _recall(program, example),
+        recall={} if failure else _recall(program, benchmark, example),
         sources=context.sources if context else (),
         seconds=time.perf_counter() - started,
         hits=len(context.hits) if context else 0,
@@ -172,16 +172,17 @@ def _row(program: MemoryProgram, benchmark: Benchmark, example: dspy.Example) ->
     )
 
 
-def _recall(program: MemoryProgram, example: dspy.Example) -> dict[str, float]:
-    """Evidence recall of the memory's plain search, which needs no LM."""
+def _recall(program: MemoryProgram, benchmark: Benchmark, example: dspy.Example) -> dict[str, float]:
+    """Evidence recall of the memory's plain search, which needs no LM, and the benchmark's own metrics of it."""
     if not example.focus:
         return {}
     memory = program.remember(example.history).memory
     query = program.task.query(**{name: example[name] for name in program.task.inputs})
-    hits = program.method.search_evidence(memory, [query], max(RECALL_AT))[0]
+    hits = program.method.search_evidence(memory, [query], max(*RECALL_AT, benchmark.retrieval_depth))[0]
     ranked = [hit.sources for hit in hits]
     found = {f"recall@{k}": evidence_recall(example.focus, ranked, k) for k in RECALL_AT}
-    return {name: value for name, value in found.items() if value is not None}
+    own = benchmark.retrieval(example, ranked)
+    return {**{name: value for name, value in found.items() if value is not None}, **own}
 
 
 def _failed_writes(program: MemoryProgram, examples: Sequence[dspy.Example]) -> tuple[Failure, ...]:

@@ -34,6 +34,7 @@ from .artifact import Manifest, check_writable, is_intact, read_manifest, save
 from .compare import keep_rows
 from .evaluate import Progress, evaluate
 from .outcome import Compiled
+from .registry import pinned
 from .reserve import first_spent, reserve
 from .results import Evaluation, counts_of, difference
 from .setup import Runtime, Setup, parameters
@@ -59,7 +60,7 @@ def run_evaluate(
     """Scores a method or a saved program, logged as one MLflow run.
 
     Args:
-        name: A method name, `module:Class`, or the folder of a saved program.
+        name: A method name, `module:Class`, or a saved program: its folder, or `models:/NAME@ALIAS`.
         setup: Data and models.
         part: Which questions: all, or a part of the split that compile uses.
         config: Constructor arguments of the method.
@@ -70,12 +71,13 @@ def run_evaluate(
         guard: Limits to share with other evaluations; the setup's own if None.
         tags: Labels of the MLflow run, e.g. `nested_in(parent)`.
     """
-    benchmark = setup.load()
+    name, benchmark = pinned(name), setup.load()
     examples = chosen_examples(setup, benchmark, part)
     runtime = Runtime.start(setup, "evaluate", name, {"part": part, "config": dict(config or {})}, meter, guard)
     with runtime.folder.recording():
         benchmark = runtime.judged(benchmark)
         program = runtime.program(name, benchmark, config, allow_code, cache)
+        runtime.company(benchmark, program, allow_code)
         found = _evaluate(runtime, program, benchmark, examples, part, note, tags)
     keep_rows(runtime.folder, "evaluation", found)
     runtime.folder.update(status="stopped" if found.stopped else "finished", result=found.summary())
@@ -96,7 +98,7 @@ def run_compile(
     """Compiles a program against a benchmark's metric, scores it before and after, saves and logs it.
 
     Args:
-        method: A method name, `module:Class`, or the folder of a saved program to start from.
+        method: A method name, `module:Class`, or a saved program to start from: its folder, or `models:/NAME@ALIAS`.
         setup: Data and models; its seed and threads are those of the optimizer, too.
         how: Optimizer, stage and settings.
         out: Folder for the program; one in the run's folder if None. It holds a loadable program from the first
@@ -110,7 +112,7 @@ def run_compile(
     how = replace(how or Compilation(), seed=setup.seed, threads=setup.threads)
     if setup.dev == 0 and not force:
         raise UserError("without dev questions nothing can show a gain; raise --dev, or keep the result with --force")
-    benchmark = setup.load()
+    method, benchmark = pinned(method), setup.load(compiling=True)
     split = setup.split(benchmark)
     chosen = {"optimizer": how.optimizer, "stage": how.stage, "settings": dict(how.settings or {})}
     runtime = Runtime.start(setup, "compile", method, {**chosen, "config": dict(config or {}), "force": force}, meter)
@@ -195,6 +197,7 @@ def _tracked(
             run_id=tracker.run_id,
         )
         scores = {name: outcome.summary()[name] for name in ("start", "result", "difference", "dev", "promoted")}
+        scores["gate"] = outcome.gate()
         made = chosen if outcome.promoted else {}
         # A program whose weights were trained is asked with them from here on.
         lms = {**manifest.lms, "task": outcome.model} if outcome.promoted and outcome.model else manifest.lms
@@ -291,4 +294,5 @@ def _data(benchmark: Benchmark, split: Split) -> dict[str, Any]:
     source = benchmark.source
     sizes = {"train": len(split.train), "dev": len(split.dev), "test": len(split.test)}
     where = {"name": benchmark.name, "path": source.path, "sha256": source.sha256, "sample": source.sample}
+    where["metric"] = benchmark.metric_name
     return {**where, "split_sha256": split.digest, "sizes": sizes}

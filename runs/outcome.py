@@ -39,6 +39,12 @@ class Compiled:
     model: str | None = None
     """The name of the model whose weights were trained, as --lm takes it; None where none were."""
 
+    def gate(self) -> dict[str, Any]:
+        """What the kept program scored on the dev questions: what programs are compared by when one is registered."""
+        found = self.dev[1] if self.promoted and self.dev[1] is not None else self.dev[0]
+        scored = {"score": found.score, "n": found.n, "stopped": found.stopped}
+        return {"split": "dev", **scored, "lm": found.lm, "judge": found.judge}
+
     def summary(self) -> dict[str, Any]:
         """The object `compile --json` prints."""
         found = self.difference.interval

@@ -8,12 +8,13 @@ Example:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import dspy
 
 from ..data.benchmark import Benchmark
+from ..data.simulated import SimulatedBenchmark
 from ..engines.embedders import embedder as make_embedder
 from ..engines.models import language_model
 from ..optimizers.compile import Compilation, plan_job
@@ -23,6 +24,7 @@ from ..programs.catalog import build, needs_embedder
 from ..programs.program import MemoryProgram
 from .artifact import load
 from .experiment import Part, chosen_examples
+from .registry import program_folder
 from .setup import Setup
 
 
@@ -33,7 +35,12 @@ def plan_evaluate(
     benchmark = setup.load()
     examples = chosen_examples(setup, benchmark, part)
     program = _program(name, setup, benchmark, config, allow_code)
-    return evaluation_plan(measure(program, benchmark, examples), examples, setup.lm)
+    size = measure(program, benchmark, examples)
+    if isinstance(benchmark, SimulatedBenchmark):
+        # Two assistants reply, and the user speaks before each reply; what judges take is no part of a plan.
+        turns = 2 * benchmark.replies
+        size = replace(size, read_calls=turns * (size.read_calls + 1), read_tokens=2 * turns * size.read_tokens)
+    return evaluation_plan(size, examples, setup.lm)
 
 
 def plan_compile(
@@ -44,7 +51,7 @@ def plan_compile(
     allow_code: bool = False,
 ) -> Plan:
     """The plan of a compile; arguments as `experiment.run_compile`. Checks the optimizer's needs, too."""
-    benchmark = setup.load()
+    benchmark = setup.load(compiling=True)
     split = setup.split(benchmark)
     program = _program(method, setup, benchmark, config, allow_code)
     with dspy.context(lm=language_model()):
@@ -60,8 +67,9 @@ def plan_compile(
 def _program(
     name: str, setup: Setup, benchmark: Benchmark, config: Mapping[str, Any] | None, allow_code: bool
 ) -> MemoryProgram:
-    if Path(name).is_dir():
-        return load(name, allow_code)
+    folder = program_folder(name)
+    if folder is not None:
+        return load(folder, allow_code)
     # The offline embedder stands in for a paid one: what is recalled has the same size.
     embedder = make_embedder() if needs_embedder(name) else None
     settings = {**benchmark.method_settings.get(name, {}), **dict(config or {})}

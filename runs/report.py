@@ -88,6 +88,18 @@ def difference_line(difference: Difference, promoted: bool) -> str:
     )
 
 
+def print_suite(console: Console, name: str, by: Mapping[str, float | None], score: float | None) -> None:
+    """Prints the scores of a suite's parts on 0 to 100, and their plain mean."""
+    table = Table()
+    table.add_column(name)
+    table.add_column("score, 0 to 100", justify="right")
+    for part, value in by.items():
+        table.add_row(part, "-" if value is None else f"{value:.2f}")
+    table.add_section()
+    table.add_row("mean", "-" if score is None else f"{score:.2f}")
+    console.print(table)
+
+
 def print_aggregate(console: Console, found: Mapping[str, int | float]) -> None:
     """Prints the metrics of all answers together: those named "thing METRIC" as a table of things, others on a line."""
     parts = {name: tuple(name.rpartition(" ")[::2]) for name in found}
@@ -98,7 +110,7 @@ def print_aggregate(console: Console, found: Mapping[str, int | float]) -> None:
         for name in ("over all answers", *metrics):
             table.add_column(name, justify="left" if name == "over all answers" else "right")
         for thing in dict.fromkeys(thing for thing, _ in tabled.values()):
-            table.add_row(Text(thing), *(_number(found.get(f"{thing} {metric}")) for metric in metrics))
+            table.add_row(Text(thing), *(_counted(found.get(f"{thing} {metric}")) for metric in metrics))
         console.print(table)
     rest = {name: value for name, value in found.items() if name not in tabled}
     words = [f"{name} {value}" if isinstance(value, int) else f"{name} {value:.3f}" for name, value in rest.items()]
@@ -192,6 +204,11 @@ def _interval_line(summary: dict[str, Any]) -> str:
 
 def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
+
+
+def _counted(value: float | None) -> str:
+    """A number of things as it is, others as scores."""
+    return str(value) if isinstance(value, int) else _number(value)
 
 
 def _size(tokens: float | None) -> str:

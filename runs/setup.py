@@ -19,6 +19,7 @@ import dspy
 
 from ..data.benchmark import Benchmark, Split
 from ..data.catalog import benchmark as load_benchmark
+from ..data.simulated import SimulatedBenchmark
 from ..engines.embedders import embedder as make_embedder
 from ..engines.guard import Guard, Limits
 from ..engines.meter import Meter, MeteredLM, Role
@@ -31,6 +32,7 @@ from ..programs.program import MemoryProgram
 from ..programs.remember import MemoryCache
 from .artifact import load, read_manifest
 from .folder import RunFolder
+from .registry import program_folder
 
 _NOT_DECISIVE = {"threads", "limits", "resume", "timeout", "retries"} | {
     f"{role}api_base" for role in ("", "prompt_", "judge_", "embedder_")
@@ -75,9 +77,17 @@ class Setup:
     resume: str | None = None
     """A run to go on with: whatever it has paid for is not paid again."""
 
-    def load(self) -> Benchmark:
-        """Reads the benchmark."""
-        return load_benchmark(self.benchmark, self.data, **self.options)
+    def load(self, compiling: bool = False) -> Benchmark:
+        """Reads the benchmark.
+
+        Raises:
+            UserError: One is to be compiled on that is a simulated conversation: optimizers run a program on single
+                examples.
+        """
+        benchmark = load_benchmark(self.benchmark, self.data, **self.options)
+        if compiling and isinstance(benchmark, SimulatedBenchmark):
+            raise UserError(f"{benchmark.name} is a simulated conversation: nothing compiles on it, evaluate on it")
+        return benchmark
 
     def split(self, benchmark: Benchmark) -> Split:
         """Cuts it as this setup says."""
@@ -205,6 +215,12 @@ class Runtime:
             benchmark.set_judge(self.model("judge"), make_adapter(self.setup.adapter or "chat"))
         return benchmark
 
+    def company(self, benchmark: Benchmark, program: MemoryProgram, allow_code: bool = False) -> None:
+        """Gives a benchmark that is a conversation its user, played by the prompt model, and its rival."""
+        if isinstance(benchmark, SimulatedBenchmark):
+            benchmark.set_user(self.model("prompt"), make_adapter(self.setup.adapter or "chat"))
+            benchmark.set_rival(self.program(benchmark.against, benchmark, None, allow_code, program.cache))
+
     def program(
         self,
         name: str,
@@ -216,7 +232,7 @@ class Runtime:
         """Builds a method's program for a benchmark, or loads a saved one.
 
         Args:
-            name: A method name, `module:Class`, or the folder of a saved program.
+            name: A method name, `module:Class`, or a saved program: its folder, or `models:/NAME/VERSION`.
             benchmark: Whose task the program is for.
             config: Constructor arguments of the method.
             allow_code: Whether a saved `module:Class` method may be imported.
@@ -226,9 +242,10 @@ class Runtime:
             UserError: A saved program is for another task, or takes no `config`.
         """
         setup, cache = self.setup, cache or MemoryCache(self.folder.store.nodes)
-        if Path(name).is_dir():
-            made_with, address = read_manifest(name).embedder, setup.embedder_api_base
-            program = load(name, allow_code, make_embedder(made_with, address) if made_with and address else None)
+        folder = program_folder(name)
+        if folder is not None:
+            made_with, address = read_manifest(folder).embedder, setup.embedder_api_base
+            program = load(folder, allow_code, make_embedder(made_with, address) if made_with and address else None)
             if program.task.name != benchmark.task and program.task.predictors():
                 raise UserError(f"{name}: is for {program.task.name}, but {benchmark.name} asks for {benchmark.task}")
             # A task that asks no model was not tuned: what was trained are the writers, for whatever comes after them.

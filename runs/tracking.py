@@ -3,6 +3,10 @@
 The store is `runs/local/mlflow.db` (SQLite) with its artifacts beside it, unless `MLFLOW_TRACKING_URI` names another.
 Everything is logged by run id through a client: MLflow's fluent calls would start orphan runs in worker threads.
 
+A store that cannot be reached at the start is an error, before anything is paid for. One that fails later costs the
+record in MLflow and nothing else: that is one line in the log `recollect`, nothing more is sent, and the results stand
+in the run's own folder.
+
 Example:
     >>> with Tracker("compile-turn-rag-locomo") as tracker:
     ...     tracker.params({"optimizer": "bootstrap"})
@@ -33,6 +37,12 @@ PARAM_LIMIT = 6000
 """Longest parameter value MLflow takes."""
 
 
+DATABASES = {"postgresql", "mysql", "mssql"}
+"""Servers whose addresses name no place for artifacts."""
+LOG = "recollect"
+"""The log that hears of a store that failed on the way."""
+
+
 class Tracker:
     """An MLflow run that is open between `__enter__` and `__exit__`.
 
@@ -48,6 +58,8 @@ class Tracker:
         self._name = name
         self._tags = dict(tags or {})
         self.run_id = ""
+        self.failed: str | None = None
+        """What the store failed with; nothing is sent to it after that."""
 
     def __enter__(self) -> Tracker:
         self._client = client()
@@ -55,17 +67,31 @@ class Tracker:
             experiment = _experiment(self._client)
             run = self._client.create_run(experiment, run_name=self._name, tags=self._tags)
         except Exception as error:
-            raise UserError(f"MLflow store {tracking_uri()}: {_first_line(error)}") from error
+            raise UserError(f"MLflow store {tracking_uri()}: {first_line(error)}") from error
         self.run_id = run.info.run_id
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is not None:
-            self._client.set_tag(self.run_id, "error", _first_line(error)[:500])
         status = "FINISHED" if error is None else "KILLED" if kind is KeyboardInterrupt else "FAILED"
-        self._client.set_terminated(self.run_id, status)
+        if error is not None:
+            self._send("set_tag", "error", first_line(error)[:500])
+        self._send("set_terminated", status)
+
+    def _send(self, call: str, *values: Any, **named: Any) -> None:
+        """Calls the client for this run; what was paid for is not lost with a store that fails on the way."""
+        if self.failed is not None:
+            return  # Every further call would wait out its own retries.
+        try:
+            getattr(self._client, call)(self.run_id, *values, **named)
+        except Exception as error:
+            self._lost(error)
+
+    def _lost(self, error: Exception) -> None:
+        self.failed = first_line(error)
+        told = "the results are in the run's folder, the MLflow run is not complete"
+        logging.getLogger(LOG).warning("recollect: MLflow store %s: %s; %s", tracking_uri(), self.failed, told)
 
     def params(self, values: Mapping[str, Any]) -> None:
         """Logs parameters; long values are cut."""
@@ -73,7 +99,7 @@ class Tracker:
 
         params = [Param(name, str(value)[:PARAM_LIMIT]) for name, value in values.items()]
         for n in range(0, len(params), 100):
-            self._client.log_batch(self.run_id, params=params[n : n + 100])
+            self._send("log_batch", params=params[n : n + 100])
 
     def metrics(self, values: Mapping[str, float | None]) -> None:
         """Logs numbers; None and nan are left out."""
@@ -85,7 +111,7 @@ class Tracker:
         known = {name: float(value) for name, value in values.items() if value is not None and value == value}
         metrics = [Metric(_metric_name(name), value, now, 0) for name, value in known.items()]
         for n in range(0, len(metrics), 1000):
-            self._client.log_batch(self.run_id, metrics=metrics[n : n + 1000])
+            self._send("log_batch", metrics=metrics[n : n + 1000])
 
     def evaluation(self, prefix: str, evaluation: Evaluation) -> None:
         """Logs scores per category, retrieval, calls and cost as metrics, and every question's row as a table."""
@@ -108,8 +134,13 @@ class Tracker:
         """Logs an evaluation as a finished run nested in this one."""
         tags = {**self._tags, **nested_in(self.run_id), "phase": name}
         nested = Tracker(f"{self._name}-{name}", tags)
-        with nested:
-            nested.evaluation(name, evaluation)
+        try:
+            if self.failed is None:
+                with nested:
+                    nested.evaluation(name, evaluation)
+        except UserError as error:
+            self._lost(error)
+        self.failed = self.failed or nested.failed
 
     def candidates(self, candidates: Sequence[Candidate]) -> None:
         """Logs an optimizer's candidates: a metric series each of score, calls and cost, and a table."""
@@ -124,7 +155,7 @@ class Tracker:
             for name in ("score", "calls", "cost")
         ]
         for n in range(0, len(series), 1000):
-            self._client.log_batch(self.run_id, metrics=series[n : n + 1000])
+            self._send("log_batch", metrics=series[n : n + 1000])
         if candidates:
             self.lines("candidates.jsonl", [candidate.to_dict() for candidate in candidates])
 
@@ -142,23 +173,23 @@ class Tracker:
             if name != "step" and isinstance(value, int | float) and value == value
         ]
         for n in range(0, len(series), 1000):
-            self._client.log_batch(self.run_id, metrics=series[n : n + 1000])
+            self._send("log_batch", metrics=series[n : n + 1000])
 
     def json(self, name: str, value: Any) -> None:
         """Logs a JSON artifact."""
-        self._client.log_text(self.run_id, json.dumps(value, indent=1, ensure_ascii=False), name)
+        self._send("log_text", json.dumps(value, indent=1, ensure_ascii=False), name)
 
     def lines(self, name: str, values: Sequence[Any]) -> None:
         """Logs a JSONL artifact."""
-        self._client.log_text(self.run_id, "\n".join(json.dumps(v, ensure_ascii=False) for v in values), name)
+        self._send("log_text", "\n".join(json.dumps(v, ensure_ascii=False) for v in values), name)
 
     def folder(self, path: Path, name: str) -> None:
         """Logs a folder as an artifact, e.g. the saved program."""
-        self._client.log_artifacts(self.run_id, str(path), name)
+        self._send("log_artifacts", str(path), name)
 
     def file(self, path: Path, folder: str) -> None:
         """Logs one file as an artifact, in a folder of the run's artifacts."""
-        self._client.log_artifact(self.run_id, str(path), folder)
+        self._send("log_artifact", str(path), folder)
 
     def picture(self, figure: Any, name: str) -> None:
         """Logs a matplotlib figure as PNG."""
@@ -168,7 +199,7 @@ class Tracker:
                 # Category names may have letters that the font lacks.
                 warnings.filterwarnings("ignore", message="Glyph .* missing")
                 figure.savefig(path, dpi=120)
-            self._client.log_artifact(self.run_id, str(path))
+            self._send("log_artifact", str(path))
 
 
 def nested_in(run_id: str) -> dict[str, str]:
@@ -186,6 +217,9 @@ def client() -> Any:
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     # MLflow's own seven retries keep a user with a wrong address waiting for minutes.
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
+    # With a server, MLflow would print the run's address among our results.
+    os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
+    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
     if "MLFLOW_TRACKING_URI" not in os.environ:
         make_folder(home())
     # MLflow's import and its tables warn of what its own dependencies will drop.
@@ -198,7 +232,7 @@ def client() -> Any:
         try:
             return MlflowClient(tracking_uri=tracking_uri())
         except Exception as error:
-            raise UserError(f"MLflow store {tracking_uri()}: {_first_line(error)}") from error
+            raise UserError(f"MLflow store {tracking_uri()}: {first_line(error)}") from error
 
 
 def _experiment(found: Any) -> str:
@@ -207,13 +241,27 @@ def _experiment(found: Any) -> str:
     experiment = found.get_experiment_by_name(EXPERIMENT)
     if experiment is not None:
         return experiment.experiment_id
-    local = "MLFLOW_TRACKING_URI" not in os.environ
-    location = (home().absolute() / "mlartifacts").as_uri() if local else None
     try:
-        return found.create_experiment(EXPERIMENT, artifact_location=location)
+        return found.create_experiment(EXPERIMENT, artifact_location=artifact_location(tracking_uri()))
     except MlflowException:
         # Another process made it in the meantime.
         return found.get_experiment_by_name(EXPERIMENT).experiment_id
+
+
+def artifact_location(uri: str) -> str | None:
+    """Where the artifacts of a new experiment go; None lets the store decide.
+
+    A database names no folder, and MLflow then takes `./mlruns` of whatever folder is the current one: artifacts go
+    beside an SQLite file instead, and into the results folder for a database server.
+
+    Args:
+        uri: Address of the tracking store.
+    """
+    scheme, _, rest = uri.partition("://")
+    if scheme.split("+")[0] == "sqlite":
+        file = Path(rest.partition("?")[0].removeprefix("/"))
+        return (file.absolute().parent / "mlartifacts").as_uri()
+    return (home().absolute() / "mlartifacts").as_uri() if scheme.split("+")[0] in DATABASES else None
 
 
 def _metric_name(name: str) -> str:
@@ -221,5 +269,6 @@ def _metric_name(name: str) -> str:
     return "".join(char if char.isalnum() or char in "_-. :" else "_" for char in name)[:250]
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
+    """What an error says, on one line."""
     return " ".join(str(error).split())[:300]

@@ -1,12 +1,22 @@
 """Prompts of the baselines.
 
 Recursive summary: Wang et al. 2023, "Recursively summarizing enables long-term dialogue memory in large language
-models" (arXiv:2308.15022), in our own words: the old summary and one more session give the new summary.
+models" (arXiv:2308.15022), in our own words: the old summary and one more session give the new summary. The summary of
+logs beside it is Mem-PAL's addition, whose prompt is not printed: ours.
+
+ConditionMem: Yuan et al., "Personalized Large Language Model Assistant with Evolving Conditional Memory" (COLING 2025).
+The prompts follow what the abstract and summaries of the paper tell; its own wording was not seen.
+
+MemoryBank: Zhong et al., "MemoryBank: Enhancing Large Language Models with Long-Term Memory" (AAAI 2024), the four
+prompts of its released code in our own words. There the assistant is a companion; here it is any assistant.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import dspy
+from pydantic import BaseModel, Field, field_validator
 
 
 class UpdateSummary(dspy.Signature):
@@ -28,3 +38,110 @@ class UpdateSummary(dspy.Signature):
     dialogue: str = dspy.InputField(desc="the session's turns, one per line: [turn id] speaker: words")
     max_words: int = dspy.InputField(desc="most words that the updated summary may have")
     summary: str = dspy.OutputField(desc="the whole new summary, in plain sentences")
+
+
+class UpdateLogSummary(dspy.Signature):
+    """Rewrite the running summary of what a user's devices logged so that it also covers the newest logs.
+
+    - The new summary replaces the old one: whatever it leaves out is forgotten for good.
+    - Keep what tells of the user's life: habits with their times and places, health, work, people, plans, purchases,
+      and what changed since the old summary was written. One-off events are kept where something may follow from them.
+    - Entries that belong together, in time or by cause, become one sentence.
+    - Write dates instead of "yesterday". Leave out the ids in brackets, and add nothing that is not in the logs.
+    - Stay within the word limit: shorten what is general before you drop what is particular.
+    """
+
+    logs_known_before: str = dspy.InputField(desc="the summary of all earlier logs; empty before the first ones")
+    new_logs: str = dspy.InputField(desc="the newest logs, one per line: [id] (date) device: entry")
+    max_words: int = dspy.InputField(desc="most words that the updated summary may have")
+    log_summary: str = dspy.OutputField(desc="the whole new summary of the logs, in plain sentences")
+
+
+class ConditionalRecord(BaseModel):
+    """One thing worth keeping of a dialogue, with the circumstances that it holds under."""
+
+    turn_id: str = Field(default="", description="id of the utterance that it is about")
+    condition: str = Field(default="", description="what was being talked about or wanted when it came up")
+    content: str = Field(description="what is to be remembered, understandable without the dialogue")
+
+
+class RecordConditions(dspy.Signature):
+    """Note what of a dialogue a personal assistant should keep for later ones, each thing with its condition.
+
+    Go through the utterances one by one, in the light of all that was said before them.
+    - Worth keeping is what could not be known without this user: facts about them and their work, knowledge that they
+      taught, what they like or reject, how they want to be helped, feedback on a reply, and where a task was left.
+    - The condition says in which context it came up, so that it is found when a similar one returns.
+    - The content is the knowledge or experience itself; feedback is turned into what to do the next time.
+    - Common knowledge, courtesies and what the assistant made up without a reaction of the user are left out.
+    Nothing may be worth keeping; then there are no records.
+    """
+
+    past_dialogue: str = dspy.InputField(desc="turns, one per line: [turn id] (date) speaker: words")
+    records: list[ConditionalRecord] = dspy.OutputField(desc="in the order of the dialogue", default=[])
+
+    @field_validator("records", mode="before")
+    @classmethod
+    def _listed(cls, value: Any) -> Any:
+        return [value] if isinstance(value, dict) else value
+
+
+class ReflectOnRecords(dspy.Signature):
+    """Decide which of the retrieved records help with what the user wants now.
+
+    A record helps if the reply would be another or a better one with it. One that is only about the same topic, or
+    whose condition is not the user's now, does not help. None may.
+    """
+
+    question: str = dspy.InputField(desc="what the user wants")
+    candidate_records: str = dspy.InputField(desc="one per line: [id] (date) record")
+    helpful_ids: list[str] = dspy.OutputField(desc="ids of the records that help, the most helpful first", default=[])
+
+    @field_validator("helpful_ids", mode="before")
+    @classmethod
+    def _listed(cls, value: Any) -> Any:
+        return [value] if isinstance(value, str) else value
+
+
+class DigestEvents(dspy.Signature):
+    """Sum up a dialogue between a user and an assistant: its themes, and the key things it tells.
+
+    Be as concise as the dialogue allows. Where there are several key events, each gets a line of its own.
+    """
+
+    session_date: str = dspy.InputField(desc="when the dialogue took place")
+    spoken: str = dspy.InputField(desc="turns, one per line: speaker: words")
+    event_digest: str = dspy.OutputField(desc="the events of this dialogue")
+
+
+class InferPersonality(dspy.Signature):
+    """Infer from a dialogue what the user is like and how they feel, and from that how to reply to them.
+
+    - Traits of character and interests that show in what they say.
+    - Their mood during the dialogue.
+    - A strategy for replies that suits such a person in such a mood.
+    """
+
+    session_date: str = dspy.InputField(desc="when the dialogue took place")
+    spoken: str = dspy.InputField(desc="turns, one per line: speaker: words")
+    personality_note: str = dspy.OutputField(desc="traits, mood and strategy, in plain sentences")
+
+
+class MergeEvents(dspy.Signature):
+    """Condense the digests of many dialogues into one account of what happened, as concise as it can be.
+
+    What is essential stays, with its dates; what repeats itself is said once.
+    """
+
+    event_digests: str = dspy.InputField(desc="one per dialogue, oldest first: (date) digest")
+    overall_events: str = dspy.OutputField(desc="what happened, in plain sentences")
+
+
+class MergePersonality(dspy.Signature):
+    """Condense notes on a user's character and moods into one portrait, and the way of replying that suits them best.
+
+    The portrait is general and concise. Where notes disagree, what recurs counts, and the newer before the older.
+    """
+
+    personality_notes: str = dspy.InputField(desc="one per dialogue, oldest first: (date) note")
+    user_portrait: str = dspy.OutputField(desc="what the user is like, and how to reply to them")

@@ -120,7 +120,7 @@ class DraftProposal(BaseModel):
     action: ProposedAction
     experience_id: str | None = Field(default=None, description="the entry to modify or remove; null for a new one")
     content: str = Field(default="", description="what the entry shall say, or why it should go")
-    evidence: list[str] = Field(default=[], description="ids of records that show it, as they stand in brackets")
+    record_ids: list[str] = Field(default=[], description="ids of records that show it, as they stand in brackets")
 
     @field_validator("action", mode="before")
     @classmethod
@@ -132,7 +132,7 @@ class DraftProposal(BaseModel):
     def _no_null(cls, value: Any) -> Any:
         return "" if value is None else value
 
-    @field_validator("evidence", mode="before")
+    @field_validator("record_ids", mode="before")
     @classmethod
     def _as_list(cls, value: Any) -> Any:
         return listed(value)

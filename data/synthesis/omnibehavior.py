@@ -1,16 +1,20 @@
 """The bundled sample in OmniBehavior's forms: invented users of an invented platform, with known habits.
 
-    write_omnibehavior(folder)  ──>  six raw files, u01.json to u06.json, Chinese and English in turn
+    write_omnibehavior(folder)  ──>  eight raw files, u01.json to u08.json, Chinese and English in turn
     write_prepared(file)        ──>  experiment_data.json with two English users
 
 What a user does follows from what is true of this user, and from chance:
 
-    preference         videos and streams of one topic are liked; of another one they are left after seconds
+    preference         what four topics show is liked; videos of three others are left after seconds
     time-of-day habit  from eight in the evening on, products and advertisements are bought, activated or signed up for
     limits             products above the user's own price never go into the cart; authors are followed only where the
                        user has liked the topic all along
-    change of taste    in the third week of September another topic takes the place of the liked one
+    change of taste    in the third week of September another topic takes the place of a liked one
     chance             one decision in fifteen is turned round
+
+What a user is shown drifts: half of the topics come up in the first days of September, hardly ever in the rest of it,
+and are back in October, oftener than the others, so that the newest records alone do not tell everything that can be
+known.
 
 Example:
     >>> write_omnibehavior(Path("raw_user_data"))
@@ -31,8 +35,8 @@ from types import MappingProxyType
 from typing import Any
 
 SEED = 11
-USERS = 6
-BEFORE, SINCE = 44, 28
+USERS = 8
+BEFORE, SINCE = 320, 28
 """Records of September and of the two months after it, without the edge days; one more is on each of these."""
 TOPICS = (
     ("cooking", "美食"),
@@ -41,6 +45,12 @@ TOPICS = (
     ("knitting", "编织"),
     ("street dance", "街舞"),
     ("aquariums", "水族"),
+    ("sailing", "帆船"),
+    ("chess", "象棋"),
+    ("pottery", "陶艺"),
+    ("astronomy", "天文"),
+    ("gardening", "花草"),
+    ("skiing", "滑雪"),
 )
 _NAMES: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
@@ -60,6 +70,8 @@ _STREAMS = (("An evening of {}", "{}之夜"), ("Live: all about {}", "直播聊{
 _GOODS = (("A bag for {}", "{}收纳包"), ("Starter set for {}", "{}入门套装"), ("A book on {}", "{}图鉴"))
 _ADS = (("Course in {}", "{}课程"), ("App for {}", "{}应用"))
 _TURN = datetime(2025, 9, 18)
+_DRIFT, _BACK = datetime(2025, 9, 11), datetime(2025, 10, 1)
+"""Until when the early topics are shown, and from when on again."""
 
 
 @dataclass(frozen=True)
@@ -67,20 +79,31 @@ class Habits:
     """What is true of one user."""
 
     chinese: bool
-    liked: int
+    liked: tuple[int, ...]
+    lost: int
+    """The topic that is liked until another one takes its place."""
     later: int
-    """The topic that takes the liked one's place."""
-    hated: int
+    """That other topic."""
+    hated: tuple[int, ...]
+    early: tuple[int, ...]
+    """Topics of the first days, which come back in October."""
     price: int
     """The most that the user pays."""
 
     def likes(self, topic: int, time: datetime) -> bool:
         """Whether the user likes a topic at a moment."""
-        return topic == (self.liked if time < _TURN else self.later)
+        return topic in self.liked or topic == (self.lost if time < _TURN else self.later)
 
     def follows(self, topic: int, time: datetime) -> bool:
         """Whether the user follows who shows it: not before the taste has lasted."""
-        return self.likes(topic, time) and (time < _TURN or time > _TURN + timedelta(days=14))
+        lasting = topic in self.liked or time < _TURN or time > _TURN + timedelta(days=14)
+        return self.likes(topic, time) and lasting
+
+    def shown(self, rng: random.Random, time: datetime) -> int:
+        """Draws a topic of a moment."""
+        others = [topic for topic in range(len(TOPICS)) if topic not in self.early]
+        share = 0.95 if time < _DRIFT else 0.05 if time < _BACK else 0.75
+        return rng.choice(self.early if rng.random() < share else others)
 
 
 def write_omnibehavior(folder: Path, seed: int = SEED) -> None:
@@ -130,8 +153,16 @@ def write_prepared(path: Path, seed: int = SEED + 1) -> None:
 
 def habits(rng: random.Random, chinese: bool) -> Habits:
     """Draws what is true of one user."""
-    liked, later, hated = rng.sample(range(len(TOPICS)), 3)
-    return Habits(chinese, liked, later, hated, price=rng.choice((40, 60, 80)))
+    topics = rng.sample(range(len(TOPICS)), len(TOPICS))
+    return Habits(
+        chinese,
+        liked=tuple(topics[:4]),
+        lost=topics[4],
+        later=topics[5],
+        hated=tuple(topics[6:9]),
+        early=(*topics[:3], topics[6], *topics[9:11]),
+        price=rng.choice((40, 60, 80)),
+    )
 
 
 def _write(path: Path, value: Any) -> None:
@@ -154,7 +185,7 @@ def _records(rng: random.Random, one: Habits, september: bool) -> Iterator[dict[
     times = sorted(_moment(rng, first + timedelta(days=rng.randrange(days + 1))) for _ in range(count))
     for time in (*times, _moment(rng, last)):
         scene = rng.choices(("video", "live", "ad", "shop", "search"), (8, 4, 4, 5, 1))[0]
-        topic = rng.choice((one.liked, one.later, one.hated, rng.randrange(len(TOPICS))))
+        topic = one.shown(rng, time)
         yield {
             "type": _NAMES[scene][one.chinese],
             "timestamp": f"{time:%Y-%m-%d %H:%M:%S}",
@@ -176,8 +207,8 @@ def _does(rng: random.Random, wanted: bool) -> bool:
 
 def _video(rng: random.Random, one: Habits, topic: int, time: datetime) -> dict[str, Any]:
     length, likes = rng.randrange(20, 90), one.likes(topic, time)
-    whole = topic != one.hated and _does(rng, likes)
-    watched = length if whole else rng.randrange(1, 5) if topic == one.hated else rng.randrange(5, length // 2 + 1)
+    whole = topic not in one.hated and _does(rng, likes)
+    watched = length if whole else rng.randrange(1, 5) if topic in one.hated else rng.randrange(5, length // 2 + 1)
     done: list[dict[str, Any]] = [
         {"type": "watch", "play_duration": f"{watched}秒" if one.chinese else watched, "is_complete_play": int(whole)}
     ]
@@ -233,7 +264,7 @@ def _shop(rng: random.Random, one: Habits, topic: int, time: datetime) -> dict[s
 
 
 def _search(rng: random.Random, one: Habits, topic: int, time: datetime) -> dict[str, Any]:
-    wanted = TOPICS[one.liked if time < _TURN else one.later][one.chinese]
+    wanted = TOPICS[one.lost if time < _TURN else one.later][one.chinese]
     return {"context": {"keyword": wanted}, "action": [{"type": "search", "keyword": wanted}]}
 
 

@@ -78,7 +78,7 @@ class Rejection:
     id: str
     problems: tuple[str, ...]
     outcome: str
-    """"retried", "given up", or "left out" for parts of a kept answer."""
+    """"retried", "given up", "left out" for parts of a kept answer, or "kept" where a fault stays in the data."""
 
 
 @dataclass
@@ -129,7 +129,9 @@ class Runner:
         self._threads = threads
         self._lock = threading.Lock()
 
-    def ask(self, step: Step, id: str, inputs: Mapping[str, Any], check: Check) -> Any | None:
+    def ask(
+        self, step: Step, id: str, inputs: Mapping[str, Any], check: Check, last: Check | None = None
+    ) -> Any | None:
         """Asks until an answer passes.
 
         Args:
@@ -137,6 +139,7 @@ class Runner:
             id: What it is for, in reports.
             inputs: The signature's inputs, without `complaints`; JSON values.
             check: Says what of an answer is kept; the same for the same inputs.
+            last: Says it of the last attempt's answer, where that is judged more mildly.
 
         Returns:
             What was kept, of the step's kind; None when no attempt passed.
@@ -151,7 +154,7 @@ class Runner:
             return adapter.validate_python(self._journal[key])
         complaints: Sequence[str] = ()
         for attempt in range(1, self._attempts + 1):
-            checked = self._attempt(step, inputs, complaints, check)
+            checked = self._attempt(step, inputs, complaints, last if last and attempt == self._attempts else check)
             if checked.value is not None:
                 self._journal.put(key, step.name, id, adapter.dump_python(checked.value, mode="json"))
                 with self._lock:

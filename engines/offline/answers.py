@@ -24,14 +24,13 @@ from .dates import NUMBERS, Moment, Style, is_date, resolve
 from .text import Stems, is_function_word, stem, stems, words
 from .units import Unit, plain_text, read_units
 from .view import View
+from .votes import choice
 
 Kind = Literal["text", "date", "number", "yes/no"]
 
 _NUMBER = re.compile(
     r"(?<![\w.])(?:\d+(?:[.,]\d+)*|one|two|three|four|five|six|seven|eight|nine|ten|twice|once)(?![\w])", re.I
 )
-_NEAREST = 5
-"""So many sentences vote for an option."""
 _AT_MOST = re.compile(r"\b(?:at most|no more than|within|up to) (\d+|one|two|three|four|five|six|ten) words?\b", re.I)
 _QUOTED = re.compile(r"(?<!\w)[\"“'`]([\w ]{2,30})[\"”'`](?!\w)")
 _IMPERATIVE = re.compile(
@@ -64,10 +63,10 @@ def answer(view: View, name: str) -> str:
         moment, _ = when(view)
         if moment:
             return moment.write(shape.style)
+    if (option := chosen(view, name, shape.kind)) is not None:
+        return option
     if shape.kind == "yes/no":
         return shape.example
-    if (choice := chosen(view, name)) is not None:
-        return choice
     unit, sentence = best_sentence(view)
     if shape.kind == "number" and (found := _NUMBER.search(sentence) or _NUMBER.search(unit.body)):
         return found[0]
@@ -93,23 +92,16 @@ def _scored(view: View) -> list[tuple[float, tuple[Unit, str]]]:
     return candidates
 
 
-def chosen(view: View, name: str) -> str | None:
-    """For demos whose answers all are items of a list of theirs: the item that the nearest sentences name most.
+def chosen(view: View, name: str, kind: Kind = "text") -> str | None:
+    """For demos whose answers all are items of a list of theirs, or yes and no: the one that like cases vote for.
 
-    None where the demos show no such thing, or no sentence names an item of this request's list.
+    None where the demos show no such thing, or nothing votes.
     """
     listed = next((source.name for source in view.sources.values() if _taught_choice(view, name, source.name)), None)
     if listed is None:
-        return None
+        return choice(view, ["Yes", "No"]) if kind == "yes/no" else None
     options = [unit.body for unit in view.sources[listed].units]
-    votes: dict[str, float] = {}
-    near = 0
-    for score, (_, sentence) in sorted(_scored(view), key=lambda pair: -pair[0]):
-        named = [o for o in options if sentence != o and re.search(rf"(?<!\w){re.escape(o)}(?!\w)", sentence, re.I)]
-        if len(named) == 1 and score > 0 and near < _NEAREST:
-            near += 1
-            votes[named[0]] = votes.get(named[0], 0.0) + score
-    return view.choose([(score, option) for option, score in votes.items()]) if votes else None
+    return choice(view, options, [(score, sentence) for score, (_, sentence) in _scored(view)])
 
 
 def _taught_choice(view: View, name: str, listed: str) -> bool:

@@ -20,11 +20,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .answers import answer, best_sentence, when
+from .groups import groups
 from .lessons import Lesson, closest, dropped, item_schema, learn, nearest, source_units
 from .prompt import Output
 from .schema import Schema, expand, is_text
 from .text import stems
-from .units import Unit
+from .units import Source, Unit
 from .view import View
 
 _NUMBER = re.compile(r"(?<!\w)-?\d{1,15}(?:\.\d{1,9})?(?![\d])")
@@ -156,6 +157,9 @@ def _array(view: View, slot: Slot) -> list[Any]:
 
 
 def _mapped(view: View, slot: Slot, items: Schema) -> list[Any]:
+    grouped = _grouped(view, slot, items)
+    if grouped is not None:
+        return grouped
     lessons = learn(view, slot.name) if slot.depth == 0 else []
     values = []
     for unit in source_units(view.source(), view.query):
@@ -167,9 +171,33 @@ def _mapped(view: View, slot: Slot, items: Schema) -> list[Any]:
     return values
 
 
+def _grouped(view: View, slot: Slot, items: Schema) -> list[Any] | None:
+    """One item per group of alike units, for items that shall cite several: of the list that their `x_ids` points at.
+
+    Where no units are alike, one per unit. None where the items cite no list.
+    """
+    named = [name for name, part in items.get("properties", {}).items() if _cites(part, slot.root)]
+    cited = next((source for name in named if name.endswith("_ids") and (source := view.reference(name))), None)
+    if cited is None or slot.depth > 0:
+        return None
+    alike = [
+        Unit(group.text, cites=tuple(unit.id for unit in group.units if unit.id)) for group in groups(cited.units)
+    ]
+    values = []
+    for unit in alike or cited.units:
+        values.append(_value(view, Slot(slot.name, items, slot.root, unit, (), slot.depth + 1)))
+    return values
+
+
+def _cites(part: Schema, root: Schema) -> bool:
+    return expand(part, root).get("type") == "array"
+
+
 def _inner(view: View, slot: Slot, items: Schema) -> list[Any]:
     """A list inside a mapped record: the unit's id where ids are asked for, else one item, or none where it may be."""
     if _asks_id(slot.name):
+        if slot.unit and slot.unit.cites:
+            return list(slot.unit.cites)
         found = _text(view, replace(slot, schema=items))
         return [] if found is None else [found]
     if slot.optional or slot.depth >= _DEEP:
@@ -186,7 +214,7 @@ def _text(view: View, slot: Slot) -> str | None:
         return "00000000-0000-0000-0000-000000000000"
     reference = view.reference(slot.name)
     if reference is not None:
-        return _referred(view, slot, reference.name)
+        return _referred(view, slot, reference)
     if slot.unit is None:
         unit, sentence = _best(view)
         return unit.id if _asks_id(slot.name) else sentence
@@ -215,12 +243,12 @@ def _shorter(unit: Unit) -> list[tuple[float, str]]:
     return [(0.5, sentence) for sentence, _ in unit.sentences if len(unit.sentences) > 1]
 
 
-def _referred(view: View, slot: Slot, name: str) -> str | None:
+def _referred(view: View, slot: Slot, reference: Source) -> str | None:
     if slot.unit is None:
         return next(iter(_relevant_ids(view, slot.name)), None)
     if slot.taught and slot.taught[0][1] is None:
         return None
-    score, twin = closest(view, slot.unit, view.sources[name])
+    score, twin = closest(view, slot.unit, reference)
     return twin.id if twin and score > (0.3 if slot.taught else 0.5) else None
 
 

@@ -11,6 +11,7 @@ Example:
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections import Counter
@@ -35,6 +36,7 @@ def words(text: str) -> list[str]:
     return _WORD.findall(text.lower().replace("'s", "").replace("'", ""))
 
 
+@functools.lru_cache(maxsize=50_000)
 def stem(word: str) -> str:
     """A crude English stem: enough to see that "paints" and "painted" are one word."""
     if len(word) > 4 and word.endswith("ies"):
@@ -75,10 +77,15 @@ class Weights:
             self._n += 1
             seen.update(set(document))
         self._seen = seen
+        self._of: dict[str, float] = {}
+        self._norms: dict[Stems, float] = {}
 
     def of(self, word: str) -> float:
         """Weight of one stem; the rarest weigh most."""
-        return math.log(1.0 + (self._n + 1.0) / (self._seen.get(word, 0) + 0.5))
+        weight = self._of.get(word)
+        if weight is None:
+            weight = self._of[word] = math.log(1.0 + (self._n + 1.0) / (self._seen.get(word, 0) + 0.5))
+        return weight
 
     def overlap(self, query: Stems, text: Stems) -> float:
         """Sum of the weights of the stems that both hold, each counted once."""
@@ -91,4 +98,7 @@ class Weights:
         return sum(self.of(word) ** 2 for word in sorted(set(left) & set(right))) / norm if norm else 0.0
 
     def _norm(self, text: Stems) -> float:
-        return math.sqrt(sum(self.of(word) ** 2 for word in sorted(set(text))))
+        norm = self._norms.get(text)
+        if norm is None:
+            norm = self._norms[text] = math.sqrt(sum(self.of(word) ** 2 for word in sorted(set(text))))
+        return norm

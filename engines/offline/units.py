@@ -29,6 +29,7 @@ _BRACKET = re.compile(r"\s*(?:\[([^\[\]]{1,60})\]|\(([^()]{1,60})\))\s*")
 _STAMP = re.compile(r"\s*(\d{4}[-/]\d{1,2}[-/]\d{1,2}(?:[ T]\d{1,2}:\d\d(?::\d\d)?)?)(?:[:,|]\s*|\s+(?=\S))")
 _SPEAKER = re.compile(r"\s*([^\W\d_][\w.'#-]*(?: [\w.'#-]+){0,2})(?: ?\(([^()]{6,60})\))?[:：]\s+(?=\S)")
 _ID = re.compile(r"(?=[^\s]*\d)[\w.:#/-]{1,40}$")
+_ARROW = re.compile(r"\s*(?:=>|->|→|⇒)\s*")
 _QUOTED_ITEM = re.compile(r"^\[\d+\] (?=«)", re.M)
 
 
@@ -43,6 +44,8 @@ class Unit:
     """The date of its head as written there."""
     item: Mapping[str, Any] | None = None
     """The record it was read from, if it was one."""
+    cites: tuple[str, ...] = ()
+    """Ids of the units that it was made from, if it was made from several."""
 
     @cached_property
     def date(self) -> date | None:
@@ -58,6 +61,22 @@ class Unit:
     def sentences(self) -> tuple[tuple[str, Stems], ...]:
         """The sentences of the body with their stems."""
         return tuple((sentence, stems(sentence)) for sentence in sentences(self.body))
+
+    @cached_property
+    def case(self) -> tuple[str, str]:
+        """A case and what came of it, where an arrow stands between them: `rain => took the bus`; else the body, ""."""
+        parts = _ARROW.split(self.body)
+        return (" ".join(parts[:-1]), parts[-1]) if len(parts) > 1 else (self.body, "")
+
+    @cached_property
+    def case_stems(self) -> Stems:
+        """Stems of the case, without what came of it."""
+        return stems(self.case[0])
+
+    @cached_property
+    def outcome_stems(self) -> Stems:
+        """Stems of what came of the case."""
+        return stems(self.case[1])
 
     @property
     def said(self) -> str:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -110,8 +111,9 @@ class View:
 
     def reference(self, name: str) -> Source | None:
         """The list that an output or property called `x_id` or `x_ids` points at."""
-        target = _target(name, self.sources)
-        return self.sources[target] if target else None
+        found = [self.sources[target] for target in _targets(name, self.sources)]
+        units = tuple(unit for source in found for unit in source.units)
+        return replace(found[0], units=units) if found else None
 
 
 def _query_name(sources: Mapping[str, Source]) -> str:
@@ -129,7 +131,7 @@ def _query_name(sources: Mapping[str, Source]) -> str:
 
 def _references(prompt: Prompt, sources: Mapping[str, Source]) -> frozenset[str]:
     names = [name for output in prompt.outputs for name in [output.name, *_properties(output.schema)]]
-    return frozenset(filter(None, (_target(name, sources) for name in names)))
+    return frozenset(target for name in names for target in _targets(name, sources))
 
 
 def _properties(schema: Schema) -> list[str]:
@@ -141,12 +143,12 @@ def _properties(schema: Schema) -> list[str]:
     return found
 
 
-def _target(name: str, sources: Mapping[str, Source]) -> str:
+def _targets(name: str, sources: Mapping[str, Source]) -> list[str]:
     stem, _, kind = name.rpartition("_")
     if kind not in ("id", "ids") or not stem:
-        return ""
+        return []
     one = stem.rpartition("_")[2]
-    return next((n for n in sources if one in (_singular(n.partition("_")[0]), _singular(n.rpartition("_")[2]))), "")
+    return [n for n in sources if one in (_singular(n.partition("_")[0]), _singular(n.rpartition("_")[2]))]
 
 
 def _singular(name: str) -> str:

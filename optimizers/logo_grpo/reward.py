@@ -135,9 +135,8 @@ def answer(
 
     def one(example: dspy.Example) -> float:
         query = {name: example[name] for name in (*program.task.inputs, "date") if name in example}
-        context = program.method.recall(
-            memory, program.task.query(**query), speakers=history.speakers, date=query.get("date")
-        )
+        hints = {"speakers": history.speakers, "date": query.get("date"), **program.task.hints(**query)}
+        context = program.method.recall(memory, program.task.query(**query), **hints)
         try:
             prediction = program.task(context=context, recent=tuple(example.get("recent") or ()), **query)
         except dspy.utils.exceptions.AdapterParseError:

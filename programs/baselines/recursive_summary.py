@@ -19,17 +19,20 @@ reworded counts for the later session, and the whole summary rests on all sessio
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import dspy
 from pydantic import BaseModel, ConfigDict
 
+from ...memory.device_logs import LogMemory
 from ...memory.index import Entry, Index
 from ...memory.sparse import SparseIndex
-from ...records import Context, Failure, Hit, Item, format_time
-from ...signatures.baselines import UpdateSummary
+from ...records import Context, Failure, Hit, Item, Turn, format_time
+from ...signatures.baselines import UpdateLogSummary, UpdateSummary
 from ..method import Method, record_failure
 from ..predictor import predictor
+from .logs import apart, current_hits, seen
 
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n+")
 
@@ -65,6 +68,10 @@ class SummaryMemory(BaseModel):
     """Sessions seen, with those whose update failed."""
     dropped: int = 0
     """Words that were cut off because an update was over the limit."""
+    log_summary: SummaryMemory | None = None
+    """The summary of all logs, where they are kept apart from the dialogues."""
+    logs: LogMemory = LogMemory()
+    """Those of the current session, where they are kept apart."""
 
     @property
     def summary(self) -> str:
@@ -80,12 +87,13 @@ class SummaryMemory(BaseModel):
         """The memory after an update that took one more session in."""
         known = {sentence.text: sentence for sentence in self.sentences}
         kept, cut = _within(text, max_words)
-        return SummaryMemory(
-            sentences=tuple(known.get(part) or Sentence(text=part, sources=sources) for part in kept),
-            versions=(*self.versions, Version(sources=sources)),
-            sessions=self.sessions + 1,
-            dropped=self.dropped + cut,
-        )
+        changed = {
+            "sentences": tuple(known.get(part) or Sentence(text=part, sources=sources) for part in kept),
+            "versions": (*self.versions, Version(sources=sources)),
+            "sessions": self.sessions + 1,
+            "dropped": self.dropped + cut,
+        }
+        return self.model_copy(update=changed)
 
     def unchanged(self) -> SummaryMemory:
         """The memory after a session that added nothing."""
@@ -100,34 +108,68 @@ class RecursiveSummary(Method):
 
     Args:
         max_words: Most words of the summary.
+        logs: Whether logs are kept apart from the dialogues: then they get a summary of their own, under the same
+            limit, and those of the current session are recalled as they are (Mem-PAL, appendix C).
     """
 
     Memory = SummaryMemory
-    writing = ("update",)
+    writing = ("update", "update_logs")
 
-    def __init__(self, max_words: int = 300) -> None:
+    def __init__(self, max_words: int = 300, logs: bool = False) -> None:
         super().__init__()
         self.max_words = max_words
+        self.logs = logs
         self.update = predictor(UpdateSummary)
+        if logs:
+            self.update_logs = predictor(UpdateLogSummary)
+
+    def writers(self) -> dict[str, dspy.Predict]:
+        """The writing predictors that the settings use, by attribute name."""
+        return {name: getattr(self, name) for name in self.writing if hasattr(self, name)}
 
     def write(self, memory: SummaryMemory, item: Item, prepared: Any = None) -> SummaryMemory:
+        memory = _latest(seen(memory, item, self.logs))
         turns = [turn for turn in item.turns if turn.content.strip()]
-        if not turns:
+        if apart(item, self.logs):
+            before = memory.log_summary or SummaryMemory()
+            after = self._updated("update_logs", before, item, turns, self._read_logs) if turns else before.unchanged()
+            return memory.model_copy(update={"log_summary": after})
+        return self._updated("update", memory, item, turns, self._read_dialogue) if turns else memory.unchanged()
+
+    def _updated(
+        self,
+        name: str,
+        memory: SummaryMemory,
+        item: Item,
+        turns: list[Turn],
+        read: Callable[..., dspy.Prediction | None],
+    ) -> SummaryMemory:
+        """A summary that takes in one more item; as it was where the update fails."""
+        found = read(memory, item, turns)
+        text = "" if found is None else str(found["summary" if name == "update" else "log_summary"] or "").strip()
+        if found is not None and memory.sentences and not text:
+            message = f"the summary after session {item.id} is empty; the one before it was kept"
+            record_failure(Failure(kind="parse", where=name, message=message))
+        if not text:
             return memory.unchanged()
-        found = self.attempt(
+        return memory.updated(text, tuple(turn.id for turn in turns), self.max_words)
+
+    def _read_dialogue(self, memory: SummaryMemory, item: Item, turns: list[Turn]) -> dspy.Prediction | None:
+        return self.attempt(
             self.update,
             known_before=memory.summary,
             session_date=format_time(item.time) if item.time else "unknown",
             dialogue="\n".join(turn.line() for turn in turns),
             max_words=self.max_words,
         )
-        text = "" if found is None else str(found.summary or "").strip()
-        if found is not None and memory.sentences and not text:
-            message = f"the summary after session {item.id} is empty; the one before it was kept"
-            record_failure(Failure(kind="parse", where="update", message=message))
-        if not text:
-            return memory.unchanged()
-        return memory.updated(text, tuple(turn.id for turn in turns), self.max_words)
+
+    def _read_logs(self, memory: SummaryMemory, item: Item, turns: list[Turn]) -> dspy.Prediction | None:
+        return self.attempt(
+            self.update_logs,
+            logs_known_before=memory.summary,
+            new_logs="\n".join(turn.line(item.time) for turn in turns),
+            max_words=self.max_words,
+        )
 
     def search(
         self, memory: SummaryMemory, queries: Sequence[str], k: int = 10, min_score: float | None = None
@@ -135,18 +177,30 @@ class RecursiveSummary(Method):
         return self.index(memory).search(queries, k, 0.0 if min_score is None else min_score)
 
     def recall(self, memory: SummaryMemory, query: str, **hints: Any) -> Context:
-        """The whole summary as one hit, whatever the query is; nothing before the first update."""
-        if not memory.sentences:
-            return Context()
-        return Context(hits=(Hit(id="summary", text=memory.summary, score=1.0, sources=memory.sources),))
+        """The whole summary as one hit, whatever the query is; with `logs`, theirs and the current ones after it."""
+        parts = {"summary": memory, "log_summary": memory.log_summary}
+        hits = [
+            Hit(id=id, text=part.summary, score=1.0, sources=part.sources)
+            for id, part in parts.items()
+            if part is not None and part.sentences
+        ]
+        return Context(hits=(*hits, *current_hits(memory.logs, hints.get("recent") or ())))
 
     def build_index(self, memory: SummaryMemory) -> Index:
         index = SparseIndex()
-        index.add(
-            Entry(id=f"s{n}", text=sentence.text, sources=sentence.sources)
-            for n, sentence in enumerate(memory.sentences, 1)
-        )
+        for letter, part in (("s", memory), ("l", memory.log_summary or SummaryMemory())):
+            index.add(
+                Entry(id=f"{letter}{n}", text=sentence.text, sources=sentence.sources)
+                for n, sentence in enumerate(part.sentences, 1)
+            )
         return index
+
+
+def _latest(memory: SummaryMemory) -> SummaryMemory:
+    """The memory without logs of earlier sessions: their summary stands for them."""
+    if not memory.logs.earlier:
+        return memory
+    return memory.model_copy(update={"logs": memory.logs.model_copy(update={"earlier": ()})})
 
 
 def _within(text: str, max_words: int) -> tuple[list[str], int]:

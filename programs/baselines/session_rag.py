@@ -22,11 +22,13 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from ...memory.device_logs import LogMemory
 from ...memory.index import Entry, Index
 from ...memory.sparse import SparseIndex
 from ...memory.turns import TurnMemory
 from ...records import Context, Hit, Item
 from ..method import Method
+from .logs import apart, is_dialogue, log_hits, seen
 
 
 class StoredSession(BaseModel):
@@ -50,6 +52,8 @@ class SessionMemory(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     sessions: tuple[StoredSession, ...] = ()
+    logs: LogMemory = LogMemory()
+    """Logs that are kept apart from the dialogues, where the method does so."""
 
     def with_session(self, item: Item) -> SessionMemory:
         """The memory with one more session; one without words is left out."""
@@ -58,7 +62,8 @@ class SessionMemory(BaseModel):
             return self
         taken = {session.id for session in self.sessions}
         id = item.id if item.id not in taken else f"{item.id}#{len(self.sessions) + 1}"
-        return SessionMemory(sessions=(*self.sessions, StoredSession(id=id, time=item.time, turns=turns)))
+        new = StoredSession(id=id, time=item.time, turns=turns)
+        return self.model_copy(update={"sessions": (*self.sessions, new)})
 
 
 class SessionRAG(Method):
@@ -66,16 +71,20 @@ class SessionRAG(Method):
 
     Args:
         k: Sessions recalled per query.
+        logs: Whether logs are kept apart from the dialogues: then the `k` best-matching log entries of earlier
+            sessions and all of the current session follow the turns (Mem-PAL, appendix C).
     """
 
     Memory = SessionMemory
 
-    def __init__(self, k: int = 3) -> None:
+    def __init__(self, k: int = 3, logs: bool = False) -> None:
         super().__init__()
         self.k = k
+        self.logs = logs
 
     def write(self, memory: SessionMemory, item: Item, prepared: Any = None) -> SessionMemory:
-        return memory.with_session(item)
+        memory = seen(memory, item, self.logs)
+        return memory if apart(item, self.logs) else memory.with_session(item)
 
     def search(
         self, memory: SessionMemory, queries: Sequence[str], k: int = 10, min_score: float | None = None
@@ -83,11 +92,13 @@ class SessionRAG(Method):
         return self.index(memory).search(queries, k, 0.0 if min_score is None else min_score)
 
     def recall(self, memory: SessionMemory, query: str, **hints: Any) -> Context:
-        scores = {hit.id: hit.score for hit in self.search(memory, [query], self.k)[0]}
+        index = self.index(memory)
+        scores = {hit.id: hit.score for hit in index.search([query], self.k, 0.0, is_dialogue)[0]}
         found = [session for session in memory.sessions if session.id in scores]
-        return Context(hits=tuple(turn.hit(scores[session.id]) for session in found for turn in session.turns))
+        turns = (turn.hit(scores[session.id]) for session in found for turn in session.turns)
+        return Context(hits=(*turns, *log_hits(memory.logs, index, query, self.k, hints.get("recent"))))
 
     def build_index(self, memory: SessionMemory) -> Index:
         index = SparseIndex()
-        index.add(session.entry() for session in memory.sessions)
+        index.add([*(session.entry() for session in memory.sessions), *memory.logs.entries])
         return index

@@ -14,6 +14,7 @@ from ...memory.sparse import SparseIndex
 from ...memory.turns import TurnMemory
 from ...records import Context, Hit, Item
 from ..method import Method
+from .logs import apart, is_dialogue, log_hits, seen
 
 
 class TurnRAG(Method):
@@ -21,16 +22,20 @@ class TurnRAG(Method):
 
     Args:
         k: Turns recalled per query.
+        logs: Whether logs are kept apart from the dialogues: then the `k` best-matching log entries of earlier
+            sessions and all of the current session follow the turns (Mem-PAL, appendix C).
     """
 
     Memory = TurnMemory
 
-    def __init__(self, k: int = 10) -> None:
+    def __init__(self, k: int = 10, logs: bool = False) -> None:
         super().__init__()
         self.k = k
+        self.logs = logs
 
     def write(self, memory: TurnMemory, item: Item, prepared: Any = None) -> TurnMemory:
-        return memory.with_session(item)
+        memory = seen(memory, item, self.logs)
+        return memory if apart(item, self.logs) else memory.with_session(item)
 
     def search(
         self, memory: TurnMemory, queries: Sequence[str], k: int = 10, min_score: float | None = None
@@ -38,9 +43,11 @@ class TurnRAG(Method):
         return self.index(memory).search(queries, k, 0.0 if min_score is None else min_score)
 
     def recall(self, memory: TurnMemory, query: str, **hints: Any) -> Context:
-        return Context(hits=tuple(self.search(memory, [query], self.k)[0]))
+        index = self.index(memory)
+        turns = index.search([query], self.k, 0.0, is_dialogue)[0]
+        return Context(hits=(*turns, *log_hits(memory.logs, index, query, self.k, hints.get("recent"))))
 
     def build_index(self, memory: TurnMemory) -> Index:
         index = SparseIndex()
-        index.add(memory.entries)
+        index.add(memory.entries + memory.logs.entries)
         return index

@@ -75,7 +75,12 @@ def run_section(section: Section, setup: Setup, bench: Workbench, folder: Path, 
     # A limit that struck leaves variants out; an analysis counts on all of its own.
     for analysis in section.analyses if bench.stopped is None else ():
         for result in analysis(material):
-            (tables if isinstance(result, OurTable) else pictures).append(result)  # pyright: ignore[reportArgumentType]
+            if isinstance(result, Made):
+                made[result.label] = result
+            elif isinstance(result, OurTable):
+                tables.append(result)
+            else:
+                pictures.append(result)
     first = next(iter(made.values()), None)
     told = "" if first is None else heading(first.evaluation).partition(" on ")[2]
     rates = {} if judge is None else _win_rates(section.duels, made, setup.load(), judge)

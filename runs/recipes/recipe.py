@@ -51,11 +51,19 @@ class Recipe:
     """Settings of every variant under the offline embedder, whose cosines are not those of the paper's."""
     offline_test: int | None = None
     """Questions a section where the offline engine answers about a bundled sample, unless --test says otherwise."""
+    offline_lm: str | None = None
+    """The model that takes the offline engine's place, in a recipe that trains weights."""
+    rungs: tuple[str, ...] = ()
+    """Names of the rungs of its ladder, whose settings can be changed."""
 
     @property
     def benchmarks(self) -> tuple[str, ...]:
         """The benchmarks of all sections."""
         return tuple(dict.fromkeys(name for each in self.sections for name in (each.benchmark, *each.others)))
+
+    def suited(self, setup: Setup) -> Setup:
+        """A setup with the recipe's own model where it names none but the offline engine."""
+        return replace(setup, lm=self.offline_lm) if self.offline_lm and setup.offline else setup
 
     def chosen(self, only: Sequence[str] = (), benchmark: str = "") -> tuple[Section, ...]:
         """The sections of these names (all if none is given) that run on a benchmark, moved to it.
@@ -135,6 +143,7 @@ def run_recipe(
     seeds: int | None = None,
     data: Mapping[str, str] | None = None,
     meter: Meter | None = None,
+    changes: Mapping[str, Any] | None = None,
 ) -> Reproduced:
     """Runs the sections of a recipe, logged as one MLflow run with the evaluations nested in it.
 
@@ -149,11 +158,15 @@ def run_recipe(
         seeds: Repetitions; those of the paper if None.
         data: Files by benchmark; the setup's own file is that of the only benchmark.
         meter: Counts the calls, for whoever wants to watch them.
+        changes: Settings of the recipe's rungs, by RUNG.NAME.
 
     Raises:
         UnknownNameError: A section or benchmark is none of the recipe's.
-        UserError: One file is given for several benchmarks.
+        UserError: One file is given for several benchmarks, or settings of rungs to a recipe without any.
     """
+    if changes and not recipe.rungs:
+        raise UserError(f"{recipe.name} has no rungs: --rung-set does not go with it")
+    setup = recipe.suited(setup)
     sections = recipe.chosen(only, setup.benchmark)
     setups = [_setup(recipe, section, setup, _files(sections, setup, data)) for section in sections]
     for found in setups:
@@ -162,13 +175,13 @@ def run_recipe(
     notes = _notes(recipe, setups, sections, wanted, setup.test)
     asked = {"command": "reproduce", "program": recipe.name, "sections": [each.name for each in sections]}
     asked |= {"lm": setup.lm, "seeds": wanted, "test": setup.test, "data": dict(data or {}), "seed": setup.seed}
+    asked |= {f"rung.{name}": value for name, value in (changes or {}).items()}
     folder = RunFolder.create(f"reproduce-{recipe.name}", asked)
     with folder.recording(), Tracker(f"reproduce-{recipe.name}", {"command": "reproduce"}) as tracker:
         tracker.params(asked)
         folder.update(run_id=tracker.run_id)
-        bench = Workbench(
-            folder, tracker.run_id, wanted, recipe.offline_config, meter or Meter(), Guard(setup.limits), note
-        )
+        shared = meter or Meter(), Guard(setup.limits), note, dict(changes or {})
+        bench = Workbench(folder, tracker.run_id, wanted, recipe.offline_config, *shared)
         pictures = folder.path / "pictures"
         make_folder(pictures)
         done = tuple(

@@ -14,15 +14,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from .columns import Column, score
+from .columns import Column, Made, score
 from .pictures import Picture
 from .tables import OurTable, PaperTable
 
 if TYPE_CHECKING:
     from .material import Material
 
-Analysis = Callable[["Material"], Iterable[OurTable | Picture]]
-"""Gets what the section evaluated, and gives further tables and pictures."""
+Analysis = Callable[["Material"], Iterable[Made | OurTable | Picture]]
+"""Gets what the section evaluated, and gives further tables and pictures, and programs that it evaluated itself."""
 
 
 @dataclass(frozen=True)

@@ -48,6 +48,7 @@ class Workbench:
         meter: Counts the calls.
         guard: Holds the limits of the whole recipe.
         note: Told the variants.
+        changes: Settings of rungs, by RUNG.NAME, for recipes that have a ladder.
     """
 
     folder: RunFolder
@@ -57,6 +58,7 @@ class Workbench:
     meter: Meter = field(default_factory=Meter)
     guard: Guard = field(default_factory=Guard)
     note: Note = lambda phase: None
+    changes: Mapping[str, Any] = field(default_factory=dict)
     cache: MemoryCache = field(default_factory=MemoryCache)
     stopped: str | None = None
     """The limit that struck; nothing is evaluated after it."""

@@ -5,7 +5,7 @@ from importlib import resources
 from pathlib import Path
 
 import pytest
-from recollect.data.catalog import BENCHMARKS, benchmark
+from recollect.data.catalog import BENCHMARKS, SUITES, benchmark
 from recollect.data.check import CHECKS
 from recollect.data.locomo import Locomo
 from recollect.errors import DataError, ProgramError, UnknownNameError, UserError
@@ -78,5 +78,5 @@ def test_the_same_file_given_as_a_path_is_no_sample() -> None:
 
 @pytest.mark.parametrize("name", CHECKS)
 def test_a_check_is_named_as_its_benchmark(name: str, tmp_path: Path) -> None:
-    assert name in BENCHMARKS
+    assert name in (*BENCHMARKS, *SUITES)
     assert CHECKS[name](tmp_path / "nowhere").benchmark == name

@@ -272,9 +272,9 @@ def test_the_samples_are_what_their_generator_writes(tmp_path):
         assert file.read() == (tmp_path / "experiment_data.json").read_bytes()
 
 
-def test_the_sample_holds_six_users_in_two_languages_with_both_answers():
+def test_the_sample_holds_eight_users_in_two_languages_with_both_answers():
     examples = benchmark("omnibehavior").examples
-    assert len({example.history.id for example in examples}) == 6
+    assert len({example.history.id for example in examples}) == 8
     assert any("该用户" in example.question for example in examples)
     assert any("Does the user" in example.question for example in examples)
     assert {example.category for example in examples} == set(QUESTIONS)

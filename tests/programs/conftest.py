@@ -1,5 +1,6 @@
 """Histories of behaviour and a scripted language model for practice on them."""
 
+import json
 import re
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -126,3 +127,114 @@ def practice_script() -> type[PracticeScript]:
 def prompt_section() -> Callable[[str, str], str]:
     """Cuts an input field out of a prompt."""
     return section
+
+
+def pal(sessions: int = 3, logs: int = 4, id: str = "pal", last: bool = True) -> Any:
+    """Logs L1, L2, ... each before its dialogue D1, D2, ..., one pair a month; the last dialogue only if `last`."""
+    from recollect import History, Session, Turn
+    from recollect.records import Logs
+
+    items: list[Any] = []
+    for s in range(1, sessions + 1):
+        start = datetime(2024, s, 3, 8)
+        entries = [
+            Turn(id=f"L{s}:{n}", speaker="log", text=f"searched thing-{s}-{n}", time=start + timedelta(hours=n))
+            for n in range(1, logs + 1)
+        ]
+        turns = [
+            Turn(id=f"D{s}:{n}", speaker=("assistant", "user")[n % 2], text=f"about matter-{s} at step {n}")
+            for n in range(1, 5)
+        ]
+        items.append(Logs(id=f"L{s}", time=start, turns=tuple(entries)))
+        items.append(Session(id=f"D{s}", time=start + timedelta(days=1), turns=tuple(turns)))
+    return History(id=id, items=tuple(items if last else items[:-1]))
+
+
+@pytest.fixture
+def pal_history() -> Callable[..., Any]:
+    """Makes histories of logs and dialogues; see `pal`."""
+    return pal
+
+
+class PalScript:
+    """Replies to all prompts of H2Memory, each made from the prompt alone, so that order does not matter.
+
+    The second log of a session is caused by the first. Situations of odd sessions are about health, of even ones about
+    work and family. A dialogue has a topic on sleep and one on food. Summaries hold what they were made from.
+    `change` replaces the reply of a kind (the first output field): a dict, a text, or a function (text, n) of these.
+    """
+
+    def __init__(self, **change: Any) -> None:
+        self.change = change
+
+    def __call__(self, kind: str, text: str, n: int) -> dict[str, Any] | str:
+        changed = self.change.get(kind)
+        if changed is not None:
+            return changed(text, n) if callable(changed) else changed
+        made = getattr(self, f"_{kind}", None)
+        return made(text) if made else {kind: "x", **({"answer": "x"} if kind == "reasoning" else {})}
+
+    def _links(self, text: str) -> dict[str, Any]:
+        first = given(text, "first_log").split(":")[0]
+        return {"links": [{"log_id": f"{first}:2", "caused_by": f"{first}:1", "follows": None}]}
+
+    def _found_situation(self, text: str) -> dict[str, Any]:
+        ids = re.findall(r"^\[(L(\d+):\d+)\]", given(text, "linked_logs"), re.MULTILINE)
+        aspects = "Health" if int(ids[0][1]) % 2 else ["family", "WORK"]
+        return {"found_situation": {"situation": f"situation of {' '.join(id for id, _ in ids)}", "aspects": aspects}}
+
+    def _outlines(self, text: str) -> dict[str, Any]:
+        s = (re.findall(r"^\[D(\d+):", given(text, "conversation"), re.MULTILINE) or ["0"])[0]
+        drafts = [
+            {
+                "turn_span": [f"D{s}:{2 * n + 1}", f"D{s}:{2 * n + 2}"],
+                "requirement": f"{what} in month {s}",
+                "solution_list": {"solution": f"plan {what} {s}", "user_feedback": "fine", "feedback_type": "Positive"},
+                "preference": f"gentle {what} {s}",
+            }
+            for n, what in enumerate(("sleeping soundly", "cooking vegetables"))
+        ]
+        return {"outlines": drafts}
+
+    def _detailed_need(self, text: str) -> dict[str, Any]:
+        background, situations = given(text, "overall_background"), given(text, "recent_situations")
+        return {"detailed_need": f"{given(text, 'stated_need')} <{' / '.join([background, situations])}>"}
+
+    def _updating_aspects(self, text: str) -> dict[str, Any]:
+        found = re.findall(r"situation of L(\d+):1", given(text, "situations_since"))[0]
+        aspect = "health" if int(found) % 2 else "Work"
+        before = re.findall(rf"^{aspect.lower()}: ?(.*)$", given(text, "background_before"), re.MULTILINE)[0]
+        summary = {"aspect": aspect, "summary": f"{before}+{found}" if before else f"known {found}"}
+        return {"updating_aspects": [aspect], "updating_content": [summary]}
+
+    def _general_need(self, text: str) -> dict[str, Any]:
+        return {"general_need": f"type({len(json.loads(given(text, 'specific_needs')))})"}
+
+    def _general_preference(self, text: str) -> dict[str, Any]:
+        liked = json.loads(given(text, "preference_experiences"))
+        return {"general_preference": f"principle({', '.join(liked)})"}
+
+    def _type_verdict(self, text: str) -> dict[str, Any]:
+        return {"type_verdict": {"adjust": "No"}}
+
+    def _principle_verdict(self, text: str) -> dict[str, Any]:
+        liked = json.loads(given(text, "experiences_since"))
+        revised = f"{given(text, 'principle_so_far')} & {', '.join(liked)}"
+        return {"principle_verdict": {"adjust": "Yes", "revised": revised}}
+
+
+def given(text: str, field: str) -> str:
+    """The value of any input field in a prompt, the last one too."""
+    return section(text, field).split("\n\nRespond with")[0]
+
+
+@pytest.fixture
+def pal_given() -> Callable[[str, str], str]:
+    """Cuts an input field out of a prompt, the last one too."""
+    return given
+
+
+@pytest.fixture
+def pal_script() -> type[PalScript]:
+    """Makes scripts of H2Memory's model: `pal_script(outlines="no")`."""
+    return PalScript

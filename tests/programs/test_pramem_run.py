@@ -104,7 +104,7 @@ def test_proposals_beyond_n_about_unknown_entries_or_without_content_are_invalid
     scripted, practice_script, behavior_history
 ):
     drafts = [
-        {"action": "modify", "experience_id": "pattern-1", "content": "is 35 now", "evidence": "[a1]"},
+        {"action": "modify", "experience_id": "pattern-1", "content": "is 35 now", "record_ids": "[a1]"},
         {"action": "Remove Existing Experience", "experience_id": "alert-2", "content": None},
         {"action": "modify", "experience_id": "pattern-9", "content": "x"},
         {"action": "add pattern", "content": " "},

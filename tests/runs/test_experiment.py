@@ -254,3 +254,15 @@ def test_the_lm_of_the_process_is_left_alone(scene):
     before = dspy.settings.lm
     run_evaluate("turn-rag", scene(learning, test=1))
     assert dspy.settings.lm is before
+
+
+def test_a_compile_outlives_its_tracking_store(tmp_path, scene, monkeypatch, caplog):
+    def gone(self: Any, *values: Any, **named: Any) -> None:
+        raise OSError("connection lost")
+
+    monkeypatch.setattr("mlflow.MlflowClient.log_text", gone)
+    outcome = run_compile("turn-rag", scene(learning), LABELED, out=tmp_path / "out")
+    assert (outcome.promoted, len(load(tmp_path / "out").task.answer.demos)) == (True, 16)
+    assert json.loads((outcome.run / "run.json").read_text())["status"] == "finished"
+    assert (outcome.run / "result_rows.jsonl").is_file()
+    assert [record.name for record in caplog.records if "connection lost" in record.getMessage()] == ["recollect"]

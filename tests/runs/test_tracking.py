@@ -1,6 +1,7 @@
 """One MLflow run per command, in the results folder, whatever happens inside."""
 
 import json
+import logging
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import recollect
 from recollect.errors import UserError
 from recollect.records import Failure
 from recollect.runs.results import Evaluation, Row
-from recollect.runs.tracking import EXPERIMENT, Tracker, client, tracking_uri
+from recollect.runs.tracking import EXPERIMENT, Tracker, artifact_location, client, tracking_uri
 
 
 def evaluation_of(*categories: str) -> Evaluation:
@@ -159,3 +160,84 @@ def test_a_store_that_cannot_be_used_is_one_line(monkeypatch, uri):
         pass
     assert uri in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def failing(call: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Lets calls of the client fail as they do when the store has gone away; returns the calls that were made."""
+    made: list[str] = []
+
+    def gone(name: str) -> Any:
+        def called(self: Any, *values: Any, **named: Any) -> None:
+            made.append(name)
+            raise OSError(f"connection to the store lost\nin {name}")
+
+        return called
+
+    for name in (call, "set_terminated"):
+        monkeypatch.setattr(f"mlflow.MlflowClient.{name}", gone(name))
+    return made
+
+
+@pytest.mark.parametrize("call", ["log_batch", "log_text", "log_artifact", "log_artifacts", "create_run"])
+def test_a_store_that_fails_on_the_way_is_one_line_and_stops_nothing(tmp_path, monkeypatch, caplog, call):
+    (tmp_path / "file.txt").write_text("x")
+    with caplog.at_level(logging.WARNING, "recollect"), Tracker("test-failing") as tracker:
+        made = failing(call, monkeypatch)
+        tracker.params({"lm": "offline"})
+        tracker.evaluation("result", evaluation_of("single hop"))
+        tracker.file(tmp_path / "file.txt", "files")
+        tracker.folder(tmp_path, "program")
+        tracker.child("dev_start", evaluation_of("single hop"))
+    assert made == [call]
+    lines = [record.getMessage() for record in caplog.records if record.name == "recollect"]
+    assert len(lines) == 1
+    assert lines[0].startswith(f"recollect: MLflow store {tracking_uri()}: ")
+    assert f"connection to the store lost in {call}; the results are in the run's folder" in lines[0]
+
+
+def test_what_a_run_died_of_is_not_hidden_by_a_store_that_fails_too(monkeypatch):
+    def work() -> None:
+        with Tracker("test-failing-twice"):
+            failing("set_tag", monkeypatch)
+            raise ValueError("the cause")
+
+    with pytest.raises(ValueError, match="the cause"):
+        work()
+
+
+def test_a_figure_that_cannot_be_drawn_is_no_failure_of_the_store():
+    def work() -> None:
+        with Tracker("test-drawing") as tracker:
+            tracker.picture(None, "scores.png")
+
+    with pytest.raises(AttributeError):
+        work()
+
+
+@pytest.mark.parametrize(
+    ("uri", "place"),
+    [
+        ("sqlite:////srv/tracking/mlflow.db", "file:///srv/tracking/mlartifacts"),
+        ("sqlite+pysqlite:////srv/tracking/mlflow.db?timeout=5", "file:///srv/tracking/mlartifacts"),
+        ("sqlite:///mine.db", "file://{here}/mlartifacts"),
+        ("postgresql+psycopg://u@host/db", "file://{here}/results/mlartifacts"),
+        ("http://mlflow:5000", None),
+        ("file:///srv/mlruns", None),
+        ("/srv/mlruns", None),
+    ],
+)
+def test_artifacts_lie_where_the_store_is(tmp_path, monkeypatch, uri, place):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RECOLLECT_HOME", str(tmp_path / "results"))
+    assert artifact_location(uri) == (place and place.format(here=tmp_path))
+
+
+def test_a_store_of_ones_own_keeps_its_artifacts_beside_it(tmp_path, monkeypatch):
+    store = tmp_path / "own" / "mlflow.db"
+    store.parent.mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{store}")
+    with Tracker("test-own-store") as tracker:
+        tracker.json("found.json", {})
+    assert list((store.parent / "mlartifacts").rglob("found.json"))
+    assert not (tmp_path / "mlruns").exists()

@@ -1,0 +1,35 @@
+# The image of `recollect`: every command, the HTTP service by default. No key, token or password is in it.
+#   docker build -t recollect .
+#   docker run --rm recollect list
+
+FROM python:3.11-slim AS build
+WORKDIR /source
+# What is needed changes seldom, the sources often: a change of these alone installs nothing anew.
+RUN python -m venv /venv
+COPY constraints.txt pyproject.toml README.md LICENSE ./
+RUN /venv/bin/pip install --no-cache-dir -c constraints.txt setuptools \
+ && /venv/bin/python -c "import tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
+print(*p['dependencies'], *p['optional-dependencies']['postgres'], sep='\n')" > needed.txt \
+ && /venv/bin/pip install --no-cache-dir -c constraints.txt -r needed.txt
+COPY . .
+RUN /venv/bin/pip install --no-cache-dir --no-deps --no-build-isolation .
+
+FROM python:3.11-slim
+RUN useradd --system --uid 10001 --create-home --home-dir /data recollect
+COPY --from=build /venv /venv
+ENV PATH=/venv/bin:$PATH \
+    PYTHONUNBUFFERED=1 \
+    RECOLLECT_HOME=/data \
+    DSPY_CACHEDIR=/data/cache \
+    LITELLM_LOCAL_MODEL_COST_MAP=True \
+    MLFLOW_DISABLE_TELEMETRY=true \
+    RECOLLECT_HOST=0.0.0.0 \
+    RECOLLECT_PORT=8000
+USER recollect
+WORKDIR /data
+VOLUME /data
+EXPOSE 8000
+HEALTHCHECK --interval=15s --timeout=5s --start-period=60s --retries=4 \
+    CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8000/health', timeout=4)"]
+ENTRYPOINT ["recollect"]
+CMD ["serve"]

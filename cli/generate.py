@@ -1,0 +1,110 @@
+"""What all generation runs of `recollect data make` share: model, journal, and the report of what was refused.
+
+Example:
+    >>> generate(console, "quest", Writer("offline"), {}, lambda runner, note: [], attempts=3, threads=8, resume=False)
+    {'files': [], 'lm': 'offline', ..., 'rejections': []}
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dspy
+from rich.console import Console
+from rich.table import Table
+
+from ..data.synthesis.journal import Journal
+from ..data.synthesis.runner import Report, Runner
+from ..engines.guard import Guard, Limits
+from ..engines.meter import Meter
+from ..engines.models import endpoint_errors, language_model
+from ..errors import BudgetError, EndpointError
+
+SHOWN = 20
+"""Rejections printed; the rest are in the report file."""
+
+Job = Callable[[Runner, Callable[[str], None]], list[Path]]
+"""Makes the files with a runner, and tells its second argument a line per user."""
+
+
+@dataclass(frozen=True)
+class Writer:
+    """The model that writes, by name, and what it may cost."""
+
+    name: str
+    api_base: str | None = None
+    max_calls: int | None = None
+    max_usd: float | None = None
+
+
+def generate(
+    console: Console,
+    out: str,
+    writer: Writer,
+    about: Mapping[str, Any],
+    job: Job,
+    attempts: int,
+    threads: int,
+    resume: bool,
+) -> dict[str, Any]:
+    """Runs a job, writes `OUT/generation/report.json` and prints it, also when the run is stopped.
+
+    Args:
+        console: Where lines and the table go.
+        out: Folder of the data; the journal lies below it.
+        writer: The model.
+        about: What the report tells of the job.
+        job: Makes the files.
+        attempts: How often a step is asked before it is given up.
+        threads: Calls in flight.
+        resume: Whether the run in the folder goes on.
+
+    Returns:
+        The report: files written, numbers by step, every rejection, models and calls.
+
+    Raises:
+        UserError: The folder does not serve.
+        EndpointError: The model cannot be reached; `--resume` goes on.
+        BudgetError: A limit struck; `--resume` goes on.
+    """
+    meter, folder = Meter(), Path(out) / "generation"
+    guard = Guard(Limits(max_calls=writer.max_calls, max_usd=writer.max_usd))
+    model = language_model(writer.name, meter, api_base=writer.api_base, guard=guard)
+    with Journal.open(folder / "journal.jsonl", resume) as journal:
+        runner = Runner(journal, attempts, threads)
+        files: list[Path] = []
+        try:
+            with endpoint_errors(), dspy.context(lm=model):
+                files = job(runner, lambda line: console.print(line, soft_wrap=True))
+        except (EndpointError, BudgetError) as error:
+            raise type(error)(f"{error}; the same command with --resume goes on") from error
+        finally:
+            summary = {
+                "files": [str(path) for path in files],
+                "lm": writer.name,
+                **about,
+                "calls": sum(meter.read().calls.values()),
+                **runner.report.to_dict(),
+            }
+            report = folder / "report.json"
+            report.write_text(json.dumps(summary, indent=1, ensure_ascii=False), encoding="utf-8")
+            _show(console, runner.report, report)
+    return summary
+
+
+def _show(console: Console, report: Report, path: Path) -> None:
+    """Numbers by step, then the first things that were given up, left out, or kept with a fault."""
+    table = Table("step", "accepted", "from journal", "retried", "left out of an answer", "given up")
+    for row in report.to_dict()["steps"]:
+        table.add_row(*map(str, row.values()))
+    console.print(table)
+    final = [one for one in report.rejections if one.outcome != "retried"]
+    for one in final[:SHOWN]:
+        console.print(f"{one.step} {one.id}: {one.outcome}: {'; '.join(one.problems)[:300]}", soft_wrap=True)
+    if len(final) > SHOWN:
+        console.print(f"... and {len(final) - SHOWN} more")
+    console.print(f"report: {path}", soft_wrap=True)

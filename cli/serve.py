@@ -1,0 +1,82 @@
+"""`recollect serve`: the HTTP service over a store of memories."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from .options import ALLOW_CODE, API_BASE, open_store
+
+_POSITIVE = click.FloatRange(0, min_open=True)
+
+
+def _setting(name: str, kind: Any, default: Any, help: str) -> Any:
+    """An option with a variable RECOLLECT_NAME."""
+    variable = f"RECOLLECT_{name.upper().replace('-', '_')}"
+    return click.option(
+        f"--{name}", type=kind, default=default, envvar=variable, help=help, show_default=True, show_envvar=True
+    )
+
+
+@click.command("serve")
+@click.argument("program", type=click.Path(), envvar="RECOLLECT_PROGRAM")
+@_setting("store", str, None, "path or postgresql://... [default: memories.sqlite in the results folder]")
+@_setting("host", str, "127.0.0.1", "address to listen at; another than this machine's needs --token-file")
+@_setting("port", click.IntRange(0, 65535), 8000, "port to listen at")
+@_setting("token-file", click.Path(), None, "lines of TENANT TOKEN; without it everybody on this machine may ask")
+@_setting("lm", str, None, "the model that writes and answers [default: the one the program was compiled with]")
+@_setting("name", str, "recollect", "what clients of the chat call the model")
+@_setting("session-gap", _POSITIVE, 30.0, "minutes without a turn after which a chat session ends")
+@_setting("timeout", _POSITIVE, 60.0, "seconds for a request")
+@_setting("lm-timeout", _POSITIVE, 25.0, "seconds of silence after which a call to the model has failed")
+@_setting("lm-retries", click.IntRange(0), 1, "of a call that failed")
+@_setting("max-body", click.IntRange(1), 1_000_000, "bytes of a request")
+@_setting("max-turns", click.IntRange(1), 1000, "messages of a request")
+@_setting("threads", click.IntRange(1), 32, "requests that work at the same time")
+@_setting("queue", click.IntRange(0), 512, "requests that wait for a thread")
+@_setting("writers", click.IntRange(0), 2, "threads that write memories; 0 leaves that to other processes")
+@_setting("grace", click.FloatRange(0), 20.0, "seconds to finish what is in progress when stopped")
+@_setting("log-level", click.Choice(["debug", "info", "warning", "error"]), "info", "least level of log lines")
+@click.option("--log-contents", is_flag=True, envvar="RECOLLECT_LOG_CONTENTS", help="log what is asked and answered")
+@API_BASE
+@ALLOW_CODE
+def command(
+    program: str,
+    store: str | None,
+    host: str,
+    port: int,
+    token_file: str | None,
+    lm: str | None,
+    name: str,
+    lm_timeout: float,
+    lm_retries: int,
+    log_level: str,
+    api_base: str | None,
+    allow_code: bool,
+    **settings: Any,
+) -> None:
+    """Serve PROGRAM (the folder of a saved program, or models:/NAME@ALIAS) over HTTP until stopped."""
+    from ..engines.models import language_model
+    from ..runs.artifact import load, read_manifest
+    from ..runs.registry import program_folder
+    from ..service.breaker import Breaker
+    from ..service.server import check_address, serve
+    from ..service.service import Service
+    from ..service.settings import Settings
+    from ..service.tokens import Tokens
+
+    check_address(host, token_file is not None)
+    tokens = Tokens(token_file) if token_file is not None else None
+    folder = program_folder(program) or program
+    loaded = load(folder, allow_code)
+    model = language_model(
+        lm or read_manifest(folder).lms.get("task", "offline"),
+        api_base=api_base,
+        guard=Breaker(),
+        cache=False,
+        timeout=lm_timeout,
+        retries=lm_retries,
+    )
+    opened = open_store(store, make=True)
+    serve(Service(loaded, opened, model, name, tokens, Settings(**settings)), host, port, log_level)

@@ -1,0 +1,151 @@
+"""Steps 1 and 2 of PAL-Set: people in batches of ten, then timeline, requirement types and preferences of each.
+
+    people ──> timeline ──> requirement types ──> preferences of work, health, family, leisure
+
+Example:
+    >>> [persona.types["work-1"] for persona in personas(invent(2, setting), setting)]
+    ['ways through a heavy workload', 'standing up to a supervisor']
+
+Honest limits: a batch knows names and occupations of the people before it, no more. The examples that a batch is shown
+are ours; the authors had ten of their own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from itertools import count as numbers
+from typing import Any
+
+from ....signatures.synthesis_palset import (
+    DescribePreferences,
+    DraftMonth,
+    DraftPerson,
+    DraftPreference,
+    DraftType,
+    InventPeople,
+    NameRequirementTypes,
+    NarrateMonths,
+    Personality,
+)
+from ..runner import Checked, Step
+from .calendar import TODAY, months_of
+from .people import ASPECTS, Code, Person, Persona, Setting, months
+from .persona_checks import people_problems, preference_problems, timeline_problems, type_problems
+
+PEOPLE = Step("people", InventPeople, list[DraftPerson])
+TIMELINE = Step("timeline", NarrateMonths, list[DraftMonth])
+TYPES = Step("requirement types", NameRequirementTypes, list[DraftType])
+PREFERENCES = Step("preferences", DescribePreferences, list[DraftPreference])
+BATCH = 10
+
+_LEVELS = Personality(
+    openness="medium", conscientiousness="high", extraversion="low", agreeableness="low", neuroticism="medium"
+)
+EXAMPLES: dict[Code, DraftPerson] = {
+    "en": DraftPerson(
+        name="Marta Quill",
+        gender="female",
+        age=46,
+        occupation="The user drives a tram on the early shift. Twice a year she trains newcomers and finds it dull.",
+        health_status="The user has had trouble with one knee since a fall. Otherwise she is well, though she smokes.",
+        family_members="The user is divorced and sees her grown daughter rarely. A brother lives in the same street.",
+        hobbies="The user repairs old radios in the cellar. She gave up singing in a choir some years ago.",
+        personality=_LEVELS,
+    ),
+    "zh": DraftPerson(
+        name="乔玉梅",
+        gender="女",
+        age=46,
+        occupation="用户是一名开早班的电车司机。她每年带两批新人，对此并不热心。",
+        health_status="用户几年前摔伤过膝盖，走远路时会疼。除此之外身体尚可，但一直没有戒烟。",
+        family_members="用户离异，成年的女儿很少回来。她有一个弟弟住在同一条街上。",
+        hobbies="用户喜欢在地下室修旧收音机。她以前参加过合唱团，后来不去了。",
+        personality=_LEVELS,
+    ),
+}
+"""A person of the kind that is wanted, in each language; ours."""
+
+
+def invent(count: int, setting: Setting) -> list[Person]:
+    """Invents so many people, ids "0000" and on; those of a batch that was given up are missing."""
+    found: list[Person] = []
+    for first in range(0, count, BATCH):
+        wanted = min(BATCH, count - first)
+        inputs = setting.inputs | {
+            "count": wanted,
+            "example": json.dumps(EXAMPLES[setting.language].model_dump(), ensure_ascii=False),
+            "earlier_people": [f"{one.draft.name}: {one.draft.occupation}" for one in found],
+        }
+        taken = [one.draft.name for one in found]
+
+        def check(answer: Any, wanted: int = wanted, taken: Sequence[str] = taken) -> Checked:
+            problems = people_problems(answer.people, wanted, taken)
+            return Checked(None if problems else answer.people, problems)
+
+        id = f"{first:04d}-{first + wanted - 1:04d}"
+        drafts = setting.runner.ask(PEOPLE, id, inputs, check) or []
+        found += [Person(f"{first + n:04d}", draft) for n, draft in enumerate(drafts)]
+    return found
+
+
+def personas(people: Sequence[Person], setting: Setting) -> list[Persona]:
+    """Gives people a past and a taste, in their order; those for whom a step was given up are missing."""
+    runner = setting.runner
+    timelines = runner.map(lambda person: _timeline(person, setting), people)
+    told = [(person, line) for person, line in zip(people, timelines, strict=True) if line is not None]
+    typed = runner.map(lambda pair: _types(*pair, setting), told)
+    ready = [Persona(*pair, types, {}) for pair, types in zip(told, typed, strict=True) if types is not None]
+    jobs = [(persona, aspect) for persona in ready for aspect in ASPECTS]
+    likes = runner.map(lambda job: _preferences(*job, setting), jobs)
+    found = []
+    for n, persona in enumerate(ready):
+        own = likes[n * len(ASPECTS) : (n + 1) * len(ASPECTS)]
+        if all(part is not None for part in own):
+            by_id = {one.requirement_id: one for part in own for one in part or ()}
+            found.append(Persona(persona.person, persona.timeline, persona.types, by_id))
+    return found
+
+
+def _timeline(person: Person, setting: Setting) -> list[DraftMonth] | None:
+    wanted = months_of(person.id, setting.months, setting.seed)
+    inputs = setting.inputs | {"profile": person.profile, "today": TODAY, "months": wanted}
+
+    def check(answer: Any) -> Checked:
+        problems = timeline_problems(answer.timeline, wanted, person.draft.name)
+        return Checked(None if problems else answer.timeline, problems)
+
+    return setting.runner.ask(TIMELINE, person.id, inputs, check)
+
+
+def _types(person: Person, timeline: Sequence[DraftMonth], setting: Setting) -> dict[str, str] | None:
+    inputs = setting.inputs | {"profile": person.profile, "timeline": months(timeline)}
+
+    def check(answer: Any) -> Checked:
+        problems = type_problems(answer.requirement_types)
+        return Checked(None if problems else answer.requirement_types, problems)
+
+    drafts: list[DraftType] | None = setting.runner.ask(TYPES, person.id, inputs, check)
+    if drafts is None:
+        return None
+    counters = {aspect: numbers(1) for aspect in ASPECTS}
+    named = {f"{one.aspect}-{next(counters[one.aspect])}": one.text.strip() for one in drafts}
+    return {id: named[id] for aspect in ASPECTS for id in named if id.startswith(aspect)}
+
+
+def _preferences(persona: Persona, aspect: str, setting: Setting) -> list[DraftPreference] | None:
+    person = persona.person
+    types = {id: text for id, text in persona.types.items() if id.startswith(aspect)}
+    inputs = setting.inputs | {
+        "profile": person.profile,
+        "personality": person.personality,
+        "timeline": months(persona.timeline),
+        "aspect": aspect,
+        "requirement_types": [f"{id}: {text}" for id, text in types.items()],
+    }
+
+    def check(answer: Any) -> Checked:
+        problems = preference_problems(answer.preferences, types, person.draft.name)
+        return Checked(None if problems else answer.preferences, problems)
+
+    return setting.runner.ask(PREFERENCES, f"{person.id}/{aspect}", inputs, check)

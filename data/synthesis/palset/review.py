@@ -1,0 +1,217 @@
+"""The later checks of PAL-Set: a model looks for faults in finished records, mends them, and looks again.
+
+    logs ──────> type fits content? ─┐
+        └──────> contradicts persona? ├──> mended ──> looked at again ──> what is still faulty is left out
+    dialogue ──> action fits words? ──┤                                   (a dialogue keeps it, and the report tells)
+        └──────> contradicts persona? ┘
+
+The three faults are those of the paper (Data Verification and Refinement); the authors also had people look at it.
+
+Example:
+    >>> review_logs(session, setting)[4].type
+    'transaction record'
+
+Honest limits: an entry is left out only where fifteen remain. Logs are compared with profile and past, not with
+preferences: entries are events. A finding is the model's opinion; a fault that it does not see stays.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ....signatures.synthesis_palset_records import (
+    Contradiction,
+    DraftLog,
+    DraftTurn,
+    LogFault,
+    MendedLog,
+    MendedUtterance,
+    MendLogs,
+    MendUtterances,
+    ReviewActions,
+    ReviewLogTypes,
+    ReviewPersona,
+    UtteranceFault,
+)
+from ..runner import Checked, Step
+from .life import FEWEST_LOGS
+from .people import Session, Setting
+from .persona_checks import blank
+from .script import Script
+
+LOG_TYPES = Step("review of log types", ReviewLogTypes, list[LogFault])
+ACTIONS = Step("review of actions", ReviewActions, list[UtteranceFault])
+PERSONA = Step("review against the persona", ReviewPersona, list[Contradiction])
+MENDED_LOGS = Step("mending of logs", MendLogs, list[MendedLog])
+MENDED_WORDS = Step("mending of utterances", MendUtterances, list[MendedUtterance])
+
+Place = tuple[int, str]
+"""Turn and role."""
+
+
+def review_logs(session: Session, setting: Setting) -> list[DraftLog]:
+    """The log entries of a session after as many rounds of review as are set."""
+    entries = dict(enumerate(session.logs, 1))
+    if not setting.reviews:
+        return list(session.logs)
+    faults = _log_faults(session, entries, setting)
+    for _ in range(setting.reviews):
+        mended = _mend_logs(session, entries, faults, setting) if faults else None
+        if not mended:
+            break
+        entries |= mended
+        faults = _log_faults(session, mended, setting)
+    if faults:
+        enough = len(entries) - len(faults) >= FEWEST_LOGS
+        told = [f"{entries[n].content:.60}: {'; '.join(faults[n])}" for n in faults]
+        setting.runner.reject("log review", session.id, told, "left out" if enough else "kept")
+        entries = {n: one for n, one in entries.items() if n not in faults or not enough}
+    return list(entries.values())
+
+
+def _log_faults(session: Session, entries: Mapping[int, DraftLog], setting: Setting) -> dict[int, list[str]]:
+    """Reasons by the numbers of faulty entries."""
+    lines = [f"{n} | {one.type} | {one.content}" for n, one in entries.items()]
+
+    def check(answer: Any) -> Checked:
+        unknown = [f"there is no entry {one.number}" for one in answer.faults if one.number not in entries]
+        return Checked(None if unknown else answer.faults, unknown)
+
+    found: defaultdict[int, list[str]] = defaultdict(list)
+    for fault in setting.runner.ask(LOG_TYPES, session.id, {"logs": lines}, check) or ():
+        found[fault.number].append(fault.reason)
+    records = {f"L{n}": f"{one.timestamp} {one.content}" for n, one in entries.items()}
+    for record, reason in _contradictions(session, records, [], setting):
+        found[int(record[1:])].append(reason)
+    return dict(sorted(found.items()))
+
+
+def _contradictions(
+    session: Session, records: Mapping[str, str], preferences: list[str], setting: Setting
+) -> list[tuple[str, str]]:
+    person = session.persona.person
+    inputs = {
+        "profile": person.profile,
+        "personality": person.personality,
+        "timeline": session.persona.months_until(session.situation.end),
+        "preferences": preferences,
+        "records": [f"{id}: {text}" for id, text in records.items()],
+    }
+
+    def check(answer: Any) -> Checked:
+        unknown = [f"there is no record {one.record!r}" for one in answer.contradictions if _id(one) not in records]
+        return Checked(None if unknown else answer.contradictions, unknown)
+
+    found = setting.runner.ask(PERSONA, session.id, inputs, check) or []
+    return [(_id(one), one.reason) for one in found]
+
+
+def _id(found: Contradiction) -> str:
+    return found.record.strip(" []:").upper()
+
+
+def _mend_logs(
+    session: Session, entries: Mapping[int, DraftLog], faults: Mapping[int, Sequence[str]], setting: Setting
+) -> dict[int, DraftLog] | None:
+    shown = []
+    for n, reasons in faults.items():
+        one = entries[n]
+        shown.append(f"{n} | {one.timestamp} | {one.event} | {one.type} | {one.content} | fault: {'; '.join(reasons)}")
+    person = session.persona.person
+    inputs = setting.inputs | {"profile": person.profile, "experience": session.experience, "entries": shown}
+
+    def check(answer: Any) -> Checked:
+        problems = _same_places([one.number for one in answer.mended], list(faults))
+        problems += [f"entry {one.number} is empty" for one in answer.mended if blank(one.content)]
+        return Checked(None if problems else answer.mended, problems)
+
+    found = setting.runner.ask(MENDED_LOGS, session.id, inputs, check)
+    return found and {
+        one.number: entries[one.number].model_copy(update={"type": one.type, "content": one.content}) for one in found
+    }
+
+
+def review_dialogue(session: Session, script: Script, setting: Setting) -> list[DraftTurn]:
+    """The turns of a session's dialogue after as many rounds of review as are set."""
+    turns = session.turns
+    if not setting.reviews:
+        return turns
+    faults = _word_faults(session, turns, setting)
+    for _ in range(setting.reviews):
+        mended = _mend_words(session, turns, faults, script, setting) if faults else None
+        if not mended:
+            break
+        turns = _with(turns, mended)
+        faults = _word_faults(session, turns, setting)
+    if faults:
+        told = [f"turn {turn}, {role}: {'; '.join(reasons)}" for (turn, role), reasons in faults.items()]
+        setting.runner.reject("dialogue review", session.id, told, "kept")
+    return turns
+
+
+def _word_faults(session: Session, turns: Sequence[DraftTurn], setting: Setting) -> dict[Place, list[str]]:
+    """Reasons by the places of faulty utterances."""
+    places = [(n, role) for n in range(1, len(turns) + 1) for role in ("user", "assistant")]
+
+    def check(answer: Any) -> Checked:
+        unknown = [
+            f"there is no turn {one.turn} of {one.role}" for one in answer.faults if (one.turn, one.role) not in places
+        ]
+        return Checked(None if unknown else answer.faults, unknown)
+
+    found: defaultdict[Place, list[str]] = defaultdict(list)
+    for fault in setting.runner.ask(ACTIONS, session.id, {"dialogue": _lines(turns)}, check) or ():
+        found[fault.turn, fault.role].append(fault.reason)
+    records = {f"{role[0].upper()}{n}": getattr(turns[n - 1], role).content for n, role in places}
+    tastes = [session.persona.preferences[id] for id in session.situation.requirement_ids]
+    likes = [f"{one.requirement}: likes: {one.pos} dislikes: {one.neg}" for one in tastes]
+    for record, reason in _contradictions(session, records, likes, setting):
+        found[int(record[1:]), "user" if record[0] == "U" else "assistant"].append(reason)
+    return dict(sorted(found.items()))
+
+
+def _mend_words(
+    session: Session,
+    turns: Sequence[DraftTurn],
+    faults: Mapping[Place, Sequence[str]],
+    script: Script,
+    setting: Setting,
+) -> dict[Place, str] | None:
+    person = session.persona.person
+    inputs = setting.inputs | {
+        "profile": person.profile,
+        "personality": person.personality,
+        "framework": script.framework,
+        "dialogue": _lines(turns, references=True),
+        "faulty": [f"turn {turn} | {role} | fault: {'; '.join(reasons)}" for (turn, role), reasons in faults.items()],
+    }
+
+    def check(answer: Any) -> Checked:
+        problems = _same_places([(one.turn, one.role) for one in answer.mended], list(faults))
+        problems += [f"turn {one.turn} of {one.role} is empty" for one in answer.mended if blank(one.content)]
+        return Checked(None if problems else answer.mended, problems)
+
+    found = setting.runner.ask(MENDED_WORDS, session.id, inputs, check)
+    return found and {(one.turn, one.role): one.content for one in found}
+
+
+def _with(turns: Sequence[DraftTurn], mended: Mapping[Place, str]) -> list[DraftTurn]:
+    found = [turn.model_copy(deep=True) for turn in turns]
+    for (turn, role), words in mended.items():
+        getattr(found[turn - 1], role).content = words
+    return found
+
+
+def _lines(turns: Sequence[DraftTurn], references: bool = False) -> list[str]:
+    lines = []
+    for n, turn in enumerate(turns, 1):
+        for role, said in (("user", turn.user), ("assistant", turn.assistant)):
+            reference = f" | {said.reference}" if references else ""
+            lines.append(f"turn {n} | {role} | {said.action}{reference} | {said.content}")
+    return lines
+
+
+def _same_places(given: Sequence[Any], wanted: Sequence[Any]) -> list[str]:
+    return [] if sorted(given) == sorted(wanted) else [f"mended are {sorted(given)}; mend {sorted(wanted)}, once each"]

@@ -1,0 +1,137 @@
+"""What H2Memory recalls for a query, from each of its four parts (Mem-PAL, "Memory-based RAG").
+
+    query ── cosine ──> situations of the current session ── their aspects ──> background
+    query ── cosine ──> topics of all sessions ── their clusters ──> principles
+
+A part that is switched off is not shown; the way through it to the part that hangs on it stays open.
+
+Example:
+    >>> found = recalled(memory, index, "How do I get fitter?", Parts(), "needs", situations=3, topics=3)
+    >>> [hit.id for hit in found.hits]
+    ['s41', 's39', 'health', 't7', 't2', 'p1']
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...memory.dense import DenseIndex
+from ...memory.heterogeneous import HeterogeneousMemory
+from ...memory.index import Entry
+from ...memory.outlines import Content, Topic
+from ...memory.principles import Principle
+from ...memory.situations import Aspect, Situation
+from ...records import Context, Hit, estimate_tokens
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Which parts of the memory are shown."""
+
+    situations: bool = True
+    background: bool = True
+    topics: bool = True
+    principles: bool = True
+
+
+def recalled(
+    memory: HeterogeneousMemory,
+    index: DenseIndex,
+    query: str,
+    parts: Parts,
+    content: Content | None,
+    situations: int = 3,
+    topics: int = 3,
+) -> Context:
+    """The retrieved part m of a memory; `counts` says how much of each part, and the tokens of all.
+
+    Args:
+        memory: What is recalled from.
+        index: Its entries, as `entries` gives them.
+        query: What is searched with.
+        parts: What is shown.
+        content: "needs" shows of topics and principles the need alone; otherwise solutions and preferences too.
+        situations: Most situations.
+        topics: Most topics.
+    """
+    recent = {situation.id: situation for situation in memory.recent}
+    near = index.search([query], situations, where=lambda entry: entry.id in recent)[0]
+    told = index.search([query], topics, where=lambda entry: entry.tags["part"] == "topic")[0]
+    known = {topic.id: topic for topic in memory.topics}
+    scores = {hit.id: hit.score for hit in told}
+    backgrounds = memory.behind(recent[hit.id] for hit in near)
+    principles = memory.above(known[hit.id] for hit in told)
+    shown: dict[str, list[Hit]] = {
+        "situations": [situation_hit(recent[hit.id], hit.score) for hit in near] if parts.situations else [],
+        "backgrounds": [background_hit(memory, aspect) for aspect in backgrounds] if parts.background else [],
+        "topics": [topic_hit(known[hit.id], content, hit.score) for hit in told] if parts.topics else [],
+        "principles": [principle_hit(memory, one, content, scores) for one in principles] if parts.principles else [],
+    }
+    context = Context(hits=tuple(hit for hits in shown.values() for hit in hits))
+    counts = {**{name: len(hits) for name, hits in shown.items()}, "tokens": estimate_tokens(context.text())}
+    return context.model_copy(update={"counts": counts})
+
+
+def entries(memory: HeterogeneousMemory, parts: Parts) -> list[Entry]:
+    """What is searched, by the text that is compared: situations, backgrounds, the needs of topics, types of needs.
+
+    Situations and topics are always there, since a part that is not shown may still lead to another one.
+    """
+    found = [Entry(id=one.id, text=one.text, tags=_tags("situation", parts.situations)) for one in memory.situations]
+    found += [Entry(id=one.id, text=one.need, tags=_tags("topic", parts.topics)) for one in memory.topics]
+    if parts.background:
+        backgrounds = memory.background.items()
+        found += [Entry(id=aspect, text=one.text, tags=_tags("background", True)) for aspect, one in backgrounds]
+    if parts.principles:
+        found += [Entry(id=one.id, text=one.need_type, tags=_tags("principle", True)) for one in memory.principles]
+    return found
+
+
+def whole(memory: HeterogeneousMemory, hits: Sequence[Hit]) -> list[Hit]:
+    """Hits of a search with all that there is to them, as evidence and policies see them."""
+    parts: dict[str, Any] = {one.id: one for one in (*memory.situations, *memory.topics, *memory.principles)}
+    return [_whole(memory, parts.get(hit.id), hit) for hit in hits]
+
+
+def situation_hit(situation: Situation, score: float = 0.0) -> Hit:
+    """A situation; it rests on its logs."""
+    return Hit(id=situation.id, text=situation.text, score=score, sources=situation.sources, time=situation.time)
+
+
+def topic_hit(topic: Topic, content: Content | None = None, score: float = 0.0) -> Hit:
+    """A topic; it rests on its turns."""
+    return Hit(id=topic.id, text=topic.text(content), score=score, sources=topic.sources, time=topic.time)
+
+
+def background_hit(memory: HeterogeneousMemory, aspect: Aspect, score: float = 0.0) -> Hit:
+    """The background in one aspect; it rests on the logs of all situations that it was updated from."""
+    background = memory.background[aspect]
+    sources = memory.turns(background.situations)
+    return Hit(id=aspect, text=f"{aspect}: {background.text}", score=score, sources=sources)
+
+
+def principle_hit(
+    memory: HeterogeneousMemory,
+    principle: Principle,
+    content: Content | None = None,
+    scores: Mapping[str, float] | None = None,
+) -> Hit:
+    """A principle; it rests on the turns of all its topics, and scores as the best of those found."""
+    score = max((score for id, score in (scores or {}).items() if id in principle.members), default=0.0)
+    return Hit(id=principle.id, text=principle.text(content), score=score, sources=memory.turns(principle.members))
+
+
+def _whole(memory: HeterogeneousMemory, part: Any, hit: Hit) -> Hit:
+    if isinstance(part, Situation):
+        return situation_hit(part, hit.score)
+    if isinstance(part, Topic):
+        return topic_hit(part, None, hit.score)
+    if isinstance(part, Principle):
+        return principle_hit(memory, part).model_copy(update={"score": hit.score})
+    return background_hit(memory, hit.id, hit.score)  # pyright: ignore[reportArgumentType]
+
+
+def _tags(part: str, shown: bool) -> dict[str, str]:
+    return {"part": part, "shown": "yes" if shown else ""}

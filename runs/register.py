@@ -1,0 +1,262 @@
+"""Putting a saved program into MLflow's model registry: a gate, a model that MLflow can serve, a version, an alias.
+
+    PROGRAM ── verified, loaded ──> gate against the alias ──> model (models from code + JSON) ──> version ──> alias
+
+The gate is on the dev questions, the ones that decided whether the compile kept its program: the test questions are
+for reporting, and choosing by them would use them up. A program without a score there is refused, and so is one that
+scored lower than what the alias names now, or on other questions, where nobody can tell. `force` lets it pass, and
+the version says so.
+
+The model holds no pickle: a few lines of code (`registered_model.ENTRY`), the program's two JSON files, the sources of
+this package, so that it is served by the code it was registered with, and the exact versions of what they need.
+
+Example:
+    >>> register("my-program", "locomo-qa", alias="prod").address
+    'models:/locomo-qa@prod'
+
+Limits: a mean over few dev questions is a coarse gate; `recollect compare A B --gate` tests the difference question by
+question. Registering the same program again makes no second version. Weights of a local model are not in it.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
+from typing import Any
+
+from .. import __version__
+from ..errors import ProgramError, UserError
+from ..programs.program import MemoryProgram
+from .artifact import MANIFEST, REGISTERED, STATE, Manifest, load, read_manifest
+from .registered_model import ENTRY, example_row, inputs_of
+from .registry import DIGEST, program_folder, resolve
+from .tracking import Tracker, client, first_line, tracking_uri
+
+PART = "model"
+"""Where the model lies among the artifacts of its run."""
+SAME = {"name": "benchmark", "metric": "metric", "sha256": "data (sha256)", "split_sha256": "split"}
+"""What two manifests' benchmarks must share for their dev scores to be compared."""
+
+
+@dataclass(frozen=True)
+class Registered:
+    """A program in the registry."""
+
+    name: str
+    version: str
+    alias: str | None
+    new: bool
+    """False where this very program was a version already."""
+    gate: str
+    """What the gate said, in one line."""
+
+    @property
+    def address(self) -> str:
+        """What is taken wherever a program folder is."""
+        return f"{REGISTERED}{self.name}@{self.alias}" if self.alias else f"{REGISTERED}{self.name}/{self.version}"
+
+    def summary(self) -> dict[str, Any]:
+        """The object that `register --json` prints."""
+        return {**vars(self), "address": self.address, "tracking_uri": tracking_uri()}
+
+
+def register(
+    program: str | Path, name: str, alias: str | None = None, force: bool = False, allow_code: bool = False
+) -> Registered:
+    """Makes a saved program a version of a registered model, and lets the alias point to it.
+
+    Args:
+        program: Its folder, or the address of a version (to give it an alias, or another name).
+        name: The registered model; made if it is new.
+        alias: Points to the version from here on; what it points to now is what the gate compares with.
+        force: Whatever the gate says.
+        allow_code: Whether a program's `module:Class` method may be imported.
+
+    Raises:
+        UserError: The gate refuses it, the name or alias is none that MLflow takes, or the store cannot be reached.
+        ProgramError: The folder was altered, or does not fit this code.
+    """
+    if alias is not None and (not re.fullmatch(r"[\w-]{1,255}", alias) or re.fullmatch(r"latest|v\d+", alias, re.I)):
+        raise UserError(f"{alias!r}: an alias is one word, and neither latest nor v and a number; choose another")
+    folder = program_folder(program)
+    if folder is None:
+        raise ProgramError(f"{program}: no saved program here; give the folder that `recollect compile` made")
+    loaded, manifest = load(folder, allow_code), read_manifest(folder)
+    told = gate(manifest, *_current(_checked(name), alias), force=force)
+    known = _known(name, manifest.manifest_sha256)
+    number = known or _version(folder, loaded, manifest, name, told)
+    if alias:
+        _asked("set_registered_model_alias", name, alias, number)
+    return Registered(name, number, alias, known is None, told)
+
+
+def gate(manifest: Manifest, other: Manifest | None = None, address: str = "", force: bool = False) -> str:
+    """Whether a program may take another's place.
+
+    Args:
+        manifest: Of the program to be registered.
+        other: Of the program that the alias names; None where it names none.
+        address: The alias.
+        force: Say what is wrong, and let it pass.
+
+    Returns:
+        What was found, in one line.
+
+    Raises:
+        UserError: It may not; the message says why.
+    """
+    against, scored = _refusal(manifest, other, address), manifest.scores.get("gate", {})
+    if against is not None:
+        if not force:
+            raise UserError(f"{against}; --force registers it all the same")
+        return f"forced: {against}"
+    told = f"dev {scored['score']:.3f} (n = {scored['n']}, {scored['lm']})"
+    if other is None:
+        return f"{told}, nothing to compare with"
+    before = other.scores["gate"]
+    return f"{told}, {address} has {before['score']:.3f} ({before['lm']})"
+
+
+def _refusal(manifest: Manifest, other: Manifest | None, address: str) -> str | None:
+    """Why a program may not be registered; None if it may."""
+    scored = manifest.scores.get("gate")
+    if not scored or scored["score"] is None:
+        return "the program has no score on dev questions; make it with `recollect compile`"
+    if scored["stopped"]:
+        return f"its scoring was stopped ({scored['stopped']}); finish the compile with --resume"
+    if other is None or other.manifest_sha256 == manifest.manifest_sha256:
+        return None
+    before = other.scores.get("gate")
+    if not before or before["score"] is None:
+        return f"{address} has no score on dev questions to compare with"
+    for key, what in SAME.items():
+        if manifest.benchmark.get(key) != other.benchmark.get(key):
+            values = f"{manifest.benchmark.get(key)} here, {other.benchmark.get(key)} there"
+            return f"{address} was scored on another {what} ({values}); compile on the same one"
+    if scored["judge"] != before["judge"]:
+        return f"{address} was scored by another judge ({scored['judge']} here, {before['judge']} there)"
+    if scored["score"] < before["score"]:
+        return f"it is worse than {address} on the dev questions: {scored['score']:.3f} < {before['score']:.3f}"
+    return None
+
+
+def _current(name: str, alias: str | None) -> tuple[Manifest | None, str]:
+    """The manifest of what an alias names, None for nothing, and its address."""
+    if alias is None:
+        return None, ""
+    registry, address = client(), f"{REGISTERED}{name}@{alias}"
+    try:
+        models = registry.search_registered_models(f"name = '{name}'")
+        aliases = models[0].aliases if models else {}
+    except Exception as error:
+        raise UserError(f"MLflow store {tracking_uri()}: {first_line(error)}") from error
+    return (read_manifest(resolve(address)) if alias in aliases else None), address
+
+
+def _known(name: str, digest: str) -> str | None:
+    """The version that is this very program, if there is one."""
+    found = _asked("search_model_versions", f"name = '{name}'")
+    same = [each for each in found if dict(each.tags).get(DIGEST) == digest and each.status == "READY"]
+    return str(max(int(each.version) for each in same)) if same else None
+
+
+def _version(folder: Path, program: MemoryProgram, manifest: Manifest, name: str, told: str) -> str:
+    """Logs the model in a run of its own and makes it a version; returns the number."""
+    scored = manifest.scores.get("gate", {})
+    tags = {
+        DIGEST: manifest.manifest_sha256,
+        "recollect.version": __version__,
+        "recollect.gate": told,
+        "method": manifest.method,
+        "task": manifest.task,
+        "lm": manifest.lms.get("task", ""),
+        "embedder": manifest.embedder or "",
+        "benchmark": str(manifest.benchmark.get("name", "")),
+        "dev_score": str(scored.get("score", "")),
+    }
+    with Tracker(f"register-{name}", {"command": "register"}) as tracker, tempfile.TemporaryDirectory() as scratch:
+        tracker.params({"name": name, "program": manifest.method, **{f"gate.{key}": v for key, v in scored.items()}})
+        _build(Path(scratch), folder, program)
+        tracker.folder(Path(scratch) / PART, PART)
+        if tracker.failed is not None:
+            raise UserError(f"the model could not be stored: {tracker.failed}; nothing was registered")
+        source = f"{client().get_run(tracker.run_id).info.artifact_uri}/{PART}"
+        if not _asked("search_registered_models", f"name = '{name}'"):
+            _asked("create_registered_model", name)
+        made = _asked("create_model_version", name, source, tracker.run_id, tags=tags, description=told)
+    return str(made.version)
+
+
+def _build(scratch: Path, folder: Path, program: MemoryProgram) -> None:
+    """Writes the model into `scratch/model`."""
+    for name in (MANIFEST, STATE):
+        (scratch / "program").mkdir(exist_ok=True)
+        shutil.copyfile(folder / name, scratch / "program" / name)
+    (scratch / "program.py").write_text(ENTRY, encoding="utf-8")
+    copy_package(scratch / "recollect")
+    with warnings.catch_warnings():
+        # It would like type hints instead of the signature that is given.
+        warnings.simplefilter("ignore")
+        from mlflow.models import ModelSignature
+        from mlflow.pyfunc import save_model
+        from mlflow.types import ColSpec, DataType, ParamSchema, ParamSpec, Schema
+        from mlflow.types.schema import AnyType
+
+        kinds = {name: DataType.string if name == "question" else AnyType() for name in inputs_of(program)}
+        columns: list[Any] = [ColSpec(kinds[name], name, required) for name, required in inputs_of(program).items()]
+        save_model(
+            str(scratch / PART),
+            python_model=str(scratch / "program.py"),
+            artifacts={"program": str(scratch / "program")},
+            code_paths=[str(scratch / "recollect")],
+            signature=ModelSignature(Schema(columns), None, ParamSchema([ParamSpec("lm", "string", "")])),
+            input_example=[example_row(program)],
+            pip_requirements=requirements(),
+        )
+
+
+def copy_package(target: Path) -> None:
+    """Copies the sources of this package: every folder of it with an `__init__.py`, without the bundled samples."""
+    root = Path(__file__).parents[1]
+
+    def skipped(folder: str, names: list[str]) -> set[str]:
+        here = Path(folder)
+        rooms = {name for name in names if (here / name / "__init__.py").is_file() and name != "samples"}
+        files = {name for name in names if (here / name).suffix == ".py" or name == "py.typed"}
+        return set(names) - rooms - files
+
+    shutil.copytree(root, target, ignore=skipped)
+
+
+def requirements() -> list[str]:
+    """What the package needs, each at the version that is installed here.
+
+    Raises:
+        UserError: The package itself is not installed, so its needs are not known.
+    """
+    try:
+        lines = [line for line in requires("recollect") or [] if "extra ==" not in line]
+        names = [re.split(r"[\[<>=!~;( ]", line, maxsplit=1)[0] for line in lines]
+        return [f"{name}=={version(name)}" for name in names]
+    except PackageNotFoundError as error:
+        raise UserError(f"{error.name} is not installed; run: pip install recollect") from error
+
+
+def _checked(name: str) -> str:
+    """A name that can stand in an address and in a search."""
+    if not name.strip() or set(name) & set("/:@'\"\\"):
+        raise UserError(f"{name!r}: the name of a registered model has no slash, colon, @ or quote; choose another")
+    return name
+
+
+def _asked(call: str, *values: Any, **named: Mapping[str, Any] | str) -> Any:
+    try:
+        return getattr(client(), call)(*values, **named)
+    except Exception as error:
+        raise UserError(f"MLflow store {tracking_uri()}: {first_line(error)}") from error

@@ -1,0 +1,137 @@
+"""Programs in MLflow's model registry: `models:/NAME@ALIAS`, `models:/NAME/VERSION`, wherever a program folder goes.
+
+    models:/locomo-qa@prod ── pinned ──> models:/locomo-qa/3 ── resolve ──> runs/local/registry/<digest>/
+
+A registered version is a model that `mlflow models serve` runs (see `register`); of it only the two JSON files of the
+saved program are fetched, checked like any saved program, and kept under their digest. None of the code in the registry
+is run. The digest is also a tag of the version, so that artifacts that were exchanged below the registry are refused;
+whoever may write the registry itself can change both.
+
+Example:
+    >>> recollect.load("models:/locomo-qa@prod")
+    >>> resolve("models:/locomo-qa@prod")
+    PosixPath('runs/local/registry/5d41402abc4b2a76')
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from ..errors import ProgramError, UserError
+from .artifact import MANIFEST, REGISTERED, is_intact, read_manifest, read_states
+from .home import home, make_folder
+from .tracking import client, first_line, tracking_uri
+
+DIGEST = "recollect.manifest_sha256"
+"""Tag of a version: the digest of its program's manifest, which holds that of the prompts."""
+INSIDE = "artifacts/program"
+"""Where the program lies in the files of a version."""
+_ADDRESS = re.compile(r"models:/(?P<name>[^/@:'\"]+)(?:@(?P<alias>[^/@]+)|/(?P<version>\d+))")
+
+
+def is_registered(name: str | Path) -> bool:
+    """Whether a name is the address of a registered model, rather than a folder or a method."""
+    return str(name).startswith(REGISTERED)
+
+
+def pinned(name: str) -> str:
+    """The address of the version behind an alias; any other name is returned as it is.
+
+    An alias may move while a run goes on, or before it is resumed; a version stays what it is.
+
+    Raises:
+        UserError: There is no such model, version or alias.
+    """
+    if not is_registered(name):
+        return name
+    found = version_of(name)
+    return f"{REGISTERED}{found.name}/{found.version}"
+
+
+def program_folder(name: str | Path) -> Path | None:
+    """The folder of a saved program: a folder itself, or the copy of a registered model; None for any other name.
+
+    Raises:
+        UserError: There is no such registered model.
+        ProgramError: It was altered.
+    """
+    if is_registered(name):
+        return resolve(name)
+    return Path(name) if Path(name).is_dir() else None
+
+
+def resolve(name: str | Path) -> Path:
+    """Fetches the program of a registered model, unless it is here already, and checks it.
+
+    Args:
+        name: `models:/NAME@ALIAS` or `models:/NAME/VERSION`.
+
+    Returns:
+        A folder that `artifact.load` takes.
+
+    Raises:
+        UserError: There is no such model, version or alias, or the store cannot be reached.
+        ProgramError: The version is no program of Recollect, or was altered.
+    """
+    found = version_of(name)
+    digest = dict(found.tags).get(DIGEST)
+    if digest is None or not re.fullmatch(r"[0-9a-f]{64}", digest):
+        raise ProgramError(f"{name}: version {found.version} was not made by `recollect register`; register a program")
+    folder = home().absolute() / "registry" / digest[:16]
+    if not (is_intact(folder) and read_manifest(folder).manifest_sha256 == digest):
+        _fetch(str(name), str(found.source), folder, digest)
+    return folder
+
+
+def version_of(name: str | Path) -> Any:
+    """MLflow's entity of a version: `name`, `version`, `source`, `tags`.
+
+    Raises:
+        UserError: There is no such model, version or alias, or the store cannot be reached.
+    """
+    parts = _ADDRESS.fullmatch(str(name))
+    if parts is None:
+        raise UserError(f"{name}: is no registered model; write models:/NAME@ALIAS or models:/NAME/VERSION")
+    registry = client()
+    try:
+        if parts["alias"]:
+            return registry.get_model_version_by_alias(parts["name"], parts["alias"])
+        return registry.get_model_version(parts["name"], parts["version"])
+    except Exception as error:
+        raise UserError(f"{name}: {first_line(error)} (MLflow store {tracking_uri()})") from error
+
+
+def _fetch(name: str, source: str, folder: Path, digest: str) -> None:
+    """Downloads beside the target, checks, and lets it take the target's place."""
+    make_folder(folder.parent)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".fetch-") as scratch:
+        fetched = _downloaded(name, source, Path(scratch))
+        if not (fetched / MANIFEST).is_file():
+            raise ProgramError(f"{name}: no saved program in {source}/{INSIDE}; register it again")
+        read_states(fetched)
+        if read_manifest(fetched).manifest_sha256 != digest:
+            raise ProgramError(f"{name}: the program was altered after it was registered (its sha256 does not match)")
+        if folder.exists() and not is_intact(folder):
+            shutil.rmtree(folder, ignore_errors=True)
+        try:
+            fetched.rename(folder)
+        except OSError as error:
+            # Another process was faster: what it fetched is the same, by its digest.
+            if not is_intact(folder):
+                told = f"{folder}: cannot be written: {error.strerror or error}"
+                raise UserError(f"{told}; set RECOLLECT_HOME to another folder") from error
+
+
+def _downloaded(name: str, source: str, scratch: Path) -> Path:
+    from mlflow.artifacts import download_artifacts
+
+    uri = tracking_uri()
+    try:
+        found = download_artifacts(f"{source.rstrip('/')}/{INSIDE}", dst_path=str(scratch), tracking_uri=uri)
+    except Exception as error:
+        raise UserError(f"{name}: cannot be fetched from {source}: {first_line(error)}") from error
+    return Path(found)

@@ -1,0 +1,100 @@
+"""Who asks: bearer tokens are checked before a body is read, and every route gets its user through its tenant.
+
+    Authorization: Bearer TOKEN ──> tenant ──> Owner(user, tenant)
+
+No route takes a tenant from the request, so no token reaches the users of another tenant.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import Depends, Path, Request
+from fastapi.security import HTTPBearer
+
+from ..programs.user_memory import UserMemory
+from .bodies import Name
+from .limits import send_refusal
+from .refusals import UNKNOWN_HOST, UNKNOWN_TOKEN
+from .service import Service
+
+GUARDED = "/v1"
+"""Below this path every request needs a token; what lies elsewhere tells nothing of anybody."""
+
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+"""Names of this machine; a service without tokens answers to no other."""
+
+
+class Access:
+    """ASGI middleware that turns a token into a tenant.
+
+    Args:
+        app: The application behind it.
+        service: Knows the tokens.
+    """
+
+    def __init__(self, app: Any, service: Service) -> None:
+        self._app, self._service = app, service
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Passes a request on with its tenant; or refuses it."""
+        if scope["type"] == "http" and scope["path"].startswith(GUARDED):
+            tenant = self._service.tenant_of(_token(scope["headers"]))
+            if tenant is None:
+                await send_refusal(send, UNKNOWN_TOKEN())
+                return
+            if self._service.tokens is None and _host(scope["headers"]) not in LOOPBACK:
+                # A web page whose name was made to point here must not be taken for the user of this machine.
+                await send_refusal(send, UNKNOWN_HOST())
+                return
+            scope.setdefault("state", {})["tenant"] = tenant
+        await self._app(scope, receive, send)
+
+
+def _token(headers: Any) -> str | None:
+    given = [value for name, value in headers if name == b"authorization"]
+    scheme, _, token = given[0].decode("latin-1").partition(" ") if len(given) == 1 else ("", "", "")
+    return token.strip() if scheme.lower() == "bearer" else None
+
+
+def _host(headers: Any) -> str:
+    """The host a request names, without its port."""
+    given = next((value.decode("latin-1") for name, value in headers if name == b"host"), "")
+    return given[1:].partition("]")[0] if given.startswith("[") else given.partition(":")[0]
+
+
+def service_of(request: Request) -> Service:
+    """The service behind a request."""
+    return request.app.state.service
+
+
+_bearer = HTTPBearer(auto_error=False)
+
+
+def tenant_of(request: Request, shown: Annotated[Any, Depends(_bearer)]) -> str:
+    """The tenant of a request's token.
+
+    Args:
+        request: What `Access` let pass.
+        shown: The token once more, so that the OpenAPI page tells of it.
+
+    Raises:
+        Refusal: The request came past the middleware (401).
+    """
+    tenant = request.scope.get("state", {}).get("tenant")
+    if not tenant:
+        raise UNKNOWN_TOKEN()
+    return tenant
+
+
+Served = Annotated[Service, Depends(service_of)]
+Tenant = Annotated[str, Depends(tenant_of)]
+
+
+def memory_of(user: Annotated[Name, Path(description="The user")], service: Served, tenant: Tenant) -> UserMemory:
+    """The memory of the user in the path, known or not."""
+    return service.memory(tenant, user)
+
+
+Memory = Annotated[UserMemory, Depends(memory_of)]

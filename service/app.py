@@ -1,0 +1,106 @@
+"""The application: routes, error forms and middleware around one `Service`.
+
+    log ──> tokens ──> body limit ──> routes ──> threads ──> UserMemory
+
+Example:
+    >>> app = make_app(Service(program, Store("memories.sqlite"), lm))
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio.to_thread
+from fastapi import APIRouter, FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from .. import __version__
+from . import chat, users
+from .access import Access, Served
+from .bodies import ERRORS, Health, Readiness
+from .limits import BodyLimit
+from .logs import RequestLog, log
+from .refusals import CAUGHT, Refusal, malformed, refusal_of
+from .service import Service
+
+_state = APIRouter(tags=["state"])
+
+
+@_state.get("/health", summary="Whether the process runs")
+async def health() -> Health:
+    """Answers as long as the process runs."""
+    return Health()
+
+
+@_state.get("/ready", summary="Whether requests are served", responses={503: {"model": Readiness}})
+async def ready(service: Served) -> Any:
+    """200 while the store answers and the background runs, 503 otherwise and while the service stops."""
+    parts = await anyio.to_thread.run_sync(service.ready)
+    fine = all(works for part, works in parts.items() if part != "model")
+    return JSONResponse(Readiness(ready=fine, parts=parts).model_dump(), 200 if fine else 503)
+
+
+def make_app(service: Service) -> FastAPI:
+    """Makes the ASGI application of a service; its worker runs while the application does."""
+    app = FastAPI(
+        title="Recollect",
+        version=__version__,
+        description="Long-term memory for chats, per user.",
+        lifespan=_lifespan,
+        docs_url=None,
+        redoc_url=None,
+        responses=ERRORS,
+    )
+    app.state.service = service
+    for routes in (_state, users.router, chat.router):
+        app.include_router(routes)
+    app.add_exception_handler(RequestValidationError, _malformed)
+    app.add_exception_handler(HTTPException, _refused_by_framework)
+    for kind in CAUGHT:
+        app.add_exception_handler(kind, _refused)
+    # The last one added is the first to see a request.
+    app.add_middleware(BodyLimit, most=service.settings.max_body)
+    app.add_middleware(Access, service=service)
+    app.add_middleware(RequestLog)
+    return app
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    service: Service = app.state.service
+    service.worker.start()
+    log.info("serving", extra={"program": service.name, "tokens": service.tokens is not None})
+    try:
+        yield
+    finally:
+        service.stopping = True
+        begun = time.monotonic()
+        service.threads.close()
+        ended = await anyio.to_thread.run_sync(service.worker.stop, service.settings.grace)
+        about = {"finished": ended, "seconds": round(time.monotonic() - begun, 1), "requests": service.threads.busy}
+        log.info("stopped", extra=about)
+
+
+async def _refused(request: Request, error: Exception) -> JSONResponse:
+    refusal = refusal_of(error)
+    if refusal.status >= 500 and not isinstance(error, Refusal):
+        about = {"request": request.scope["state"].get("request"), "kind": type(error).__name__, "reason": str(error)}
+        log.error("a request failed", extra=about)
+    return _response(refusal)
+
+
+async def _malformed(request: Request, error: Any) -> JSONResponse:
+    return _response(malformed(error.errors()))
+
+
+async def _refused_by_framework(request: Request, error: Any) -> JSONResponse:
+    return _response(Refusal(error.status_code, str(error.detail), dict(error.headers or {})))
+
+
+def _response(refusal: Refusal) -> JSONResponse:
+    return JSONResponse(refusal.body, refusal.status, refusal.headers)

@@ -1,0 +1,198 @@
+"""What requests and responses of a service hold, with examples for its OpenAPI page."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+NAME = r"^[\w@:+=~|-][\w.@:+=~|-]*$"
+"""Names of users and sessions over HTTP. The store takes any text; letters, digits and these signs need no escaping in
+an address, and cannot be taken for a path, a query or code."""
+
+
+def _utc(time: datetime) -> datetime:
+    """The same moment in UTC, without a zone: what the records hold."""
+    try:
+        return time.astimezone(UTC).replace(tzinfo=None) if time.tzinfo else time
+    except OverflowError:
+        raise ValueError("this moment is outside the calendar") from None
+
+
+def _unicode(text: str) -> str:
+    if "\x00" in text:
+        raise ValueError("a text must not hold the character NUL")
+    return text
+
+
+Name = Annotated[str, Field(min_length=1, max_length=256, pattern=NAME, examples=["ada"])]
+Text = Annotated[str, AfterValidator(_unicode)]
+Said = Annotated[Text, Field(min_length=1)]
+Speaker = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]*\S$")]
+"""A name that stays on its line of a prompt."""
+Time = Annotated[datetime, AfterValidator(_utc)]
+
+
+class Body(BaseModel):
+    """Base of request bodies: unknown fields are refused, so that a typing slip is seen."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class SaidMessage(Body):
+    """One message of a session."""
+
+    role: Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[\w -]+$", examples=["user"])]
+    content: Said
+    name: Speaker | None = None
+    time: Time | None = None
+
+
+class NewSession(Body):
+    """A session to be stored and remembered."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "id": "chat-17",
+                    "messages": [
+                        {
+                            "role": "user",
+                            "name": "Ada",
+                            "content": "I moved to Lisbon.",
+                            "time": "2025-03-05T18:20Z",
+                        },
+                        {"role": "assistant", "content": "How do you like it so far?"},
+                    ],
+                }
+            ]
+        }
+    )
+    id: Name | None = None
+    """Makes the call repeatable: the same session under the same id is stored once."""
+    messages: Annotated[list[SaidMessage], Field(min_length=1)]
+
+
+class Stored(BaseModel):
+    """Where a session went."""
+
+    id: str = Field(examples=["chat-17"])
+    position: int = Field(examples=[1])
+    new: bool = Field(description="False if the very same session was stored before.")
+
+
+class Question(Body):
+    """A question about what is remembered of a user."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"question": "Where does Ada live?"}]})
+    question: Said
+    options: list[Said] | None = None
+    """What to choose from, for programs whose task is a choice."""
+    date: Annotated[Said, Field(max_length=64)] | None = None
+    """When it is asked, in words; now if left out."""
+
+
+class Source(BaseModel):
+    """A turn that evidence rests on, as it was said."""
+
+    id: str = Field(examples=["chat-17:1"])
+    speaker: str = Field(examples=["Ada"])
+    text: str = Field(examples=["I moved to Lisbon."])
+    time: datetime | None = None
+
+
+class Evidence(BaseModel):
+    """One thing that was recalled for an answer."""
+
+    id: str = Field(examples=["chat-17:1"])
+    text: str = Field(examples=["Ada: I moved to Lisbon."])
+    score: float = Field(examples=[2.1])
+    sources: list[Source]
+
+
+class Answer(BaseModel):
+    """An answer, with what it rests on, best first."""
+
+    answer: str = Field(examples=["Lisbon"])
+    evidence: list[Evidence]
+
+
+class SessionState(BaseModel):
+    """How far a session got."""
+
+    id: str = Field(examples=["chat-17"])
+    state: Literal["open", "queued", "remembered", "failed"]
+    turns: int = Field(examples=[2])
+
+
+class UserState(BaseModel):
+    """Counts of a user."""
+
+    user: str = Field(examples=["ada"])
+    sessions: int = Field(examples=[3])
+    queued: int = Field(examples=[0])
+    failed: int = Field(examples=[0])
+    open_turns: int = Field(examples=[0])
+
+
+class Users(BaseModel):
+    """The users of a tenant."""
+
+    users: list[UserState]
+
+
+class Sessions(BaseModel):
+    """The sessions of a user, oldest first, open ones last."""
+
+    sessions: list[SessionState]
+
+
+class MemoryState(BaseModel):
+    """What questions are answered from, in the form of the program's method, and what is not in it yet."""
+
+    user: str = Field(examples=["ada"])
+    method: str = Field(examples=["turn-rag"])
+    memory: dict[str, Any]
+    waiting: int = Field(description="Sessions that are not in it yet; they are searched raw.", examples=[0])
+
+
+class Forgotten(BaseModel):
+    """What was deleted."""
+
+    forgotten: str = Field(examples=["ada"])
+
+
+class Health(BaseModel):
+    """That the process runs."""
+
+    status: Literal["ok"] = "ok"
+
+
+class Readiness(BaseModel):
+    """What must work for requests to be served."""
+
+    ready: bool
+    parts: dict[str, bool] = Field(examples=[{"store": True, "worker": True, "serving": True, "model": True}])
+
+
+class Problem(BaseModel):
+    """What went wrong."""
+
+    message: str = Field(examples=["there is no such user"])
+    type: str = Field(examples=["not_found_error"])
+    code: int = Field(examples=[404])
+
+
+class ErrorBody(BaseModel):
+    """The form of every error."""
+
+    error: Problem
+
+
+ERRORS: dict[int | str, dict[str, Any]] = {
+    "4XX": {"model": ErrorBody, "description": "The request cannot be served as it is."},
+    "5XX": {"model": ErrorBody, "description": "It cannot be served now; it can be repeated."},
+}
+"""The responses that every route may give besides its own."""

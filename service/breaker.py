@@ -1,0 +1,65 @@
+"""The breaker of a service: a dead endpoint is refused for a while, then tried again.
+
+The guard of a run ends the run for good; a service must outlive the outage of its provider. While the breaker is open,
+questions fail at once instead of holding a thread until the timeout, and sessions are stored and stay queued.
+
+Example:
+    >>> lm = language_model("openai/gpt-4.1-mini", guard=Breaker())
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from dspy.utils.exceptions import LMError, LMInvalidRequestError
+
+from ..engines.guard import DEAD_AFTER, Guard
+from ..errors import EndpointError
+
+
+class Breaker(Guard):
+    """Refuses calls for `pause` seconds after `DEAD_AFTER` failures in a row; after that, one failure opens it again.
+
+    Args:
+        pause: Seconds.
+        clock: Tells the time in seconds.
+    """
+
+    def __init__(self, pause: float = 10.0, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._pause, self._clock = pause, clock
+        self._failures, self._closed_from = 0, clock()
+        self._mutex = threading.Lock()
+
+    @property
+    def open(self) -> bool:
+        """Whether calls are refused at the moment."""
+        return self._clock() < self._closed_from
+
+    def admit(self) -> None:
+        """Called before a call.
+
+        Raises:
+            EndpointError: The breaker is open.
+        """
+        if self.open:
+            raise EndpointError("the language model does not answer; it is tried again in a few seconds")
+
+    def failed(self, error: Exception) -> None:
+        """Called after a call that failed; a request that the model refuses says nothing of its endpoint."""
+        if not isinstance(error, LMError) or isinstance(error, LMInvalidRequestError):
+            return
+        with self._mutex:
+            self._failures += 1
+            if self._failures >= DEAD_AFTER:
+                self._closed_from = self._clock() + self._pause
+
+    def worked(self, tokens: int, cost: float | None, calls: int = 1) -> None:
+        """Called after a call that was answered."""
+        with self._mutex:
+            self._failures = 0
+
+    def free(self) -> None:
+        """Called after a call that a cache answered."""

@@ -1,0 +1,166 @@
+"""A running chat as sessions of a memory: which turns are new, to which session they belong, and the answer.
+
+A client of the chat sends the whole conversation again with every turn. What follows its last answer is new; what comes
+before was stored when it was new, or before this service was asked, and is shown to the model only.
+
+    user says ──> stored in the open session ──> recall + answer ──> answer stored ──> sent
+
+One session of a user is open at a time. It ends when `metadata.session` names another, or after the session gap; its
+turns are then queued to be remembered. Until they are, they are searched as they were said.
+
+A client that repeats a request whose answer it never got says nothing twice: turns that stand unanswered at the end of
+the session are not stored again, and a request marked as a repetition gets the answer that is stored.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from ..errors import ConflictError
+from ..memory.incoming import now, turns_of
+from ..programs.user_memory import UserMemory
+from ..records import Context, Session, Turn, format_time
+from .limits import Deadline
+
+ASSISTANT = "assistant"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a chat request says."""
+
+    instructions: tuple[str, ...]
+    """System messages; shown to the model, never stored."""
+    before: tuple[Turn, ...]
+    """The conversation up to the last answer; turns without ids."""
+    new: tuple[Turn, ...]
+    """What the user says now; the last of it is the question."""
+    session: str | None = None
+    """The session it belongs to; the open one if None."""
+    repeated: bool = False
+    """Whether the client says that it sent this before."""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a chat request is answered with."""
+
+    answer: str
+    session: str
+    context: Context
+    """What the answer rests on; empty for one that was given before."""
+
+
+def request_of(messages: Sequence[dict[str, Any]], session: str | None = None, repeated: bool = False) -> Request:
+    """Splits OpenAI's messages; those without text are left out.
+
+    Args:
+        messages: With `role`, `content` as text, and perhaps `name`; the last one must be the user's.
+        session: The session they belong to.
+        repeated: Whether the client sent them before.
+    """
+    said = [message for message in messages if message["role"] in ("user", ASSISTANT)]
+    last = max((n for n, message in enumerate(said) if message["role"] == ASSISTANT), default=-1)
+    other = (message["content"] for message in messages if message["role"] not in ("user", ASSISTANT))
+    before, new = turns_of(said[: last + 1]), turns_of(said[last + 1 :])
+    return Request(tuple(text for text in other if text), tuple(before), tuple(new), session, repeated)
+
+
+def converse(memory: UserMemory, request: Request, gap: timedelta, deadline: Deadline) -> Reply:
+    """Stores what is said, answers, and stores the answer.
+
+    Args:
+        memory: Whose it is.
+        request: What is said.
+        gap: Time without a turn after which a session is over.
+        deadline: An answer that is late is not stored: nobody gets it.
+
+    Raises:
+        RecollectError: See `UserMemory.say` and `UserMemory.ask`; what was said is stored unless saying it failed.
+    """
+    session = _session(memory, request.session, gap)
+    given = _given(session, request) if session else None
+    if session and given is not None:
+        return Reply(given, session.id, Context())
+    if session and _same(session.turns[-len(request.new) :], request.new):
+        id, said = session.id, session.turns[-len(request.new) :]
+    else:
+        id, said = _say(memory, session.id if session else request.session or f"chat-{_token()}", request.new)
+    shown = _shown(id, request, session.turns if session else (), said[:-1])
+    recent = [Session(id=id, turns=shown)] if shown else []
+    found = memory.ask(said[-1].content, recent, asked=[said[-1].id], date=format_time(now()))
+    answer = str(found.answer)
+    if not deadline.passed:
+        _answer(memory, id, answer)
+    return Reply(answer, id, found.context)
+
+
+def _session(memory: UserMemory, wanted: str | None, gap: timedelta) -> Session | None:
+    """The open session that goes on, None if one begins; all others of the user end."""
+    opened = memory.store.read(memory.owner, lambda version: True).open
+    oldest = now() - gap
+    mine = [
+        session
+        for session in opened
+        if _last(session) >= oldest and (wanted is None or session.id == wanted or session.id.startswith(f"{wanted}~"))
+    ]
+    chosen = max(mine, key=_last, default=None)
+    for session in opened:
+        if session is not chosen:
+            memory.end(session.id, remember=False)
+    return chosen
+
+
+def _say(memory: UserMemory, session: str, turns: Sequence[Turn]) -> tuple[str, tuple[Turn, ...]]:
+    """Stores turns; those of a session that has ended begin one that goes on from it, `NAME~...`."""
+    try:
+        return session, memory.say(session, turns)
+    except ConflictError:
+        session = f"{session.partition('~')[0]}~{_token()}"
+        return session, memory.say(session, turns)
+
+
+def _answer(memory: UserMemory, session: str, answer: str) -> None:
+    """Stores an answer, unless its session was forgotten meanwhile."""
+    turns = turns_of([{"role": ASSISTANT, "content": answer}])
+    try:
+        memory.say(session, turns, begin=False)
+    except ConflictError:
+        if any(item.id == session for item in memory.items()):
+            _say(memory, session, turns)
+
+
+def _given(session: Session, request: Request) -> str | None:
+    """The answer that a repeated request got before, if it is the last thing that was said."""
+    *before, last = session.turns
+    same = request.repeated and last.speaker == ASSISTANT and _same(before[-len(request.new) :], request.new)
+    return last.content if same else None
+
+
+def _shown(session: str, request: Request, stored: Sequence[Turn], said: Sequence[Turn]) -> tuple[Turn, ...]:
+    """The conversation as the model sees it; stored turns keep their ids, so that they are not shown twice."""
+    known = {(turn.speaker, turn.text): turn for turn in stored}
+    system = [
+        Turn(id=f"instructions:{n}", speaker="system", text=text) for n, text in enumerate(request.instructions, 1)
+    ]
+    before = [
+        known.get((turn.speaker, turn.text)) or turn.model_copy(update={"id": f"{session}:before-{n}"})
+        for n, turn in enumerate(request.before, 1)
+    ]
+    return (*system, *before, *said)
+
+
+def _same(stored: Sequence[Turn], new: Sequence[Turn]) -> bool:
+    return [(turn.speaker, turn.text) for turn in stored] == [(turn.speaker, turn.text) for turn in new]
+
+
+def _last(session: Session) -> datetime:
+    return session.turns[-1].time or session.time or datetime.min
+
+
+def _token() -> str:
+    return uuid.uuid4().hex[:12]

@@ -1,0 +1,122 @@
+"""Structured logs: one JSON object per line on standard error, without what users say.
+
+    {"time": "2025-01-31T12:00:00.123+00:00", "level": "info", "event": "request", "request": "5f0c...",
+     "method": "POST", "route": "/v1/users/{user}/ask", "status": 200, "ms": 12.3, "tenant": "acme"}
+
+Routes stand without the names in them. Of other libraries' lines only the place in the code is kept, and of exceptions
+the types and places: their texts may quote what was said. `contents=True` keeps everything.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+import traceback
+import uuid
+from datetime import UTC, datetime
+from typing import Any, TextIO
+
+from .limits import send_refusal
+from .refusals import BUG
+
+log = logging.getLogger("recollect.service")
+
+_OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+CONTENTS = ("question", "answer", "user", "reason")
+"""Fields of a line that are left out unless contents are logged."""
+
+
+_LEFT_OUT = frozenset({"color_message"})
+
+
+class JsonLines(logging.Formatter):
+    """Formats records as JSON objects.
+
+    Args:
+        contents: Whether texts that may quote users are kept.
+    """
+
+    def __init__(self, contents: bool = False) -> None:
+        super().__init__()
+        self._contents = contents
+
+    def format(self, record: logging.LogRecord) -> str:
+        time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        line: dict[str, Any] = {"time": time, "level": record.levelname.lower(), "event": self._event(record)}
+        given = {name: value for name, value in vars(record).items() if name not in _OWN | _LEFT_OUT}
+        line |= {name: value for name, value in given.items() if self._contents or name not in CONTENTS}
+        if record.name != log.name:
+            line |= {"logger": record.name, "where": f"{record.module}:{record.lineno}"}
+        if record.exc_info and record.exc_info[0] is not None:
+            line["error"] = self._error(record.exc_info)
+        return json.dumps(line, default=str)
+
+    def _event(self, record: logging.LogRecord) -> str:
+        if self._contents or record.name.startswith(("recollect.service", "uvicorn")):
+            return record.getMessage()
+        # A template without its arguments holds nothing that was said; a text that was put together may.
+        return str(record.msg) if record.args else "message left out"
+
+    def _error(self, info: Any) -> dict[str, Any]:
+        kind, error, trace = info
+        frames = [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in traceback.extract_tb(trace)]
+        found = {"type": kind.__name__, "trace": frames[-8:]}
+        return {**found, "message": str(error)} if self._contents else found
+
+
+class RequestLog:
+    """ASGI middleware: one line per request, an id in `X-Request-ID`, and 500 for what nobody foresaw.
+
+    Args:
+        app: The application behind it.
+    """
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Serves a request and logs it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        begun, request, status = time.perf_counter(), uuid.uuid4().hex, 0
+        scope.setdefault("state", {})["request"] = request
+
+        async def sent(message: Any) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message.get("headers", ()), (b"x-request-id", request.encode())]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, sent)
+        except Exception:
+            log.error("a request failed for an unforeseen reason", exc_info=True, extra={"request": request})
+            if not status:
+                await send_refusal(sent, BUG())
+        finally:
+            self._line(scope, request, status, begun)
+
+    def _line(self, scope: Any, request: str, status: int, begun: float) -> None:
+        route = getattr(scope.get("route"), "path", None)
+        line = {"request": request, "method": scope["method"], "route": route, "status": status}
+        line |= {"ms": round((time.perf_counter() - begun) * 1000, 1), "tenant": scope["state"].get("tenant")}
+        log.info("request", extra=line)
+
+
+def set_up(contents: bool = False, level: str = "info", stream: TextIO | None = None) -> None:
+    """Sends every log line of this process through `JsonLines`; for the service's own process only."""
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(JsonLines(contents))
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(logging.WARNING)
+    logging.getLogger("recollect").setLevel(level.upper())
+    for name in list(logging.root.manager.loggerDict):
+        # Handlers of their own would write past the formatter.
+        found = logging.getLogger(name)
+        found.handlers.clear()
+        found.propagate = True

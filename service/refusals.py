@@ -1,0 +1,97 @@
+"""How a service says no: one JSON form for all errors, that of OpenAI, so that its clients understand it.
+
+    {"error": {"message": "messages.0.content: Field required", "type": "invalid_request_error", "code": 400}}
+
+What is the caller's to mend comes with its message. What is the operator's (store, endpoint, a program that does not
+fit its memories) comes without addresses and reasons; those are in the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from dspy.utils.exceptions import (
+    AdapterParseError,
+    ContextWindowExceededError,
+    LMError,
+    LMInvalidRequestError,
+)
+
+from ..errors import BudgetError, ConflictError, EndpointError, ProgramError, StoreError, UserError
+
+_KINDS = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 409: "conflict_error"}
+
+
+class Refusal(Exception):  # noqa: N818
+    """A request that is not served.
+
+    Args:
+        status: The HTTP status.
+        message: One line for the caller.
+        headers: Further response headers.
+    """
+
+    def __init__(self, status: int, message: str, headers: dict[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.status, self.message, self.headers = status, " ".join(message.split()), headers or {}
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """The JSON form."""
+        kind = _KINDS.get(self.status, "server_error" if self.status >= 500 else "invalid_request_error")
+        return {"error": {"message": self.message, "type": kind, "code": self.status}}
+
+
+# Made anew each time: an exception that is raised twice keeps the frames of both.
+UNKNOWN_TOKEN = partial(Refusal, 401, "give a valid token: Authorization: Bearer TOKEN", {"WWW-Authenticate": "Bearer"})
+UNKNOWN_HOST = partial(Refusal, 403, "without tokens this service answers to 127.0.0.1 and localhost only")
+UNKNOWN_USER = partial(Refusal, 404, "there is no such user")
+UNKNOWN_SESSION = partial(Refusal, 404, "there is no such session")
+TOO_LARGE = partial(Refusal, 413, "the body is too large")
+BUG = partial(Refusal, 500, "something went wrong here; the log has it under the request's id")
+OVERLOADED = partial(Refusal, 503, "too many requests wait; try again", {"Retry-After": "2"})
+NOT_READY = partial(Refusal, 503, "not ready", {"Retry-After": "2"})
+LATE = partial(Refusal, 504, "this took too long; what was said is stored, and the request can be repeated")
+
+_DOWN = "the language model does not answer; what was said is stored, and the request can be repeated"
+_REFUSALS: Sequence[tuple[type[Exception], int, str]] = (
+    (ConflictError, 409, ""),
+    (ProgramError, 409, "another program wrote this user's memory; the operator must run recollect rebuild"),
+    (UserError, 400, ""),
+    (ContextWindowExceededError, 413, "this is more than the language model can read at once"),
+    (LMInvalidRequestError, 422, "the language model refused this request"),
+    (LMError, 502, _DOWN),
+    (
+        EndpointError,
+        502,
+        "the language model does not answer; what was said is stored, and the request can be repeated",
+    ),
+    (AdapterParseError, 502, "the language model's answer could not be read; the request can be repeated"),
+    (StoreError, 503, "the store does not answer; nothing was half stored, and the request can be repeated"),
+    (BudgetError, 503, "the budget of the language model is spent"),
+)
+"""Errors with their status and message, the first that fits; "" stands for the error's own message."""
+
+CAUGHT = (Refusal, *(kind for kind, _, _ in _REFUSALS))
+
+
+def refusal_of(error: Exception) -> Refusal:
+    """The refusal that an error stands for; a `BUG` for any that is not foreseen."""
+    if isinstance(error, Refusal):
+        return error
+    for kind, status, message in _REFUSALS:
+        if isinstance(error, kind):
+            return Refusal(status, message or str(error), {"Retry-After": "5"} if status == 503 else None)
+    return BUG()
+
+
+def malformed(errors: Sequence[Any]) -> Refusal:
+    """The refusal for a body or path that does not fit its model: where, and what was expected; not what was given."""
+    first = errors[0]
+    where = ".".join(str(part) for part in first["loc"] if part not in ("body", "path", "query"))
+    message = str(first["msg"]).removeprefix("Value error, ")
+    if first["type"] in ("model_attributes_type", "dict_type") and not where:
+        message = "send a JSON object, with Content-Type: application/json"
+    return Refusal(400, f"{where[:100]}: {message}" if where else message)

@@ -1,0 +1,107 @@
+"""What the routes of a service share: a program, one open store, a language model, tokens, threads and the worker.
+
+Example:
+    >>> service = Service(program, Store("memories.sqlite"), lm, name="my-program")
+    >>> app = make_app(service)
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from ..errors import RecollectError
+from ..memory.store import Store
+from ..memory.stored import Owner
+from ..programs.program import MemoryProgram
+from ..programs.user_memory import UserMemory
+from .breaker import Breaker
+from .limits import Threads
+from .logs import log
+from .refusals import UNKNOWN_USER
+from .settings import Settings
+from .tokens import Tokens
+from .worker import Worker
+
+OPEN_TENANT = "default"
+"""Whose users a service without tokens serves."""
+
+
+class Service:
+    """One process of a service.
+
+    Args:
+        program: Writes and reads the memories.
+        store: Keeps them; one open store for the whole process.
+        lm: The language model.
+        name: What clients call the program: the `model` of the chat.
+        tokens: Who may ask; None lets everybody in, as tenant `default`.
+        settings: Limits and habits.
+    """
+
+    def __init__(
+        self,
+        program: MemoryProgram,
+        store: Store,
+        lm: Any,
+        name: str = "recollect",
+        tokens: Tokens | None = None,
+        settings: Settings | None = None,
+    ) -> None:
+        self.program, self.store, self.lm, self.name, self.tokens = program, store, lm, name, tokens
+        self.settings = settings or Settings()
+        self.started = int(time.time())
+        self.stopping = False
+        self.threads = Threads(self.settings.threads, self.settings.queue, self.settings.timeout)
+        self.worker = Worker(store, program, lm, self.settings.session_gap, self.settings.writers)
+
+    @property
+    def chats(self) -> bool:
+        """Whether the program's task answers a question that comes alone."""
+        return self.program.task.inputs == ("question",)
+
+    @property
+    def model_down(self) -> bool:
+        """Whether the language model is refused at the moment, because it failed again and again."""
+        guard = getattr(self.lm, "guard", None)
+        return isinstance(guard, Breaker) and guard.open
+
+    def tenant_of(self, token: str | None) -> str | None:
+        """The tenant that a request with a token speaks for; None for nobody."""
+        if self.tokens is None:
+            return OPEN_TENANT
+        return self.tokens.tenant(token) if token else None
+
+    def memory(self, tenant: str, user: str) -> UserMemory:
+        """The memory of a user, known or not."""
+        return UserMemory(self.program, self.store, Owner(user, tenant), self.lm)
+
+    def known(self, memory: UserMemory) -> UserMemory:
+        """The same memory, if something is stored of its user.
+
+        Raises:
+            Refusal: Nothing is (404).
+        """
+        if not self.store.read(memory.owner, lambda version: True).version:
+            raise UNKNOWN_USER()
+        return memory
+
+    def note(self, memory: UserMemory, question: str, answer: str) -> None:
+        """Logs what was asked and answered, where contents are logged."""
+        if self.settings.log_contents:
+            log.info("answered", extra={"user": memory.owner.user, "question": question, "answer": answer})
+
+    def ready(self) -> dict[str, bool]:
+        """What must work for a request to be served, each part by name; `model` is told and not needed."""
+        try:
+            self.store.read(Owner("ready", "ready"))
+            stored = True
+        except RecollectError as error:
+            log.error("the store does not answer", extra={"kind": type(error).__name__, "reason": str(error)})
+            stored = False
+        return {
+            "store": stored,
+            "worker": self.worker.alive,
+            "serving": not self.stopping,
+            "model": not self.model_down,
+        }

@@ -1,0 +1,119 @@
+"""Bearer tokens, each bound to a tenant: who may ask for whose memories.
+
+A token file has one line per token, `TENANT TOKEN` or `TENANT sha256:HEX`; empty lines and lines that begin with # are
+left out. The file is read again when it changes, so a token is withdrawn by deleting its line. A file that has become
+unreadable or wrong lets nobody in whom it let in before and does not name any more, since what it names is not known:
+all requests are refused until it is repaired.
+
+Example:
+    >>> tokens = Tokens("tokens.txt")        # acme sha256:9f86d0...
+    >>> tokens.tenant("a-long-random-token")
+    'acme'
+
+Limits: whoever has a token of a tenant may ask for all of its users; there are no narrower rights.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import re
+import threading
+from pathlib import Path
+
+from ..errors import UserError
+from ..memory.stored import check_key
+
+SHORTEST = 16
+"""Fewest characters of a token."""
+
+_DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
+_log = logging.getLogger("recollect.service")
+
+
+class Tokens:
+    """The tokens of a file, kept as digests only.
+
+    Args:
+        path: The token file.
+
+    Raises:
+        UserError: It cannot be read, holds no token, or a line is wrong.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self._path = Path(path)
+        self._lock = threading.Lock()
+        self._seen = self._state()
+        self._tenants = read_tokens(self._path)
+
+    def tenant(self, token: str) -> str | None:
+        """The tenant of a token; None for an unknown one.
+
+        The token is looked up by its digest, so the time this takes tells nothing of the tokens there are.
+        """
+        self._refresh()
+        return self._tenants.get(_digest(token))
+
+    def _refresh(self) -> None:
+        state = self._state()
+        if state == self._seen:
+            return
+        with self._lock:
+            if state == self._seen:
+                return
+            try:
+                self._tenants = read_tokens(self._path)
+            except UserError as error:
+                self._tenants = {}
+                _log.error("token file is wrong, all requests are refused", extra={"reason": str(error)})
+            self._seen = state
+
+    def _state(self) -> tuple[int, int, int] | None:
+        try:
+            found = self._path.stat()
+        except OSError:
+            return None
+        return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def read_tokens(path: Path) -> dict[str, str]:
+    """The tenants of a token file by the digests of their tokens.
+
+    Raises:
+        UserError: It cannot be read, holds no token, or a line is wrong; no message holds a token.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: the token file cannot be read: {error}") from error
+    found: dict[str, str] = {}
+    for number, line in enumerate(lines, 1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        tenant, digest = _parsed(line, f"{path}: line {number}")
+        if found.setdefault(digest, tenant) != tenant:
+            raise UserError(f"{path}: line {number}: this token is bound to another tenant above; give each its own")
+    if not found:
+        raise UserError(f"{path}: holds no token; write lines of the form: TENANT TOKEN")
+    return found
+
+
+def _parsed(line: str, where: str) -> tuple[str, str]:
+    parts = line.split()
+    if len(parts) != 2:
+        raise UserError(f"{where}: expected TENANT TOKEN, or TENANT sha256:HEX, found {len(parts)} words")
+    tenant, token = parts
+    check_key("tenant", tenant)
+    if token.startswith("sha256:"):
+        digest = _DIGEST.fullmatch(token)
+        if digest is None:
+            raise UserError(f"{where}: sha256: must be followed by 64 hexadecimal digits, in lower case")
+        return tenant, digest.group(1)
+    if len(token) < SHORTEST:
+        raise UserError(f"{where}: the token has {len(token)} characters; use at least {SHORTEST}, chosen at random")
+    return tenant, _digest(token)
+
+
+def _digest(token: str) -> str:
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,0 +1,182 @@
+"""The routes for users and their memories: add sessions, ask, read, list, forget."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from fastapi import APIRouter, Response
+
+from ..memory.incoming import now
+from ..programs.user_memory import UserMemory
+from ..records import Context, format_time
+from ..records.items import Turn
+from .access import Memory, Served, Tenant
+from .bodies import (
+    Answer,
+    Evidence,
+    Forgotten,
+    MemoryState,
+    Name,
+    NewSession,
+    Question,
+    Sessions,
+    SessionState,
+    Source,
+    Stored,
+    Users,
+    UserState,
+)
+from .refusals import UNKNOWN_SESSION, UNKNOWN_USER, Refusal
+from .service import Service
+
+router = APIRouter(prefix="/v1/users", tags=["memories"])
+
+
+@router.get("", summary="List the users of the token's tenant")
+async def list_users(service: Served, tenant: Tenant) -> Users:
+    """Users with what is stored of each, in order of their names."""
+    found = await service.threads.run(lambda _: service.store.users(tenant))
+    return Users(users=[_state(one) for one in found])
+
+
+@router.get("/{user}", summary="Counts of a user")
+async def show_user(service: Served, memory: Memory) -> UserState:
+    """How many sessions are stored, queued and failed."""
+    found = await service.threads.run(lambda _: memory.status())
+    if found is None:
+        raise UNKNOWN_USER()
+    return _state(found)
+
+
+@router.delete("/{user}", summary="Forget a user")
+async def forget_user(service: Served, memory: Memory) -> Forgotten:
+    """Deletes everything of a user: sessions, open turns, memory."""
+    if not await service.threads.run(lambda _: memory.forget()):
+        raise UNKNOWN_USER()
+    return Forgotten(forgotten=memory.owner.user)
+
+
+@router.post("/{user}/sessions", status_code=201, summary="Add a session", responses={200: {"model": Stored}})
+async def add_session(body: NewSession, service: Served, memory: Memory, response: Response) -> Stored:
+    """Stores a session durably; it is found by questions at once, and written into the memory in the background."""
+    check_length(len(body.messages), service)
+    messages = [message.model_dump(exclude_none=True) for message in body.messages]
+    added = await service.threads.run(lambda _: memory.add(messages, body.id, remember=False))
+    service.worker.wake()
+    response.status_code = 201 if added.new else 200
+    return Stored(id=added.id, position=added.position, new=added.new)
+
+
+@router.get("/{user}/sessions", summary="List the sessions of a user")
+async def list_sessions(service: Served, memory: Memory) -> Sessions:
+    """The sessions of a user and how far each got."""
+    return Sessions(sessions=await service.threads.run(lambda _: _sessions(service, memory)))
+
+
+@router.post("/{user}/sessions/{session}/end", summary="End an open session")
+async def end_session(session: Name, service: Served, memory: Memory) -> Stored:
+    """Ends a session of the chat, which otherwise ends by itself when it goes idle."""
+    added = await service.threads.run(lambda _: memory.end(session, remember=False))
+    if added is None:
+        raise UNKNOWN_SESSION()
+    service.worker.wake()
+    return Stored(id=added.id, position=added.position, new=added.new)
+
+
+@router.delete("/{user}/sessions/{session}", summary="Forget a session")
+async def forget_session(session: Name, service: Served, memory: Memory) -> Forgotten:
+    """Deletes a session; a memory that holds something of it is written anew from the others."""
+    if not await service.threads.run(lambda _: memory.forget_session(session, remember=False)):
+        raise UNKNOWN_SESSION()
+    service.worker.wake()
+    return Forgotten(forgotten=session)
+
+
+@router.get("/{user}/memory", summary="Read the memory of a user")
+async def read_memory(service: Served, memory: Memory) -> MemoryState:
+    """The memory that questions are answered from."""
+    return await service.threads.run(lambda _: _memory(service, memory))
+
+
+@router.post("/{user}/ask", summary="Ask about a user")
+async def ask(body: Question, service: Served, memory: Memory) -> Answer:
+    """Answers from the memory, and from what is not in it yet; with the turns that each recalled thing rests on."""
+    return await service.threads.run(lambda _: _answer(body, service, memory))
+
+
+def check_length(messages: int, service: Service) -> None:
+    """Refuses requests of too many messages.
+
+    Raises:
+        Refusal: 413.
+    """
+    if messages > service.settings.max_turns:
+        raise Refusal(413, f"{messages} messages are too many; send at most {service.settings.max_turns}")
+
+
+def evidence(memory: UserMemory, context: Context) -> list[Evidence]:
+    """What was recalled, each with the turns it rests on, as far as they are still there."""
+    found = memory.store.turns(memory.owner, context.sources)
+    turns = {id: _dated(turn, item.time) for id, (turn, item) in found.items()}
+    if len(turns) < len(context.sources):
+        running = memory.store.read(memory.owner, lambda version: True).open
+        turns |= {turn.id: turn for session in running for turn in session.turns}
+    return [
+        Evidence(
+            id=hit.id,
+            text=hit.text,
+            score=round(hit.score, 4),
+            sources=[_source(turns[id]) for id in hit.sources if id in turns],
+        )
+        for hit in context.hits
+    ]
+
+
+def _answer(body: Question, service: Service, memory: UserMemory) -> Answer:
+    service.known(memory)
+    fields: dict[str, Any] = {"date": body.date or format_time(now())}
+    if body.options:
+        fields["options"] = body.options
+    found = memory.ask(body.question, **fields)
+    service.note(memory, body.question, str(found.answer))
+    return Answer(answer=str(found.answer), evidence=evidence(memory, found.context))
+
+
+def _memory(service: Service, memory: UserMemory) -> MemoryState:
+    service.known(memory)
+    snapshot = service.store.read(memory.owner, lambda version: True)
+    return MemoryState(
+        user=memory.owner.user,
+        method=service.program.name,
+        memory=memory.read().model_dump(mode="json"),
+        waiting=len(snapshot.waiting) + len(snapshot.open),
+    )
+
+
+def _sessions(service: Service, memory: UserMemory) -> list[SessionState]:
+    service.known(memory)
+    ended = [
+        SessionState(id=one.item.id, state=one.state, turns=len(one.item.turns))
+        for one in service.store.items(memory.owner)
+    ]
+    running = service.store.read(memory.owner, lambda version: True).open
+    return ended + [SessionState(id=one.id, state="open", turns=len(one.turns)) for one in running]
+
+
+def _dated(turn: Turn, time: datetime | None) -> Turn:
+    return turn if turn.time else turn.model_copy(update={"time": time})
+
+
+def _source(turn: Turn) -> Source:
+    return Source(id=turn.id, speaker=turn.speaker, text=turn.content, time=turn.time)
+
+
+def _state(found: Any) -> UserState:
+    return UserState(
+        user=found.owner.user,
+        sessions=found.items,
+        queued=found.queued,
+        failed=found.failed,
+        open_turns=found.open_turns,
+    )

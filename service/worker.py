@@ -1,0 +1,127 @@
+"""The background of a service: sessions that went idle end, and queued sessions are written into their memories.
+
+    sweeper     ends sessions without a turn for `session_gap` minutes, wherever they began
+    writers     claim a user with something queued, write one session after another, commit each
+
+Any number of processes may do this over one store at the same time: it gives each user to one writer at a time, and a
+session ends once. `stop` lets every writer finish the session it is at; what is left stays queued for others.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+from dspy.utils.exceptions import LMError
+
+from ..errors import RecollectError
+from ..memory.store import Store
+from ..programs.program import MemoryProgram
+from ..programs.remember_queued import remember_queued
+from .logs import log
+
+LONGEST_PAUSE = 30.0
+"""Seconds between two attempts while the store or the language model fails."""
+
+
+class Worker:
+    """The background threads of one process.
+
+    Args:
+        store: Holds sessions and queues.
+        program: Writes the memories.
+        lm: The language model it writes with.
+        session_gap: Minutes after which an idle session ends.
+        writers: Threads that write memories.
+        interval: Seconds between two looks at the store, which other processes fill too.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        program: MemoryProgram,
+        lm: Any,
+        session_gap: float,
+        writers: int = 2,
+        interval: float = 1.0,
+    ) -> None:
+        self._store, self._program, self._lm = store, program, lm
+        self._gap = session_gap * 60
+        sweeping = max(interval, min(15.0, self._gap / 20))
+        self._stopping = threading.Event()
+        self._news = [threading.Event() for _ in range(writers)]
+        # Daemons: a language model that does not return must not keep the process from ending.
+        loops: list[Any] = [(self.sweep, sweeping, None), *((self._write, interval, news) for news in self._news)]
+        self.threads = [
+            threading.Thread(target=self._loop, args=loop, name=f"recollect-worker-{n}", daemon=True)
+            for n, loop in enumerate(loops)
+        ]
+
+    def start(self) -> None:
+        """Starts the threads."""
+        for thread in self.threads:
+            thread.start()
+
+    def wake(self) -> None:
+        """Says that something was queued."""
+        for news in self._news:
+            news.set()
+
+    def stop(self, grace: float) -> bool:
+        """Finishes the sessions that are being written.
+
+        Args:
+            grace: Seconds to wait for that.
+
+        Returns:
+            Whether all has ended; what has not is written again by whoever comes next.
+        """
+        self._stopping.set()
+        self.wake()
+        until = time.monotonic() + grace
+        for thread in self.threads:
+            if thread.ident is not None:
+                thread.join(max(0.0, until - time.monotonic()))
+        return not any(thread.is_alive() for thread in self.threads)
+
+    @property
+    def alive(self) -> bool:
+        """Whether all threads run."""
+        return all(thread.is_alive() for thread in self.threads) and not self._stopping.is_set()
+
+    def sweep(self) -> int:
+        """Ends idle sessions; returns how many."""
+        ended = 0
+        for owner, session in self._store.idle(time.time() - self._gap):
+            if self._stopping.is_set():
+                break
+            ended += self._store.end(owner, session) is not None
+        if ended:
+            log.info("idle sessions ended", extra={"sessions": ended})
+            self.wake()
+        return ended
+
+    def _write(self) -> None:
+        done = remember_queued(self._store, self._program, lm=self._lm, stop=self._stopping.is_set)
+        if done.items or done.failures:
+            log.info("sessions remembered", extra={"sessions": done.items, "failures": len(done.failures)})
+
+    def _loop(self, work: Any, interval: float, news: threading.Event | None) -> None:
+        pause = interval
+        while not self._stopping.is_set():
+            try:
+                work()
+                pause = interval
+            except (RecollectError, LMError) as error:
+                pause = min(LONGEST_PAUSE, pause * 2)
+                about = {"kind": type(error).__name__, "reason": str(error), "pause": pause}
+                log.warning("background work failed, it will be tried again", extra=about)
+            except Exception:
+                pause = min(LONGEST_PAUSE, pause * 2)
+                log.error("background work failed for an unforeseen reason", exc_info=True)
+            # News must not wake a writer whose language model is down.
+            if news is None or pause > interval:
+                self._stopping.wait(pause)
+            elif news.wait(pause):
+                news.clear()

@@ -1,0 +1,84 @@
+"""`recollect register` and the commands that take what it made."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from recollect.cli import main
+from recollect.programs.catalog import build
+from recollect.runs.artifact import Manifest, save
+
+SCORED = {"split": "dev", "score": 0.5, "n": 20, "stopped": None, "lm": "offline", "judge": None}
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    return f"cli-{request.node.name.split('[')[0]}"
+
+
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str]) -> Any:
+    """Runs a command in this process: its exit code, standard output, standard error."""
+
+    def run(*words: str) -> tuple[int, str, str]:
+        code: Any = 0
+        capsys.readouterr()
+        try:
+            main(list(words))
+        except SystemExit as ended:
+            code = ended.code
+        captured = capsys.readouterr()
+        return int(code or 0), captured.out, captured.err
+
+    return run
+
+
+def saved(folder: Path, score: float | None = 0.5, method: str = "turn-rag") -> str:
+    scores = {"gate": SCORED | {"score": score}} if score is not None else {}
+    save(build(method), folder, Manifest(method="", task="", scores=scores, lms={"task": "offline"}))
+    return str(folder)
+
+
+def test_what_is_registered_is_asked_evaluated_and_compared(tmp_path, name, command):
+    code, out, _ = command("register", saved(tmp_path / "program"), "--name", name, "--alias", "prod")
+    assert code == 0
+    assert f"version 1 of {name}: models:/{name}@prod" in out
+    assert "gate: dev 0.500 (n = 20, offline), nothing to compare with" in out
+    assert f"mlflow models serve -m models:/{name}@prod --env-manager local" in out
+
+    chat = tmp_path / "chat.json"
+    chat.write_text(json.dumps([{"role": "user", "name": "Ada", "content": "I moved to Lisbon."}]))
+    asked = command("ask", f"models:/{name}@prod", "Where did Ada move?", "--history", str(chat), "--json")
+    assert "Lisbon" in json.loads(asked[1])["answer"]
+
+    sizes = ["--train", "4", "--dev", "2", "--test", "2"]
+    address, *common = f"models:/{name}/1", "--on", "locomo", "--part", "test", "--json", *sizes
+    evaluated = command("evaluate", address, *common)
+    assert json.loads(evaluated[1])["program"] == "turn-rag"
+    compared = command("compare", address, "no-memory", *common)
+    assert compared[0] == 0, compared[2]
+    planned = command("evaluate", address, "--on", "locomo", "--plan", "--json", *sizes)
+    assert planned[0] == 0, planned[2]
+    assert command("diff", address, str(tmp_path / "program"), "--json")[0] == 0
+
+    store = str(tmp_path / "memories.sqlite")
+    assert command("memories", "add", str(chat), "--user", "ada", "--store", store)[0] == 0
+    assert command("memories", "remember", f"models:/{name}@prod", "--store", store)[0] == 0
+
+
+def test_a_refusal_is_one_line(tmp_path, name, command):
+    code, out, err = command("register", saved(tmp_path / "program", None), "--name", name)
+    assert (code, out) == (2, "")
+    assert err.splitlines()[-1].startswith("recollect: the program has no score on dev questions")
+    code, out, _ = command("register", str(tmp_path / "program"), "--name", name, "--force", "--json")
+    assert (code, json.loads(out)["address"]) == (0, f"models:/{name}/1")
+
+
+@pytest.mark.parametrize("words", [["ask", "models:/nobody@p", "Where?"], ["memories", "remember", "models:/nobody@p"]])
+def test_an_address_that_is_not_there_is_one_line(tmp_path, command, words):
+    (tmp_path / "chat.json").write_text("[]")
+    words = [*words, "--history", str(tmp_path / "chat.json")] if words[0] == "ask" else words
+    code, _, err = command(*words)
+    assert code == 2
+    assert err.splitlines()[-1].startswith("recollect: models:/nobody@p")

@@ -1,0 +1,436 @@
+"""LongMemEval: its form with all that is odd about it, which prompt judges, its sums, and our sample."""
+
+import json
+from collections import Counter
+from importlib.resources import files
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import dspy
+import pytest
+from recollect.data.catalog import benchmark
+from recollect.data.check import check
+from recollect.data.judge import Verdict
+from recollect.data.longmemeval import LongMemEval, LongMemEvalPreference
+from recollect.data.longmemeval_file import TYPES, parse_date
+from recollect.data.longmemeval_metrics import dcg, declines, retrieval_metrics
+from recollect.errors import DataError, UnknownNameError, UserError
+from recollect.signatures.judges import judge_hash
+from recollect.signatures.judges_longmemeval import JUDGES, judges_hash
+
+
+def turn(role: str, content: Any, **more: Any) -> dict[str, Any]:
+    return {"role": role, "content": content, **more}
+
+
+ROW: dict[str, Any] = {
+    "question_id": "q1",
+    "question_type": "multi-session",
+    "question": "How many plants did I buy?",
+    "answer": 3,
+    "question_date": "2023/04/10 (Mon) 23:07",
+    "haystack_dates": ["2023/03/05 (Sun) 10:00", "2023/03/01 (Wed) 09:30", "2023/03/02 (Thu) 08:00"],
+    "haystack_session_ids": ["answer_b", "sharegpt_x", "answer_a"],
+    "haystack_sessions": [
+        [turn("user", "I bought a fern.", has_answer=True), turn("assistant", "Nice.", has_answer=False)],
+        [turn("assistant", "Hello!"), turn("user", "Hi.")],
+        [turn("user", "Two palms came home with me.", has_answer=True)],
+    ],
+    "answer_session_ids": ["answer_a", "answer_b"],
+}
+
+
+def changed(**columns: Any) -> dict[str, Any]:
+    return {key: value for key, value in {**ROW, **columns}.items() if value is not ...}
+
+
+def written(folder: Path, *rows: Any, name: str = "longmemeval_oracle.json") -> Path:
+    path = folder / name
+    path.write_text(json.dumps(rows), encoding="utf-8")
+    return path
+
+
+def load(folder: Path, *rows: Any, **options: Any) -> LongMemEval:
+    return LongMemEval.load(written(folder, *rows), **options)
+
+
+def test_a_full_row(tmp_path: Path) -> None:
+    (example,) = load(tmp_path, ROW).examples
+    assert set(example.inputs().keys()) == {"history", "question", "date", "focus"}
+    assert (example.id, example.answer, example.category) == ("q1", "3", "multi-session")
+    assert (example.date, example.abstention) == ("10 April 2023, Monday 23:07", False)
+    assert [turn.line() for item in example.history for turn in item.turns] == [
+        "[D1:1] assistant: Hello!",
+        "[D1:2] user: Hi.",
+        "[D2:1] user: Two palms came home with me.",
+        "[D3:1] user: I bought a fern.",
+        "[D3:2] assistant: Nice.",
+    ]
+    assert (example.focus, example.answer_sessions) == (("D2:1", "D3:1"), ("D2", "D3"))
+
+
+def test_nothing_that_is_shown_tells_where_the_evidence_is(tmp_path: Path) -> None:
+    (example,) = load(tmp_path, ROW).examples
+    assert "answer_" not in example.history.model_dump_json()
+
+
+def test_an_unanswerable_question_names_no_evidence(tmp_path: Path) -> None:
+    (example,) = load(tmp_path, changed(question_id="q1_abs", answer="You said nothing of cars.")).examples
+    assert (example.abstention, example.focus, example.evidence) == (True, (), ())
+
+
+def test_without_marks_all_turns_of_the_evidence_sessions_count(tmp_path: Path) -> None:
+    sessions = [[turn("user", "A fern."), turn("assistant", "Nice.")], [turn("user", "Hi.")], [turn("user", "Palms.")]]
+    (example,) = load(tmp_path, changed(haystack_sessions=sessions)).examples
+    assert example.focus == ("D2:1", "D3:1", "D3:2")
+
+
+@pytest.mark.parametrize(
+    ("columns", "kind", "focus"),
+    [
+        ({"haystack_sessions": [[], *ROW["haystack_sessions"][1:]]}, "empty session", ("D2:1",)),
+        ({"haystack_sessions": [[turn("user", None)], *ROW["haystack_sessions"][1:]]}, "empty turn", ("D2:1",)),
+        ({"haystack_dates": ["?", *ROW["haystack_dates"][1:]]}, "malformed date", ("D3:1", "D1:1")),
+        ({"question_date": "soon"}, "malformed date", ("D2:1", "D3:1")),
+        ({"answer_session_ids": ["answer_a", "answer_z"]}, "dangling evidence", ("D2:1",)),
+        ({"answer_session_ids": []}, "empty evidence", ()),
+    ],
+)
+def test_an_odd_row_is_read_and_reported(tmp_path: Path, columns: Any, kind: str, focus: tuple[str, ...]) -> None:
+    path = written(tmp_path, changed(answer="three", **columns))
+    (example,) = LongMemEval.load(path).examples
+    assert set(example.focus) == set(focus)
+    report = check("longmemeval", path)
+    assert report.ok
+    assert kind in report.kinds
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ("text", "entry 2: expected an object with a text 'question_id'"),
+        (changed(question=" "), "q1: expected an object with a text 'question'"),
+        (changed(question_type="riddle"), "question_type 'riddle' is none of"),
+        (changed(answer=None), "q1: answer is None"),
+        (changed(haystack_dates=[]), "three lists of one length"),
+        (changed(haystack_sessions="x"), "three lists of one length"),
+        (changed(haystack_sessions=[["x"], [], []]), "session answer_b is no list of turns"),
+        (changed(haystack_sessions=[[], [], []]), "no session with words"),
+        (ROW, "is the id of two questions"),
+    ],
+)
+def test_a_broken_row_is_refused_by_name_and_reported(tmp_path: Path, row: Any, message: str) -> None:
+    path = written(tmp_path, ROW, row, changed(question_id="q3"))
+    with pytest.raises(DataError) as error:
+        LongMemEval.load(path)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+    report = check("longmemeval", path)
+    assert (report.ok, report.counts["questions"]) == (False, 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("2023/04/10 (Mon) 23:07", "2023-04-10 23:07"),
+        ("2023/04/10 23:07", "2023-04-10 23:07"),
+        ("10.4.2023", None),
+        (3, None),
+    ],
+)
+def test_dates(text: Any, found: str | None) -> None:
+    date = parse_date(text)
+    assert (date and f"{date:%Y-%m-%d %H:%M}") == found
+
+
+@pytest.mark.parametrize("name", ["longmemeval_s_cleaned.json", "longmemeval_s.json", "longmemeval_s"])
+def test_a_folder_holds_a_size_under_any_of_its_names(tmp_path: Path, name: str) -> None:
+    written(tmp_path, ROW, name=name)
+    assert LongMemEval.load(tmp_path).source.path.endswith(name)
+    assert LongMemEval.load(tmp_path, size="s").examples[0].id == "q1"
+    with pytest.raises(DataError, match="holds no longmemeval_m_cleaned"):
+        LongMemEval.load(tmp_path, size="m")
+
+
+def test_a_folder_with_several_sizes_wants_one(tmp_path: Path) -> None:
+    written(tmp_path, ROW)
+    written(tmp_path, changed(question_id="q9"), name="longmemeval_m")
+    with pytest.raises(DataError, match="holds oracle, m; choose one"):
+        LongMemEval.load(tmp_path)
+    assert LongMemEval.load(tmp_path, size="m").examples[0].id == "q9"
+
+
+def test_types_and_limit_choose_and_end_the_reading(tmp_path: Path) -> None:
+    kinds = ["multi-session", "temporal-reasoning", "multi-session", "temporal-reasoning", "knowledge-update"]
+    rows = [changed(question_id=f"q{n}", question_type=kind) for n, kind in enumerate(kinds)]
+    path = written(tmp_path, *rows, "broken")
+    chosen = LongMemEval.load(path, categories="temporal-reasoning, multi-session", limit=1)
+    assert [example.id for example in chosen.examples] == ["q0", "q1"]
+    with pytest.raises(DataError, match="entry 6"):
+        LongMemEval.load(path, limit=1)
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"metric": "rouge"}, UnknownNameError),
+        ({"categories": "riddle"}, UnknownNameError),
+        ({"size": "xl"}, UserError),
+        ({"limit": 0}, UserError),
+        ({"limit": True}, UserError),
+        ({"colour": "red"}, UnknownNameError),
+    ],
+)
+def test_options_that_do_not_exist_are_refused(options: dict[str, Any], error: type[Exception]) -> None:
+    with pytest.raises(error):
+        LongMemEval.load(**options)
+
+
+# Judging -------------------------------------------------------------------------------------------------------------
+
+
+def test_there_are_five_prompts_and_the_hash_is_of_all() -> None:
+    assert set(JUDGES) == {*TYPES, "abstention"}
+    assert len({judge_hash(prompt) for prompt in JUDGES.values()}) == 5
+    assert LongMemEval.load().judge_hash == judges_hash()
+    assert LongMemEval.load(metric="f1").judge_hash is None
+
+
+def test_the_hash_changes_with_any_of_the_prompts(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = judges_hash()
+    for kind, prompt in JUDGES.items():
+        other = {**JUDGES, kind: prompt.with_instructions(f"{prompt.instructions} Be kind.")}
+        with monkeypatch.context() as patch:
+            patch.setattr("recollect.signatures.judges_longmemeval.JUDGES", other)
+            assert judges_hash() != before
+
+
+CUES = {
+    "single-session-user": ("every step", "gold_answer"),
+    "single-session-assistant": ("every step", "gold_answer"),
+    "multi-session": ("every step", "gold_answer"),
+    "temporal-reasoning": ("one too many", "gold_answer"),
+    "knowledge-update": ("newest state", "gold_answer"),
+    "single-session-preference": ("rubric", "rubric"),
+    "abstention": ("cannot be answered", "explanation"),
+}
+
+
+@pytest.mark.parametrize("kind", CUES)
+def test_the_type_chooses_the_prompt(kind: str, scripted: Any) -> None:
+    loaded = LongMemEval.load()
+    systems: list[str] = []
+
+    def reply(name: str, text: str, n: int) -> dict[str, Any]:
+        return {"verdict": "yes" if "certainly" in text else "no"}
+
+    lm = scripted(reply)
+    complete = lm.engine.complete
+    lm.engine.complete = lambda request: (
+        systems.append(request.system if isinstance(request.system, str) else "".join(p.text for p in request.system)),
+        complete(request),
+    )[1]
+    loaded.set_judge(lm, dspy.ChatAdapter(use_json_adapter_fallback=False))
+    example = next(e for e in loaded.examples if e.abstention or (kind == e.category and kind != "abstention"))
+    if kind == "abstention":
+        example = next(e for e in loaded.examples if e.abstention)
+    else:
+        example = next(e for e in loaded.examples if e.category == kind and not e.abstention)
+    right, wrong = (loaded.score(example, dspy.Prediction(answer=text)) for text in ("certainly so", "no idea at all"))
+    assert (right.value, right.parts["accuracy"], wrong.value) == (1.0, 1.0, 0.0)
+    cue, field = CUES[kind]
+    assert cue in systems[0]
+    assert f"[[ ## {field} ## ]]\n{example.answer}" in lm.engine.prompts[0][1]
+
+
+def test_an_empty_answer_is_wrong_without_a_call(scripted: Any) -> None:
+    loaded = LongMemEval.load()
+    lm = scripted(lambda kind, text, n: {"verdict": "yes"})
+    loaded.set_judge(lm)
+    assert loaded.score(loaded.examples[0], dspy.Prediction(answer=" ")).value == 0.0
+    assert lm.engine.prompts == []
+
+
+def test_without_a_judge_a_judged_score_is_refused() -> None:
+    loaded = LongMemEval.load()
+    with pytest.raises(UserError, match="--judge-lm"):
+        loaded.score(loaded.examples[0], dspy.Prediction(answer="x"))
+
+
+# Sums and words ------------------------------------------------------------------------------------------------------
+
+
+def row(id: str, category: str, **parts: float) -> Any:
+    return SimpleNamespace(id=id, category=category, gold="", answer="", parts=parts, failure=None)
+
+
+def test_sums_over_types_over_questions_and_over_unanswerable_ones() -> None:
+    """By hand after print_qa_metrics.py: types 3/4 and 0/1 give (.75 + 0) / 2 and 3/5; unanswerable ones 1/2."""
+    answers = [("a", 1.0), ("b", 1.0), ("c_abs", 1.0), ("d_abs", 0.0)]
+    rows = [*(row(id, "multi-session", accuracy=value) for id, value in answers), row("e", "temporal-reasoning")]
+    assert dict(LongMemEval.load().aggregate(rows)) == pytest.approx(
+        {"task-averaged accuracy": 0.375, "overall accuracy": 0.6, "abstention accuracy": 0.5}
+    )
+
+
+def test_sums_of_no_questions_and_of_none_that_is_unanswerable() -> None:
+    loaded = LongMemEval.load(metric="f1")
+    assert loaded.aggregate([]) == {}
+    assert dict(loaded.aggregate([row("a", "multi-session", f1=0.5)])) == {"task-averaged F1": 0.5, "overall F1": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("answer", "value"), [("3", 1.0), ("3 plants", 2 / 3), ("Not mentioned in the conversation.", 0.0), ("", 0.0)]
+)
+def test_token_f1_asks_nobody(tmp_path: Path, answer: str, value: float) -> None:
+    loaded = load(tmp_path, ROW, metric="f1")
+    assert loaded.score(loaded.examples[0], dspy.Prediction(answer=answer)).value == pytest.approx(value)
+
+
+@pytest.mark.parametrize(
+    ("answer", "value"),
+    [
+        ("Not mentioned in the conversation.", 1.0),
+        ("You haven\u2019t told me; I don\u2019t know.", 1.0),
+        ("There is not enough information.", 1.0),
+        ("Three plants.", 0.0),
+        ("", 0.0),
+    ],
+)
+def test_declining_is_right_where_there_is_no_answer(tmp_path: Path, answer: str, value: float) -> None:
+    loaded = load(tmp_path, changed(question_id="q1_abs", answer="You said nothing of plants."), metric="f1")
+    assert declines(answer) == bool(value)
+    assert loaded.score(loaded.examples[0], dspy.Prediction(answer=answer)).value == value
+
+
+def test_preferences_are_no_part_of_a_score_without_a_judge() -> None:
+    judged, words = LongMemEval.load(), LongMemEval.load(metric="f1")
+    assert all(map(judged.counts, judged.examples))
+    left_out = {example.category for example in words.examples if not words.counts(example)}
+    assert left_out == {"single-session-preference"}
+
+
+# Retrieval -----------------------------------------------------------------------------------------------------------
+
+S = [f"D{n}" for n in range(1, 7)]
+HAND = [
+    # Gold D1, D3. First place hit: DCG 1; best order 1 + 1/log2(2) = 2.
+    (["D1", "D2"], 2, (1.0, 0.0, 0.5)),
+    # Places 2 and 3: 1/log2(2) + 1/log2(3) = 1.63093; best 2.
+    (["D2", "D1", "D3"], 3, (1.0, 1.0, 1.630930 / 2)),
+    # Place 2 counts as much as place 1: the released DCG divides both by 1.
+    (["D1", "D3"], 2, (1.0, 1.0, 1.0)),
+    (["D3", "D1", "D2"], 1, (1.0, 0.0, 1.0)),
+    # Place 4: 1/log2(4) = .5.
+    (["D2", "D4", "D5", "D1"], 4, (1.0, 0.0, 0.25)),
+    (["D2", "D4"], 2, (0.0, 0.0, 0.0)),
+    ([], 5, (0.0, 0.0, 0.0)),
+]
+
+
+@pytest.mark.parametrize(("ranked", "k", "found"), HAND)
+def test_retrieval_by_hand(ranked: list[str], k: int, found: tuple[float, float, float]) -> None:
+    assert tuple(retrieval_metrics(ranked, ["D1", "D3"], S, k).values()) == pytest.approx(found, abs=1e-6)
+
+
+def test_dcg_as_released() -> None:
+    """eval_utils.py: rel[0] + sum(rel[1:] / log2(2, 3, ...))."""
+    assert dcg([1, 1, 1], 3) == pytest.approx(1 + 1 + 1 / 1.5849625)
+    assert (dcg([1, 1], 1), dcg([], 3)) == (1.0, 0.0)
+
+
+def test_retrieval_of_a_question_is_by_sessions_of_its_hits(tmp_path: Path) -> None:
+    loaded = load(tmp_path, ROW)
+    hits = [("D1:2",), ("D3:2", "D3:1"), ("D3:1",), ("D2:1",)]
+    found = loaded.retrieval(loaded.examples[0], hits)
+    assert (found["recall_any@5"], found["recall_all@5"]) == (1.0, 1.0)
+    # D1, D3, D2: 1/log2(2) + 1/log2(3), over 2.
+    assert found["ndcg@5"] == pytest.approx(1.630930 / 2, abs=1e-6)
+
+
+def test_unanswerable_questions_are_left_out_of_retrieval(tmp_path: Path) -> None:
+    loaded = load(tmp_path, changed(question_id="q_abs"))
+    assert loaded.retrieval(loaded.examples[0], [("D2:1",)]) == {}
+
+
+def test_an_evaluation_reports_retrieval_and_sums(scripted: Any) -> None:
+    from recollect.programs.catalog import build
+    from recollect.runs.evaluate import evaluate
+
+    loaded = LongMemEval.load(metric="f1")
+    lm = scripted(lambda kind, text, n: {"answer": "Not mentioned."})
+    with dspy.context(lm=lm):
+        found = evaluate(build("session-rag"), loaded, loaded.examples, lm.meter, threads=1)
+    assert found.failures == 0
+    assert found.aggregate["abstention F1"] == 1.0
+    assert found.retrieval()["recall_any@5"] > 0.8
+    assert all(not r.recall for r in found.rows if "_abs" in r.id)
+    assert "(asked on 2 June 2023, Friday 18:10)" in lm.engine.prompts[0][1]
+
+
+# Preference and sample -----------------------------------------------------------------------------------------------
+
+
+def test_preferences_alone_want_a_personal_response() -> None:
+    loaded = benchmark("longmemeval.preference")
+    assert isinstance(loaded, LongMemEvalPreference)
+    assert loaded.task == "personal-response"
+    assert {example.category for example in loaded.examples} == {"single-session-preference"}
+    with pytest.raises(UnknownNameError):
+        LongMemEvalPreference.load(categories="multi-session")
+
+
+def test_a_personal_response_sees_the_date(scripted: Any) -> None:
+    from recollect.programs.catalog import build
+
+    loaded = LongMemEvalPreference.load()
+    lm = scripted(lambda kind, text, n: {"reasoning": "-", "answer": "Beans."})
+    with dspy.context(lm=lm):
+        build("no-memory", task=loaded.task)(**loaded.examples[0].inputs())
+    assert f"[[ ## date ## ]]\n{loaded.examples[0].date}" in lm.engine.prompts[0][1]
+
+
+SAMPLE = json.loads((files("recollect.data.samples") / "longmemeval.json").read_text("utf-8"))
+
+
+def test_the_sample_has_all_types_and_unanswerable_questions() -> None:
+    loaded = benchmark("longmemeval")
+    assert loaded.source.sample
+    assert len(loaded.examples) >= 24
+    assert set(Counter(example.category for example in loaded.examples)) == set(TYPES)
+    assert sum(example.abstention for example in loaded.examples) >= 4
+    split = loaded.split()
+    assert all((split.train, split.dev, split.test))
+
+
+def test_the_sample_has_the_genuine_form(tmp_path: Path) -> None:
+    report = check("longmemeval", written(tmp_path, *SAMPLE))
+    assert (report.ok, set(report.kinds)) == (True, {"number as answer"})
+    for row in SAMPLE:
+        assert set(row) == set(ROW)
+        names = row["haystack_session_ids"]
+        assert [name for name in names if name.startswith("answer_")] == row["answer_session_ids"]
+        marks = [turn.get("has_answer", False) for talk in row["haystack_sessions"] for turn in talk]
+        assert any(marks) is ("_abs" not in row["question_id"])
+    assert any(row["haystack_dates"] != sorted(row["haystack_dates"]) for row in SAMPLE)
+
+
+def test_no_two_questions_of_the_sample_are_alike() -> None:
+    assert len({row["question"] for row in SAMPLE}) == len(SAMPLE)
+    assert len({str(row["answer"]) for row in SAMPLE}) >= len(SAMPLE) - 2
+
+
+def test_a_verdict_of_ones_own_judge_counts() -> None:
+    class Kind:
+        hash = "kind"
+
+        def __call__(self, kind: str, question: str, gold_answer: str, answer: str) -> Verdict:
+            return Verdict(kind == "abstention")
+
+    loaded = LongMemEval.load()
+    loaded.typed = Kind()
+    values = {
+        example.abstention: loaded.score(example, dspy.Prediction(answer="x")).value for example in loaded.examples
+    }
+    assert (values, loaded.judge_hash) == ({True: 1.0, False: 0.0}, "kind")

@@ -1,0 +1,223 @@
+"""Simulated dialogues: the fixed plan, what each side is shown, and how two dialogues are judged."""
+
+from collections import Counter
+from types import SimpleNamespace
+from typing import Any, get_args
+
+import dspy
+import pytest
+from dspy.utils.exceptions import AdapterParseError
+from recollect import DataError, UserError
+from recollect.data.catalog import benchmark
+from recollect.data.pal_dialogue import FOLLOWS, SimulatedUser, converse, plan
+from recollect.data.pal_judges import NeedUnderstandingJudge, PreferenceUnderstandingJudge, compare
+from recollect.data.palset_persona import Persona
+from recollect.engines.meter import Meter
+from recollect.engines.models import language_model
+from recollect.programs.adapter import adapter
+from recollect.programs.catalog import build
+from recollect.signatures.pal import ASSISTANT_ACTIONS, USER_ACTIONS, AssistantAction, UserAction
+
+PERSONA = Persona(profile="a baker", situation="moved", needs="NEEDS", preferences="PREFERENCES")
+PLANS = [plan(f"topic {n}") for n in range(200)]
+
+
+def test_every_kind_of_utterance_has_a_meaning() -> None:
+    assert set(USER_ACTIONS) == set(get_args(UserAction)) == set(FOLLOWS)
+    assert set(ASSISTANT_ACTIONS) == set(get_args(AssistantAction)) == {a for each in FOLLOWS.values() for a in each}
+
+
+def test_plans_follow_the_transitions() -> None:
+    assert all(reply in FOLLOWS[asked] for turns in PLANS for asked, reply in turns)
+
+
+def test_plans_have_two_guesses_two_proposals_and_one_end() -> None:
+    for turns in PLANS:
+        replies = Counter(reply for _, reply in turns)
+        assert (replies["requirement prediction"], replies["solution proposal"]) == (2, 2)
+        assert [asked for asked, _ in turns[:3]] == ["topic inquiry", *["requirement confirmation"] * 2]
+        assert turns[-1] == ("solution feedback", "feedback response")
+
+
+def test_discussion_is_there_half_of_the_time() -> None:
+    """As in the released templates: 213, 406 and 207 dialogues of 5, 6 and 7 turns."""
+    sizes = Counter(map(len, PLANS))
+    assert set(sizes) == {5, 6, 7}
+    assert 0.4 < sizes[6] / len(PLANS) < 0.6
+
+
+def test_a_plan_is_the_same_for_every_assistant() -> None:
+    assert plan("topic 1") == plan("topic 1")
+    assert any(plan(f"topic {n}") != plan(f"topic {n}", seed=1) for n in range(20))
+
+
+def test_a_dialogue_runs_to_the_end_of_its_plan() -> None:
+    heard: list[dict[str, Any]] = []
+
+    def reply(**query: Any) -> dspy.Prediction:
+        heard.append(query)
+        return dspy.Prediction(answer=f"reply {len(heard)}\nmore")
+
+    dialogue, last = converse(lambda who, said, action: f"{action} {len(said)}", reply, PERSONA, PLANS[0], "query?")
+    assert [each.action for each in dialogue.said] == [action for turn in PLANS[0] for action in turn]
+    assert [query["action"] for query in heard] == [reply for _, reply in PLANS[0]]
+    assert heard[0] == {"question": "topic inquiry 0", "dialogue": "", "action": "requirement prediction"}
+    assert heard[1]["dialogue"] == "user: topic inquiry 0\nassistant: reply 1 more"
+    assert last is not None
+    assert dialogue.text.count("\n") == 2 * len(PLANS[0]) - 1
+
+
+def test_a_silent_user_and_assistant_do_not_end_a_dialogue() -> None:
+    dialogue, _ = converse(lambda *said: "", lambda **query: dspy.Prediction(answer=None), PERSONA, PLANS[0], "query?")
+    assert [each.text for each in dialogue.said[:3]] == ["query?", "...", "..."]
+
+
+def test_the_user_knows_preferences_only_once_solutions_are_discussed(scripted: Any) -> None:
+    lm = scripted(lambda kind, text, n: {"utterance": f"words {n}"})
+    user = SimulatedUser(lm, adapter())
+    dialogue, _ = converse(user, lambda **query: dspy.Prediction(answer="well"), PERSONA, PLANS[0], "query?")
+    prompts = [text for _, text in lm.engine.prompts]
+    for (asked, _), text in zip(PLANS[0], prompts, strict=True):
+        about_needs = asked in ("topic inquiry", "requirement confirmation")
+        assert ("NEEDS" in text, "PREFERENCES" in text) == (about_needs, not about_needs)
+        assert USER_ACTIONS[asked] in text
+    assert dialogue.said[0].text == "words 1"
+
+
+@pytest.fixture
+def judged() -> Any:
+    """A judge that gives 9 to a dialogue with "good" in it and else 4, and notes what it was asked."""
+    asked: list[tuple[str, str, int]] = []
+
+    def judge(persona: Persona, first: str, second: str, rollout: int) -> tuple[int, int]:
+        asked.append((first, second, rollout))
+        return (9 if "good" in first else 4), (9 if "good" in second else 4)
+
+    return SimpleNamespace(judge=judge, asked=asked)
+
+
+def test_a_pair_is_judged_three_times_in_each_order(judged: Any) -> None:
+    found = compare(judged.judge, PERSONA, "good", "bad")
+    assert sorted(judged.asked) == sorted(
+        [("good", "bad", n) for n in (1, 2, 3)] + [("bad", "good", n) for n in (1, 2, 3)]
+    )
+    assert (found.own, found.other, found.judgements, found.outcome) == (9, 4, 6, "win")
+
+
+def test_a_liking_for_the_first_place_cancels_out() -> None:
+    found = compare(lambda persona, first, second, rollout: (8, 5), PERSONA, "a", "b")
+    assert (found.own, found.other, found.outcome) == (6.5, 6.5, "tie")
+
+
+def test_equal_dialogues_are_a_tie_without_a_call(judged: Any) -> None:
+    assert compare(judged.judge, PERSONA, "good", "good").outcome == "tie"
+    assert judged.asked == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "measure"), [(NeedUnderstandingJudge, "NEEDS"), (PreferenceUnderstandingJudge, "PREFERENCES")]
+)
+def test_judges_see_their_own_measure_and_samples_differ(kind: Any, measure: str, scripted: Any) -> None:
+    scores = {"analysis_1": "a", "analysis_2": "b", "comparison": "c", "scores": {"assistant_1": 12, "assistant_2": 0}}
+    lm = scripted(lambda *call: scores, cache=True)
+    judge = kind(lm, adapter())
+    assert compare(judge, PERSONA, "mine", "theirs").own == 5.5
+    prompts = [text for _, text in lm.engine.prompts]
+    assert len(prompts) == 6
+    assert all((measure in text) and ("NEEDS" in text) + ("PREFERENCES" in text) == 1 for text in prompts)
+
+
+def test_an_unreadable_judgement_is_asked_for_again(scripted: Any) -> None:
+    good = {"analysis_1": "a", "analysis_2": "b", "comparison": "c", "scores": {"assistant_1": "7", "assistant_2": 2.6}}
+    lm = scripted(lambda kind, text, n: good if n > 2 else "nonsense")
+    judge = NeedUnderstandingJudge(lm, dspy.ChatAdapter(use_json_adapter_fallback=False))
+    assert judge(PERSONA, "a", "b", 1) == (7, 3)
+    never = NeedUnderstandingJudge(scripted(lambda *call: "nonsense"), judge._adapter)
+    with pytest.raises(AdapterParseError):
+        never(PERSONA, "a", "b", 1)
+
+
+def _set_up(**options: Any) -> Any:
+    found = benchmark("palbench.dialogue", **options)
+    lm = language_model(meter=Meter())
+    found.set_user(lm, adapter())
+    found.set_judge(lm, adapter())
+    return found, lm
+
+
+def test_the_offline_engine_holds_and_judges_whole_dialogues() -> None:
+    found, lm = _set_up()
+    own = build("turn-rag", task="dialogue-reply")
+    rival = build("no-memory", task="dialogue-reply")
+    found.set_rival(rival)
+    with dspy.context(lm=lm):
+        example = found.examples[0]
+        prediction = found.answer(own, example)
+        turns = len(plan(example.id))
+        for text in (prediction.answer, prediction.rival):
+            assert [line.split(":")[0] for line in text.splitlines()] == ["user", "assistant"] * turns
+        before = lm.meter.read().by_role()
+        score = found.score(example, prediction)
+    assert sum(lm.meter.read().by_role().values()) - sum(before.values()) == 2 * 6
+    assert {"requirement", "preference"} <= score.parts.keys()
+    assert score.value in (0.0, 0.25, 0.5, 0.75, 1.0)
+    assert prediction.context.hits
+
+
+@pytest.mark.parametrize(("logs", "counts"), [(False, (0, 0)), (True, (0, 1))])
+def test_the_rival_sees_current_logs_on_demand(logs: bool, counts: tuple[int, int]) -> None:
+    found, _ = _set_up(against_logs=logs)
+    seen: dict[str, set[int]] = {"own": set(), "rival": set()}
+
+    def assistant(name: str) -> Any:
+        def reply(**query: Any) -> dspy.Prediction:
+            seen[name].add(len(query.get("recent", ())))
+            return dspy.Prediction(answer="well")
+
+        return reply
+
+    found.set_rival(assistant("rival"))
+    found.answer(assistant("own"), found.examples[0])
+    assert (seen["own"], seen["rival"]) == ({counts[0]}, {counts[1]})
+
+
+def test_wins_ties_and_defeats_are_counted() -> None:
+    found, _ = _set_up()
+    rows: list[Any] = [
+        SimpleNamespace(parts={"requirement": r, "preference": p}, failure=None)
+        for r, p in ((1.0, 0.0), (1.0, 0.5), (0.0, 0.5))
+    ]
+    rows.append(SimpleNamespace(parts={}, failure="any"))
+    assert found.aggregate(rows) == {
+        **{"requirement WIN": 2, "requirement TIE": 0, "requirement LOSE": 1},
+        **{"preference WIN": 0, "preference TIE": 2, "preference LOSE": 1},
+    }
+
+
+def test_a_margin_below_zero_is_refused() -> None:
+    with pytest.raises(DataError, match="tie_margin=-1"):
+        benchmark("palbench.dialogue", tie_margin=-1)
+
+
+def test_without_rival_user_or_judge_a_line_says_so() -> None:
+    found = benchmark("palbench.dialogue")
+    example = found.examples[0]
+    with pytest.raises(UserError, match="play the user"):
+        found.answer(lambda **query: dspy.Prediction(answer=""), example)
+    with pytest.raises(UserError, match="--judge-lm"):
+        found.score(example, dspy.Prediction(answer="a", rival="b"))
+    full, _ = _set_up()
+    with pytest.raises(UserError, match="set_rival"):
+        full.answer(lambda **query: dspy.Prediction(answer=""), example)
+    with pytest.raises(UserError, match="recollect evaluate"):
+        full.score(example, dspy.Prediction(answer="a"))
+
+
+def test_the_hash_of_the_judges_covers_both_prompts(monkeypatch: pytest.MonkeyPatch) -> None:
+    import recollect.data.palbench_dialogue as module
+
+    before = benchmark("palbench.dialogue").judge_hash
+    changed = module.JudgePreferenceUnderstanding.with_instructions("Judge.")
+    monkeypatch.setattr(module, "JudgePreferenceUnderstanding", changed)
+    assert benchmark("palbench.dialogue").judge_hash != before
+    assert _set_up()[0].judge_hash == before

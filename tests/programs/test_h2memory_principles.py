@@ -1,0 +1,190 @@
+"""H2Memory's principles: clusters of needs, what joins them later, and when there are none."""
+
+import json
+from datetime import datetime
+
+import dspy
+import pytest
+from recollect import History
+from recollect.engines.embedders import embedder
+from recollect.programs.catalog import build
+from recollect.records import Session
+
+
+def made(**settings):
+    return build("h2memory", embedder=embedder(), use_situations=False, use_background=False, **settings)
+
+
+@pytest.fixture
+def settled(scripted, pal_script):
+    """The settled memory of the dialogues of a history, and the engine that wrote it."""
+
+    def settle(history, script=None, **settings):
+        lm = scripted(script or pal_script())
+        with dspy.context(lm=lm):
+            memory = made(**settings).remember(history).memory
+        return memory, lm.engine
+
+    return settle
+
+
+def asked(engine):
+    kinds = ("general_need", "general_preference", "type_verdict", "principle_verdict")
+    return {kind: engine.calls[kind] for kind in kinds if engine.calls[kind]}
+
+
+@pytest.mark.parametrize(
+    ("sessions", "settings", "sizes"),
+    [
+        (1, {}, [1, 1]),
+        (3, {}, [1, 1, 1, 1, 1, 1]),
+        (3, {"clusters": 2}, [3, 3]),
+        (6, {"clusters": 2, "online_month": False}, [6, 6]),
+        (6, {"clusters": 1}, [12]),
+        (3, {"clusters": 2, "clustered": False}, [1, 1, 1, 1, 1, 1]),
+    ],
+    ids=["fewer topics than clusters", "few topics", "sleep and food", "all at once", "one cluster", "one per topic"],
+)
+def test_needs_are_clustered(settled, pal_history, sessions, settings, sizes):
+    memory, _ = settled(pal_history(sessions), **settings)
+    assert [len(one.members) for one in memory.principles] == sizes
+    assert sorted(id for one in memory.principles for id in one.members) == sorted(t.id for t in memory.topics)
+    assert [one.id for one in memory.principles] == [f"p{n}" for n in range(1, len(sizes) + 1)]
+    kinds = [{memory.topics[int(id[1:]) - 1].need.split()[0] for id in one.members} for one in memory.principles]
+    assert all(len(kind) == 1 for kind in kinds) == (settings.get("clusters") != 1)
+
+
+def test_of_a_cluster_comes_the_type_of_need_then_the_principle(settled, pal_history, pal_given):
+    memory, engine = settled(pal_history(2), clusters=2, online_month=False)
+    needs = [json.loads(pal_given(text, "specific_needs")) for kind, text in engine.prompts if kind == "general_need"]
+    assert sorted(needs) == [
+        [f"{what} in month {n}" for n in (1, 2)] for what in ("cooking vegetables", "sleeping soundly")
+    ]
+    assert memory.principles[0].text("needs") == "Type of need: type(2)"
+    liked = "gentle sleeping soundly 1, gentle sleeping soundly 2"
+    assert memory.principles[0].text() == f"Type of need: type(2) | Principle: principle({liked})"
+    shown = [pal_given(text, "type_of_need") for kind, text in engine.prompts if kind == "general_preference"]
+    assert shown == ["type(2)"] * 2
+
+
+def test_the_last_month_joins_where_there_is_enough_before(settled, pal_history):
+    memory, engine = settled(pal_history(4), clusters=2)
+    assert asked(engine) == {"general_need": 2, "general_preference": 2, "type_verdict": 2, "principle_verdict": 2}
+    first = memory.principles[0]
+    assert (memory.clustered, first.members) == (6, ("t1", "t3", "t5", "t7"))
+    assert first.need_type == "type(3)"
+    assert first.preference.endswith("sleeping soundly 3) & gentle sleeping soundly 4")
+    assert (memory.levels["principles"], memory.depth()) == (4, 5)
+
+
+@pytest.mark.parametrize(("clusters", "clustered"), [(6, 6), (7, 8), (8, 8)])
+def test_with_fewer_topics_before_than_clusters_all_are_clustered(settled, pal_history, clusters, clustered):
+    memory, _ = settled(pal_history(4), clusters=clusters)
+    assert memory.clustered == clustered
+
+
+def test_dialogues_join_in_order_and_their_clusters_at_once(settled, pal_history, pal_given):
+    history = pal_history(4)
+    dialogues = [item for item in history.items if isinstance(item, Session)]
+    late = dialogues[3].model_copy(update={"id": "D5", "time": datetime(2024, 4, 20)})
+    _, engine = settled(History(id="x", items=(*dialogues, late)), clusters=2)
+    joined = [json.loads(pal_given(text, "needs_since")) for kind, text in engine.prompts if kind == "type_verdict"]
+    assert len(joined) == 4
+    assert all(len(needs) == 1 for needs in joined)
+
+
+def test_two_topics_of_a_dialogue_in_one_cluster_are_taken_in_by_one_call(settled, pal_history, pal_given):
+    memory, engine = settled(pal_history(4), clusters=1)
+    (joined,) = [pal_given(text, "needs_since") for kind, text in engine.prompts if kind == "type_verdict"]
+    assert json.loads(joined) == ["sleeping soundly in month 4", "cooking vegetables in month 4"]
+    assert len(memory.principles[0].members) == 8
+
+
+@pytest.mark.parametrize(
+    ("verdict", "found"),
+    [
+        ({"adjust": "No", "revised": "new"}, "old"),
+        ({"adjust": "YES", "revised": "new"}, "new"),
+        ({"adjust": True, "revised": " "}, "old"),
+        ({"adjust": None}, "old"),
+        ("nonsense", "old"),
+    ],
+    ids=["no", "yes", "yes without a text", "nothing said", "malformed"],
+)
+def test_types_and_principles_change_only_where_a_verdict_says_so(settled, pal_history, pal_script, verdict, found):
+    said = verdict if isinstance(verdict, str) else None
+    script = pal_script(
+        general_need={"general_need": "old"},
+        general_preference={"general_preference": "old"},
+        type_verdict=said or {"type_verdict": verdict},
+        principle_verdict=said or {"principle_verdict": verdict},
+    )
+    memory, _ = settled(pal_history(3), script, clusters=2)
+    assert {(one.need_type, one.preference) for one in memory.principles} == {(found, found)}
+
+
+def test_without_a_preference_there_is_no_principle_to_make(settled, pal_history, pal_script):
+    def outlines(text, n):
+        return {"outlines": [{"requirement": "sleeping", "preference": None if "D1:" in text else "gentle"}]}
+
+    memory, engine = settled(pal_history(1), pal_script(outlines=outlines))
+    assert asked(engine) == {"general_need": 1}
+    assert memory.principles[0].text() == "Type of need: type(1)"
+    later, engine = settled(pal_history(2), pal_script(outlines=outlines), clusters=1)
+    assert asked(engine) == {"general_need": 1, "type_verdict": 1, "general_preference": 1}
+    assert later.principles[0].preference == "principle(gentle)"
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("general_need", "Type of need: sleeping soundly in month 1 | Principle: principle(gentle sleeping soundly 1)"),
+        ("general_preference", "Type of need: type(1)"),
+    ],
+)
+def test_malformed_abstraction_leaves_what_there_is(settled, pal_history, pal_script, kind, text):
+    memory, _ = settled(pal_history(1), pal_script(**{kind: "no"}))
+    assert memory.principles[0].text() == text
+
+
+def test_of_a_large_cluster_a_sample_is_shown(settled, pal_history, pal_given):
+    memory, engine = settled(pal_history(8), clusters=1, sample_per_cluster=5, online_month=False)
+    (shown,) = [pal_given(text, "specific_needs") for kind, text in engine.prompts if kind == "general_need"]
+    assert len(json.loads(shown)) == 5
+    assert len(memory.principles[0].members) == 16
+
+
+def test_one_principle_per_topic_needs_no_verdicts(settled, pal_history):
+    memory, engine = settled(pal_history(4), clusters=2, clustered=False)
+    assert asked(engine) == {"general_need": 8, "general_preference": 8}
+    assert [one.members for one in memory.principles] == [(f"t{n}",) for n in range(1, 9)]
+    assert memory.levels["principles"] == 2
+
+
+def test_a_settled_memory_goes_on_one_dialogue_at_a_time(scripted, pal_script, pal_history):
+    lm, method = scripted(pal_script()), made(clusters=2).method
+    history, memory, course = pal_history(3, logs=0), method.Memory(), []
+    with dspy.context(lm=lm):
+        for item in (item for item in history if isinstance(item, Session)):
+            memory = method.settle(method.write(memory, item))
+            course.append(memory)
+            assert method.settle(memory) == memory
+    assert asked(lm.engine) == {"general_need": 2, "general_preference": 2, "type_verdict": 4, "principle_verdict": 4}
+    assert [len(one.members) for one in memory.principles] == [3, 3]
+    assert [[len(one.members) for one in part.principles] for part in course] == [[1, 1], [2, 2], [3, 3]]
+
+
+def test_while_there_are_fewer_topics_than_clusters_all_is_clustered_anew(scripted, pal_script, pal_history):
+    lm, method = scripted(pal_script()), made(clusters=3, online_month=False).method
+    memory, sizes = method.Memory(), []
+    with dspy.context(lm=lm):
+        for item in (item for item in pal_history(3, logs=0) if isinstance(item, Session)):
+            memory = method.settle(method.write(memory, item))
+            sizes.append((memory.clustered, len(memory.principles)))
+    assert sizes == [(2, 2), (4, 3), (4, 3)]
+
+
+def test_the_same_seed_gives_the_same_principles(settled, pal_history):
+    one, _ = settled(pal_history(6), clusters=4, seed=7)
+    other, _ = settled(pal_history(6), clusters=4, seed=7)
+    assert one == other

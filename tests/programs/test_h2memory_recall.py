@@ -1,0 +1,296 @@
+"""What H2Memory recalls from its four parts, and what each ablation changes and leaves alone."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import dspy
+import pytest
+from recollect import Context, History
+from recollect.engines.embedders import embedder
+from recollect.engines.models import language_model
+from recollect.errors import UserError
+from recollect.programs.catalog import build
+from recollect.programs.tasks import QuestionAnswering
+from recollect.runs.artifact import load, save
+
+KINDS = ("situations", "backgrounds", "topics", "principles")
+QUERY = "How does one sleep soundly in month 2?"
+
+
+def made(**settings):
+    return build("h2memory", embedder=embedder(), **settings)
+
+
+@pytest.fixture
+def recalled(scripted, pal_script, pal_history):
+    """Memory, context and engine of a query about six months whose sixth has logs alone."""
+
+    def recall(query=QUERY, script=None, history=None, hints=None, **settings):
+        lm, program = scripted(script or pal_script()), made(**settings)
+        with dspy.context(lm=lm):
+            memory = program.remember(pal_history(6, last=False) if history is None else history).memory
+            return memory, program.method.recall(memory, query, **(hints or {})), lm.engine
+
+    return recall
+
+
+def part(context, letter):
+    return [hit for hit in context.hits if hit.id[0] == letter and hit.id[1:].isdigit()]
+
+
+def test_each_part_is_recalled_in_its_order(recalled):
+    memory, context, _ = recalled(clusters=2)
+    assert {kind: context.counts[kind] for kind in KINDS} == {
+        "situations": 3,
+        "backgrounds": 1,
+        "topics": 3,
+        "principles": 2,
+    }
+    assert [hit.id[0] for hit in context.hits] == [*"sss", "w", *"ttt", "p", "p"]
+    topics = [topic for hit in part(context, "t") for topic in memory.topics if topic.id == hit.id]
+    assert [hit.id for hit in part(context, "p")] == [principle.id for principle in memory.above(topics)]
+    assert {source[:3] for hit in part(context, "s") for source in hit.sources} == {"L6:"}
+    assert [hit.text for hit in context.hits if hit.id == "work"] == ["work: known 2+4+6"]
+    assert all("sleeping" in hit.text for hit in part(context, "t"))
+    assert part(context, "p")[0].score == part(context, "t")[0].score
+    assert context.counts["depth"] == memory.depth()
+    assert (context.counts["tokens"], context.counts["calls"]) == (round(len(context.text()) / 4), 0)
+
+
+def test_hits_rest_on_turns_of_the_history(recalled, pal_history):
+    memory, context, _ = recalled(clusters=2)
+    turns = pal_history(6, last=False).turns
+    assert all(hit.sources and set(hit.sources) <= set(turns) for hit in context.hits)
+    topic = part(context, "t")[0]
+    assert topic.sources == memory.topics[int(topic.id[1:]) - 1].sources
+    principle = part(context, "p")[0]
+    assert principle.sources == memory.turns(memory.principles[int(principle.id[1:]) - 1].members)
+    work = next(hit for hit in context.hits if hit.id == "work")
+    assert {source[:3] for source in work.sources} == {"L2:", "L4:", "L6:"}
+
+
+@pytest.mark.parametrize(("content", "whole"), [("needs", False), ("solutions", True), (None, True)])
+def test_a_task_about_needs_sees_no_solution_and_no_preference(recalled, content, whole):
+    _, context, _ = recalled(clusters=2, hints={"content": content})
+    shown = "\n".join(hit.text for hit in [*part(context, "t"), *part(context, "p")])
+    assert "Need: sleeping" in shown
+    assert "Type of need: type(" in shown
+    assert [word in shown for word in ("Proposed", "Preference", "Principle", "plan", "gentle")] == [whole] * 5
+
+
+@pytest.mark.parametrize(("situations", "topics"), [(1, 2), (0, 3), (5, 0)])
+def test_the_numbers_are_bounds(recalled, situations, topics):
+    _, context, _ = recalled(situations=situations, topics=topics)
+    assert context.counts["situations"] == min(situations, 3)
+    assert context.counts["topics"] == topics
+    assert bool(context.counts["backgrounds"]) == bool(situations)
+    assert bool(context.counts["principles"]) == bool(topics)
+
+
+def test_after_a_dialogue_its_own_logs_are_the_current_ones(recalled, pal_history):
+    _, context, _ = recalled(history=pal_history(3))
+    assert {source[:2] for hit in part(context, "s") for source in hit.sources} == {"L3"}
+
+
+def test_nothing_is_recalled_from_nothing(recalled):
+    _, context, engine = recalled(history=History(id="none"), hints={"dialogue": True})
+    assert context == Context()
+    assert not engine.prompts
+
+
+@pytest.mark.parametrize(
+    ("hints", "settings", "calls"),
+    [({"dialogue": True}, {}, 1), ({}, {}, 0), ({"dialogue": True}, {"need_summary": False}, 0)],
+    ids=["dialogue", "question", "switched off"],
+)
+def test_a_dialogue_is_summed_up_before_the_search(recalled, pal_script, pal_given, hints, settings, calls):
+    script = pal_script(current_need={"current_need": "cooking vegetables"})
+    _, context, engine = recalled("user: sleeping soundly\nassistant: yes", script, hints=hints, **settings)
+    assert context.counts["calls"] == engine.calls["current_need"] == calls
+    assert ("cooking" in part(context, "t")[0].text) == bool(calls)
+    if calls:
+        assert pal_given(engine.prompts[-1][1], "dialogue_so_far") == "user: sleeping soundly\nassistant: yes"
+
+
+@pytest.mark.parametrize("said", ["no", {"current_need": " "}])
+def test_without_a_summary_the_dialogue_itself_is_searched_with(recalled, pal_script, said):
+    _, context, _ = recalled("user: sleeping soundly", pal_script(current_need=said), hints={"dialogue": True})
+    assert "sleeping" in part(context, "t")[0].text
+
+
+def test_a_task_tells_the_method_what_it_is_about(scripted, pal_script, pal_history):
+    class Needs(QuestionAnswering):
+        content = "needs"
+
+    program = made(clusters=2)
+    with dspy.context(lm=scripted(pal_script())):
+        plain = program(history=pal_history(3), question=QUERY).context
+        program.task = Needs()
+        needs = program(history=pal_history(3), question=QUERY).context
+    assert "Proposed" in plain.text()
+    assert "Proposed" not in needs.text()
+
+
+def test_a_stored_memory_goes_on_and_knows_what_a_task_is_about(tmp_path, scripted, pal_script, pal_history):
+    class Needs(QuestionAnswering):
+        content = "needs"
+
+    program = made(clusters=2)
+    program.task = Needs()
+    memory = program.memory(store=tmp_path / "users.sqlite", user="ann", lm=scripted(pal_script()))
+    for item in pal_history(3).items:
+        memory.add(item, id=item.id)
+    found = memory.ask(QUERY)
+    assert found.context.counts["topics"] == 3
+    assert "Proposed" not in found.context.text()
+    # Two topics were there when it settled first; the others joined.
+    assert (found.memory.clustered, sum(len(one.members) for one in found.memory.principles)) == (2, 6)
+    assert all(topic.need != topic.stated for topic in found.memory.topics)
+
+
+def test_what_is_recalled_for_a_dialogue_never_comes_from_it(scripted, pal_script, pal_history):
+    program, history = made(clusters=2), pal_history(5)
+    with dspy.context(lm=scripted(pal_script())):
+        whole = program.remember(history).memory
+        for n in range(1, 6):
+            # Before dialogue n: its logs are there, it and what follows are not; asked after the whole was written.
+            memory = program.remember(History(id="pal", items=history.items[: 2 * n - 1])).memory
+            assert {topic.dialogue for topic in memory.topics} == {f"D{m}" for m in range(1, n)}
+            text = memory.model_dump_json()
+            assert f"L{n}:1" in text
+            assert not any(f"D{m}:" in text or f"month {m}" in text for m in range(n, 6))
+            assert not any(f"L{m}:" in text for m in range(n + 1, 6))
+    assert whole.topics[-1].dialogue == "D5"
+
+
+LOGS = {"link", "describe"}
+DIALOGUES = {"outline"}
+PRINCIPLES = {"abstract_need", "abstract_preference", "adjust_need", "adjust_preference"}
+ALL = LOGS | DIALOGUES | PRINCIPLES | {"update_background", "refine"}
+NO_LOGS = {"use_situations": False, "use_background": False}
+
+
+@pytest.mark.parametrize(
+    ("settings", "prompts"),
+    [
+        ({}, ALL),
+        ({"use_situations": False}, ALL),
+        ({"use_background": False}, ALL - {"update_background"}),
+        ({"use_topics": False}, ALL),
+        ({"use_principles": False}, ALL - PRINCIPLES),
+        (NO_LOGS, DIALOGUES | PRINCIPLES),
+        ({**NO_LOGS, "clustered": False}, DIALOGUES | {"abstract_need", "abstract_preference"}),
+        ({"use_topics": False, "use_principles": False}, LOGS | {"update_background"}),
+    ],
+)
+def test_a_variant_has_the_prompts_it_uses(settings, prompts):
+    program = made(**settings)
+    assert program.writer_names() == {f"method.{name}" for name in prompts}
+    assert set(program.all_predictors()) == program.writer_names() | {"method.summarize_need", "task.answer"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "shown"),
+    [
+        ({"use_situations": False}, (0, 1, 3, True)),
+        ({"use_background": False}, (3, 0, 3, True)),
+        ({"use_topics": False}, (3, 1, 0, True)),
+        ({"use_principles": False}, (3, 1, 3, False)),
+        (NO_LOGS, (0, 0, 3, True)),
+        ({**NO_LOGS, "use_topics": False, "clustered": False}, (0, 0, 0, True)),
+        ({**NO_LOGS, "use_principles": False}, (0, 0, 3, False)),
+    ],
+    ids=["w/o M_G", "w/o M_B", "w/o M_T", "w/o M_P", "M_T + M_P", "M_P", "M_T"],
+)
+def test_a_variant_shows_the_other_parts_and_no_more(recalled, settings, shown):
+    _, context, _ = recalled(clusters=2, **settings)
+    *counts, principles = (context.counts[kind] for kind in KINDS)
+    assert (*counts, principles > 0) == shown
+
+
+@pytest.mark.parametrize(
+    ("name", "same", "other"),
+    [
+        ("use_situations", ("background", "batches"), ("topics",)),
+        ("use_background", ("batches",), ("background", "topics")),
+        ("use_topics", ("situations", "background", "topics", "principles"), ()),
+        ("use_principles", ("situations", "background", "topics"), ("principles",)),
+    ],
+)
+def test_what_a_switch_changes_of_the_memory_and_what_not(recalled, name, same, other):
+    (full, *_), (memory, *_) = recalled(clusters=2), recalled(clusters=2, **{name: False})
+    assert all(getattr(memory, field) == getattr(full, field) for field in same)
+    assert all(getattr(memory, field) != getattr(full, field) for field in other)
+    assert [one.text for one in memory.situations] == [one.text for one in full.situations]
+    assert [topic.stated for topic in memory.topics] == [topic.stated for topic in full.topics]
+
+
+@pytest.mark.parametrize(
+    ("name", "inside"), [("use_situations", "<health: known 1 / >"), ("use_background", "< / situation")]
+)
+def test_a_need_is_refined_without_what_is_off(recalled, name, inside):
+    memory, _, _ = recalled(**{name: False})
+    assert inside in memory.topics[0].need
+
+
+def test_search_finds_all_parts_and_evidence_what_is_concrete(scripted, pal_script, pal_history):
+    program = made(clusters=2)
+    with dspy.context(lm=scripted(pal_script())):
+        memory = program.remember(pal_history(4)).memory
+    method = program.method
+    every = method.search(memory, ["sleeping soundly", "situation of L1:3 known type"], k=50, min_score=-1.0)
+    assert {hit.id[0] for hit in every[1]} == set("sthwp")
+    assert len(every[0]) == len(memory.situations) + len(memory.topics) + 2 + 2
+    assert every[0][0].text == next(t for t in memory.topics if t.id == every[0][0].id).text()
+    assert {hit.id[0] for hit in method.search_evidence(memory, ["sleeping type situation known"], 50)[0]} <= set("st")
+    blind = made(clusters=2, use_situations=False, use_background=False).method
+    assert {hit.id[0] for hit in blind.search(memory, ["situation known type sleeping"], 50, -1.0)[0]} == set("tp")
+
+
+def test_many_threads_recall_the_same(scripted, pal_script, pal_history):
+    program, history = made(clusters=2), pal_history(4)
+    lm = scripted(pal_script())
+
+    def ask(n):
+        with dspy.context(lm=lm):
+            return program(history=history, question=QUERY).context
+
+    with ThreadPoolExecutor(8) as pool:
+        contexts = list(pool.map(ask, range(16)))
+    assert all(context == contexts[0] for context in contexts)
+    assert lm.engine.calls["updating_aspects"] == 4
+
+
+def test_a_saved_program_recalls_the_same(tmp_path, scripted, pal_script, pal_history):
+    program = made(clusters=2, window=5, seed=3)
+    save(program, tmp_path / "program")
+    again = load(tmp_path / "program", embedder=embedder())
+    assert again.method.config == program.method.config
+    with dspy.context(lm=scripted(pal_script())):
+        first = program(history=pal_history(3), question=QUERY).context
+        assert again(history=pal_history(3), question=QUERY).context == first
+
+
+@pytest.mark.parametrize("method", ["h2memory", "pgr+h2memory"])
+def test_it_runs_with_the_offline_engine(pal_history, make_history, method):
+    program = build(method, embedder=embedder())
+    with dspy.context(lm=language_model()):
+        found = program(history=pal_history(2), question="What was searched?")
+        assert found.answer
+        assert found.context.sources
+        assert program(history=make_history(2), question="Who saw Oslo?").context.hits
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"clusters": 0}, "clusters = 0 is less than 1"),
+        ({"window": 0}, "window = 0 is less than 1"),
+        ({"sample_per_cluster": 0}, "sample_per_cluster = 0"),
+        ({"situations": -1}, "situations = -1 is less than 0"),
+        ({"seed": -1}, "seed = -1"),
+        ({**NO_LOGS, "use_topics": False, "use_principles": False}, "all off; leave one on"),
+    ],
+)
+def test_settings_without_sense_are_refused(settings, message):
+    with pytest.raises(UserError, match=message):
+        made(**settings)

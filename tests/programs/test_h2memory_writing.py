@@ -1,0 +1,269 @@
+"""How H2Memory writes: situations, the chain of backgrounds, topics, refined needs; what runs at the same time."""
+
+import threading
+
+import dspy
+import pytest
+from recollect import History, Session, Turn
+from recollect.engines.embedders import embedder
+from recollect.memory.heterogeneous import HeterogeneousMemory
+from recollect.programs.catalog import build
+from recollect.programs.gather import in_order
+from recollect.records import Behavior, Logs, Profile
+
+
+def made(**settings):
+    return build("h2memory", embedder=embedder(), **settings)
+
+
+@pytest.fixture
+def written(scripted, pal_script, pal_history):
+    """The settled node of a history, and the LM that wrote it."""
+
+    def write(history=None, script=None, sessions=3, **settings):
+        lm = scripted(script or pal_script())
+        with dspy.context(lm=lm):
+            node = made(**settings).remember(history or pal_history(sessions))
+        return node.memory, lm.engine, node
+
+    return write
+
+
+def sections(engine, kind, section, field):
+    return [section(text, field) for found, text in engine.prompts if found == kind]
+
+
+def test_linked_logs_are_one_situation_and_the_others_one_each(written):
+    memory, engine, _ = written(sessions=2)
+    assert [(s.id, s.batch, s.sources) for s in memory.situations[:4]] == [
+        ("s1", "L1", ("L1:1", "L1:2")),
+        ("s2", "L1", ("L1:3",)),
+        ("s3", "L1", ("L1:4",)),
+        ("s4", "L2", ("L2:1", "L2:2")),
+    ]
+    assert [s.aspects for s in memory.situations[2:4]] == [("health",), ("work", "family")]
+    assert memory.situations[0].links[0].model_dump() == {"later": "L1:2", "kind": "caused_by", "earlier": "L1:1"}
+    assert engine.calls["links"] == 2
+    (shown,) = [text for kind, text in engine.prompts if kind == "found_situation" and "L1:2" in text]
+    assert "thing-1-2 <caused_by L1:1>" in shown
+
+
+def test_a_window_shows_ten_logs_and_the_ten_before(written, pal_history, pal_given):
+    _, engine, _ = written(pal_history(1, logs=25))
+    logs = sections(engine, "links", pal_given, "device_logs")
+    spans = sorted(zip(sections(engine, "links", pal_given, "first_log"), map(str.splitlines, logs), strict=True))
+    assert [(first, len(lines), lines[0].split("]")[0]) for first, lines in spans] == [
+        ("L1:1", 10, "[L1:1"),
+        ("L1:11", 20, "[L1:1"),
+        ("L1:21", 15, "[L1:11"),
+    ]
+
+
+def test_links_that_cannot_be_are_counted(written, pal_script):
+    wrong = [{"log_id": "L1:1", "caused_by": ["L1:2"]}, {"log_id": "L9:9", "follows": ["L1:1"]}]
+    memory, _, _ = written(script=pal_script(links={"links": wrong}), sessions=1)
+    assert memory.counts["links_refused"] == 2
+    assert [situation.sources for situation in memory.situations] == [(f"L1:{n}",) for n in range(1, 5)]
+
+
+def test_backgrounds_are_updated_session_by_session(written, pal_given):
+    memory, engine, _ = written(sessions=4)
+    assert {aspect: found.text for aspect, found in memory.background.items()} == {
+        "work": "known 2+4",
+        "health": "known 1+3",
+    }
+    before = sections(engine, "updating_aspects", pal_given, "background_before")
+    assert before[:3] == [
+        "work:\nhealth:\nfamily:\nleisure:",
+        "work:\nhealth: known 1\nfamily:\nleisure:",
+        "work: known 2\nhealth: known 1\nfamily:\nleisure:",
+    ]
+    spans = sections(engine, "updating_aspects", pal_given, "span_before")
+    assert spans == ["unknown", *(f"2024-01-03 to 2024-0{month}-03" for month in (1, 2, 3))]
+    assert sections(engine, "updating_aspects", pal_given, "span_since")[1] == "2024-02-03 to 2024-02-03"
+    assert memory.background["health"].situations == ("s1", "s2", "s3", "s7", "s8", "s9")
+
+
+@pytest.mark.parametrize(
+    ("said", "background", "refused"),
+    [
+        ({"updating_aspects": [], "updating_content": []}, {}, 0),
+        ({"updating_aspects": ["work", "family"], "updating_content": [{"aspect": "WORK", "summary": "w"}]}, "w", 1),
+        ({"updating_aspects": [], "updating_content": [{"aspect": "work", "summary": " w "}]}, "w", 0),
+        ({"updating_aspects": ["money"], "updating_content": [{"aspect": "work", "summary": " "}]}, {}, 0),
+        ({"updating_aspects": ["work"], "updating_content": [{"aspect": "money", "summary": "x"}]}, {}, 0),
+        ("nonsense", {}, 0),
+    ],
+    ids=["nothing", "one without a sentence", "a sentence alone", "blank", "unknown aspect", "malformed"],
+)
+def test_an_update_changes_the_aspects_it_has_sentences_for(written, pal_script, said, background, refused):
+    memory, _, _ = written(script=pal_script(updating_aspects=said), sessions=1)
+    found = {aspect: one.text for aspect, one in memory.background.items()}
+    assert found == ({"work": background} if background else {})
+    assert memory.counts.get("updates_refused", 0) == refused
+
+
+def test_a_need_is_refined_with_its_own_session_and_the_background_of_that_time(written):
+    memory, _, _ = written(sessions=4)
+    needs = {topic.id: (topic.stated, topic.need) for topic in memory.topics}
+    assert needs["t1"] == (
+        "sleeping soundly in month 1",
+        "sleeping soundly in month 1 <health: known 1 / situation of L1:1 L1:2 situation of L1:4 situation of L1:3>",
+    )
+    # Session 3 is about health: what was learnt of work in session 2 does not bear on it, and 5 is not there yet.
+    assert needs["t6"][1].startswith("cooking vegetables in month 3 <health: known 1+3 / situation of L3")
+    assert all(f"L{n}:" in needs[id][1] for n, id in ((2, "t3"), (3, "t5"), (4, "t7")))
+
+
+def test_a_need_that_waited_is_refined_with_the_background_before_the_next_logs(written, pal_script, pal_given):
+    def one_aspect(text, n):
+        found = {"situation": f"at {pal_given(text, 'linked_logs')[1:5]}", "aspects": ["health"]}
+        return {"found_situation": found}
+
+    def longer(text, n):
+        before = pal_given(text, "background_before").split("health:")[1].split("\n")[0].strip()
+        summary = {"aspect": "health", "summary": f"{before}*"}
+        return {"updating_aspects": ["health"], "updating_content": [summary]}
+
+    memory, _, _ = written(script=pal_script(found_situation=one_aspect, updating_aspects=longer), sessions=4)
+    assert [topic.need.split("<")[1].split(" /")[0] for topic in memory.topics[::2]] == [
+        "health: *",
+        "health: **",
+        "health: ***",
+        "health: ****",
+    ]
+
+
+def test_topics_have_turns_solutions_and_preference(written):
+    memory, _, _ = written(sessions=1)
+    first, second = memory.topics
+    assert (first.sources, second.sources) == (("D1:1", "D1:2"), ("D1:3", "D1:4"))
+    assert first.text().endswith(
+        "| Proposed: plan sleeping soundly 1 (liked: fine) | Preference: gentle sleeping soundly 1"
+    )
+    assert "spans_repaired" not in memory.counts
+
+
+def test_bad_spans_and_empty_outlines_are_mended_and_counted(written, pal_script):
+    drafts = [{"turn_span": ["D1:2", "D1:2"], "requirement": "a"}, {"turn_span": "?", "requirement": " "}]
+    memory, _, _ = written(script=pal_script(outlines={"outlines": [*drafts, {"requirement": "b"}]}), sessions=1)
+    assert [topic.sources for topic in memory.topics] == [("D1:1", "D1:2"), ("D1:3", "D1:4")]
+    assert (memory.counts["spans_repaired"], memory.counts["outlines_empty"]) == (2, 1)
+
+
+@pytest.mark.parametrize("kind", ["links", "found_situation", "outlines", "detailed_need", "updating_aspects"])
+def test_malformed_output_costs_its_part_and_is_counted(written, pal_script, kind):
+    memory, _, node = written(script=pal_script(**{kind: "no"}), sessions=2)
+    failures = [failure for part in node.chain() for failure in part.failures]
+    assert failures
+    assert {failure.kind for failure in failures} == {"parse"}
+    assert len(memory.topics) == (0 if kind == "outlines" else 4)
+    assert len(memory.situations) == {"found_situation": 0, "links": 8}.get(kind, 6)
+    assert all(topic.need == topic.stated for topic in memory.topics) == (
+        kind in ("detailed_need", "outlines", "found_situation")
+    )
+    assert not memory.waiting
+
+
+def test_without_logs_needs_stay_as_they_are(written, make_history):
+    memory, engine, _ = written(make_history(3))
+    assert set(engine.calls) == {"outlines", "general_need", "general_preference"}
+    assert len(memory.topics) == 6
+    assert [topic.need for topic in memory.topics] == [topic.stated for topic in memory.topics]
+
+
+def test_logs_before_one_dialogue_belong_to_it_and_a_second_dialogue_has_none(written, pal_history):
+    history = pal_history(2)
+    first, dialogue, second, other = history.items
+    memory, _, _ = written(History(id="x", items=(first, second, dialogue, other)))
+    assert [topic.own for topic in memory.topics] == [("L1", "L2")] * 2 + [()] * 2
+    assert [situation.batch for situation in memory.recent] == ["L1"] * 3 + ["L2"] * 3
+    assert memory.topics[2].need == memory.topics[2].stated
+
+
+def test_what_is_no_log_and_no_dialogue(written, pal_history):
+    logs, dialogue = pal_history(1).items
+    profile = Profile(id="p", turns=(Turn(id="p:1", speaker="profile", text="Ann, nurse"),))
+    behavior = Behavior(id="b", turns=tuple(turn.model_copy() for turn in logs.turns))
+    empty = (Logs(id="e1"), Session(id="e2", turns=(Turn(id="e2:1", speaker="user", text=" "),)))
+    plain, _, _ = written(History(id="x", items=(logs, dialogue)))
+    memory, engine, _ = written(History(id="y", items=(profile, logs, dialogue, *empty)))
+    assert "nurse" not in str(engine.prompts)
+    assert (memory.situations, memory.topics) == (plain.situations, plain.topics)
+    read, _, _ = written(History(id="z", items=(behavior, dialogue)))
+    assert [one.text for one in read.situations] == [one.text for one in plain.situations]
+
+
+def test_one_log_alone_has_no_links_to_ask_for(written, pal_history):
+    memory, engine, _ = written(pal_history(1, logs=1))
+    assert len(memory.situations) == 1
+    assert "links" not in engine.calls
+
+
+def test_memory_is_the_same_whether_calls_run_at_once_or_in_order(scripted, pal_script, pal_history):
+    with dspy.context(lm=scripted(pal_script(), delay=0.002)):
+        together = made().remember(pal_history(6, logs=15)).memory
+    with dspy.context(lm=scripted(pal_script())), in_order():
+        assert made().remember(pal_history(6, logs=15)).memory == together
+
+
+def test_all_items_are_read_at_once(scripted, pal_script, pal_history):
+    everybody = threading.Barrier(8)
+
+    def reply(kind, text, n):
+        if kind in ("links", "outlines"):
+            everybody.wait(timeout=20)
+        return pal_script()(kind, text, n)
+
+    with dspy.context(lm=scripted(reply)):
+        memory = made().remember(pal_history(4)).memory
+    assert len(memory.topics) == 8
+
+
+def test_needs_are_refined_while_the_background_takes_in_the_next_logs(scripted, pal_script, pal_history):
+    together = threading.Barrier(3)
+
+    def reply(kind, text, n):
+        # The first update has nothing to wait for; then one update goes with two needs. The last two needs wait alone.
+        if (kind == "updating_aspects" and n > 1) or (kind == "detailed_need" and n <= 4):
+            together.wait(timeout=20)
+        return pal_script()(kind, text, n)
+
+    with dspy.context(lm=scripted(reply)):
+        memory = made().remember(pal_history(3)).memory
+    assert all("<" in topic.need for topic in memory.topics)
+
+
+@pytest.mark.parametrize(
+    ("sessions", "last", "settings", "levels"),
+    [
+        (4, True, {}, {"prepare": 2, "write": 4, "refine": 1, "principles": 2}),
+        (4, False, {}, {"prepare": 2, "write": 4, "principles": 2}),
+        (6, True, {"use_principles": False}, {"prepare": 2, "write": 6, "refine": 1}),
+        (4, True, {"use_background": False}, {"prepare": 2, "write": 3, "refine": 1, "principles": 2}),
+        (4, True, {"use_situations": False, "use_background": False}, {"prepare": 1, "principles": 2}),
+        (6, True, {"clusters": 4}, {"prepare": 2, "write": 6, "refine": 1, "principles": 4}),
+    ],
+    ids=["as the paper", "ends with logs", "no principles", "no background", "dialogues alone", "the last month joins"],
+)
+def test_only_the_background_is_a_chain(written, pal_history, sessions, last, settings, levels):
+    memory, _, _ = written(pal_history(sessions, last=last), **settings)
+    assert memory.levels == levels
+    assert memory.depth() == sum(levels.values())
+
+
+def test_a_written_memory_is_never_changed(scripted, pal_script, pal_history):
+    method, memory, before = made().method, HeterogeneousMemory(), []
+    with dspy.context(lm=scripted(pal_script())):
+        for item in pal_history(3):
+            before.append((memory, memory.model_dump_json()))
+            memory = method.write(memory, item)
+        before.append((memory, memory.model_dump_json()))
+        settled = method.settle(memory)
+        assert method.settle(settled) == settled
+    assert all(old.model_dump_json() == text for old, text in before)
+
+
+def test_a_memory_is_its_json(written):
+    memory, _, _ = written(sessions=3)
+    assert HeterogeneousMemory.model_validate_json(memory.model_dump_json()) == memory

@@ -1,0 +1,257 @@
+"""MemoryBank: its forgetting curve, what recalls while dialogues are written, its accounts; and ConditionMem."""
+
+import math
+from datetime import datetime, timedelta
+from typing import Any
+
+import dspy
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from recollect import History, Session, Turn
+from recollect.errors import UserError
+from recollect.memory.bank import Piece, days_between, lot
+from recollect.memory.index import Entry
+from recollect.programs.baselines.memory_bank import time_of
+from recollect.programs.catalog import build
+from recollect.records import format_time
+
+START = datetime(2024, 1, 1)
+
+
+def piece(id: str = "p", strength: int = 1) -> Piece:
+    return Piece(entry=Entry(id=id, text="x"), strength=strength, last=START)
+
+
+@pytest.mark.parametrize(
+    ("days", "strength", "retention"),
+    # R = exp(-t / (5 S)): 5 days at strength 1 are exp(-1), at strength 2 exp(-1/2); 10 days at strength 2 exp(-1).
+    [(0, 1, 1.0), (5, 1, 0.367879), (5, 2, 0.606531), (10, 2, 0.367879), (30, 1, 0.002479)],
+)
+def test_the_forgetting_curve_by_hand(days: int, strength: int, retention: float) -> None:
+    found = piece(strength=strength).retention(START + timedelta(days=days), days=5.0)
+    assert found == pytest.approx(retention, abs=1e-6)
+
+
+def test_a_recall_strengthens_and_begins_time_anew() -> None:
+    later = piece().recalled(START + timedelta(days=5))
+    assert (later.strength, later.last) == (2, START + timedelta(days=5))
+    assert later.retention(START + timedelta(days=10), 5.0) == pytest.approx(math.exp(-0.5))
+
+
+def test_what_has_no_date_is_never_forgotten() -> None:
+    undated = Piece(entry=Entry(id="p", text="x"))
+    assert undated.retention(START, 5.0) == piece().retention(None, 5.0) == 1.0
+
+
+@given(
+    id=st.text(min_size=1, max_size=5),
+    seed=st.integers(0, 9),
+    days=st.lists(st.floats(0, 400), min_size=2, max_size=2).map(sorted),
+    strength=st.integers(1, 9),
+)
+def test_what_is_forgotten_stays_so_and_strength_only_helps(
+    id: str, seed: int, days: list[float], strength: int
+) -> None:
+    early, late = (START + timedelta(days=n) for n in days)
+    weak, strong = piece(id, strength), piece(id, strength + 1)
+    assert weak.forgotten(late, 5.0, seed) >= weak.forgotten(early, 5.0, seed)
+    assert strong.forgotten(late, 5.0, seed) <= weak.forgotten(late, 5.0, seed)
+    assert 0.0 <= lot(id, seed) < 1.0
+
+
+def test_of_many_pieces_the_share_of_the_curve_is_remembered() -> None:
+    now = START + timedelta(days=5)
+    kept = sum(not piece(f"p{n}").forgotten(now, 5.0, seed=0) for n in range(4000))
+    assert kept / 4000 == pytest.approx(math.exp(-1), abs=0.03)
+
+
+def test_times_with_and_without_a_zone_are_compared() -> None:
+    assert days_between(START.astimezone(), START + timedelta(days=2)) == 2.0
+
+
+@pytest.mark.parametrize("date", [START.replace(hour=23, minute=7), START])
+def test_dates_of_prompts_are_read_back(date: datetime) -> None:
+    assert time_of(format_time(date)) == time_of(date.isoformat()) == time_of(date) == date
+
+
+@pytest.mark.parametrize("date", [None, "", "soon"])
+def test_what_is_no_date_is_none(date: Any) -> None:
+    assert time_of(date) is None
+
+
+# The method ----------------------------------------------------------------------------------------------------------
+
+
+def talk(n: int, day: int, *texts: str) -> Session:
+    turns = tuple(
+        Turn(id=f"D{n}:{t}", speaker=("assistant", "user")[t % 2], text=text) for t, text in enumerate(texts, 1)
+    )
+    return Session(id=f"D{n}", time=START + timedelta(days=day), turns=turns)
+
+
+HISTORY = History(
+    id="ann",
+    items=(
+        talk(1, 0, "My greyhound Pepper limps.", "Let a vet look at the paw."),
+        talk(2, 2, "Pepper the greyhound limps again.", "See the vet once more."),
+        talk(3, 4, "I bake rye bread.", "Let it cool."),
+    ),
+)
+
+
+def reply(kind: str, text: str, n: int) -> dict[str, Any]:
+    return {kind: f"{kind} {n}"}
+
+
+def program(name: str = "memory-bank", **config: Any) -> Any:
+    from recollect.engines.embedders import embedder
+
+    return build(name, embedder=embedder("offline"), **config)
+
+
+def remembered(scripted: Any, history: History = HISTORY, **config: Any) -> tuple[Any, Any, Any]:
+    made, lm = program(**config), scripted(reply)
+    with dspy.context(lm=lm):
+        return made.method, made.remember(history).memory, lm
+
+
+def test_turns_and_digests_are_pieces_and_two_accounts_are_written(scripted: Any) -> None:
+    method, memory, lm = remembered(scripted)
+    assert [p.entry.id for p in memory.pieces][:3] == ["D1:1", "D1:2", "digest-1"]
+    assert lm.engine.calls == {"event_digest": 3, "personality_note": 3, "overall_events": 1, "user_portrait": 1}
+    found = method.recall(memory, "Pepper")
+    assert found.notes == {"what happened": "overall_events 1", "the user": "user_portrait 1"}
+    merged = next(text for kind, text in lm.engine.prompts if kind == "overall_events")
+    assert "(1 January 2024, Monday) event_digest" in merged
+
+
+def test_dialogues_recall_what_their_user_speaks_of(scripted: Any) -> None:
+    method, memory, _ = remembered(scripted, k=1, days=1000.0)
+    strengths = {p.entry.id: (p.strength, p.last) for p in memory.pieces}
+    assert strengths["D1:1"] == (2, START + timedelta(days=2))
+    assert strengths["D1:2"] == (1, START)
+
+
+def test_recalling_a_query_leaves_the_memory_as_it_is(scripted: Any) -> None:
+    method, memory, _ = remembered(scripted)
+    before = memory.model_dump_json()
+    first = method.recall(memory, "greyhound")
+    assert (method.recall(memory, "greyhound"), memory.model_dump_json()) == (first, before)
+
+
+def test_old_pieces_are_forgotten_by_the_date_of_the_query(scripted: Any) -> None:
+    method, memory, _ = remembered(scripted, k=20)
+    soon = method.recall(memory, "greyhound", date=format_time(START + timedelta(days=4)))
+    late = method.recall(memory, "greyhound", date=format_time(START + timedelta(days=400)))
+    assert len(soon.hits) > 0
+    assert (late.hits, late.counts["forgotten"]) == ((), len(memory.pieces))
+    assert late.notes == soon.notes
+
+
+def test_without_forgetting_all_stays_and_nothing_grows(scripted: Any) -> None:
+    method, memory, _ = remembered(scripted, k=20, forgetting=False)
+    late = method.recall(memory, "greyhound", date="2030-01-01")
+    assert len(late.hits) == len(memory.pieces) == 9 - late.counts["forgotten"]
+    assert {p.strength for p in memory.pieces} == {1}
+
+
+def test_without_a_portrait_only_digests_are_asked_for(scripted: Any) -> None:
+    method, memory, lm = remembered(scripted, portrait=False)
+    assert lm.engine.calls == {"event_digest": 3}
+    assert method.recall(memory, "Pepper").notes == {}
+    assert set(method.writers()) == {"digest"}
+    with_portrait = remembered(scripted)[1]
+    assert [p.entry for p in memory.pieces if p.entry.id.startswith("D")] == [
+        p.entry for p in with_portrait.pieces if p.entry.id.startswith("D")
+    ]
+
+
+def test_settling_twice_asks_once_and_a_longer_history_asks_again(scripted: Any) -> None:
+    made, lm = program(), scripted(reply)
+    with dspy.context(lm=lm):
+        memory = made.remember(History(id="ann", items=HISTORY.items[:2])).memory
+        assert made.method.settle(memory) is memory
+        assert lm.engine.calls["user_portrait"] == 1
+        assert made.remember(HISTORY).memory.settled == 3
+    assert lm.engine.calls["user_portrait"] == 2
+
+
+def test_a_broken_digest_is_a_counted_failure_and_the_turns_stay(scripted: Any) -> None:
+    made = program()
+    with dspy.context(lm=scripted(lambda kind, text, n: "{{{" if kind == "event_digest" else reply(kind, text, n))):
+        node = made.remember(HISTORY)
+    assert {failure.where for part in node.chain() for failure in part.failures} == {"digest"}
+    assert [p.entry.id for p in node.memory.pieces] == list(HISTORY.turns)
+    assert node.memory.events == ""
+    assert node.memory.portrait
+
+
+@pytest.mark.parametrize("name", ["memory-bank", "condition-mem"])
+def test_an_empty_history_recalls_nothing(name: str) -> None:
+    made = program(name)
+    memory = made.remember(History(id="nobody")).memory
+    assert made.method.recall(memory, "Who?").text() == ""
+    assert made.method.search(memory, ["Who?", "What?"]) == [[], []]
+
+
+@pytest.mark.parametrize("days", [0.0, -1.0, math.nan])
+def test_a_time_scale_that_is_none_is_refused(days: float) -> None:
+    with pytest.raises(UserError, match="days"):
+        program(days=days)
+
+
+@pytest.mark.parametrize("name", ["memory-bank", "condition-mem"])
+def test_the_offline_engine_fills_the_memory(name: str, make_history: Any) -> None:
+    from recollect.engines.models import language_model
+
+    made = program(name)
+    with dspy.context(lm=language_model("offline")):
+        node = made.remember(make_history(2))
+        assert made(history=make_history(2), question="Where was Ann?").answer
+    assert not [failure for part in node.chain() for failure in part.failures]
+
+
+# ConditionMem --------------------------------------------------------------------------------------------------------
+
+
+def records(kind: str, text: str, n: int) -> dict[str, Any]:
+    if kind == "helpful_ids":
+        return {"helpful_ids": ["[r2]", "r9"]}
+    if "Pepper limps" in text:
+        rows = [{"turn_id": "[D1:1]", "condition": "a limping dog", "content": "has a greyhound, Pepper"}]
+        return {"records": [*rows, {"turn_id": "D7:7", "content": "wants a vet"}, {"content": " "}]}
+    if "rye" in text:
+        return {"records": {"turn_id": "D3:1", "content": "bakes rye bread"}}
+    return {"records": [{"turn_id": "D2:1", "condition": "a limping dog", "content": "has a greyhound, Pepper"}]}
+
+
+def test_records_keep_their_condition_and_their_turns(scripted: Any) -> None:
+    made = program("condition-mem")
+    with dspy.context(lm=scripted(records)):
+        memory = made.remember(HISTORY).memory
+    assert [(entry.id, entry.text, entry.sources) for entry in memory.records] == [
+        ("r1", "has a greyhound, Pepper (when: a limping dog)", ("D1:1",)),
+        ("r2", "wants a vet", ("D1:1", "D1:2")),
+        ("r3", "bakes rye bread", ("D3:1",)),
+    ]
+    found = made.method.recall(memory, "greyhound Pepper", k=1)
+    assert found.hits[0].id == "r1"
+    assert found.counts == {"calls": 0, "records": len(found.hits)}
+
+
+def test_reflection_keeps_the_records_that_help(scripted: Any) -> None:
+    made, lm = program("condition-mem", reflection=True), scripted(records)
+    with dspy.context(lm=lm):
+        memory = made.remember(HISTORY).memory
+        found = made.method.recall(memory, "Should a vet see Pepper, or the rye bread?")
+    assert ([hit.id for hit in found.hits], found.counts["calls"]) == (["r2"], 1)
+    assert "reflect" not in dict(program("condition-mem").method.named_parameters())
+
+
+def test_a_broken_reflection_keeps_all_records(scripted: Any) -> None:
+    made = program("condition-mem", reflection=True)
+    with dspy.context(lm=scripted(lambda kind, text, n: "{{{" if kind == "helpful_ids" else records(kind, text, n))):
+        memory = made.remember(HISTORY).memory
+        found = made.method.recall(memory, "Pepper the greyhound, a vet, rye bread")
+    assert len(found.hits) == 3

@@ -1,0 +1,111 @@
+"""The tasks of PAL-Bench: what they search with, what the model is shown, and what a method is told of them."""
+
+from typing import Any
+
+import dspy
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from recollect import Context, Hit, Logs, Turn, UserError
+from recollect.programs.catalog import build
+from recollect.programs.tasks import task
+from recollect.signatures.pal import ASSISTANT_ACTIONS, selected
+
+NAMES = ("requirement-restatement", "solution-proposal", "solution-selection", "dialogue-reply")
+OPTIONS = [f"S{n}: way {n}" for n in range(1, 9)]
+LOGS = Logs(id="L1", turns=(Turn(id="L1:1", speaker="log", text="bought a bike"),))
+
+
+@pytest.fixture
+def ask(scripted: Any) -> Any:
+    """Asks a task under a scripted model; gives the prediction and the prompt."""
+
+    def run(name: str, **fields: Any) -> tuple[dspy.Prediction, str]:
+        reply = {"analysis": "x", "answer": ["S2", "S7"]} if name == "solution-selection" else {"answer": "done"}
+        lm = scripted(lambda *call: reply)
+        context = Context(hits=(Hit(id="f1", text="likes calm"),))
+        with dspy.context(lm=lm, adapter=dspy.ChatAdapter()):
+            found = task(name)()(context=context, **fields)
+        return found, lm.engine.prompts[0][1]
+
+    return run
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_model_sees_context_query_and_recent_logs(name: str, ask: Any) -> None:
+    found, text = ask(name, question="how?", options=OPTIONS, recent=(LOGS,))
+    assert all(part in text for part in ("likes calm", "how?", "bought a bike"))
+    assert found.answer == (["S2", "S7"] if name == "solution-selection" else "done")
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "hints"),
+    [
+        ("requirement-restatement", {}, {"content": "needs", "dialogue": False}),
+        ("solution-proposal", {}, {"content": "solutions", "dialogue": False}),
+        ("solution-selection", {}, {"content": "solutions", "dialogue": False}),
+        ("dialogue-reply", {"action": "requirement prediction"}, {"content": "needs", "dialogue": True}),
+        ("dialogue-reply", {"action": "solution proposal"}, {"content": "solutions", "dialogue": True}),
+        ("dialogue-reply", {"action": "feedback response"}, {"content": "solutions", "dialogue": True}),
+        ("dialogue-reply", {}, {"content": "needs", "dialogue": True}),
+        ("dialogue-reply", {"dialogue": "user: hi\nassistant: hm"}, {"content": "solutions", "dialogue": True}),
+    ],
+)
+def test_methods_are_told_what_a_query_is_about(name: str, fields: dict[str, str], hints: dict[str, Any]) -> None:
+    assert task(name)().hints(question="how?", **fields) == hints
+
+
+def test_candidates_are_shown_and_not_searched_with(ask: Any) -> None:
+    _, text = ask("solution-selection", question="how?", options=OPTIONS)
+    assert all(option in text for option in OPTIONS)
+    assert task("solution-selection")().query(question="how?", options=OPTIONS) == "how?"
+
+
+def test_a_selection_needs_candidates() -> None:
+    with pytest.raises(UserError, match="needs options"):
+        task("solution-selection")()(context=Context(), question="how?")
+
+
+def test_a_reply_is_searched_for_with_the_whole_dialogue() -> None:
+    query = task("dialogue-reply")().query(question="yes", dialogue="user: fit?\nassistant: the knee?")
+    assert query.splitlines() == ["user: fit?", "assistant: the knee?", "user: yes"]
+
+
+@pytest.mark.parametrize("action", ASSISTANT_ACTIONS)
+def test_a_reply_is_of_the_kind_that_is_asked_for(action: str, ask: Any) -> None:
+    _, text = ask("dialogue-reply", question="yes", dialogue="user: fit?\nassistant: why?", action=action)
+    assert action in text
+    assert ASSISTANT_ACTIONS[action] in text  # pyright: ignore[reportArgumentType]
+    assert "assistant: why?" in text
+
+
+def test_an_unknown_kind_of_reply_is_refused() -> None:
+    with pytest.raises(UserError, match="'shouting' is no kind of reply; one of: requirement prediction"):
+        task("dialogue-reply")()(context=Context(), question="yes", action="shouting")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_method_can_be_built_for_the_tasks(name: str) -> None:
+    assert build("turn-rag", task=name).task.name == name
+
+
+@pytest.mark.parametrize(
+    ("said", "ids"),
+    [
+        ("S2, S7", ("S2", "S7")),
+        ("['S7', 's 2']", ("S7", "S2")),
+        ("S2 twice: S2", ("S2",)),
+        ("S9 and S0", ()),
+        ("solutions2 CSS3 S12", ()),
+        ("", ()),
+    ],
+)
+def test_selected_reads_ids_in_their_order(said: str, ids: tuple[str, ...]) -> None:
+    assert selected(said, 8) == ids
+
+
+@given(st.text(), st.integers(0, 12))
+def test_selected_names_only_candidates_there_are_each_once(said: str, count: int) -> None:
+    found = selected(said, count)
+    assert len(set(found)) == len(found)
+    assert set(found) <= {f"S{n}" for n in range(1, count + 1)}

@@ -1,0 +1,305 @@
+"""Programs in the model registry: a gate before, the same program after, one line for anything that does not fit."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import dspy
+import pytest
+import recollect
+from recollect.engines.models import language_model
+from recollect.errors import RecollectError
+from recollect.programs.catalog import build
+from recollect.runs import register as registering
+from recollect.runs.artifact import Manifest, load, read_manifest, save
+from recollect.runs.experiment import run_compile, run_evaluate
+from recollect.runs.outcome import Compiled
+from recollect.runs.register import Registered, copy_package, gate, register, requirements
+from recollect.runs.registry import pinned, program_folder, resolve, version_of
+from recollect.runs.setup import Setup
+from recollect.runs.tracking import client
+
+DATA = {"name": "locomo", "metric": "F1", "sha256": "d1", "split_sha256": "s1"}
+
+
+def manifest_of(score: float | None = 0.5, **changes: Any) -> Manifest:
+    scored = {"split": "dev", "score": score, "n": 20, "stopped": None, "lm": "offline", "judge": None}
+    scored |= {name: value for name, value in changes.items() if name in scored}
+    data = DATA | {name: value for name, value in changes.items() if name in DATA}
+    return Manifest(method="", task="", benchmark=data, scores={"gate": scored}, manifest_sha256=str(changes))
+
+
+Make = Callable[..., Path]
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Make:
+    """Saves a program whose prompt is `words`, with a score on dev questions; None leaves the scores out."""
+
+    def make(score: float | None = 0.5, words: str = "Answer.", **changes: Any) -> Path:
+        built: Any = build("turn-rag", k=3)
+        built.task.answer.signature = built.task.answer.signature.with_instructions(words)
+        manifest = Manifest(method="", task="") if score is None else manifest_of(score, **changes)
+        save(built, tmp_path / words, manifest)
+        return tmp_path / words
+
+    return make
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    """A registered model of the test's own: all tests share one store."""
+    return request.node.name.replace("/", "-").replace(":", "-")
+
+
+@pytest.fixture(scope="module")
+def registered(tmp_path_factory: pytest.TempPathFactory) -> Registered:
+    """One version of `shared@prod`, for tests that change nothing."""
+    folder = tmp_path_factory.mktemp("registered") / "program"
+    save(build("turn-rag", k=3), folder, manifest_of())
+    return register(folder, "shared", "prod")
+
+
+def words_of(program: Any) -> str:
+    return program.task.answer.signature.instructions
+
+
+def refusal(call: Callable[..., Any], *values: Any, **named: Any) -> str:
+    with pytest.raises(RecollectError) as caught:
+        call(*values, **named)
+    assert caught.value.exit_code == 2
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_a_program_is_loaded_by_alias_and_by_version(program, name):
+    folder = program(words="Say where.")
+    done = register(folder, name, "prod")
+    assert (done.version, done.new, done.address) == ("1", True, f"models:/{name}@prod")
+    for address in (done.address, f"models:/{name}/1"):
+        assert words_of(recollect.load(address)) == "Say where."
+        assert read_manifest(address) == read_manifest(folder)
+
+
+def test_without_an_alias_the_address_is_the_version(program, name):
+    done = register(program(), name)
+    assert (done.address, done.alias) == (f"models:/{name}/1", None)
+
+
+def test_an_alias_follows_the_better_program(program, name):
+    register(program(0.5, "Old."), name, "prod")
+    done = register(program(0.6, "New."), name, "prod")
+    assert (done.version, words_of(load(done.address))) == ("2", "New.")
+    assert words_of(load(f"models:/{name}/1")) == "Old."
+    assert done.gate == f"dev 0.600 (n = 20, offline), models:/{name}@prod has 0.500 (offline)"
+
+
+def test_a_worse_program_is_refused_and_the_alias_stays(program, name):
+    register(program(0.5, "Old."), name, "prod")
+    told = refusal(register, program(0.4, "New."), name, "prod")
+    assert told.startswith(f"it is worse than models:/{name}@prod on the dev questions: 0.400 < 0.500; --force")
+    assert words_of(load(f"models:/{name}@prod")) == "Old."
+    assert len(client().search_model_versions(f"name = '{name}'")) == 1
+    done = register(program(0.4, "New."), name, "prod", force=True)
+    assert words_of(load(done.address)) == "New."
+    assert version_of(done.address).tags["recollect.gate"].startswith("forced: it is worse than")
+
+
+def test_a_program_without_scores_is_refused_unless_forced(program, name):
+    folder = program(None)
+    assert refusal(register, folder, name, "prod").startswith("the program has no score on dev questions; make it with")
+    assert client().search_registered_models(f"name = '{name}'") == []
+    assert register(folder, name, "prod", force=True).gate.startswith("forced: the program has no score")
+
+
+@pytest.mark.parametrize(
+    ("new", "old", "told"),
+    [
+        (manifest_of(0.4), None, None),
+        (manifest_of(0.5), manifest_of(0.5), None),
+        (manifest_of(0.0), manifest_of(0.0), None),
+        (manifest_of(0.49, n=30), manifest_of(0.5), "it is worse than"),
+        (manifest_of(None, n=0), None, "no score on dev questions"),
+        (manifest_of(0.9, stopped="budget reached: max-calls 9"), None, "its scoring was stopped (budget reached"),
+        (manifest_of(0.9), manifest_of(None, n=0), "has no score on dev questions to compare with"),
+        (manifest_of(0.9), Manifest(method="", task="", manifest_sha256="x"), "has no score on dev questions"),
+        (manifest_of(0.9, name="msc"), manifest_of(0.5), "another benchmark (msc here, locomo there)"),
+        (manifest_of(0.9, metric="judged"), manifest_of(0.5), "another metric (judged here, F1 there)"),
+        (manifest_of(0.9, sha256="d2"), manifest_of(0.5), "another data (sha256) (d2 here, d1 there)"),
+        (manifest_of(0.9, split_sha256="s2"), manifest_of(0.5), "another split (s2 here, s1 there)"),
+        (manifest_of(0.9, judge="j2"), manifest_of(0.5), "another judge (j2 here, None there)"),
+        (manifest_of(0.9, lm="openai/x"), manifest_of(0.5), None),
+    ],
+)
+def test_gate(new, old, told):
+    if told is None:
+        assert gate(new, old, "models:/m@prod").startswith(f"dev {new.scores['gate']['score']:.3f}")
+        return
+    found = refusal(gate, new, old, "models:/m@prod")
+    assert told in found
+    assert (
+        gate(new, old, "models:/m@prod", force=True)
+        == f"forced: {found.removesuffix('; --force registers it all the same')}"
+    )
+
+
+def test_the_very_program_behind_the_alias_passes():
+    """So that a command that was cut off can be given again."""
+    assert gate(manifest_of(0.5), manifest_of(0.5), "models:/m@prod")
+
+
+def test_the_same_program_makes_no_second_version(program, name):
+    folder = program()
+    first, second = register(folder, name), register(folder, name, "prod")
+    assert (first.version, first.new, second.version, second.new) == ("1", True, "1", False)
+    assert pinned(second.address) == f"models:/{name}/1"
+
+
+def test_a_version_is_promoted_by_its_address(program, name):
+    register(program(), name)
+    assert register(f"models:/{name}/1", name, "prod").version == "1"
+
+
+@pytest.mark.parametrize(
+    ("address", "told"),
+    [
+        ("models:/shared@canary", "canary"),
+        ("models:/shared/77", "77"),
+        ("models:/nobody@prod", "nobody"),
+        ("models:/shared", "write models:/NAME@ALIAS or models:/NAME/VERSION"),
+        ("models:/shared/../../etc", "write models:/NAME@ALIAS"),
+        ("models:/shared@prod/more", "write models:/NAME@ALIAS"),
+        ("models:/", "write models:/NAME@ALIAS"),
+    ],
+)
+@pytest.mark.usefixtures("registered")
+def test_an_address_that_leads_nowhere_is_one_line(address, told):
+    for call in (resolve, load, read_manifest, pinned):
+        found = refusal(call, address)
+        assert address in found
+        assert told in found
+
+
+@pytest.mark.parametrize("wrong", ["a/b", "a:b", "a@b", "", " ", "it's", 'a"b'])
+def test_a_name_that_cannot_stand_in_an_address_is_refused(program, wrong):
+    assert "the name of a registered model" in refusal(register, program(), wrong, "prod")
+
+
+@pytest.mark.parametrize("alias", ["v1", "V2", "latest", "a b", "a/b", "", "x" * 256])
+def test_an_alias_that_mlflow_refuses_registers_nothing(program, name, alias):
+    assert "an alias is one word" in refusal(register, program(), name, alias)
+    assert client().search_registered_models(f"name = '{name}'") == []
+
+
+def test_what_is_no_program_is_refused(tmp_path):
+    assert "no saved program here" in refusal(register, "turn-rag", "m")
+    assert "manifest.json is missing" in refusal(register, tmp_path, "m")
+
+
+def test_an_altered_program_is_not_registered(program, name):
+    folder = program()
+    (folder / "state.json").write_text((folder / "state.json").read_text().replace("Answer", "Lie"))
+    assert "was altered" in refusal(register, folder, name)
+
+
+def test_a_model_that_recollect_did_not_make_is_refused(name):
+    client().create_registered_model(name)
+    client().create_model_version(name, "runs:/none/model")
+    assert "was not made by `recollect register`" in refusal(resolve, f"models:/{name}/1")
+
+
+def test_files_exchanged_below_the_registry_are_refused(program, name, tmp_path, monkeypatch):
+    done = register(program(words="Mine."), name, "prod")
+    store = Path(str(version_of(done.address).source).removeprefix("file://")) / "artifacts" / "program"
+    for path in program(words="Theirs.").iterdir():
+        shutil.copyfile(path, store / path.name)
+    monkeypatch.setattr("recollect.runs.registry.home", lambda: tmp_path / "elsewhere")
+    assert "was altered after it was registered" in refusal(load, done.address)
+    assert list((tmp_path / "elsewhere" / "registry").iterdir()) == []
+
+
+def test_a_broken_local_copy_is_fetched_anew(program, name):
+    done = register(program(words="Whole."), name, "prod")
+    copy = resolve(done.address)
+    assert resolve(done.address) == copy
+    (copy / "state.json").write_text("{}")
+    assert words_of(load(done.address)) == "Whole."
+    assert list(copy.parent.glob(".fetch-*")) == []
+
+
+def test_a_failed_upload_registers_nothing(program, name, monkeypatch):
+    def broken(self: Any, *values: Any, **named: Any) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr("mlflow.MlflowClient.log_artifacts", broken)
+    assert "could not be stored: disk full; nothing was registered" in refusal(register, program(), name, "prod")
+    assert client().search_registered_models(f"name = '{name}'") == []
+
+
+def test_evaluate_and_compile_take_an_address(registered, tmp_path):
+    setup = Setup(benchmark="locomo", train=4, dev=2, test=2)
+    found = run_evaluate(registered.address, setup, "test")
+    assert (found.program, len(found.rows)) == ("turn-rag", 2)
+    outcome = run_compile(registered.address, setup, out=tmp_path / "out", force=True)
+    assert isinstance(outcome, Compiled)
+    assert load(tmp_path / "out").method.config["k"] == 3
+    settings = json.loads((outcome.run / "run.json").read_text())["settings"]
+    assert settings["program"] == "models:/shared/1"
+
+
+def test_a_compile_says_what_the_gate_will_compare(tmp_path):
+    outcome = run_compile("turn-rag", Setup(benchmark="locomo", train=4, dev=3, test=2), out=tmp_path / "out")
+    scored, manifest = outcome.gate(), read_manifest(tmp_path / "out")
+    decisive = outcome.dev[1] if outcome.promoted else outcome.dev[0]
+    assert decisive is not None
+    assert (scored["split"], scored["score"], scored["n"]) == ("dev", decisive.score, decisive.n)
+    assert manifest.scores["gate"] == scored
+    assert manifest.benchmark["metric"]
+    assert gate(manifest).startswith("dev ")
+
+
+def test_a_method_name_is_no_program_folder(tmp_path):
+    assert program_folder("turn-rag") is None
+    assert program_folder(tmp_path) == tmp_path
+    assert pinned("turn-rag") == "turn-rag"
+
+
+def test_the_model_holds_text_only(registered):
+    """Models from code: what was registered can be read, and holds no pickle."""
+    model = Path(str(version_of(registered.address).source).removeprefix("file://"))
+    files = {path.relative_to(model).as_posix() for path in model.rglob("*") if path.is_file()}
+    code = {name for name in files if name.startswith("code/recollect/")}
+    assert {"code/recollect/__init__.py", "code/recollect/runs/registered_model.py"} <= code
+    assert {Path(name).suffix for name in code} <= {".py", ".typed"}
+    assert {"MLmodel", "program.py", "artifacts/program/manifest.json", "artifacts/program/state.json"} <= files
+    assert {Path(name).suffix for name in files - code} <= {"", ".json", ".py", ".txt", ".yaml"}
+    lines = (model / "requirements.txt").read_text().splitlines()
+    assert lines
+    assert set(lines) <= set(requirements())
+    assert all(line.count("==") == 1 for line in lines)
+
+
+def test_the_copy_of_the_package_leaves_tests_and_samples_out(tmp_path):
+    copy_package(tmp_path / "recollect")
+    folders = {path.name for path in (tmp_path / "recollect").iterdir() if path.is_dir()}
+    assert {"programs", "memory", "signatures", "records"} <= folders
+    assert not {"tests", "docs", "build", "benchmarks", "data/samples", ".git"} & folders
+    assert not (tmp_path / "recollect" / "data" / "samples").exists()
+
+
+def test_a_package_that_is_not_installed_has_no_requirements(monkeypatch):
+    def absent(name: str) -> Any:
+        raise registering.PackageNotFoundError(name)
+
+    monkeypatch.setattr(registering, "requires", absent)
+    assert "pip install recollect" in refusal(requirements)
+
+
+@pytest.mark.usefixtures("registered")
+def test_an_address_answers_like_its_folder():
+    history = recollect.History.from_messages([{"role": "user", "name": "Ada", "content": "I moved to Lisbon."}])
+    with dspy.context(lm=language_model()):
+        found = load("models:/shared@prod")(history=history, question="Where did Ada move?")
+    assert "Lisbon" in found.answer

@@ -1,0 +1,250 @@
+"""The OpenAI-compatible chat: sessions, durability before the answer, repetitions, the official client."""
+
+import json
+import threading
+import time
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from dspy.utils.exceptions import LMServerError
+from recollect import Store
+from recollect.memory import store_tables as t
+from recollect.memory.stored import Owner
+from sqlalchemy import update
+
+ADA = Owner("ada", "acme")
+
+
+def turns(store: Store) -> list[str]:
+    """The texts of Ada's turns, ended sessions first, each with its speaker."""
+    items = [stored.item for stored in store.items(ADA)]
+    return [f"{turn.speaker}: {turn.text}" for item in (*items, *store.read(ADA).open) for turn in item.turns]
+
+
+def echo(kind: str, text: str, n: int) -> dict[str, str]:
+    return {"answer": f"answer {n}"}
+
+
+def test_turn_and_answer_are_stored_and_found_by_the_next_question(client: Any) -> None:
+    first = client.chat("I moved to Lisbon in spring.").json()
+    session = first["recollect"]["session"]
+    assert client.sessions() == {session: ("open", 2)}
+    found = client.chat("Where did I move to in spring?").json()
+    assert f"{session}:1" in [source["id"] for hit in found["recollect"]["evidence"] for source in hit["sources"]]
+    assert client.sessions() == {session: ("open", 4)}
+
+
+def test_turn_is_durable_before_the_model_is_asked(connect: Any, scripted: Any, store: Store) -> None:
+    seen: list[list[str]] = []
+
+    def reply(kind: str, text: str, n: int) -> dict[str, str]:
+        seen.append(turns(store))
+        return {"answer": "fine"}
+
+    connect(scripted(reply)).chat("I began to play the cello.")
+    assert seen == [["user: I began to play the cello."]]
+    assert turns(store) == ["user: I began to play the cello.", "assistant: fine"]
+
+
+def test_what_was_said_is_stored_though_the_model_fails(connect: Any, scripted: Any, store: Store) -> None:
+    def reply(kind: str, text: str, n: int) -> dict[str, str]:
+        if n == 1:
+            raise LMServerError("the prompt was: SECRET", model="x")
+        return {"answer": "fine"}
+
+    client = connect(scripted(reply))
+    failed = client.chat("I moved.")
+    assert (failed.status_code, failed.json()["error"]["type"], "SECRET" in failed.text) == (502, "server_error", False)
+    assert turns(store) == ["user: I moved."]
+    assert client.chat("I moved.").status_code == 200
+    assert turns(store) == ["user: I moved.", "assistant: fine"]
+
+
+def test_repeated_request_gets_the_answer_that_is_stored(connect: Any, scripted: Any, store: Store) -> None:
+    client = connect(scripted(echo))
+    first = client.chat("yes")
+    again = client.chat("yes", headers={"x-stainless-retry-count": "1"})
+    anew = client.chat("yes")
+    answers = [found.json()["choices"][0]["message"]["content"] for found in (first, again, anew)]
+    assert answers == ["answer 1", "answer 1", "answer 2"]
+    assert turns(store) == ["user: yes", "assistant: answer 1", "user: yes", "assistant: answer 2"]
+
+
+def test_only_what_follows_the_last_answer_is_new(connect: Any, scripted: Any, store: Store) -> None:
+    lm = scripted(echo)
+    client = connect(lm)
+    client.chat("one")
+    client.chat("one", "answer 1", "two")
+    assert turns(store) == ["user: one", "assistant: answer 1", "user: two", "assistant: answer 2"]
+    prompt = lm.engine.prompts[-1][1]
+    assert prompt.count("user: one") == prompt.count("assistant: answer 1") == 1
+    assert "user: two" not in prompt
+
+
+def test_system_message_reaches_the_model_and_no_memory(connect: Any, scripted: Any, store: Store) -> None:
+    lm = scripted(echo)
+    messages = [
+        {"role": "system", "content": "Be a pirate."},
+        {"role": "user", "content": [{"type": "text", "text": "Hi"}]},
+    ]
+    connect(lm).post("/v1/chat/completions", json={"user": "ada", "messages": messages})
+    assert "system: Be a pirate." in lm.engine.prompts[0][1]
+    assert turns(store) == ["user: Hi", "assistant: answer 1"]
+
+
+def test_another_session_name_ends_the_one_before(client: Any) -> None:
+    client.chat("one", metadata={"session": "a"})
+    client.chat("two")
+    client.chat("three", metadata={"session": "b"})
+    assert client.sessions() == {"a": ("queued", 4), "b": ("open", 2)}
+
+
+def test_session_that_has_ended_goes_on_under_a_name_of_its_own(client: Any) -> None:
+    for name in ("a", "b", "a", "a"):
+        client.chat("hello", metadata={"session": name})
+    later = [id for id in client.sessions() if id.startswith("a~")]
+    assert len(later) == 1
+    assert client.sessions() == {"a": ("queued", 2), "b": ("queued", 2), later[0]: ("open", 4)}
+
+
+def test_session_ends_after_the_gap(connect: Any, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    from recollect.service import conversation
+
+    client, before = connect(session_gap=30), datetime(2025, 3, 5, 12)
+    monkeypatch.setattr("recollect.programs.user_memory.now", lambda: before)
+    monkeypatch.setattr(conversation, "now", lambda: before)
+    client.chat("one")
+    monkeypatch.setattr(conversation, "now", lambda: before + timedelta(minutes=29))
+    client.chat("two")
+    assert [state for state, _ in client.sessions().values()] == ["open"]
+    monkeypatch.setattr(conversation, "now", lambda: before + timedelta(minutes=31))
+    client.chat("three")
+    assert list(client.sessions().values()) == [("queued", 4), ("open", 2)]
+
+
+def test_idle_session_is_ended_by_the_worker(client: Any, store: Store) -> None:
+    client.chat("one")
+    assert client.service.worker.sweep() == 0
+    with store._write() as db:
+        db.execute(update(t.open_turns).values(added=time.time() - 1801))
+    assert client.service.worker.sweep() == 1
+    assert list(client.sessions().values()) == [("queued", 2)]
+
+
+def test_session_can_be_ended_by_hand(client: Any) -> None:
+    client.chat("one", metadata={"session": "a"})
+    assert client.post("/v1/users/ada/sessions/a/end").json() == {"id": "a", "position": 1, "new": True}
+    assert client.post("/v1/users/ada/sessions/a/end").status_code == 404
+
+
+def test_answer_of_a_user_who_was_forgotten_meanwhile_is_not_stored(connect: Any, scripted: Any, store: Store) -> None:
+    def reply(kind: str, text: str, n: int) -> dict[str, str]:
+        store.forget(ADA)
+        return {"answer": "You moved."}
+
+    assert connect(scripted(reply)).chat("I moved.").status_code == 200
+    assert store.users() == []
+
+
+def test_answer_of_a_session_that_ended_meanwhile_is_kept(connect: Any, scripted: Any, store: Store) -> None:
+    def reply(kind: str, text: str, n: int) -> dict[str, str]:
+        store.end(ADA, "a")
+        return {"answer": "fine"}
+
+    connect(scripted(reply)).chat("I moved.", metadata={"session": "a"})
+    assert turns(store) == ["user: I moved.", "assistant: fine"]
+
+
+def test_users_chat_at_the_same_time(connect: Any, scripted: Any) -> None:
+    gate = threading.Barrier(4, timeout=20)
+
+    def reply(kind: str, text: str, n: int) -> dict[str, str]:
+        gate.wait()
+        return {"answer": "fine"}
+
+    client = connect(scripted(reply), threads=4)
+    found: list[int] = []
+    calls = [
+        threading.Thread(target=lambda n=n: found.append(client.chat("hello", user=f"user-{n}").status_code))
+        for n in range(4)
+    ]
+    for call in calls:
+        call.start()
+    for call in calls:
+        call.join(30)
+    assert found == [200] * 4
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"user": None}, "user: "),
+        ({"messages": []}, "messages: "),
+        ({"messages": [{"role": "assistant", "content": "hi"}]}, "role user"),
+        ({"messages": [{"role": "user", "content": "  "}]}, "role user"),
+        ({"messages": [{"role": "tool", "content": "hi"}]}, "messages.0.role: "),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]}, "messages.0.content"),
+        ({"n": 2}, "n: "),
+        ({"tools": [{"type": "function"}]}, "tools is not supported"),
+        ({"response_format": {"type": "json_object"}}, "response_format is not supported"),
+        ({"metadata": {"session": "../etc"}}, "metadata.session: "),
+    ],
+)
+def test_what_it_cannot_do_is_refused_and_changes_nothing(
+    client: Any, store: Store, change: dict[str, Any], message: str
+) -> None:
+    body = {"user": "ada", "messages": [{"role": "user", "content": "hi"}], **change}
+    response = client.post("/v1/chat/completions", json=body)
+    assert response.status_code == 400
+    assert message in response.json()["error"]["message"]
+    assert store.users() == []
+
+
+def test_stream_ends_with_evidence_and_usage(client: Any) -> None:
+    client.add("I moved to Lisbon.")
+    options = {"stream": True, "stream_options": {"include_usage": True}}
+    response = client.chat("Where did I move to?", **options)
+    assert response.headers["content-type"].startswith("text/event-stream")
+    *lines, done, _ = response.text.split("\n\n")
+    events = [json.loads(line.removeprefix("data: ")) for line in lines]
+    assert done == "data: [DONE]"
+    assert "".join(e["choices"][0]["delta"].get("content", "") for e in events[:-1]) == "I moved to Lisbon."
+    assert events[-2]["recollect"]["evidence"][0]["sources"][0]["text"] == "I moved to Lisbon."
+    assert (events[-1]["choices"], events[-1]["usage"]["completion_tokens"] > 0) == ([], True)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_official_client_gains_a_memory(client: Any, stream: bool) -> None:
+    from openai import OpenAI
+
+    client.add("My sister is called Grace.")
+    key = client.headers["Authorization"].removeprefix("Bearer ")
+    with OpenAI(base_url=f"{client.address}/v1", api_key=key, timeout=20) as openai:
+        (model,) = openai.models.list().data
+        found: Any = openai.chat.completions.create(
+            model=model.id,
+            user="ada",
+            stream=stream,
+            messages=[{"role": "user", "content": "What is my sister called?"}],
+            metadata={"session": "phone"},
+        )
+        text = (
+            "".join(chunk.choices[0].delta.content or "" for chunk in found)
+            if stream
+            else found.choices[0].message.content
+        )
+    assert text == "My sister is called Grace."
+    assert client.sessions()["phone"] == ("open", 2)
+
+
+def test_official_client_reads_errors(client: Any) -> None:
+    from openai import AuthenticationError, BadRequestError, OpenAI
+
+    ask: Any = {"model": "x", "messages": [{"role": "user", "content": "hi"}]}
+    with OpenAI(base_url=f"{client.address}/v1", api_key="a-token-that-is-wrong") as openai:
+        with pytest.raises(AuthenticationError, match="give a valid token"):
+            openai.chat.completions.create(**ask, user="ada")
+        openai.api_key = client.headers["Authorization"].removeprefix("Bearer ")
+        with pytest.raises(BadRequestError, match="user: Field required"):
+            openai.chat.completions.create(**ask)

@@ -1,0 +1,118 @@
+"""Dockerfile and compose.yaml, held against the commands that they start; no container is built here."""
+
+import json
+import re
+import shlex
+import warnings
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import yaml
+from recollect.cli import app
+from recollect.runs import registered_model
+
+ROOT = Path(__file__).parents[1]
+COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "compose.yaml").read_text(encoding="utf-8"))
+SERVICES: dict[str, Any] = COMPOSE["services"]
+DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "production.md").read_text(encoding="utf-8")
+
+
+def instructions(name: str) -> list[str]:
+    """The arguments of every instruction of a kind, lines joined."""
+    joined = re.sub(r"\\\n\s*", " ", DOCKERFILE)
+    return [line.partition(" ")[2] for line in joined.splitlines() if line.startswith(f"{name} ")]
+
+
+def variables() -> set[str]:
+    """Every variable of the environment that an option of `serve` reads."""
+    serve = app.get_command(click.Context(app), "serve")
+    assert serve is not None
+    return {str(parameter.envvar) for parameter in serve.params if parameter.envvar}
+
+
+def test_every_variable_is_one_that_serve_reads():
+    pairs = [pair for line in instructions("ENV") for pair in shlex.split(line)]
+    image = {pair.partition("=")[0] for pair in pairs}
+    asked = {name for name in image | set(SERVICES["recollect"]["environment"]) if name.startswith("RECOLLECT_")}
+    assert asked - {"RECOLLECT_HOME"} <= variables()
+    assert {"RECOLLECT_PROGRAM", "RECOLLECT_STORE", "RECOLLECT_TOKEN_FILE"} <= asked
+
+
+def test_what_is_referred_to_is_there():
+    for service in SERVICES.values():
+        assert set(service.get("depends_on", {})) <= set(SERVICES)
+        for other in service.get("depends_on", {}):
+            assert "healthcheck" in SERVICES[other]
+        assert {volume.partition(":")[0] for volume in service["volumes"]} <= set(COMPOSE["volumes"])
+        assert set(service.get("secrets", [])) <= set(COMPOSE["secrets"])
+        assert {config["source"] for config in service.get("configs", [])} <= set(COMPOSE["configs"])
+
+
+def test_addresses_name_services_and_their_ports():
+    environment = SERVICES["recollect"]["environment"]
+    assert environment["RECOLLECT_STORE"].split("@")[1] == "postgres/recollect"
+    assert environment["MLFLOW_TRACKING_URI"] == "http://mlflow:5000"
+    command = SERVICES["mlflow"]["command"]
+    assert "--port=5000" in command
+    assert any(word.startswith("--allowed-hosts=mlflow:5000,") for word in command)
+
+
+def test_every_option_of_the_mlflow_server_exists():
+    with warnings.catch_warnings():
+        # Its tables warn of what their own dependencies will drop.
+        warnings.simplefilter("ignore")
+        from mlflow.cli import cli
+
+    server = cli.commands["server"]
+    known = {name for parameter in server.params for name in (*parameter.opts, *parameter.secondary_opts)}
+    assert {word.partition("=")[0] for word in SERVICES["mlflow"]["command"]} <= known
+
+
+def test_ports_are_bound_to_this_machine():
+    for service in SERVICES.values():
+        assert all(port.startswith("127.0.0.1:") for port in service.get("ports", []))
+
+
+def test_no_secret_is_written_down():
+    held = json.dumps(SERVICES) + DOCKERFILE
+    assert not re.search(r"(?i)(password|key|token)\w*[\"']?\s*[:=]\s*[\"']?(?!\$\{|/run/secrets|null)[\w-]{6,}", held)
+    for service in SERVICES.values():
+        for name, value in service["environment"].items():
+            if "PASSWORD" in name:
+                assert str(value).startswith("${POSTGRES_PASSWORD:?")
+
+
+def test_the_image_runs_as_a_user_of_its_own_and_tells_its_health():
+    last = DOCKERFILE.rpartition("\nFROM ")[2]
+    assert re.search(r"^USER recollect$", last, re.MULTILINE)
+    assert "/health" in instructions("HEALTHCHECK")[0]
+    assert json.loads(instructions("ENTRYPOINT")[0]) == ["recollect"]
+    assert json.loads(instructions("CMD")[-1]) == ["serve"]
+
+
+def test_the_builder_sees_every_room_and_nothing_else():
+    """`.dockerignore` lists what is let in; a room that it forgets is missing from the image."""
+    lines = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    assert "*" in lines
+    let_in = {line.removeprefix("!") for line in lines if line.startswith("!")}
+    listed = re.findall(r'^  "recollect\.(\w+)",$', (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE)
+    assert set(listed) <= let_in
+    assert {"README.md", "LICENSE", "pyproject.toml", "constraints.txt", "py.typed", "*.py"} <= let_in
+    assert not {"tests", ".git", ".env", "tokens.txt"} & let_in
+    assert "runs/local" in lines
+
+
+def test_the_first_start_of_the_page_names_commands_that_exist():
+    section = PAGE.partition("## Containers")[2].partition("\n## ")[0]
+    commands = re.findall(r"docker compose run --rm recollect\s+(\w+)", section)
+    assert set(commands) == {"compile", "register", "rebuild"}
+    assert all(app.get_command(click.Context(app), name) for name in commands)
+
+
+@pytest.mark.parametrize("name", ["RECOLLECT_LM", "RECOLLECT_LMS", "RECOLLECT_API_BASE", "RECOLLECT_EMBEDDER_API_BASE"])
+def test_the_page_names_the_variables_of_a_served_model(name):
+    assert f"`{name}`" in PAGE
+    assert name in str(registered_model.__doc__)
