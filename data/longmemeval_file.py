@@ -178,7 +178,8 @@ class _Row:
     def sessions(self) -> tuple[list[Session], dict[str, list[str]], set[str]] | None:
         """The sessions in time order, their ids by the file's own ids, and the ids of the turns that are marked."""
         columns = [self.row.get(name) for name in _LISTS]
-        if not all(isinstance(column, list) for column in columns) or len({len(column or ()) for column in columns}) > 1:
+        lengths = {len(column) if isinstance(column, list) else -1 for column in columns}
+        if len(lengths) > 1 or -1 in lengths:
             self.fault("malformed sessions", f"expected three lists of one length: {', '.join(_LISTS)}", fatal=True)
             return None
         sessions: list[Session] = []

@@ -41,7 +41,7 @@ from ..signatures.pal import selected
 from .benchmark import Benchmark, Reading, Score, Source, refuse_fatal
 from .confusion import Answered
 from .pal_judges import NeedsJudge, RestatementJudge
-from .pal_metrics import bleu_parts, scaled, selection_points
+from .pal_metrics import bleu_parts, hundreds, scaled, selection_points
 from .palset_file import Asked, files_of, read_palset
 
 BLEU = {f"bleu{order}": f"BLEU-{order}" for order in (1, 2, 3, 4)}
@@ -59,6 +59,11 @@ class PalBench(Benchmark):
     metrics: ClassVar[Mapping[str, str]]
     """What `--metric` takes, with the names in tables."""
     category_names: ClassVar[Mapping[str, str]] = {"zh": "Chinese", "en": "English"}
+    method_settings: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        name: {"logs": True, **({} if name == "recursive-summary" else {"k": 3})}
+        for name in ("turn-rag", "session-rag", "recursive-summary", "condition-mem", "memory-bank")
+    }
+    """Mem-PAL, appendix C: the basic handling of logs that all baselines get, and 3 entries recalled."""
 
     def __init__(self, examples: Iterable[dspy.Example], source: Source, metric: str | None = None) -> None:
         super().__init__(tuple(examples), source)
@@ -203,7 +208,7 @@ class PalRestate(PalBench):
 
     def aggregate(self, rows: Sequence[Answered]) -> Mapping[str, float]:
         """The paper's columns, on 0 to 100."""
-        return _hundreds(rows, self.metrics)
+        return hundreds(rows, self.metrics)
 
 
 class PalGenerate(PalBench):
@@ -238,7 +243,7 @@ class PalGenerate(PalBench):
 
     def aggregate(self, rows: Sequence[Answered]) -> Mapping[str, float]:
         """The paper's columns, on 0 to 100."""
-        return _hundreds(rows, self.metrics)
+        return hundreds(rows, self.metrics)
 
 
 class PalSelect(PalBench):
@@ -290,9 +295,3 @@ def read_for_check(path: Path, note: Any) -> Reading:
     """What `recollect data check palbench` reads: all users, and the topics that can be restated."""
     histories, asked = read_palset(files_of(path, "all"), note)
     return Reading(histories, tuple(PalRestate._example(each, False) for each in asked))
-
-
-def _hundreds(rows: Sequence[Answered], metrics: Mapping[str, str]) -> dict[str, float]:
-    """Means of parts over all rows, on 0 to 100; a failed question counts 0."""
-    known = {part for row in rows for part in row.parts}
-    return {metrics[name]: scaled([2 * row.parts.get(name, 0.0) for row in rows]) for name in metrics if name in known}

@@ -55,6 +55,8 @@ def make_app(service: Service) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         responses=ERRORS,
+        # A redirect would turn an address that is slightly wrong into another one that deletes more.
+        redirect_slashes=False,
     )
     app.state.service = service
     for routes in (_state, users.router, chat.router):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
 
 from ..errors import UserError
@@ -55,6 +56,9 @@ def serve(service: Service, host: str, port: int, level: str = "info") -> None:
     )
     # uvicorn's own lines come through the same formatter.
     logging.getLogger("uvicorn").setLevel(level.upper())
+    for number in (signal.SIGINT, signal.SIGTERM):
+        # uvicorn handles both while it serves, and raises them again afterwards; the end is in order by then.
+        signal.signal(number, lambda *_: None)
     server = uvicorn.Server(config)
     server.run()
     _end(service, service.store, server.started)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from fastapi import APIRouter, Response
@@ -169,7 +169,8 @@ def _dated(turn: Turn, time: datetime | None) -> Turn:
 
 
 def _source(turn: Turn) -> Source:
-    return Source(id=turn.id, speaker=turn.speaker, text=turn.content, time=turn.time)
+    time = turn.time.replace(tzinfo=UTC) if turn.time else None
+    return Source(id=turn.id, speaker=turn.speaker, text=turn.content, time=time)
 
 
 def _state(found: Any) -> UserState:

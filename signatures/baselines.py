@@ -13,10 +13,8 @@ prompts of its released code in our own words. There the assistant is a companio
 
 from __future__ import annotations
 
-from typing import Any
-
 import dspy
-from pydantic import BaseModel, Field, field_validator
+from pydantic import BaseModel, Field
 
 
 class UpdateSummary(dspy.Signature):
@@ -78,12 +76,7 @@ class RecordConditions(dspy.Signature):
     """
 
     past_dialogue: str = dspy.InputField(desc="turns, one per line: [turn id] (date) speaker: words")
-    records: list[ConditionalRecord] = dspy.OutputField(desc="in the order of the dialogue", default=[])
-
-    @field_validator("records", mode="before")
-    @classmethod
-    def _listed(cls, value: Any) -> Any:
-        return [value] if isinstance(value, dict) else value
+    records: list[ConditionalRecord] = dspy.OutputField(desc="in the order of the dialogue")
 
 
 class ReflectOnRecords(dspy.Signature):
@@ -95,12 +88,7 @@ class ReflectOnRecords(dspy.Signature):
 
     question: str = dspy.InputField(desc="what the user wants")
     candidate_records: str = dspy.InputField(desc="one per line: [id] (date) record")
-    helpful_ids: list[str] = dspy.OutputField(desc="ids of the records that help, the most helpful first", default=[])
-
-    @field_validator("helpful_ids", mode="before")
-    @classmethod
-    def _listed(cls, value: Any) -> Any:
-        return [value] if isinstance(value, str) else value
+    helpful_ids: list[str] = dspy.OutputField(desc="ids of the records that help, the most helpful first")
 
 
 class DigestEvents(dspy.Signature):

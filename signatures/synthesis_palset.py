@@ -13,6 +13,8 @@ Honest limits: the authors asked in Chinese and had their English data translate
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Annotated, Literal
 
 import dspy
@@ -22,11 +24,16 @@ Language = Literal["Chinese", "English"]
 Aspect = Literal["work", "health", "family", "leisure"]
 
 
-def _lower(value: object) -> object:
-    return value.strip().lower() if isinstance(value, str) else value
+_CHINESE: Mapping[str, str] = MappingProxyType(
+    {"低": "low", "中": "medium", "高": "high", "工作": "work", "健康": "health", "家庭": "family", "休闲": "leisure"}
+)
 
 
-Level = Annotated[Literal["low", "medium", "high"], BeforeValidator(_lower)]
+def _plain(value: object) -> object:
+    return _CHINESE.get(value.strip(), value.strip().lower()) if isinstance(value, str) else value
+
+
+Level = Annotated[Literal["low", "medium", "high"], BeforeValidator(_plain)]
 
 
 class Personality(BaseModel):
@@ -62,7 +69,7 @@ class DraftMonth(BaseModel):
 class DraftType(BaseModel):
     """A kind of advice that a user comes back for."""
 
-    aspect: Annotated[Aspect, BeforeValidator(_lower)]
+    aspect: Annotated[Aspect, BeforeValidator(_plain)]
     text: str = Field(description="a phrase, abstract enough for many occasions")
 
 

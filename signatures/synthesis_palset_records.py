@@ -13,6 +13,8 @@ Honest limits: a log entry's type is told to writers and reviewers and kept in `
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Annotated, Literal
 
 import dspy
@@ -34,12 +36,37 @@ LogType = Literal[
 ]
 
 
-def _lower(value: object) -> object:
-    return value.strip().lower().replace("_", " ") if isinstance(value, str) else value
+CHINESE: Mapping[str, str] = MappingProxyType(
+    {
+        "网页搜索": "web search",
+        "内容发布": "content publishing",
+        "内容浏览": "content browsing",
+        "消息发送": "message sending",
+        "消息接收": "message receiving",
+        "日程管理": "schedule management",
+        "交易记录": "transaction record",
+        "设备操作": "device operation",
+        "话题询问": "topic inquiry",
+        "需求确认": "requirement confirmation",
+        "方案讨论": "solution discussion",
+        "方案反馈": "solution feedback",
+        "需求推测": "requirement prediction",
+        "方案提议": "solution proposal",
+        "反馈回应": "feedback response",
+        "用户": "user",
+        "助手": "assistant",
+    }
+)
+"""Types, actions and roles by their Chinese names, in which a model may give them."""
 
 
-AnyLogType = Annotated[LogType, BeforeValidator(_lower)]
-AnyRole = Annotated[Role, BeforeValidator(_lower)]
+def _plain(value: object) -> object:
+    text = value.strip().strip('"“”') if isinstance(value, str) else value
+    return CHINESE.get(text, text.lower().replace("_", " ")) if isinstance(text, str) else value
+
+
+AnyLogType = Annotated[LogType, BeforeValidator(_plain)]
+AnyRole = Annotated[Role, BeforeValidator(_plain)]
 
 
 class DraftLog(BaseModel):
@@ -54,7 +81,7 @@ class DraftLog(BaseModel):
 class DraftUserUtterance(BaseModel):
     """What the user says in a turn."""
 
-    action: Annotated[UserAction, BeforeValidator(_lower)]
+    action: Annotated[UserAction, BeforeValidator(_plain)]
     reference: str = Field(description="the label that the plan gives, e.g. T1_Q")
     content: str = Field(description="the words")
 
@@ -62,7 +89,7 @@ class DraftUserUtterance(BaseModel):
 class DraftAssistantUtterance(BaseModel):
     """What the assistant says in a turn."""
 
-    action: Annotated[AssistantAction, BeforeValidator(_lower)]
+    action: Annotated[AssistantAction, BeforeValidator(_plain)]
     reference: str = Field(description="the label that the plan gives, e.g. T1_N1")
     content: str = Field(description="the words")
 

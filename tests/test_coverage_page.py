@@ -99,8 +99,16 @@ def test_the_page_is_right_and_complete() -> None:
         ("| context, question, answer |", "| context, answer |", "the table says context, answer, the code context, q"),
         ("| context, question, answer |", "| question, context, answer |", "AnswerFromContext: the table says"),
         ("chunk_turns=4, related=5", "chunk_turns=8, related=5", "MemoryR2: the table says chunk_turns=8"),
-        ("| `recollect.programs.baselines.turn_rag.TurnRAG` | k=10 |\n", "", "TurnRAG: not in the table: k=10"),
-        ("`recollect.programs.baselines.no_memory.NoMemory` | none", "`recollect.records.Turn` | none", "neither"),
+        (
+            "| `recollect.programs.baselines.turn_rag.TurnRAG` | k=10, logs=False |\n",
+            "",
+            "TurnRAG: not in the table: k=10",
+        ),
+        (
+            "`recollect.programs.baselines.no_memory.NoMemory` | logs=False",
+            "`recollect.records.Turn` | none",
+            "neither",
+        ),
         (TABLE, "## Something else", "not in the table"),
     ],
 )

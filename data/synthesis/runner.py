@@ -14,7 +14,8 @@ Example:
     >>> events = runner.ask(step, "user0/q1", inputs, lambda found: Checked(found.events, problems(found.events)))
 
 Honest limits: an answer is checked for form, dates and mentions, not for being good. The model is no part of the key:
-resuming with another one mixes them. DSPy's LM cache answers a repeated attempt as before.
+resuming with another one mixes them. From the third attempt on its number is among the complaints: the same complaints
+twice would be the same question, which DSPy's LM cache answers as before.
 """
 
 from __future__ import annotations
@@ -154,7 +155,8 @@ class Runner:
             return adapter.validate_python(self._journal[key])
         complaints: Sequence[str] = ()
         for attempt in range(1, self._attempts + 1):
-            checked = self._attempt(step, inputs, complaints, last if last and attempt == self._attempts else check)
+            told = [*complaints, f"this is attempt {attempt}"] if attempt > 2 else complaints
+            checked = self._attempt(step, inputs, told, last if last and attempt == self._attempts else check)
             if checked.value is not None:
                 self._journal.put(key, step.name, id, adapter.dump_python(checked.value, mode="json"))
                 with self._lock:

@@ -180,9 +180,7 @@ def _grouped(view: View, slot: Slot, items: Schema) -> list[Any] | None:
     cited = next((source for name in named if name.endswith("_ids") and (source := view.reference(name))), None)
     if cited is None or slot.depth > 0:
         return None
-    alike = [
-        Unit(group.text, cites=tuple(unit.id for unit in group.units if unit.id)) for group in groups(cited.units)
-    ]
+    alike = [Unit(group.text, cites=tuple(unit.id for unit in group.units if unit.id)) for group in groups(cited.units)]
     values = []
     for unit in alike or cited.units:
         values.append(_value(view, Slot(slot.name, items, slot.root, unit, (), slot.depth + 1)))

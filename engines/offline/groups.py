@@ -35,6 +35,8 @@ _MOST = 12
 """Groups of a list."""
 _TRIED = 30
 """Groups that are looked at before the most telling are taken."""
+_SHARED = 0.67
+"""The share of a group that must have come to the same."""
 _TELLING = 6.0
 """Nats by which a group must differ from what is known already."""
 _VOCABULARY = 80
@@ -95,7 +97,7 @@ def _alike(units: Sequence[Unit]) -> list[Group]:
         # What a smaller group has told of a unit is not overwritten by a larger one.
         fresh = places[told_by[places] > size]
         known[fresh], told_by[fresh] = (came_of + 0.5) / (size + 1), size
-        made = _made([units[n] for n in places], any(told))
+        made = _made([units[n] for n in places.tolist()], any(told))
         if made is not None:
             taken.append((float(gain[best]), made))
     return [group for _, group in sorted(taken, key=lambda pair: -pair[0])[:_MOST]]
@@ -138,7 +140,7 @@ def _gain(sizes: Floats, counts: Floats, known: Floats) -> Floats:
 
 
 def _made(units: Sequence[Unit], told: bool) -> Group | None:
-    came = _common([unit.case[1] for unit in units], 0.5)
+    came = _common([unit.case[1] for unit in units], _SHARED)
     said = {stem(word.lower()) for word in came}
     true = [unit for unit in units if said <= set(unit.outcome_stems)] if said else list(units)
     if len(true) < _LEAST or (told and not said):
@@ -153,11 +155,7 @@ def _common(texts: Sequence[str], share: float) -> list[str]:
     """The words that more than a share of the texts hold, as the first text with most of them has them."""
     listed = [{stem(word.lower()): word for word in _TOKEN.findall(text)} for text in texts]
     seen = Counter(found for words in listed for found in words)
-    kept = {
-        found
-        for found, count in seen.items()
-        if count > share * len(texts) and not is_function_word(found)
-    }
+    kept = {found for found, count in seen.items() if count > share * len(texts) and not is_function_word(found)}
     best = max(listed, key=lambda words: len(kept & set(words)), default={})
     return [word for found, word in best.items() if found in kept]
 

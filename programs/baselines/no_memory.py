@@ -40,6 +40,8 @@ class NoMemory(Method):
 
     def write(self, memory: Nothing, item: Item, prepared: Any = None) -> Nothing:
         kept = seen(memory, item, self.logs)
+        if not kept.logs.earlier:
+            return kept
         return kept.model_copy(update={"logs": kept.logs.model_copy(update={"earlier": ()})})
 
     def search(

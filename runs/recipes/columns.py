@@ -80,6 +80,11 @@ def part(key: str, name: str = "") -> Column:
     return Column(name or key.replace("_", " "), lambda found: found.metrics().get(key))
 
 
+def over_all(key: str, name: str = "", digits: int = 3) -> Column:
+    """A metric of all answers together, e.g. "Overall F1"; nothing where it was not asked."""
+    return Column(name or key, lambda found: found.aggregate.get(key), digits)
+
+
 def category(key: str, name: str = "") -> Column:
     """The score of one category; nothing where no question is of it, and then n is 0."""
 

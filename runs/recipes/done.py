@@ -9,7 +9,7 @@ from typing import Any
 
 from ...data.benchmark import Benchmark
 from ...data.preference import PairJudge, preference
-from ..report import heading
+from ..report import WIRING, heading
 from ..setup import Setup
 from .columns import Column, Made, interval_cell, part, questions, score, tokens
 from .material import Material
@@ -45,6 +45,14 @@ class Done:
         ]
 
 
+def _data_alone(section: Section, setup: Setup) -> str:
+    """The heading of a section that describes data and asks nothing; empty where a limit left its rows out."""
+    if section.all_variants():
+        return ""
+    source = setup.load().source
+    return f"{setup.benchmark}, {source.path}" + (f" ({WIRING})" if source.sample else "")
+
+
 def counts_of(made: Made) -> dict[str, float]:
     """Every count of a variant's recall, a query."""
     names = dict.fromkeys(name for row in made.evaluation.rows for name in row.recall_counts)
@@ -61,7 +69,7 @@ def run_section(section: Section, setup: Setup, bench: Workbench, folder: Path, 
         folder: For the pictures.
         judge: Compares the answers of duels; no win rates without it.
     """
-    found = [bench.made(variant, setup, section.name) for variant in section.all_variants()]
+    found = [bench.made(variant, setup, section.name, section.seeds) for variant in section.all_variants()]
     # A limit may strike within an evaluation: scores over a part of the questions stand beside no others.
     whole = [each for each in found if each is not None and not any(one.stopped for one in each.evaluations)]
     made = {each.label: each for each in whole}
@@ -82,7 +90,7 @@ def run_section(section: Section, setup: Setup, bench: Workbench, folder: Path, 
             else:
                 pictures.append(result)
     first = next(iter(made.values()), None)
-    told = "" if first is None else heading(first.evaluation).partition(" on ")[2]
+    told = _data_alone(section, setup) if first is None else heading(first.evaluation).partition(" on ")[2]
     rates = {} if judge is None else _win_rates(section.duels, made, setup.load(), judge)
     return Done(
         section, told, tuple(made.values()), tuple(tables), tuple(save(each, folder) for each in pictures), rates

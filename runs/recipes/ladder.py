@@ -35,7 +35,7 @@ from ...optimizers.logo_grpo.policy import PolicyScore, score_policy
 from ...optimizers.logo_grpo.teleprompter import fresh
 from ...programs.adapter import adapter
 from ...programs.program import MemoryProgram
-from ...programs.state import dump_predictor
+from ...programs.state import program_digest
 from ..artifact import Manifest, save
 from ..course import TINY
 from ..evaluate import evaluate
@@ -221,7 +221,7 @@ class _Climb:
             found = compile_program(best.program, self.benchmark, train, self._how(rung), self._proposer(), history)
         if history.trained is not None:
             return found, history.trained, ""
-        return found, best.lm, "" if _prompts(found) != _prompts(best.program) else "changed nothing"
+        return found, best.lm, "" if program_digest(found) != program_digest(best.program) else "changed nothing"
 
     def _questions(self, rung: Rung) -> list[dspy.Example]:
         """The training questions a rung may use."""
@@ -296,9 +296,3 @@ class _Climb:
             tracker.evaluation("evaluation", found)
             tracker.folder(folder, "program")
             return found.model_copy(update={"run_id": tracker.run_id})
-
-
-def _prompts(program: MemoryProgram) -> Any:
-    """What an optimizer of prompts can change."""
-    found = program.all_predictors().items()
-    return {name: dump_predictor(each).model_dump(mode="json") for name, each in found}

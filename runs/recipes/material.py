@@ -86,4 +86,4 @@ class Material:
 
     def evaluate(self, variant: Variant) -> Made | None:
         """Evaluates one more variant on the section's questions; None where a limit has struck."""
-        return self.bench.made(variant, self.setup, self.section.name)
+        return self.bench.made(variant, self.setup, self.section.name, self.section.seeds)

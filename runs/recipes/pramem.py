@@ -25,7 +25,7 @@ import dspy
 from ..evaluate import evaluate
 from ..results import Evaluation
 from ..setup import Runtime
-from .columns import Column, Made, count, score, tokens
+from .columns import Column, Made, count, over_all, score, tokens
 from .material import Material
 from .pictures import Picture, bars, lines, matrix
 from .pramem_paper import FIGURE_4, TABLE_1, TABLE_2, TABLE_3
@@ -39,11 +39,6 @@ SCENES = ("Video", "Live", "Ads", "E-commerce", "Overall")
 ROUNDS = (10, 20, 40, 60, 80)
 _SHOWN = 12
 """Entries of each memory in Figure 12."""
-
-
-def over_all(key: str, name: str = "", digits: int = 3) -> Column:
-    """A metric of all answers together, e.g. "Overall F1"; nothing where it was not asked."""
-    return Column(name or key, lambda found: found.aggregate.get(key), digits)
 
 
 _PRAMEM = Variant(OURS, "pramem")

@@ -32,6 +32,8 @@ class Variant:
     label: str
     method: str
     config: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Options of the benchmark in this row alone, e.g. {"against": "turn-rag"}; they go before all others."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,10 @@ class Section:
     """Options of the benchmark in this section, e.g. {"categories": "2"}."""
     note: str = ""
     """What a reader must know of our table."""
+    seeds: int | None = None
+    """Repetitions in the paper, where they are not those of the whole recipe."""
+    judged: bool = False
+    """Whether there is nothing to show without a judge: then it is left out, or on the offline engine judged by it."""
 
     def all_variants(self) -> tuple[Variant, ...]:
         """The variants of the table and of the sweeps."""

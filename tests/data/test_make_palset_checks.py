@@ -66,8 +66,9 @@ def test_profiles(people, problem):
     has(people_problems(people, 1, ["Cy"]), problem)
 
 
-def test_levels_are_read_in_any_letter_case_and_others_refused():
+def test_levels_are_read_in_any_letter_case_and_in_chinese_and_others_refused():
     assert person().personality.openness == "high"
+    assert person(personality=dict.fromkeys(person().personality.model_dump(), "低")).personality.openness == "low"
     with pytest.raises(ValueError, match="low"):
         person(personality={**person().personality.model_dump(), "openness": "average"})
 
@@ -266,6 +267,15 @@ def entries(count=15, **changes):
 )
 def test_logs(rows, problem):
     has(log_problems(rows, SITUATION), problem)
+
+
+def test_types_and_actions_are_read_in_chinese():
+    assert entries(1, e0={"type": "“交易记录”"})[0].type == "transaction record"
+    turn = {"user": {"action": "方案讨论", "reference": "T1_S1", "content": "c"}}
+    turn["assistant"] = {"action": "方案讨论", "reference": "T1_S1", "content": "c"}
+    assert {said.action for said in (DraftTurn(**turn).user, DraftTurn(**turn).assistant)} == {"solution discussion"}
+    with pytest.raises(ValueError, match="web search"):
+        entries(1, e0={"type": "telepathy"})
 
 
 def test_entries_out_of_time_are_left_out_and_the_rest_is_ordered():

@@ -127,7 +127,7 @@ def test_turns_and_digests_are_pieces_and_two_accounts_are_written(scripted: Any
 
 
 def test_dialogues_recall_what_their_user_speaks_of(scripted: Any) -> None:
-    method, memory, _ = remembered(scripted, k=1, days=1000.0)
+    _, memory, _ = remembered(scripted, History(id="ann", items=HISTORY.items[:2]), k=1, days=1000.0)
     strengths = {p.entry.id: (p.strength, p.last) for p in memory.pieces}
     assert strengths["D1:1"] == (2, START + timedelta(days=2))
     assert strengths["D1:2"] == (1, START)
@@ -152,7 +152,8 @@ def test_old_pieces_are_forgotten_by_the_date_of_the_query(scripted: Any) -> Non
 def test_without_forgetting_all_stays_and_nothing_grows(scripted: Any) -> None:
     method, memory, _ = remembered(scripted, k=20, forgetting=False)
     late = method.recall(memory, "greyhound", date="2030-01-01")
-    assert len(late.hits) == len(memory.pieces) == 9 - late.counts["forgotten"]
+    assert (len(memory.pieces), late.counts["forgotten"]) == (9, 0)
+    assert late.hits == method.recall(memory, "greyhound").hits != ()
     assert {p.strength for p in memory.pieces} == {1}
 
 
@@ -222,7 +223,7 @@ def records(kind: str, text: str, n: int) -> dict[str, Any]:
         rows = [{"turn_id": "[D1:1]", "condition": "a limping dog", "content": "has a greyhound, Pepper"}]
         return {"records": [*rows, {"turn_id": "D7:7", "content": "wants a vet"}, {"content": " "}]}
     if "rye" in text:
-        return {"records": {"turn_id": "D3:1", "content": "bakes rye bread"}}
+        return {"records": [{"turn_id": "D3:1", "content": "bakes rye bread"}]}
     return {"records": [{"turn_id": "D2:1", "condition": "a limping dog", "content": "has a greyhound, Pepper"}]}
 
 
@@ -235,7 +236,7 @@ def test_records_keep_their_condition_and_their_turns(scripted: Any) -> None:
         ("r2", "wants a vet", ("D1:1", "D1:2")),
         ("r3", "bakes rye bread", ("D3:1",)),
     ]
-    found = made.method.recall(memory, "greyhound Pepper", k=1)
+    found = made.method.recall(memory, "greyhound Pepper")
     assert found.hits[0].id == "r1"
     assert found.counts == {"calls": 0, "records": len(found.hits)}
 
@@ -254,4 +255,4 @@ def test_a_broken_reflection_keeps_all_records(scripted: Any) -> None:
     with dspy.context(lm=scripted(lambda kind, text, n: "{{{" if kind == "helpful_ids" else records(kind, text, n))):
         memory = made.remember(HISTORY).memory
         found = made.method.recall(memory, "Pepper the greyhound, a vet, rye bread")
-    assert len(found.hits) == 3
+    assert (len(found.hits), found.counts["calls"]) == (3, 1)

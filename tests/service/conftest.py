@@ -4,7 +4,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,35 +23,17 @@ def store(tmp_path: Path) -> Iterator[Store]:
         yield opened
 
 
-@pytest.fixture
-def token_file(tmp_path: Path) -> Path:
-    """A file with a token of each of two tenants."""
-    path = tmp_path / "tokens"
-    path.write_text("# tenants\n" + "".join(f"{tenant} {token}\n" for tenant, token in TOKENS.items()))
-    return path
+def service_over(store: Store, folder: Path, lm: Any = None, program: Any = None, tokens: bool = True, **s: Any) -> Any:
+    """A service; `lm` replaces the offline engine, `program` turn RAG, other keywords are settings."""
+    from recollect.service.service import Service
+    from recollect.service.settings import Settings
+    from recollect.service.tokens import Tokens
 
-
-@pytest.fixture
-def make_service(store: Store, token_file: Path) -> Callable[..., Any]:
-    """Makes a service; `lm` replaces the offline engine, `program` turn RAG, other keywords are settings."""
-
-    def make(lm: Any = None, program: Any = None, tokens: bool = True, **settings: Any) -> Any:
-        from recollect.service.service import Service
-        from recollect.service.settings import Settings
-        from recollect.service.tokens import Tokens
-
-        settings = {"threads": 4, "writers": 0, "grace": 5.0, **settings}
-        known = Tokens(token_file) if tokens else None
-        return Service(
-            program or build("turn-rag"),
-            store,
-            lm or language_model("offline"),
-            "my-model",
-            known,
-            Settings(**settings),
-        )
-
-    return make
+    path = folder / "tokens"
+    path.write_text("".join(f"{tenant} {token}\n" for tenant, token in TOKENS.items()))
+    settings = Settings(**{"threads": 4, "writers": 0, "grace": 5.0, **s})
+    program, lm = program or build("turn-rag"), lm or language_model("offline")
+    return Service(program, store, lm, "my-model", Tokens(path) if tokens else None, settings)
 
 
 class Api(httpx.Client):
@@ -88,36 +70,46 @@ class Api(httpx.Client):
         return {session["id"]: (session["state"], session["turns"]) for session in found}
 
 
-@pytest.fixture
-def connect(make_service: Callable[..., Any]) -> Iterator[Callable[..., Api]]:
-    """Starts a service on a free port, with the arguments of `make_service`, and connects a client of `acme` to it."""
+@contextmanager
+def serving(service: Any) -> Iterator[Api]:
+    """Runs a service on a free port in a thread, and connects a client of `acme` to it."""
     import uvicorn
     from recollect.service.app import make_app
 
-    stack = ExitStack()
-    running: list[tuple[uvicorn.Server, threading.Thread, socket.socket]] = []
-
-    def start(*arguments: Any, **settings: Any) -> Api:
-        service = make_service(*arguments, **settings)
-        bound = socket.create_server(("127.0.0.1", 0))
+    with socket.create_server(("127.0.0.1", 0)) as bound, ExitStack() as stack:
         server = uvicorn.Server(uvicorn.Config(make_app(service), log_config=None, access_log=False))
         thread = threading.Thread(target=server.run, args=([bound],))
         thread.start()
-        running.append((server, thread, bound))
         until = time.monotonic() + 20
         while not server.started and time.monotonic() < until:
-            time.sleep(0.005)
-        return Api(f"http://127.0.0.1:{bound.getsockname()[1]}", service, stack)
+            time.sleep(0.002)
+        try:
+            yield Api(f"http://127.0.0.1:{bound.getsockname()[1]}", service, stack)
+        finally:
+            stack.close()
+            server.should_exit = True
+            thread.join(20)
 
-    yield start
-    stack.close()
-    for server, thread, bound in running:
-        server.should_exit = True
-        thread.join(20)
-        bound.close()
+
+@pytest.fixture
+def connect(store: Store, tmp_path: Path) -> Iterator[Callable[..., Api]]:
+    """Starts services with the keywords of `service_over`, and connects a client of `acme` to each."""
+    with ExitStack() as stack:
+        yield lambda lm=None, program=None, **more: stack.enter_context(
+            serving(service_over(store, tmp_path, lm, program, **more))
+        )
 
 
 @pytest.fixture
 def client(connect: Callable[..., Api]) -> Api:
     """A client of the tenant `acme`."""
     return connect()
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    """A client of a service that holds one session of Ada's; shared by tests that change nothing."""
+    folder = tmp_path_factory.mktemp("filled")
+    with Store(folder / "memories.sqlite") as store, serving(service_over(store, folder)) as client:
+        client.add("I moved to Lisbon.", id="s")
+        yield client

@@ -35,7 +35,7 @@ def test_answer_comes_with_the_turns_it_rests_on(client: Any) -> None:
     client.post("/v1/users/ada/sessions", json={"id": "s", "messages": DATED})
     found = client.post("/v1/users/ada/ask", json={"question": "Where did Ada move?"}).json()
     assert found["answer"] == "I moved to Lisbon."
-    source = {"id": "s:1", "speaker": "Ada", "text": "I moved to Lisbon.", "time": "2025-03-05T16:20:00"}
+    source = {"id": "s:1", "speaker": "Ada", "text": "I moved to Lisbon.", "time": "2025-03-05T16:20:00Z"}
     assert found["evidence"][0]["sources"] == [source]
 
 

@@ -26,25 +26,16 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from ....errors import DataError
-from ....signatures.synthesis_palset_records import DraftTurn
+from ....signatures.pal import AssistantAction, UserAction
+from ....signatures.synthesis_palset_records import CHINESE, DraftTurn
 from .people import ASPECTS, Code, Persona, Session, Topic
 
 ACTIONS: Mapping[str, Mapping[str, str]] = {
-    "user": {
-        "topic inquiry": "话题询问",
-        "requirement confirmation": "需求确认",
-        "solution discussion": "方案讨论",
-        "solution feedback": "方案反馈",
-    },
-    "assistant": {
-        "requirement prediction": "需求推测",
-        "solution proposal": "方案提议",
-        "solution discussion": "方案讨论",
-        "feedback response": "反馈回应",
-    },
+    role: {english: chinese for chinese, english in CHINESE.items() if english in actions}
+    for role, actions in (("user", get_args(UserAction)), ("assistant", get_args(AssistantAction)))
 }
 """The actions of each role, and their names in the Chinese data."""
 

@@ -93,8 +93,7 @@ def folder(questions, tmp_path_factory):
 
 
 @pytest.fixture
-def setup(questions, folder, monkeypatch, tmp_path):
-    monkeypatch.setenv("RECOLLECT_HOME", str(tmp_path / "home"))
+def setup(questions, folder):
     return Setup("jsonl", data=str(questions), lm=f"local:{folder}", train=3, dev=1, test=2, threads=2)
 
 

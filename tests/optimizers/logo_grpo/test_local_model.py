@@ -77,11 +77,23 @@ def train(start: Path, folder: Path, kill: int | None = None) -> tuple[LoGoGRPO,
     return teleprompter, model, rows
 
 
-def test_weights_move_and_a_resumed_training_gives_the_very_same(start: Path, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def whole(start: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """An unbroken training: teleprompter, model, rows, and the groups that its trainer was sent."""
+    from recollect.engines.local.reinforce import LocalReinforceJob
+
+    seen: list[Any] = []
+    step = LocalReinforceJob.step
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LocalReinforceJob, "step", lambda self, data, form=None: (seen.append(data), step(self, data))[1])
+        return *train(start, tmp_path_factory.mktemp("whole")), seen
+
+
+def test_weights_move_and_a_resumed_training_gives_the_very_same(start: Path, whole: Any, tmp_path: Path) -> None:
     from recollect.engines.local.model import LocalModel
 
     before = LocalModel.load(start, device="cpu", threads=1).fingerprint
-    whole, model, rows = train(start, tmp_path / "whole")
+    unbroken, model, rows, _ = whole
     assert [row["step"] for row in rows if "horizon" in row] == [1, 2]
     assert all(row["train_rows"] == row["members"] > 0 for row in rows if "train_rows" in row)
     assert sum("train_rows" in row for row in rows) > 0
@@ -92,18 +104,11 @@ def test_weights_move_and_a_resumed_training_gives_the_very_same(start: Path, tm
     assert [row["step"] for row in after if "horizon" in row] == [2]
     assert again.fingerprint == model.fingerprint
     assert LocalModel.load(tmp_path / "broken" / "model", device="cpu", threads=1).fingerprint == model.fingerprint
-    assert resumed.progress.tokens == whole.progress.tokens
+    assert resumed.progress.tokens == unbroken.progress.tokens
 
 
-def test_what_was_sampled_is_what_is_trained(start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from recollect.engines.local.reinforce import LocalReinforceJob
-
-    seen: list[Any] = []
-    step = LocalReinforceJob.step
-    monkeypatch.setattr(
-        LocalReinforceJob, "step", lambda self, data, form=None: (seen.append(data), step(self, data))[1]
-    )
-    _, model, _ = train(start, tmp_path / "run")
+def test_what_was_sampled_is_what_is_trained(whole: Any) -> None:
+    _, model, _, seen = whole
     items = [item for data in seen for group in data for item in group["group"]]
     assert items
     for item in items:

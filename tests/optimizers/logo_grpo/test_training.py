@@ -131,30 +131,40 @@ class KilledError(Exception):
     """Stands for the end of the process."""
 
 
+def train_until(made: Any, folder: Path, every: int, kill: int | None = None) -> Any:
+    """Trains, and dies right after a step if one is named."""
+
+    def note(row: Any) -> None:
+        if kill is not None and "horizon" in row and row["step"] == kill:
+            raise KilledError
+
+    teleprompter = made.teleprompter(short(validate_every=every), folder=folder)
+    teleprompter.note = note
+    with dspy.context(lm=made.lm):
+        teleprompter.compile(made.program, trainset=made.train)
+    return teleprompter.progress
+
+
+@pytest.fixture(scope="module", params=[1, 2])
+def unbroken(request: pytest.FixtureRequest, world: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """An unbroken training with a checkpoint every so many steps: their number, its weight, its progress."""
+    made = world()
+    progress = train_until(made, tmp_path_factory.mktemp("whole"), request.param)
+    return request.param, made.engine.weight, progress
+
+
 @pytest.mark.parametrize("killed_after", [1, 2, 3])
-@pytest.mark.parametrize("every", [1, 2])
 def test_a_killed_training_goes_on_to_the_very_weights_of_an_unbroken_one(
-    world: Any, tmp_path: Path, killed_after: int, every: int
+    world: Any, unbroken: Any, tmp_path: Path, killed_after: int
 ) -> None:
-    def run(made: Any, folder: Path, kill: int | None) -> Any:
-        def note(row: Any) -> None:
-            if kill is not None and "horizon" in row and row["step"] == kill:
-                raise KilledError
-
-        teleprompter = made.teleprompter(short(validate_every=every), folder=folder)
-        teleprompter.note = note
-        with dspy.context(lm=made.lm):
-            teleprompter.compile(made.program, trainset=made.train)
-        return teleprompter.progress
-
-    whole, first, second = world(), world(), world()
-    unbroken = run(whole, tmp_path / "whole", None)
+    every, weight, whole = unbroken
     with pytest.raises(KilledError):
-        run(first, tmp_path / "broken", killed_after)
-    resumed = run(second, tmp_path / "broken", None)
-    assert second.engine.weight == whole.engine.weight != 0
-    assert _untimed(resumed.rows) == _untimed(unbroken.rows)
-    assert resumed.tokens == unbroken.tokens
+        train_until(world(), tmp_path, every, killed_after)
+    made = world()
+    resumed = train_until(made, tmp_path, every)
+    assert made.engine.weight == weight != 0
+    assert _untimed(resumed.rows) == _untimed(whole.rows)
+    assert resumed.tokens == whole.tokens
 
 
 def _untimed(rows: Any) -> list[dict[str, Any]]:
