@@ -89,7 +89,7 @@ def _files(found: Recipe, data: tuple[str, ...]) -> tuple[str | None, dict[str, 
     plain = []
     for value in data:
         benchmark, equals, path = value.partition("=")
-        if equals and benchmark in found.benchmarks:
+        if equals and found.takes(benchmark):
             named[benchmark] = path
         else:
             plain.append(value)

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from .options import ALLOW_CODE, API_BASE, open_store
+from .options import ALLOW_CODE, open_store
 
 _POSITIVE = click.FloatRange(0, min_open=True)
 
@@ -39,7 +39,7 @@ def _setting(name: str, kind: Any, default: Any, help: str) -> Any:
 @_setting("grace", click.FloatRange(0), 20.0, "seconds to finish what is in progress when stopped")
 @_setting("log-level", click.Choice(["debug", "info", "warning", "error"]), "info", "least level of log lines")
 @click.option("--log-contents", is_flag=True, envvar="RECOLLECT_LOG_CONTENTS", help="log what is asked and answered")
-@API_BASE
+@click.option("--api-base", envvar="RECOLLECT_API_BASE", help="address of an OpenAI-compatible server")
 @ALLOW_CODE
 def command(
     program: str,

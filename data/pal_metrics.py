@@ -23,6 +23,8 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
+from .confusion import Answered
+
 ORDERS = (1, 2, 3, 4)
 WEIGHTS = ((1.0, 0.0, 0.0, 0.0), (0.5, 0.5, 0.0, 0.0), (0.33, 0.33, 0.33, 0.0), (0.25, 0.25, 0.25, 0.25))
 """Of n-grams of 1 to 4 words, for BLEU-1 to BLEU-4, as released."""
@@ -67,6 +69,12 @@ def scaled(points: Sequence[float]) -> float:
     (appendix B, Requirement Restatement and Solution Proposal).
     """
     return 50 * sum(points) / len(points) if points else 0.0
+
+
+def hundreds(rows: Sequence[Answered], metrics: Mapping[str, str]) -> dict[str, float]:
+    """Means of parts over all rows, on 0 to 100, under their names in tables; a failed question counts 0."""
+    known = {part for row in rows for part in row.parts}
+    return {metrics[name]: scaled([2 * row.parts.get(name, 0.0) for row in rows]) for name in metrics if name in known}
 
 
 def selection_points(chosen: Sequence[str], feedback: Mapping[str, str]) -> int | None:

@@ -161,12 +161,9 @@ class _User:
                 yield from self.sample(row, number, part == "query")
 
     def samples(self, value: Any, part: str) -> Sequence[Any]:
-        if isinstance(value, dict):
-            return list(value.values())
-        if isinstance(value, list):
-            return value
-        self.fault("wrong type", part, f"expected a list of samples, got {reprlib.repr(value)}", fatal=True)
-        return []
+        if not isinstance(value, dict | list):
+            self.fault("wrong type", part, f"expected a list of samples, got {reprlib.repr(value)}", fatal=True)
+        return samples_in(value)
 
     def sample(self, row: Mapping[str, Any], number: int, asked: bool) -> Iterator[Asked]:
         """Takes a sample's items in; between its logs and its dialogue its topics are asked."""
@@ -237,6 +234,13 @@ class _User:
             return None
         turns = (Turn(id=f"D{number}:{n}", speaker=role, text=text) for n, (role, text) in enumerate(said, 1))
         return Session(id=f"D{number}", time=time, turns=tuple(turns))
+
+
+def samples_in(value: Any) -> Sequence[Any]:
+    """The samples of a part of a user's record: a list, or an object by their ids."""
+    if isinstance(value, dict):
+        return list(value.values())
+    return value if isinstance(value, list) else []
 
 
 def _turns(value: Any) -> list[Any]:

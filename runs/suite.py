@@ -120,7 +120,7 @@ def part_setups(setup: Setup) -> dict[str, Setup]:
     parts = SUITES[setup.benchmark][1]
     taken: dict[str, dict[str, Any]] = {name: {} for name in parts}
     for option, value in setup.options.items():
-        takers = [name for name in parts if _takes(name, option, value)]
+        takers = [name for name in parts if takes_option(name, option, value)]
         if not takers:
             _refuse(setup.benchmark, parts, option, value)
         for name in takers:
@@ -130,7 +130,8 @@ def part_setups(setup: Setup) -> dict[str, Setup]:
     }
 
 
-def _takes(name: str, option: str, value: Any) -> bool:
+def takes_option(name: str, option: str, value: Any) -> bool:
+    """Whether a benchmark has an option, and where the option is `metric`, such a metric."""
     kind = benchmark_class(name)
     if option == "metric":
         return value in getattr(kind, "metrics", {})

@@ -18,6 +18,7 @@ Example:
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, replace
@@ -161,8 +162,12 @@ class _Job:
             self.note("warm-up")
             # Under another name until it is whole: a killed run must not begin from half a model.
             partial = folder.with_name("start.partial")
-            make_start(self.program, self.split.train, self.benchmark, partial, self.runtime.setup.seed)
-            partial.rename(folder)
+            try:
+                make_start(self.program, self.split.train, self.benchmark, partial, self.runtime.setup.seed)
+                partial.rename(folder)
+            except OSError as error:
+                reason = "no space or no rights" if isinstance(error, shutil.Error) else error.strerror or error
+                raise UserError(f"{partial}: cannot be written: {reason}; free some space") from error
         return str(folder)
 
     def _lm(self, model: str) -> Any:

@@ -66,7 +66,7 @@ def make_app(service: Service) -> FastAPI:
     for kind in CAUGHT:
         app.add_exception_handler(kind, _refused)
     # The last one added is the first to see a request.
-    app.add_middleware(BodyLimit, most=service.settings.max_body)
+    app.add_middleware(BodyLimit, most=service.settings.max_body, seconds=service.settings.timeout)
     app.add_middleware(Access, service=service)
     app.add_middleware(RequestLog)
     return app
@@ -80,10 +80,9 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     try:
         yield
     finally:
-        service.stopping = True
-        begun = time.monotonic()
+        begun, left = time.monotonic(), service.begin_stop()
         service.threads.close()
-        ended = await anyio.to_thread.run_sync(service.worker.stop, service.settings.grace)
+        ended = await anyio.to_thread.run_sync(service.worker.stop, left)
         about = {"finished": ended, "seconds": round(time.monotonic() - begun, 1), "requests": service.threads.busy}
         log.info("stopped", extra=about)
 

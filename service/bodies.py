@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 NAME = r"^[\w@:+=~|-][\w.@:+=~|-]*$"
 """Names of users and sessions over HTTP. The store takes any text; letters, digits and these signs need no escaping in
@@ -20,6 +20,13 @@ def _utc(time: datetime) -> datetime:
         raise ValueError("this moment is outside the calendar") from None
 
 
+def _text(time: Any) -> Any:
+    """Numbers could be seconds or milliseconds, so only texts are dates."""
+    if not isinstance(time, str):
+        raise ValueError("a time must be a text of the form 2025-03-05T18:20:00Z")
+    return time
+
+
 def _unicode(text: str) -> str:
     if "\x00" in text:
         raise ValueError("a text must not hold the character NUL")
@@ -31,7 +38,7 @@ Text = Annotated[str, AfterValidator(_unicode)]
 Said = Annotated[Text, Field(min_length=1)]
 Speaker = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]*\S$")]
 """A name that stays on its line of a prompt."""
-Time = Annotated[datetime, AfterValidator(_utc)]
+Time = Annotated[datetime, BeforeValidator(_text), AfterValidator(_utc)]
 
 
 class Body(BaseModel):

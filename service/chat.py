@@ -23,7 +23,7 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Header
 from fastapi.responses import StreamingResponse
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, field_validator, model_validator
 
 from ..programs.user_memory import UserMemory
 from ..records.context import estimate_tokens
@@ -75,7 +75,7 @@ class StreamOptions(BaseModel):
     """Options of a stream."""
 
     model_config = ConfigDict(extra="ignore")
-    include_usage: bool = False
+    include_usage: StrictBool = False
 
 
 class ChatRequest(BaseModel):
@@ -99,7 +99,7 @@ class ChatRequest(BaseModel):
     user: Name
     """Owns the memory."""
     metadata: Metadata | None = None
-    stream: bool | None = False
+    stream: StrictBool | None = False
     stream_options: StreamOptions | None = None
     n: Literal[1] | None = None
 
@@ -190,7 +190,7 @@ async def models(service: Served, tenant: Tenant) -> Models:
     "/chat/completions",
     summary="Chat with a memory",
     response_model=Completion,
-    responses={200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}},
+    responses={200: {"content": {"text/event-stream": {}}}},
 )
 async def complete(
     body: ChatRequest,

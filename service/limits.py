@@ -1,7 +1,7 @@
 """What keeps a service standing: bodies of bounded size, a bounded number of threads, and a time limit.
 
     request ──> body limit ──> a place in the queue ──> a thread ──> answer
-                   413              503, at once        504, after the time limit
+                 408, 413           503, at once        504, after the time limit
 
 Language models and the store are called in threads. A request that runs out of time gets its 504, and its thread goes
 on until the call it waits for returns: a place is free when its work has really ended.
@@ -19,7 +19,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from .refusals import LATE, OVERLOADED, TOO_LARGE, Refusal
+from .refusals import LATE, OVERLOADED, SLOW_BODY, TOO_LARGE, Refusal
 
 T = TypeVar("T")
 
@@ -92,15 +92,16 @@ class Threads:
 
 
 class BodyLimit:
-    """ASGI middleware that refuses large bodies, announced or not, before anything parses them.
+    """ASGI middleware that refuses bodies that are large, announced or not, or slow, before anything parses them.
 
     Args:
         app: The application behind it.
         most: Bytes.
+        seconds: Time for the whole body to come.
     """
 
-    def __init__(self, app: Any, most: int) -> None:
-        self._app, self._most = app, most
+    def __init__(self, app: Any, most: int, seconds: float) -> None:
+        self._app, self._most, self._seconds = app, most, seconds
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Passes a request on, with its whole body read; or refuses it."""
@@ -109,7 +110,12 @@ class BodyLimit:
             return
         announced = dict(scope["headers"]).get(b"content-length", b"0")
         too_large = announced.isdigit() and int(announced[:20]) > self._most
-        body = None if too_large else await self._read(receive)
+        try:
+            async with asyncio.timeout(self._seconds):
+                body = None if too_large else await self._read(receive)
+        except TimeoutError:
+            await send_refusal(send, SLOW_BODY())
+            return
         if body is None:
             await send_refusal(send, TOO_LARGE())
             return

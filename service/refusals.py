@@ -49,10 +49,10 @@ UNKNOWN_TOKEN = partial(Refusal, 401, "give a valid token: Authorization: Bearer
 UNKNOWN_HOST = partial(Refusal, 403, "without tokens this service answers to 127.0.0.1 and localhost only")
 UNKNOWN_USER = partial(Refusal, 404, "there is no such user")
 UNKNOWN_SESSION = partial(Refusal, 404, "there is no such session")
+SLOW_BODY = partial(Refusal, 408, "the body did not come in time", {"Connection": "close"})
 TOO_LARGE = partial(Refusal, 413, "the body is too large")
 BUG = partial(Refusal, 500, "something went wrong here; the log has it under the request's id")
 OVERLOADED = partial(Refusal, 503, "too many requests wait; try again", {"Retry-After": "2"})
-NOT_READY = partial(Refusal, 503, "not ready", {"Retry-After": "2"})
 LATE = partial(Refusal, 504, "this took too long; what was said is stored, and the request can be repeated")
 
 _DOWN = "the language model does not answer; what was said is stored, and the request can be repeated"

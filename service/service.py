@@ -51,7 +51,7 @@ class Service:
         self.program, self.store, self.lm, self.name, self.tokens = program, store, lm, name, tokens
         self.settings = settings or Settings()
         self.started = int(time.time())
-        self.stopping = False
+        self._stop_at: float | None = None
         self.threads = Threads(self.settings.threads, self.settings.queue, self.settings.timeout)
         self.worker = Worker(store, program, lm, self.settings.session_gap, self.settings.writers)
 
@@ -86,6 +86,13 @@ class Service:
             raise UNKNOWN_USER()
         return memory
 
+    def begin_stop(self) -> float:
+        """Begins nothing new in the background; returns the seconds that are left until the process ends."""
+        if self._stop_at is None:
+            self._stop_at = time.monotonic() + self.settings.grace
+            self.worker.begin_stop()
+        return max(0.0, self._stop_at - time.monotonic())
+
     def note(self, memory: UserMemory, question: str, answer: str) -> None:
         """Logs what was asked and answered, where contents are logged."""
         if self.settings.log_contents:
@@ -102,6 +109,6 @@ class Service:
         return {
             "store": stored,
             "worker": self.worker.alive,
-            "serving": not self.stopping,
+            "serving": self._stop_at is None,
             "model": not self.model_down,
         }

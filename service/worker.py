@@ -68,6 +68,11 @@ class Worker:
         for news in self._news:
             news.set()
 
+    def begin_stop(self) -> None:
+        """Lets no writer begin another session."""
+        self._stopping.set()
+        self.wake()
+
     def stop(self, grace: float) -> bool:
         """Finishes the sessions that are being written.
 
@@ -77,8 +82,7 @@ class Worker:
         Returns:
             Whether all has ended; what has not is written again by whoever comes next.
         """
-        self._stopping.set()
-        self.wake()
+        self.begin_stop()
         until = time.monotonic() + grace
         for thread in self.threads:
             if thread.ident is not None:

@@ -99,9 +99,9 @@ def chosen(view: View, name: str, kind: Kind = "text") -> str | None:
     """
     listed = next((source.name for source in view.sources.values() if _taught_choice(view, name, source.name)), None)
     if listed is None:
-        return choice(view, ["Yes", "No"]) if kind == "yes/no" else None
+        return choice(view, ["Yes", "No"], lambda: ()) if kind == "yes/no" else None
     options = [unit.body for unit in view.sources[listed].units]
-    return choice(view, options, [(score, sentence) for score, (_, sentence) in _scored(view)])
+    return choice(view, options, lambda: [(score, sentence) for score, (_, sentence) in _scored(view)])
 
 
 def _taught_choice(view: View, name: str, listed: str) -> bool:

@@ -4,10 +4,9 @@
     red apple, big => eaten       ├── red apple => eaten
     red apple, old => eaten       ┘
 
-Units are alike that have two words in common, or one rare one, and of which the same has come: what stands behind the
-arrow of a unit (`Unit.case`) must be shared by more than half of them, or more seldom than elsewhere. Groups are taken
-in the order of how much they tell, by their number and by how far they differ from all units together; a group of
-which most units are in one that was taken before is left out.
+Units that say the same word for word are a group, where these are a third of all. Else units are alike that have one or
+two words in common and of which the same has come: words behind the arrow of a unit (`Unit.case`) that two thirds of
+them share. Groups are taken in the order of how far they differ from what larger groups tell of their units already.
 
 Example:
     >>> groups(units)[0].text

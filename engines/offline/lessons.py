@@ -22,6 +22,8 @@ from .units import Source, Unit, read_source
 from .view import View
 
 _ENOUGH = 10
+_SKIMMED = 120
+"""Units of all demos together that are looked at; of longer demos, evenly spread ones."""
 
 
 @dataclass(frozen=True)
@@ -56,10 +58,13 @@ def learn(view: View, name: str) -> list[Lesson]:
     """The lessons that the demos hold for the list output `name`."""
     source = view.source()
     lessons: list[Lesson] = []
-    for demo, items in view.teachers(name):
+    teachers = view.teachers(name)
+    most = max(_SKIMMED // max(len(teachers), 1), _ENOUGH)
+    for demo, items in teachers:
         if source is None or not isinstance(items, list) or source.name not in demo.inputs:
             continue
         units = source_units(read_source(source.name, demo.inputs[source.name]), "")
+        units = units[:: max(-(-len(units) // most), 1)]
         made = _assign(view, units, items)
         target = next((read_source(n, demo.inputs[n]) for n in view.references if n in demo.inputs), None)
         lessons += [Lesson(unit, made.get(n), *closest(view, unit, target)) for n, unit in enumerate(units)]

@@ -18,7 +18,7 @@ Honest limits: likeness is that of words. That an outcome does not name somethin
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from .text import Stems, sentences, stems
 from .units import Unit
@@ -30,27 +30,28 @@ _NEAREST = 5
 """So many sentences vote where there are no cases."""
 
 
-def choice(view: View, options: Sequence[str], told: Sequence[tuple[float, str]] = ()) -> str | None:
+def choice(view: View, options: Sequence[str], told: Callable[[], Sequence[tuple[float, str]]]) -> str | None:
     """The option with most votes; None where no unit votes.
 
     Args:
         view: The request.
         options: As they are to be written.
-        told: Sentences of the material, with how well they answer the query.
+        told: Gives the sentences of the material, with how well they answer the query; asked only without cases.
     """
     cases = [unit for unit in view.material if unit.case[1]]
     plain = {option.strip().lower(): option for option in options}
     votes = _yes_or_no(view, cases) if set(plain) == {"yes", "no"} else _named(view, cases, options)
     if not votes and not cases:
-        votes = _in_sentences(told, options)
+        votes = _in_sentences(told(), options)
     ranked = [(score, plain.get(option, option)) for option, score in votes.items()]
     return view.choose(ranked) if ranked else None
 
 
 def _named(view: View, cases: Sequence[Unit], options: Sequence[str]) -> Mapping[str, float]:
     votes: dict[str, float] = {}
+    names = _patterns(options)
     for unit in cases:
-        named = [option for option in options if names(unit.case[1], option)]
+        named = [option for option, name in names.items() if name.search(unit.case[1])]
         if len(named) == 1 and (power := _likeness(view, unit)):
             votes[named[0]] = votes.get(named[0], 0.0) + power
     return votes
@@ -79,15 +80,15 @@ def _likeness(view: View, unit: Unit) -> float:
 
 def _in_sentences(told: Sequence[tuple[float, str]], options: Sequence[str]) -> Mapping[str, float]:
     votes: dict[str, float] = {}
-    near = 0
+    near, names = 0, _patterns(options)
     for score, sentence in sorted(told, key=lambda pair: -pair[0]):
-        named = [option for option in options if sentence != option and names(sentence, option)]
+        named = [option for option, name in names.items() if sentence != option and name.search(sentence)]
         if len(named) == 1 and score > 0 and near < _NEAREST:
             near += 1
             votes[named[0]] = votes.get(named[0], 0.0) + score
     return votes
 
 
-def names(text: str, option: str) -> bool:
-    """Whether a text names an option, as whole words."""
-    return re.search(rf"(?<!\w){re.escape(option)}(?!\w)", text, re.I) is not None
+def _patterns(options: Sequence[str]) -> dict[str, re.Pattern[str]]:
+    """What finds the name of each option, as whole words."""
+    return {option: re.compile(rf"(?<!\w){re.escape(option)}(?!\w)", re.I) for option in options}

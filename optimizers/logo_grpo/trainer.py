@@ -19,14 +19,15 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any
 
 from dspy.clients.utils_finetune import TrainDataFormat
 
-from ...errors import EndpointError, UserError
+from ...errors import EndpointError, RecollectError, UserError
 from .groups import Group
 from .settings import TrainingSettings
 
@@ -117,8 +118,12 @@ class Trainer:
 
         Returns:
             What `restore` takes: its path for a local job, its name otherwise.
+
+        Raises:
+            UserError: A local job cannot write it.
         """
-        self.job.save_checkpoint(name)
+        with self._writing():
+            self.job.save_checkpoint(name)
         return name if self.portable else str(self.job.checkpoints[name])
 
     def restore(self, checkpoint: str) -> None:
@@ -133,9 +138,21 @@ class Trainer:
 
     def close(self) -> None:
         """Ends the job; a local one writes its model into the folder."""
-        self.job.terminate()
+        with self._writing():
+            self.job.terminate()
         if self._own is not None:
             self._own.cleanup()
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Tells a full disk in one line; torch and safetensors have errors of their own for it."""
+        try:
+            yield
+        except Exception as error:
+            if self.portable or isinstance(error, RecollectError):
+                raise
+            where = self.kwargs.get("output_dir")
+            raise UserError(f"{where}: cannot be written: {' '.join(str(error).split())[:120]}") from error
 
     def _bare(self, group: Group) -> list[dict[str, Any]]:
         """A group in the protocol's bare form, with its weight in the rewards."""

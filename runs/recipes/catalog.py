@@ -8,13 +8,20 @@ Example:
 from __future__ import annotations
 
 from ...errors import UnknownNameError
+from .h2memory import H2MEMORY
 from .memory_r2 import MEMORY_R2
 from .pgr import PGR
 from .pramem import PRAMEM
 from .recipe import Recipe
 from .rgmem import RGMEM
 
-RECIPES: dict[str, Recipe] = {"memory-r2": MEMORY_R2, "pgr": PGR, "pramem": PRAMEM, "rgmem": RGMEM}
+RECIPES: dict[str, Recipe] = {
+    "h2memory": H2MEMORY,
+    "memory-r2": MEMORY_R2,
+    "pgr": PGR,
+    "pramem": PRAMEM,
+    "rgmem": RGMEM,
+}
 
 
 def recipe(name: str) -> Recipe:

@@ -28,10 +28,11 @@ from ..folder import RunFolder
 from ..home import make_folder
 from ..setup import Setup
 from ..tracking import Tracker
+from .arrangement import arranged, files_of, judgeable, members, notes_on
 from .columns import Made
 from .done import Done, run_section
 from .section import Section
-from .workbench import Note, Workbench, draws
+from .workbench import Note, Workbench
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,10 @@ class Recipe:
         """The benchmarks of all sections."""
         return tuple(dict.fromkeys(name for each in self.sections for name in (each.benchmark, *each.others)))
 
+    def takes(self, name: str) -> bool:
+        """Whether a file can be given to a name: one of its benchmarks, or what they are parts of, "palbench"."""
+        return bool(members(name, self.benchmarks))
+
     def suited(self, setup: Setup) -> Setup:
         """A setup with the recipe's own model where it names none but the offline engine."""
         return replace(setup, lm=self.offline_lm) if self.offline_lm and setup.offline else setup
@@ -74,14 +79,15 @@ class Recipe:
         """
         names = [section.name for section in self.sections]
         for name in only:
-            if name not in names:
+            if not any(_named(each, name) for each in names):
                 raise UnknownNameError(f"section of {self.name}", name, names)
-        if benchmark and benchmark not in self.benchmarks:
+        if benchmark and not self.takes(benchmark):
             raise UnknownNameError("benchmark of this recipe", benchmark, self.benchmarks)
-        found = [section for section in self.sections if not only or section.name in only]
+        found = [each for each in self.sections if not only or any(_named(each.name, name) for name in only)]
         if benchmark:
-            found = [section for section in found if benchmark in (section.benchmark, *section.others)]
-            found = [replace(section, benchmark=benchmark) for section in found]
+            meant = members(benchmark, self.benchmarks)
+            on = [(next((n for n in (s.benchmark, *s.others) if n in meant), ""), s) for s in found]
+            found = [replace(section, benchmark=name) for name, section in on if name]
         if not found:
             raise UserError(f"no section of {', '.join(only)} runs on {benchmark}; leave --on or --only out")
         return tuple(found)
@@ -167,12 +173,13 @@ def run_recipe(
     if changes and not recipe.rungs:
         raise UserError(f"{recipe.name} has no rungs: --rung-set does not go with it")
     setup = recipe.suited(setup)
-    sections = recipe.chosen(only, setup.benchmark)
-    setups = [_setup(recipe, section, setup, _files(sections, setup, data)) for section in sections]
+    sections, left_out = judgeable(recipe.chosen(only, setup.benchmark), setup, bool(only))
+    sections = tuple(replace(section, seeds=seeds or section.seeds or recipe.seeds) for section in sections)
+    setups = [arranged(recipe, section, setup, files_of(sections, setup, data)) for section in sections]
     for found in setups:
         found.load()  # a wrong file or option is told before anything is paid for
     wanted = seeds or recipe.seeds
-    notes = _notes(recipe, setups, sections, wanted, setup.test)
+    notes = (*notes_on(recipe, setups, sections, setup.test), *left_out)
     asked = {"command": "reproduce", "program": recipe.name, "sections": [each.name for each in sections]}
     asked |= {"lm": setup.lm, "seeds": wanted, "test": setup.test, "data": dict(data or {}), "seed": setup.seed}
     asked |= {f"rung.{name}": value for name, value in (changes or {}).items()}
@@ -192,46 +199,9 @@ def run_recipe(
     return made
 
 
-def _files(sections: Sequence[Section], setup: Setup, data: Mapping[str, str] | None) -> dict[str, str]:
-    names = list(dict.fromkeys(section.benchmark for section in sections))
-    for name in data or {}:
-        if name not in names:
-            raise UnknownNameError("benchmark of these sections", name, names)
-    if not setup.data:
-        return dict(data or {})
-    if len(names) > 1:
-        told = " ".join(f"--data {name}=FILE" for name in names)
-        raise UserError(f"{setup.data} is one file for {len(names)} benchmarks; say {told}, or choose with --only")
-    return {names[0]: setup.data, **(data or {})}
-
-
-def _setup(recipe: Recipe, section: Section, setup: Setup, files: Mapping[str, str]) -> Setup:
-    """The setup of a section; what the command line says goes before what the recipe says."""
-    name = section.benchmark
-    suited = (recipe.options if setup.judge_lm else recipe.offline_options).get(name, {})
-    data = files.get(name)
-    test = recipe.offline_test if setup.offline and data is None and setup.test is None else setup.test
-    options = {**section.options, **suited, **setup.options}
-    return replace(setup, benchmark=name, data=data, options=options, test=test)
-
-
-def _notes(
-    recipe: Recipe, setups: Sequence[Setup], sections: Sequence[Section], seeds: int, test: int | None
-) -> tuple[str, ...]:
-    found = []
-    if test is None and any(each.test is not None for each in setups):
-        found.append(f"offline on the bundled sample: {recipe.offline_test} questions a section; --test N takes others")
-    still = [
-        variant
-        for section, setup in zip(sections, setups, strict=True)
-        for variant in section.all_variants()
-        if not draws(variant, setup)
-    ]
-    if seeds > 1 and still:
-        found.append(
-            f"{seeds} seeds asked for: the model does not sample, so methods without a seed of their own were run once"
-        )
-    return tuple(found)
+def _named(section: str, name: str) -> bool:
+    """Whether a name of `--only` means a section: "table2" is also table2-restate, table2-generate, ..."""
+    return section == name or section.startswith(f"{name}-")
 
 
 def _log(tracker: Tracker, folder: RunFolder, made: Reproduced) -> None:

@@ -144,8 +144,8 @@ def test_the_prospection_summary_reaches_the_answer(scripted, make_history):
 
 
 @pytest.fixture
-def small(tmp_path, monkeypatch):
-    monkeypatch.setenv("RECOLLECT_HOME", str(tmp_path / "home"))
+def small():
+    # The results folder of the other tests: in one of its own, MLflow would make its tables anew, which takes seconds.
     return Setup(benchmark="locomo", train=4, dev=2, test=2, threads=2)
 
 

@@ -1,6 +1,5 @@
 """Services over a store of their own: two tenants with tokens, turn RAG, the offline engine or a scripted one."""
 
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -75,8 +74,9 @@ def serving(service: Any) -> Iterator[Api]:
     """Runs a service on a free port in a thread, and connects a client of `acme` to it."""
     import uvicorn
     from recollect.service.app import make_app
+    from recollect.service.server import listen
 
-    with socket.create_server(("127.0.0.1", 0)) as bound, ExitStack() as stack:
+    with listen("127.0.0.1", 0) as bound, ExitStack() as stack:
         server = uvicorn.Server(uvicorn.Config(make_app(service), log_config=None, access_log=False))
         thread = threading.Thread(target=server.run, args=([bound],))
         thread.start()

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import socket
 import threading
 from pathlib import Path
 from typing import Any
@@ -61,7 +62,6 @@ def test_wrong_token_file_is_one_line_without_tokens(tmp_path: Path, text: str |
     [
         "",
         "Bearer",
-        "Bearer ",
         "Bearer wrong-token-0123456",
         "Basic token-of-the-acme-tenant",
         "token-of-the-acme-tenant",
@@ -97,6 +97,17 @@ def test_large_bodies_are_refused_announced_or_not(connect: Any, store: Store, a
     sent: Any = body if announced else iter([body[:500], body[500:]])
     response = client.post("/v1/users/ada/sessions", content=sent, headers={"Content-Type": "application/json"})
     assert (response.status_code, store.users()) == (413, [])
+
+
+def test_body_that_does_not_come_is_not_waited_for(connect: Any) -> None:
+    client = connect(timeout=0.2)
+    request = (
+        "POST /v1/users/ada/ask HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+        f"Authorization: {client.headers['Authorization']}\r\nContent-Length: 100\r\n\r\n{{"
+    )
+    with socket.create_connection(("127.0.0.1", client.base_url.port), timeout=10) as connection:
+        connection.sendall(request.encode())
+        assert connection.recv(100).startswith(b"HTTP/1.1 408")
 
 
 def test_too_many_turns_are_refused(connect: Any, store: Store) -> None:

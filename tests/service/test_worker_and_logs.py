@@ -6,6 +6,7 @@ import logging
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -211,17 +212,32 @@ def test_command_serves_until_a_signal_and_leaves_nothing_half_done(tmp_path: Pa
     process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     with process, process.stderr as lines:
-        address = next(found.group(0) for line in lines if (found := re.search(r"http://127\.0\.0\.1:\d+", line)))
-        headers = {"Authorization": "Bearer token-of-the-acme-tenant"}
-        body = {"user": "ada", "messages": [{"role": "user", "content": "I moved to Lisbon."}]}
-        with httpx.Client(base_url=address, headers=headers, timeout=20) as client:
-            assert client.post("/v1/chat/completions", json=body).status_code == 200
-        process.send_signal(signal.SIGTERM)
-        events = [json.loads(line)["event"] for line in lines]
-        assert process.wait(20) == 0
+        try:
+            port = next(json.loads(line)["port"] for line in lines if '"listening"' in line)
+            headers = {"Authorization": "Bearer token-of-the-acme-tenant"}
+            body = {"user": "ada", "messages": [{"role": "user", "content": "I moved to Lisbon."}]}
+            with httpx.Client(base_url=f"http://127.0.0.1:{port}", headers=headers, timeout=20) as client:
+                assert client.post("/v1/chat/completions", json=body).status_code == 200
+            process.send_signal(signal.SIGTERM)
+            events = [json.loads(line)["event"] for line in lines]
+            assert process.wait(20) == 0
+        finally:
+            process.kill()
     assert "stopped" in events
     with Store(tmp_path / "memories.sqlite") as store:
         assert [len(session.turns) for session in store.read(ADA).open] == [2]
+
+
+def test_port_that_is_taken_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from recollect.cli import main
+
+    recollect.save(build("turn-rag"), tmp_path / "program")
+    command = ["serve", str(tmp_path / "program"), "--store", str(tmp_path / "memories.sqlite")]
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        command += ["--port", str(taken.getsockname()[1])]
+        with pytest.raises(SystemExit) as ended:
+            main(command)
+    assert (ended.value.code, "cannot listen at 127.0.0.1" in capsys.readouterr().err) == (2, True)
 
 
 def test_other_machines_are_not_served_without_tokens(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -68,6 +68,21 @@ class CountingJob(ReinforceJob):
     def terminate(self) -> None: ...
 
 
+class FullDiskJob(CountingJob):
+    """A trainer that finds no space for its second checkpoint."""
+
+    def save_checkpoint(self, checkpoint_name: str) -> None:
+        if checkpoint_name == "step-1":
+            raise OSError(28, "No space left on device")
+        super().save_checkpoint(checkpoint_name)
+
+
+def test_a_full_disk_is_one_line(world: Any) -> None:
+    made = world(job=FullDiskJob)
+    with pytest.raises(UserError, match=r"cannot be written: .*No space left on device"):
+        made.compile(short(), valset=made.dev)
+
+
 def best_at(world: Any, say: Any, best: int) -> Any:
     """A world whose policy keeps most facts after `best` updates, and few otherwise."""
     held: list[Any] = []
