@@ -22,9 +22,10 @@ only double work.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Self
 
@@ -55,6 +56,8 @@ class Store:
         self._engine = t.open_engine(url, timeout)
         self.url = t.address_of(self._engine)
         """The address, without a password."""
+        # Who waits for SQLite's own lock sleeps and tries again, and among many threads may never be lucky.
+        self._writing = threading.Lock() if self._engine.dialect.name == "sqlite" else nullcontext()
 
     def add(self, owner: Owner, item: Item, digest: str | None = None) -> Added:
         """Writes an item and queues it for remembering, in one transaction.
@@ -282,7 +285,11 @@ class Store:
 
     @contextmanager
     def _write(self) -> Iterator[Connection]:
-        with t.store_errors(self._engine), self._engine.execution_options(write=True).begin() as connection:
+        with (
+            self._writing,
+            t.store_errors(self._engine),
+            self._engine.execution_options(write=True).begin() as connection,
+        ):
             yield connection
 
     @contextmanager

@@ -24,7 +24,7 @@ from .memory_env import NOTHING, VALUES, note
 
 Situation = Literal["state", "change", "restate", "retract"]
 
-ERRORS: Mapping[Situation, float] = {"state": 0.5, "change": 0.5, "restate": 0.5, "retract": 0.5}
+ERRORS: Mapping[Situation, float] = {"state": 0.4, "change": 0.55, "restate": 0.4, "retract": 0.55}
 """How often the poor teacher's operation is wrong, by what the fact means for the memory it meets.
 
 Never much above one half: what a policy hardly ever tries, no reward can teach it.

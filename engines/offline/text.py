@@ -78,7 +78,7 @@ class Weights:
             seen.update(set(document))
         self._seen = seen
         self._of: dict[str, float] = {}
-        self._norms: dict[Stems, float] = {}
+        self._norms: dict[Stems, tuple[frozenset[str], float]] = {}
 
     def of(self, word: str) -> float:
         """Weight of one stem; the rarest weigh most."""
@@ -94,11 +94,14 @@ class Weights:
 
     def cosine(self, left: Stems, right: Stems) -> float:
         """Cosine of the two weighted sets of stems, 0 to 1."""
-        norm = self._norm(left) * self._norm(right)
-        return sum(self.of(word) ** 2 for word in sorted(set(left) & set(right))) / norm if norm else 0.0
+        ours, mine = self._measured(left)
+        theirs, other = self._measured(right)
+        # The exact sum does not depend on the order in which a set is walked.
+        return math.fsum(self.of(word) ** 2 for word in ours & theirs) / (mine * other) if mine and other else 0.0
 
-    def _norm(self, text: Stems) -> float:
-        norm = self._norms.get(text)
-        if norm is None:
-            norm = self._norms[text] = math.sqrt(sum(self.of(word) ** 2 for word in sorted(set(text))))
-        return norm
+    def _measured(self, text: Stems) -> tuple[frozenset[str], float]:
+        found = self._norms.get(text)
+        if found is None:
+            held = frozenset(text)
+            found = self._norms[text] = (held, math.sqrt(math.fsum(self.of(word) ** 2 for word in held)))
+        return found

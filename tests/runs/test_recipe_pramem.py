@@ -22,7 +22,7 @@ def small(section):
 def made():
     names = ("fig12", "transfer", "table3")
     sections = tuple(small(section) for section in PRAMEM.sections if section.name in names)
-    setup = Setup(benchmark="", test=2, threads=2, prompt_lm="offline")
+    setup = Setup(benchmark="", test=4, threads=2, prompt_lm="offline")
     return run_recipe(replace(PRAMEM, sections=sections), setup)
 
 
