@@ -230,7 +230,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--decisive", type=int, default=400, help="stop after so many decisive operations")
     parser.add_argument("--minutes", type=float, default=25.0, help="or after this time")
     parser.add_argument("--users", type=int, default=24, help="users judged at a time")
-    parser.add_argument("--per-session", type=int, default=1, choices=(1, 2, 4), help="turns, and so operations, in one")
+    parser.add_argument("--per-session", type=int, default=1, choices=(1, 2, 4), help="turns, each an operation")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--quick", action="store_true", help="a few users, no verdict")
     options = parser.parse_args(arguments)

@@ -16,8 +16,7 @@ Example:
     >>> store.add(Owner("ada"), session).new
     True
 
-Limits: see `memory/store_tables.py`; a claim rests on the clocks of the workers' machines, but a wrong clock costs
-only double work.
+Limits: see `memory/store_tables.py`; a claim rests on the workers' clocks, but a wrong clock costs only double work.
 """
 
 from __future__ import annotations
@@ -285,11 +284,8 @@ class Store:
 
     @contextmanager
     def _write(self) -> Iterator[Connection]:
-        with (
-            self._writing,
-            t.store_errors(self._engine),
-            self._engine.execution_options(write=True).begin() as connection,
-        ):
+        engine = self._engine.execution_options(write=True)
+        with self._writing, t.store_errors(self._engine), engine.begin() as connection:
             yield connection
 
     @contextmanager

@@ -1,7 +1,7 @@
 """The bundled sample in OmniBehavior's forms: invented users of an invented platform, with known habits.
 
     write_omnibehavior(folder)  ──>  eight raw files, u01.json to u08.json, Chinese and English in turn
-    write_prepared(file)        ──>  experiment_data.json with two English users
+    write_prepared(file)        ──>  experiment_data.json with two English users and a sixth of their September
 
 What a user does follows from what is true of this user, and from chance:
 
@@ -135,6 +135,7 @@ def write_prepared(path: Path, seed: int = SEED + 1) -> None:
         one = habits(rng, chinese=False)
         profile = _profile(rng, one)
         base, since = [row[1:-1] for row in ([*_records(rng, one, september)] for september in (True, False))]
+        base = base[::6]
         places = [n for n, row in enumerate(since) if row["type"] != _NAMES["search"][0]][3::2]
         tests = [{"action": since[place], "test_time_index": place} for place in places]
         users.append(

@@ -22,7 +22,7 @@ from .units import Source, Unit, read_source
 from .view import View
 
 _ENOUGH = 10
-_SKIMMED = 60
+_SKIMMED = 40
 """Units of all demos together that are looked at; of longer demos, evenly spread ones."""
 
 

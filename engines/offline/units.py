@@ -13,6 +13,7 @@ Example:
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections.abc import Mapping
@@ -147,8 +148,12 @@ def _from_lines(text: str) -> list[Unit]:
     return units or ([Unit(body=text.strip())] if text.strip() else [])
 
 
+@functools.lru_cache(maxsize=20_000)
 def _head(line: str) -> Unit:
-    """Peels bullet, id, date and speaker off the front of a line; what is left is the body."""
+    """Peels bullet, id, date and speaker off the front of a line; what is left is the body.
+
+    Kept, since prompts about one memory repeat their lines: a unit is read, and its words are stemmed, once.
+    """
     at, found = 0, {"id": "", "when": "", "speaker": ""}
     if bullet := _BULLET.match(line):
         at, found["id"] = bullet.end(), bullet[1] or ""

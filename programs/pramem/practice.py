@@ -109,8 +109,9 @@ def _proposal(method: PraMem, memory: ExperienceMemory, sample: Sample, draft: D
     content = " ".join(draft.content.split())
     if (not adds and target is None) or (draft.action != "remove" and not content) or _is_off(method, draft):
         return None
+    shown = sample.ids
     cited = [id.strip("[]() ") for id in draft.record_ids]
-    sources = dict.fromkeys([sample.target.id, *(id for id in cited if id in sample.ids)])
+    sources = dict.fromkeys([sample.target.id, *(id for id in cited if id in shown)])
     return Proposal(
         id="",
         action=draft.action,

@@ -128,6 +128,15 @@ def test_open_session_is_read_at_once_and_becomes_an_item(store: Store) -> None:
         store.append(ADA, "chat", [Turn(id="", speaker="Ada", text="again")])
 
 
+def test_session_that_is_not_to_begin_does_not(store: Store) -> None:
+    turns = [Turn(id="", speaker="Ada", text="one")]
+    with pytest.raises(ConflictError, match="no open session 's'"):
+        store.append(ADA, "s", turns, begin=False)
+    assert (store.end(ADA, "s"), store.users()) == (None, [])
+    store.append(ADA, "s", turns)
+    assert store.append(ADA, "s", turns, begin=False)[0].id == "s:2"
+
+
 def test_idle_sessions_are_those_whose_last_turn_is_old(store: Store) -> None:
     store.append(ADA, "chat", [Turn(id="", speaker="Ada", text="hello")])
     assert store.idle(time.time() - 60) == []
@@ -147,6 +156,27 @@ def test_forgotten_text_is_nowhere_in_the_files(tmp_path: Path) -> None:
         assert store.forget(ADA)
         assert not store.forget(ADA)
     assert not any(b"secret" in path.read_bytes() for path in tmp_path.iterdir())
+
+
+def test_threads_of_one_process_wait_for_one_another_not_for_the_lock_of_the_file(tmp_path: Path) -> None:
+    """SQLite's own lock is had by luck: with a wait of 50 ms, some of 32 threads never got it."""
+    errors: list[Exception] = []
+    with Store(tmp_path / "memories.sqlite", timeout=0.05) as store:
+
+        def work(user: int) -> None:
+            try:
+                for n in range(5):
+                    store.add(Owner(f"user-{user}"), session(f"note {n}"))
+            except StoreError as error:
+                errors.append(error)
+
+        threads = [threading.Thread(target=work, args=(user,)) for user in range(32)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert errors == []
+        assert sum(user.items for user in store.users()) == 160
 
 
 def test_locked_file_is_one_line_and_nothing_is_lost(tmp_path: Path) -> None:

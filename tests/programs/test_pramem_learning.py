@@ -1,4 +1,4 @@
-"""PraMem learns: on an invented user, compiled PraMem beats compiled truncation, with nothing but the offline engine."""
+"""PraMem learns: on an invented user, compiled PraMem beats compiled truncation, both on the offline engine."""
 
 import dspy
 from recollect import build

@@ -58,7 +58,6 @@ def test_scores_by_scene_are_a_table_of_their_own(capsys):
     main(["evaluate", "no-memory", "--on", "omnibehavior", "--categories", "ad", "--test", "20"])
     rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in capsys.readouterr().out.splitlines()]
     named = {row[0]: row[1:] for row in rows if len(row) == 3}
-    assert set(named) == {"ad commented", "Ads", "Overall"} | (
-        set(named) & {"ad activated", "ad form submitted", "ad liked"}
-    )
+    fields = {"ad activated", "ad commented", "ad form submitted", "ad liked"}
+    assert {"Ads", "Overall"} < set(named) <= fields | {"Ads", "Overall"}
     assert named["Ads"] == named["Overall"]
