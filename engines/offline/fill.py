@@ -1,9 +1,10 @@
 """Filling any typed output: a walk over its JSON schema that takes every leaf from the text or from the demos.
 
-Lists map over the source list, one item per unit. In a mapped record a text leaf is a part of its unit: the property of
-the same name if the unit is a record, its id for `id` and `x_id`, its speaker for `speaker`, its date for `time` and
-`date`, else its body; where a demo shows which part it is, the demo decides. Options follow the nearest demo, otherwise
-the first one is taken. Numbers are the first number near; a bool is True unless demos say otherwise.
+Lists map over the source list, one item per unit; a list whose items cite others (a list property `x_ids`) has one item
+per group of alike units of that list, which says what they share. In a mapped record a text leaf is a part of its unit:
+the property of the same name if the unit is a record, its id for `id` and `x_id`, its speaker for `speaker`, its date
+for `time` and `date`, else its body; where a demo shows which part it is, the demo decides. Options follow the nearest
+demo, otherwise the first one is taken. Numbers are the first number near; a bool is True unless demos say otherwise.
 
 Example:
     >>> fill(view, Output("facts", {"type": "array", "items": {"type": "string"}}))

@@ -115,7 +115,11 @@ def test_no_key_is_in_any_file(tmp_path):
 
 def test_the_manifest_says_what_was_saved(saved):
     manifest = read_manifest(saved)
-    assert (manifest.method, manifest.task, manifest.config) == ("turn-rag", "question-answering", {"k": 10, "logs": False})
+    assert (manifest.method, manifest.task, manifest.config) == (
+        "turn-rag",
+        "question-answering",
+        {"k": 10, "logs": False},
+    )
     assert [field[0] for field in manifest.signatures["task.answer"]] == ["context", "question", "answer"]
     assert manifest.packages["dspy"] == dspy.__version__
     assert sorted(path.name for path in saved.iterdir()) == ["manifest.json", "state.json"]

@@ -55,7 +55,7 @@ def test_the_picture_is_in_the_run_folder_and_in_mlflow(printed):
 
 
 def test_scores_by_scene_are_a_table_of_their_own(capsys):
-    main(["evaluate", "no-memory", "--on", "omnibehavior", "--categories", "ad", "--test", "20"])
+    main(["evaluate", "no-memory", "--on", "omnibehavior", "--categories", "ad", "--test", "40"])
     rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in capsys.readouterr().out.splitlines()]
     named = {row[0]: row[1:] for row in rows if len(row) == 3}
     fields = {"ad activated", "ad commented", "ad form submitted", "ad liked"}
