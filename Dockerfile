@@ -1,6 +1,6 @@
-# The image of `recollect`: every command, the HTTP service by default. No key, token or password is in it.
-#   docker build -t recollect .
-#   docker run --rm recollect list
+# The image of `mempiler`: every command, the HTTP service by default. No key, token or password is in it.
+#   docker build -t mempiler .
+#   docker run --rm mempiler list
 
 FROM python:3.11-slim AS build
 WORKDIR /source
@@ -15,21 +15,21 @@ COPY . .
 RUN /venv/bin/pip install --no-cache-dir --no-deps --no-build-isolation .
 
 FROM python:3.11-slim
-RUN useradd --system --uid 10001 --create-home --home-dir /data recollect
+RUN useradd --system --uid 10001 --create-home --home-dir /data mempiler
 COPY --from=build /venv /venv
 ENV PATH=/venv/bin:$PATH \
     PYTHONUNBUFFERED=1 \
-    RECOLLECT_HOME=/data \
+    MEMPILER_HOME=/data \
     DSPY_CACHEDIR=/data/cache \
     LITELLM_LOCAL_MODEL_COST_MAP=True \
     MLFLOW_DISABLE_TELEMETRY=true \
-    RECOLLECT_HOST=0.0.0.0 \
-    RECOLLECT_PORT=8000
-USER recollect
+    MEMPILER_HOST=0.0.0.0 \
+    MEMPILER_PORT=8000
+USER mempiler
 WORKDIR /data
 VOLUME /data
 EXPOSE 8000
 HEALTHCHECK --interval=15s --timeout=5s --start-period=60s --retries=4 \
     CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8000/health', timeout=4)"]
-ENTRYPOINT ["recollect"]
+ENTRYPOINT ["mempiler"]
 CMD ["serve"]

@@ -13,7 +13,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 .PHONY: demo test check clean
 
 demo: $(STAMP)
-	$(BIN)/recollect demo
+	$(BIN)/mempiler demo
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -n 2
@@ -26,7 +26,7 @@ check: $(STAMP)
 # PyTorch goes first and by itself: a range would bring gigabytes for GPUs to a machine that has none.
 # The build tool is installed first and pinned like the rest, so that no build fetches a newer one.
 $(STAMP): pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "Recollect needs Python 3.11 or newer, $(PYTHON) is %d.%d; run: make PYTHON=python3.12" % sys.version_info[:2])'
+	@$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "Mempiler needs Python 3.11 or newer, $(PYTHON) is %d.%d; run: make PYTHON=python3.12" % sys.version_info[:2])'
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) install -q -c constraints.txt setuptools
 	$(if $(findstring local,$(EXTRAS)),$(PIP) install -q $(TORCH))
@@ -34,5 +34,5 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 
 clean:
-	rm -rf $(VENV) build dist recollect.egg-info .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist mempiler.egg-info .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,11 +1,11 @@
-"""Recollect: long-term memory methods for LLM agents as DSPy programs.
+"""Mempiler: long-term memory methods for LLM agents as DSPy programs.
 
-Everything here is imported when it is first used, so that `import recollect` costs next to nothing and brings no DSPy.
+Everything here is imported when it is first used, so that `import mempiler` costs next to nothing and brings no DSPy.
 
 Example:
-    >>> import dspy, recollect
-    >>> program = recollect.load("runs/local/my-run/program")
-    >>> history = recollect.History.load("history.json")
+    >>> import dspy, mempiler
+    >>> program = mempiler.load("runs/local/my-run/program")
+    >>> history = mempiler.History.load("history.json")
     >>> with dspy.context(lm=dspy.LM("openai/gpt-4.1-mini")):
     ...     program(history=history, question="Where does Ann live?").answer
 """
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
         DataError,
         EndpointError,
         InternalError,
+        MempilerError,
         MissingDependencyError,
         ProgramError,
-        RecollectError,
         StoreError,
         UnknownNameError,
         UserError,
@@ -46,7 +46,7 @@ _EXPORTS = {
         "InternalError",
         "MissingDependencyError",
         "ProgramError",
-        "RecollectError",
+        "MempilerError",
         "StoreError",
         "UnknownNameError",
         "UserError",
@@ -85,11 +85,11 @@ __all__ = [
     "Item",
     "Logs",
     "MemoryProgram",
+    "MempilerError",
     "Method",
     "MissingDependencyError",
     "Profile",
     "ProgramError",
-    "RecollectError",
     "Session",
     "Store",
     "StoreError",

@@ -1,6 +1,6 @@
-"""Every error Recollect raises on purpose, drawn as one tree.
+"""Every error Mempiler raises on purpose, drawn as one tree.
 
-    RecollectError                 anything below; the CLI prints it as one line and exits with its code
+    MempilerError                 anything below; the CLI prints it as one line and exits with its code
     ├── UserError                  the caller can mend it: the message names the value and the fix (exit code 2)
     │   ├── DataError              a file or record is not what the reader needs (wrong file, truncated JSON, ...)
     │   ├── ProgramError           a saved program does not fit this code (altered file, renamed field, ...)
@@ -18,7 +18,7 @@ Errors of the language model that concern a single question are not exceptions b
 Example:
     >>> raise DataError("turns.json: line 3 is not valid JSON; delete or repair that line")
     Traceback (most recent call last):
-    recollect.errors.DataError: turns.json: line 3 is not valid JSON; delete or repair that line
+    mempiler.errors.DataError: turns.json: line 3 is not valid JSON; delete or repair that line
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ import difflib
 from collections.abc import Iterable
 
 
-class RecollectError(Exception):
+class MempilerError(Exception):
     """Root of the tree; `exit_code` is what the command line ends with."""
 
     exit_code = 1
 
 
-class UserError(RecollectError):
+class UserError(MempilerError):
     """Something the caller can put right; the message says how."""
 
     exit_code = 2
@@ -72,32 +72,32 @@ class MissingDependencyError(UserError):
 
     Args:
         package: The package that is missing.
-        extra: The extra of Recollect that brings it.
+        extra: The extra of Mempiler that brings it.
     """
 
     def __init__(self, package: str, extra: str) -> None:
-        super().__init__(f"{package} is not installed; run: pip install 'recollect[{extra}]'")
+        super().__init__(f"{package} is not installed; run: pip install '.[{extra}]'")
 
 
-class EndpointError(RecollectError):
+class EndpointError(MempilerError):
     """The model's endpoint does not answer; nothing that was computed so far is lost."""
 
     exit_code = 3
 
 
-class StoreError(RecollectError):
+class StoreError(MempilerError):
     """The store cannot be opened, read or written; what was stored stays, and nothing is half written."""
 
     exit_code = 4
 
 
-class BudgetError(RecollectError):
+class BudgetError(MempilerError):
     """A limit that the user set was reached; raised for every further call, caught where work can end cleanly."""
 
     exit_code = 0
 
 
-class InternalError(RecollectError):
-    """A contract inside Recollect was broken."""
+class InternalError(MempilerError):
+    """A contract inside Mempiler was broken."""
 
     exit_code = 70

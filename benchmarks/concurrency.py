@@ -85,7 +85,7 @@ _REPLIES = {
 
 def main() -> None:
     arguments = _arguments()
-    with tempfile.TemporaryDirectory(prefix="recollect-benchmark-") as folder:
+    with tempfile.TemporaryDirectory(prefix="mempiler-benchmark-") as folder:
         os.environ["DSPY_CACHEDIR"] = folder
         cores, load = os.cpu_count(), os.getloadavg()[0]
         _measure(arguments, "memory-r2", 1, 4, 4, Path(folder))  # what is imported and compiled at the first call
@@ -123,12 +123,12 @@ def _measure(
 ) -> tuple[SleepingEngine, float, float]:
     """The engine with its counts, and the wall and CPU seconds of one evaluation."""
     import dspy
-    from recollect import build
-    from recollect.engines.embedders import embedder
-    from recollect.engines.meter import Meter, MeteredLM
-    from recollect.programs.remember import MemoryCache
-    from recollect.runs.evaluate import evaluate
-    from recollect.runs.run_store import RunStore
+    from mempiler import build
+    from mempiler.engines.embedders import embedder
+    from mempiler.engines.meter import Meter, MeteredLM
+    from mempiler.programs.remember import MemoryCache
+    from mempiler.runs.evaluate import evaluate
+    from mempiler.runs.run_store import RunStore
 
     benchmark = _benchmark(arguments.file, conversations, questions)
     store = RunStore(folder / f"{method}-{conversations}-{questions}-{threads}.sqlite")
@@ -147,7 +147,7 @@ def _measure(
 
 def _benchmark(file: str | None, conversations: int, questions: int) -> Any:
     """So many conversations of ten sessions each, with so many questions about each."""
-    from recollect.data.locomo import Locomo
+    from mempiler.data.locomo import Locomo
 
     source = Locomo.load(file)
     groups: dict[str, list[Any]] = {}

@@ -45,11 +45,11 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 from credit_rollouts import Path, Policy, turns_of
-from recollect.data.synthesis.memory_env import Ask, Conversation
-from recollect.data.text_metrics import exact_match
-from recollect.memory.facts import FactMemory
-from recollect.optimizers.logo_grpo.reward import compression_excess, memory_words, words
-from recollect.programs.lookup import lookup
+from mempiler.data.synthesis.memory_env import Ask, Conversation
+from mempiler.data.text_metrics import exact_match
+from mempiler.memory.facts import FactMemory
+from mempiler.optimizers.logo_grpo.reward import compression_excess, memory_words, words
+from mempiler.programs.lookup import lookup
 
 TURNS, GROUP, DRAWS, CONTINUATIONS, JUDGED = 16, 16, 24, 24, 4
 """Turns of a user, members of a global group, draws of p, continuations per operation, judged operations a user."""
@@ -234,8 +234,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--quick", action="store_true", help="a few users, no verdict")
     options = parser.parse_args(arguments)
-    from recollect.engines.local.model import LocalModel
-    from recollect.runs.tiny import tiny_folder
+    from mempiler.engines.local.model import LocalModel
+    from mempiler.runs.tiny import tiny_folder
 
     began, rng = time.perf_counter(), random.Random(options.seed)
     model = LocalModel.load(options.model or tiny_folder(), device="cpu", threads=1)

@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dspy.utils.exceptions import AdapterParseError
-from recollect.data.memory_env import MemoryEnv
-from recollect.data.synthesis.memory_env import Conversation
-from recollect.engines.embedders import embedder
-from recollect.memory.facts import FactMemory
-from recollect.programs.compact_adapter import CompactAdapter
-from recollect.programs.memory_r2 import MemoryR2, _edit, _grounded
-from recollect.records import Turn
-from recollect.signatures.memory_r2 import ExtractFacts, Fact, ManageMemory, NewFact, StoredMemory
+from mempiler.data.memory_env import MemoryEnv
+from mempiler.data.synthesis.memory_env import Conversation
+from mempiler.engines.embedders import embedder
+from mempiler.memory.facts import FactMemory
+from mempiler.programs.compact_adapter import CompactAdapter
+from mempiler.programs.memory_r2 import MemoryR2, _edit, _grounded
+from mempiler.records import Turn
+from mempiler.signatures.memory_r2 import ExtractFacts, Fact, ManageMemory, NewFact, StoredMemory
 
 POOL = 8
 """Sampled extractions of each turn, among which rollouts draw."""

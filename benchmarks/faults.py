@@ -110,11 +110,11 @@ class Compile:
         home = self.folder / "killed"
         home.mkdir()
         # A copy of a store that is there saves the seconds in which MLflow makes its tables.
-        shutil.copy(Path(os.environ["RECOLLECT_HOME"]) / "mlflow.db", home)
-        environment = {**os.environ, "RECOLLECT_HOME": str(home), "DSPY_CACHEDIR": str(home / "dspy")}
+        shutil.copy(Path(os.environ["MEMPILER_HOME"]) / "mlflow.db", home)
+        environment = {**os.environ, "MEMPILER_HOME": str(home), "DSPY_CACHEDIR": str(home / "dspy")}
         with _server(delay=0.01) as broken, _server() as rest:
             rest.model = broken.model
-            command = [sys.executable, "-m", "recollect.cli", *self.words(broken, "again")]
+            command = [sys.executable, "-m", "mempiler", *self.words(broken, "again")]
             quiet = subprocess.DEVNULL
             process = subprocess.Popen(command, env=environment, stdout=quiet, stderr=quiet)
             broken.wait(self.calls // 2)
@@ -131,7 +131,7 @@ class Compile:
         return _cell(wrong, f"same result, {first} + {then} calls")
 
     def _stopped(self, code: int, found: dict[str, Any], said: str, out: str, answered: int) -> str:
-        from recollect.runs.artifact import read_manifest
+        from mempiler.runs.artifact import read_manifest
 
         folder = self.folder / out
         wrong = [
@@ -147,10 +147,10 @@ def main() -> None:
     arguments = _arguments()
     sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
     good = True
-    with tempfile.TemporaryDirectory(prefix="recollect-benchmark-") as name:
+    with tempfile.TemporaryDirectory(prefix="mempiler-benchmark-") as name:
         folder = Path(name)
         # DSPy and tqdm read these when they are imported.
-        os.environ.update(DSPY_CACHEDIR=str(folder / "dspy"), RECOLLECT_HOME=str(folder / "home"), TQDM_DISABLE="1")
+        os.environ.update(DSPY_CACHEDIR=str(folder / "dspy"), MEMPILER_HOME=str(folder / "home"), TQDM_DISABLE="1")
         _print_heading(arguments)
         for optimizer in arguments.optimizers or SETTINGS:
             place = folder / optimizer
@@ -207,7 +207,7 @@ def _server(script: Any = None, delay: float = 0.0) -> Iterator[Any]:
 
 def _run(words: list[str]) -> tuple[int, dict[str, Any], str]:
     """Exit code, JSON object and last line on standard error of a command."""
-    from recollect.cli import main as command
+    from mempiler.cli import main as command
 
     out, errors, code = io.StringIO(), io.StringIO(), 0
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors):
@@ -216,11 +216,11 @@ def _run(words: list[str]) -> tuple[int, dict[str, Any], str]:
         except SystemExit as ended:
             code = int(ended.code or 0)
     lines = errors.getvalue().splitlines() or [""]
-    return code, json.loads(out.getvalue() or "{}"), lines[-1].removeprefix("recollect: ")
+    return code, json.loads(out.getvalue() or "{}"), lines[-1].removeprefix("mempiler: ")
 
 
 def _loads(folder: Path) -> bool:
-    from recollect import load
+    from mempiler import load
 
     return bool(load(folder).all_predictors())
 

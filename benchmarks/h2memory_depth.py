@@ -87,7 +87,7 @@ def _reply(kind: str, text: str) -> dict[str, Any]:
 
 def main() -> None:
     arguments = _arguments()
-    with tempfile.TemporaryDirectory(prefix="recollect-benchmark-") as folder:
+    with tempfile.TemporaryDirectory(prefix="mempiler-benchmark-") as folder:
         os.environ["DSPY_CACHEDIR"] = folder
         _write(2, 0.0, together=True)  # what is imported and compiled at the first call
         print(f"latency {arguments.latency:g} s, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} at the start\n")
@@ -113,10 +113,10 @@ def _arguments() -> argparse.Namespace:
 def _write(sessions: int, latency: float, together: bool) -> tuple[float, int, Any]:
     """Wall seconds, calls and memory of one run."""
     import dspy
-    from recollect.engines.embedders import embedder
-    from recollect.engines.meter import Meter, MeteredLM
-    from recollect.programs.catalog import build
-    from recollect.programs.gather import in_order
+    from mempiler.engines.embedders import embedder
+    from mempiler.engines.meter import Meter, MeteredLM
+    from mempiler.programs.catalog import build
+    from mempiler.programs.gather import in_order
 
     engine = SleepingEngine(latency)
     lm = MeteredLM("sleeping/test", Meter(), engine=engine, cache=False, temperature=0.0)
@@ -128,8 +128,8 @@ def _write(sessions: int, latency: float, together: bool) -> tuple[float, int, A
 
 
 def _history(sessions: int) -> Any:
-    from recollect import History, Session, Turn
-    from recollect.records import Logs
+    from mempiler import History, Session, Turn
+    from mempiler.records import Logs
 
     items: list[Any] = []
     for s in range(sessions):

@@ -35,14 +35,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from recollect import Session, Store, Turn
-from recollect.memory.stored import Owner
-from recollect.memory.turns import TurnMemory
-from recollect.programs.baselines.turn_rag import TurnRAG
-from recollect.programs.program import MemoryProgram
-from recollect.programs.remember_queued import remember_queued
-from recollect.programs.tasks import QuestionAnswering
-from recollect.programs.user_memory import UserMemory
+from mempiler import Session, Store, Turn
+from mempiler.memory.stored import Owner
+from mempiler.memory.turns import TurnMemory
+from mempiler.programs.baselines.turn_rag import TurnRAG
+from mempiler.programs.program import MemoryProgram
+from mempiler.programs.remember_queued import remember_queued
+from mempiler.programs.tasks import QuestionAnswering
+from mempiler.programs.user_memory import UserMemory
 
 LEASE = 1.0
 

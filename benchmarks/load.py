@@ -1,6 +1,6 @@
 """Many users at once on the service: errors, answers that hold another user's words, latencies, and its overhead.
 
-A service of its own (`recollect serve`, offline engine, turn RAG) is asked by `--users` clients over HTTP, each of
+A service of its own (`mempiler serve`, offline engine, turn RAG) is asked by `--users` clients over HTTP, each of
 which sends its next request as soon as it has the last answer. Users have the same names under two tenants, and every
 session that is stored holds a marker of its own. In turn a user chats, asks, adds a session and reads the memory;
 whatever comes back is searched for markers, and one that another user stored is a leak.
@@ -38,8 +38,8 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import recollect
-from recollect.engines.models import language_model
+import mempiler
+from mempiler.engines.models import language_model
 
 TENANTS = ("acme", "globex")
 MARKER = re.compile(r"mk[0-9a-f]{12}")
@@ -116,12 +116,12 @@ class User:
 @contextmanager
 def service(folder: Path, tokens: dict[str, str], store: str, options: list[str]) -> Iterator[str]:
     """A service of its own in a process of its own; yields its address."""
-    recollect.save(recollect.build("turn-rag"), folder / "program")
+    mempiler.save(mempiler.build("turn-rag"), folder / "program")
     (folder / "tokens").write_text("".join(f"{tenant} {token}\n" for tenant, token in tokens.items()))
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
-    command = [sys.executable, "-m", "recollect.cli", "serve", str(folder / "program"), "--port", port]
+    command = [sys.executable, "-m", "mempiler", "serve", str(folder / "program"), "--port", port]
     command += ["--store", store, "--token-file", str(folder / "tokens"), "--log-level", "warning", *options]
     process = subprocess.Popen(command, stderr=(folder / "log").open("w"))
     try:
@@ -163,9 +163,9 @@ async def load(address: str, users: int, seconds: float, tokens: dict[str, str])
 def overhead(address: str, folder: Path, store: str, tokens: dict[str, str], count: int = 200) -> dict[str, float]:
     """Milliseconds of a question over HTTP and in process, one at a time, and their ratios."""
     question = QUESTION.format(topic="garden 0")
-    program, lm, times = recollect.load(folder), language_model("offline"), ([], [])
+    program, lm, times = mempiler.load(folder), language_model("offline"), ([], [])
     headers = {"Authorization": f"Bearer {tokens[TENANTS[0]]}"}
-    with recollect.Store(store) as opened, httpx.Client(base_url=address, headers=headers) as client:
+    with mempiler.Store(store) as opened, httpx.Client(base_url=address, headers=headers) as client:
         while any(user.queued for user in opened.users()):
             time.sleep(0.5)
 
@@ -197,7 +197,7 @@ def main() -> int:
     parser.add_argument("--users", type=int, default=200)
     parser.add_argument("--store", help="an address [default: an SQLite file that is deleted afterwards]")
     parser.add_argument("--seconds", type=float, default=60.0)
-    parser.add_argument("options", nargs="*", help="further options of recollect serve, after --")
+    parser.add_argument("options", nargs="*", help="further options of mempiler serve, after --")
     options = parser.parse_args()
     tokens = {tenant: secrets.token_urlsafe(24) for tenant in TENANTS}
     with tempfile.TemporaryDirectory() as name:

@@ -37,9 +37,9 @@ def main() -> None:
 def _scores(file: str | None) -> tuple[list[Any], list[float], list[float]]:
     """The counted examples, with the scores of the engine and of the rule."""
     import dspy
-    from recollect import build
-    from recollect.data.locomo import Locomo
-    from recollect.engines.models import language_model
+    from mempiler import build
+    from mempiler.data.locomo import Locomo
+    from mempiler.engines.models import language_model
 
     benchmark, program = Locomo.load(file), build("turn-rag")
     examples = [example for example in benchmark.examples if benchmark.counts(example)]
@@ -54,7 +54,7 @@ def _scores(file: str | None) -> tuple[list[Any], list[float], list[float]]:
 
 
 def _best_sentence(program: Any, example: Any) -> str:
-    from recollect.memory.tokens import tokens
+    from mempiler.memory.tokens import tokens
 
     memory = program.remember(example.history).memory
     hits = program.method.search(memory, [example.question], 1)[0]
@@ -67,7 +67,7 @@ def _best_sentence(program: Any, example: Any) -> str:
 
 def _line(name: str, engine: Sequence[float], rule: Sequence[float], groups: Sequence[str]) -> bool:
     """Prints one row; says whether the engine is weaker."""
-    from recollect.runs.statistics import paired
+    from mempiler.runs.statistics import paired
 
     found = paired(engine, rule, groups)
     means = sum(rule) / len(rule), sum(engine) / len(engine)

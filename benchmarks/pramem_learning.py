@@ -33,8 +33,8 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
 
 
 def _compared(name: str, rounds: int, part: str, questions: int | None) -> Any:
-    from recollect.data.catalog import benchmark
-    from recollect.runs.statistics import paired
+    from mempiler.data.catalog import benchmark
+    from mempiler.runs.statistics import paired
 
     began, found = time.monotonic(), benchmark(name)
     split = found.split(**({part: questions} if questions else {}))
@@ -52,9 +52,9 @@ def _compared(name: str, rounds: int, part: str, questions: int | None) -> Any:
 def _scores(found: Any, method: str, rounds: int, train: Sequence[Any], asked: Sequence[Any]) -> list[float]:
     """Accuracy of every question with a method that was compiled on the training questions."""
     import dspy
-    from recollect import build
-    from recollect.engines.models import language_model
-    from recollect.optimizers.compile import Compilation, compile_program
+    from mempiler import build
+    from mempiler.engines.models import language_model
+    from mempiler.optimizers.compile import Compilation, compile_program
 
     settings = {"rounds": rounds} if method == "pramem" else {}
     program = build(method, task=found.task, **settings)

@@ -91,7 +91,7 @@ def _reply(kind: str, text: str) -> dict[str, Any]:
 
 def main() -> None:
     arguments = _arguments()
-    with tempfile.TemporaryDirectory(prefix="recollect-benchmark-") as folder:
+    with tempfile.TemporaryDirectory(prefix="mempiler-benchmark-") as folder:
         os.environ["DSPY_CACHEDIR"] = folder
         _practise(2, 0.0, parallel=True)  # what is imported and compiled at the first call
         print(
@@ -122,8 +122,8 @@ def _line(name: str, calls: int, wall: float, path: float) -> None:
 def _practise(rounds: int, latency: float, parallel: bool) -> tuple[float, int, Any]:
     """Wall seconds, calls and memory of one run."""
     import dspy
-    from recollect.engines.meter import Meter, MeteredLM
-    from recollect.programs.catalog import build
+    from mempiler.engines.meter import Meter, MeteredLM
+    from mempiler.programs.catalog import build
 
     engine = SleepingEngine(latency)
     lm = MeteredLM("sleeping/test", Meter(), engine=engine, cache=False, temperature=0.0)
@@ -136,8 +136,8 @@ def _practise(rounds: int, latency: float, parallel: bool) -> tuple[float, int, 
 
 
 def _history(records: int) -> Any:
-    from recollect import History
-    from recollect.records import Action, Behavior
+    from mempiler import History
+    from mempiler.records import Action, Behavior
 
     actions = [
         Action(id=f"a{n}", scene="video", situation=f"clip {n} of channel {n % 7}", action=f"watched {n % 90} s")

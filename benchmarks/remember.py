@@ -39,7 +39,7 @@ class Row:
 
 def main() -> None:
     arguments = _arguments()
-    with tempfile.TemporaryDirectory(prefix="recollect-benchmark-") as folder:
+    with tempfile.TemporaryDirectory(prefix="mempiler-benchmark-") as folder:
         # DSPy reads it when it is imported; a cache of earlier runs would answer everything.
         os.environ["DSPY_CACHEDIR"] = folder
         examples = _questions(arguments.file, arguments.conversation, arguments.questions)
@@ -63,7 +63,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def _questions(file: str | None, conversation: str | None, most: int | None) -> list[Any]:
-    from recollect.data.locomo import Locomo
+    from mempiler.data.locomo import Locomo
 
     benchmark = Locomo.load(file)
     wanted = conversation or benchmark.group(benchmark.examples[0])
@@ -76,9 +76,9 @@ def _questions(file: str | None, conversation: str | None, most: int | None) -> 
 
 def _measure(kind: str, examples: Sequence[Any], threads: int) -> Row:
     import dspy
-    from recollect import build
-    from recollect.engines.embedders import embedder
-    from recollect.engines.models import language_model
+    from mempiler import build
+    from mempiler.engines.embedders import embedder
+    from mempiler.engines.models import language_model
 
     shared = embedder()
     lm = language_model("offline", cache=kind == "cache on")

@@ -21,11 +21,11 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+from mempiler.memory.bm25 import K1, B, Bm25
+from mempiler.memory.dense import DenseIndex
+from mempiler.memory.index import Entry
+from mempiler.memory.sparse import SparseIndex
 from rank_bm25 import BM25Okapi
-from recollect.memory.bm25 import K1, B, Bm25
-from recollect.memory.dense import DenseIndex
-from recollect.memory.index import Entry
-from recollect.memory.sparse import SparseIndex
 
 WORDS, LENGTH, TERMS, K = 20_000, 12, 6, 30
 DIMENSION = 384

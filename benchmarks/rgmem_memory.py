@@ -107,7 +107,7 @@ def main() -> None:
     parser.add_argument("--sessions", type=int, default=27)
     parser.add_argument("--rounds", type=int, default=30)
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="recollect-benchmark-") as folder:
+    with tempfile.TemporaryDirectory(prefix="mempiler-benchmark-") as folder:
         # DSPy reads it when it is imported.
         os.environ["DSPY_CACHEDIR"] = folder
         history = _history(arguments.turns, arguments.sessions)
@@ -118,7 +118,7 @@ def main() -> None:
 
 
 def _history(turns: int, sessions: int) -> Any:
-    from recollect import History, Session, Turn
+    from mempiler import History, Session, Turn
 
     sizes = [turns // sessions + (n < turns % sessions) for n in range(sessions)]
     items = tuple(
@@ -133,9 +133,9 @@ def _history(turns: int, sessions: int) -> Any:
 
 
 def _program(latency: float = 0.0) -> tuple[Any, Any, Any]:
-    from recollect import build
-    from recollect.engines.embedders import embedder
-    from recollect.engines.meter import Meter, MeteredLM
+    from mempiler import build
+    from mempiler.engines.embedders import embedder
+    from mempiler.engines.meter import Meter, MeteredLM
 
     engine = Script(latency)
     lm = MeteredLM("scripted/test", Meter(), engine=engine, cache=False, temperature=0.0, num_retries=0)

@@ -1,4 +1,4 @@
-"""The command line: `recollect COMMAND`. One file per command; each is imported when it is called.
+"""The command line: `mempiler COMMAND`. One file per command; each is imported when it is called.
 
 A user's mistake is one line on standard error and exit code 2; results go to standard output, progress to standard
 error, and `--json` makes the result one JSON object.
@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from .. import __version__
-from ..errors import RecollectError
+from ..errors import MempilerError
 
 COMMANDS = {
     "demo": "The main job on the bundled sample: compile, score, track, save, load, ask.",
@@ -58,7 +58,7 @@ class LazyGroup(click.Group):
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="recollect")
+@click.version_option(__version__, prog_name="mempiler")
 def app() -> None:
     """Long-term memory methods for LLM agents, as DSPy programs you can compile, track and load."""
 
@@ -68,7 +68,7 @@ def main(arguments: list[str] | None = None) -> None:
     # DSPy's optimizers draw bars of their own beside ours; tqdm reads this when it is imported.
     os.environ.setdefault("TQDM_DISABLE", "1")
     try:
-        app.main(args=arguments, prog_name="recollect", standalone_mode=False)
+        app.main(args=arguments, prog_name="mempiler", standalone_mode=False)
     except click.exceptions.Exit as done:
         sys.exit(done.exit_code)
     except click.ClickException as error:
@@ -77,7 +77,7 @@ def main(arguments: list[str] | None = None) -> None:
         _fail("stopped", 130)
     except KeyboardInterrupt:
         _fail("stopped", 130)
-    except RecollectError as error:
+    except MempilerError as error:
         _fail(str(error), error.exit_code)
     except BrokenPipeError:
         # Whoever read the output has left; Python would complain once more when it flushes at its end.
@@ -86,5 +86,5 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _fail(message: str, code: int) -> Any:
-    click.echo(f"recollect: {' '.join(message.split())}", err=True)
+    click.echo(f"mempiler: {' '.join(message.split())}", err=True)
     sys.exit(code)

@@ -1,4 +1,4 @@
-"""`recollect ask`: ask a saved program a question about a history, or about a stored memory."""
+"""`mempiler ask`: ask a saved program a question about a history, or about a stored memory."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _ask_stored(program: Any, store: str | None, user: str, tenant: str, questio
     with open_store(store) as opened:
         memory = program.memory(opened, user, tenant)
         if memory.status() is None:
-            raise UserError(f"no user {user!r} in {opened.url}; `recollect memories list` shows all")
+            raise UserError(f"no user {user!r} in {opened.url}; `mempiler memories list` shows all")
         prediction = memory.ask(question)
         return prediction, opened.turns(memory.owner, prediction.context.sources)
 

@@ -1,4 +1,4 @@
-"""`recollect compare`: whether runs or programs differ, question by question."""
+"""`mempiler compare`: whether runs or programs differ, question by question."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def _is_program(name: str) -> bool:
     try:
         RunFolder.open(name)
     except UserError as error:
-        raise UserError(f"{error}, the folder of a saved program, or a method of `recollect list`") from error
+        raise UserError(f"{error}, the folder of a saved program, or a method of `mempiler list`") from error
     return False
 
 

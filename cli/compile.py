@@ -1,4 +1,4 @@
-"""`recollect compile`: tune a method's prompts against a benchmark."""
+"""`mempiler compile`: tune a method's prompts against a benchmark."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .options import first_line, make_setup, output, parse_settings, print_json,
 @click.command("compile")
 @click.argument("method")
 @setup_options
-@click.option("--with", "optimizer", default="bootstrap", show_default=True, help="see `recollect list`")
+@click.option("--with", "optimizer", default="bootstrap", show_default=True, help="see `mempiler list`")
 @click.option("--stage", type=click.Choice(["read", "write", "all"]), default="all", show_default=True)
 @click.option("--optimizer-set", "settings", multiple=True, metavar="NAME=VALUE", help="a setting of the optimizer")
 @click.option("--out", type=click.Path(), help="folder for the program [default: a new one under runs/local]")
@@ -50,4 +50,4 @@ def command(
         console.print(f"trained model: {outcome.model}", soft_wrap=True)
     if outcome.stopped:
         console.print(f"stopped by a limit: {outcome.stopped}; --resume {outcome.run.name} goes on", soft_wrap=True)
-    console.print(f"program: {outcome.program}\nMLflow run: {outcome.run_id} (recollect ui)", soft_wrap=True)
+    console.print(f"program: {outcome.program}\nMLflow run: {outcome.run_id} (mempiler ui)", soft_wrap=True)

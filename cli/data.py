@@ -1,4 +1,4 @@
-"""`recollect data`: fetch the genuine files, and look into data files."""
+"""`mempiler data`: fetch the genuine files, and look into data files."""
 
 from __future__ import annotations
 

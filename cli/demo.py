@@ -1,4 +1,4 @@
-"""`recollect demo`: the main job from start to end, on the bundled sample, without key or network."""
+"""`mempiler demo`: the main job from start to end, on the bundled sample, without key or network."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def command() -> None:
     example = next(example for example in setup.load().examples if example.id == row.id)
     history = folder / "history.json"
     history.write_text(example.history.model_dump_json(indent=1), encoding="utf-8")
-    console.print(f"\nprogram: {outcome.program}\nMLflow run: {outcome.run_id} (recollect ui)", soft_wrap=True)
+    console.print(f"\nprogram: {outcome.program}\nMLflow run: {outcome.run_id} (mempiler ui)", soft_wrap=True)
     console.print("\nloaded in a new process and asked the test question it answers best:", soft_wrap=True)
     arguments = ["ask", str(outcome.program), row.question, "--history", str(history), "--why"]
     console.print(
-        f"$ recollect ask {outcome.program} --history {history} --why \\\n    {row.question!r}", soft_wrap=True
+        f"$ mempiler ask {outcome.program} --history {history} --why \\\n    {row.question!r}", soft_wrap=True
     )
-    sys.exit(subprocess.call([sys.executable, "-m", "recollect.cli", *arguments]))
+    sys.exit(subprocess.call([sys.executable, "-m", "mempiler", *arguments]))

@@ -1,4 +1,4 @@
-"""`recollect diff`: what differs between two saved programs. Both are read and verified; nothing of them is run."""
+"""`mempiler diff`: what differs between two saved programs. Both are read and verified; nothing of them is run."""
 
 from __future__ import annotations
 

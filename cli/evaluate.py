@@ -1,4 +1,4 @@
-"""`recollect evaluate`: score a method or a saved program."""
+"""`mempiler evaluate`: score a method or a saved program."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def command(
         print_json(found.summary())
         return
     print_evaluation(console, found)
-    console.print(f"MLflow run: {found.run_id} (recollect ui)")
+    console.print(f"MLflow run: {found.run_id} (mempiler ui)")
 
 
 def _evaluate_suite(
@@ -100,4 +100,4 @@ def _evaluate_suite(
     for evaluation in found.parts.values():
         print_evaluation(console, evaluation)
     print_suite(console, found.suite, found.by, found.score)
-    console.print(f"MLflow run: {found.run_id} (recollect ui)")
+    console.print(f"MLflow run: {found.run_id} (mempiler ui)")

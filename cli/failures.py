@@ -1,4 +1,4 @@
-"""`recollect failures`: which questions and writes of a run failed, and of what."""
+"""`mempiler failures`: which questions and writes of a run failed, and of what."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all generation runs of `recollect data make` share: model, journal, and the report of what was refused.
+"""What all generation runs of `mempiler data make` share: model, journal, and the report of what was refused.
 
 Example:
     >>> generate(console, "quest", Writer("offline"), {}, lambda runner, note: [], attempts=3, threads=8, resume=False)

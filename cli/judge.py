@@ -1,4 +1,4 @@
-"""`recollect judge`: how lenient a judge is, and how far it agrees with people."""
+"""`mempiler judge`: how lenient a judge is, and how far it agrees with people."""
 
 from __future__ import annotations
 

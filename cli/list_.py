@@ -1,4 +1,4 @@
-"""`recollect list`: the names that commands take."""
+"""`mempiler list`: the names that commands take."""
 
 from __future__ import annotations
 

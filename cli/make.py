@@ -1,4 +1,4 @@
-"""The data sets of `recollect data make`: what each command's options mean for its job."""
+"""The data sets of `mempiler data make`: what each command's options mean for its job."""
 
 from __future__ import annotations
 

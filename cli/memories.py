@@ -1,4 +1,4 @@
-"""`recollect memories`: what is stored of which user, and moving or forgetting it."""
+"""`mempiler memories`: what is stored of which user, and moving or forgetting it."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def remember(
         users, own = opened.users(), stamp_of(loaded)
     counts = {"sessions": done.items, "failures": len(done.failures), "still queued": sum(one.queued for one in users)}
     others = sum(one.stamp is not None and not one.stamp.writes_like(own) for one in users)
-    report(as_json, counts | ({"users of another program (see recollect rebuild)": others} if others else {}))
+    report(as_json, counts | ({"users of another program (see mempiler rebuild)": others} if others else {}))
 
 
 @command.command("list")
@@ -119,7 +119,7 @@ def show(store: str | None, user: str, tenant: str, as_json: bool) -> None:
     with open_store(store) as opened:
         document, items, still_open = opened.dump(Owner(user, tenant))
         if not items and not still_open:
-            raise UserError(f"no user {user!r} in {opened.url}; `recollect memories list` shows all")
+            raise UserError(f"no user {user!r} in {opened.url}; `mempiler memories list` shows all")
     memory = json.loads(document.settled or document.memory) if document else None
     sessions = [
         {"id": one.item.id, "state": one.state, "error": one.error, "lines": one.item.lines()} for one, _ in items

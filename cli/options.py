@@ -24,7 +24,7 @@ from ..errors import UserError
 from ..optimizers.plan import Plan
 from ..runs.setup import Setup
 
-BENCHMARK = click.option("--on", "benchmark", required=True, metavar="BENCHMARK", help="see `recollect list`")
+BENCHMARK = click.option("--on", "benchmark", required=True, metavar="BENCHMARK", help="see `mempiler list`")
 DATA = click.option("--data", type=click.Path(), help="the benchmark's file [default: the bundled sample]")
 LM = click.option("--lm", default="offline", show_default=True, help="`offline`, or any model name DSPy takes")
 API_BASE = click.option("--api-base", help="address of an OpenAI-compatible server")
@@ -132,7 +132,7 @@ def open_store(url: str | None, make: bool = False) -> Any:
     address = url or str(home() / "memories.sqlite")
     if "://" not in address:
         if not make and not Path(address).exists():
-            raise UserError(f"{address}: no memories here; give --store, or add some with `recollect memories add`")
+            raise UserError(f"{address}: no memories here; give --store, or add some with `mempiler memories add`")
         make_folder(Path(address).resolve().parent)
     return Store(address)
 

@@ -1,4 +1,4 @@
-"""`recollect rebuild`: write stored memories anew from the raw sessions."""
+"""`mempiler rebuild`: write stored memories anew from the raw sessions."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def command(
     with open_store(store) as opened:
         owners = [found.owner for found in opened.users(tenant, user)]
         if user is not None and not owners:
-            raise UserError(f"no user {user!r} in {opened.url}; `recollect memories list` shows all")
+            raise UserError(f"no user {user!r} in {opened.url}; `mempiler memories list` shows all")
         items, failed = 0, 0
         with endpoint_errors():
             for owner in owners:

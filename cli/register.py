@@ -1,4 +1,4 @@
-"""`recollect register`: put a saved program into MLflow's model registry, behind a gate."""
+"""`mempiler register`: put a saved program into MLflow's model registry, behind a gate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`recollect reproduce`: a paper's tables and ours, one after the other and never mixed."""
+"""`mempiler reproduce`: a paper's tables and ours, one after the other and never mixed."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def _print(console: Console, made: Reproduced) -> None:
         console.print(f"note: {note}", soft_wrap=True)
     if made.stopped:
         console.print(f"stopped by a limit: {made.stopped}; what is missing above was not run", soft_wrap=True)
-    console.print(f"run: {made.run}\nMLflow run: {made.run_id} (recollect ui)", soft_wrap=True)
+    console.print(f"run: {made.run}\nMLflow run: {made.run_id} (mempiler ui)", soft_wrap=True)
 
 
 def _paper(console: Console, table: PaperTable) -> None:

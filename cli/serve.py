@@ -1,4 +1,4 @@
-"""`recollect serve`: the HTTP service over a store of memories."""
+"""`mempiler serve`: the HTTP service over a store of memories."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ _POSITIVE = click.FloatRange(0, min_open=True)
 
 
 def _setting(name: str, kind: Any, default: Any, help: str) -> Any:
-    """An option with a variable RECOLLECT_NAME."""
-    variable = f"RECOLLECT_{name.upper().replace('-', '_')}"
+    """An option with a variable MEMPILER_NAME."""
+    variable = f"MEMPILER_{name.upper().replace('-', '_')}"
     return click.option(
         f"--{name}", type=kind, default=default, envvar=variable, help=help, show_default=True, show_envvar=True
     )
 
 
 @click.command("serve")
-@click.argument("program", type=click.Path(), envvar="RECOLLECT_PROGRAM")
+@click.argument("program", type=click.Path(), envvar="MEMPILER_PROGRAM")
 @_setting("store", str, None, "path or postgresql://... [default: memories.sqlite in the results folder]")
 @_setting("host", str, "127.0.0.1", "address to listen at; another than this machine's needs --token-file")
 @_setting("port", click.IntRange(0, 65535), 8000, "port to listen at")
 @_setting("token-file", click.Path(), None, "lines of TENANT TOKEN; without it everybody on this machine may ask")
 @_setting("lm", str, None, "the model that writes and answers [default: the one the program was compiled with]")
-@_setting("name", str, "recollect", "what clients of the chat call the model")
+@_setting("name", str, "mempiler", "what clients of the chat call the model")
 @_setting("session-gap", _POSITIVE, 30.0, "minutes without a turn after which a chat session ends")
 @_setting("timeout", _POSITIVE, 60.0, "seconds for a request")
 @_setting("lm-timeout", _POSITIVE, 25.0, "seconds of silence after which a call to the model has failed")
@@ -38,8 +38,8 @@ def _setting(name: str, kind: Any, default: Any, help: str) -> Any:
 @_setting("writers", click.IntRange(0), 2, "threads that write memories; 0 leaves that to other processes")
 @_setting("grace", click.FloatRange(0), 20.0, "seconds to finish what is in progress when stopped")
 @_setting("log-level", click.Choice(["debug", "info", "warning", "error"]), "info", "least level of log lines")
-@click.option("--log-contents", is_flag=True, envvar="RECOLLECT_LOG_CONTENTS", help="log what is asked and answered")
-@click.option("--api-base", envvar="RECOLLECT_API_BASE", help="address of an OpenAI-compatible server")
+@click.option("--log-contents", is_flag=True, envvar="MEMPILER_LOG_CONTENTS", help="log what is asked and answered")
+@click.option("--api-base", envvar="MEMPILER_API_BASE", help="address of an OpenAI-compatible server")
 @ALLOW_CODE
 def command(
     program: str,

@@ -1,4 +1,4 @@
-"""`recollect train`: train the language model behind a method by reinforcement learning."""
+"""`mempiler train`: train the language model behind a method by reinforcement learning."""
 
 from __future__ import annotations
 

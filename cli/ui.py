@@ -1,4 +1,4 @@
-"""`recollect ui`: the MLflow pages of all runs."""
+"""`mempiler ui`: the MLflow pages of all runs."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ Example:
     1.0
 
 Honest limits: an answer that names no option, or several, is a failed parse: it scores 0 in the headline, which every
-benchmark of Recollect has, and is left out of the published metrics (`aggregate`), as in PraMem's released evaluator.
+benchmark of Mempiler has, and is left out of the published metrics (`aggregate`), as in PraMem's released evaluator.
 """
 
 from __future__ import annotations

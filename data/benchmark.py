@@ -50,7 +50,7 @@ class Source:
     path: str
     sha256: str
     sample: bool
-    """True for the sample that ships with Recollect: a wiring check, not comparable with published numbers."""
+    """True for the sample that ships with Mempiler: a wiring check, not comparable with published numbers."""
 
     @classmethod
     def of(cls, path: Path, sample: bool = False) -> Source:

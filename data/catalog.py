@@ -129,5 +129,5 @@ def _imported(path: str) -> type[Benchmark]:
     except (ImportError, AttributeError, ValueError) as error:
         raise UserError(f"benchmark {path!r}: cannot be imported: {error}") from error
     if not (isinstance(found, type) and issubclass(found, Benchmark)):
-        raise ProgramError(f"benchmark {path!r} is not a subclass of recollect.data.benchmark.Benchmark")
+        raise ProgramError(f"benchmark {path!r} is not a subclass of mempiler.data.benchmark.Benchmark")
     return found

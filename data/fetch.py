@@ -169,7 +169,7 @@ class _Unredirected(HTTPRedirectHandler):
 
 
 def _request(address: str, method: str) -> Request:
-    return Request(address, headers={"User-Agent": "recollect"}, method=method)
+    return Request(address, headers={"User-Agent": "mempiler"}, method=method)
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -3,7 +3,7 @@
     {"user": "ada", "messages": [{"role": "user", "content": "I moved to Lisbon."}],
      "question": "Where does Ada live?", "answer": "Lisbon", "evidence": ["D1:1"]}          (on one line)
 
-    history or messages  the past: Recollect's own History form, or OpenAI-style messages, or a list of lists of
+    history or messages  the past: Mempiler's own History form, or OpenAI-style messages, or a list of lists of
                          them (one per session); messages get the turn ids D1:1, D1:2, ... session by session
     question, answer     texts (a number is read as a text)
     evidence             optional; ids of the turns that hold the answer

@@ -1,6 +1,6 @@
 """MovieLens-1M as behaviour prediction: which rating, 1 to 5, a user gives the next movie (Harper & Konstan 2015).
 
-    recollect evaluate truncation --on movielens --data ml-1m.zip
+    mempiler evaluate truncation --on movielens --data ml-1m.zip
 
 PraMem (section 4.1, Figure 3) takes users with more than 300 ratings and asks for the next rating as one of five
 classes; its result is a picture of confusion matrices, compared by their diagonal dominance. Here: accuracy, macro-F1,

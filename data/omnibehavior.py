@@ -1,7 +1,7 @@
 """OmniBehavior: what users of a platform did with videos, live streams, advertisements and products (Chen et al. 2026).
 
-    recollect evaluate truncation --on omnibehavior --data raw_user_data/en
-    recollect evaluate truncation --on omnibehavior --data experiment_data.json --option test_actions=10
+    mempiler evaluate truncation --on omnibehavior --data raw_user_data/en
+    mempiler evaluate truncation --on omnibehavior --data experiment_data.json --option test_actions=10
 
 One question is one yes-or-no field of one record, e.g. whether the user follows the author of a video.
 `data.omnibehavior_file` says how files are read, `omnibehavior_periods` which records are asked, `omnibehavior_scenes`

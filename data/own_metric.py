@@ -4,7 +4,7 @@
         right = example.answer in prediction.answer
         return float(right), "" if right else "Name the city."
 
-    recollect evaluate turn-rag --on jsonl --data questions.jsonl --metric mymetrics:names_the_city
+    mempiler evaluate turn-rag --on jsonl --data questions.jsonl --metric mymetrics:names_the_city
 
 The function gets the example (`question`, `answer`, `history`, `evidence`, ...) and the prediction (`answer`,
 `context`), and returns a number from 0 to 1, or that and a feedback text for reflective optimizers. It is called from
@@ -21,7 +21,7 @@ from typing import Any, cast
 import dspy
 from dspy.utils.exceptions import AdapterParseError, LMError
 
-from ..errors import RecollectError, UserError
+from ..errors import MempilerError, UserError
 
 
 class OwnMetric:
@@ -48,7 +48,7 @@ class OwnMetric:
         """
         try:
             found = self._function(example, prediction)
-        except (RecollectError, LMError, AdapterParseError):
+        except (MempilerError, LMError, AdapterParseError):
             raise
         except Exception as error:
             message = f"{type(error).__name__}: {error}"

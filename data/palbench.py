@@ -292,6 +292,6 @@ class PalSelect(PalBench):
 
 
 def read_for_check(path: Path, note: Any) -> Reading:
-    """What `recollect data check palbench` reads: all users, and the topics that can be restated."""
+    """What `mempiler data check palbench` reads: all users, and the topics that can be restated."""
     histories, asked = read_palset(files_of(path, "all"), note)
     return Reading(histories, tuple(PalRestate._example(each, False) for each in asked))

@@ -3,7 +3,7 @@
     program ── dialogue with the user ──┐
     rival   ── dialogue with the user ──┴── 6 judgements of needs, 6 of preferences ──> win, tie or lose in each
 
-    recollect evaluate turn-rag --on palbench.dialogue --judge-lm MODEL --option against=no-memory
+    mempiler evaluate turn-rag --on palbench.dialogue --judge-lm MODEL --option against=no-memory
 
 The paper compares its method with each baseline in turn: `against` names the one to compare with, and `against_logs`
 lets it see the logs of the current session ("Vanilla (with log)" is `against=no-memory`, `against_logs=true`). The user
@@ -160,7 +160,7 @@ class PalDialogue(PalBench, SimulatedBenchmark):
         if self.judges is None:
             raise UserError(f"{self.name} scores by a judge, and none is set; pass --judge-lm MODEL")
         if prediction.get("rival") is None:
-            raise UserError(f"{self.name} scores dialogues; run it with recollect evaluate")
+            raise UserError(f"{self.name} scores dialogues; run it with mempiler evaluate")
         persona, parts, said = example.asked.persona, {}, []
         for dimension, judge in zip(DIMENSIONS, self.judges, strict=True):
             found = compare(judge, persona, prediction.answer, prediction.rival, self.tie_margin)

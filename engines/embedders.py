@@ -33,7 +33,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from ..errors import EndpointError, RecollectError, UserError
+from ..errors import EndpointError, MempilerError, UserError
 
 OFFLINE = "offline"
 """Name of the offline embedder. Saved indexes rely on its vectors: change them only together with the name."""
@@ -265,7 +265,7 @@ def _litellm(name: str) -> Compute:
         request: Callable[..., Any] = litellm.embedding
         try:
             return _batches(name, texts, lambda batch: request(model=name, input=batch, max_retries=RETRIES).data)
-        except RecollectError as error:
+        except MempilerError as error:
             # Asked only now: some providers take credentials from elsewhere, such as AWS profiles.
             missing = litellm.validate_environment(name)["missing_keys"]
             if missing:

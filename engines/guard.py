@@ -23,7 +23,7 @@ from dataclasses import dataclass, fields, replace
 
 from dspy.utils.exceptions import LMAuthError, LMError
 
-from ..errors import BudgetError, EndpointError, RecollectError, UserError
+from ..errors import BudgetError, EndpointError, MempilerError, UserError
 
 DEAD_AFTER = 5
 """Failures in a row that make an endpoint dead."""
@@ -68,13 +68,13 @@ class Guard:
         self._started = time.monotonic()
         self._spent = Spent()
         self._row = self._failed = self._done = 0
-        self._dead: RecollectError | None = None
+        self._dead: MempilerError | None = None
         self._struck: str | None = None
         self.refused = 0
         """Calls refused because of a budget, of the whole run or of a phase."""
 
     @property
-    def dead(self) -> RecollectError | None:
+    def dead(self) -> MempilerError | None:
         """Why the run must end: a dead endpoint, a refused key, a store that fails; None while it need not."""
         return self._dead
 
@@ -113,7 +113,7 @@ class Guard:
                         raise BudgetError(f"budget reached: {name} {limit:g}")
             self._spent = replace(self._spent, max_calls=self._spent.max_calls + 1)
 
-    def stop(self, error: RecollectError) -> None:
+    def stop(self, error: MempilerError) -> None:
         """Ends the run for a reason of its own: its store cannot be written, for one."""
         with self._lock:
             self._dead = self._dead or error

@@ -57,9 +57,9 @@ def _owner() -> tuple[Column[Any], Column[Any]]:
     return Column("tenant", String, primary_key=True), Column("user", String, primary_key=True)
 
 
-meta = Table("recollect_meta", tables, Column("name", String, primary_key=True), Column("value", String))
+meta = Table("mempiler_meta", tables, Column("name", String, primary_key=True), Column("value", String))
 users = Table(
-    "recollect_users",
+    "mempiler_users",
     tables,
     *_owner(),
     Column("next_position", Integer, nullable=False),
@@ -68,7 +68,7 @@ users = Table(
     Column("claimed_until", Float, nullable=False),
 )
 items = Table(
-    "recollect_items",
+    "mempiler_items",
     tables,
     *_owner(),
     Column("position", Integer, primary_key=True),
@@ -79,18 +79,18 @@ items = Table(
     Column("attempts", Integer, nullable=False),
     Column("error", Text, nullable=False),
     Column("added", Float, nullable=False),
-    Index("recollect_items_id", "tenant", "user", "id", unique=True),
-    Index("recollect_items_state", "state", "tenant", "user"),
+    Index("mempiler_items_id", "tenant", "user", "id", unique=True),
+    Index("mempiler_items_state", "state", "tenant", "user"),
 )
 turns = Table(
-    "recollect_turns",
+    "mempiler_turns",
     tables,
     *_owner(),
     Column("turn", String, primary_key=True),
     Column("position", Integer, nullable=False),
 )
 open_turns = Table(
-    "recollect_open_turns",
+    "mempiler_open_turns",
     tables,
     *_owner(),
     Column("session", String, primary_key=True),
@@ -99,7 +99,7 @@ open_turns = Table(
     Column("added", Float, nullable=False),
 )
 memories = Table(
-    "recollect_memories",
+    "mempiler_memories",
     tables,
     *_owner(),
     Column("json", Text, nullable=False),
@@ -241,6 +241,6 @@ def _check_schema(connection: Connection, url: str) -> None:
     found = connection.execute(select(meta.c.value).where(meta.c.name == "schema")).scalar()
     if found != str(SCHEMA):
         raise StoreError(
-            f"store {url}: its tables are of version {found}, this Recollect reads {SCHEMA}; with the version that "
-            "wrote it run `recollect memories export`, then `recollect memories import` into a new store with this one"
+            f"store {url}: its tables are of version {found}, this Mempiler reads {SCHEMA}; with the version that "
+            "wrote it run `mempiler memories export`, then `mempiler memories import` into a new store with this one"
         )

@@ -126,7 +126,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Summary:
-    """One line of `recollect memories list`."""
+    """One line of `mempiler memories list`."""
 
     owner: Owner
     items: int

@@ -1,6 +1,6 @@
 """Memories as JSON lines: for backups, for moving between SQLite and PostgreSQL, and for a user's right to their data.
 
-    {"recollect": "memories", "schema": 1}
+    {"mempiler": "memories", "schema": 1}
     {"tenant": "default", "user": "ada", "items": [...], "open": [...], "document": {...} or null}
 
 One line per user, complete in itself, so a file can be cut and joined. A file holds what users said: keep it like the
@@ -78,7 +78,7 @@ def export_users(store: Store, file: TextIO, tenant: str | None = None, user: st
     Returns:
         How many were written.
     """
-    file.write(json.dumps({"recollect": "memories", "schema": SCHEMA}) + "\n")
+    file.write(json.dumps({"mempiler": "memories", "schema": SCHEMA}) + "\n")
     owners = [found.owner for found in store.users(tenant, user)]
     for owner in owners:
         file.write(_line(store, owner).model_dump_json() + "\n")
@@ -164,11 +164,11 @@ def _objects(lines: Iterable[str], name: str) -> Iterator[tuple[int, Any]]:
             found = json.loads(text)
         except json.JSONDecodeError as error:
             raise DataError(f"{name}: line {number} is not valid JSON ({error.msg}); the file was cut") from error
-        header = isinstance(found, dict) and found.get("recollect") == "memories"
+        header = isinstance(found, dict) and found.get("mempiler") == "memories"
         if header and found.get("schema") != SCHEMA:
-            raise DataError(f"{name}: version {found.get('schema')!r} of the format, this Recollect reads {SCHEMA}")
+            raise DataError(f"{name}: version {found.get('schema')!r} of the format, this Mempiler reads {SCHEMA}")
         if number == 1 and not header:
-            raise DataError(f"{name}: no memories of Recollect; give a file that `recollect memories export` wrote")
+            raise DataError(f"{name}: no memories of Mempiler; give a file that `mempiler memories export` wrote")
         if not header:
             yield number, found
     if not number:

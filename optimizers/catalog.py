@@ -1,7 +1,7 @@
 """The teleprompters by name: what each changes, needs and costs, and how it is run.
 
 An entry is a function from a `Job` to a compiled program, its settings with their defaults, and what it needs. Needs
-are checked before the first paid call. `recollect list optimizers` prints this catalog.
+are checked before the first paid call. `mempiler list optimizers` prints this catalog.
 
 Example:
     >>> OPTIMIZERS["mipro"].check(job)

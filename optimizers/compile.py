@@ -21,7 +21,7 @@ import dspy
 from ..data.benchmark import Benchmark
 from ..engines.guard import Guard
 from ..engines.meter import MeteredLM
-from ..errors import BudgetError, EndpointError, RecollectError, UserError
+from ..errors import BudgetError, EndpointError, MempilerError, UserError
 from ..programs.program import MemoryProgram, Stage
 from ..programs.state import own_demos
 from .catalog import Optimizer
@@ -178,7 +178,7 @@ def _run(chosen: Optimizer, job: Job, history: CandidateHistory, guard: Guard) -
             compiled = chosen.run(work)
         except (BudgetError, EndpointError):
             return None
-        except RecollectError:
+        except MempilerError:
             raise
         except Exception:
             # Whatever an optimizer makes of refused calls is not its fault; the guard knows why they were refused.

@@ -23,7 +23,7 @@ from .tasks import task as task_class
 
 @dataclass(frozen=True)
 class MethodEntry:
-    """One line of `recollect list`."""
+    """One line of `mempiler list`."""
 
     path: str
     summary: str
@@ -199,5 +199,5 @@ def _imported(path: str) -> type[Method]:
     except (ImportError, AttributeError, ValueError) as error:
         raise UserError(f"method {path!r}: cannot be imported: {error}") from error
     if not (isinstance(found, type) and issubclass(found, Method)):
-        raise ProgramError(f"method {path!r} is not a subclass of recollect.programs.method.Method")
+        raise ProgramError(f"method {path!r} is not a subclass of mempiler.programs.method.Method")
     return found

@@ -135,4 +135,4 @@ def _extend(trace: list[Any], entries: list[Any]) -> None:
 
 @functools.cache
 def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(WIDTH, thread_name_prefix="recollect-gather")
+    return ThreadPoolExecutor(WIDTH, thread_name_prefix="mempiler-gather")

@@ -98,13 +98,13 @@ def check(found: Stamp, own: Stamp, owner: Owner, url: str) -> None:
     """
     if found.writes_like(own):
         return
-    fix = f"run: recollect rebuild PROGRAM --store {url} --user {owner.user!r}"
+    fix = f"run: mempiler rebuild PROGRAM --store {url} --user {owner.user!r}"
     fix += "" if owner.tenant == "default" else f" --tenant {owner.tenant!r}"
     who = f"the memory of user {owner.user!r} was written"
     if found.schema > own.schema:
-        raise ProgramError(f"{who} by a newer Recollect (document {found.schema}, this reads {DOCUMENT}); install that")
+        raise ProgramError(f"{who} by a newer Mempiler (document {found.schema}, this reads {DOCUMENT}); install that")
     if found.schema < own.schema:
-        raise ProgramError(f"{who} by an older Recollect (document {found.schema}, this reads {DOCUMENT}); {fix}")
+        raise ProgramError(f"{who} by an older Mempiler (document {found.schema}, this reads {DOCUMENT}); {fix}")
     if found.embedder != own.embedder:
         raise ProgramError(f"{who} with the embedder {found.embedder!r}, not {own.embedder!r}; {fix}")
     raise ProgramError(f"{who} by another program ({found.writer[:8]}, not {own.writer[:8]}); {fix}")
@@ -142,5 +142,5 @@ def _parsed(method: Method, document: Document | None, owner: Owner, url: str) -
     except ValidationError as error:
         raise ProgramError(
             f"the memory of user {owner.user!r} does not fit its program: {error.errors()[0]['msg']}; "
-            f"run: recollect rebuild PROGRAM --store {url} --user {owner.user!r} --force"
+            f"run: mempiler rebuild PROGRAM --store {url} --user {owner.user!r} --force"
         ) from error

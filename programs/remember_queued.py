@@ -16,7 +16,7 @@ An item that cannot be written (the model refuses it, the method fails) is tried
 queued, and the error is raised.
 
 Example:
-    >>> remember_queued(Store("memories.sqlite"), recollect.load("my-program")).items
+    >>> remember_queued(Store("memories.sqlite"), mempiler.load("my-program")).items
     3
 """
 
@@ -34,7 +34,7 @@ import dspy
 from dspy.utils.exceptions import LMError, LMInvalidRequestError
 from pydantic import BaseModel
 
-from ..errors import RecollectError
+from ..errors import MempilerError
 from ..memory.store import Store
 from ..memory.stored import Claim, Document, Owner, StoredItem
 from ..records import Failure
@@ -50,7 +50,7 @@ ATTEMPTS = 3
 AHEAD = 8
 """Queued items of one user that are prepared at once."""
 
-_log = logging.getLogger("recollect")
+_log = logging.getLogger("mempiler")
 
 
 @dataclass(frozen=True)
@@ -247,7 +247,7 @@ def _attempt(work: Callable[[], Any]) -> _Outcome:
             value = work()
         except LMInvalidRequestError as error:
             return _Outcome(error=error)
-        except (LMError, RecollectError):
+        except (LMError, MempilerError):
             raise
         except Exception as error:
             return _Outcome(error=error)

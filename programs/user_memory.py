@@ -8,7 +8,7 @@ Whatever `add` and `say` have returned for is on disk. A question is answered fr
 turns that are not in it yet (found by BM25): nothing that was said waits for the model to be known.
 
 Example:
-    >>> program = recollect.load("my-program")
+    >>> program = mempiler.load("my-program")
     >>> memory = program.memory(store="memories.sqlite", user="ada", lm=dspy.LM("openai/gpt-4.1-mini"))
     >>> memory.add([{"role": "user", "name": "Ada", "content": "I moved to Lisbon."}])
     Added(id='D1', position=1, new=True)
@@ -76,7 +76,7 @@ class UserMemory:
         """Stores a session, and writes it into the memory.
 
         Args:
-            session: A session, logs, ... of `recollect.records`, or messages; messages without a time are of now.
+            session: A session, logs, ... of `mempiler.records`, or messages; messages without a time are of now.
             id: Names the session: adding the same one again under its id changes nothing, so a call that failed can
                 be repeated. Without an id every call adds a new session.
             remember: False leaves the writing to a worker, and returns as soon as the session is stored.
@@ -297,4 +297,4 @@ async def _in_thread(call: Callable[[], T]) -> T:
 
 @functools.cache
 def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(THREADS, thread_name_prefix="recollect-memory")
+    return ThreadPoolExecutor(THREADS, thread_name_prefix="mempiler-memory")

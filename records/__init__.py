@@ -1,4 +1,4 @@
-"""What memories are made from and what comes back out of them: the records every room of Recollect shares.
+"""What memories are made from and what comes back out of them: the records every room of Mempiler shares.
 
     History ── items in time order ──> Session | Logs | Behavior | Profile ── turns ──> Turn
     Context ── ranked items ──> Hit (text, score, ids of the turns it rests on)

@@ -6,7 +6,7 @@
 The state holds prompts (instructions, fields, demos) by predictor name; never a language model, a key or a pickle.
 
 Example:
-    >>> program = recollect.load("runs/local/turn-rag/program")
+    >>> program = mempiler.load("runs/local/turn-rag/program")
     >>> with dspy.context(lm=dspy.LM("openai/gpt-4.1-mini")):
     ...     program(history=history, question="Where does Ann live?").answer
 """
@@ -48,7 +48,7 @@ MANIFEST, STATE = "manifest.json", "state.json"
 _FILES = {MANIFEST, STATE}
 REGISTERED = "models:/"
 """What the address of a program in the model registry begins with, see `registry`."""
-PACKAGES = ("recollect", "dspy", "litellm", "mlflow", "pydantic")
+PACKAGES = ("mempiler", "dspy", "litellm", "mlflow", "pydantic")
 
 
 class Manifest(BaseModel):
@@ -139,7 +139,7 @@ def load(folder: str | Path, allow_code: bool = False, embedder: Embedder | None
     states = _verified_states(folder, manifest)
     if ":" in manifest.method and not allow_code:
         raise ProgramError(
-            f"{folder}: its method {manifest.method!r} is code outside Recollect; "
+            f"{folder}: its method {manifest.method!r} is code outside Mempiler; "
             "load it with allow_code=True (--allow-code) if you trust it"
         )
     needed = needs_embedder(manifest.method)
@@ -187,7 +187,7 @@ def read_states(folder: str | Path) -> dict[str, PredictorState]:
     """Reads and checks the state of every predictor by name, without building the program.
 
     Raises:
-        ProgramError: The folder was altered, or another version of Recollect wrote it.
+        ProgramError: The folder was altered, or another version of Mempiler wrote it.
     """
     folder = _fetched(folder)
     return _verified_states(folder, read_manifest(folder))
@@ -197,7 +197,7 @@ def read_manifest(folder: str | Path) -> Manifest:
     """Reads and checks a manifest.
 
     Raises:
-        ProgramError: It was altered, or another version of Recollect wrote it.
+        ProgramError: It was altered, or another version of Mempiler wrote it.
         DataError: There is none, or it is not JSON.
     """
     folder = _fetched(folder)
@@ -207,7 +207,7 @@ def read_manifest(folder: str | Path) -> Manifest:
     version = raw.get("schema_version") if isinstance(raw, dict) else None
     if version != SCHEMA:
         raise ProgramError(
-            f"{folder / MANIFEST}: schema version {version!r} is unknown to Recollect {__version__} (it reads {SCHEMA})"
+            f"{folder / MANIFEST}: schema version {version!r} is unknown to Mempiler {__version__} (it reads {SCHEMA})"
         )
     try:
         manifest = Manifest.model_validate(raw)

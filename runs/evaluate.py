@@ -23,7 +23,7 @@ from ..data.benchmark import Benchmark
 from ..data.text_metrics import evidence_recall
 from ..engines.meter import Meter
 from ..engines.models import is_offline
-from ..errors import BudgetError, EndpointError, RecollectError
+from ..errors import BudgetError, EndpointError, MempilerError
 from ..programs.program import MemoryProgram
 from ..programs.state import program_digest
 from ..records import Failure, estimate_tokens
@@ -141,7 +141,7 @@ def _row(program: MemoryProgram, benchmark: Benchmark, example: dspy.Example) ->
         score = benchmark.score(example, prediction)
     except BudgetError as error:
         return str(error)
-    except RecollectError:
+    except MempilerError:
         raise
     except AdapterParseError as error:
         failure = Failure(kind="parse", where=str(example.id), message=one_line(error))

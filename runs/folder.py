@@ -19,7 +19,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ..errors import DataError, RecollectError, UserError
+from ..errors import DataError, MempilerError, UserError
 from ..records import read_json
 from .home import home, new_run_folder
 from .run_store import RunStore
@@ -116,7 +116,7 @@ class RunFolder:
             yield
         except BaseException as error:
             status = "stopped" if isinstance(error, KeyboardInterrupt) else "failed"
-            with suppress(RecollectError):
+            with suppress(MempilerError):
                 self.update(status=status, error=" ".join(str(error).split())[:500])
             raise
 

@@ -1,4 +1,4 @@
-"""Where results go: `runs/local/` of the current folder, or `RECOLLECT_HOME`; never the installed package."""
+"""Where results go: `runs/local/` of the current folder, or `MEMPILER_HOME`; never the installed package."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..errors import UserError
 
 def home() -> Path:
     """The results folder; not created yet."""
-    return Path(os.environ.get("RECOLLECT_HOME") or Path.cwd() / "runs" / "local")
+    return Path(os.environ.get("MEMPILER_HOME") or Path.cwd() / "runs" / "local")
 
 
 def new_run_folder(name: str) -> Path:
@@ -41,7 +41,7 @@ def make_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(
-            f"{folder}: cannot be created: {error.strerror}; choose another folder or RECOLLECT_HOME"
+            f"{folder}: cannot be created: {error.strerror}; choose another folder or MEMPILER_HOME"
         ) from error
     if not os.access(folder, os.W_OK):
-        raise UserError(f"{folder}: is not writable; choose another folder or set RECOLLECT_HOME")
+        raise UserError(f"{folder}: is not writable; choose another folder or set MEMPILER_HOME")

@@ -14,7 +14,7 @@ Example:
     >>> register("my-program", "locomo-qa", alias="prod").address
     'models:/locomo-qa@prod'
 
-Limits: a mean over few dev questions is a coarse gate; `recollect compare A B --gate` tests the difference question by
+Limits: a mean over few dev questions is a coarse gate; `mempiler compare A B --gate` tests the difference question by
 question. Registering the same program again makes no second version. Weights of a local model are not in it.
 """
 
@@ -86,7 +86,7 @@ def register(
         raise UserError(f"{alias!r}: an alias is one word, and neither latest nor v and a number; choose another")
     folder = program_folder(program)
     if folder is None:
-        raise ProgramError(f"{program}: no saved program here; give the folder that `recollect compile` made")
+        raise ProgramError(f"{program}: no saved program here; give the folder that `mempiler compile` made")
     loaded, manifest = load(folder, allow_code), read_manifest(folder)
     told = gate(manifest, *_current(_checked(name), alias), force=force)
     known = _known(name, manifest.manifest_sha256)
@@ -127,7 +127,7 @@ def _refusal(manifest: Manifest, other: Manifest | None, address: str) -> str | 
     """Why a program may not be registered; None if it may."""
     scored = manifest.scores.get("gate")
     if not scored or scored["score"] is None:
-        return "the program has no score on dev questions; make it with `recollect compile`"
+        return "the program has no score on dev questions; make it with `mempiler compile`"
     if scored["stopped"]:
         return f"its scoring was stopped ({scored['stopped']}); finish the compile with --resume"
     if other is None or other.manifest_sha256 == manifest.manifest_sha256:
@@ -171,8 +171,8 @@ def _version(folder: Path, program: MemoryProgram, manifest: Manifest, name: str
     scored = manifest.scores.get("gate", {})
     tags = {
         DIGEST: manifest.manifest_sha256,
-        "recollect.version": __version__,
-        "recollect.gate": told,
+        "mempiler.version": __version__,
+        "mempiler.gate": told,
         "method": manifest.method,
         "task": manifest.task,
         "lm": manifest.lms.get("task", ""),
@@ -199,7 +199,7 @@ def _build(scratch: Path, folder: Path, program: MemoryProgram) -> None:
         (scratch / "program").mkdir(exist_ok=True)
         shutil.copyfile(folder / name, scratch / "program" / name)
     (scratch / "program.py").write_text(ENTRY, encoding="utf-8")
-    copy_package(scratch / "recollect")
+    copy_package(scratch / "mempiler")
     with warnings.catch_warnings():
         # It would like type hints instead of the signature that is given.
         warnings.simplefilter("ignore")
@@ -214,7 +214,7 @@ def _build(scratch: Path, folder: Path, program: MemoryProgram) -> None:
             str(scratch / PART),
             python_model=str(scratch / "program.py"),
             artifacts={"program": str(scratch / "program")},
-            code_paths=[str(scratch / "recollect")],
+            code_paths=[str(scratch / "mempiler")],
             signature=ModelSignature(Schema(columns), None, ParamSchema([ParamSpec("lm", "string", "")])),
             input_example=[example_row(program)],
             pip_requirements=requirements(),
@@ -241,11 +241,11 @@ def requirements() -> list[str]:
         UserError: The package itself is not installed, so its needs are not known.
     """
     try:
-        lines = [line for line in requires("recollect") or [] if "extra ==" not in line]
+        lines = [line for line in requires("mempiler") or [] if "extra ==" not in line]
         names = [re.split(r"[\[<>=!~;( ]", line, maxsplit=1)[0] for line in lines]
         return [f"{name}=={version(name)}" for name in names]
     except PackageNotFoundError as error:
-        raise UserError(f"{error.name} is not installed; run: pip install recollect") from error
+        raise UserError(f"{error.name} is not installed; run: pip install .") from error
 
 
 def _checked(name: str) -> str:

@@ -3,11 +3,11 @@
 MLflow runs the few lines of `ENTRY` (models from code: nothing is pickled), which hand the saved program in the model's
 artifacts to `Served`. The language model is not part of it. The server's environment names it:
 
-    RECOLLECT_LM                 the model; else the one the program was compiled with
-    RECOLLECT_LMS                further models that a request may ask for with params {"lm": ...}, comma-separated
-    RECOLLECT_API_BASE           address of an OpenAI-compatible server
-    RECOLLECT_EMBEDDER_API_BASE  address of the embedder's
-    RECOLLECT_ALLOW_CODE         1: a program whose method is a module:Class of your own may import it
+    MEMPILER_LM                 the model; else the one the program was compiled with
+    MEMPILER_LMS                further models that a request may ask for with params {"lm": ...}, comma-separated
+    MEMPILER_API_BASE           address of an OpenAI-compatible server
+    MEMPILER_EMBEDDER_API_BASE  address of the embedder's
+    MEMPILER_ALLOW_CODE         1: a program whose method is a module:Class of your own may import it
 
 Example:
     curl localhost:5001/invocations -H 'Content-Type: application/json' -d '{"inputs": [
@@ -32,7 +32,7 @@ from dspy.utils.exceptions import AdapterParseError, ContextWindowExceededError,
 from ..engines.embedders import embedder as make_embedder
 from ..engines.meter import MeteredLM
 from ..engines.models import language_model
-from ..errors import DataError, EndpointError, RecollectError, UserError
+from ..errors import DataError, EndpointError, MempilerError, UserError
 from ..programs.adapter import adapter as make_adapter
 from ..programs.gather import gather
 from ..programs.program import MemoryProgram
@@ -40,12 +40,12 @@ from ..programs.remember import MemoryCache
 from ..records import Failure, History
 from .artifact import load, read_manifest
 
-ENTRY = '''"""Entry of a program that `recollect register` made; what it does is in recollect.runs.registered_model."""
+ENTRY = '''"""Entry of a program that `mempiler register` made; what it does is in mempiler.runs.registered_model."""
 
 from mlflow.models import set_model
 from mlflow.pyfunc import PythonModel
 from pandas import DataFrame
-from recollect.runs.registered_model import Served
+from mempiler.runs.registered_model import Served
 
 
 class Program(PythonModel):
@@ -74,11 +74,11 @@ class Served:
     """
 
     def __init__(self, folder: str | Path) -> None:
-        manifest, address = read_manifest(folder), os.environ.get("RECOLLECT_EMBEDDER_API_BASE")
+        manifest, address = read_manifest(folder), os.environ.get("MEMPILER_EMBEDDER_API_BASE")
         made_with = make_embedder(manifest.embedder, address) if manifest.embedder and address else None
-        self.program = load(folder, os.environ.get("RECOLLECT_ALLOW_CODE") == "1", made_with)
-        self.lm = os.environ.get("RECOLLECT_LM") or manifest.lms.get("task", "offline")
-        further = [name.strip() for name in os.environ.get("RECOLLECT_LMS", "").split(",")]
+        self.program = load(folder, os.environ.get("MEMPILER_ALLOW_CODE") == "1", made_with)
+        self.lm = os.environ.get("MEMPILER_LM") or manifest.lms.get("task", "offline")
+        further = [name.strip() for name in os.environ.get("MEMPILER_LMS", "").split(",")]
         self.lms = tuple(dict.fromkeys([self.lm, *filter(None, further)]))
         self._loaded: dict[str, Any] = {}
 
@@ -105,15 +105,15 @@ class Served:
             adapter = make_adapter(program.adapter)
             with dspy.context(lm=lm, adapter=adapter, trace=None, disable_history=True, warn_on_type_mismatch=False):
                 return gather([partial(_answer, program, query) for query in asked])
-        except RecollectError as error:
+        except MempilerError as error:
             raise _http(error) from error
 
     def _model(self, name: str) -> MeteredLM:
         if name not in self.lms:
             known = ", ".join(self.lms)
-            raise UserError(f"lm {name!r} is not served here; choose one of: {known}, or set RECOLLECT_LMS")
+            raise UserError(f"lm {name!r} is not served here; choose one of: {known}, or set MEMPILER_LMS")
         # What users say is not to lie in DSPy's cache on the server's disk.
-        return language_model(name, api_base=os.environ.get("RECOLLECT_API_BASE"), cache=False, loaded=self._loaded)
+        return language_model(name, api_base=os.environ.get("MEMPILER_API_BASE"), cache=False, loaded=self._loaded)
 
 
 def inputs_of(program: MemoryProgram) -> dict[str, bool]:
@@ -176,7 +176,7 @@ def _plain(value: Any) -> Any:
     return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
 
 
-def _http(error: RecollectError) -> Exception:
+def _http(error: MempilerError) -> Exception:
     """The exception that MLflow's server turns into the fitting status."""
     from mlflow.exceptions import MlflowException
     from mlflow.protos.databricks_pb2 import INTERNAL_ERROR, INVALID_PARAMETER_VALUE, TEMPORARILY_UNAVAILABLE

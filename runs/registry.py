@@ -8,7 +8,7 @@ is run. The digest is also a tag of the version, so that artifacts that were exc
 whoever may write the registry itself can change both.
 
 Example:
-    >>> recollect.load("models:/locomo-qa@prod")
+    >>> mempiler.load("models:/locomo-qa@prod")
     >>> resolve("models:/locomo-qa@prod")
     PosixPath('runs/local/registry/5d41402abc4b2a76')
 """
@@ -26,7 +26,7 @@ from .artifact import MANIFEST, REGISTERED, is_intact, read_manifest, read_state
 from .home import home, make_folder
 from .tracking import client, first_line, tracking_uri
 
-DIGEST = "recollect.manifest_sha256"
+DIGEST = "mempiler.manifest_sha256"
 """Tag of a version: the digest of its program's manifest, which holds that of the prompts."""
 INSIDE = "artifacts/program"
 """Where the program lies in the files of a version."""
@@ -75,12 +75,12 @@ def resolve(name: str | Path) -> Path:
 
     Raises:
         UserError: There is no such model, version or alias, or the store cannot be reached.
-        ProgramError: The version is no program of Recollect, or was altered.
+        ProgramError: The version is no program of Mempiler, or was altered.
     """
     found = version_of(name)
     digest = dict(found.tags).get(DIGEST)
     if digest is None or not re.fullmatch(r"[0-9a-f]{64}", digest):
-        raise ProgramError(f"{name}: version {found.version} was not made by `recollect register`; register a program")
+        raise ProgramError(f"{name}: version {found.version} was not made by `mempiler register`; register a program")
     folder = home().absolute() / "registry" / digest[:16]
     if not (is_intact(folder) and read_manifest(folder).manifest_sha256 == digest):
         _fetch(str(name), str(found.source), folder, digest)
@@ -123,7 +123,7 @@ def _fetch(name: str, source: str, folder: Path, digest: str) -> None:
             # Another process was faster: what it fetched is the same, by its digest.
             if not is_intact(folder):
                 told = f"{folder}: cannot be written: {error.strerror or error}"
-                raise UserError(f"{told}; set RECOLLECT_HOME to another folder") from error
+                raise UserError(f"{told}; set MEMPILER_HOME to another folder") from error
 
 
 def _downloaded(name: str, source: str, scratch: Path) -> Path:

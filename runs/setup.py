@@ -25,7 +25,7 @@ from ..engines.guard import Guard, Limits
 from ..engines.meter import Meter, MeteredLM, Role
 from ..engines.models import RETRIES, TIMEOUT, is_offline, language_model
 from ..engines.prices import token_prices
-from ..errors import EndpointError, RecollectError, UserError
+from ..errors import EndpointError, MempilerError, UserError
 from ..programs.adapter import adapter as make_adapter
 from ..programs.catalog import answering, build, needs_embedder
 from ..programs.program import MemoryProgram
@@ -203,7 +203,7 @@ class Runtime:
         try:
             with dspy.context(lm=self.model(), adapter=adapter, warn_on_type_mismatch=False):
                 yield
-        except RecollectError as error:
+        except MempilerError as error:
             if self.guard.dead is None and not isinstance(error, EndpointError):
                 raise
             self.folder.update(status="stopped")

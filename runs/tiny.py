@@ -154,4 +154,4 @@ def _digest(good: list[Example], poor: list[Example], settings: WarmUp, seed: in
 
 
 def _cache() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "recollect"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mempiler"

@@ -4,7 +4,7 @@ The store is `runs/local/mlflow.db` (SQLite) with its artifacts beside it, unles
 Everything is logged by run id through a client: MLflow's fluent calls would start orphan runs in worker threads.
 
 A store that cannot be reached at the start is an error, before anything is paid for. One that fails later costs the
-record in MLflow and nothing else: that is one line in the log `recollect`, nothing more is sent, and the results stand
+record in MLflow and nothing else: that is one line in the log `mempiler`, nothing more is sent, and the results stand
 in the run's own folder.
 
 Example:
@@ -32,14 +32,14 @@ from .matrix import confusion_picture
 from .report import heading
 from .results import Evaluation
 
-EXPERIMENT = "recollect"
+EXPERIMENT = "mempiler"
 PARAM_LIMIT = 6000
 """Longest parameter value MLflow takes."""
 
 
 DATABASES = {"postgresql", "mysql", "mssql"}
 """Servers whose addresses name no place for artifacts."""
-LOG = "recollect"
+LOG = "mempiler"
 """The log that hears of a store that failed on the way."""
 
 
@@ -91,7 +91,7 @@ class Tracker:
     def _lost(self, error: Exception) -> None:
         self.failed = first_line(error)
         told = "the results are in the run's folder, the MLflow run is not complete"
-        logging.getLogger(LOG).warning("recollect: MLflow store %s: %s; %s", tracking_uri(), self.failed, told)
+        logging.getLogger(LOG).warning("mempiler: MLflow store %s: %s; %s", tracking_uri(), self.failed, told)
 
     def params(self, values: Mapping[str, Any]) -> None:
         """Logs parameters; long values are cut."""

@@ -141,7 +141,7 @@ def print_trained(console: Console, outcome: Trained) -> None:
             console.print(f"{row.label}: {row.stopped}", soft_wrap=True)
     kept = outcome.kept
     console.print(f"kept: {kept.label}; model: local:{kept.model}\nprogram: {outcome.program}", soft_wrap=True)
-    console.print(f"MLflow run: {outcome.run_id} (recollect ui)", soft_wrap=True)
+    console.print(f"MLflow run: {outcome.run_id} (mempiler ui)", soft_wrap=True)
 
 
 def scores_picture(outcome: Trained) -> Any:

@@ -48,7 +48,7 @@ async def ready(service: Served) -> Any:
 def make_app(service: Service) -> FastAPI:
     """Makes the ASGI application of a service; its worker runs while the application does."""
     app = FastAPI(
-        title="Recollect",
+        title="Mempiler",
         version=__version__,
         description="Long-term memory for chats, per user.",
         lifespan=_lifespan,

@@ -1,10 +1,10 @@
 """The OpenAI-compatible routes: any OpenAI client gains a long-term memory by its base URL.
 
     client = OpenAI(base_url="http://127.0.0.1:8000/v1", api_key="TOKEN")
-    client.chat.completions.create(model="recollect", user="ada", messages=[...])
+    client.chat.completions.create(model="mempiler", user="ada", messages=[...])
 
 `user` owns the memory; `metadata={"session": "..."}` names a session. The answer holds, beside OpenAI's fields, a field
-`recollect` with the session and the evidence. With `stream=True` the answer is made whole, stored, and then sent in
+`mempiler` with the session and the evidence. With `stream=True` the answer is made whole, stored, and then sent in
 parts: an answer must be durable before it is given, and what fails is a status and not half a stream.
 
 Limits: temperature, penalties and the like are the service's settings, and are ignored; tools, images, several choices
@@ -86,7 +86,7 @@ class ChatRequest(BaseModel):
         json_schema_extra={
             "examples": [
                 {
-                    "model": "recollect",
+                    "model": "mempiler",
                     "user": "ada",
                     "messages": [{"role": "user", "content": "Where do I live?"}],
                     "metadata": {"session": "2025-03-05"},
@@ -146,7 +146,7 @@ class Tokens(BaseModel):
 
 
 class Remembered(BaseModel):
-    """What is Recollect's own in a completion."""
+    """What is Mempiler's own in a completion."""
 
     session: str = Field(examples=["2025-03-05"])
     evidence: list[Evidence]
@@ -161,16 +161,16 @@ class Completion(BaseModel):
     model: str
     choices: list[Choice]
     usage: Tokens
-    recollect: Remembered
+    mempiler: Remembered
 
 
 class Model(BaseModel):
     """The served program as a model."""
 
-    id: str = Field(examples=["recollect"])
+    id: str = Field(examples=["mempiler"])
     object: Literal["model"] = "model"
     created: int
-    owned_by: str = "recollect"
+    owned_by: str = "mempiler"
 
 
 class Models(BaseModel):
@@ -229,12 +229,12 @@ def _complete(
         model=service.name,
         choices=[Choice(message=ChatAnswer(content=reply.answer))],
         usage=Tokens(prompt_tokens=sizes[0], completion_tokens=sizes[1], total_tokens=sum(sizes)),
-        recollect=Remembered(session=reply.session, evidence=evidence(memory, reply.context)),
+        mempiler=Remembered(session=reply.session, evidence=evidence(memory, reply.context)),
     )
 
 
 def _events(completion: Completion, usage: bool) -> Iterator[str]:
-    """A completion as server-sent events: role, words, end with Recollect's own field, and the usage if asked for."""
+    """A completion as server-sent events: role, words, end with Mempiler's own field, and the usage if asked for."""
     head = {"id": completion.id, "object": "chat.completion.chunk", "created": completion.created}
     head["model"] = completion.model
 
@@ -245,7 +245,7 @@ def _events(completion: Completion, usage: bool) -> Iterator[str]:
     yield event({"role": "assistant", "content": ""})
     for part in re.findall(r"\s*\S+\s*?|\s+", completion.choices[0].message.content):
         yield event({"content": part})
-    yield event({}, "stop", recollect=completion.recollect.model_dump(mode="json"))
+    yield event({}, "stop", mempiler=completion.mempiler.model_dump(mode="json"))
     if usage:
         yield _line({**head, "choices": [], "usage": completion.usage.model_dump()})
     yield "data: [DONE]\n\n"

@@ -80,7 +80,7 @@ def converse(memory: UserMemory, request: Request, gap: timedelta, deadline: Dea
         deadline: An answer that is late is not stored: nobody gets it.
 
     Raises:
-        RecollectError: See `UserMemory.say` and `UserMemory.ask`; what was said is stored unless saying it failed.
+        MempilerError: See `UserMemory.say` and `UserMemory.ask`; what was said is stored unless saying it failed.
     """
     session = _session(memory, request.session, gap)
     given = _given(session, request) if session else None

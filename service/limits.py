@@ -50,7 +50,7 @@ class Threads:
         self._timeout = timeout
         self._taken = 0
         self._lock = threading.Lock()
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="recollect-request")
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="mempiler-request")
 
     async def run(self, call: Callable[[Deadline], T]) -> T:
         """Runs a call in a thread.

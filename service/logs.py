@@ -21,7 +21,7 @@ from typing import Any, TextIO
 from .limits import send_refusal
 from .refusals import BUG
 
-log = logging.getLogger("recollect.service")
+log = logging.getLogger("mempiler.service")
 
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 CONTENTS = ("question", "answer", "user", "reason")
@@ -54,7 +54,7 @@ class JsonLines(logging.Formatter):
         return json.dumps(line, default=str)
 
     def _event(self, record: logging.LogRecord) -> str:
-        if self._contents or record.name.startswith(("recollect.service", "uvicorn")):
+        if self._contents or record.name.startswith(("mempiler.service", "uvicorn")):
             return record.getMessage()
         # A template without its arguments holds nothing that was said; a text that was put together may.
         return str(record.msg) if record.args else "message left out"
@@ -114,7 +114,7 @@ def set_up(contents: bool = False, level: str = "info", stream: TextIO | None = 
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
-    logging.getLogger("recollect").setLevel(level.upper())
+    logging.getLogger("mempiler").setLevel(level.upper())
     for name in list(logging.root.manager.loggerDict):
         # Handlers of their own would write past the formatter.
         found = logging.getLogger(name)

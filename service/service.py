@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from ..errors import RecollectError
+from ..errors import MempilerError
 from ..memory.store import Store
 from ..memory.stored import Owner
 from ..programs.program import MemoryProgram
@@ -44,7 +44,7 @@ class Service:
         program: MemoryProgram,
         store: Store,
         lm: Any,
-        name: str = "recollect",
+        name: str = "mempiler",
         tokens: Tokens | None = None,
         settings: Settings | None = None,
     ) -> None:
@@ -103,7 +103,7 @@ class Service:
         try:
             self.store.read(Owner("ready", "ready"))
             stored = True
-        except RecollectError as error:
+        except MempilerError as error:
             log.error("the store does not answer", extra={"kind": type(error).__name__, "reason": str(error)})
             stored = False
         return {

@@ -1,4 +1,4 @@
-"""What the operator of a service can set; every value has an option of `recollect serve` and a variable RECOLLECT_*."""
+"""What the operator of a service can set; every value has an option of `mempiler serve` and a variable MEMPILER_*."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ SHORTEST = 16
 """Fewest characters of a token."""
 
 _DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
-_log = logging.getLogger("recollect.service")
+_log = logging.getLogger("mempiler.service")
 
 
 class Tokens:

@@ -15,7 +15,7 @@ from typing import Any
 
 from dspy.utils.exceptions import LMError
 
-from ..errors import RecollectError
+from ..errors import MempilerError
 from ..memory.store import Store
 from ..programs.program import MemoryProgram
 from ..programs.remember_queued import remember_queued
@@ -54,7 +54,7 @@ class Worker:
         # Daemons: a language model that does not return must not keep the process from ending.
         loops: list[Any] = [(self.sweep, sweeping, None), *((self._write, interval, news) for news in self._news)]
         self.threads = [
-            threading.Thread(target=self._loop, args=loop, name=f"recollect-worker-{n}", daemon=True)
+            threading.Thread(target=self._loop, args=loop, name=f"mempiler-worker-{n}", daemon=True)
             for n, loop in enumerate(loops)
         ]
 
@@ -117,7 +117,7 @@ class Worker:
             try:
                 work()
                 pause = interval
-            except (RecollectError, LMError) as error:
+            except (MempilerError, LMError) as error:
                 pause = min(LONGEST_PAUSE, pause * 2)
                 about = {"kind": type(error).__name__, "reason": str(error), "pause": pause}
                 log.warning("background work failed, it will be tried again", extra=about)

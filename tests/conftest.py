@@ -21,7 +21,7 @@ import hypothesis
 import pytest
 
 # Before the first import of dspy, litellm, mlflow or datasets: they read these once.
-_FOLDER = Path(tempfile.mkdtemp(prefix="recollect-tests-"))
+_FOLDER = Path(tempfile.mkdtemp(prefix="mempiler-tests-"))
 atexit.register(shutil.rmtree, _FOLDER, ignore_errors=True)
 for _name in [name for name in os.environ if name.endswith("_API_KEY")]:
     del os.environ[_name]
@@ -33,7 +33,7 @@ os.environ.update(
     MLFLOW_DISABLE_TELEMETRY="true",
     MPLBACKEND="Agg",
     MPLCONFIGDIR=str(_FOLDER / "matplotlib"),
-    RECOLLECT_HOME=str(_FOLDER / "home"),
+    MEMPILER_HOME=str(_FOLDER / "home"),
     XDG_CACHE_HOME=str(_FOLDER / "cache"),
 )
 
@@ -103,7 +103,7 @@ class ScriptedEngine:
 @pytest.fixture
 def scripted() -> Callable[..., Any]:
     """Makes a metered LM over a scripted engine; the LM cache is off unless asked for."""
-    from recollect.engines.meter import Meter, MeteredLM
+    from mempiler.engines.meter import Meter, MeteredLM
 
     def make(reply: Callable[[str, str, int], dict[str, Any] | str], delay: float = 0.0, **settings: Any) -> Any:
         settings = {"cache": False, "temperature": 0.0, "num_retries": 0, **settings}
@@ -166,7 +166,7 @@ def graph_replies() -> Callable[[str, str, int], dict[str, Any]]:
 @pytest.fixture
 def make_history() -> Callable[..., Any]:
     """Makes a history of short sessions: `make_history(3)` has sessions D1 to D3 of six turns by Ann and Bob."""
-    from recollect import History, Session, Turn
+    from mempiler import History, Session, Turn
 
     places = ("Lisbon", "Oslo", "Quito", "Hanoi", "Accra", "Perth", "Turin", "Dakar")
 
@@ -229,8 +229,8 @@ class Ran:
     def line(self) -> str:
         """The one line that says what went wrong; progress bars and the line about the data come before it."""
         *before, line = self.err.splitlines()
-        assert line.startswith("recollect: ")
-        assert not any(other.startswith(("recollect: ", "Traceback")) for other in before)
+        assert line.startswith("mempiler: ")
+        assert not any(other.startswith(("mempiler: ", "Traceback")) for other in before)
         return line
 
     @property
@@ -240,7 +240,7 @@ class Ran:
 
 
 @dataclass(frozen=True)
-class Recollect:
+class Mempiler:
     """The command line in this process, on small parts of the bundled sample."""
 
     capsys: pytest.CaptureFixture[str]
@@ -253,7 +253,7 @@ class Recollect:
         return [*words[:2], "--on", "locomo", "--json", *model, *sizes, *words[2:]]
 
     def __call__(self, server: Any, *words: str, **sizes: int) -> Ran:
-        from recollect.cli import main
+        from mempiler.cli import main
 
         code: Any = 0
         self.capsys.readouterr()
@@ -266,6 +266,6 @@ class Recollect:
 
 
 @pytest.fixture
-def recollect_cli(capsys: pytest.CaptureFixture[str]) -> Recollect:
+def mempiler_cli(capsys: pytest.CaptureFixture[str]) -> Mempiler:
     """Runs commands against a stub server."""
-    return Recollect(capsys)
+    return Mempiler(capsys)

@@ -26,7 +26,7 @@ class Postgres:
         if not found and not on_path:
             raise RuntimeError("PostgreSQL is not installed; run: apt-get install postgresql")
         self._programs = (found[-1] if found else Path(on_path or "")).parent
-        self._folder = Path(tempfile.mkdtemp(prefix="recollect-postgres-"))
+        self._folder = Path(tempfile.mkdtemp(prefix="mempiler-postgres-"))
         self._account: str | None = None
         if os.geteuid() == 0:
             try:

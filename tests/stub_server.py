@@ -44,7 +44,7 @@ def at(faults: Mapping[int, Fault]) -> Script:
 def offline_answer(body: dict[str, Any]) -> str:
     """What the offline engine says to a request."""
     from dspy.lm15 import request_from_openai_chat
-    from recollect.engines.offline import OfflineEngine
+    from mempiler.engines.offline import OfflineEngine
 
     known = {name: body[name] for name in ("model", "messages", "temperature", "max_tokens") if name in body}
     # A new engine each time: one of its own counts repeated prompts, and samples them differently.

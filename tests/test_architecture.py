@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import mempiler
 import pytest
-import recollect
 
-ROOT = Path(recollect.__file__).parent
+ROOT = Path(mempiler.__file__).parent
 OUTSIDE = {"tests", "benchmarks", "docs", "build", "dist"}
 """Folders of the repository that are no part of the package."""
 
@@ -79,7 +79,7 @@ def wrong_rooms(module: Module) -> list[str]:
     found = []
     for name, _ in module.imports():
         target = name.lstrip(".").split(".")[0]
-        if not name.startswith(".") or target == module.room or target.startswith("__") or module.room == "__init__":
+        if not name.startswith(".") or target == module.room or target.startswith("__") or module.room.startswith("__"):
             continue
         if target not in MAY_IMPORT.get(module.room, set()):
             found.append(f"{module.room} imports {name}")
@@ -90,7 +90,7 @@ def wrong_rooms(module: Module) -> list[str]:
 
 def absolute_imports(module: Module) -> list[str]:
     """Imports of the package by its name: folders and import paths must not disagree."""
-    return [name for name, _ in module.imports() if name.split(".")[0] == "recollect"]
+    return [name for name, _ in module.imports() if name.split(".")[0] == "mempiler"]
 
 
 def unsafe_code(module: Module) -> list[str]:
@@ -130,7 +130,7 @@ def long_files(module: Module) -> list[str]:
 
 RULES: dict[Callable[[Module], list[str]], tuple[str, str]] = {
     wrong_rooms: ("memory/facts", "def f():\n    from ..engines.models import lm"),
-    absolute_imports: ("runs/report", "from recollect.errors import UserError"),
+    absolute_imports: ("runs/report", "from mempiler.errors import UserError"),
     unsafe_code: ("runs/artifact", "import pickle"),
     global_settings: ("runs/evaluate", "dspy.configure(lm=None)"),
     vague_names: ("memory/utils", ""),

@@ -10,8 +10,8 @@ from typing import Any
 import click
 import pytest
 import yaml
-from recollect.cli import app
-from recollect.runs import registered_model
+from mempiler.cli import app
+from mempiler.runs import registered_model
 
 ROOT = Path(__file__).parents[1]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "compose.yaml").read_text(encoding="utf-8"))
@@ -36,9 +36,9 @@ def variables() -> set[str]:
 def test_every_variable_is_one_that_serve_reads():
     pairs = [pair for line in instructions("ENV") for pair in shlex.split(line)]
     image = {pair.partition("=")[0] for pair in pairs}
-    asked = {name for name in image | set(SERVICES["recollect"]["environment"]) if name.startswith("RECOLLECT_")}
-    assert asked - {"RECOLLECT_HOME"} <= variables()
-    assert {"RECOLLECT_PROGRAM", "RECOLLECT_STORE", "RECOLLECT_TOKEN_FILE"} <= asked
+    asked = {name for name in image | set(SERVICES["mempiler"]["environment"]) if name.startswith("MEMPILER_")}
+    assert asked - {"MEMPILER_HOME"} <= variables()
+    assert {"MEMPILER_PROGRAM", "MEMPILER_STORE", "MEMPILER_TOKEN_FILE"} <= asked
 
 
 def test_what_is_referred_to_is_there():
@@ -52,8 +52,8 @@ def test_what_is_referred_to_is_there():
 
 
 def test_addresses_name_services_and_their_ports():
-    environment = SERVICES["recollect"]["environment"]
-    assert environment["RECOLLECT_STORE"].split("@")[1] == "postgres/recollect"
+    environment = SERVICES["mempiler"]["environment"]
+    assert environment["MEMPILER_STORE"].split("@")[1] == "postgres/mempiler"
     assert environment["MLFLOW_TRACKING_URI"] == "http://mlflow:5000"
     command = SERVICES["mlflow"]["command"]
     assert "--port=5000" in command
@@ -87,9 +87,9 @@ def test_no_secret_is_written_down():
 
 def test_the_image_runs_as_a_user_of_its_own_and_tells_its_health():
     last = DOCKERFILE.rpartition("\nFROM ")[2]
-    assert re.search(r"^USER recollect$", last, re.MULTILINE)
+    assert re.search(r"^USER mempiler$", last, re.MULTILINE)
     assert "/health" in instructions("HEALTHCHECK")[0]
-    assert json.loads(instructions("ENTRYPOINT")[0]) == ["recollect"]
+    assert json.loads(instructions("ENTRYPOINT")[0]) == ["mempiler"]
     assert json.loads(instructions("CMD")[-1]) == ["serve"]
 
 
@@ -98,7 +98,7 @@ def test_the_builder_sees_every_room_and_nothing_else():
     lines = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
     assert "*" in lines
     let_in = {line.removeprefix("!") for line in lines if line.startswith("!")}
-    listed = re.findall(r'^  "recollect\.(\w+)",$', (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE)
+    listed = re.findall(r'^  "mempiler\.(\w+)",$', (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE)
     assert set(listed) <= let_in
     assert {"README.md", "LICENSE", "pyproject.toml", "constraints.txt", "py.typed", "*.py"} <= let_in
     assert not {"tests", ".git", ".env", "tokens.txt"} & let_in
@@ -107,12 +107,12 @@ def test_the_builder_sees_every_room_and_nothing_else():
 
 def test_the_first_start_of_the_page_names_commands_that_exist():
     section = PAGE.partition("## Containers")[2].partition("\n## ")[0]
-    commands = re.findall(r"docker compose run --rm recollect\s+(\w+)", section)
+    commands = re.findall(r"docker compose run --rm mempiler\s+(\w+)", section)
     assert set(commands) == {"compile", "register", "rebuild"}
     assert all(app.get_command(click.Context(app), name) for name in commands)
 
 
-@pytest.mark.parametrize("name", ["RECOLLECT_LM", "RECOLLECT_LMS", "RECOLLECT_API_BASE", "RECOLLECT_EMBEDDER_API_BASE"])
+@pytest.mark.parametrize("name", ["MEMPILER_LM", "MEMPILER_LMS", "MEMPILER_API_BASE", "MEMPILER_EMBEDDER_API_BASE"])
 def test_the_page_names_the_variables_of_a_served_model(name):
     assert f"`{name}`" in PAGE
     assert name in str(registered_model.__doc__)

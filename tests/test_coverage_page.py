@@ -12,15 +12,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import mempiler.signatures
 import pytest
-import recollect.signatures
+from mempiler.programs.catalog import METHODS, method_class
 from pydantic import BaseModel
-from recollect.programs.catalog import METHODS, method_class
 
 PAGE = (Path(__file__).parents[1] / "docs" / "coverage.md").read_text(encoding="utf-8")
 TABLE = "## Fields and constructor defaults"
-_SYMBOL = re.compile(r"`(recollect(?:\.\w+)+)`")
-_ROW = re.compile(r"^\| `(recollect(?:\.\w+)+)` \| (.*) \|$", re.MULTILINE)
+_SYMBOL = re.compile(r"`(mempiler(?:\.\w+)+)`")
+_ROW = re.compile(r"^\| `(mempiler(?:\.\w+)+)` \| (.*) \|$", re.MULTILINE)
 
 
 def remarks(page: str) -> list[str]:
@@ -63,8 +63,8 @@ def _fields() -> dict[str, str]:
 
 
 def _records() -> Iterator[type[BaseModel]]:
-    """Signatures and records that a module of `recollect.signatures` defines; a signature is a pydantic model too."""
-    for found in pkgutil.walk_packages(recollect.signatures.__path__, "recollect.signatures."):
+    """Signatures and records that a module of `mempiler.signatures` defines; a signature is a pydantic model too."""
+    for found in pkgutil.walk_packages(mempiler.signatures.__path__, "mempiler.signatures."):
         module = importlib.import_module(found.name)
         kinds = [kind for kind in vars(module).values() if isinstance(kind, type)]
         yield from (kind for kind in kinds if issubclass(kind, BaseModel) and kind.__module__ == module.__name__)
@@ -91,22 +91,22 @@ def test_the_page_is_right_and_complete() -> None:
     ("old", "new", "remark"),
     [
         (
-            "`recollect.data.locomo.Locomo.counts`",
-            "`recollect.data.locomo.Locomo.count`",
+            "`mempiler.data.locomo.Locomo.counts`",
+            "`mempiler.data.locomo.Locomo.count`",
             "Locomo.count does not exist",
         ),
-        ("`recollect.records.Turn.content`", "`recollect.record.Turn`", "recollect.record.Turn does not exist"),
+        ("`mempiler.records.Turn.content`", "`mempiler.record.Turn`", "mempiler.record.Turn does not exist"),
         ("| context, question, answer |", "| context, answer |", "the table says context, answer, the code context, q"),
         ("| context, question, answer |", "| question, context, answer |", "AnswerFromContext: the table says"),
         ("chunk_turns=4, related=5", "chunk_turns=8, related=5", "MemoryR2: the table says chunk_turns=8"),
         (
-            "| `recollect.programs.baselines.turn_rag.TurnRAG` | k=10, logs=False |\n",
+            "| `mempiler.programs.baselines.turn_rag.TurnRAG` | k=10, logs=False |\n",
             "",
             "TurnRAG: not in the table: k=10",
         ),
         (
-            "`recollect.programs.baselines.no_memory.NoMemory` | logs=False",
-            "`recollect.records.Turn` | none",
+            "`mempiler.programs.baselines.no_memory.NoMemory` | logs=False",
+            "`mempiler.records.Turn` | none",
             "neither",
         ),
         (TABLE, "## Something else", "not in the table"),

@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recollect.data.catalog import benchmark
-from recollect.errors import DataError, UnknownNameError
+from mempiler.data.catalog import benchmark
+from mempiler.errors import DataError, UnknownNameError
 
 PAGE = (Path(__file__).parents[1] / "docs" / "extend.md").read_text(encoding="utf-8")
 FILES = dict(re.findall(r"^\*\*([\w.]+)\*\*\n\n```\w+\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE))
-COMMANDS = re.findall(r"^\$ PYTHONPATH=\. recollect (.*)$", PAGE, re.MULTILINE)
+COMMANDS = re.findall(r"^\$ PYTHONPATH=\. mempiler (.*)$", PAGE, re.MULTILINE)
 
 DRIVER = """
 import contextlib, io, json, shlex, sys
-from recollect.cli import main
+from mempiler.cli import main
 results = {}
 for line in json.load(sys.stdin):
     printed = io.StringIO()
@@ -43,7 +43,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def results(folder: Path) -> dict[str, Any]:
     """What each command of the page prints with `--json`, by its first four words."""
-    environment = {**os.environ, "PYTHONPATH": str(folder), "RECOLLECT_HOME": str(folder / "runs")}
+    environment = {**os.environ, "PYTHONPATH": str(folder), "MEMPILER_HOME": str(folder / "runs")}
     done = subprocess.run(
         [sys.executable, "-c", DRIVER],
         input=json.dumps(COMMANDS),
@@ -70,7 +70,7 @@ def test_every_code_block_of_the_page_is_a_file_or_a_command() -> None:
     """What the other tests do not see would not be tested."""
     blocks = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
     lines = [line for language, text in blocks if language == "console" for line in text.splitlines()]
-    assert [f"$ PYTHONPATH=. recollect {line}" for line in COMMANDS] == lines
+    assert [f"$ PYTHONPATH=. mempiler {line}" for line in COMMANDS] == lines
     assert [text for language, text in blocks if language != "console"] == list(FILES.values())
 
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
+import mempiler
 import pytest
-import recollect
 
 ROOT = Path(__file__).parents[1]
 OUTSIDE = {"tests", "benchmarks", "docs", ".ci"}
@@ -52,11 +52,11 @@ def test_every_folder_with_code_is_a_listed_package(sources: list[Path]) -> None
     """A folder that `packages` in pyproject.toml forgets is dropped from the wheel in silence."""
     folders = {source.parent for source in sources if source.suffix == ".py"}
     inside = [folder for folder in folders if not OUTSIDE & set(folder.parts[:1])]
-    assert sorted(".".join(("recollect", *folder.parts)) for folder in inside) == sorted(PACKAGES)
+    assert sorted(".".join(("mempiler", *folder.parts)) for folder in inside) == sorted(PACKAGES)
 
 
 def test_wheel_holds_all_files_of_the_package_and_no_other(sources: list[Path], wheel: set[str]) -> None:
-    expected = {f"recollect/{source.as_posix()}" for source in sources if _ships(source)}
+    expected = {f"mempiler/{source.as_posix()}" for source in sources if _ships(source)}
     assert {name for name in wheel if ".dist-info/" not in name} == expected
 
 
@@ -87,30 +87,30 @@ def test_constraints_pin_every_dependency() -> None:
     assert required - pinned == set()
 
 
-@pytest.mark.parametrize("name", recollect.__all__)
+@pytest.mark.parametrize("name", mempiler.__all__)
 def test_every_public_name_is_there(name: str) -> None:
-    found = getattr(recollect, name)
+    found = getattr(mempiler, name)
     assert isinstance(found, str) or found.__name__ == name
 
 
 def test_a_name_that_is_not_public_is_refused_as_python_does() -> None:
-    with pytest.raises(AttributeError, match="module 'recollect' has no attribute 'compile_all'"):
-        recollect.compile_all  # noqa: B018
+    with pytest.raises(AttributeError, match="module 'mempiler' has no attribute 'compile_all'"):
+        mempiler.compile_all  # noqa: B018
 
 
 def test_importing_the_package_brings_no_other() -> None:
-    """Neither DSPy nor pydantic: `recollect --help` and a plain import are instant."""
-    code = "import sys; before = set(sys.modules); import recollect; dir(recollect); print(*set(sys.modules) - before)"
+    """Neither DSPy nor pydantic: `mempiler --help` and a plain import are instant."""
+    code = "import sys; before = set(sys.modules); import mempiler; dir(mempiler); print(*set(sys.modules) - before)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     packages = {name.partition(".")[0] for name in done.stdout.split()}
-    assert {name for name in packages - sys.stdlib_module_names if not name.startswith("__editable__")} == {"recollect"}
+    assert {name for name in packages - sys.stdlib_module_names if not name.startswith("__editable__")} == {"mempiler"}
 
 
 def _ships(source: Path) -> bool:
     """Whether a file belongs in the wheel: code and the type marker at the root, everything in a package below it."""
     if len(source.parts) == 1:
         return source.suffix == ".py" or source.name == "py.typed"
-    return ".".join(("recollect", *source.parent.parts)) in PACKAGES and source.suffix != ".md"
+    return ".".join(("mempiler", *source.parent.parts)) in PACKAGES and source.suffix != ".md"
 
 
 def _normal(requirement: str) -> str:

@@ -149,7 +149,7 @@ def write_prepared(path: Path, seed: int = SEED + 1) -> None:
                 "stats": {"base_history": len(base), "test_actions": len(tests)},
             }
         )
-    _write(path, {"metadata": {"language": "en", "made_by": "recollect.data.synthesis.omnibehavior"}, "users": users})
+    _write(path, {"metadata": {"language": "en", "made_by": "mempiler.data.synthesis.omnibehavior"}, "users": users})
 
 
 def habits(rng: random.Random, chinese: bool) -> Habits:

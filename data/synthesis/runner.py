@@ -190,7 +190,7 @@ class Runner:
                 failures.append(error)
                 return None
 
-        with ThreadPoolExecutor(self._threads, thread_name_prefix="recollect-generation") as pool:
+        with ThreadPoolExecutor(self._threads, thread_name_prefix="mempiler-generation") as pool:
             futures = [pool.submit(contextvars.copy_context().run, run, item) for item in items]
             try:
                 results = [future.result() for future in futures]

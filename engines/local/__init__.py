@@ -9,5 +9,5 @@
     sft         supervised fine-tuning
     provider    what DSPy's finetune and reinforce call
 
-Nothing here imports torch before a model is loaded; `pip install 'recollect[local]'` brings it.
+Nothing here imports torch before a model is loaded; `pip install '.[local]'` brings it.
 """

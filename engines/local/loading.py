@@ -15,7 +15,7 @@ from typing import Any
 
 from ...errors import MissingDependencyError, UserError
 
-INSTALL = "pip install torch==2.13.0 && pip install 'recollect[local]'"
+INSTALL = "pip install torch==2.13.0 && pip install '.[local]'"
 
 
 class MissingLocalError(MissingDependencyError):

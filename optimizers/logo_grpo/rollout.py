@@ -137,7 +137,7 @@ def together(work: Sequence[Callable[[], T]], threads: int) -> list[T]:
     if threads < 2:
         with in_order():
             return [each() for each in work]
-    with ThreadPoolExecutor(min(threads, len(work)), thread_name_prefix="recollect-rollout") as pool:
+    with ThreadPoolExecutor(min(threads, len(work)), thread_name_prefix="mempiler-rollout") as pool:
         futures = [pool.submit(contextvars.copy_context().run, each) for each in work]
         try:
             return [future.result() for future in futures]

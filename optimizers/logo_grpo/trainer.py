@@ -27,7 +27,7 @@ from typing import Any
 
 from dspy.clients.utils_finetune import TrainDataFormat
 
-from ...errors import EndpointError, RecollectError, UserError
+from ...errors import EndpointError, MempilerError, UserError
 from .groups import Group
 from .settings import TrainingSettings
 
@@ -74,7 +74,7 @@ class Trainer:
             settings.check_portable(self.kwargs)
         else:
             if folder is None and "output_dir" not in self.kwargs:
-                self._own = tempfile.TemporaryDirectory(prefix="recollect-train-")
+                self._own = tempfile.TemporaryDirectory(prefix="mempiler-train-")
             self.kwargs = {"output_dir": str(folder or (self._own and self._own.name)), **self.kwargs}
         self.job = lm.reinforce(self.kwargs)
         self._done: set[Any] = set()
@@ -149,7 +149,7 @@ class Trainer:
         try:
             yield
         except Exception as error:
-            if self.portable or isinstance(error, RecollectError):
+            if self.portable or isinstance(error, MempilerError):
                 raise
             where = self.kwargs.get("output_dir")
             raise UserError(f"{where}: cannot be written: {' '.join(str(error).split())[:120]}") from error

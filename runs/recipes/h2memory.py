@@ -7,7 +7,7 @@
     table10-restate, -select    the same tasks over three seeds (`--only table10`)
     table11                     the judge's outcome on 80 topics, and where small differences are ties
 
-    recollect reproduce h2memory --data palbench=input.json --data longmemeval=longmemeval_s_cleaned.json
+    mempiler reproduce h2memory --data palbench=input.json --data longmemeval=longmemeval_s_cleaned.json
         --lm MODEL --judge-lm MODEL --embedder MODEL
 
 Baselines keep logs apart and recall 3 entries, as PAL-Bench says of them (`PalBench.method_settings`). Table 10 is

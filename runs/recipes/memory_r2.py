@@ -6,8 +6,8 @@ The paper trains Qwen2.5 models on LoCoMo; its tables are not at hand, so that n
 ladder is climbed by `local:tiny` on `memory-env` in some minutes: that shows that every rung works, and how the ways of
 training compare in a made-up world, nothing else.
 
-    recollect reproduce memory-r2
-    recollect reproduce memory-r2 --on locomo --data locomo10.json --lm local:Qwen/Qwen2.5-1.5B-Instruct \
+    mempiler reproduce memory-r2
+    mempiler reproduce memory-r2 --on locomo --data locomo10.json --lm local:Qwen/Qwen2.5-1.5B-Instruct \
         --prompt-lm openai/gpt-4.1 --embedder openai/text-embedding-3-small
 
 Example:

@@ -1,4 +1,4 @@
-"""What `recollect reproduce` runs: sections of variants on benchmarks, and the paper's own cells to print apart.
+"""What `mempiler reproduce` runs: sections of variants on benchmarks, and the paper's own cells to print apart.
 
 A recipe makes two kinds of tables. The paper's cells stand under the paper's names, with its model; ours name the LM,
 the data and n. They are never put into one table, since other models, judges and data made them.

@@ -7,9 +7,9 @@ import subprocess
 import sys
 
 import pytest
-from recollect.runs.tracking import Tracker
+from mempiler.runs.tracking import Tracker
 
-COMMAND = [sys.executable, "-m", "recollect.cli"]
+COMMAND = [sys.executable, "-m", "mempiler"]
 HEAVY = ("dspy", "mlflow", "litellm", "numpy", "datasets", "faiss", "torch", "sklearn", "jieba", "nltk", "rich")
 
 
@@ -19,7 +19,7 @@ def python(*arguments: str, **options: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_command_line_imports_nothing_heavy():
-    code = f"import sys, recollect.cli; print([name for name in {HEAVY!r} if name in sys.modules])"
+    code = f"import sys, mempiler.cli; print([name for name in {HEAVY!r} if name in sys.modules])"
     assert python("-c", code).stdout.strip() == "[]"
 
 
@@ -35,13 +35,13 @@ def cpu_seconds(*arguments: str) -> float:
 
 def test_help_uses_little_cpu():
     # The best of three: a busy machine slows a process, it never speeds one up.
-    assert min(cpu_seconds("-m", "recollect.cli", "--help") for _ in range(3)) < 0.2
+    assert min(cpu_seconds("-m", "mempiler", "--help") for _ in range(3)) < 0.2
 
 
 def test_a_mistake_ends_a_process_with_two():
-    found = python("-m", "recollect.cli", "evaluate", "turn-rag", "--on", "locomo", "--data", "no/such/file.json")
+    found = python("-m", "mempiler", "evaluate", "turn-rag", "--on", "locomo", "--data", "no/such/file.json")
     assert found.returncode == 2
-    assert found.stderr == "recollect: no/such/file.json: no such file\n"
+    assert found.stderr == "mempiler: no/such/file.json: no such file\n"
 
 
 @pytest.mark.parametrize(
@@ -67,11 +67,11 @@ def test_a_reader_that_leaves_early_is_no_error(tmp_path, arguments):
 
 
 def test_results_go_below_the_current_folder(tmp_path):
-    environment = {name: value for name, value in os.environ.items() if name != "RECOLLECT_HOME"}
+    environment = {name: value for name, value in os.environ.items() if name != "MEMPILER_HOME"}
     # The store of the other tests: making one takes seconds, and its experiment knows where artifacts go.
     with Tracker("test-results-below"):
         pass
-    environment["MLFLOW_TRACKING_URI"] = f"sqlite:///{os.environ['RECOLLECT_HOME']}/mlflow.db"
+    environment["MLFLOW_TRACKING_URI"] = f"sqlite:///{os.environ['MEMPILER_HOME']}/mlflow.db"
     command = [*COMMAND, "evaluate", "no-memory", "--on", "locomo", "--test", "2", "--json"]
     found = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=100)
     assert found.returncode == 0, found.stderr

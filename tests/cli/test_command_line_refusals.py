@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recollect.cli import main
-from recollect.programs.catalog import build
-from recollect.runs.artifact import save
+from mempiler.cli import main
+from mempiler.programs.catalog import build
+from mempiler.runs.artifact import save
 
 ROW = {"user": "ann", "messages": [{"role": "user", "content": "I moved."}], "question": "What?", "answer": "moved"}
 LOCOMO = {
@@ -103,7 +103,7 @@ def test_a_mistake_is_one_line_that_names_it(here, capsys, arguments, words):
     code, out, err = run(capsys, *arguments)
     assert code == 2
     assert err.count("\n") == 1
-    assert err.startswith("recollect: ")
+    assert err.startswith("mempiler: ")
     assert words in err
     assert "Traceback" not in out + err
 

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recollect.cli import COMMANDS, main
-from recollect.cli.options import output, progress
-from recollect.engines.meter import Meter
-from recollect.runs.artifact import load
+from mempiler.cli import COMMANDS, main
+from mempiler.cli.options import output, progress
+from mempiler.engines.meter import Meter
+from mempiler.runs.artifact import load
 
 EVALUATION = {
     "program",
@@ -174,7 +174,7 @@ def test_data_check_ends_with_one_if_the_file_cannot_be_used(capsys, tmp_path, r
 def test_every_command_explains_itself(capsys, command):
     code, out, err = run(capsys, *command, "--help")
     assert (code, err) == (0, "")
-    assert out.startswith(f"Usage: recollect{''.join(f' {word}' for word in command)}")
+    assert out.startswith(f"Usage: mempiler{''.join(f' {word}' for word in command)}")
 
 
 def test_what_optimizers_print_and_log_is_not_shown(capsys, caplog):

@@ -7,15 +7,15 @@ from typing import Any
 
 import dspy
 import pytest
-from recollect.cli import main
-from recollect.engines.embedders import embedder
-from recollect.programs.catalog import build
-from recollect.programs.state import signature_of
-from recollect.records import Failure
-from recollect.runs.artifact import Manifest, save
-from recollect.runs.compare import keep_rows, recorded
-from recollect.runs.folder import RunFolder
-from recollect.runs.results import Evaluation, Row
+from mempiler.cli import main
+from mempiler.engines.embedders import embedder
+from mempiler.programs.catalog import build
+from mempiler.programs.state import signature_of
+from mempiler.records import Failure
+from mempiler.runs.artifact import Manifest, save
+from mempiler.runs.compare import keep_rows, recorded
+from mempiler.runs.folder import RunFolder
+from mempiler.runs.results import Evaluation, Row
 
 Call = Callable[..., tuple[int, str, str]]
 

@@ -1,4 +1,4 @@
-"""`recollect judge` and `compare --preference`: leniency and agreement as numbers, and mistakes in one line."""
+"""`mempiler judge` and `compare --preference`: leniency and agreement as numbers, and mistakes in one line."""
 
 import json
 import os
@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recollect.cli import main
-from recollect.signatures.judges import JudgeAnswer, JudgePreference, judge_hash
+from mempiler.cli import main
+from mempiler.signatures.judges import JudgeAnswer, JudgePreference, judge_hash
 
 FIELDS = "[[ ## reasoning ## ]]\nSo.\n\n[[ ## verdict ## ]]\n{}\n\n[[ ## completed ## ]]"
 
@@ -103,7 +103,7 @@ def two_runs(run: Any) -> list[str]:
     on = ["--on", "memoryquest", "--metric", "evidence", "--test", "4", "--seed", "1"]
     for method in ("no-memory", "full-context"):
         assert run("evaluate", method, *on)[0] == 0
-    made = sorted(Path(os.environ["RECOLLECT_HOME"]).glob("*-memoryquest-*"), key=lambda path: path.stat().st_ctime)
+    made = sorted(Path(os.environ["MEMPILER_HOME"]).glob("*-memoryquest-*"), key=lambda path: path.stat().st_ctime)
     return [str(path) for path in made[-2:]]
 
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import mempiler
 import pytest
-import recollect
-from recollect.cli import main
+from mempiler.cli import main
 
 CHAT = [
     [
@@ -25,12 +25,12 @@ Run = Callable[..., tuple[int, str, str]]
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with two saved programs, a chat, and a store (`filled`) in which Ada's chat is remembered."""
     folder = tmp_path_factory.mktemp("template")
-    recollect.save(recollect.build("turn-rag"), folder / "program")
-    recollect.save(recollect.build("turn-rag", k=5), folder / "other")
+    mempiler.save(mempiler.build("turn-rag"), folder / "program")
+    mempiler.save(mempiler.build("turn-rag", k=5), folder / "other")
     (folder / "chat.json").write_text(json.dumps(CHAT))
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        patch.setenv("RECOLLECT_HOME", str(folder / "filled"))
+        patch.setenv("MEMPILER_HOME", str(folder / "filled"))
         main(["memories", "add", "chat.json", "--user", "ada"])
         main(["memories", "remember", "program"])
     return folder
@@ -41,7 +41,7 @@ def folder(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
     """A copy of the template, with a results folder of its own that is empty."""
     shutil.copytree(template, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("RECOLLECT_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("MEMPILER_HOME", str(tmp_path / "home"))
     return tmp_path
 
 
@@ -99,7 +99,7 @@ def test_ask_answers_from_the_store_with_sources(run: Run, remembered: bool) -> 
 def test_changed_program_is_refused_until_it_is_rebuilt(filled: Run) -> None:
     code, _, err = filled("ask", "other", "When does Grace visit?", "--user", "ada")
     assert (code, "\n" in err) == (2, False)
-    assert "recollect rebuild PROGRAM --store sqlite:///" in err
+    assert "mempiler rebuild PROGRAM --store sqlite:///" in err
     assert filled("rebuild", "other", "--user", "ada")[1] == "1 users, 2 sessions, 0 failures\n"
     assert filled("rebuild", "other")[1] == "1 users, 0 sessions, 0 failures\n"
     assert "June" in filled("ask", "other", "When does Grace visit?", "--user", "ada")[1]
@@ -154,7 +154,7 @@ def test_forget_session_then_user(filled: Run) -> None:
         (["memories", "forget", "--user", "bob"], 2, "no user 'bob'"),
         (["memories", "forget", "--user", "ada", "--session", "x"], 2, "no session 'x' of user 'ada'"),
         (["memories", "add", "chat.json", "--user", ""], 2, "user '' must be a text"),
-        (["memories", "import", "chat.json"], 2, "no memories of Recollect"),
+        (["memories", "import", "chat.json"], 2, "no memories of Mempiler"),
         (["memories", "import", "none.jsonl"], 2, "none.jsonl: cannot be read"),
         (["memories", "export", "no/folder/x.jsonl"], 2, "cannot be written"),
         (["memories", "remember", "chat.json"], 2, "no saved program here"),
@@ -166,7 +166,7 @@ def test_forget_session_then_user(filled: Run) -> None:
 )
 def test_mistakes_are_one_line(filled: Run, arguments: list[str], code: int, message: str) -> None:
     found, _, err = filled(*arguments)
-    assert (found, err.startswith("recollect: "), "\n" in err) == (code, True, False)
+    assert (found, err.startswith("mempiler: "), "\n" in err) == (code, True, False)
     assert message in err
 
 

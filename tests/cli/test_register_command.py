@@ -1,13 +1,13 @@
-"""`recollect register` and the commands that take what it made."""
+"""`mempiler register` and the commands that take what it made."""
 
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from recollect.cli import main
-from recollect.programs.catalog import build
-from recollect.runs.artifact import Manifest, save
+from mempiler.cli import main
+from mempiler.programs.catalog import build
+from mempiler.runs.artifact import Manifest, save
 
 SCORED = {"split": "dev", "score": 0.5, "n": 20, "stopped": None, "lm": "offline", "judge": None}
 
@@ -70,7 +70,7 @@ def test_what_is_registered_is_asked_evaluated_and_compared(tmp_path, name, comm
 def test_a_refusal_is_one_line(tmp_path, name, command):
     code, out, err = command("register", saved(tmp_path / "program", None), "--name", name)
     assert (code, out) == (2, "")
-    assert err.splitlines()[-1].startswith("recollect: the program has no score on dev questions")
+    assert err.splitlines()[-1].startswith("mempiler: the program has no score on dev questions")
     code, out, _ = command("register", str(tmp_path / "program"), "--name", name, "--force", "--json")
     assert (code, json.loads(out)["address"]) == (0, f"models:/{name}/1")
 
@@ -81,4 +81,4 @@ def test_an_address_that_is_not_there_is_one_line(tmp_path, command, words):
     words = [*words, "--history", str(tmp_path / "chat.json")] if words[0] == "ask" else words
     code, _, err = command(*words)
     assert code == 2
-    assert err.splitlines()[-1].startswith("recollect: models:/nobody@p")
+    assert err.splitlines()[-1].startswith("mempiler: models:/nobody@p")

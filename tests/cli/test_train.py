@@ -1,4 +1,4 @@
-"""`recollect train` from the command line: a small model, all objectives, a program that another process loads."""
+"""`mempiler train` from the command line: a small model, all objectives, a program that another process loads."""
 
 import json
 import os
@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recollect.cli import main
+from mempiler.cli import main
 
-REASON = "the `local` extra is not installed: pip install 'recollect[local]'"
+REASON = "the `local` extra is not installed: pip install '.[local]'"
 
 
 ASK = """
 import sys, dspy
-from recollect import History
-from recollect.engines.models import language_model
-from recollect.runs.artifact import load
+from mempiler import History
+from mempiler.engines.models import language_model
+from mempiler.runs.artifact import load
 history = History.parse([{"role": "user", "name": "Ada", "content": "my pet is cat"}])
 with dspy.context(lm=language_model(sys.argv[2], max_tokens=24)):
     print("answer:", load(sys.argv[1])(history=history, question="What is Ada's pet?").answer)
@@ -49,7 +49,7 @@ def test_mistakes_are_one_line(words: tuple[str, ...], says: str, capsys: pytest
     assert run("train", "memory-r2", "--on", "memory-env", *words) == 2
     lines = capsys.readouterr().err.splitlines()
     assert says in lines[-1]
-    assert lines[-1].startswith("recollect: ")
+    assert lines[-1].startswith("mempiler: ")
     assert not any("Traceback" in line for line in lines)
 
 
@@ -58,15 +58,15 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """A folder with a model that has seen some demonstrations."""
     pytest.importorskip("torch", reason=REASON)
     pytest.importorskip("transformers", reason=REASON)
-    from recollect.data.memory_env import MemoryEnv
-    from recollect.data.synthesis.memory_env import vocabulary
-    from recollect.engines.embedders import embedder
-    from recollect.engines.local import sft
-    from recollect.engines.local.model import LocalModel
-    from recollect.engines.local.tiny import create
-    from recollect.optimizers.demonstrations import demonstrate
-    from recollect.programs.catalog import build
-    from recollect.programs.compact_adapter import CompactAdapter
+    from mempiler.data.memory_env import MemoryEnv
+    from mempiler.data.synthesis.memory_env import vocabulary
+    from mempiler.engines.embedders import embedder
+    from mempiler.engines.local import sft
+    from mempiler.engines.local.model import LocalModel
+    from mempiler.engines.local.tiny import create
+    from mempiler.optimizers.demonstrations import demonstrate
+    from mempiler.programs.catalog import build
+    from mempiler.programs.compact_adapter import CompactAdapter
 
     home = tmp_path_factory.mktemp("train")
     method: Any = build("memory-r2", "memory-lookup", embedder(), **MemoryEnv.method_settings["memory-r2"]).method
@@ -118,7 +118,7 @@ def test_the_program_names_the_model_and_is_loaded_in_a_new_process(result: dict
 
 
 def test_mlflow_has_series_pictures_and_both_folders(result: dict[str, Any]) -> None:
-    from recollect.runs.tracking import client
+    from mempiler.runs.tracking import client
 
     store = client()
     run_id = result["run_id"]

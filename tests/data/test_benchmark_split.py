@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recollect.data.benchmark import Benchmark, Split
-from recollect.data.jsonl import JsonlBenchmark
-from recollect.data.locomo import Locomo
-from recollect.errors import DataError
+from mempiler.data.benchmark import Benchmark, Split
+from mempiler.data.jsonl import JsonlBenchmark
+from mempiler.data.locomo import Locomo
+from mempiler.errors import DataError
 
 TEN = ["conv-26", "conv-30", "conv-41", "conv-42", "conv-43", "conv-44", "conv-47", "conv-48", "conv-49", "conv-50"]
 

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from recollect.data.confusion import Confusion
+from mempiler.data.confusion import Confusion
 
 LABELS = ("1", "2", "3")
 

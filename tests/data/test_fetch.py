@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recollect.cli import main
-from recollect.data import fetch as module
-from recollect.data.fetch import DOWNLOADS, Download, fetch
-from recollect.errors import DataError, EndpointError, UnknownNameError, UserError
+from mempiler.cli import main
+from mempiler.data import fetch as module
+from mempiler.data.fetch import DOWNLOADS, Download, fetch
+from mempiler.errors import DataError, EndpointError, UnknownNameError, UserError
 
 CONTENT = '{"question": "Where?", "answer": "Ålesund"}\r\n'.encode()
 DIGEST = hashlib.sha256(CONTENT).hexdigest()
@@ -176,7 +176,7 @@ def test_the_command_puts_the_file_into_the_results_folder(
     offer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     wanted = offer()
-    monkeypatch.setenv("RECOLLECT_HOME", str(tmp_path))
+    monkeypatch.setenv("MEMPILER_HOME", str(tmp_path))
     path = tmp_path / "data" / "set.jsonl"
     main(["data", "fetch", "set"])
     printed = capsys.readouterr()

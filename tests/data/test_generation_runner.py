@@ -5,10 +5,10 @@ import threading
 
 import dspy
 import pytest
+from mempiler.data.synthesis.journal import Journal
+from mempiler.data.synthesis.runner import Checked, Rejection, Runner, Step
+from mempiler.errors import DataError, UserError
 from pydantic import BaseModel
-from recollect.data.synthesis.journal import Journal
-from recollect.data.synthesis.runner import Checked, Rejection, Runner, Step
-from recollect.errors import DataError, UserError
 
 
 class Verse(BaseModel):

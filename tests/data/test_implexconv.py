@@ -8,14 +8,14 @@ from typing import Any
 
 import dspy
 import pytest
-from recollect import Context, Hit
-from recollect.data.acknowledgement import Acknowledged, Level
-from recollect.data.benchmark import Finding
-from recollect.data.check import check_implexconv
-from recollect.data.implexconv import ImplexConv, read_implexconv, session_recall, turns_of
-from recollect.data.judge import Verdict
-from recollect.errors import DataError, UnknownNameError, UserError
-from recollect.signatures.judges import JudgeAcknowledgement, JudgeAnswer, judge_hash
+from mempiler import Context, Hit
+from mempiler.data.acknowledgement import Acknowledged, Level
+from mempiler.data.benchmark import Finding
+from mempiler.data.check import check_implexconv
+from mempiler.data.implexconv import ImplexConv, read_implexconv, session_recall, turns_of
+from mempiler.data.judge import Verdict
+from mempiler.errors import DataError, UnknownNameError, UserError
+from mempiler.signatures.judges import JudgeAcknowledgement, JudgeAnswer, judge_hash
 
 GOLD = "Speaker1: My ankle is torn and in plaster.\n\nAssistant: No jumping, then, until the plaster is off."
 OTHER = "Speaker1: Which film should I see?\n\nAssistant: The one about the cook."

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from recollect.data.json_stream import stream_list
-from recollect.errors import DataError
+from mempiler.data.json_stream import stream_list
+from mempiler.errors import DataError
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),

@@ -6,9 +6,9 @@ from typing import Any
 
 import dspy
 import pytest
-from recollect.data.check import check_jsonl
-from recollect.data.jsonl import JsonlBenchmark
-from recollect.errors import DataError, UnknownNameError
+from mempiler.data.check import check_jsonl
+from mempiler.data.jsonl import JsonlBenchmark
+from mempiler.errors import DataError, UnknownNameError
 
 MESSAGES = [{"role": "user", "content": "I like tea."}, {"role": "assistant", "content": "Noted."}]
 ROW: dict[str, Any] = {"messages": MESSAGES, "question": "What does the user like?", "answer": "tea"}

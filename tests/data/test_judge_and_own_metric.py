@@ -9,12 +9,12 @@ from typing import Any
 import dspy
 import pytest
 from dspy.utils.exceptions import AdapterParseError, LMError
-from recollect.data.benchmark import Benchmark
-from recollect.data.jsonl import JsonlBenchmark
-from recollect.data.judge import Judge, Verdict
-from recollect.errors import UnknownNameError, UserError
-from recollect.programs.adapter import adapter
-from recollect.signatures.judges import JudgeAnswer, judge_hash
+from mempiler.data.benchmark import Benchmark
+from mempiler.data.jsonl import JsonlBenchmark
+from mempiler.data.judge import Judge, Verdict
+from mempiler.errors import UnknownNameError, UserError
+from mempiler.programs.adapter import adapter
+from mempiler.signatures.judges import JudgeAnswer, judge_hash
 
 ROW = {"messages": [{"role": "user", "content": "I moved to Lisbon."}], "question": "Where?", "answer": "Lisbon"}
 

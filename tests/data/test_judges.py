@@ -9,14 +9,14 @@ import pytest
 from dspy.utils.exceptions import AdapterParseError
 from hypothesis import given
 from hypothesis import strategies as st
+from mempiler.data.acknowledgement import AcknowledgementJudge, evidence_parts, recall_parts
+from mempiler.data.judge import Verdict
+from mempiler.data.judge_check import KINDS, LabelledAnswer, check_judge, read_agreement, read_labelled
+from mempiler.data.preference import PreferenceJudge, Preferred, Side, preference
+from mempiler.errors import DataError
+from mempiler.programs.adapter import adapter
+from mempiler.signatures.judges import Acknowledgement, JudgeAcknowledgement, JudgePreference, judge_hash
 from pydantic import Field
-from recollect.data.acknowledgement import AcknowledgementJudge, evidence_parts, recall_parts
-from recollect.data.judge import Verdict
-from recollect.data.judge_check import KINDS, LabelledAnswer, check_judge, read_agreement, read_labelled
-from recollect.data.preference import PreferenceJudge, Preferred, Side, preference
-from recollect.errors import DataError
-from recollect.programs.adapter import adapter
-from recollect.signatures.judges import Acknowledgement, JudgeAcknowledgement, JudgePreference, judge_hash
 
 EXAMPLE = dspy.Example(question="Plan my week", answer="Has a bad knee", profile="age: 40", date="1 June 2024")
 

@@ -5,12 +5,12 @@ from importlib import resources
 from pathlib import Path
 
 import pytest
-from recollect.data.catalog import BENCHMARKS, SUITES, benchmark
-from recollect.data.check import CHECKS
-from recollect.data.locomo import Locomo
-from recollect.errors import DataError, ProgramError, UnknownNameError, UserError
+from mempiler.data.catalog import BENCHMARKS, SUITES, benchmark
+from mempiler.data.check import CHECKS
+from mempiler.data.locomo import Locomo
+from mempiler.errors import DataError, ProgramError, UnknownNameError, UserError
 
-SAMPLE = resources.files("recollect.data.samples") / "locomo.json"
+SAMPLE = resources.files("mempiler.data.samples") / "locomo.json"
 
 
 @pytest.mark.parametrize("name", BENCHMARKS)
@@ -29,7 +29,7 @@ def test_a_benchmark_of_ones_own_is_named_by_module_and_class(tmp_path: Path) ->
     path.write_text(
         json.dumps({"messages": [{"role": "user", "content": "Tea!"}], "question": "What?", "answer": "tea"})
     )
-    loaded = benchmark("recollect.data.jsonl:JsonlBenchmark", path, metric="exact")
+    loaded = benchmark("mempiler.data.jsonl:JsonlBenchmark", path, metric="exact")
     assert (type(loaded).__name__, loaded.metric_name) == ("JsonlBenchmark", "exact match")
 
 
@@ -37,10 +37,10 @@ def test_a_benchmark_of_ones_own_is_named_by_module_and_class(tmp_path: Path) ->
     ("name", "error", "message"),
     [
         ("no.such.module:Quiz", UserError, "benchmark 'no.such.module:Quiz': cannot be imported: No module named"),
-        ("recollect.data.jsonl:Quiz", UserError, "cannot be imported: module .* has no attribute 'Quiz'"),
+        ("mempiler.data.jsonl:Quiz", UserError, "cannot be imported: module .* has no attribute 'Quiz'"),
         (":Quiz", UserError, "benchmark ':Quiz': cannot be imported"),
-        ("recollect.data.jsonl:read_jsonl", ProgramError, "is not a subclass of recollect.data.benchmark.Benchmark"),
-        ("recollect.data.benchmark:Score", ProgramError, "is not a subclass of recollect.data.benchmark.Benchmark"),
+        ("mempiler.data.jsonl:read_jsonl", ProgramError, "is not a subclass of mempiler.data.benchmark.Benchmark"),
+        ("mempiler.data.benchmark:Score", ProgramError, "is not a subclass of mempiler.data.benchmark.Benchmark"),
     ],
 )
 def test_a_class_that_is_no_benchmark_is_named(name: str, error: type[Exception], message: str) -> None:

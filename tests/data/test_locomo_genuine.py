@@ -1,18 +1,18 @@
 """The genuine LoCoMo file, whose licence keeps it out of this repository.
 
-Set RECOLLECT_LOCOMO to locomo10.json, or to a part of it that holds conv-26 and conv-30; without it these are skipped.
+Set MEMPILER_LOCOMO to locomo10.json, or to a part of it that holds conv-26 and conv-30; without it these are skipped.
 """
 
 import os
 from collections import Counter
 
 import pytest
-from recollect.data.check import Report, check_locomo
-from recollect.data.locomo import Locomo
-from recollect.data.locomo_file import CATEGORIES
+from mempiler.data.check import Report, check_locomo
+from mempiler.data.locomo import Locomo
+from mempiler.data.locomo_file import CATEGORIES
 
-PATH = os.environ.get("RECOLLECT_LOCOMO", "")
-pytestmark = pytest.mark.skipif(not PATH, reason="RECOLLECT_LOCOMO does not name the genuine locomo10.json")
+PATH = os.environ.get("MEMPILER_LOCOMO", "")
+pytestmark = pytest.mark.skipif(not PATH, reason="MEMPILER_LOCOMO does not name the genuine locomo10.json")
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +70,7 @@ def test_gold_answers_score_full_marks_but_for_the_lists_with_an_empty_part(benc
 
 def test_all_ten_conversations_count_as_published(report: Report, benchmark: Locomo) -> None:
     if report.counts["conversations"] < 10:
-        pytest.skip("RECOLLECT_LOCOMO holds a part of the file")
+        pytest.skip("MEMPILER_LOCOMO holds a part of the file")
     by_category = [report.counts[f"category {number} {name}"] for number, name in CATEGORIES.items()]
     assert by_category == [282, 321, 96, 841, 446]
     assert (report.counts["sessions"], report.counts["turns"], report.counts["image turns"]) == (272, 5882, 1226)

@@ -2,11 +2,11 @@
 
 import dspy
 import pytest
-from recollect.data.benchmark import Benchmark
-from recollect.data.judge import GenerousJudge
-from recollect.data.locomo import Locomo
-from recollect.errors import UnknownNameError, UserError
-from recollect.signatures.judges import JudgeAnswer, JudgeGenerously, judge_hash
+from mempiler.data.benchmark import Benchmark
+from mempiler.data.judge import GenerousJudge
+from mempiler.data.locomo import Locomo
+from mempiler.errors import UnknownNameError, UserError
+from mempiler.signatures.judges import JudgeAnswer, JudgeGenerously, judge_hash
 
 
 @pytest.fixture

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from recollect.data.check import check_locomo
-from recollect.data.locomo import Locomo
-from recollect.data.locomo_file import NOT_MENTIONED, evidence_ids, parse_date
-from recollect.errors import DataError, UnknownNameError
+from mempiler.data.check import check_locomo
+from mempiler.data.locomo import Locomo
+from mempiler.data.locomo_file import NOT_MENTIONED, evidence_ids, parse_date
+from mempiler.errors import DataError, UnknownNameError
 
 PLAIN: list[Any] = [
     {

@@ -9,15 +9,15 @@ from typing import Any
 
 import dspy
 import pytest
-from recollect.data.catalog import benchmark
-from recollect.data.check import check
-from recollect.data.judge import Verdict
-from recollect.data.longmemeval import LongMemEval, LongMemEvalPreference
-from recollect.data.longmemeval_file import TYPES, parse_date
-from recollect.data.longmemeval_metrics import dcg, declines, retrieval_metrics
-from recollect.errors import DataError, UnknownNameError, UserError
-from recollect.signatures.judges import judge_hash
-from recollect.signatures.judges_longmemeval import JUDGES, judges_hash
+from mempiler.data.catalog import benchmark
+from mempiler.data.check import check
+from mempiler.data.judge import Verdict
+from mempiler.data.longmemeval import LongMemEval, LongMemEvalPreference
+from mempiler.data.longmemeval_file import TYPES, parse_date
+from mempiler.data.longmemeval_metrics import dcg, declines, retrieval_metrics
+from mempiler.errors import DataError, UnknownNameError, UserError
+from mempiler.signatures.judges import judge_hash
+from mempiler.signatures.judges_longmemeval import JUDGES, judges_hash
 
 
 def turn(role: str, content: Any, **more: Any) -> dict[str, Any]:
@@ -202,7 +202,7 @@ def test_the_hash_changes_with_any_of_the_prompts(monkeypatch: pytest.MonkeyPatc
     for kind, prompt in JUDGES.items():
         other = {**JUDGES, kind: prompt.with_instructions(f"{prompt.instructions} Be kind.")}
         with monkeypatch.context() as patch:
-            patch.setattr("recollect.signatures.judges_longmemeval.JUDGES", other)
+            patch.setattr("mempiler.signatures.judges_longmemeval.JUDGES", other)
             assert judges_hash() != before
 
 
@@ -355,8 +355,8 @@ def test_unanswerable_questions_are_left_out_of_retrieval(tmp_path: Path) -> Non
 
 
 def test_an_evaluation_reports_retrieval_and_sums(scripted: Any) -> None:
-    from recollect.programs.catalog import build
-    from recollect.runs.evaluate import evaluate
+    from mempiler.programs.catalog import build
+    from mempiler.runs.evaluate import evaluate
 
     loaded = LongMemEval.load(metric="f1")
     lm = scripted(lambda kind, text, n: {"answer": "Not mentioned."})
@@ -382,7 +382,7 @@ def test_preferences_alone_want_a_personal_response() -> None:
 
 
 def test_a_personal_response_sees_the_date(scripted: Any) -> None:
-    from recollect.programs.catalog import build
+    from mempiler.programs.catalog import build
 
     loaded = LongMemEvalPreference.load()
     lm = scripted(lambda kind, text, n: {"reasoning": "-", "answer": "Beans."})
@@ -391,7 +391,7 @@ def test_a_personal_response_sees_the_date(scripted: Any) -> None:
     assert f"[[ ## date ## ]]\n{loaded.examples[0].date}" in lm.engine.prompts[0][1]
 
 
-SAMPLE = json.loads((files("recollect.data.samples") / "longmemeval.json").read_text("utf-8"))
+SAMPLE = json.loads((files("mempiler.data.samples") / "longmemeval.json").read_text("utf-8"))
 
 
 def test_the_sample_has_all_types_and_unanswerable_questions() -> None:

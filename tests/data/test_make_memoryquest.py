@@ -7,14 +7,14 @@ import re
 import dspy
 import numpy as np
 import pytest
-from recollect.cli import main
-from recollect.data.synthesis.journal import Journal
-from recollect.data.synthesis.memoryquest import check_embedder, choose, make_memoryquest
-from recollect.data.synthesis.memoryquest_checks import dialogue_problems, query_problems, timeline_problems
-from recollect.data.synthesis.personalens import read_profiles
-from recollect.data.synthesis.runner import Runner
-from recollect.errors import DataError, UserError
-from recollect.signatures.synthesis_memoryquest import DraftEvent, DraftQuery, DraftTurn
+from mempiler.cli import main
+from mempiler.data.synthesis.journal import Journal
+from mempiler.data.synthesis.memoryquest import check_embedder, choose, make_memoryquest
+from mempiler.data.synthesis.memoryquest_checks import dialogue_problems, query_problems, timeline_problems
+from mempiler.data.synthesis.personalens import read_profiles
+from mempiler.data.synthesis.runner import Runner
+from mempiler.errors import DataError, UserError
+from mempiler.signatures.synthesis_memoryquest import DraftEvent, DraftQuery, DraftTurn
 
 DOMAINS = {"Books": "Reads science fiction by the lake.", "Travel": "Takes night trains."}
 
@@ -129,7 +129,7 @@ def test_every_reference_points_to_the_one_session_that_tells_it(made):
 
 
 def test_the_benchmark_reads_what_was_made(made, tmp_path):
-    reader = pytest.importorskip("recollect.data.memoryquest")
+    reader = pytest.importorskip("mempiler.data.memoryquest")
     [user], _, _ = made(good)
     loaded = reader.MemoryQuest.load(tmp_path / "quest")
     assert [example.question for example in loaded.examples] == [query["query"] for query in user["queries"]]
@@ -314,9 +314,9 @@ def test_profiles_are_read_from_both_layouts_in_the_order_of_their_numbers(profi
 
 
 def test_the_genuine_profile_is_read():
-    folder = os.environ.get("RECOLLECT_PERSONALENS")
+    folder = os.environ.get("MEMPILER_PERSONALENS")
     if not folder:
-        pytest.skip("RECOLLECT_PERSONALENS does not name a folder with PersonaLens' user0_profile.json")
+        pytest.skip("MEMPILER_PERSONALENS does not name a folder with PersonaLens' user0_profile.json")
     profile = read_profiles(folder)[0]
     assert profile.user_id == "user0"
     assert len(profile.domain_summaries) == 20
@@ -353,7 +353,7 @@ def test_the_gate_refuses_the_offline_embedder_unless_forced():
 
 @pytest.fixture
 def command(profiles, tmp_path, capsys):
-    """Runs `recollect data make memoryquest` into a folder; gives its exit code and output."""
+    """Runs `mempiler data make memoryquest` into a folder; gives its exit code and output."""
 
     def run(*words):
         with pytest.raises(SystemExit) as ended:

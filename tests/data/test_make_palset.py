@@ -11,12 +11,12 @@ from datetime import datetime, timedelta
 
 import dspy
 import pytest
-from recollect.cli import main
-from recollect.data.synthesis.journal import Journal
-from recollect.data.synthesis.palset.make import make_palset
-from recollect.data.synthesis.palset.people import Setting
-from recollect.data.synthesis.palset.validate import validate
-from recollect.data.synthesis.runner import Runner
+from mempiler.cli import main
+from mempiler.data.synthesis.journal import Journal
+from mempiler.data.synthesis.palset.make import make_palset
+from mempiler.data.synthesis.palset.people import Setting
+from mempiler.data.synthesis.palset.validate import validate
+from mempiler.data.synthesis.runner import Runner
 
 ASPECTS = ("work", "health", "family", "leisure")
 
@@ -140,7 +140,7 @@ def test_two_users_pass_the_validator_and_the_benchmark_reads_them(made, tmp_pat
     assert validate(tmp_path / "pal" / name) == []
     assert report.rejections == []
     assert list(files[name]) == ["0000", "0001"]
-    palset = pytest.importorskip("recollect.data.palset_file")
+    palset = pytest.importorskip("mempiler.data.palset_file")
     notes = []
     histories, asked = palset.read_palset([tmp_path / "pal" / name], notes.append)
     assert notes == []
@@ -428,7 +428,7 @@ def test_findings_about_records_that_are_not_there_are_refused(made):
 
 
 def validate_content(files):
-    from recollect.data.synthesis.palset.validate import faults
+    from mempiler.data.synthesis.palset.validate import faults
 
     return list(faults(files["input_en.json"]))
 
@@ -483,7 +483,7 @@ def completion(body):
 
 @pytest.fixture
 def command(tmp_path, capsys):
-    """Runs `recollect data make palset` into a folder; gives its exit code and output."""
+    """Runs `mempiler data make palset` into a folder; gives its exit code and output."""
 
     def run(*words):
         code = 0
@@ -501,7 +501,7 @@ def test_a_killed_process_is_gone_on_with_and_pays_only_for_what_is_missing(comm
     model = ["--lm", server.model, "--api-base", server.url, "--threads", "2"]
     words = ["data", "make", "palset", "--users", "1", "--months", "2", "--out", str(tmp_path / "o"), *model]
     journal = tmp_path / "o" / "generation" / "journal.jsonl"
-    child = subprocess.Popen([sys.executable, "-m", "recollect.cli", *words], stdout=-3, stderr=-3)
+    child = subprocess.Popen([sys.executable, "-m", "mempiler", *words], stdout=-3, stderr=-3)
     try:
         while child.poll() is None and (not journal.exists() or len(journal.read_bytes().splitlines()) < 25):
             time.sleep(0.01)

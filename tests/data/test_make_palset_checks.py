@@ -7,31 +7,31 @@ from collections import Counter
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from recollect.data.check import check
-from recollect.data.pal_dialogue import FOLLOWS
-from recollect.data.synthesis.palset.calendar import days_left, draw, moments, months_back, months_of
-from recollect.data.synthesis.palset.framework_checks import (
+from mempiler.data.check import check
+from mempiler.data.pal_dialogue import FOLLOWS
+from mempiler.data.synthesis.palset.calendar import days_left, draw, moments, months_back, months_of
+from mempiler.data.synthesis.palset.framework_checks import (
     candidate_problems,
     choice_problems,
     experience_problems,
     situation_problems,
     topic_problems,
 )
-from recollect.data.synthesis.palset.life import in_time, log_problems
-from recollect.data.synthesis.palset.people import Choice, Situation, Topic
-from recollect.data.synthesis.palset.persona_checks import (
+from mempiler.data.synthesis.palset.life import in_time, log_problems
+from mempiler.data.synthesis.palset.people import Choice, Situation, Topic
+from mempiler.data.synthesis.palset.persona_checks import (
     people_problems,
     preference_problems,
     sentences,
     timeline_problems,
     type_problems,
 )
-from recollect.data.synthesis.palset.script import script, turn_problems
-from recollect.data.synthesis.palset.validate import faults, validate
-from recollect.errors import DataError
-from recollect.signatures.synthesis_palset import DraftMonth, DraftPerson, DraftPreference, DraftType
-from recollect.signatures.synthesis_palset_records import DraftLog, DraftTurn
-from recollect.signatures.synthesis_palset_situations import DraftCandidates, DraftChoice, DraftSituation, DraftTopic
+from mempiler.data.synthesis.palset.script import script, turn_problems
+from mempiler.data.synthesis.palset.validate import faults, validate
+from mempiler.errors import DataError
+from mempiler.signatures.synthesis_palset import DraftMonth, DraftPerson, DraftPreference, DraftType
+from mempiler.signatures.synthesis_palset_records import DraftLog, DraftTurn
+from mempiler.signatures.synthesis_palset_situations import DraftCandidates, DraftChoice, DraftSituation, DraftTopic
 
 FIVE, FOUR, NAME = "One. Two! Three? Four. Five.", "One. Two. Three. Four.", "Ann Bell"
 

@@ -4,12 +4,12 @@ import random
 
 import dspy
 import pytest
-from recollect.data.catalog import benchmark
-from recollect.data.memory_env import MemoryEnv
-from recollect.data.synthesis.memory_env import NAMES, NOTHING, VALUES, Conversation, vocabulary
-from recollect.data.synthesis.memory_teacher import teach_facts, teach_operations
-from recollect.errors import DataError, UnknownNameError
-from recollect.signatures.memory_r2 import NewFact, StoredMemory
+from mempiler.data.catalog import benchmark
+from mempiler.data.memory_env import MemoryEnv
+from mempiler.data.synthesis.memory_env import NAMES, NOTHING, VALUES, Conversation, vocabulary
+from mempiler.data.synthesis.memory_teacher import teach_facts, teach_operations
+from mempiler.errors import DataError, UnknownNameError
+from mempiler.signatures.memory_r2 import NewFact, StoredMemory
 
 
 @pytest.fixture(scope="module")

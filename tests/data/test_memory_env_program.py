@@ -4,17 +4,17 @@ from typing import Any
 
 import dspy
 import pytest
-from recollect.data.memory_env import MemoryEnv
-from recollect.data.synthesis.memory_env import Conversation
-from recollect.engines.embedders import embedder
-from recollect.memory.facts import Edit, FactMemory
-from recollect.optimizers.demonstrations import WORLD, demonstrate
-from recollect.programs.catalog import build
-from recollect.programs.compact_adapter import CompactAdapter
-from recollect.programs.lookup import lookup
-from recollect.programs.memory_r2 import MemoryR2
-from recollect.records import Hit
-from recollect.signatures.memory_r2 import Fact
+from mempiler.data.memory_env import MemoryEnv
+from mempiler.data.synthesis.memory_env import Conversation
+from mempiler.engines.embedders import embedder
+from mempiler.memory.facts import Edit, FactMemory
+from mempiler.optimizers.demonstrations import WORLD, demonstrate
+from mempiler.programs.catalog import build
+from mempiler.programs.compact_adapter import CompactAdapter
+from mempiler.programs.lookup import lookup
+from mempiler.programs.memory_r2 import MemoryR2
+from mempiler.records import Hit
+from mempiler.signatures.memory_r2 import Fact
 
 SETTINGS: dict[str, Any] = dict(MemoryEnv.method_settings["memory-r2"])
 

@@ -10,14 +10,14 @@ import dspy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from recollect.data.acknowledgement import Acknowledged, Level
-from recollect.data.catalog import benchmark
-from recollect.data.check import CHECKS
-from recollect.data.memoryquest import MemoryQuest
-from recollect.data.probe import read_date
-from recollect.errors import DataError, UnknownNameError, UserError
-from recollect.records import Context, Hit
-from recollect.signatures.judges import JudgeAcknowledgement, judge_hash
+from mempiler.data.acknowledgement import Acknowledged, Level
+from mempiler.data.catalog import benchmark
+from mempiler.data.check import CHECKS
+from mempiler.data.memoryquest import MemoryQuest
+from mempiler.data.probe import read_date
+from mempiler.errors import DataError, UnknownNameError, UserError
+from mempiler.records import Context, Hit
+from mempiler.signatures.judges import JudgeAcknowledgement, judge_hash
 
 USER: dict[str, Any] = {
     "user_id": "ann",
@@ -285,8 +285,8 @@ def test_the_sample_is_large_enough_and_without_fault() -> None:
 
 
 def test_a_program_answers_and_is_scored_without_a_judge() -> None:
-    from recollect.engines.models import language_model
-    from recollect.programs.catalog import build
+    from mempiler.engines.models import language_model
+    from mempiler.programs.catalog import build
 
     loaded = benchmark("memoryquest", metric="evidence")
     example = loaded.examples[0]

@@ -6,15 +6,15 @@ from datetime import datetime
 
 import dspy
 import pytest
-from recollect import Behavior, Profile
-from recollect.data.catalog import benchmark
-from recollect.data.check import check_movielens
-from recollect.data.movielens import MovieLens
-from recollect.data.movielens_file import RATINGS
-from recollect.data.synthesis.movielens import SITTING, taste, write_movielens
-from recollect.errors import DataError, RecollectError, UnknownNameError
-from recollect.records import Failure
-from recollect.runs.results import Row
+from mempiler import Behavior, Profile
+from mempiler.data.catalog import benchmark
+from mempiler.data.check import check_movielens
+from mempiler.data.movielens import MovieLens
+from mempiler.data.movielens_file import RATINGS
+from mempiler.data.synthesis.movielens import SITTING, taste, write_movielens
+from mempiler.errors import DataError, MempilerError, UnknownNameError
+from mempiler.records import Failure
+from mempiler.runs.results import Row
 
 USERS = "1::F::25::20::48067\n2::M::56::1::55117-1234\n"
 MOVIES = "1::Amélie: Le Film (2001)::Comedy|Romance\n2::Odd::Title (1999)::Drama\n3::No Year::Western\n"
@@ -127,7 +127,7 @@ def test_a_broken_row_is_one_line_that_names_its_place(folder, name, text, messa
     ],
 )
 def test_impossible_options_are_refused(folder, options, message):
-    with pytest.raises(RecollectError, match=message):
+    with pytest.raises(MempilerError, match=message):
         load(folder, **options)
 
 

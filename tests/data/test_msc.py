@@ -11,14 +11,14 @@ from typing import Any
 
 import dspy
 import pytest
-from recollect.data.benchmark import Benchmark
-from recollect.data.catalog import benchmark
-from recollect.data.check import CHECKS
-from recollect.data.judge import Verdict
-from recollect.data.msc import Msc
-from recollect.data.msc_file import CURRENT, time_back
-from recollect.data.text_metrics import words
-from recollect.errors import DataError, UnknownNameError, UserError
+from mempiler.data.benchmark import Benchmark
+from mempiler.data.catalog import benchmark
+from mempiler.data.check import CHECKS
+from mempiler.data.judge import Verdict
+from mempiler.data.msc import Msc
+from mempiler.data.msc_file import CURRENT, time_back
+from mempiler.data.text_metrics import words
+from mempiler.errors import DataError, UnknownNameError, UserError
 
 
 def earlier(*texts: Any, back: Any = "2 days 3 hours ago") -> dict[str, Any]:
@@ -236,7 +236,7 @@ def test_a_judge_can_decide_instead(tmp_path: Path) -> None:
     assert (found.value, found.parts["judge"], benchmark.judge_hash) == (1.0, 1.0, "kind")
 
 
-SAMPLE = [json.loads(line) for line in (files("recollect.data.samples") / "msc.jsonl").read_text("utf-8").splitlines()]
+SAMPLE = [json.loads(line) for line in (files("mempiler.data.samples") / "msc.jsonl").read_text("utf-8").splitlines()]
 
 
 def sessions(row: dict[str, Any]) -> list[list[str]]:

@@ -6,15 +6,15 @@ from datetime import datetime
 
 import dspy
 import pytest
-from recollect import Behavior
-from recollect.data.catalog import benchmark
-from recollect.data.check import check_omnibehavior
-from recollect.data.omnibehavior import OmniBehavior
-from recollect.data.omnibehavior_periods import Periods, is_active
-from recollect.data.omnibehavior_scenes import QUESTIONS
-from recollect.data.synthesis.omnibehavior import write_omnibehavior, write_prepared
-from recollect.errors import DataError, RecollectError
-from recollect.runs.results import Row
+from mempiler import Behavior
+from mempiler.data.catalog import benchmark
+from mempiler.data.check import check_omnibehavior
+from mempiler.data.omnibehavior import OmniBehavior
+from mempiler.data.omnibehavior_periods import Periods, is_active
+from mempiler.data.omnibehavior_scenes import QUESTIONS
+from mempiler.data.synthesis.omnibehavior import write_omnibehavior, write_prepared
+from mempiler.errors import DataError, MempilerError
+from mempiler.runs.results import Row
 
 VIDEO = {
     "type": "Video Browsing",
@@ -213,7 +213,7 @@ def test_a_folder_may_hold_language_folders_and_a_user_counts_once(tmp_path):
     ],
 )
 def test_impossible_options_are_refused(options, message):
-    with pytest.raises(RecollectError, match=message):
+    with pytest.raises(MempilerError, match=message):
         benchmark("omnibehavior", None, **options)
 
 

@@ -7,16 +7,16 @@ from typing import Any, get_args
 import dspy
 import pytest
 from dspy.utils.exceptions import AdapterParseError
-from recollect import DataError, UserError
-from recollect.data.catalog import benchmark
-from recollect.data.pal_dialogue import FOLLOWS, SimulatedUser, converse, plan
-from recollect.data.pal_judges import NeedUnderstandingJudge, PreferenceUnderstandingJudge, compare
-from recollect.data.palset_persona import Persona
-from recollect.engines.meter import Meter
-from recollect.engines.models import language_model
-from recollect.programs.adapter import adapter
-from recollect.programs.catalog import build
-from recollect.signatures.pal import ASSISTANT_ACTIONS, USER_ACTIONS, AssistantAction, UserAction
+from mempiler import DataError, UserError
+from mempiler.data.catalog import benchmark
+from mempiler.data.pal_dialogue import FOLLOWS, SimulatedUser, converse, plan
+from mempiler.data.pal_judges import NeedUnderstandingJudge, PreferenceUnderstandingJudge, compare
+from mempiler.data.palset_persona import Persona
+from mempiler.engines.meter import Meter
+from mempiler.engines.models import language_model
+from mempiler.programs.adapter import adapter
+from mempiler.programs.catalog import build
+from mempiler.signatures.pal import ASSISTANT_ACTIONS, USER_ACTIONS, AssistantAction, UserAction
 
 PERSONA = Persona(profile="a baker", situation="moved", needs="NEEDS", preferences="PREFERENCES")
 PLANS = [plan(f"topic {n}") for n in range(200)]
@@ -209,12 +209,12 @@ def test_without_rival_user_or_judge_a_line_says_so() -> None:
     full, _ = _set_up()
     with pytest.raises(UserError, match="set_rival"):
         full.answer(lambda **query: dspy.Prediction(answer=""), example)
-    with pytest.raises(UserError, match="recollect evaluate"):
+    with pytest.raises(UserError, match="mempiler evaluate"):
         full.score(example, dspy.Prediction(answer="a"))
 
 
 def test_the_hash_of_the_judges_covers_both_prompts(monkeypatch: pytest.MonkeyPatch) -> None:
-    import recollect.data.palbench_dialogue as module
+    import mempiler.data.palbench_dialogue as module
 
     before = benchmark("palbench.dialogue").judge_hash
     changed = module.JudgePreferenceUnderstanding.with_instructions("Judge.")

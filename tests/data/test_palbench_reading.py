@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recollect import DataError, UserError
-from recollect.data.catalog import benchmark
-from recollect.data.check import check
-from recollect.data.palbench import PalGenerate, PalRestate, PalSelect
-from recollect.data.palbench_dialogue import PalDialogue
-from recollect.records import Logs, Session
+from mempiler import DataError, UserError
+from mempiler.data.catalog import benchmark
+from mempiler.data.check import check
+from mempiler.data.palbench import PalGenerate, PalRestate, PalSelect
+from mempiler.data.palbench_dialogue import PalDialogue
+from mempiler.records import Logs, Session
 
 PARTS = (PalRestate, PalGenerate, PalSelect, PalDialogue)
 
@@ -246,7 +246,7 @@ def test_the_sample_is_bilingual_and_clean() -> None:
 
 
 def test_the_sample_passes_its_check() -> None:
-    import recollect.data.samples.palset as samples
+    import mempiler.data.samples.palset as samples
 
     report = check("palbench", Path(samples.__file__).parent)
     assert (report.ok, report.rows) == (True, ())

@@ -5,11 +5,11 @@ from typing import Any
 
 import dspy
 import pytest
-from recollect import UserError
-from recollect.data.catalog import benchmark
-from recollect.data.pal_judges import NeedsJudge
-from recollect.data.pal_metrics import bleu
-from recollect.programs.adapter import adapter
+from mempiler import UserError
+from mempiler.data.catalog import benchmark
+from mempiler.data.pal_judges import NeedsJudge
+from mempiler.data.pal_metrics import bleu
+from mempiler.programs.adapter import adapter
 
 
 def _row(parts: dict[str, float]) -> Any:

@@ -3,8 +3,8 @@
 import json
 
 import pytest
-from recollect.data.palset_statistics import statistics_of
-from recollect.errors import DataError
+from mempiler.data.palset_statistics import statistics_of
+from mempiler.errors import DataError
 
 
 def sample(day, logs, turns, topics):

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from recollect.data.benchmark import Finding
-from recollect.data.blocks import Blocks
-from recollect.data.check import check_personamem
-from recollect.data.personamem import PersonaMem
-from recollect.data.personamem_file import SKILLS, read_contexts, read_personamem, skill_of
-from recollect.errors import DataError, UnknownNameError
+from mempiler.data.benchmark import Finding
+from mempiler.data.blocks import Blocks
+from mempiler.data.check import check_personamem
+from mempiler.data.personamem import PersonaMem
+from mempiler.data.personamem_file import SKILLS, read_contexts, read_personamem, skill_of
+from mempiler.errors import DataError, UnknownNameError
 
 MESSAGES = [
     {"role": "system", "content": "Current user persona: Ann"},
@@ -209,10 +209,10 @@ def test_the_sample_is_large_and_varied_enough() -> None:
     assert all(len(set(example.options)) == 4 for example in benchmark.examples)
 
 
-@pytest.mark.skipif("RECOLLECT_PERSONAMEM" not in os.environ, reason="RECOLLECT_PERSONAMEM names no genuine CSV")
+@pytest.mark.skipif("MEMPILER_PERSONAMEM" not in os.environ, reason="MEMPILER_PERSONAMEM names no genuine CSV")
 def test_genuine_rows(tmp_path: Path) -> None:
     """The genuine questions over contexts of our own; no word of them is kept here."""
-    with Path(os.environ["RECOLLECT_PERSONAMEM"]).open(newline="", encoding="utf-8") as file:
+    with Path(os.environ["MEMPILER_PERSONAMEM"]).open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     ids = dict.fromkeys(row["shared_context_id"] for row in rows)
     contexts = [{id: [{"role": "user", "content": "hi"}] * 2000} for id in ids]

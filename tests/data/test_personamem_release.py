@@ -5,18 +5,18 @@ from importlib import resources
 from pathlib import Path
 
 import pytest
-from recollect.cli import main
-from recollect.data.check import check
-from recollect.data.personamem import PersonaMem
-from recollect.errors import DataError, RecollectError, UnknownNameError, UserError
-from recollect.runs.experiment import run_evaluate
-from recollect.runs.setup import Setup
+from mempiler.cli import main
+from mempiler.data.check import check
+from mempiler.data.personamem import PersonaMem
+from mempiler.errors import DataError, MempilerError, UnknownNameError, UserError
+from mempiler.runs.experiment import run_evaluate
+from mempiler.runs.setup import Setup
 
 
 @pytest.fixture
 def release(tmp_path: Path) -> Path:
     """A folder of two lengths; the longer has one question less."""
-    samples = Path(str(resources.files("recollect.data.samples")))
+    samples = Path(str(resources.files("mempiler.data.samples")))
     questions = (samples / "personamem_questions.csv").read_text(encoding="utf-8").splitlines(keepends=True)
     for length, lines in (("32k", questions), ("128k", questions[:-1])):
         (tmp_path / f"questions_{length}.csv").write_text("".join(lines), encoding="utf-8")
@@ -39,7 +39,7 @@ def test_the_length_chooses_the_file(release):
         ({"length": "64k"}, UnknownNameError, "length of context"),
     ],
 )
-def test_a_length_that_is_not_there_is_one_line(release, options, error: type[RecollectError], message):
+def test_a_length_that_is_not_there_is_one_line(release, options, error: type[MempilerError], message):
     with pytest.raises(error, match=message):
         PersonaMem.load(release, **options)
 

@@ -2,7 +2,7 @@
 
 import dspy
 import pytest
-from recollect.data.personamem import PersonaMem, chooses, letters
+from mempiler.data.personamem import PersonaMem, chooses, letters
 
 
 @pytest.mark.parametrize(

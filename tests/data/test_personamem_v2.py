@@ -10,16 +10,16 @@ from typing import Any
 
 import dspy
 import pytest
-from recollect import Context, Hit
-from recollect.data.acknowledgement import Acknowledged, AcknowledgementJudge, Level
-from recollect.data.benchmark import Finding
-from recollect.data.check import check_personamem_v2
-from recollect.data.judge import judge_hash
-from recollect.data.personamem_v2 import PersonaMemV2, read_personamem_v2
-from recollect.errors import DataError, UnknownNameError, UserError
-from recollect.signatures.judges import JudgeAcknowledgement
+from mempiler import Context, Hit
+from mempiler.data.acknowledgement import Acknowledged, AcknowledgementJudge, Level
+from mempiler.data.benchmark import Finding
+from mempiler.data.check import check_personamem_v2
+from mempiler.data.judge import judge_hash
+from mempiler.data.personamem_v2 import PersonaMemV2, read_personamem_v2
+from mempiler.errors import DataError, UnknownNameError, UserError
+from mempiler.signatures.judges import JudgeAcknowledgement
 
-SAMPLE = Path(str(resources.files("recollect.data"))) / "samples" / "personamem_v2.csv"
+SAMPLE = Path(str(resources.files("mempiler.data"))) / "samples" / "personamem_v2.csv"
 
 TALK = [
     {"role": "system", "content": "You talk to Ann."},

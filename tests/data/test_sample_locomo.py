@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-RAW = (files("recollect.data.samples") / "locomo.json").read_bytes()
+RAW = (files("mempiler.data.samples") / "locomo.json").read_bytes()
 CONVERSATIONS: list[dict[str, Any]] = json.loads(RAW.decode("utf-8"))
 IDS = [row["sample_id"] for row in CONVERSATIONS]
 SHARES = {1: 4, 2: 5, 3: 2, 4: 6, 5: 3}

@@ -5,7 +5,7 @@ import math
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from recollect.data.text_metrics import (
+from mempiler.data.text_metrics import (
     bleu1,
     evidence_recall,
     exact_match,

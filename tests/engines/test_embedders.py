@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from recollect.engines.embedders import (
+from mempiler.engines.embedders import (
     DIMENSION,
     OFFLINE_UNRELATED,
     TextEmbedder,
     embedder,
     measure_unrelated,
 )
-from recollect.errors import EndpointError, UserError
-from recollect.memory.index import Embedder
+from mempiler.errors import EndpointError, UserError
+from mempiler.memory.index import Embedder
 
 # Forty subjects, one sentence each, written for this measurement: `OFFLINE_UNRELATED` is over all pairs of them.
 UNRELATED = """

@@ -7,8 +7,8 @@ from typing import Any
 import dspy
 import pytest
 from dspy.utils.exceptions import AdapterParseError, LMAuthError, LMServerError
-from recollect.engines.guard import DEAD_AFTER, SHARE_FROM, Guard, Limits, Spent
-from recollect.errors import BudgetError, EndpointError, RecollectError, UserError
+from mempiler.engines.guard import DEAD_AFTER, SHARE_FROM, Guard, Limits, Spent
+from mempiler.errors import BudgetError, EndpointError, MempilerError, UserError
 
 
 class Asked(dspy.Signature):
@@ -18,14 +18,14 @@ class Asked(dspy.Signature):
     answer: str = dspy.OutputField()
 
 
-def fail(guard: Guard, times: int = 1, words: str = "busy") -> RecollectError | None:
+def fail(guard: Guard, times: int = 1, words: str = "busy") -> MempilerError | None:
     """Lets calls fail; the error that the last of them raised."""
     raised = None
     for _ in range(times):
         try:
             guard.failed(LMServerError(words))
             raised = None
-        except RecollectError as error:
+        except MempilerError as error:
             raised = error
     return raised
 

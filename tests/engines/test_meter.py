@@ -9,9 +9,9 @@ import dspy
 import pytest
 from dspy.lm15 import AuthError, ConfigurationError, ContextLengthError, NotConfiguredError, ServerError
 from dspy.utils.exceptions import ContextWindowExceededError, LMAuthError, LMServerError
-from recollect.engines.meter import Meter, MeteredLM, Usage
-from recollect.engines.models import endpoint_errors, is_offline, language_model
-from recollect.errors import EndpointError, UserError
+from mempiler.engines.meter import Meter, MeteredLM, Usage
+from mempiler.engines.models import endpoint_errors, is_offline, language_model
+from mempiler.errors import EndpointError, UserError
 
 
 def echo(kind: str, text: str, n: int) -> str:

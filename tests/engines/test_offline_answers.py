@@ -6,7 +6,7 @@ from typing import Any
 
 import dspy
 import pytest
-from recollect.engines.offline import OfflineEngine
+from mempiler.engines.offline import OfflineEngine
 
 make_signature: Any = dspy.Signature
 """Typed loosely: its metaclass takes arguments that type checkers do not see."""

@@ -7,9 +7,9 @@ from typing import Any
 import dspy
 import pydantic
 import pytest
-from recollect.engines.offline import OfflineEngine
-from recollect.engines.offline.groups import groups
-from recollect.engines.offline.units import read_units
+from mempiler.engines.offline import OfflineEngine
+from mempiler.engines.offline.groups import groups
+from mempiler.engines.offline.units import read_units
 
 RECORDS = [
     *(f"[r{n}] (2 May 2023) Ann: red apple, box {n} => eaten" for n in range(1, 7)),

@@ -8,7 +8,7 @@ from typing import Any
 import dspy
 import pytest
 from dspy.lm15 import Config, Message, Request
-from recollect.engines.offline import OfflineEngine
+from mempiler.engines.offline import OfflineEngine
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

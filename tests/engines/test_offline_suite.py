@@ -1,4 +1,4 @@
-"""The engine knows no prompt of the suite by its names or wording: every signature of `recollect.signatures` is filled
+"""The engine knows no prompt of the suite by its names or wording: every signature of `mempiler.signatures` is filled
 as its renamed, rewritten twin is, without demos and with one.
 
 Inputs are made from the types of the fields, see `generality` in conftest.py. That a signature passes also says that
@@ -10,13 +10,13 @@ import pkgutil
 from typing import Any
 
 import dspy
+import mempiler.signatures
 import pytest
-import recollect.signatures
 
 
 def _suite() -> list[Any]:
-    """Every signature that a module of `recollect.signatures` defines."""
-    names = [found.name for found in pkgutil.walk_packages(recollect.signatures.__path__, "recollect.signatures.")]
+    """Every signature that a module of `mempiler.signatures` defines."""
+    names = [found.name for found in pkgutil.walk_packages(mempiler.signatures.__path__, "mempiler.signatures.")]
     modules = [importlib.import_module(name) for name in names]
     kinds = [(module, kind) for module in modules for kind in vars(module).values() if isinstance(kind, type)]
     return [kind for module, kind in kinds if issubclass(kind, dspy.Signature) and kind.__module__ == module.__name__]

@@ -36,7 +36,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 @pytest.fixture
 def open_store(url: str) -> Iterator[Callable[..., Any]]:
     """Opens the store, any number of times, as processes would; all are closed in the end."""
-    from recollect import Store
+    from mempiler import Store
 
     opened: list[Any] = []
 

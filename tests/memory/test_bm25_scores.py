@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mempiler.memory import bm25
+from mempiler.memory.bm25 import FLOOR, Bm25
 from rank_bm25 import BM25Okapi
-from recollect.memory import bm25
-from recollect.memory.bm25 import FLOOR, Bm25
 
 TERMS = ["ann", "bob", "jazz", "lisbon", "piano", "river", "chess"]
 KEYS = ["a", "b", "c", "d", "e", "f"]
@@ -16,7 +16,7 @@ CHANGES = st.lists(st.tuples(st.sampled_from(KEYS), st.none() | DOCUMENT), max_s
 
 
 def oracle(documents, query):
-    """Score by key, highest first, equal ones in the order of the dict: rank_bm25 with the floor of Recollect."""
+    """Score by key, highest first, equal ones in the order of the dict: rank_bm25 with the floor of Mempiler."""
     if not any(documents.values()):
         return []
     okapi = BM25Okapi(list(documents.values()), k1=1.5, b=0.75)

@@ -7,9 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 import rank_bm25
-from recollect.memory import sparse
-from recollect.memory.index import Entry
-from recollect.memory.sparse import SMALL, SparseIndex
+from mempiler.memory import sparse
+from mempiler.memory.index import Entry
+from mempiler.memory.sparse import SMALL, SparseIndex
 
 
 def entries(count, seed=0):

@@ -3,10 +3,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from recollect.engines.embedders import TextEmbedder, embedder
-from recollect.errors import ProgramError, UserError
-from recollect.memory.dense import DenseIndex
-from recollect.memory.index import Entry, Index
+from mempiler.engines.embedders import TextEmbedder, embedder
+from mempiler.errors import ProgramError, UserError
+from mempiler.memory.dense import DenseIndex
+from mempiler.memory.index import Entry, Index
 
 WORDS = ["lisbon", "jazz", "piano", "greyhound", "marathon", "bread", "chess", "garden", "river", "novel"]
 

@@ -5,8 +5,8 @@ from datetime import datetime
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from recollect.memory.experience import Experience, ExperienceMemory, Proposal, Round, suffix
-from recollect.records import Action, Turn, estimate_tokens
+from mempiler.memory.experience import Experience, ExperienceMemory, Proposal, Round, suffix
+from mempiler.records import Action, Turn, estimate_tokens
 
 
 def action(n, words=3):

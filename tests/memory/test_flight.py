@@ -1,6 +1,6 @@
 """Dropping values of a single-flight map."""
 
-from recollect.memory.flight import Flight
+from mempiler.memory.flight import Flight
 
 
 def test_dropped_values_are_made_anew() -> None:

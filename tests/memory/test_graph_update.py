@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from recollect.engines.embedders import embedder
-from recollect.memory.entities import Names
-from recollect.memory.graph import BASES, USER, Conclusion, Evidence, GraphMemory, Node
-from recollect.memory.graph_update import GraphPath, taken_in
-from recollect.memory.theories import abstracted, inferred
-from recollect.signatures.rgmem_graph import EntityPath
+from mempiler.engines.embedders import embedder
+from mempiler.memory.entities import Names
+from mempiler.memory.graph import BASES, USER, Conclusion, Evidence, GraphMemory, Node
+from mempiler.memory.graph_update import GraphPath, taken_in
+from mempiler.memory.theories import abstracted, inferred
+from mempiler.signatures.rgmem_graph import EntityPath
 
 
 def unit(n, text="something happened"):
@@ -94,7 +94,7 @@ def test_a_relation_theory_adds_one_to_the_score_of_every_concept_above():
 
 
 def _theory(*evidence):
-    from recollect.memory.graph import Theory
+    from mempiler.memory.graph import Theory
 
     return Theory(sigma="known", evidence=evidence, step=1)
 

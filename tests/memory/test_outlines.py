@@ -5,8 +5,8 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from recollect.memory.outlines import Solution, Topic, span, tiled
-from recollect.signatures.h2memory import DraftOutline, ProposedSolution
+from mempiler.memory.outlines import Solution, Topic, span, tiled
+from mempiler.signatures.h2memory import DraftOutline, ProposedSolution
 
 OUTLINE_CASES = [
     *("good", "gap", "overlap", "ends missing", "none given", "one missing", "the same", "wrong order"),

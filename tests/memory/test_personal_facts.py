@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from recollect.memory.personal_facts import Change, PersonalFact, PersonalMemory, merge_groups
-from recollect.records import Session, Turn
+from mempiler.memory.personal_facts import Change, PersonalFact, PersonalMemory, merge_groups
+from mempiler.records import Session, Turn
 
 
 def session(n, day=None, turns=2):

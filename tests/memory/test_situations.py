@@ -1,10 +1,10 @@
 """Log graphs: windows, the links that can be, and the groups that links make."""
 
+import mempiler.signatures.h2memory as prompts
 import pytest
-import recollect.signatures.h2memory as prompts
 from hypothesis import given
 from hypothesis import strategies as st
-from recollect.memory.situations import ASPECTS, Claim, Link, Window, accepted, components, windows
+from mempiler.memory.situations import ASPECTS, Claim, Link, Window, accepted, components, windows
 
 LINK_CASES = [
     *("both kinds", "caused_by first", "in any order", "later", "itself", "not shown", "not asked about"),

@@ -2,11 +2,11 @@ import json
 
 import numpy as np
 import pytest
-from recollect.engines.embedders import TextEmbedder, embedder
-from recollect.errors import DataError, ProgramError
-from recollect.memory.dense import DenseIndex
-from recollect.memory.index import Entry
-from recollect.memory.sparse import SparseIndex
+from mempiler.engines.embedders import TextEmbedder, embedder
+from mempiler.errors import DataError, ProgramError
+from mempiler.memory.dense import DenseIndex
+from mempiler.memory.index import Entry
+from mempiler.memory.sparse import SparseIndex
 
 ENTRIES = [
     Entry(id="f1", text="Ann moved to Lisbon", sources=("D1:3",), time="2023-05-08T13:56:00", speaker="Ann"),

@@ -2,10 +2,10 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from recollect.engines.embedders import embedder
-from recollect.memory.dense import DenseIndex
-from recollect.memory.index import Entry
-from recollect.memory.sparse import SparseIndex
+from mempiler.engines.embedders import embedder
+from mempiler.memory.dense import DenseIndex
+from mempiler.memory.index import Entry
+from mempiler.memory.sparse import SparseIndex
 
 WORDS = ["lisbon", "jazz", "piano", "greyhound", "marathon", "bread", "chess", "garden", "river", "novel"]
 BASE = [Entry(id=f"base{n}", text=f"{word} story") for n, word in enumerate(WORDS)]

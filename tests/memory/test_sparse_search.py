@@ -2,11 +2,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mempiler.errors import UserError
+from mempiler.memory.index import Entry, Index
+from mempiler.memory.sparse import SparseIndex
+from mempiler.memory.tokens import tokens
 from rank_bm25 import BM25Okapi
-from recollect.errors import UserError
-from recollect.memory.index import Entry, Index
-from recollect.memory.sparse import SparseIndex
-from recollect.memory.tokens import tokens
 
 WORDS = ["lisbon", "jazz", "piano", "greyhound", "marathon", "bread", "chess", "garden", "river", "novel"]
 

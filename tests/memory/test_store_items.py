@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recollect import Behavior, ConflictError, Logs, Profile, Session, Store, StoreError, Turn, UserError
-from recollect.memory.stored import Owner
+from mempiler import Behavior, ConflictError, Logs, Profile, Session, Store, StoreError, Turn, UserError
+from mempiler.memory.stored import Owner
 
 ADA = Owner("ada")
 
@@ -62,7 +62,7 @@ def test_every_kind_of_item_comes_back_as_it_was(store: Store) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["../../etc/passwd", "'; DROP TABLE recollect_users; --", "%", "a/b\\c", "名前", "a" * 512, "\u202eevil"]
+    "name", ["../../etc/passwd", "'; DROP TABLE mempiler_users; --", "%", "a/b\\c", "名前", "a" * 512, "\u202eevil"]
 )
 def test_unsafe_names_are_plain_data(store: Store, name: str) -> None:
     store.add(Owner(name, name), session("one", id=name))

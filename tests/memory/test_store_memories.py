@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recollect import ConflictError, DataError, Session, Store, StoreError, Turn
-from recollect.memory.stored import Claim, Document, Owner, Stamp
-from recollect.memory.transfer import export_users, import_users
+from mempiler import ConflictError, DataError, Session, Store, StoreError, Turn
+from mempiler.memory.stored import Claim, Document, Owner, Stamp
+from mempiler.memory.transfer import export_users, import_users
 from sqlalchemy import create_engine, text
 
 ADA, BOB = Owner("ada"), Owner("bob", "acme")
@@ -152,7 +152,7 @@ def test_export_and_import_give_the_same_store(store: Store, tmp_path: Path) -> 
         assert import_users(other, file.getvalue().splitlines(), "file", replace=True) == 2
 
 
-HEADER = '{"recollect": "memories", "schema": 1}'
+HEADER = '{"mempiler": "memories", "schema": 1}'
 
 
 def line(**changes: Any) -> str:
@@ -170,8 +170,8 @@ def line(**changes: Any) -> str:
     ("lines", "message"),
     [
         ([], "the file is empty"),
-        ([line()], "no memories of Recollect"),
-        (['{"recollect": "memories", "schema": 99}', line()], "version 99"),
+        ([line()], "no memories of Mempiler"),
+        (['{"mempiler": "memories", "schema": 99}', line()], "version 99"),
         ([HEADER, line()[:40]], "line 2 is not valid JSON"),
         ([HEADER, line(extra=1)], "line 2: extra"),
         ([HEADER, line(item={"state": "remembered"})], "'s' is remembered, but the memory ends at position 0"),
@@ -191,7 +191,7 @@ def test_tables_of_another_version_are_refused_with_the_remedy(tmp_path: Path) -
     Store(path).close()
     engine = create_engine(f"sqlite:///{path}")
     with engine.begin() as connection:
-        connection.execute(text("UPDATE recollect_meta SET value = '0'"))
+        connection.execute(text("UPDATE mempiler_meta SET value = '0'"))
     engine.dispose()
-    with pytest.raises(StoreError, match=r"of version 0, this Recollect reads 1; .*recollect memories export"):
+    with pytest.raises(StoreError, match=r"of version 0, this Mempiler reads 1; .*mempiler memories export"):
         Store(path)

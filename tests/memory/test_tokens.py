@@ -3,7 +3,7 @@ import threading
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from recollect.memory.tokens import STOP_WORDS, tokens
+from mempiler.memory.tokens import STOP_WORDS, tokens
 
 
 @pytest.mark.parametrize(

@@ -7,13 +7,13 @@ from typing import Any
 import dspy
 import pytest
 from dspy.lm15 import AuthError, ServerError
-from recollect.data.benchmark import Source
-from recollect.data.locomo import Locomo
-from recollect.engines.embedders import embedder
-from recollect.errors import EndpointError, UnknownNameError, UserError
-from recollect.optimizers.compile import Compilation, compile_program, tidy
-from recollect.programs.catalog import build
-from recollect.programs.state import dump_predictor, signature_of
+from mempiler.data.benchmark import Source
+from mempiler.data.locomo import Locomo
+from mempiler.engines.embedders import embedder
+from mempiler.errors import EndpointError, UnknownNameError, UserError
+from mempiler.optimizers.compile import Compilation, compile_program, tidy
+from mempiler.programs.catalog import build
+from mempiler.programs.state import dump_predictor, signature_of
 
 SAMPLE = Source("sample.json", "0" * 64, sample=True)
 WRITERS = {"method.extract", "method.manage"}

@@ -9,9 +9,9 @@ from typing import Any
 
 import dspy
 import pytest
-from recollect import load
-from recollect.engines.models import language_model
-from recollect.runs.artifact import read_manifest
+from mempiler import load
+from mempiler.engines.models import language_model
+from mempiler.runs.artifact import read_manifest
 
 OPTIMIZERS = {
     "bootstrap": ["max_tries=4"],
@@ -45,10 +45,10 @@ def answers(out: Path, make_history: Any) -> bool:
 
 
 @each_optimizer
-def test_an_endpoint_that_is_dead_from_the_start_leaves_the_start(stub, recollect_cli, tmp_path, optimizer):
+def test_an_endpoint_that_is_dead_from_the_start_leaves_the_start(stub, mempiler_cli, tmp_path, optimizer):
     server = stub()
     server.die()
-    ran = recollect_cli(server, *compile_words(optimizer, tmp_path / "out"), threads=4)
+    ran = mempiler_cli(server, *compile_words(optimizer, tmp_path / "out"), threads=4)
     assert (ran.code, ran.out) == (3, "")
     assert ran.resume
     assert loads_untuned(tmp_path / "out")
@@ -56,9 +56,9 @@ def test_an_endpoint_that_is_dead_from_the_start_leaves_the_start(stub, recollec
 
 @each_optimizer
 @pytest.mark.parametrize("alive", [SCORED_FIRST + 1, SCORED_FIRST + 3])
-def test_an_endpoint_that_dies_under_the_optimizer_leaves_the_start(stub, recollect_cli, tmp_path, optimizer, alive):
+def test_an_endpoint_that_dies_under_the_optimizer_leaves_the_start(stub, mempiler_cli, tmp_path, optimizer, alive):
     server = stub(lambda n, text: "dead" if n > alive else None)
-    ran = recollect_cli(server, *compile_words(optimizer, tmp_path / "out"), threads=2)
+    ran = mempiler_cli(server, *compile_words(optimizer, tmp_path / "out"), threads=2)
     assert (ran.code, ran.out) == (3, "")
     assert ran.resume
     assert server.answered == alive
@@ -66,12 +66,12 @@ def test_an_endpoint_that_dies_under_the_optimizer_leaves_the_start(stub, recoll
 
 
 @pytest.mark.parametrize("late", [1, 5, 9])
-def test_an_endpoint_that_dies_while_scoring_is_no_result(stub, recollect_cli, tmp_path, late):
+def test_an_endpoint_that_dies_while_scoring_is_no_result(stub, mempiler_cli, tmp_path, late):
     healthy = stub()
     words = compile_words("bootstrap", tmp_path / "out")
-    recollect_cli(healthy, *compile_words("bootstrap", tmp_path / "healthy"))
+    mempiler_cli(healthy, *compile_words("bootstrap", tmp_path / "healthy"))
     server = stub(lambda n, text: "dead" if n > healthy.answered - late else None)
-    ran = recollect_cli(server, *words)
+    ran = mempiler_cli(server, *words)
     assert healthy.answered == server.answered + late
     if late == 1:
         # One of sixteen scored questions without an answer is a failure that the result counts.
@@ -83,11 +83,11 @@ def test_an_endpoint_that_dies_while_scoring_is_no_result(stub, recollect_cli, t
 
 @each_optimizer
 def test_a_budget_that_strikes_the_optimizer_still_gives_a_scored_program(
-    stub, recollect_cli, make_history, tmp_path, optimizer
+    stub, mempiler_cli, make_history, tmp_path, optimizer
 ):
     # 4 calls score the start, 12 are kept back for the scoring to come, 2 are left to the optimizer.
     server = stub()
-    ran = recollect_cli(server, *compile_words(optimizer, tmp_path / "out", "--max-calls", "18"), threads=4)
+    ran = mempiler_cli(server, *compile_words(optimizer, tmp_path / "out", "--max-calls", "18"), threads=4)
     assert ran.code == 0
     assert ran.found["stopped"] == "max-calls 18, less what scoring needs"
     assert server.answered == len(server.texts) <= 18
@@ -98,9 +98,9 @@ def test_a_budget_that_strikes_the_optimizer_still_gives_a_scored_program(
 
 
 @pytest.mark.parametrize(("calls", "n"), [(0, 0), (3, 0), (6, 2)])
-def test_a_budget_that_strikes_while_scoring_is_kept_exactly(stub, recollect_cli, make_history, tmp_path, calls, n):
+def test_a_budget_that_strikes_while_scoring_is_kept_exactly(stub, mempiler_cli, make_history, tmp_path, calls, n):
     server = stub()
-    ran = recollect_cli(server, *compile_words("mipro", tmp_path / "out", "--max-calls", str(calls)))
+    ran = mempiler_cli(server, *compile_words("mipro", tmp_path / "out", "--max-calls", str(calls)))
     assert (ran.code, ran.found["stopped"]) == (0, f"max-calls {calls}")
     assert (len(server.texts), asked(ran.found["start"]), ran.found["promoted"]) == (calls, n, False)
     assert loads_untuned(tmp_path / "out")
@@ -108,17 +108,17 @@ def test_a_budget_that_strikes_while_scoring_is_kept_exactly(stub, recollect_cli
 
 
 @pytest.mark.parametrize("limit", [["--max-tokens", "15000"], ["--max-minutes", "0.005"]], ids=["tokens", "minutes"])
-def test_other_limits_end_cleanly_too(stub, recollect_cli, make_history, tmp_path, limit):
+def test_other_limits_end_cleanly_too(stub, mempiler_cli, make_history, tmp_path, limit):
     server = stub(delay=0.02)
-    ran = recollect_cli(server, *compile_words("bootstrap", tmp_path / "out", *limit))
+    ran = mempiler_cli(server, *compile_words("bootstrap", tmp_path / "out", *limit))
     assert ran.code == 0
     assert ran.found["stopped"].startswith(limit[0].removeprefix("--"))
     assert answers(tmp_path / "out", make_history)
 
 
-def test_malformed_answers_under_an_optimizer_stop_nothing(stub, recollect_cli, tmp_path):
+def test_malformed_answers_under_an_optimizer_stop_nothing(stub, mempiler_cli, tmp_path):
     server = stub(lambda n, text: "garbled" if n % 3 == 0 else None)
-    ran = recollect_cli(server, *compile_words("bootstrap", tmp_path / "out"))
+    ran = mempiler_cli(server, *compile_words("bootstrap", tmp_path / "out"))
     assert ran.code == 0
     assert ran.found["stopped"] is None
     assert server.answered == len(server.texts)

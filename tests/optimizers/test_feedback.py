@@ -2,11 +2,11 @@
 
 import dspy
 import pytest
-from recollect import Context, Hit
-from recollect.data.catalog import benchmark
-from recollect.memory.facts import Edit, FactMemory
-from recollect.memory.provenance import stored_sources
-from recollect.optimizers.metric_views import MetricViews, evidence_step
+from mempiler import Context, Hit
+from mempiler.data.catalog import benchmark
+from mempiler.memory.facts import Edit, FactMemory
+from mempiler.memory.provenance import stored_sources
+from mempiler.optimizers.metric_views import MetricViews, evidence_step
 
 WRITERS = ["method.extract", "method.manage"]
 

@@ -5,9 +5,9 @@ from typing import Any
 import dspy
 import numpy as np
 import pytest
-from recollect.data.benchmark import Score, Source
-from recollect.data.locomo import Locomo
-from recollect.optimizers.metric_views import MetricViews
+from mempiler.data.benchmark import Score, Source
+from mempiler.data.locomo import Locomo
+from mempiler.optimizers.metric_views import MetricViews
 
 
 class Graded(Locomo):

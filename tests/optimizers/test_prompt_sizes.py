@@ -2,12 +2,12 @@
 
 import dspy
 import pytest
-from recollect.data.catalog import benchmark
-from recollect.engines.meter import Meter, MeteredLM
-from recollect.engines.models import language_model
-from recollect.engines.offline import OfflineEngine
-from recollect.optimizers.compile import Compilation, compile_program
-from recollect.programs.catalog import build
+from mempiler.data.catalog import benchmark
+from mempiler.engines.meter import Meter, MeteredLM
+from mempiler.engines.models import language_model
+from mempiler.engines.offline import OfflineEngine
+from mempiler.optimizers.compile import Compilation, compile_program
+from mempiler.programs.catalog import build
 
 
 class Listening(OfflineEngine):

@@ -7,14 +7,14 @@ import sys
 import dspy
 import pytest
 from dspy.clients.provider import Provider
-from recollect.data.catalog import benchmark
-from recollect.engines.embedders import embedder
-from recollect.engines.models import language_model
-from recollect.errors import UserError
-from recollect.optimizers.catalog import OPTIMIZERS
-from recollect.optimizers.compile import Compilation, compile_program
-from recollect.programs.catalog import build
-from recollect.runs.artifact import save
+from mempiler.data.catalog import benchmark
+from mempiler.engines.embedders import embedder
+from mempiler.engines.models import language_model
+from mempiler.errors import UserError
+from mempiler.optimizers.catalog import OPTIMIZERS
+from mempiler.optimizers.compile import Compilation, compile_program
+from mempiler.programs.catalog import build
+from mempiler.runs.artifact import save
 
 SMALL = {
     "bootstrap-random": {"num_candidate_programs": 1, "max_tries": 6},
@@ -27,9 +27,9 @@ SMALL = {
 }
 ASK = """
 import json, sys, dspy
-from recollect import load
-from recollect.data.catalog import benchmark
-from recollect.engines.models import language_model
+from mempiler import load
+from mempiler.data.catalog import benchmark
+from mempiler.engines.models import language_model
 wanted = set(json.loads(sys.argv[2]))
 examples = [example for example in benchmark("locomo").examples if example.id in wanted]
 found = {}

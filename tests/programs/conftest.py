@@ -11,8 +11,8 @@ import pytest
 
 def behavior(records: int = 30, profile: str = "Ann, 34, nurse", id: str = "ann") -> Any:
     """A history of a profile and behaviour records a1, a2, ... in batches of ten, each with words of its own."""
-    from recollect import History
-    from recollect.records import Action, Behavior, Profile, Turn
+    from mempiler import History
+    from mempiler.records import Action, Behavior, Profile, Turn
 
     start = datetime(2024, 1, 1, 8)
     actions = [
@@ -131,8 +131,8 @@ def prompt_section() -> Callable[[str, str], str]:
 
 def pal(sessions: int = 3, logs: int = 4, id: str = "pal", last: bool = True) -> Any:
     """Logs L1, L2, ... each before its dialogue D1, D2, ..., one pair a month; the last dialogue only if `last`."""
-    from recollect import History, Session, Turn
-    from recollect.records import Logs
+    from mempiler import History, Session, Turn
+    from mempiler.records import Logs
 
     items: list[Any] = []
     for s in range(1, sessions + 1):

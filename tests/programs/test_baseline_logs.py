@@ -5,11 +5,11 @@ from typing import Any
 
 import dspy
 import pytest
-from recollect import History, Logs, Session, Turn
-from recollect.memory.device_logs import LogMemory
-from recollect.memory.provenance import stored_sources
-from recollect.programs.catalog import build
-from recollect.records import Context
+from mempiler import History, Logs, Session, Turn
+from mempiler.memory.device_logs import LogMemory
+from mempiler.memory.provenance import stored_sources
+from mempiler.programs.catalog import build
+from mempiler.records import Context
 
 ALL = ["no-memory", "turn-rag", "session-rag", "recursive-summary", "condition-mem", "memory-bank"]
 SEARCHING = ["turn-rag", "session-rag", "condition-mem", "memory-bank"]
@@ -49,7 +49,7 @@ def reply(kind: str, text: str, n: int) -> dict[str, Any]:
 
 
 def embed() -> Any:
-    from recollect.engines.embedders import embedder
+    from mempiler.engines.embedders import embedder
 
     return embedder("offline")
 

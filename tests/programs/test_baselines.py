@@ -5,10 +5,10 @@ from typing import Any
 
 import dspy
 import pytest
-from recollect import History, Session, Turn
-from recollect.memory.provenance import stored_sources
-from recollect.programs.catalog import build
-from recollect.records import Context, estimate_tokens
+from mempiler import History, Session, Turn
+from mempiler.memory.provenance import stored_sources
+from mempiler.programs.catalog import build
+from mempiler.records import Context, estimate_tokens
 
 LM_FREE = ["no-memory", "full-context", "truncation", "turn-rag", "session-rag"]
 ALL = [*LM_FREE, "recursive-summary"]
@@ -176,7 +176,7 @@ def test_a_session_without_words_asks_nobody(scripted: Any) -> None:
 
 
 def test_the_offline_engine_fills_a_summary(make_history: Any) -> None:
-    from recollect.engines.models import language_model
+    from mempiler.engines.models import language_model
 
     with dspy.context(lm=language_model("offline")):
         node = build("recursive-summary").remember(make_history(2))

@@ -6,11 +6,11 @@ import dspy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from recollect import Action, Behavior, History, Profile, Turn, build
-from recollect.errors import UserError
-from recollect.programs.behavior import newest, records_text, unseen
-from recollect.records import Context, Hit, estimate_tokens
-from recollect.signatures.behavior import chosen_option
+from mempiler import Action, Behavior, History, Profile, Turn, build
+from mempiler.errors import UserError
+from mempiler.programs.behavior import newest, records_text, unseen
+from mempiler.records import Context, Hit, estimate_tokens
+from mempiler.signatures.behavior import chosen_option
 
 YES_NO = ["Yes", "No"]
 STARS = ["1", "2", "3", "4", "5"]

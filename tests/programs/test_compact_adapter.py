@@ -7,11 +7,11 @@ import pytest
 from dspy.utils.exceptions import AdapterParseError
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from recollect.programs.adapter import adapter
-from recollect.programs.compact_adapter import CompactAdapter
-from recollect.signatures.answering import AnswerFromContext, RespondPersonally
-from recollect.signatures.judges import JudgeAnswer
-from recollect.signatures.memory_r2 import (
+from mempiler.programs.adapter import adapter
+from mempiler.programs.compact_adapter import CompactAdapter
+from mempiler.signatures.answering import AnswerFromContext, RespondPersonally
+from mempiler.signatures.judges import JudgeAnswer
+from mempiler.signatures.memory_r2 import (
     AnswerFromMemories,
     ExtractFacts,
     Fact,
@@ -20,7 +20,7 @@ from recollect.signatures.memory_r2 import (
     Operation,
     StoredMemory,
 )
-from recollect.signatures.pgr import UpdateFacts
+from mempiler.signatures.pgr import UpdateFacts
 
 MEMORIES = [
     StoredMemory(memory_id="m1", speaker="Ada", content="Ada pet dog"),

@@ -5,10 +5,10 @@ from datetime import datetime
 
 import dspy
 import pytest
-from recollect import History
-from recollect.engines.embedders import embedder
-from recollect.programs.catalog import build
-from recollect.records import Session
+from mempiler import History
+from mempiler.engines.embedders import embedder
+from mempiler.programs.catalog import build
+from mempiler.records import Session
 
 
 def made(**settings):

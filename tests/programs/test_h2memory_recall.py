@@ -4,13 +4,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import dspy
 import pytest
-from recollect import Context, History
-from recollect.engines.embedders import embedder
-from recollect.engines.models import language_model
-from recollect.errors import UserError
-from recollect.programs.catalog import build
-from recollect.programs.tasks import QuestionAnswering
-from recollect.runs.artifact import load, save
+from mempiler import Context, History
+from mempiler.engines.embedders import embedder
+from mempiler.engines.models import language_model
+from mempiler.errors import UserError
+from mempiler.programs.catalog import build
+from mempiler.programs.tasks import QuestionAnswering
+from mempiler.runs.artifact import load, save
 
 KINDS = ("situations", "backgrounds", "topics", "principles")
 QUERY = "How does one sleep soundly in month 2?"

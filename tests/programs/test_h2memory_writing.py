@@ -4,12 +4,12 @@ import threading
 
 import dspy
 import pytest
-from recollect import History, Session, Turn
-from recollect.engines.embedders import embedder
-from recollect.memory.heterogeneous import HeterogeneousMemory
-from recollect.programs.catalog import build
-from recollect.programs.gather import in_order
-from recollect.records import Behavior, Logs, Profile
+from mempiler import History, Session, Turn
+from mempiler.engines.embedders import embedder
+from mempiler.memory.heterogeneous import HeterogeneousMemory
+from mempiler.programs.catalog import build
+from mempiler.programs.gather import in_order
+from mempiler.records import Behavior, Logs, Profile
 
 
 def made(**settings):

@@ -8,13 +8,13 @@ import dspy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from recollect import History, Session, Turn
-from recollect.errors import UserError
-from recollect.memory.bank import Piece, days_between, lot
-from recollect.memory.index import Entry
-from recollect.programs.baselines.memory_bank import time_of
-from recollect.programs.catalog import build
-from recollect.records import format_time
+from mempiler import History, Session, Turn
+from mempiler.errors import UserError
+from mempiler.memory.bank import Piece, days_between, lot
+from mempiler.memory.index import Entry
+from mempiler.programs.baselines.memory_bank import time_of
+from mempiler.programs.catalog import build
+from mempiler.records import format_time
 
 START = datetime(2024, 1, 1)
 
@@ -105,7 +105,7 @@ def reply(kind: str, text: str, n: int) -> dict[str, Any]:
 
 
 def program(name: str = "memory-bank", **config: Any) -> Any:
-    from recollect.engines.embedders import embedder
+    from mempiler.engines.embedders import embedder
 
     return build(name, embedder=embedder("offline"), **config)
 
@@ -204,7 +204,7 @@ def test_a_time_scale_that_is_none_is_refused(days: float) -> None:
 
 @pytest.mark.parametrize("name", ["memory-bank", "condition-mem"])
 def test_the_offline_engine_fills_the_memory(name: str, make_history: Any) -> None:
-    from recollect.engines.models import language_model
+    from mempiler.engines.models import language_model
 
     made = program(name)
     with dspy.context(lm=language_model("offline")):

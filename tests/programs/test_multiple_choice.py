@@ -6,17 +6,17 @@ from typing import Any
 
 import dspy
 import pytest
-from recollect.data.personamem import PersonaMem
-from recollect.errors import UserError
-from recollect.memory.turns import TurnMemory
-from recollect.optimizers.compile import Compilation
-from recollect.programs.baselines.turn_rag import TurnRAG
-from recollect.programs.catalog import build
-from recollect.programs.program import MemoryProgram
-from recollect.programs.tasks import MultipleChoice, task
-from recollect.runs.artifact import load
-from recollect.runs.experiment import run_compile, run_evaluate
-from recollect.runs.setup import Setup
+from mempiler.data.personamem import PersonaMem
+from mempiler.errors import UserError
+from mempiler.memory.turns import TurnMemory
+from mempiler.optimizers.compile import Compilation
+from mempiler.programs.baselines.turn_rag import TurnRAG
+from mempiler.programs.catalog import build
+from mempiler.programs.program import MemoryProgram
+from mempiler.programs.tasks import MultipleChoice, task
+from mempiler.runs.artifact import load
+from mempiler.runs.experiment import run_compile, run_evaluate
+from mempiler.runs.setup import Setup
 
 OPTIONS = ["(a) Lisbon, by the sea.", "(b) Oslo, in the snow."]
 
@@ -43,7 +43,7 @@ def test_without_options_one_line_says_so(make_history: Callable[..., Any]) -> N
 
 
 def test_memory_r2_takes_the_prompt_of_the_suite(fact_replies: Any, scripted: Any, make_history: Any) -> None:
-    from recollect.engines.embedders import embedder
+    from mempiler.engines.embedders import embedder
 
     program = build("memory-r2", "multiple-choice", embedder("offline"))
     with dspy.context(lm=scripted(fact_replies)):

@@ -6,10 +6,10 @@ import dspy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from recollect import Context, Hit, Logs, Turn, UserError
-from recollect.programs.catalog import build
-from recollect.programs.tasks import task
-from recollect.signatures.pal import ASSISTANT_ACTIONS, selected
+from mempiler import Context, Hit, Logs, Turn, UserError
+from mempiler.programs.catalog import build
+from mempiler.programs.tasks import task
+from mempiler.signatures.pal import ASSISTANT_ACTIONS, selected
 
 NAMES = ("requirement-restatement", "solution-proposal", "solution-selection", "dialogue-reply")
 OPTIONS = [f"S{n}: way {n}" for n in range(1, 9)]

@@ -2,14 +2,14 @@
 
 import dspy
 import pytest
-from recollect.engines.embedders import embedder
-from recollect.errors import UnknownNameError, UserError
-from recollect.optimizers.compile import Compilation
-from recollect.programs.catalog import METHODS, build, is_method, method_class, needs_embedder
-from recollect.programs.remember import MemoryCache
-from recollect.runs.artifact import load, read_manifest, save
-from recollect.runs.experiment import run_compile, run_evaluate
-from recollect.runs.setup import Setup
+from mempiler.engines.embedders import embedder
+from mempiler.errors import UnknownNameError, UserError
+from mempiler.optimizers.compile import Compilation
+from mempiler.programs.catalog import METHODS, build, is_method, method_class, needs_embedder
+from mempiler.programs.remember import MemoryCache
+from mempiler.runs.artifact import load, read_manifest, save
+from mempiler.runs.experiment import run_compile, run_evaluate
+from mempiler.runs.setup import Setup
 
 NAMES = ["pgr", "pgr+turn-rag", "pgr+memory-r2"]
 POLICY = {"method.policy.imagine", "method.policy.refine", "method.policy.rewrite", "method.policy.summarize"}

@@ -5,10 +5,10 @@ import re
 
 import dspy
 import pytest
-from recollect import History
-from recollect.engines.embedders import embedder
-from recollect.errors import UserError
-from recollect.programs.catalog import build
+from mempiler import History
+from mempiler.engines.embedders import embedder
+from mempiler.errors import UserError
+from mempiler.programs.catalog import build
 
 
 def reply(kind, text, n):

@@ -4,8 +4,8 @@ from datetime import datetime
 
 import dspy
 import pytest
-from recollect.programs.prospection import Prospection
-from recollect.records import Hit
+from mempiler.programs.prospection import Prospection
+from mempiler.records import Hit
 
 QUERY = "I want to pre-order a new game that just got announced. Does it make sense to do it now?"
 STEPS = {

@@ -4,11 +4,11 @@ import dspy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from recollect.errors import UserError
-from recollect.programs.prospection import Prospection
-from recollect.programs.prospection_tree import repaired
-from recollect.records import Hit
-from recollect.signatures.pgr import TreeNode
+from mempiler.errors import UserError
+from mempiler.programs.prospection import Prospection
+from mempiler.programs.prospection_tree import repaired
+from mempiler.records import Hit
+from mempiler.signatures.pgr import TreeNode
 
 
 def node(id, parent=None, *children, action="go"):

@@ -1,11 +1,11 @@
 """PraMem learns: on an invented user, compiled PraMem beats compiled truncation, both on the offline engine."""
 
 import dspy
-from recollect import build
-from recollect.data.movielens import MovieLens
-from recollect.engines.models import language_model
-from recollect.optimizers.compile import Compilation, compile_program
-from recollect.runs.statistics import paired
+from mempiler import build
+from mempiler.data.movielens import MovieLens
+from mempiler.engines.models import language_model
+from mempiler.optimizers.compile import Compilation, compile_program
+from mempiler.runs.statistics import paired
 
 
 def test_ten_rounds_of_practice_beat_the_newest_records_alone():

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import dspy
 import pytest
-from recollect import Store
-from recollect.data.benchmark import Benchmark, Score, Source
-from recollect.engines.embedders import embedder
-from recollect.memory.experience import COMMON_BIASES
-from recollect.optimizers.compile import Compilation, compile_program
-from recollect.programs.catalog import build
-from recollect.programs.remember import MemoryCache
-from recollect.runs.artifact import save
-from recollect.runs.run_store import RunStore
+from mempiler import Store
+from mempiler.data.benchmark import Benchmark, Score, Source
+from mempiler.engines.embedders import embedder
+from mempiler.memory.experience import COMMON_BIASES
+from mempiler.optimizers.compile import Compilation, compile_program
+from mempiler.programs.catalog import build
+from mempiler.programs.remember import MemoryCache
+from mempiler.runs.artifact import save
+from mempiler.runs.run_store import RunStore
 
 QUESTION = {"question": "video; a clip. Does the user like it?", "options": ["Yes", "No"]}
 
@@ -217,10 +217,10 @@ def test_a_saved_program_predicts_in_a_new_process(tmp_path, behavior_history):
     save(pramem(rounds=2), tmp_path / "program")
     (tmp_path / "history.json").write_text(behavior_history(12).model_dump_json())
     code = """
-import sys, dspy, recollect
-from recollect.engines.models import language_model
-program = recollect.load(sys.argv[1])
-history = recollect.History.load(sys.argv[2])
+import sys, dspy, mempiler
+from mempiler.engines.models import language_model
+program = mempiler.load(sys.argv[1])
+history = mempiler.History.load(sys.argv[2])
 with dspy.context(lm=language_model("offline")):
     found = program(history=history, question="video; a clip. Does the user like it?", options=["Yes", "No"])
 print(program.method.rounds, found.memory.rounds, len(found.memory.experiences), bool(found.answer))
@@ -256,11 +256,11 @@ def load(path, name):
 base, own = load(sys.argv[1], "base"), load(sys.argv[2], "own")
 import dspy
 from pathlib import Path
-from recollect.engines.meter import Meter, MeteredLM
-from recollect.programs.catalog import build
-from recollect.programs.remember import MemoryCache
-from recollect.runs.artifact import save
-from recollect.runs.run_store import RunStore
+from mempiler.engines.meter import Meter, MeteredLM
+from mempiler.programs.catalog import build
+from mempiler.programs.remember import MemoryCache
+from mempiler.runs.artifact import save
+from mempiler.runs.run_store import RunStore
 script, store = own.PracticeScript(), RunStore(Path(sys.argv[3]))
 def reply(kind, text, n):
     if kind == "tasks" and n == 8:

@@ -2,7 +2,7 @@
 
 import dspy
 import pytest
-from recollect.programs.catalog import build
+from mempiler.programs.catalog import build
 
 
 def run(scripted, script, history, **settings):

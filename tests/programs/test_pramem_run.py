@@ -2,10 +2,10 @@
 
 import dspy
 import pytest
-from recollect.errors import UserError
-from recollect.memory.experience import COMMON_BIASES
-from recollect.programs.catalog import build
-from recollect.records import Behavior, Session
+from mempiler.errors import UserError
+from mempiler.memory.experience import COMMON_BIASES
+from mempiler.programs.catalog import build
+from mempiler.records import Behavior, Session
 
 
 def pramem(**settings):

@@ -6,10 +6,10 @@ import dspy
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from recollect.memory.experience import ExperienceMemory
-from recollect.programs.catalog import build
-from recollect.programs.pramem.samples import draw
-from recollect.records import Action
+from mempiler.memory.experience import ExperienceMemory
+from mempiler.programs.catalog import build
+from mempiler.programs.pramem.samples import draw
+from mempiler.records import Action
 
 
 def actions(count, start=1):
@@ -68,8 +68,8 @@ def test_what_a_memory_forgets_no_later_sample_would_have_shown(count, tokens, s
 @settings(max_examples=15)
 @given(records=st.integers(6, 25), seed=st.integers(0, 3), tokens=st.integers(30, 300))
 def test_no_trial_prompt_holds_the_outcome_of_its_target_or_of_a_later_record(records, seed, tokens):
-    from recollect.engines.meter import Meter, MeteredLM
-    from recollect.records import Behavior
+    from mempiler.engines.meter import Meter, MeteredLM
+    from mempiler.records import Behavior
 
     prompts = []
 

@@ -2,9 +2,9 @@
 
 import dspy
 import pytest
-from recollect.programs.predictor import predictor
-from recollect.programs.state import dump_predictor, load_predictor, parse_predictor
-from recollect.signatures.answering import AnswerFromContext
+from mempiler.programs.predictor import predictor
+from mempiler.programs.state import dump_predictor, load_predictor, parse_predictor
+from mempiler.signatures.answering import AnswerFromContext
 
 POOL = [
     dspy.Example(question="When did Ann move to Lisbon?", answer="May 2023"),

@@ -5,15 +5,15 @@ import inspect
 
 import dspy
 import pytest
-from recollect import History
-from recollect.engines.embedders import embedder
-from recollect.errors import UnknownNameError, UserError
-from recollect.programs.catalog import METHODS, build
-from recollect.programs.method import Method
-from recollect.programs.predictor import predictor
-from recollect.programs.program import MemoryProgram
-from recollect.programs.tasks import QuestionAnswering
-from recollect.signatures.answering import AnswerFromContext
+from mempiler import History
+from mempiler.engines.embedders import embedder
+from mempiler.errors import UnknownNameError, UserError
+from mempiler.programs.catalog import METHODS, build
+from mempiler.programs.method import Method
+from mempiler.programs.predictor import predictor
+from mempiler.programs.program import MemoryProgram
+from mempiler.programs.tasks import QuestionAnswering
+from mempiler.signatures.answering import AnswerFromContext
 
 WRITERS = {"method.extract", "method.manage"}
 

@@ -5,10 +5,10 @@ from typing import Any
 import dspy
 import pytest
 from dspy.utils.exceptions import AdapterParseError
-from recollect.programs.adapter import CorrectingAdapter
-from recollect.programs.gather import gather
-from recollect.programs.predictor import predictor
-from recollect.programs.recording import recording, refuse
+from mempiler.programs.adapter import CorrectingAdapter
+from mempiler.programs.gather import gather
+from mempiler.programs.predictor import predictor
+from mempiler.programs.recording import recording, refuse
 
 
 class Name(dspy.Signature):

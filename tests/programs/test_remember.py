@@ -8,9 +8,9 @@ from contextvars import copy_context
 import dspy
 import pytest
 from dspy.lm15 import ServerError
-from recollect.engines.embedders import embedder
-from recollect.programs.catalog import build
-from recollect.programs.keys import rollout, writer_key
+from mempiler.engines.embedders import embedder
+from mempiler.programs.catalog import build
+from mempiler.programs.keys import rollout, writer_key
 
 
 def memory_r2(**config):

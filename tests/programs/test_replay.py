@@ -4,8 +4,8 @@ import copy
 
 import dspy
 import pytest
-from recollect.engines.embedders import embedder
-from recollect.programs.catalog import build
+from mempiler.engines.embedders import embedder
+from mempiler.programs.catalog import build
 
 
 @pytest.fixture

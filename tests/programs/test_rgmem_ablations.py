@@ -2,8 +2,8 @@
 
 import dspy
 import pytest
-from recollect.engines.embedders import embedder
-from recollect.programs.catalog import build
+from mempiler.engines.embedders import embedder
+from mempiler.programs.catalog import build
 
 BOTH = {"synthesize", "plan"}
 GRAPH = {"extract", "label"}

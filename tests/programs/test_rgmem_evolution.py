@@ -4,12 +4,12 @@ import hashlib
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from recollect.memory.graph import BASES, Evidence, GraphMemory, Theory
-from recollect.memory.graph_update import GraphPath, taken_in
-from recollect.memory.theories import joined, levels
-from recollect.programs.gather import gather
-from recollect.programs.rgmem.evolution import evolve, single_scale
-from recollect.programs.rgmem.operators import microstates, projected
+from mempiler.memory.graph import BASES, Evidence, GraphMemory, Theory
+from mempiler.memory.graph_update import GraphPath, taken_in
+from mempiler.memory.theories import joined, levels
+from mempiler.programs.gather import gather
+from mempiler.programs.rgmem.evolution import evolve, single_scale
+from mempiler.programs.rgmem.operators import microstates, projected
 
 
 class Hashing:

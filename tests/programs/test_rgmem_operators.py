@@ -7,11 +7,11 @@ from collections import Counter
 
 import dspy
 import pytest
-from recollect import History
-from recollect.engines.embedders import embedder
-from recollect.errors import UserError
-from recollect.memory.graph import GraphMemory
-from recollect.programs.catalog import build
+from mempiler import History
+from mempiler.engines.embedders import embedder
+from mempiler.errors import UserError
+from mempiler.memory.graph import GraphMemory
+from mempiler.programs.catalog import build
 
 FIRED = {
     1: {

@@ -2,10 +2,10 @@
 
 import dspy
 import pytest
-from recollect import Context, History
-from recollect.engines.embedders import embedder
-from recollect.programs.catalog import build
-from recollect.runs.artifact import load, save
+from mempiler import Context, History
+from mempiler.engines.embedders import embedder
+from mempiler.programs.catalog import build
+from mempiler.runs.artifact import load, save
 
 
 def made(**settings):

@@ -12,11 +12,11 @@ from typing import Any
 import dspy
 import pytest
 from dspy.utils.exceptions import LMInvalidRequestError, LMServerError
-from recollect import ConflictError, History, MemoryProgram, ProgramError, Session, Store, Turn, UserError, build
-from recollect.engines.embedders import embedder
-from recollect.engines.models import language_model
-from recollect.memory.stored import Owner
-from recollect.programs.catalog import needs_embedder
+from mempiler import ConflictError, History, MemoryProgram, ProgramError, Session, Store, Turn, UserError, build
+from mempiler.engines.embedders import embedder
+from mempiler.engines.models import language_model
+from mempiler.memory.stored import Owner
+from mempiler.programs.catalog import needs_embedder
 
 METHODS = ["turn-rag", "recursive-summary", "memory-r2", "pgr"]
 
@@ -177,7 +177,7 @@ def test_changed_writing_prompt_is_noticed_and_rebuilt(store: Store, scripted: A
     with pytest.raises(ProgramError, match=r"^the memory of user 'ada' was written by another program .*; run: .*$"):
         memory.ask("Where?")
     memory.add(said("I like tea."), remember=False)
-    with pytest.raises(ProgramError, match=r"recollect rebuild PROGRAM --store \S+ --user 'ada'$"):
+    with pytest.raises(ProgramError, match=r"mempiler rebuild PROGRAM --store \S+ --user 'ada'$"):
         memory.remember()
     assert memory.rebuild().items == 2
     assert memory.rebuild().items == 0
@@ -199,18 +199,18 @@ def test_changed_embedder_is_noticed(store: Store) -> None:
     program("memory-r2").memory(store, "ada", lm=lm).add(said("I moved to Lisbon."))
     other = embedder()
     other.name = "other"
-    with pytest.raises(ProgramError, match="with the embedder 'offline', not 'other'; run: recollect rebuild"):
+    with pytest.raises(ProgramError, match="with the embedder 'offline', not 'other'; run: mempiler rebuild"):
         build("memory-r2", embedder=other).memory(store, "ada", lm=lm).ask("Where?")
 
 
-@pytest.mark.parametrize(("version", "message"), [(0, "an older Recollect .*recollect rebuild"), (99, "a newer")])
+@pytest.mark.parametrize(("version", "message"), [(0, "an older Mempiler .*mempiler rebuild"), (99, "a newer")])
 def test_documents_of_other_versions_are_refused_with_the_remedy(path: Path, version: int, message: str) -> None:
     import sqlite3
 
     memory = program().memory(path, "ada", lm=language_model("offline"))
     memory.add(said("I moved to Lisbon."))
     database = sqlite3.connect(path)
-    database.execute("UPDATE recollect_memories SET schema = ?", (version,))
+    database.execute("UPDATE mempiler_memories SET schema = ?", (version,))
     database.commit()
     database.close()
     with pytest.raises(ProgramError, match=message):
@@ -281,7 +281,7 @@ def test_session_that_cannot_be_written_holds_up_nobody(
             raise LMInvalidRequestError("refused", model="scripted/test")
         return {kind: "fine"}
 
-    caplog.set_level(logging.WARNING, "recollect")
+    caplog.set_level(logging.WARNING, "mempiler")
     memory = program("recursive-summary").memory(store, "ada", lm=scripted(reply))
     memory.add(said("poison"), id="bad")
     memory.add(said("I moved to Lisbon."), id="good")

@@ -7,17 +7,17 @@ from typing import Any
 
 import dspy
 import pytest
+from mempiler import History, Session, Turn
+from mempiler.engines.embedders import embedder
+from mempiler.errors import MempilerError, UserError
+from mempiler.programs import memory_r2, tasks
+from mempiler.programs.adapter import adapter
+from mempiler.programs.catalog import build
+from mempiler.programs.state import signature_of
+from mempiler.programs.tasks import QuestionAnswering
+from mempiler.runs.artifact import Manifest, check_writable, load, read_manifest, save
+from mempiler.signatures.memory_r2 import ExtractFacts
 from pydantic import BaseModel
-from recollect import History, Session, Turn
-from recollect.engines.embedders import embedder
-from recollect.errors import RecollectError, UserError
-from recollect.programs import memory_r2, tasks
-from recollect.programs.adapter import adapter
-from recollect.programs.catalog import build
-from recollect.programs.state import signature_of
-from recollect.programs.tasks import QuestionAnswering
-from recollect.runs.artifact import Manifest, check_writable, load, read_manifest, save
-from recollect.signatures.memory_r2 import ExtractFacts
 
 
 def program_of(name: str) -> Any:
@@ -31,7 +31,7 @@ def saved(tmp_path: Path) -> Path:
 
 
 def refusal(folder: Path, **options: Any) -> str:
-    with pytest.raises(RecollectError) as caught:
+    with pytest.raises(MempilerError) as caught:
         load(folder, **options)
     assert caught.value.exit_code == 2
     assert "\n" not in str(caught.value)
@@ -303,7 +303,7 @@ def test_checking_a_place_leaves_nothing_behind(saved):
 
 def test_code_outside_the_package_runs_only_when_allowed(tmp_path, monkeypatch):
     source = (
-        "from recollect.programs.baselines.turn_rag import TurnRAG\n"
+        "from mempiler.programs.baselines.turn_rag import TurnRAG\n"
         "class Mine(TurnRAG):\n"
         "    def __init__(self, k: int = 4) -> None:\n"
         "        super().__init__(k)\n"

@@ -7,19 +7,19 @@ from typing import Any
 
 import dspy
 import pytest
-from recollect.data.benchmark import Source
-from recollect.data.jsonl import JsonlBenchmark
-from recollect.data.locomo import Locomo
-from recollect.engines.embedders import embedder
-from recollect.errors import DataError, UserError
-from recollect.programs.catalog import build
-from recollect.records import Failure
-from recollect.runs.compare import Comparison, Recorded, compare, keep_rows, recorded
-from recollect.runs.evaluate import evaluate
-from recollect.runs.folder import RunFolder
-from recollect.runs.results import Evaluation, Row
-from recollect.runs.setup import Setup, parameters
-from recollect.signatures.judges import JudgeAnswer, judge_hash
+from mempiler.data.benchmark import Source
+from mempiler.data.jsonl import JsonlBenchmark
+from mempiler.data.locomo import Locomo
+from mempiler.engines.embedders import embedder
+from mempiler.errors import DataError, UserError
+from mempiler.programs.catalog import build
+from mempiler.records import Failure
+from mempiler.runs.compare import Comparison, Recorded, compare, keep_rows, recorded
+from mempiler.runs.evaluate import evaluate
+from mempiler.runs.folder import RunFolder
+from mempiler.runs.results import Evaluation, Row
+from mempiler.runs.setup import Setup, parameters
+from mempiler.signatures.judges import JudgeAnswer, judge_hash
 
 
 def row(id: str, score: float, group: str = "g", category: str = "4", **changed: Any) -> Row:
@@ -173,7 +173,7 @@ def test_usage_counts_all_questions_of_a_run():
 @pytest.fixture
 def kept(tmp_path, monkeypatch) -> RunFolder:
     """A finished evaluation of two questions, one failed, with a line break of Unicode in its answer."""
-    monkeypatch.setenv("RECOLLECT_HOME", str(tmp_path))
+    monkeypatch.setenv("MEMPILER_HOME", str(tmp_path))
     folder = RunFolder.create("evaluate-x", {"command": "evaluate", "options": {"metric": "f1"}})
     failure = Failure(kind="parse", where="q2", message="no field")
     found = evaluation(
@@ -196,7 +196,7 @@ def test_a_run_is_read_back_as_it_was_kept(kept):
 
 
 def test_of_a_compile_the_result_is_compared(tmp_path, monkeypatch):
-    monkeypatch.setenv("RECOLLECT_HOME", str(tmp_path))
+    monkeypatch.setenv("MEMPILER_HOME", str(tmp_path))
     folder = RunFolder.create("compile-x", {"command": "compile"})
     start, result = evaluation([row("q1", 0.0)]), evaluation([row("q1", 1.0)])
     keep_rows(folder, "start", start)

@@ -7,12 +7,12 @@ from typing import Any
 import dspy
 import pytest
 from dspy.lm15 import AuthError, ContextLengthError, ServerError
-from recollect.data.benchmark import Source
-from recollect.data.locomo import Locomo
-from recollect.engines.embedders import embedder
-from recollect.errors import EndpointError, UserError
-from recollect.programs.catalog import build
-from recollect.runs.evaluate import evaluate
+from mempiler.data.benchmark import Source
+from mempiler.data.locomo import Locomo
+from mempiler.engines.embedders import embedder
+from mempiler.errors import EndpointError, UserError
+from mempiler.programs.catalog import build
+from mempiler.runs.evaluate import evaluate
 
 SAMPLE = Source("sample.json", "0" * 64, sample=True)
 

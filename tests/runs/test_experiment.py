@@ -5,17 +5,17 @@ from pathlib import Path
 from typing import Any
 
 import dspy
+import mempiler
 import pytest
-import recollect
 from dspy.lm15 import ServerError
-from recollect.engines.meter import MeteredLM
-from recollect.errors import EndpointError, UserError
-from recollect.optimizers.catalog import OPTIMIZERS, Optimizer
-from recollect.optimizers.compile import Compilation
-from recollect.runs.artifact import load, read_manifest, save
-from recollect.runs.experiment import compiled_on, run_compile, run_evaluate
-from recollect.runs.setup import Setup
-from recollect.runs.tracking import client
+from mempiler.engines.meter import MeteredLM
+from mempiler.errors import EndpointError, UserError
+from mempiler.optimizers.catalog import OPTIMIZERS, Optimizer
+from mempiler.optimizers.compile import Compilation
+from mempiler.runs.artifact import load, read_manifest, save
+from mempiler.runs.experiment import compiled_on, run_compile, run_evaluate
+from mempiler.runs.setup import Setup
+from mempiler.runs.tracking import client
 
 LABELED = Compilation("labeled")
 
@@ -61,7 +61,7 @@ def scene(tmp_path, monkeypatch, scripted, data) -> Any:
             quiet = {"cache": False, "temperature": 0.0, "num_retries": 0}
             return MeteredLM("scripted/test", meter, role, engine=engine, **shared, **quiet)
 
-        monkeypatch.setattr("recollect.runs.setup.language_model", model)
+        monkeypatch.setattr("mempiler.runs.setup.language_model", model)
         return Setup(benchmark="jsonl", data=data, lm="scripted/test", **options)
 
     return make
@@ -72,7 +72,7 @@ def mlflow_run(run_id: str) -> Any:
 
 
 def last_run() -> Any:
-    experiment = client().get_experiment_by_name("recollect")
+    experiment = client().get_experiment_by_name("mempiler")
     return client().search_runs([experiment.experiment_id], order_by=["attributes.start_time DESC"], max_results=1)[0]
 
 
@@ -146,7 +146,7 @@ def test_a_dead_endpoint_leaves_a_loadable_start(tmp_path, scene):
 
 
 def test_an_older_program_stays_while_a_compile_fails(tmp_path, scene, monkeypatch):
-    save(recollect.build("turn-rag", k=3), tmp_path / "out")
+    save(mempiler.build("turn-rag", k=3), tmp_path / "out")
     monkeypatch.setitem(OPTIMIZERS, "broken", broken(RuntimeError("it broke")))
     with pytest.raises(RuntimeError, match="it broke"):
         run_compile("turn-rag", scene(learning), Compilation("broken"), out=tmp_path / "out")
@@ -154,7 +154,7 @@ def test_an_older_program_stays_while_a_compile_fails(tmp_path, scene, monkeypat
 
 
 def test_an_altered_program_in_out_is_replaced_at_once(tmp_path, scene, monkeypatch):
-    save(recollect.build("turn-rag", k=3), tmp_path / "out")
+    save(mempiler.build("turn-rag", k=3), tmp_path / "out")
     (tmp_path / "out/state.json").write_text("{}")
     monkeypatch.setitem(OPTIMIZERS, "broken", broken(RuntimeError("it broke")))
     with pytest.raises(RuntimeError, match="it broke"):
@@ -194,9 +194,9 @@ def test_a_place_that_became_unwritable_is_seen_before_any_call(tmp_path, scene,
     def refuse(*args: Any, **kwargs: Any) -> str:
         raise PermissionError(13, "Permission denied")
 
-    save(recollect.build("turn-rag"), tmp_path / "out")
+    save(mempiler.build("turn-rag"), tmp_path / "out")
     setup = scene(reply)
-    monkeypatch.setattr("recollect.runs.artifact.tempfile.mkdtemp", refuse)
+    monkeypatch.setattr("mempiler.runs.artifact.tempfile.mkdtemp", refuse)
     with pytest.raises(UserError, match="cannot be written: Permission denied"):
         run_compile("turn-rag", setup, LABELED, out=tmp_path / "out")
 
@@ -238,7 +238,7 @@ def test_without_test_questions_the_summary_is_still_json(tmp_path, scene):
 
 
 def test_nothing_is_written_into_the_package(tmp_path, scene):
-    package = Path(str(recollect.__file__)).parent
+    package = Path(str(mempiler.__file__)).parent
 
     def files() -> set[Path]:
         rooms = [path for path in package.iterdir() if path.name not in ("tests", ".git", ".ci")]
@@ -265,4 +265,4 @@ def test_a_compile_outlives_its_tracking_store(tmp_path, scene, monkeypatch, cap
     assert (outcome.promoted, len(load(tmp_path / "out").task.answer.demos)) == (True, 16)
     assert json.loads((outcome.run / "run.json").read_text())["status"] == "finished"
     assert (outcome.run / "result_rows.jsonl").is_file()
-    assert [record.name for record in caplog.records if "connection lost" in record.getMessage()] == ["recollect"]
+    assert [record.name for record in caplog.records if "connection lost" in record.getMessage()] == ["mempiler"]

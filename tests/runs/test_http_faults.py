@@ -5,9 +5,9 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from recollect.runs.experiment import run_evaluate
-from recollect.runs.results import Evaluation
-from recollect.runs.setup import Setup
+from mempiler.runs.experiment import run_evaluate
+from mempiler.runs.results import Evaluation
+from mempiler.runs.setup import Setup
 
 
 def evaluation(server: Any, **options: Any) -> Evaluation:
@@ -88,26 +88,26 @@ def test_a_lasting_fault_is_a_typed_failure_of_its_question(stub, healthy, fault
     ],
     ids=["500", "429", "no-json", "dead", "401", "share"],
 )
-def test_an_endpoint_that_stays_away_stops_the_run_with_one_line(stub, recollect_cli, script, code, words, requests):
+def test_an_endpoint_that_stays_away_stops_the_run_with_one_line(stub, mempiler_cli, script, code, words, requests):
     server = stub(script)
-    ran = recollect_cli(server, "evaluate", "turn-rag", test=24)
+    ran = mempiler_cli(server, "evaluate", "turn-rag", test=24)
     assert (ran.code, ran.out, len(server.texts)) == (code, "", requests)
-    assert re.search(f"^recollect: the model's endpoint .*{words}.*; --resume \\S+ goes on", ran.line)
+    assert re.search(f"^mempiler: the model's endpoint .*{words}.*; --resume \\S+ goes on", ran.line)
 
 
 @pytest.mark.parametrize("fault", ["dead", "stall"])
-def test_no_answer_to_a_few_questions_is_no_score(stub, recollect_cli, fault):
+def test_no_answer_to_a_few_questions_is_no_score(stub, mempiler_cli, fault):
     server = stub(always(fault))
-    ran = recollect_cli(server, "evaluate", "turn-rag", "--timeout", "0.2", test=4)
+    ran = mempiler_cli(server, "evaluate", "turn-rag", "--timeout", "0.2", test=4)
     assert (ran.code, ran.out) == (3, "")
     assert "answered none of 4 questions" in ran.line
     assert ran.resume
 
 
-def test_nobody_listens_at_all(stub, recollect_cli):
+def test_nobody_listens_at_all(stub, mempiler_cli):
     server = stub()
     server.die()
-    ran = recollect_cli(server, "evaluate", "turn-rag", test=8)
+    ran = mempiler_cli(server, "evaluate", "turn-rag", test=8)
     assert ran.code == 3
     assert "onnection refused" in ran.line
 

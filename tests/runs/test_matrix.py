@@ -5,12 +5,12 @@ import io
 import json
 
 import pytest
-from recollect.cli import main
-from recollect.data.confusion import Confusion
-from recollect.errors import UserError
-from recollect.runs.folder import RunFolder
-from recollect.runs.matrix import confusion_picture, write
-from recollect.runs.tracking import client
+from mempiler.cli import main
+from mempiler.data.confusion import Confusion
+from mempiler.errors import UserError
+from mempiler.runs.folder import RunFolder
+from mempiler.runs.matrix import confusion_picture, write
+from mempiler.runs.tracking import client
 
 
 def test_a_matrix_is_drawn_with_its_counts(tmp_path):

@@ -3,17 +3,17 @@
 import json
 
 import pytest
-from recollect.cli import app
-from recollect.engines.guard import Limits
-from recollect.engines.prices import token_prices
-from recollect.errors import UserError
-from recollect.optimizers.catalog import OPTIMIZERS
-from recollect.optimizers.compile import Compilation
-from recollect.optimizers.effort import effort
-from recollect.optimizers.plan import NOTHING, Range
-from recollect.runs.experiment import run_compile, run_evaluate
-from recollect.runs.planning import plan_compile, plan_evaluate
-from recollect.runs.setup import Setup
+from mempiler.cli import app
+from mempiler.engines.guard import Limits
+from mempiler.engines.prices import token_prices
+from mempiler.errors import UserError
+from mempiler.optimizers.catalog import OPTIMIZERS
+from mempiler.optimizers.compile import Compilation
+from mempiler.optimizers.effort import effort
+from mempiler.optimizers.plan import NOTHING, Range
+from mempiler.runs.experiment import run_compile, run_evaluate
+from mempiler.runs.planning import plan_compile, plan_evaluate
+from mempiler.runs.setup import Setup
 
 SMALL = Setup(benchmark="locomo", train=30, dev=10, test=10, threads=4)
 
@@ -49,7 +49,7 @@ def test_the_plan_of_an_evaluation_is_close():
 
 
 def test_planning_makes_no_run(tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("RECOLLECT_HOME", str(tmp_path))
+    monkeypatch.setenv("MEMPILER_HOME", str(tmp_path))
     app.main(["compile", "turn-rag", "--on", "locomo", "--plan", "--json"], standalone_mode=False)
     assert set(json.loads(capsys.readouterr().out)) == {"calls", "tokens", "usd", "phases"}
     assert list(tmp_path.iterdir()) == []

@@ -6,16 +6,16 @@ from importlib import resources
 from types import SimpleNamespace
 
 import pytest
-from recollect.engines.guard import Guard, Limits
-from recollect.engines.meter import Meter
-from recollect.errors import UnknownNameError, UserError
-from recollect.programs.catalog import method_class
-from recollect.runs.folder import RunFolder
-from recollect.runs.recipes.h2memory import H2MEMORY, margins
-from recollect.runs.recipes.h2memory_paper import TABLE_2_SELECT, TABLE_3, TABLE_4, TABLE_11
-from recollect.runs.recipes.recipe import Recipe, run_recipe
-from recollect.runs.recipes.section import Section, Variant
-from recollect.runs.setup import Runtime, Setup
+from mempiler.engines.guard import Guard, Limits
+from mempiler.engines.meter import Meter
+from mempiler.errors import UnknownNameError, UserError
+from mempiler.programs.catalog import method_class
+from mempiler.runs.folder import RunFolder
+from mempiler.runs.recipes.h2memory import H2MEMORY, margins
+from mempiler.runs.recipes.h2memory_paper import TABLE_2_SELECT, TABLE_3, TABLE_4, TABLE_11
+from mempiler.runs.recipes.recipe import Recipe, run_recipe
+from mempiler.runs.recipes.section import Section, Variant
+from mempiler.runs.setup import Runtime, Setup
 
 SETUP = Setup(benchmark="", test=2, threads=2)
 
@@ -142,7 +142,7 @@ PARTS = Recipe(
 def test_the_name_of_a_suite_gives_its_file_to_every_part(tmp_path):
     file = tmp_path / "input.json"
     file.write_text(
-        (resources.files("recollect.data.samples") / "palset" / "input_en.json").read_text(encoding="utf-8"),
+        (resources.files("mempiler.data.samples") / "palset" / "input_en.json").read_text(encoding="utf-8"),
         encoding="utf-8",
     )
     made = run_recipe(PARTS, SETUP, data={"palbench": str(file)})

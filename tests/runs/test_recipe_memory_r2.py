@@ -7,18 +7,18 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from recollect.cli import main
-from recollect.engines.guard import Limits
-from recollect.errors import UserError
-from recollect.optimizers.logo_grpo.policy import PolicyScore
-from recollect.runs.recipes.catalog import recipe
-from recollect.runs.recipes.memory_r2 import FULL, MEMORY_R2, SMALL
-from recollect.runs.recipes.recipe import run_recipe
-from recollect.runs.recipes.reinforced import course
-from recollect.runs.recipes.rungs import Step, sampled_difference
-from recollect.runs.setup import Setup
+from mempiler.cli import main
+from mempiler.engines.guard import Limits
+from mempiler.errors import UserError
+from mempiler.optimizers.logo_grpo.policy import PolicyScore
+from mempiler.runs.recipes.catalog import recipe
+from mempiler.runs.recipes.memory_r2 import FULL, MEMORY_R2, SMALL
+from mempiler.runs.recipes.recipe import run_recipe
+from mempiler.runs.recipes.reinforced import course
+from mempiler.runs.recipes.rungs import Step, sampled_difference
+from mempiler.runs.setup import Setup
 
-REASON = "the `local` extra is not installed: pip install 'recollect[local]'"
+REASON = "the `local` extra is not installed: pip install '.[local]'"
 CHANGES = {
     "few_shot.questions": 2,
     "few_shot.max_tries": 1,
@@ -138,15 +138,15 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("torch", reason=REASON)
     pytest.importorskip("transformers", reason=REASON)
     pytest.importorskip("peft", reason=REASON)
-    from recollect.data.memory_env import MemoryEnv
-    from recollect.data.synthesis.memory_env import vocabulary
-    from recollect.engines.embedders import embedder
-    from recollect.engines.local import sft
-    from recollect.engines.local.model import LocalModel
-    from recollect.engines.local.tiny import create
-    from recollect.optimizers.demonstrations import demonstrate
-    from recollect.programs.compact_adapter import CompactAdapter
-    from recollect.programs.memory_r2 import MemoryR2
+    from mempiler.data.memory_env import MemoryEnv
+    from mempiler.data.synthesis.memory_env import vocabulary
+    from mempiler.engines.embedders import embedder
+    from mempiler.engines.local import sft
+    from mempiler.engines.local.model import LocalModel
+    from mempiler.engines.local.tiny import create
+    from mempiler.optimizers.demonstrations import demonstrate
+    from mempiler.programs.compact_adapter import CompactAdapter
+    from mempiler.programs.memory_r2 import MemoryR2
 
     folder = tmp_path_factory.mktemp("ladder") / "start"
     method = MemoryR2(embedder(), **MemoryEnv.method_settings["memory-r2"])
@@ -192,8 +192,8 @@ def test_every_rung_tells_what_it_took(made: Any) -> None:
 
 
 def test_a_rung_of_weights_has_a_model_that_loads(made: Any) -> None:
-    from recollect.engines.local.model import LocalModel
-    from recollect.runs.artifact import load, read_manifest
+    from mempiler.engines.local.model import LocalModel
+    from mempiler.runs.artifact import load, read_manifest
 
     folder = made.run / "ladder" / "logo-grpo"
     assert load(folder / "program").name == "memory-r2"

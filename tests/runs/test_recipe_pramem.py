@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 import pytest
-from recollect.runs.recipes.catalog import recipe
-from recollect.runs.recipes.pramem import PRAMEM, confusion
-from recollect.runs.recipes.recipe import run_recipe
-from recollect.runs.setup import Setup
+from mempiler.runs.recipes.catalog import recipe
+from mempiler.runs.recipes.pramem import PRAMEM, confusion
+from mempiler.runs.recipes.recipe import run_recipe
+from mempiler.runs.setup import Setup
 
 
 def small(section):

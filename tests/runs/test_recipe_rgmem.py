@@ -7,12 +7,12 @@ from importlib import resources
 from pathlib import Path
 
 import pytest
-from recollect.programs.catalog import method_class
-from recollect.runs.recipes.recipe import Recipe, run_recipe
-from recollect.runs.recipes.rgmem import RGMEM, convergence, trade_off
-from recollect.runs.recipes.rgmem_paper import TABLE_1, TABLE_2, TABLE_3, TABLE_4
-from recollect.runs.recipes.section import Section, Variant
-from recollect.runs.setup import Setup
+from mempiler.programs.catalog import method_class
+from mempiler.runs.recipes.recipe import Recipe, run_recipe
+from mempiler.runs.recipes.rgmem import RGMEM, convergence, trade_off
+from mempiler.runs.recipes.rgmem_paper import TABLE_1, TABLE_2, TABLE_3, TABLE_4
+from mempiler.runs.recipes.section import Section, Variant
+from mempiler.runs.setup import Setup
 
 SIZES = {1: 282, 2: 321, 3: 96, 4: 841}
 
@@ -87,7 +87,7 @@ def test_a_sweep_of_the_threshold_takes_the_other_along():
 @pytest.fixture
 def with_latest(tmp_path: Path) -> Path:
     """The sample with some questions of the skill that the released files lack."""
-    samples = Path(str(resources.files("recollect.data.samples")))
+    samples = Path(str(resources.files("mempiler.data.samples")))
     text = (samples / "personamem_questions.csv").read_text(encoding="utf-8")
     changed = text.replace("track_full_preference_evolution", "acknowledge_latest_user_preferences")
     (tmp_path / "questions_32k.csv").write_text(changed, encoding="utf-8")

@@ -4,17 +4,17 @@ import json
 from pathlib import Path
 
 import pytest
-from recollect.cli import app, main
-from recollect.engines.guard import Limits
-from recollect.errors import UnknownNameError, UserError
-from recollect.runs.recipes.catalog import RECIPES, recipe
-from recollect.runs.recipes.columns import category, count, part, score, tokens
-from recollect.runs.recipes.pictures import Picture, bars, lines, matrix, save, scatter
-from recollect.runs.recipes.recipe import Recipe, run_recipe
-from recollect.runs.recipes.section import Duel, Section, Sweep, Variant
-from recollect.runs.recipes.tables import OurTable, PaperTable
-from recollect.runs.setup import Setup
-from recollect.runs.tracking import client
+from mempiler.cli import app, main
+from mempiler.engines.guard import Limits
+from mempiler.errors import UnknownNameError, UserError
+from mempiler.runs.recipes.catalog import RECIPES, recipe
+from mempiler.runs.recipes.columns import category, count, part, score, tokens
+from mempiler.runs.recipes.pictures import Picture, bars, lines, matrix, save, scatter
+from mempiler.runs.recipes.recipe import Recipe, run_recipe
+from mempiler.runs.recipes.section import Duel, Section, Sweep, Variant
+from mempiler.runs.recipes.tables import OurTable, PaperTable
+from mempiler.runs.setup import Setup
+from mempiler.runs.tracking import client
 
 TURNS = Section(
     name="turns",
@@ -41,7 +41,7 @@ class PrefersFirstAnswer:
     hash = "none"
 
     def __call__(self, example, first, second):
-        from recollect.data.preference import Preferred
+        from mempiler.data.preference import Preferred
 
         side = "tie" if len(first) == len(second) else "first" if len(first) > len(second) else "second"
         return Preferred(side)
@@ -106,7 +106,7 @@ def test_a_failing_analysis_leaves_no_run_open():
     with pytest.raises(UserError, match="no such thing"):
         run_recipe(Recipe("broken", "", (section,)), SETUP)
     mlflow = client()
-    runs = mlflow.search_runs([mlflow.get_experiment_by_name("recollect").experiment_id], "status = 'RUNNING'")
+    runs = mlflow.search_runs([mlflow.get_experiment_by_name("mempiler").experiment_id], "status = 'RUNNING'")
     assert list(runs) == []
 
 
@@ -133,7 +133,7 @@ def test_an_analysis_sees_memories_of_every_step_without_new_calls():
 
 def test_seeds_repeat_what_draws_and_nothing_else(tmp_path, monkeypatch):
     (tmp_path / "drawing.py").write_text(
-        "from recollect.programs.baselines.turn_rag import TurnRAG\n"
+        "from mempiler.programs.baselines.turn_rag import TurnRAG\n"
         "class Drawing(TurnRAG):\n"
         "    def __init__(self, k: int = 3, seed: int = 0) -> None:\n"
         "        super().__init__(k)\n"
@@ -151,7 +151,7 @@ def test_seeds_repeat_what_draws_and_nothing_else(tmp_path, monkeypatch):
 
 
 def test_a_sampling_model_is_asked_anew_for_every_seed():
-    from recollect.engines.models import language_model
+    from mempiler.engines.models import language_model
 
     first, second, still = (
         language_model("openai/gpt-4.1-mini", repeat=repeat, temperature=temperature)
@@ -166,7 +166,7 @@ def test_a_limit_holds_for_the_whole_recipe():
     assert [entry.label for entry in found.rows] == ["three turns", "k = 3"]
     mlflow = client()
     nested = mlflow.search_runs(
-        [mlflow.get_experiment_by_name("recollect").experiment_id], f"tags.`mlflow.parentRunId` = '{found.run_id}'"
+        [mlflow.get_experiment_by_name("mempiler").experiment_id], f"tags.`mlflow.parentRunId` = '{found.run_id}'"
     )
     assert sum(run.data.metrics["evaluation.calls_task"] for run in nested) == 8
     assert json.loads((found.run / "run.json").read_text())["status"] == "stopped"
@@ -259,4 +259,4 @@ def test_a_wrong_word_on_the_command_line_is_one_line(words, capsys):
     with pytest.raises(SystemExit) as ended:
         main(["reproduce", "pgr", *words])
     assert ended.value.code == 2
-    assert capsys.readouterr().err.strip().splitlines()[-1].startswith("recollect: ")
+    assert capsys.readouterr().err.strip().splitlines()[-1].startswith("mempiler: ")

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mempiler.programs.catalog import build
+from mempiler.runs.artifact import Manifest, save
+from mempiler.runs.register import register
+from mempiler.runs.registered_model import Served, example_row, inputs_of
+from mempiler.runs.tracking import tracking_uri
 from mlflow.exceptions import MlflowException
-from recollect.programs.catalog import build
-from recollect.runs.artifact import Manifest, save
-from recollect.runs.register import register
-from recollect.runs.registered_model import Served, example_row, inputs_of
-from recollect.runs.tracking import tracking_uri
 
 SAID = {"role": "user", "name": "Ada", "content": "I moved to Lisbon."}
 ROW = {"question": "Where did Ada move?", "messages": [SAID]}
@@ -87,7 +87,7 @@ def test_a_wrong_row_is_named_before_any_model_is_asked(served, monkeypatch, row
 
 
 def test_a_request_chooses_only_among_the_servers_models(folder, monkeypatch):
-    monkeypatch.setenv("RECOLLECT_LMS", " offline , openai/small,")
+    monkeypatch.setenv("MEMPILER_LMS", " offline , openai/small,")
     served = Served(folder)
     assert served.lms == ("offline", "openai/small")
     assert served.predict([ROW], {"lm": "offline"})[0]["answer"]
@@ -97,8 +97,8 @@ def test_a_request_chooses_only_among_the_servers_models(folder, monkeypatch):
 
 def test_the_environment_names_the_model(folder, monkeypatch, stub):
     server = stub(answer=lambda body: "[[ ## answer ## ]]\nPorto\n\n[[ ## completed ## ]]")
-    monkeypatch.setenv("RECOLLECT_LM", server.model)
-    monkeypatch.setenv("RECOLLECT_API_BASE", server.url)
+    monkeypatch.setenv("MEMPILER_LM", server.model)
+    monkeypatch.setenv("MEMPILER_API_BASE", server.url)
     served = Served(folder)
     assert [served.predict([ROW], {})[0]["answer"] for _ in range(2)] == ["Porto", "Porto"]
     assert len(server.texts) == 2, "an answer came from DSPy's cache, where what users say must not lie"
@@ -107,8 +107,8 @@ def test_the_environment_names_the_model(folder, monkeypatch, stub):
 def test_an_unreadable_answer_fails_its_row_alone(folder, monkeypatch, stub):
     good = "[[ ## answer ## ]]\nPorto\n\n[[ ## completed ## ]]"
     server = stub(answer=lambda body: good if "did Ada" in str(body["messages"]) else "")
-    monkeypatch.setenv("RECOLLECT_LM", server.model)
-    monkeypatch.setenv("RECOLLECT_API_BASE", server.url)
+    monkeypatch.setenv("MEMPILER_LM", server.model)
+    monkeypatch.setenv("MEMPILER_API_BASE", server.url)
     first, second = Served(folder).predict([ROW, ROW | {"question": "Where did Bob go?"}], {})
     assert (first["answer"], first["failure"]) == ("Porto", None)
     assert (second["answer"], second["failure"]["kind"]) == (None, "parse")
@@ -117,8 +117,8 @@ def test_an_unreadable_answer_fails_its_row_alone(folder, monkeypatch, stub):
 def test_a_dead_endpoint_is_told_apart_from_a_wrong_row(folder, monkeypatch, stub):
     server = stub()
     server.die()
-    monkeypatch.setenv("RECOLLECT_LM", server.model)
-    monkeypatch.setenv("RECOLLECT_API_BASE", server.url)
+    monkeypatch.setenv("MEMPILER_LM", server.model)
+    monkeypatch.setenv("MEMPILER_API_BASE", server.url)
     with pytest.raises(MlflowException, match="could not be asked") as caught:
         Served(folder).predict([ROW], {})
     assert caught.value.error_code == "TEMPORARILY_UNAVAILABLE"

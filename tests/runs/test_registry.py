@@ -7,19 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import dspy
+import mempiler
 import pytest
-import recollect
-from recollect.engines.models import language_model
-from recollect.errors import RecollectError
-from recollect.programs.catalog import build
-from recollect.runs import register as registering
-from recollect.runs.artifact import Manifest, load, read_manifest, save
-from recollect.runs.experiment import run_compile, run_evaluate
-from recollect.runs.outcome import Compiled
-from recollect.runs.register import Registered, copy_package, gate, register, requirements
-from recollect.runs.registry import pinned, program_folder, resolve, version_of
-from recollect.runs.setup import Setup
-from recollect.runs.tracking import client
+from mempiler.engines.models import language_model
+from mempiler.errors import MempilerError
+from mempiler.programs.catalog import build
+from mempiler.runs import register as registering
+from mempiler.runs.artifact import Manifest, load, read_manifest, save
+from mempiler.runs.experiment import run_compile, run_evaluate
+from mempiler.runs.outcome import Compiled
+from mempiler.runs.register import Registered, copy_package, gate, register, requirements
+from mempiler.runs.registry import pinned, program_folder, resolve, version_of
+from mempiler.runs.setup import Setup
+from mempiler.runs.tracking import client
 
 DATA = {"name": "locomo", "metric": "F1", "sha256": "d1", "split_sha256": "s1"}
 
@@ -67,7 +67,7 @@ def words_of(program: Any) -> str:
 
 
 def refusal(call: Callable[..., Any], *values: Any, **named: Any) -> str:
-    with pytest.raises(RecollectError) as caught:
+    with pytest.raises(MempilerError) as caught:
         call(*values, **named)
     assert caught.value.exit_code == 2
     assert "\n" not in str(caught.value)
@@ -79,7 +79,7 @@ def test_a_program_is_loaded_by_alias_and_by_version(program, name):
     done = register(folder, name, "prod")
     assert (done.version, done.new, done.address) == ("1", True, f"models:/{name}@prod")
     for address in (done.address, f"models:/{name}/1"):
-        assert words_of(recollect.load(address)) == "Say where."
+        assert words_of(mempiler.load(address)) == "Say where."
         assert read_manifest(address) == read_manifest(folder)
 
 
@@ -104,7 +104,7 @@ def test_a_worse_program_is_refused_and_the_alias_stays(program, name):
     assert len(client().search_model_versions(f"name = '{name}'")) == 1
     done = register(program(0.4, "New."), name, "prod", force=True)
     assert words_of(load(done.address)) == "New."
-    assert version_of(done.address).tags["recollect.gate"].startswith("forced: it is worse than")
+    assert version_of(done.address).tags["mempiler.gate"].startswith("forced: it is worse than")
 
 
 def test_a_program_without_scores_is_refused_unless_forced(program, name):
@@ -204,10 +204,10 @@ def test_an_altered_program_is_not_registered(program, name):
     assert "was altered" in refusal(register, folder, name)
 
 
-def test_a_model_that_recollect_did_not_make_is_refused(name):
+def test_a_model_that_mempiler_did_not_make_is_refused(name):
     client().create_registered_model(name)
     client().create_model_version(name, "runs:/none/model")
-    assert "was not made by `recollect register`" in refusal(resolve, f"models:/{name}/1")
+    assert "was not made by `mempiler register`" in refusal(resolve, f"models:/{name}/1")
 
 
 def test_files_exchanged_below_the_registry_are_refused(program, name, tmp_path, monkeypatch):
@@ -215,7 +215,7 @@ def test_files_exchanged_below_the_registry_are_refused(program, name, tmp_path,
     store = Path(str(version_of(done.address).source).removeprefix("file://")) / "artifacts" / "program"
     for path in program(words="Theirs.").iterdir():
         shutil.copyfile(path, store / path.name)
-    monkeypatch.setattr("recollect.runs.registry.home", lambda: tmp_path / "elsewhere")
+    monkeypatch.setattr("mempiler.runs.registry.home", lambda: tmp_path / "elsewhere")
     assert "was altered after it was registered" in refusal(load, done.address)
     assert list((tmp_path / "elsewhere" / "registry").iterdir()) == []
 
@@ -270,8 +270,8 @@ def test_the_model_holds_text_only(registered):
     """Models from code: what was registered can be read, and holds no pickle."""
     model = Path(str(version_of(registered.address).source).removeprefix("file://"))
     files = {path.relative_to(model).as_posix() for path in model.rglob("*") if path.is_file()}
-    code = {name for name in files if name.startswith("code/recollect/")}
-    assert {"code/recollect/__init__.py", "code/recollect/runs/registered_model.py"} <= code
+    code = {name for name in files if name.startswith("code/mempiler/")}
+    assert {"code/mempiler/__init__.py", "code/mempiler/runs/registered_model.py"} <= code
     assert {Path(name).suffix for name in code} <= {".py", ".typed"}
     assert {"MLmodel", "program.py", "artifacts/program/manifest.json", "artifacts/program/state.json"} <= files
     assert {Path(name).suffix for name in files - code} <= {"", ".json", ".py", ".txt", ".yaml"}
@@ -282,11 +282,11 @@ def test_the_model_holds_text_only(registered):
 
 
 def test_the_copy_of_the_package_leaves_tests_and_samples_out(tmp_path):
-    copy_package(tmp_path / "recollect")
-    folders = {path.name for path in (tmp_path / "recollect").iterdir() if path.is_dir()}
+    copy_package(tmp_path / "mempiler")
+    folders = {path.name for path in (tmp_path / "mempiler").iterdir() if path.is_dir()}
     assert {"programs", "memory", "signatures", "records"} <= folders
     assert not {"tests", "docs", "build", "benchmarks", "data/samples", ".git"} & folders
-    assert not (tmp_path / "recollect" / "data" / "samples").exists()
+    assert not (tmp_path / "mempiler" / "data" / "samples").exists()
 
 
 def test_a_package_that_is_not_installed_has_no_requirements(monkeypatch):
@@ -294,12 +294,12 @@ def test_a_package_that_is_not_installed_has_no_requirements(monkeypatch):
         raise registering.PackageNotFoundError(name)
 
     monkeypatch.setattr(registering, "requires", absent)
-    assert "pip install recollect" in refusal(requirements)
+    assert "pip install ." in refusal(requirements)
 
 
 @pytest.mark.usefixtures("registered")
 def test_an_address_answers_like_its_folder():
-    history = recollect.History.from_messages([{"role": "user", "name": "Ada", "content": "I moved to Lisbon."}])
+    history = mempiler.History.from_messages([{"role": "user", "name": "Ada", "content": "I moved to Lisbon."}])
     with dspy.context(lm=language_model()):
         found = load("models:/shared@prod")(history=history, question="Where did Ada move?")
     assert "Lisbon" in found.answer

@@ -4,8 +4,8 @@ import io
 from typing import Any
 
 import pytest
-from recollect.records import Failure
-from recollect.runs.report import (
+from mempiler.records import Failure
+from mempiler.runs.report import (
     WIRING,
     comparison_picture,
     difference_line,
@@ -13,7 +13,7 @@ from recollect.runs.report import (
     print_evaluation,
     usage_line,
 )
-from recollect.runs.results import Evaluation, Row, difference
+from mempiler.runs.results import Evaluation, Row, difference
 from rich.console import Console
 
 

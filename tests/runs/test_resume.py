@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recollect.errors import UserError
-from recollect.runs.run_store import RunStore
+from mempiler.errors import UserError
+from mempiler.runs.run_store import RunStore
 
 COMPILES = {
     "bootstrap": ["max_tries=4"],
@@ -36,8 +36,8 @@ def words_of(name: str) -> list[str]:
 
 FORKS = """
 import json, os, sys
-import dspy, litellm, mlflow.store.tracking.sqlalchemy_store, nltk.stem, sklearn.metrics, recollect.cli
-import recollect.runs.experiment
+import dspy, litellm, mlflow.store.tracking.sqlalchemy_store, nltk.stem, sklearn.metrics, mempiler.cli
+import mempiler.runs.experiment
 for line in sys.stdin:
     words, environment = json.loads(line)
     child = os.fork()
@@ -45,7 +45,7 @@ for line in sys.stdin:
         os.environ.update(environment)
         nowhere = os.open(os.devnull, os.O_RDWR)
         os.dup2(nowhere, 1), os.dup2(nowhere, 2)
-        recollect.cli.main(words)
+        mempiler.cli.main(words)
         os._exit(0)
     print(child, flush=True)
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
@@ -65,13 +65,13 @@ def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         process.stdin.close()
 
 
-def killed(recollect_cli: Any, name: str, server: Any, home: Path, forks: Any, **sizes: int) -> int:
+def killed(mempiler_cli: Any, name: str, server: Any, home: Path, forks: Any, **sizes: int) -> int:
     """Starts a command as a process of its own, with a results folder of its own; returns its id."""
     home.mkdir()
     # A copy of a store that is there saves the seconds in which MLflow makes its tables.
-    shutil.copy(Path(os.environ["RECOLLECT_HOME"]) / "mlflow.db", home)
-    words = recollect_cli.arguments(server, *words_of(name), **sizes)
-    print(json.dumps([words, {"RECOLLECT_HOME": str(home)}]), file=forks.stdin, flush=True)
+    shutil.copy(Path(os.environ["MEMPILER_HOME"]) / "mlflow.db", home)
+    words = mempiler_cli.arguments(server, *words_of(name), **sizes)
+    print(json.dumps([words, {"MEMPILER_HOME": str(home)}]), file=forks.stdin, flush=True)
     return int(forks.stdout.readline())
 
 
@@ -101,15 +101,15 @@ def outcome(found: dict[str, Any]) -> dict[str, Any]:
     [*((name, 1) for name in COMPILES), ("evaluate", 4)],
     ids=lambda value: str(value),
 )
-def test_a_killed_run_goes_on_where_it_was(stub, recollect_cli, forks, tmp_path, name, threads):
+def test_a_killed_run_goes_on_where_it_was(stub, mempiler_cli, forks, tmp_path, name, threads):
     broken, home = stub(delay=0.01), tmp_path / "home"
     unbroken = stub()
-    whole = recollect_cli(unbroken, *words_of(name), train=16, threads=threads)
-    process = killed(recollect_cli, name, broken, home, forks, train=16, threads=threads)
+    whole = mempiler_cli(unbroken, *words_of(name), train=16, threads=threads)
+    process = killed(mempiler_cli, name, broken, home, forks, train=16, threads=threads)
     run = kill_midway(broken, process, home, forks)
     rest = stub()
     rest.model = broken.model
-    resumed = recollect_cli(rest, *words_of(name), "--resume", run, train=16, threads=threads)
+    resumed = mempiler_cli(rest, *words_of(name), "--resume", run, train=16, threads=threads)
     assert (whole.code, resumed.code) == (0, 0)
     if threads == 1:
         assert outcome(resumed.found) == outcome(whole.found)
@@ -120,39 +120,39 @@ def test_a_killed_run_goes_on_where_it_was(stub, recollect_cli, forks, tmp_path,
 
 
 @pytest.mark.parametrize("name", ["evaluate", "gepa"])
-def test_a_finished_run_asks_nothing_when_it_is_resumed(stub, recollect_cli, name):
+def test_a_finished_run_asks_nothing_when_it_is_resumed(stub, mempiler_cli, name):
     first, again = stub(), stub()
     again.model = first.model
-    whole = recollect_cli(first, *words_of(name))
+    whole = mempiler_cli(first, *words_of(name))
     run = str(newest_run())
-    resumed = recollect_cli(again, *words_of(name), "--resume", run)
+    resumed = mempiler_cli(again, *words_of(name), "--resume", run)
     assert (whole.code, resumed.code, again.texts) == (0, 0, [])
     assert outcome(resumed.found) == outcome(whole.found)
 
 
 def newest_run() -> Path:
-    runs = Path(os.environ["RECOLLECT_HOME"]).glob("*/run.json")
+    runs = Path(os.environ["MEMPILER_HOME"]).glob("*/run.json")
     return max(runs, key=lambda path: path.stat().st_mtime_ns).parent
 
 
-def test_a_run_goes_on_when_its_endpoint_is_back(stub, recollect_cli):
+def test_a_run_goes_on_when_its_endpoint_is_back(stub, mempiler_cli):
     dying, healthy, back = stub(lambda n, text: "dead" if n > 6 else None), stub(), stub()
     back.model = dying.model
-    ended = recollect_cli(dying, *words_of("bootstrap"))
-    whole = recollect_cli(healthy, *words_of("bootstrap"))
-    resumed = recollect_cli(back, *words_of("bootstrap"), "--resume", ended.resume)
+    ended = mempiler_cli(dying, *words_of("bootstrap"))
+    whole = mempiler_cli(healthy, *words_of("bootstrap"))
+    resumed = mempiler_cli(back, *words_of("bootstrap"), "--resume", ended.resume)
     assert (ended.code, resumed.code) == (3, 0)
     assert outcome(resumed.found) == outcome(whole.found)
     assert dying.answered + back.answered == healthy.answered
 
 
-def test_a_run_goes_on_with_a_larger_budget(stub, recollect_cli):
+def test_a_run_goes_on_with_a_larger_budget(stub, mempiler_cli):
     first, healthy, more = stub(), stub(), stub()
     more.model = first.model
     words = words_of("evaluate")
-    ended = recollect_cli(first, *words, "--max-calls", "3")
-    whole = recollect_cli(healthy, *words)
-    resumed = recollect_cli(more, *words, "--resume", str(run_of(first)))
+    ended = mempiler_cli(first, *words, "--max-calls", "3")
+    whole = mempiler_cli(healthy, *words)
+    resumed = mempiler_cli(more, *words, "--resume", str(run_of(first)))
     assert (ended.code, ended.found["stopped"], resumed.code) == (0, "budget reached: max-calls 3", 0)
     assert outcome(resumed.found) == outcome(whole.found)
     assert (len(first.texts), len(more.texts)) == (3, len(healthy.texts) - 3)
@@ -160,7 +160,7 @@ def test_a_run_goes_on_with_a_larger_budget(stub, recollect_cli):
 
 def run_of(server: Any) -> Path:
     """The folder of the run that asked a server."""
-    runs = Path(os.environ["RECOLLECT_HOME"]).glob("*/run.json")
+    runs = Path(os.environ["MEMPILER_HOME"]).glob("*/run.json")
     (found,) = [path for path in runs if json.loads(path.read_text())["settings"].get("lm") == server.model]
     return found.parent
 
@@ -175,11 +175,11 @@ def run_of(server: Any) -> Path:
     ],
     ids=["seed", "temperature", "method", "size"],
 )
-def test_another_setting_is_another_run(stub, recollect_cli, words, sizes, said):
+def test_another_setting_is_another_run(stub, mempiler_cli, words, sizes, said):
     server = stub()
-    recollect_cli(server, *words_of("evaluate"))
+    mempiler_cli(server, *words_of("evaluate"))
     asked = len(server.texts)
-    ran = recollect_cli(server, *words_of("evaluate"), "--resume", str(run_of(server)), *words, **sizes)
+    ran = mempiler_cli(server, *words_of("evaluate"), "--resume", str(run_of(server)), *words, **sizes)
     assert (ran.code, ran.out, len(server.texts)) == (2, "", asked)
     assert said in ran.line
 
@@ -187,23 +187,23 @@ def test_another_setting_is_another_run(stub, recollect_cli, words, sizes, said)
 @pytest.mark.parametrize(
     "words", [["--timeout", "9"], ["--retries", "1"], ["--max-calls", "9"]], ids=lambda words: words[0]
 )
-def test_settings_that_decide_nothing_may_change(stub, recollect_cli, words):
+def test_settings_that_decide_nothing_may_change(stub, mempiler_cli, words):
     server = stub()
-    recollect_cli(server, *words_of("evaluate"))
+    mempiler_cli(server, *words_of("evaluate"))
     asked = len(server.texts)
-    ran = recollect_cli(server, *words_of("evaluate"), "--resume", str(run_of(server)), *words, threads=3)
+    ran = mempiler_cli(server, *words_of("evaluate"), "--resume", str(run_of(server)), *words, threads=3)
     assert (ran.code, len(server.texts)) == (0, asked)
 
 
 @pytest.mark.parametrize("name", ["evaluate", "bootstrap", "gepa"])
-def test_a_store_that_fails_midway_stops_the_run_before_more_is_paid(stub, recollect_cli, name):
+def test_a_store_that_fails_midway_stops_the_run_before_more_is_paid(stub, mempiler_cli, name):
     def script(n: int, text: str) -> None:
         if n == 6:
             with contextlib.closing(sqlite3.connect(run_of(server) / "run.sqlite")) as database:
                 database.execute("DROP TABLE answers")
 
     server = stub(script)
-    ran = recollect_cli(server, *words_of(name))
+    ran = mempiler_cli(server, *words_of(name))
     assert (ran.code, ran.out) == (2, "")
     assert "run.sqlite: cannot be written: no such table: answers" in ran.line
     assert len(server.texts) == 6

@@ -2,12 +2,12 @@
 
 import dspy
 import pytest
-from recollect.engines.embedders import embedder
-from recollect.engines.meter import Meter, MeteredLM
-from recollect.errors import DataError
-from recollect.programs.catalog import build
-from recollect.programs.remember import MemoryCache
-from recollect.runs.run_store import RunStore
+from mempiler.engines.embedders import embedder
+from mempiler.engines.meter import Meter, MeteredLM
+from mempiler.errors import DataError
+from mempiler.programs.catalog import build
+from mempiler.programs.remember import MemoryCache
+from mempiler.runs.run_store import RunStore
 
 
 def program_of(store):

@@ -5,8 +5,8 @@ import random
 
 import numpy as np
 import pytest
-from recollect.errors import UserError
-from recollect.runs.statistics import Interval, interval, paired
+from mempiler.errors import UserError
+from mempiler.runs.statistics import Interval, interval, paired
 
 
 def test_interval_of_two_questions_worked_by_hand() -> None:

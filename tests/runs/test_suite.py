@@ -3,15 +3,15 @@
 from typing import Any
 
 import pytest
-from recollect.cli import main
-from recollect.data.catalog import SUITES, benchmark
-from recollect.engines.meter import Meter
-from recollect.errors import UnknownNameError, UserError
-from recollect.optimizers.compile import Compilation
-from recollect.runs.experiment import run_compile, run_evaluate
-from recollect.runs.planning import plan_compile, plan_evaluate
-from recollect.runs.setup import Setup
-from recollect.runs.suite import part_setups, plan_suite, run_suite
+from mempiler.cli import main
+from mempiler.data.catalog import SUITES, benchmark
+from mempiler.engines.meter import Meter
+from mempiler.errors import UnknownNameError, UserError
+from mempiler.optimizers.compile import Compilation
+from mempiler.runs.experiment import run_compile, run_evaluate
+from mempiler.runs.planning import plan_compile, plan_evaluate
+from mempiler.runs.setup import Setup
+from mempiler.runs.suite import part_setups, plan_suite, run_suite
 
 PARTS = ["restate", "generate", "select"]
 
@@ -41,7 +41,7 @@ def test_the_summary_holds_every_part(found: Any) -> None:
 
 
 def test_the_parts_are_runs_inside_the_suites(found: Any) -> None:
-    from recollect.runs.tracking import client
+    from mempiler.runs.tracking import client
 
     suite, _ = found
     runs = [client().get_run(part.run_id) for part in suite.parts.values()]
@@ -60,7 +60,7 @@ def test_a_history_is_written_once_for_all_parts(scripted: Any) -> None:
 
 
 def test_a_limit_holds_for_the_parts_together() -> None:
-    from recollect.engines.guard import Limits
+    from mempiler.engines.guard import Limits
 
     setup = Setup(benchmark="palbench", test=4, threads=1, limits=Limits(max_calls=6))
     suite = run_suite("turn-rag", setup)

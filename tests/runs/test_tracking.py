@@ -6,12 +6,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import mempiler
 import pytest
-import recollect
-from recollect.errors import UserError
-from recollect.records import Failure
-from recollect.runs.results import Evaluation, Row
-from recollect.runs.tracking import EXPERIMENT, Tracker, artifact_location, client, tracking_uri
+from mempiler.errors import UserError
+from mempiler.records import Failure
+from mempiler.runs.results import Evaluation, Row
+from mempiler.runs.tracking import EXPERIMENT, Tracker, artifact_location, client, tracking_uri
 
 
 def evaluation_of(*categories: str) -> Evaluation:
@@ -128,9 +128,9 @@ def test_numbers_that_are_none_are_left_out():
 
 def test_the_store_and_its_artifacts_are_in_the_results_folder(tmp_path, monkeypatch):
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    monkeypatch.setenv("RECOLLECT_HOME", str(tmp_path / "elsewhere"))
+    monkeypatch.setenv("MEMPILER_HOME", str(tmp_path / "elsewhere"))
     assert tracking_uri() == f"sqlite:///{tmp_path}/elsewhere/mlflow.db"
-    monkeypatch.delenv("RECOLLECT_HOME")
+    monkeypatch.delenv("MEMPILER_HOME")
     monkeypatch.chdir(tmp_path)
     assert tracking_uri() == f"sqlite:///{tmp_path}/runs/local/mlflow.db"
 
@@ -138,7 +138,7 @@ def test_the_store_and_its_artifacts_are_in_the_results_folder(tmp_path, monkeyp
 def test_the_tracking_uri_of_the_environment_wins(tmp_path, monkeypatch):
     shared = tracking_uri()
     monkeypatch.setenv("MLFLOW_TRACKING_URI", shared)
-    monkeypatch.setenv("RECOLLECT_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("MEMPILER_HOME", str(tmp_path / "home"))
     assert tracking_uri() == shared
     with Tracker("test-uri") as tracker:
         tracker.json("found.json", {})
@@ -150,7 +150,7 @@ def test_artifacts_lie_beside_the_store(tmp_path):
         tracker.json("found.json", {"a": 1})
     home = Path(str(client().get_run(tracker.run_id).info.artifact_uri).removeprefix("file://"))
     assert (home / "found.json").is_file()
-    assert Path(str(recollect.__file__)).parent not in home.parents
+    assert Path(str(mempiler.__file__)).parent not in home.parents
 
 
 @pytest.mark.parametrize("uri", ["nowhere://x", "sqlite:////proc/none/x.db"])
@@ -181,7 +181,7 @@ def failing(call: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 @pytest.mark.parametrize("call", ["log_batch", "log_text", "log_artifact", "log_artifacts", "create_run"])
 def test_a_store_that_fails_on_the_way_is_one_line_and_stops_nothing(tmp_path, monkeypatch, caplog, call):
     (tmp_path / "file.txt").write_text("x")
-    with caplog.at_level(logging.WARNING, "recollect"), Tracker("test-failing") as tracker:
+    with caplog.at_level(logging.WARNING, "mempiler"), Tracker("test-failing") as tracker:
         made = failing(call, monkeypatch)
         tracker.params({"lm": "offline"})
         tracker.evaluation("result", evaluation_of("single hop"))
@@ -189,9 +189,9 @@ def test_a_store_that_fails_on_the_way_is_one_line_and_stops_nothing(tmp_path, m
         tracker.folder(tmp_path, "program")
         tracker.child("dev_start", evaluation_of("single hop"))
     assert made == [call]
-    lines = [record.getMessage() for record in caplog.records if record.name == "recollect"]
+    lines = [record.getMessage() for record in caplog.records if record.name == "mempiler"]
     assert len(lines) == 1
-    assert lines[0].startswith(f"recollect: MLflow store {tracking_uri()}: ")
+    assert lines[0].startswith(f"mempiler: MLflow store {tracking_uri()}: ")
     assert f"connection to the store lost in {call}; the results are in the run's folder" in lines[0]
 
 
@@ -228,7 +228,7 @@ def test_a_figure_that_cannot_be_drawn_is_no_failure_of_the_store():
 )
 def test_artifacts_lie_where_the_store_is(tmp_path, monkeypatch, uri, place):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("RECOLLECT_HOME", str(tmp_path / "results"))
+    monkeypatch.setenv("MEMPILER_HOME", str(tmp_path / "results"))
     assert artifact_location(uri) == (place and place.format(here=tmp_path))
 
 

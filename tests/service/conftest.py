@@ -9,8 +9,8 @@ from typing import Any
 
 import httpx
 import pytest
-from recollect import Store, build
-from recollect.engines.models import language_model
+from mempiler import Store, build
+from mempiler.engines.models import language_model
 
 TOKENS = {"acme": "token-of-the-acme-tenant", "globex": "token-of-the-globex-tenant"}
 
@@ -24,9 +24,9 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 def service_over(store: Store, folder: Path, lm: Any = None, program: Any = None, tokens: bool = True, **s: Any) -> Any:
     """A service; `lm` replaces the offline engine, `program` turn RAG, other keywords are settings."""
-    from recollect.service.service import Service
-    from recollect.service.settings import Settings
-    from recollect.service.tokens import Tokens
+    from mempiler.service.service import Service
+    from mempiler.service.settings import Settings
+    from mempiler.service.tokens import Tokens
 
     path = folder / "tokens"
     path.write_text("".join(f"{tenant} {token}\n" for tenant, token in TOKENS.items()))
@@ -73,8 +73,8 @@ class Api(httpx.Client):
 def serving(service: Any) -> Iterator[Api]:
     """Runs a service on a free port in a thread, and connects a client of `acme` to it."""
     import uvicorn
-    from recollect.service.app import make_app
-    from recollect.service.server import listen
+    from mempiler.service.app import make_app
+    from mempiler.service.server import listen
 
     with listen("127.0.0.1", 0) as bound, ExitStack() as stack:
         server = uvicorn.Server(uvicorn.Config(make_app(service), log_config=None, access_log=False))

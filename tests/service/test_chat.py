@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from dspy.utils.exceptions import LMServerError
-from recollect import Store
-from recollect.memory import store_tables as t
-from recollect.memory.stored import Owner
+from mempiler import Store
+from mempiler.memory import store_tables as t
+from mempiler.memory.stored import Owner
 from sqlalchemy import update
 
 ADA = Owner("ada", "acme")
@@ -28,10 +28,10 @@ def echo(kind: str, text: str, n: int) -> dict[str, str]:
 
 def test_turn_and_answer_are_stored_and_found_by_the_next_question(client: Any) -> None:
     first = client.chat("I moved to Lisbon in spring.").json()
-    session = first["recollect"]["session"]
+    session = first["mempiler"]["session"]
     assert client.sessions() == {session: ("open", 2)}
     found = client.chat("Where did I move to in spring?").json()
-    assert f"{session}:1" in [source["id"] for hit in found["recollect"]["evidence"] for source in hit["sources"]]
+    assert f"{session}:1" in [source["id"] for hit in found["mempiler"]["evidence"] for source in hit["sources"]]
     assert client.sessions() == {session: ("open", 4)}
 
 
@@ -109,10 +109,10 @@ def test_session_that_has_ended_goes_on_under_a_name_of_its_own(client: Any) -> 
 
 
 def test_session_ends_after_the_gap(connect: Any, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    from recollect.service import conversation
+    from mempiler.service import conversation
 
     client, before = connect(session_gap=30), datetime(2025, 3, 5, 12)
-    monkeypatch.setattr("recollect.programs.user_memory.now", lambda: before)
+    monkeypatch.setattr("mempiler.programs.user_memory.now", lambda: before)
     monkeypatch.setattr(conversation, "now", lambda: before)
     client.chat("one")
     monkeypatch.setattr(conversation, "now", lambda: before + timedelta(minutes=29))
@@ -210,7 +210,7 @@ def test_stream_ends_with_evidence_and_usage(client: Any) -> None:
     events = [json.loads(line.removeprefix("data: ")) for line in lines]
     assert done == "data: [DONE]"
     assert "".join(e["choices"][0]["delta"].get("content", "") for e in events[:-1]) == "I moved to Lisbon."
-    assert events[-2]["recollect"]["evidence"][0]["sources"][0]["text"] == "I moved to Lisbon."
+    assert events[-2]["mempiler"]["evidence"][0]["sources"][0]["text"] == "I moved to Lisbon."
     assert (events[-1]["choices"], events[-1]["usage"]["completion_tokens"] > 0) == ([], True)
 
 

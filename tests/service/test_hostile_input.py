@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from recollect import Store
+from mempiler import Store
 
 
 def contents(store: Store) -> Any:
@@ -18,7 +18,7 @@ HOSTILE_NAMES = [
     "a%00b",
     "a%0ab",
     "ada'%20OR%20'1'='1",
-    "ada;DROP%20TABLE%20recollect_users;--",
+    "ada;DROP%20TABLE%20mempiler_users;--",
     "%3Cscript%3E",
     "$%7Bjndi:ldap%7D",
     "%ff%fe",

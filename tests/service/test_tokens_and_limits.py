@@ -9,8 +9,8 @@ from typing import Any
 
 import httpx
 import pytest
-from recollect import Store, UserError
-from recollect.service.tokens import Tokens, read_tokens
+from mempiler import Store, UserError
+from mempiler.service.tokens import Tokens, read_tokens
 
 LONG = "a-long-enough-token"
 

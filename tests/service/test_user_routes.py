@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from recollect import Store, build
+from mempiler import Store, build
 
 DATED = [{"role": "user", "name": "Ada", "content": "I moved to Lisbon.", "time": "2025-03-05T18:20:00+02:00"}]
 
@@ -119,12 +119,12 @@ def test_memory_of_another_program_is_a_conflict_without_addresses(connect: Any,
     build("turn-rag", k=3).memory(store, "ada", "acme").add(DATED)
     response = connect().post("/v1/users/ada/ask", json={"question": "Where?"})
     assert response.status_code == 409
-    assert "recollect rebuild" in response.text
+    assert "mempiler rebuild" in response.text
     assert "sqlite" not in response.text
 
 
 def test_health_and_readiness_need_no_token(connect: Any, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    from recollect import StoreError
+    from mempiler import StoreError
 
     client = connect().as_tenant(None)
     assert client.get("/health").json() == {"status": "ok"}

@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import mempiler
 import pytest
-import recollect
 from dspy.utils.exceptions import LMInvalidRequestError, LMServerError
-from recollect import EndpointError, Store, build
-from recollect.memory.stored import Owner
-from recollect.service import logs
-from recollect.service.breaker import Breaker
-from recollect.service.worker import Worker
+from mempiler import EndpointError, Store, build
+from mempiler.memory.stored import Owner
+from mempiler.service import logs
+from mempiler.service.breaker import Breaker
+from mempiler.service.worker import Worker
 
 ADA = Owner("ada", "acme")
 
@@ -124,7 +124,7 @@ def test_breaker_opens_after_failures_in_a_row_and_tries_again() -> None:
 
 
 def test_dead_model_does_not_keep_sessions_from_being_stored(connect: Any, store: Store) -> None:
-    from recollect.engines.models import language_model
+    from mempiler.engines.models import language_model
 
     breaker = Breaker()
     for _ in range(5):
@@ -139,7 +139,7 @@ def test_dead_model_does_not_keep_sessions_from_being_stored(connect: Any, store
 @pytest.fixture
 def log() -> Iterator[Any]:
     """Sends this process's log through the service's formatter into a text; `log(contents)` starts it."""
-    root, ours = logging.getLogger(), logging.getLogger("recollect")
+    root, ours = logging.getLogger(), logging.getLogger("mempiler")
     before = (list(root.handlers), root.level, ours.level)
 
     def start(contents: bool = False) -> io.StringIO:
@@ -198,7 +198,7 @@ def test_response_names_the_log_line(client: Any, log: Any) -> None:
 
 def test_command_serves_until_a_signal_and_leaves_nothing_half_done(tmp_path: Path) -> None:
     """The real process: settings from the environment, a chat, SIGTERM, exit code 0, the turns in the store."""
-    recollect.save(build("turn-rag"), tmp_path / "program")
+    mempiler.save(build("turn-rag"), tmp_path / "program")
     (tmp_path / "tokens").write_text("acme token-of-the-acme-tenant\n")
     settings = {
         "PROGRAM": str(tmp_path / "program"),
@@ -207,8 +207,8 @@ def test_command_serves_until_a_signal_and_leaves_nothing_half_done(tmp_path: Pa
         "PORT": "0",
         "SESSION_GAP": "60",
     }
-    environment = {**os.environ, **{f"RECOLLECT_{name}": value for name, value in settings.items()}}
-    command = [sys.executable, "-m", "recollect.cli", "serve"]
+    environment = {**os.environ, **{f"MEMPILER_{name}": value for name, value in settings.items()}}
+    command = [sys.executable, "-m", "mempiler", "serve"]
     process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     with process, process.stderr as lines:
@@ -229,9 +229,9 @@ def test_command_serves_until_a_signal_and_leaves_nothing_half_done(tmp_path: Pa
 
 
 def test_port_that_is_taken_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from recollect.cli import main
+    from mempiler.cli import main
 
-    recollect.save(build("turn-rag"), tmp_path / "program")
+    mempiler.save(build("turn-rag"), tmp_path / "program")
     command = ["serve", str(tmp_path / "program"), "--store", str(tmp_path / "memories.sqlite")]
     with socket.create_server(("127.0.0.1", 0)) as taken:
         command += ["--port", str(taken.getsockname()[1])]
@@ -241,7 +241,7 @@ def test_port_that_is_taken_is_one_line(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 def test_other_machines_are_not_served_without_tokens(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from recollect.cli import main
+    from mempiler.cli import main
 
     with pytest.raises(SystemExit) as ended:
         main(["serve", str(tmp_path), "--host", "0.0.0.0"])

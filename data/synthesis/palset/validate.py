@@ -9,7 +9,7 @@ Example:
     >>> [fault.message for fault in validate("palset/input_en.json")]
     []
 
-Honest limits: only the form is checked. A "fault" here need not hinder anybody: `recollect data check palbench` lists
+Honest limits: only the form is checked. A "fault" here need not hinder anybody: `mempiler data check palbench` lists
 them as remarks.
 """
 

@@ -14,7 +14,7 @@ def make_model() -> Callable[..., Any]:
     torch = pytest.importorskip("torch", reason="local models need the local extra")
 
     def make(seed: int = 0, context: int = 128, template: str | None = None, **settings: Any) -> Any:
-        from recollect.engines.local.model import LocalModel
+        from mempiler.engines.local.model import LocalModel
         from tokenizers import Tokenizer, models, pre_tokenizers
         from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 

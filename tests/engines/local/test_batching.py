@@ -5,7 +5,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from recollect.engines.local.batching import Batcher
+from mempiler.engines.local.batching import Batcher
 
 
 def together(batcher, rows, threads=16):

@@ -12,12 +12,12 @@ torch = pytest.importorskip("torch", reason="local models need the local extra")
 
 from dspy.lm15 import Config, Message, Request  # noqa: E402
 from dspy.utils.exceptions import ContextWindowExceededError  # noqa: E402
-from recollect.engines.local.capture import capture  # noqa: E402
-from recollect.engines.local.engine import LocalEngine, local_lm  # noqa: E402
-from recollect.engines.meter import Meter, _key  # noqa: E402
-from recollect.engines.models import keep, language_model  # noqa: E402
-from recollect.engines.prices import token_prices  # noqa: E402
-from recollect.programs.gather import gather  # noqa: E402
+from mempiler.engines.local.capture import capture  # noqa: E402
+from mempiler.engines.local.engine import LocalEngine, local_lm  # noqa: E402
+from mempiler.engines.meter import Meter, _key  # noqa: E402
+from mempiler.engines.models import keep, language_model  # noqa: E402
+from mempiler.engines.prices import token_prices  # noqa: E402
+from mempiler.programs.gather import gather  # noqa: E402
 
 QUESTIONS = [f"w{n % 7} w3" for n in range(40)]
 

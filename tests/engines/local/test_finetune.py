@@ -9,19 +9,19 @@ from dspy.lm15 import Message, Response, Usage
 
 torch = pytest.importorskip("torch", reason="local models need the local extra")
 
-from recollect.cli import main  # noqa: E402
-from recollect.data.catalog import benchmark  # noqa: E402
-from recollect.engines.local import provider  # noqa: E402
-from recollect.engines.local.engine import local_lm  # noqa: E402
-from recollect.engines.local.model import LocalModel  # noqa: E402
-from recollect.engines.local.sft import fit  # noqa: E402
-from recollect.errors import UserError  # noqa: E402
-from recollect.optimizers import catalog  # noqa: E402
-from recollect.optimizers.compile import Compilation, compile_program  # noqa: E402
-from recollect.programs.catalog import build  # noqa: E402
-from recollect.runs.artifact import read_manifest  # noqa: E402
-from recollect.runs.experiment import run_compile  # noqa: E402
-from recollect.runs.setup import Setup  # noqa: E402
+from mempiler.cli import main  # noqa: E402
+from mempiler.data.catalog import benchmark  # noqa: E402
+from mempiler.engines.local import provider  # noqa: E402
+from mempiler.engines.local.engine import local_lm  # noqa: E402
+from mempiler.engines.local.model import LocalModel  # noqa: E402
+from mempiler.engines.local.sft import fit  # noqa: E402
+from mempiler.errors import UserError  # noqa: E402
+from mempiler.optimizers import catalog  # noqa: E402
+from mempiler.optimizers.compile import Compilation, compile_program  # noqa: E402
+from mempiler.programs.catalog import build  # noqa: E402
+from mempiler.runs.artifact import read_manifest  # noqa: E402
+from mempiler.runs.experiment import run_compile  # noqa: E402
+from mempiler.runs.setup import Setup  # noqa: E402
 
 USERS = ("Ann", "Bob", "Cid", "Dan", "Eve", "Fay")
 SAID = "[[ ## answer ## ]]\nOslo in Norway\n\n[[ ## completed ## ]]"

@@ -3,12 +3,12 @@
 import math
 
 import pytest
-from recollect.engines.local.loss import advantages
-from recollect.errors import UserError
+from mempiler.engines.local.loss import advantages
+from mempiler.errors import UserError
 
 torch = pytest.importorskip("torch", reason="local models need the local extra")
 
-from recollect.engines.local.loss import denominator, divergence, grpo_loss  # noqa: E402
+from mempiler.engines.local.loss import denominator, divergence, grpo_loss  # noqa: E402
 
 
 @pytest.mark.parametrize(

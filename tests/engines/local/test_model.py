@@ -7,9 +7,9 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="local models need the local extra")
 
-from recollect.engines.local import loading  # noqa: E402
-from recollect.engines.local.model import LocalModel  # noqa: E402
-from recollect.errors import MissingDependencyError, UserError  # noqa: E402
+from mempiler.engines.local import loading  # noqa: E402
+from mempiler.engines.local.model import LocalModel  # noqa: E402
+from mempiler.errors import MissingDependencyError, UserError  # noqa: E402
 
 MESSAGES = [{"role": "system", "content": "w1"}, {"role": "user", "content": "w2 w3"}]
 TEMPLATE = (
@@ -144,14 +144,14 @@ def test_an_adapter_whose_base_is_gone_is_told(adapted, tmp_path):
 def test_a_missing_extra_is_told_with_the_install_line(monkeypatch):
     find = loading.importlib.util.find_spec
     monkeypatch.setattr(loading.importlib.util, "find_spec", lambda name: None if name == "torch" else find(name))
-    line = r"torch is not installed; run: pip install torch==2.13.0 && pip install 'recollect\[local\]'"
+    line = r"torch is not installed; run: pip install torch==2.13.0 && pip install '.\[local\]'"
     with pytest.raises(MissingDependencyError, match=line):
         LocalModel.load("x")
 
 
 def test_no_module_of_the_engine_imports_torch_before_it_is_used():
     names = "capture model batching engine loss update settings sft reinforce provider sampling scoring weights loading"
-    lines = [f"import recollect.engines.local.{name}" for name in names.split()]
+    lines = [f"import mempiler.engines.local.{name}" for name in names.split()]
     script = "; ".join([*lines, "import sys; print(sorted({'torch', 'transformers', 'peft'} & set(sys.modules)))"])
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

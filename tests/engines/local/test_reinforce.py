@@ -6,12 +6,12 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="local models need the local extra")
 
-from recollect.engines.local.capture import capture  # noqa: E402
-from recollect.engines.local.engine import local_lm  # noqa: E402
-from recollect.engines.local.loss import advantages  # noqa: E402
-from recollect.engines.local.model import LocalModel  # noqa: E402
-from recollect.errors import DataError, UserError  # noqa: E402
-from recollect.programs.gather import gather  # noqa: E402
+from mempiler.engines.local.capture import capture  # noqa: E402
+from mempiler.engines.local.engine import local_lm  # noqa: E402
+from mempiler.engines.local.loss import advantages  # noqa: E402
+from mempiler.engines.local.model import LocalModel  # noqa: E402
+from mempiler.errors import DataError, UserError  # noqa: E402
+from mempiler.programs.gather import gather  # noqa: E402
 
 ASKED = [{"role": "user", "content": "w1 w2"}]
 

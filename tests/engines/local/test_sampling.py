@@ -6,8 +6,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="local models need the local extra")
 
-from recollect.engines.local.sampling import row_seed  # noqa: E402
-from recollect.errors import UserError  # noqa: E402
+from mempiler.engines.local.sampling import row_seed  # noqa: E402
+from mempiler.errors import UserError  # noqa: E402
 
 PROMPTS = [[3, 7, 8, 9, 5], [3, 6, 5], [6], [3, 10, 11, 12, 13, 14, 15, 5]]
 

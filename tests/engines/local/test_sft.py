@@ -4,10 +4,10 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="local models need the local extra")
 
-from recollect.engines.local.engine import local_lm  # noqa: E402
-from recollect.engines.local.settings import Finetuning, Reinforcement, Training  # noqa: E402
-from recollect.engines.local.sft import fit  # noqa: E402
-from recollect.errors import DataError, UserError  # noqa: E402
+from mempiler.engines.local.engine import local_lm  # noqa: E402
+from mempiler.engines.local.settings import Finetuning, Reinforcement, Training  # noqa: E402
+from mempiler.engines.local.sft import fit  # noqa: E402
+from mempiler.errors import DataError, UserError  # noqa: E402
 
 
 def asked(text):

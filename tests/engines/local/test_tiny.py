@@ -8,12 +8,12 @@ import pytest
 
 pytest.importorskip("torch", reason="local models need the local extra")
 
-from recollect.engines.embedders import embedder
-from recollect.engines.local.model import LocalModel
-from recollect.engines.local.tiny import create, make_tokenizer, scaffolding
-from recollect.optimizers.demonstrations import demonstrate
-from recollect.programs.compact_adapter import CompactAdapter
-from recollect.programs.memory_r2 import MemoryR2
+from mempiler.engines.embedders import embedder
+from mempiler.engines.local.model import LocalModel
+from mempiler.engines.local.tiny import create, make_tokenizer, scaffolding
+from mempiler.optimizers.demonstrations import demonstrate
+from mempiler.programs.compact_adapter import CompactAdapter
+from mempiler.programs.memory_r2 import MemoryR2
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +77,7 @@ def test_a_created_model_loads_and_is_the_same_for_the_same_seed(examples: Any, 
 
 
 def test_training_teaches_it_the_form(examples: Any, tmp_path: Path) -> None:
-    from recollect.engines.local import sft
+    from mempiler.engines.local import sft
 
     model = LocalModel.load(create(tmp_path, examples))
     found = sft.fit(model, examples, steps=30, learning_rate=3e-3, batch=16, micro_batch=16)

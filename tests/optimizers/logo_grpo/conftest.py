@@ -13,12 +13,12 @@ from typing import Any
 import dspy
 import pytest
 from dspy.clients.provider import Provider, ReinforceJob
-from recollect import History, Session, Turn
-from recollect.engines.embedders import embedder
-from recollect.engines.meter import Meter, MeteredLM
-from recollect.optimizers.logo_grpo import LoGoGRPO
-from recollect.programs.catalog import build
-from recollect.programs.program import MemoryProgram
+from mempiler import History, Session, Turn
+from mempiler.engines.embedders import embedder
+from mempiler.engines.meter import Meter, MeteredLM
+from mempiler.optimizers.logo_grpo import LoGoGRPO
+from mempiler.programs.catalog import build
+from mempiler.programs.program import MemoryProgram
 
 Reply = Callable[[str, str, random.Random], str]
 """From the name of the first output field, the user message and a source of chance to a raw completion."""

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from dspy.clients.provider import ReinforceJob
 from dspy.clients.utils_finetune import TrainDataFormat
-from recollect.errors import UserError
-from recollect.optimizers.logo_grpo.curriculum import Curriculum
-from recollect.optimizers.logo_grpo.settings import TrainingSettings
+from mempiler.errors import UserError
+from mempiler.optimizers.logo_grpo.curriculum import Curriculum
+from mempiler.optimizers.logo_grpo.settings import TrainingSettings
 
 
 class ArborLike(ReinforceJob):
@@ -106,8 +106,8 @@ def test_rollouts_at_another_temperature_than_the_trainers_are_refused(world: An
 
 
 def test_a_trainer_that_asks_for_nothing_is_dead(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from recollect.errors import EndpointError
-    from recollect.optimizers.logo_grpo import trainer
+    from mempiler.errors import EndpointError
+    from mempiler.optimizers.logo_grpo import trainer
 
     class Silent(ArborLike):
         def get_status(self) -> dict[str, Any]:

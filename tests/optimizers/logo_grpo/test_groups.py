@@ -5,15 +5,15 @@ from typing import Any
 
 import dspy
 import pytest
-from recollect.errors import UserError
-from recollect.optimizers.logo_grpo.collect import Batch, Collector
-from recollect.optimizers.logo_grpo.curriculum import Curriculum
-from recollect.optimizers.logo_grpo.groups import Group, Member, with_variance
-from recollect.optimizers.logo_grpo.policy import by_history
-from recollect.optimizers.logo_grpo.reward import askable
-from recollect.optimizers.logo_grpo.rollout import single_attempt
-from recollect.optimizers.logo_grpo.settings import TrainingSettings
-from recollect.programs.recording import Completion
+from mempiler.errors import UserError
+from mempiler.optimizers.logo_grpo.collect import Batch, Collector
+from mempiler.optimizers.logo_grpo.curriculum import Curriculum
+from mempiler.optimizers.logo_grpo.groups import Group, Member, with_variance
+from mempiler.optimizers.logo_grpo.policy import by_history
+from mempiler.optimizers.logo_grpo.reward import askable
+from mempiler.optimizers.logo_grpo.rollout import single_attempt
+from mempiler.optimizers.logo_grpo.settings import TrainingSettings
+from mempiler.programs.recording import Completion
 
 
 def collect(made: Any, horizon: int = 3, metric: Any = None, **settings: Any) -> Batch:
@@ -100,7 +100,7 @@ def test_all_members_get_the_same_questions_and_no_more_than_asked_for(world: An
         asked.append(example.id)
         return 0.0
 
-    from recollect.optimizers.logo_grpo.reward import RewardSettings
+    from mempiler.optimizers.logo_grpo.reward import RewardSettings
 
     collect(made, 6, metric, objective="grpo", threads=1, reward=RewardSettings(questions=2))
     assert sorted(asked) == sorted([*dict.fromkeys(asked)] * 4)

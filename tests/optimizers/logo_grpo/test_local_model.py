@@ -6,26 +6,26 @@ from typing import Any
 import dspy
 import pytest
 
-pytest.importorskip("torch", reason="the `local` extra is not installed: pip install 'recollect[local]'")
-pytest.importorskip("transformers", reason="the `local` extra is not installed: pip install 'recollect[local]'")
+pytest.importorskip("torch", reason="the `local` extra is not installed: pip install '.[local]'")
+pytest.importorskip("transformers", reason="the `local` extra is not installed: pip install '.[local]'")
 
-from recollect.data.memory_env import MemoryEnv
-from recollect.engines.embedders import embedder
-from recollect.optimizers.logo_grpo import LoGoGRPO
-from recollect.optimizers.logo_grpo.curriculum import Curriculum
-from recollect.optimizers.logo_grpo.settings import TrainingSettings
-from recollect.programs.catalog import build
+from mempiler.data.memory_env import MemoryEnv
+from mempiler.engines.embedders import embedder
+from mempiler.optimizers.logo_grpo import LoGoGRPO
+from mempiler.optimizers.logo_grpo.curriculum import Curriculum
+from mempiler.optimizers.logo_grpo.settings import TrainingSettings
+from mempiler.programs.catalog import build
 
 
 @pytest.fixture(scope="module")
 def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model that has seen some demonstrations: it is right now and then, and malformed now and then."""
-    from recollect.data.synthesis.memory_env import vocabulary
-    from recollect.engines.local import sft
-    from recollect.engines.local.model import LocalModel
-    from recollect.engines.local.tiny import create
-    from recollect.optimizers.demonstrations import demonstrate
-    from recollect.programs.compact_adapter import CompactAdapter
+    from mempiler.data.synthesis.memory_env import vocabulary
+    from mempiler.engines.local import sft
+    from mempiler.engines.local.model import LocalModel
+    from mempiler.engines.local.tiny import create
+    from mempiler.optimizers.demonstrations import demonstrate
+    from mempiler.programs.compact_adapter import CompactAdapter
 
     folder = tmp_path_factory.mktemp("tiny") / "model"
     shown = demonstrate(build_program().method, CompactAdapter(), 12, sessions=2, seed=1)
@@ -41,10 +41,10 @@ def build_program() -> Any:
 
 
 def train(start: Path, folder: Path, kill: int | None = None) -> tuple[LoGoGRPO, Any, list[Any]]:
-    from recollect.engines.local.capture import capture
-    from recollect.engines.local.engine import local_lm
-    from recollect.engines.local.model import LocalModel
-    from recollect.programs.adapter import adapter
+    from mempiler.engines.local.capture import capture
+    from mempiler.engines.local.engine import local_lm
+    from mempiler.engines.local.model import LocalModel
+    from mempiler.programs.adapter import adapter
 
     env = MemoryEnv.load(users=10, sessions=2)
     model, rows = LocalModel.load(start, device="cpu", threads=1), []
@@ -80,7 +80,7 @@ def train(start: Path, folder: Path, kill: int | None = None) -> tuple[LoGoGRPO,
 @pytest.fixture(scope="module")
 def whole(start: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """An unbroken training: teleprompter, model, rows, and the groups that its trainer was sent."""
-    from recollect.engines.local.reinforce import LocalReinforceJob
+    from mempiler.engines.local.reinforce import LocalReinforceJob
 
     seen: list[Any] = []
     step = LocalReinforceJob.step
@@ -90,7 +90,7 @@ def whole(start: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def test_weights_move_and_a_resumed_training_gives_the_very_same(start: Path, whole: Any, tmp_path: Path) -> None:
-    from recollect.engines.local.model import LocalModel
+    from mempiler.engines.local.model import LocalModel
 
     before = LocalModel.load(start, device="cpu", threads=1).fingerprint
     unbroken, model, rows, _ = whole

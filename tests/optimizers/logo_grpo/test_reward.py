@@ -5,9 +5,9 @@ from typing import Any
 
 import dspy
 import pytest
-from recollect.errors import UserError
-from recollect.memory.facts import Edit, FactMemory
-from recollect.optimizers.logo_grpo.reward import (
+from mempiler.errors import UserError
+from mempiler.memory.facts import Edit, FactMemory
+from mempiler.optimizers.logo_grpo.reward import (
     Answered,
     RewardSettings,
     askable,
@@ -18,7 +18,7 @@ from recollect.optimizers.logo_grpo.reward import (
     released_f1,
     reward,
 )
-from recollect.programs.recording import Call
+from mempiler.programs.recording import Call
 
 
 @pytest.mark.parametrize(
@@ -88,8 +88,8 @@ def test_session_questions_are_those_whose_evidence_touches_it() -> None:
 
 
 def test_words_of_a_memory_are_those_of_its_entries(make_history: Any) -> None:
+    from mempiler.memory.turns import TurnMemory
     from pydantic import BaseModel
-    from recollect.memory.turns import TurnMemory
 
     class Summary(BaseModel):
         text: str

@@ -9,7 +9,7 @@ import dspy
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from recollect.optimizers.logo_grpo.rollout import head, rerun, roll_out, single_attempt, together
+from mempiler.optimizers.logo_grpo.rollout import head, rerun, roll_out, single_attempt, together
 
 
 def as_bytes(memory: Any) -> bytes:

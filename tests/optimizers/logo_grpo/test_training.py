@@ -8,10 +8,10 @@ from typing import Any
 import dspy
 import pytest
 from dspy.clients.provider import ReinforceJob
-from recollect.errors import DataError, UserError
-from recollect.optimizers.logo_grpo import LoGoGRPO
-from recollect.optimizers.logo_grpo.curriculum import Curriculum
-from recollect.optimizers.logo_grpo.settings import TrainingSettings
+from mempiler.errors import DataError, UserError
+from mempiler.optimizers.logo_grpo import LoGoGRPO
+from mempiler.optimizers.logo_grpo.curriculum import Curriculum
+from mempiler.optimizers.logo_grpo.settings import TrainingSettings
 
 
 def short(**changes: Any) -> TrainingSettings:
@@ -254,7 +254,7 @@ def test_weights_of_groups_reach_a_trainer_that_takes_them(world: Any) -> None:
 
 
 def test_the_released_metric_is_a_named_switch() -> None:
-    from recollect.optimizers.logo_grpo.reward import RewardSettings, released_f1
+    from mempiler.optimizers.logo_grpo.reward import RewardSettings, released_f1
 
     def own(example: Any, prediction: Any) -> float:
         return 1.0
