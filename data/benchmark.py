@@ -123,7 +123,7 @@ class Benchmark(ABC):
     name: ClassVar[str]
     """The name on the command line."""
     task: ClassVar[str] = "question-answering"
-    """The task of `programs.tasks` that its examples are for."""
+    """The task of `programs.tasks.task` that its examples are for."""
     method_settings: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """Settings of methods, by name, that suit this benchmark better than the methods' own defaults."""
     category_names: ClassVar[Mapping[str, str]] = {}

@@ -23,20 +23,20 @@ from typing import Any
 
 from ..errors import DataError, UnknownNameError
 from .benchmark import Finding, Note, Reading
-from .implexconv import KINDS, read_implexconv
-from .jsonl import read_jsonl
-from .locomo_file import CATEGORIES, read_locomo
-from .longmemeval_file import TYPES, file_of, read_longmemeval
-from .memoryquest_file import read_memoryquest
-from .movielens_file import FIELD, read_movielens
-from .msc_file import read_msc
-from .omnibehavior_file import read_omnibehavior
-from .omnibehavior_scenes import QUESTIONS
-from .palbench import read_for_check
-from .palset_file import files_of
-from .personamem_file import SKILLS, read_personamem
-from .personamem_release import questions_of
-from .personamem_v2 import read_personamem_v2
+from .implexconv.benchmark import KINDS, read_implexconv
+from .jsonl.benchmark import read_jsonl
+from .locomo.reader import CATEGORIES, read_locomo
+from .longmemeval.reader import TYPES, file_of, read_longmemeval
+from .memoryquest.reader import read_memoryquest
+from .movielens.reader import FIELD, read_movielens
+from .msc.reader import read_msc
+from .omnibehavior.reader import read_omnibehavior
+from .omnibehavior.scenes import QUESTIONS
+from .palbench.benchmark import read_for_check
+from .palbench.reader import files_of
+from .personamem.reader import SKILLS, read_personamem
+from .personamem.release import questions_of
+from .personamem_v2.benchmark import read_personamem_v2
 from .synthesis.palset.validate import validate
 
 

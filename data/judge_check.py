@@ -22,7 +22,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
@@ -32,8 +31,9 @@ from pydantic import ValidationError
 from ..errors import DataError
 from ..records import Record
 from .benchmark import refuse_fatal
-from .jsonl import read_rows
+from .jsonl.benchmark import read_rows
 from .judge import AnswerJudge
+from .samples import sample
 
 Kind = Literal["right", "paraphrased-right", "vague-wrong", "specific-wrong"]
 KINDS: tuple[Kind, ...] = ("right", "paraphrased-right", "vague-wrong", "specific-wrong")
@@ -147,7 +147,7 @@ def read_labelled(path: str | Path | None = None) -> tuple[LabelledAnswer, ...]:
         DataError: A line is not of this form; the message names it.
     """
     if path is None:
-        with resources.as_file(resources.files(f"{__package__}.samples") / "judge_check.jsonl") as file:
+        with sample("judge_check.jsonl") as file:
             return read_labelled(file)
     path, found = Path(path), []
     for line, row in read_rows(path, refuse_fatal(path)):

@@ -7,7 +7,7 @@ negative one; such terms get a small positive weight here, so that the first fac
 rank-bm25 rebuilds its statistics after each change (10 ms per thousand entries) and reads every entry for every term of
 a query. With more than `SMALL` entries `memory.bm25` takes over: same weights, same scores (to 1e-9), same order, but
 an add costs the same whatever is there, and a query over ten thousand entries takes a thirtieth of the time.
-`python benchmarks/retrieval.py` measures both in one run.
+`python perf/retrieval.py` measures both in one run.
 
 Measured on two LoCoMo conversations, conv-26 and conv-30 (231 questions of categories 1-4, one entry per turn):
 evidence recall .554 in the first 5 and .702 in the first 20.

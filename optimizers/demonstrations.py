@@ -20,8 +20,8 @@ import dspy
 
 from ..data.synthesis.memory_env import Conversation
 from ..data.synthesis.memory_teacher import ERRORS, MISHEARD, MISSED, teach_facts, teach_operations
-from ..memory.facts import FactMemory
-from ..programs.memory_r2 import MemoryR2
+from ..programs.memory_r2.memory import FactMemory
+from ..programs.memory_r2.method import MemoryR2
 
 Example = tuple[list[dict[str, str]], str]
 """Messages and the answer to them."""

@@ -18,7 +18,7 @@ from ..memory.index import Embedder
 from .method import Method
 from .program import MemoryProgram
 from .remember import MemoryCache
-from .tasks import task as task_class
+from .tasks.task import task as task_class
 
 
 @dataclass(frozen=True)
@@ -49,14 +49,16 @@ METHODS = {
     "memory-bank": MethodEntry(
         ".baselines.memory_bank:MemoryBank", "turns and digests that fade unless recalled, and a portrait of the user"
     ),
-    "memory-r2": MethodEntry(".memory_r2:MemoryR2", "extracts facts and edits a memory of them by operations"),
+    "memory-r2": MethodEntry(".memory_r2.method:MemoryR2", "extracts facts and edits a memory of them by operations"),
     "pgr": MethodEntry(
-        ".pgr:PGR", "imagines next steps and searches dated facts with them; pgr+METHOD: the memory of any other method"
+        ".pgr.method:PGR",
+        "imagines next steps and searches dated facts with them; pgr+METHOD: any other memory",
     ),
     "pramem": MethodEntry(
-        ".pramem:PraMem", "practises on a user's own behaviour records and keeps the experience that rounds agree on"
+        ".pramem.method:PraMem",
+        "practises on a user's own behaviour records, keeps the experience that rounds agree on",
     ),
-    "fact-store": MethodEntry(".pgr:FactStore", "the dated facts of pgr, recalled with the question alone"),
+    "fact-store": MethodEntry(".pgr.method:FactStore", "the dated facts of pgr, recalled with the question alone"),
     "rgmem": MethodEntry(
         ".rgmem.method:RGMem", "a graph of concepts and events with summaries that change when enough evidence is there"
     ),
@@ -65,7 +67,7 @@ METHODS = {
         "situations and a background from device logs, needs with what was liked from dialogues, principles over both",
     ),
 }
-POLICIES = {"pgr": ".pgr:PGROver"}
+POLICIES = {"pgr": ".pgr.method:PGROver"}
 """Retrieval policies that stand before another method's name: `pgr+turn-rag`."""
 INNER = "inner_"
 """What the names of settings of the method beneath a policy begin with."""
@@ -155,7 +157,7 @@ def _make(name: str, embedder: Embedder | None, config: dict[str, Any]) -> Metho
 
 
 def _make_policy(name: str, kind: type, inner: str, embedder: Embedder | None, config: dict[str, Any]) -> Method:
-    from .prospection import Prospection
+    from .pgr.prospection import Prospection
 
     beneath = {key.removeprefix(INNER): value for key, value in config.items() if key.startswith(INNER)}
     own = {key: value for key, value in config.items() if not key.startswith(INNER)}

@@ -29,7 +29,7 @@ from .adapter import adapter as make_adapter
 from .method import Method
 from .remember import MemoryCache
 from .state import signature_of
-from .tasks import Task
+from .tasks.task import Task
 from .trace import Node, replay
 
 if TYPE_CHECKING:

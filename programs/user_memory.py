@@ -45,7 +45,7 @@ from ..records import Context, History, Hit, Item, Session, Turn
 from .live import View, drop, stamp_of, view
 from .program import MemoryProgram
 from .remember_queued import LEASE, Remembered, remember_queued, writing_context
-from .tasks import Task
+from .tasks.task import Task
 
 T = TypeVar("T")
 

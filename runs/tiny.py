@@ -30,13 +30,13 @@ from pathlib import Path
 from typing import Any
 
 from ..data.benchmark import Benchmark
-from ..data.memory_env import MemoryEnv
+from ..data.memory_env.benchmark import MemoryEnv
 from ..data.synthesis.memory_env import UTTERANCES, vocabulary
 from ..engines.embedders import embedder
 from ..errors import UserError
 from ..optimizers.demonstrations import Example, demonstrate
 from ..programs.compact_adapter import CompactAdapter
-from ..programs.memory_r2 import MemoryR2
+from ..programs.memory_r2.method import MemoryR2
 from ..programs.program import MemoryProgram
 
 SESSIONS, ENTRIES = 32, 96

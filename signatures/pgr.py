@@ -4,7 +4,7 @@ Source: the paper's appendix, all prompts but the two it does not print (query a
 Every rule is carried over in our own words; `docs/coverage.md` maps rule by rule. The example pairs that its prompts
 leave blank are initial demos of our own (`pgr_examples.py`). The answer prompt is `answering.RespondPersonally`.
 
-Limits: frequencies, provenance and new ids are code's business (`memory/personal_facts.py`); no prompt asks for them.
+Limits: frequencies, provenance and new ids are code's business (`programs/pgr/memory.py`); no prompt asks for them.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ of the self-review (Figures 10 and 11) are in `pramem_review.py`. The paper's "c
 here, as in its text. `PredictAtOnce` and `ProposeAtOnce` stand in for the first two where Table 2 takes the deep
 thinking or the reflection away.
 
-Limits: ids, supporters and the pool are code's business (`memory/adjustment.py`); no prompt copies a proposal back.
+Limits: ids, supporters and the pool are code's business (`adjustment`); no prompt copies a proposal back.
 """
 
 from __future__ import annotations

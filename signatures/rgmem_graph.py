@@ -3,7 +3,7 @@
 Source: RGMem, appendix D, "Extract entities prompt" and "Extract relations prompt", every rule in our own words. A path
 is typed instead of a list of (name, type): base concept, further concepts, events. So the three tiers, the order of
 the tiers and the eleven base concepts are held by the type, and the labels "has profile in" and "has subclass", which
-the paper's second prompt fixes, are written by code (`memory/graph_update.py`): the prompt asks for event labels only.
+the paper's second prompt fixes, are written by code (`graph_update`): the prompt asks for event labels only.
 """
 
 from __future__ import annotations

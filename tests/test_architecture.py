@@ -16,7 +16,7 @@ import mempiler
 import pytest
 
 ROOT = Path(mempiler.__file__).parent
-OUTSIDE = {"tests", "benchmarks", "docs", "build", "dist"}
+OUTSIDE = {"tests", "perf", "docs", "build", "dist"}
 """Folders of the repository that are no part of the package."""
 
 BASE = {"records", "errors"}
@@ -36,10 +36,6 @@ MAY_IMPORT: dict[str, set[str]] = {
     "cli": OPTIMIZERS | {"optimizers", "runs", "service"},
 }
 """What each room may import besides itself."""
-
-MAX_LINES = 300
-LONG_FILES: dict[str, str] = {}
-"""Files that are longer, by path, each with the reason."""
 
 UNSAFE_MODULES = {"pickle", "cloudpickle", "dill", "shelve", "marshal"}
 UNSAFE_CALLS = {"eval", "exec"}
@@ -122,12 +118,6 @@ def missing_docstrings(module: Module) -> list[str]:
     return found + [node.name for node in public if not ast.get_docstring(node)]
 
 
-def long_files(module: Module) -> list[str]:
-    """Files of more than one screenful of ideas."""
-    lines, path = len(module.text.splitlines()), "/".join(module.parts) + ".py"
-    return [f"{lines} lines"] if lines > MAX_LINES and path not in LONG_FILES else []
-
-
 RULES: dict[Callable[[Module], list[str]], tuple[str, str]] = {
     wrong_rooms: ("memory/facts", "def f():\n    from ..engines.models import lm"),
     absolute_imports: ("runs/report", "from mempiler.errors import UserError"),
@@ -135,7 +125,6 @@ RULES: dict[Callable[[Module], list[str]], tuple[str, str]] = {
     global_settings: ("runs/evaluate", "dspy.configure(lm=None)"),
     vague_names: ("memory/utils", ""),
     missing_docstrings: ("memory/facts", '"""Facts."""\n\ndef add() -> None: ...'),
-    long_files: ("memory/facts", "x = 1\n" * (MAX_LINES + 1)),
 }
 """Each rule, with the path and text of a module that breaks it."""
 
@@ -210,12 +199,6 @@ def test_safe_namesakes_pass(line: str) -> None:
 def test_every_room_is_reached(package: list[Module]) -> None:
     """A walk that misses the package would let every rule pass."""
     assert {"errors", "records", "memory", "programs", "data", "runs"} <= {module.room for module in package}
-
-
-def test_long_files_are_still_long(package: list[Module]) -> None:
-    """An exception that is no longer needed goes."""
-    long = {"/".join(module.parts) + ".py" for module in package if len(module.text.splitlines()) > MAX_LINES}
-    assert set(LONG_FILES) <= long
 
 
 def _module(path: str, text: str) -> Module:

@@ -91,8 +91,8 @@ def test_the_page_is_right_and_complete() -> None:
     ("old", "new", "remark"),
     [
         (
-            "`mempiler.data.locomo.Locomo.counts`",
-            "`mempiler.data.locomo.Locomo.count`",
+            "`mempiler.data.locomo.benchmark.Locomo.counts`",
+            "`mempiler.data.locomo.benchmark.Locomo.count`",
             "Locomo.count does not exist",
         ),
         ("`mempiler.records.Turn.content`", "`mempiler.record.Turn`", "mempiler.record.Turn does not exist"),

@@ -6,7 +6,7 @@
     query    ── cosine, of what is not forgotten ──> the k nearest pieces, the account, the portrait
 
 Source: Zhong et al., "MemoryBank: Enhancing Large Language Models with Long-Term Memory" (AAAI 2024), as Mem-PAL
-compares with it (Table 2 and 4). The forgetting curve is in `memory.bank`.
+compares with it (Table 2 and 4). The forgetting curve is in `bank`.
 
 Where this differs from the released code: recalling a query leaves the memory as it is, as in every method here;
 strength grows by the recalls that the assistant would have made while the dialogues took place, one per utterance of
@@ -35,7 +35,6 @@ from typing import Any
 import dspy
 
 from ...errors import UserError
-from ...memory.bank import BankMemory, Digest, later, tally
 from ...memory.dense import DenseIndex
 from ...memory.device_logs import turn_entries
 from ...memory.index import Embedder, Entry, Index
@@ -44,6 +43,7 @@ from ...signatures.baselines import DigestEvents, InferPersonality, MergeEvents,
 from ..gather import gather
 from ..method import Method
 from ..predictor import predictor
+from .bank import BankMemory, Digest, later, tally
 from .logs import apart, is_dialogue, log_hits, seen
 
 _SPOKEN_DATE = "%d %B %Y %H:%M"

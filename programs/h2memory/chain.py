@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from ...memory.heterogeneous import HeterogeneousMemory
 from ...memory.index import Embedder
 from ..gather import gather
 from .dialogue import refined
 from .logs import Ask, PreparedLogs, updated
+from .memory import HeterogeneousMemory
 
 
 @dataclass(frozen=True)

@@ -15,14 +15,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...memory.dense import DenseIndex
-from ...memory.heterogeneous import HeterogeneousMemory
 from ...memory.index import Embedder, Entry
-from ...memory.outlines import Solution, Topic, span, tiled
-from ...memory.situations import Situation
 from ...records import Item
 from ...signatures.h2memory import DraftOutline
 from ..gather import gather
 from .logs import Ask
+from .memory import HeterogeneousMemory
+from .outlines import Solution, Topic, span, tiled
+from .situations import Situation
 
 
 @dataclass(frozen=True)

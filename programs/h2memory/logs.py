@@ -19,11 +19,11 @@ from datetime import datetime
 
 import dspy
 
-from ...memory.heterogeneous import HeterogeneousMemory, earliest, latest
-from ...memory.situations import ASPECTS, KINDS, Aspect, Claim, Link, Situation, Window, accepted, components, windows
 from ...records import Item, Turn
 from ...signatures.h2memory import AspectSummary, LogLinks, aspects_of
 from ..gather import gather
+from .memory import HeterogeneousMemory, earliest, latest
+from .situations import ASPECTS, KINDS, Aspect, Claim, Link, Situation, Window, accepted, components, windows
 
 Ask = Callable[..., dspy.Prediction | None]
 """Calls one predictor; None where its output stays unparseable."""

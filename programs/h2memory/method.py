@@ -6,13 +6,13 @@
     query     ──> 3 situations of the current session, their backgrounds, 3 topics, their principles
 
 Equations to functions (Mem-PAL, "Memory Construction"; the paper's equations have no numbers):
-    Upsilon = LLM(L)                     `logs.situations_of`, `memory.situations.accepted`
-    G_1 .. G_g, M_G^j = {s_1 .. s_g}     `memory.situations.components`, `logs.situations_of`
+    Upsilon = LLM(L)                     `logs.situations_of`, `situations.accepted`
+    G_1 .. G_g, M_G^j = {s_1 .. s_g}     `situations.components`, `logs.situations_of`
     M_B^(j) = LLM(M_B^(j-1), M_G^j)      `chain.Chain`, `logs.updated`
     F_GB: M_G -> P(M_B)                  `HeterogeneousMemory.behind`
-    T = {t_1 .. t_tau}, {r, o, p}        `dialogue.topics_of`, `memory.outlines.Topic`
+    T = {t_1 .. t_tau}, {r, o, p}        `dialogue.topics_of`, `outlines.Topic`
     r^ = LLM(r, R(s))                    `dialogue.refined`, `dialogue.nearest`
-    M_P = {gamma, rho}, clusters C_i     `principles.Principles`, `memory.principles.clusters`, `.assigned`
+    M_P = {gamma, rho}, clusters C_i     `principles.Principles`, `clusters.clusters`, `.assigned`
     F_TP: M_T -> M_P                     `HeterogeneousMemory.above`
     m = {R(M_G^j), F_GB, R(M_T), F_TP}   `recall.recalled`
     R = LLM(m, Q)                        the task
@@ -56,7 +56,6 @@ import dspy
 
 from ...errors import UserError
 from ...memory.dense import DenseIndex
-from ...memory.heterogeneous import HeterogeneousMemory
 from ...memory.index import Embedder, Index
 from ...records import Behavior, Context, Hit, Item, Logs, Profile
 from ...signatures.h2memory import DescribeSituation, LinkLogs, OutlineTopics, RefineNeed, UpdateBackground
@@ -72,6 +71,7 @@ from ..predictor import predictor
 from .chain import Chain
 from .dialogue import PreparedTopics, topics_of
 from .logs import PreparedLogs, situations_of
+from .memory import HeterogeneousMemory
 from .principles import Principles
 from .recall import Parts, entries, recalled, whole
 

@@ -21,11 +21,11 @@ from typing import Any
 import dspy
 import numpy as np
 
-from ...memory.heterogeneous import HeterogeneousMemory
 from ...memory.index import Embedder
-from ...memory.outlines import Topic
-from ...memory.principles import Principle, assigned, clusters, sampled
 from ..gather import gather
+from .clusters import Principle, assigned, clusters, sampled
+from .memory import HeterogeneousMemory
+from .outlines import Topic
 
 Asks = Callable[..., dspy.Prediction | None]
 """Calls a predictor by its attribute name; None where its output stays unparseable."""

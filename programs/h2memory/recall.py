@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...memory.dense import DenseIndex
-from ...memory.heterogeneous import HeterogeneousMemory
 from ...memory.index import Entry
-from ...memory.outlines import Content, Topic
-from ...memory.principles import Principle
-from ...memory.situations import Aspect, Situation
 from ...records import Context, Hit, estimate_tokens
+from .clusters import Principle
+from .memory import HeterogeneousMemory
+from .outlines import Content, Topic
+from .situations import Aspect, Situation
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ import dspy
 
 from ...records import Context, Item
 from ...signatures.pramem import PredictWithExperience
-from ..behavior import SUFFIX_TOKENS, BehaviorPrediction, constrained, records_text, unseen
 from ..predictor import predictor
+from ..tasks.behavior import SUFFIX_TOKENS, BehaviorPrediction, constrained, records_text, unseen
 
 
 class ExperiencedPrediction(BehaviorPrediction):

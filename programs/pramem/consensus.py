@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...memory.adjustment import NEEDED, Change, adjusted, adopted_all
-from ...memory.experience import ExperienceMemory, Proposal
 from ...signatures.pramem import ExperienceChange, PooledProposal
+from .adjustment import NEEDED, Change, adjusted, adopted_all
+from .memory import ExperienceMemory, Proposal
 from .practice import known
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ Critical path: 5 calls per `adjust_every` rounds (trial, reflection, two reviews
 the same time; they join the memory in order, and the result is that of `parallel=False`. Then 1 answer.
 
 t' stays where it is during a run and moves to the end of the records with it: records that come later continue the
-practice, older ones are never practised again. `python benchmarks/pramem_parallel.py` measures both.
+practice, older ones are never practised again. `python perf/pramem_parallel.py` measures both.
 
 Deviations: samples are drawn without replacement, so there are no more rounds than records; a sample shows no later
 record; consensus is checked by code; reviews reject what has no clear verdict; no model is asked to adjust a pool that
@@ -38,7 +38,6 @@ from typing import Any, ClassVar, Literal, TypeVar
 import dspy
 
 from ...errors import UserError
-from ...memory.experience import COMMON_BIASES, ExperienceMemory, Kind
 from ...memory.index import Index
 from ...memory.sparse import SparseIndex
 from ...records import Behavior, Context, Hit, Item, Profile, estimate_tokens
@@ -63,6 +62,7 @@ from ..method import Method
 from ..predictor import predictor
 from .answer import ExperiencedPrediction
 from .consensus import adjust
+from .memory import COMMON_BIASES, ExperienceMemory, Kind
 from .practice import practise
 from .samples import Sample, Weighting, draw
 

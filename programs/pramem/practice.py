@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ...memory.experience import Experience, ExperienceMemory, Proposal, Round
 from ...signatures.pramem import DraftProposal, KnownExperience
+from .memory import Experience, ExperienceMemory, Proposal, Round
 from .review import Materials, groundwork, reviewed
 from .samples import Sample
 

@@ -19,8 +19,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ...memory.experience import Proposal
 from ...signatures.pramem_review import Perturbation, ReviewedProposal
+from .memory import Proposal
 from .samples import Sample
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ import random
 from dataclasses import dataclass
 from typing import Literal
 
-from ...memory.experience import ExperienceMemory, suffix
 from ...records import Action, Turn
+from .memory import ExperienceMemory, suffix
 
 Weighting = Literal["uniform", "recency"]
 

@@ -18,9 +18,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from ...memory.graph import GraphMemory, Node, Relation, Theory
-from ...memory.theories import abstracted, flowed, inferred, levels, rewritten
 from ..gather import gather
+from .memory import GraphMemory, Node, Relation, Theory
+from .theories import abstracted, flowed, inferred, levels, rewritten
 
 Together = Callable[[Sequence[Callable[[], Any]]], list[Any]]
 """Runs calls that do not depend on one another, and gives their results in order."""

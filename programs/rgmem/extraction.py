@@ -20,11 +20,11 @@ from typing import Any
 
 import dspy
 
-from ...memory.graph import Conclusion, Evidence
-from ...memory.graph_update import GraphPath
 from ...records import Item, Turn, format_time
 from ...signatures.rgmem import DrawnConclusion
 from ...signatures.rgmem_graph import EntityPath, PathSegment
+from .graph_update import GraphPath
+from .memory import Conclusion, Evidence
 
 Ask = Callable[..., dspy.Prediction | None]
 """Calls one predictor; None where its output stays unparseable."""

@@ -5,14 +5,14 @@
     question ── plan ──> keywords ──> facts, conclusions (BM25), profiles, inferences, history (cosine) ──> answer (L2)
 
 Equations to functions:
-    Eq. 2       memory state                     `memory.graph.GraphMemory`
+    Eq. 2       memory state                     `memory.GraphMemory`
     Eq. 4       f_cg = f_synth after f_seg       `extraction.segments`, `extraction.synthesized`
-    Eq. 5       f_extract                        `extraction.placed`, `memory.graph_update.taken_in`
+    Eq. 5       f_extract                        `extraction.placed`, `graph_update.taken_in`
     Eq. 3       one step T(s) -> T(s+1)          `evolution.evolve`
-    Eq. 6       R_K1                             `operators.LanguageOperators.relation`, `memory.theories.inferred`
+    Eq. 6       R_K1                             `operators.LanguageOperators.relation`, `theories.inferred`
     Eq. 7, 9    mixed-scale input, projection    `operators.projected`
-    Eq. 8-12    R_K2                             `operators.LanguageOperators.concept`, `memory.theories.abstracted`
-    Eq. 13      R_K3                             `operators.LanguageOperators.parent`, `memory.theories.flowed`
+    Eq. 8-12    R_K2                             `operators.LanguageOperators.concept`, `theories.abstracted`
+    Eq. 13      R_K3                             `operators.LanguageOperators.parent`, `theories.flowed`
     section 3.4 multi-scale observation          `RGMem.recall`, `retrieval.Retrieval`
     Eq. 1, 14-21 are motivation; nothing computes them.
 
@@ -23,7 +23,7 @@ per session 1 if an R_K1 fires, 1 if an R_K2 fires, and 1 per level of concepts 
 Not in the paper, so ours: a step is one item; the rule of segmentation; score(v) counts +1 per new unit at a concept
 and +1 per fresh R_K1 theory of an event edge below it; a renewed parent makes its own parents dirty, up to the user; a
 concept with evidence and sub-concepts keeps both theories, and R_K3 takes its own one in; names are merged by stems and
-cosine (`memory.entities`, merge_cosine); where two people talk, both are the user; the synthesis prompt; the variants
+cosine (`entities`, merge_cosine); where two people talk, both are the user; the synthesis prompt; the variants
 w/o L0 (the graph is written as ever, but no evidence is recalled or searched), w/o L1 (no graph) and w/o RG (every
 concept with new evidence is rewritten at every step from raw evidence, with one flat prompt).
 
@@ -54,8 +54,6 @@ from pydantic import BaseModel
 from ...errors import UserError
 from ...memory.dense import DenseIndex
 from ...memory.flight import Flight
-from ...memory.graph import GraphMemory
-from ...memory.graph_update import taken_in
 from ...memory.index import Embedder, Index
 from ...memory.sparse import SparseIndex
 from ...records import Context, Hit, Item
@@ -67,6 +65,8 @@ from ..method import Method
 from ..predictor import predictor
 from .evolution import evolve, single_scale
 from .extraction import Draft, placed, segments, synthesized
+from .graph_update import taken_in
+from .memory import GraphMemory
 from .operators import LanguageOperators
 from .retrieval import Retrieval, entries, name_entries
 

@@ -22,12 +22,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...memory.graph import Evidence, GraphMemory, Node, Relation, Theory
-from ...memory.theories import joined
 from ...records import Failure, format_time
 from ...signatures.rgmem_operators import SubSummary
 from ..method import record_failure
 from .extraction import Ask, conclusion_line
+from .memory import Evidence, GraphMemory, Node, Relation, Theory
+from .theories import joined
 
 _BULLET = re.compile(r"^(?:[-*•#]+\s*)*(?:inferred trait(?:/interest)?s?:\s*)?", re.I)
 

@@ -21,11 +21,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...memory.dense import DenseIndex
-from ...memory.graph import Evidence, GraphMemory, Node, Relation
 from ...memory.index import Entry
 from ...memory.sparse import SparseIndex
 from ...records import Context, Hit, estimate_tokens
 from ...signatures.rgmem import Keyword
+from .memory import Evidence, GraphMemory, Node, Relation
 from .operators import shown
 
 PER_NODE = 3

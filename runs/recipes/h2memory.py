@@ -24,7 +24,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 
-from ...data.palset_statistics import statistics_of
+from ...data.palbench.statistics import statistics_of
 from ..results import Row
 from .columns import over_all, score, tokens
 from .h2memory_paper import (

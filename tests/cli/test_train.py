@@ -58,7 +58,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """A folder with a model that has seen some demonstrations."""
     pytest.importorskip("torch", reason=REASON)
     pytest.importorskip("transformers", reason=REASON)
-    from mempiler.data.memory_env import MemoryEnv
+    from mempiler.data.memory_env.benchmark import MemoryEnv
     from mempiler.data.synthesis.memory_env import vocabulary
     from mempiler.engines.embedders import embedder
     from mempiler.engines.local import sft

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from mempiler.data.benchmark import Benchmark, Split
-from mempiler.data.jsonl import JsonlBenchmark
-from mempiler.data.locomo import Locomo
+from mempiler.data.jsonl.benchmark import JsonlBenchmark
+from mempiler.data.locomo.benchmark import Locomo
 from mempiler.errors import DataError
 
 TEN = ["conv-26", "conv-30", "conv-41", "conv-42", "conv-43", "conv-44", "conv-47", "conv-48", "conv-49", "conv-50"]

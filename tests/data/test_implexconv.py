@@ -12,7 +12,7 @@ from mempiler import Context, Hit
 from mempiler.data.acknowledgement import Acknowledged, Level
 from mempiler.data.benchmark import Finding
 from mempiler.data.check import check_implexconv
-from mempiler.data.implexconv import ImplexConv, read_implexconv, session_recall, turns_of
+from mempiler.data.implexconv.benchmark import ImplexConv, read_implexconv, session_recall, turns_of
 from mempiler.data.judge import Verdict
 from mempiler.errors import DataError, UnknownNameError, UserError
 from mempiler.signatures.judges import JudgeAcknowledgement, JudgeAnswer, judge_hash

@@ -7,7 +7,7 @@ from typing import Any
 import dspy
 import pytest
 from mempiler.data.check import check_jsonl
-from mempiler.data.jsonl import JsonlBenchmark
+from mempiler.data.jsonl.benchmark import JsonlBenchmark
 from mempiler.errors import DataError, UnknownNameError
 
 MESSAGES = [{"role": "user", "content": "I like tea."}, {"role": "assistant", "content": "Noted."}]

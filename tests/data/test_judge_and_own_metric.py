@@ -10,7 +10,7 @@ import dspy
 import pytest
 from dspy.utils.exceptions import AdapterParseError, LMError
 from mempiler.data.benchmark import Benchmark
-from mempiler.data.jsonl import JsonlBenchmark
+from mempiler.data.jsonl.benchmark import JsonlBenchmark
 from mempiler.data.judge import Judge, Verdict
 from mempiler.errors import UnknownNameError, UserError
 from mempiler.programs.adapter import adapter

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from mempiler.data.catalog import BENCHMARKS, SUITES, benchmark
 from mempiler.data.check import CHECKS
-from mempiler.data.locomo import Locomo
+from mempiler.data.locomo.benchmark import Locomo
 from mempiler.errors import DataError, ProgramError, UnknownNameError, UserError
 
 SAMPLE = resources.files("mempiler.data.samples") / "locomo.json"
@@ -29,7 +29,7 @@ def test_a_benchmark_of_ones_own_is_named_by_module_and_class(tmp_path: Path) ->
     path.write_text(
         json.dumps({"messages": [{"role": "user", "content": "Tea!"}], "question": "What?", "answer": "tea"})
     )
-    loaded = benchmark("mempiler.data.jsonl:JsonlBenchmark", path, metric="exact")
+    loaded = benchmark("mempiler.data.jsonl.benchmark:JsonlBenchmark", path, metric="exact")
     assert (type(loaded).__name__, loaded.metric_name) == ("JsonlBenchmark", "exact match")
 
 
@@ -37,9 +37,13 @@ def test_a_benchmark_of_ones_own_is_named_by_module_and_class(tmp_path: Path) ->
     ("name", "error", "message"),
     [
         ("no.such.module:Quiz", UserError, "benchmark 'no.such.module:Quiz': cannot be imported: No module named"),
-        ("mempiler.data.jsonl:Quiz", UserError, "cannot be imported: module .* has no attribute 'Quiz'"),
+        ("mempiler.data.jsonl.benchmark:Quiz", UserError, "cannot be imported: module .* has no attribute 'Quiz'"),
         (":Quiz", UserError, "benchmark ':Quiz': cannot be imported"),
-        ("mempiler.data.jsonl:read_jsonl", ProgramError, "is not a subclass of mempiler.data.benchmark.Benchmark"),
+        (
+            "mempiler.data.jsonl.benchmark:read_jsonl",
+            ProgramError,
+            "is not a subclass of mempiler.data.benchmark.Benchmark",
+        ),
         ("mempiler.data.benchmark:Score", ProgramError, "is not a subclass of mempiler.data.benchmark.Benchmark"),
     ],
 )

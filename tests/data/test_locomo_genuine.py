@@ -8,8 +8,8 @@ from collections import Counter
 
 import pytest
 from mempiler.data.check import Report, check_locomo
-from mempiler.data.locomo import Locomo
-from mempiler.data.locomo_file import CATEGORIES
+from mempiler.data.locomo.benchmark import Locomo
+from mempiler.data.locomo.reader import CATEGORIES
 
 PATH = os.environ.get("MEMPILER_LOCOMO", "")
 pytestmark = pytest.mark.skipif(not PATH, reason="MEMPILER_LOCOMO does not name the genuine locomo10.json")

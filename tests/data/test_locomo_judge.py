@@ -4,7 +4,7 @@ import dspy
 import pytest
 from mempiler.data.benchmark import Benchmark
 from mempiler.data.judge import GenerousJudge
-from mempiler.data.locomo import Locomo
+from mempiler.data.locomo.benchmark import Locomo
 from mempiler.errors import UnknownNameError, UserError
 from mempiler.signatures.judges import JudgeAnswer, JudgeGenerously, judge_hash
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mempiler.data.check import check_locomo
-from mempiler.data.locomo import Locomo
-from mempiler.data.locomo_file import NOT_MENTIONED, evidence_ids, parse_date
+from mempiler.data.locomo.benchmark import Locomo
+from mempiler.data.locomo.reader import NOT_MENTIONED, evidence_ids, parse_date
 from mempiler.errors import DataError, UnknownNameError
 
 PLAIN: list[Any] = [

@@ -9,7 +9,7 @@ from typing import Any
 
 import dspy
 import pytest
-from mempiler.data.locomo import Locomo
+from mempiler.data.locomo.benchmark import Locomo
 
 
 def one_question(folder: Path, category: int, **row: Any) -> Locomo:

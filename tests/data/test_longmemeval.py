@@ -12,9 +12,9 @@ import pytest
 from mempiler.data.catalog import benchmark
 from mempiler.data.check import check
 from mempiler.data.judge import Verdict
-from mempiler.data.longmemeval import LongMemEval, LongMemEvalPreference
-from mempiler.data.longmemeval_file import TYPES, parse_date
-from mempiler.data.longmemeval_metrics import dcg, declines, retrieval_metrics
+from mempiler.data.longmemeval.benchmark import LongMemEval, LongMemEvalPreference
+from mempiler.data.longmemeval.metrics import dcg, declines, retrieval_metrics
+from mempiler.data.longmemeval.reader import TYPES, parse_date
 from mempiler.errors import DataError, UnknownNameError, UserError
 from mempiler.signatures.judges import judge_hash
 from mempiler.signatures.judges_longmemeval import JUDGES, judges_hash

@@ -129,7 +129,7 @@ def test_every_reference_points_to_the_one_session_that_tells_it(made):
 
 
 def test_the_benchmark_reads_what_was_made(made, tmp_path):
-    reader = pytest.importorskip("mempiler.data.memoryquest")
+    reader = pytest.importorskip("mempiler.data.memoryquest.benchmark")
     [user], _, _ = made(good)
     loaded = reader.MemoryQuest.load(tmp_path / "quest")
     assert [example.question for example in loaded.examples] == [query["query"] for query in user["queries"]]

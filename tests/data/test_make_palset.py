@@ -140,7 +140,7 @@ def test_two_users_pass_the_validator_and_the_benchmark_reads_them(made, tmp_pat
     assert validate(tmp_path / "pal" / name) == []
     assert report.rejections == []
     assert list(files[name]) == ["0000", "0001"]
-    palset = pytest.importorskip("mempiler.data.palset_file")
+    palset = pytest.importorskip("mempiler.data.palbench.reader")
     notes = []
     histories, asked = palset.read_palset([tmp_path / "pal" / name], notes.append)
     assert notes == []

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mempiler.data.check import check
-from mempiler.data.pal_dialogue import FOLLOWS
+from mempiler.data.palbench.dialogue import FOLLOWS
 from mempiler.data.synthesis.palset.calendar import days_left, draw, moments, months_back, months_of
 from mempiler.data.synthesis.palset.framework_checks import (
     candidate_problems,

@@ -5,7 +5,7 @@ import random
 import dspy
 import pytest
 from mempiler.data.catalog import benchmark
-from mempiler.data.memory_env import MemoryEnv
+from mempiler.data.memory_env.benchmark import MemoryEnv
 from mempiler.data.synthesis.memory_env import NAMES, NOTHING, VALUES, Conversation, vocabulary
 from mempiler.data.synthesis.memory_teacher import teach_facts, teach_operations
 from mempiler.errors import DataError, UnknownNameError

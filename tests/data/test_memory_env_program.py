@@ -4,15 +4,15 @@ from typing import Any
 
 import dspy
 import pytest
-from mempiler.data.memory_env import MemoryEnv
+from mempiler.data.memory_env.benchmark import MemoryEnv
 from mempiler.data.synthesis.memory_env import Conversation
 from mempiler.engines.embedders import embedder
-from mempiler.memory.facts import Edit, FactMemory
 from mempiler.optimizers.demonstrations import WORLD, demonstrate
 from mempiler.programs.catalog import build
 from mempiler.programs.compact_adapter import CompactAdapter
-from mempiler.programs.lookup import lookup
-from mempiler.programs.memory_r2 import MemoryR2
+from mempiler.programs.memory_r2.memory import Edit, FactMemory
+from mempiler.programs.memory_r2.method import MemoryR2
+from mempiler.programs.tasks.lookup import lookup
 from mempiler.records import Hit
 from mempiler.signatures.memory_r2 import Fact
 

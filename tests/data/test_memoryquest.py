@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from mempiler.data.acknowledgement import Acknowledged, Level
 from mempiler.data.catalog import benchmark
 from mempiler.data.check import CHECKS
-from mempiler.data.memoryquest import MemoryQuest
+from mempiler.data.memoryquest.benchmark import MemoryQuest
 from mempiler.data.probe import read_date
 from mempiler.errors import DataError, UnknownNameError, UserError
 from mempiler.records import Context, Hit

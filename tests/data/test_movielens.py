@@ -9,8 +9,8 @@ import pytest
 from mempiler import Behavior, Profile
 from mempiler.data.catalog import benchmark
 from mempiler.data.check import check_movielens
-from mempiler.data.movielens import MovieLens
-from mempiler.data.movielens_file import RATINGS
+from mempiler.data.movielens.benchmark import MovieLens
+from mempiler.data.movielens.reader import RATINGS
 from mempiler.data.synthesis.movielens import SITTING, taste, write_movielens
 from mempiler.errors import DataError, MempilerError, UnknownNameError
 from mempiler.records import Failure

@@ -15,8 +15,8 @@ from mempiler.data.benchmark import Benchmark
 from mempiler.data.catalog import benchmark
 from mempiler.data.check import CHECKS
 from mempiler.data.judge import Verdict
-from mempiler.data.msc import Msc
-from mempiler.data.msc_file import CURRENT, time_back
+from mempiler.data.msc.benchmark import Msc
+from mempiler.data.msc.reader import CURRENT, time_back
 from mempiler.data.text_metrics import words
 from mempiler.errors import DataError, UnknownNameError, UserError
 

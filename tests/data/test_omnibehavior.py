@@ -9,9 +9,9 @@ import pytest
 from mempiler import Behavior
 from mempiler.data.catalog import benchmark
 from mempiler.data.check import check_omnibehavior
-from mempiler.data.omnibehavior import OmniBehavior
-from mempiler.data.omnibehavior_periods import Periods, is_active
-from mempiler.data.omnibehavior_scenes import QUESTIONS
+from mempiler.data.omnibehavior.benchmark import OmniBehavior
+from mempiler.data.omnibehavior.periods import Periods, is_active
+from mempiler.data.omnibehavior.scenes import QUESTIONS
 from mempiler.data.synthesis.omnibehavior import write_omnibehavior, write_prepared
 from mempiler.errors import DataError, MempilerError
 from mempiler.runs.results import Row

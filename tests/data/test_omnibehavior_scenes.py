@@ -3,8 +3,8 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mempiler.data.omnibehavior_scenes import fields_of, is_informative, number, reacted, scene_of
-from mempiler.data.omnibehavior_text import reaction, situation
+from mempiler.data.omnibehavior.scenes import fields_of, is_informative, number, reacted, scene_of
+from mempiler.data.omnibehavior.text import reaction, situation
 
 VIDEO = {
     "type": "Video Browsing",

@@ -9,9 +9,9 @@ import pytest
 from dspy.utils.exceptions import AdapterParseError
 from mempiler import DataError, UserError
 from mempiler.data.catalog import benchmark
-from mempiler.data.pal_dialogue import FOLLOWS, SimulatedUser, converse, plan
-from mempiler.data.pal_judges import NeedUnderstandingJudge, PreferenceUnderstandingJudge, compare
-from mempiler.data.palset_persona import Persona
+from mempiler.data.palbench.dialogue import FOLLOWS, SimulatedUser, converse, plan
+from mempiler.data.palbench.judges import NeedUnderstandingJudge, PreferenceUnderstandingJudge, compare
+from mempiler.data.palbench.persona import Persona
 from mempiler.engines.meter import Meter
 from mempiler.engines.models import language_model
 from mempiler.programs.adapter import adapter
@@ -214,7 +214,7 @@ def test_without_rival_user_or_judge_a_line_says_so() -> None:
 
 
 def test_the_hash_of_the_judges_covers_both_prompts(monkeypatch: pytest.MonkeyPatch) -> None:
-    import mempiler.data.palbench_dialogue as module
+    import mempiler.data.palbench.dialogue_benchmark as module
 
     before = benchmark("palbench.dialogue").judge_hash
     changed = module.JudgePreferenceUnderstanding.with_instructions("Judge.")

@@ -5,8 +5,8 @@ from math import exp, sqrt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mempiler.data.pal_judges import Compared
-from mempiler.data.pal_metrics import WEIGHTS, bleu, scaled, selection_points, words
+from mempiler.data.palbench.judges import Compared
+from mempiler.data.palbench.metrics import WEIGHTS, bleu, scaled, selection_points, words
 from nltk.translate.bleu_score import SmoothingFunction, sentence_bleu
 
 FEEDBACK = dict(zip(("S1", "S2", "S3", "S4", "S5"), ("pos", "pos", "neg", "neg", "neu"), strict=True))

@@ -10,8 +10,8 @@ import pytest
 from mempiler import DataError, UserError
 from mempiler.data.catalog import benchmark
 from mempiler.data.check import check
-from mempiler.data.palbench import PalGenerate, PalRestate, PalSelect
-from mempiler.data.palbench_dialogue import PalDialogue
+from mempiler.data.palbench.benchmark import PalGenerate, PalRestate, PalSelect
+from mempiler.data.palbench.dialogue_benchmark import PalDialogue
 from mempiler.records import Logs, Session
 
 PARTS = (PalRestate, PalGenerate, PalSelect, PalDialogue)

@@ -7,8 +7,8 @@ import dspy
 import pytest
 from mempiler import UserError
 from mempiler.data.catalog import benchmark
-from mempiler.data.pal_judges import NeedsJudge
-from mempiler.data.pal_metrics import bleu
+from mempiler.data.palbench.judges import NeedsJudge
+from mempiler.data.palbench.metrics import bleu
 from mempiler.programs.adapter import adapter
 
 

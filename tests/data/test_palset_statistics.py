@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from mempiler.data.palset_statistics import statistics_of
+from mempiler.data.palbench.statistics import statistics_of
 from mempiler.errors import DataError
 
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from mempiler.data.benchmark import Finding
 from mempiler.data.blocks import Blocks
 from mempiler.data.check import check_personamem
-from mempiler.data.personamem import PersonaMem
-from mempiler.data.personamem_file import SKILLS, read_contexts, read_personamem, skill_of
+from mempiler.data.personamem.benchmark import PersonaMem
+from mempiler.data.personamem.reader import SKILLS, read_contexts, read_personamem, skill_of
 from mempiler.errors import DataError, UnknownNameError
 
 MESSAGES = [

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from mempiler.cli import main
 from mempiler.data.check import check
-from mempiler.data.personamem import PersonaMem
+from mempiler.data.personamem.benchmark import PersonaMem
 from mempiler.errors import DataError, MempilerError, UnknownNameError, UserError
 from mempiler.runs.experiment import run_evaluate
 from mempiler.runs.setup import Setup

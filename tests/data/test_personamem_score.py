@@ -2,7 +2,7 @@
 
 import dspy
 import pytest
-from mempiler.data.personamem import PersonaMem, chooses, letters
+from mempiler.data.personamem.benchmark import PersonaMem, chooses, letters
 
 
 @pytest.mark.parametrize(

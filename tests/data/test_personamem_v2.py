@@ -15,7 +15,7 @@ from mempiler.data.acknowledgement import Acknowledged, AcknowledgementJudge, Le
 from mempiler.data.benchmark import Finding
 from mempiler.data.check import check_personamem_v2
 from mempiler.data.judge import judge_hash
-from mempiler.data.personamem_v2 import PersonaMemV2, read_personamem_v2
+from mempiler.data.personamem_v2.benchmark import PersonaMemV2, read_personamem_v2
 from mempiler.errors import DataError, UnknownNameError, UserError
 from mempiler.signatures.judges import JudgeAcknowledgement
 

@@ -5,7 +5,7 @@ from datetime import datetime
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mempiler.memory.experience import Experience, ExperienceMemory, Proposal, Round, suffix
+from mempiler.programs.pramem.memory import Experience, ExperienceMemory, Proposal, Round, suffix
 from mempiler.records import Action, Turn, estimate_tokens
 
 

@@ -3,8 +3,8 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mempiler.memory.adjustment import Change, adjusted, adopted_all
-from mempiler.memory.experience import ExperienceMemory, Proposal
+from mempiler.programs.pramem.adjustment import Change, adjusted, adopted_all
+from mempiler.programs.pramem.memory import ExperienceMemory, Proposal
 
 
 def memory(pool=6):

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mempiler.memory.facts import Edit, FactMemory
+from mempiler.programs.memory_r2.memory import Edit, FactMemory
 
 BASE = FactMemory().apply(
     [

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mempiler.engines.embedders import embedder
-from mempiler.memory.entities import Names
-from mempiler.memory.graph import BASES, USER, Conclusion, Evidence, GraphMemory, Node
-from mempiler.memory.graph_update import GraphPath, taken_in
-from mempiler.memory.theories import abstracted, inferred
+from mempiler.programs.rgmem.entities import Names
+from mempiler.programs.rgmem.graph_update import GraphPath, taken_in
+from mempiler.programs.rgmem.memory import BASES, USER, Conclusion, Evidence, GraphMemory, Node
+from mempiler.programs.rgmem.theories import abstracted, inferred
 from mempiler.signatures.rgmem_graph import EntityPath
 
 
@@ -94,7 +94,7 @@ def test_a_relation_theory_adds_one_to_the_score_of_every_concept_above():
 
 
 def _theory(*evidence):
-    from mempiler.memory.graph import Theory
+    from mempiler.programs.rgmem.memory import Theory
 
     return Theory(sigma="known", evidence=evidence, step=1)
 

@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mempiler.memory.outlines import Solution, Topic, span, tiled
+from mempiler.programs.h2memory.outlines import Solution, Topic, span, tiled
 from mempiler.signatures.h2memory import DraftOutline, ProposedSolution
 
 OUTLINE_CASES = [

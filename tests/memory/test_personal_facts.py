@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mempiler.memory.personal_facts import Change, PersonalFact, PersonalMemory, merge_groups
+from mempiler.programs.pgr.memory import Change, PersonalFact, PersonalMemory, merge_groups
 from mempiler.records import Session, Turn
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mempiler.memory.principles import assigned, clusters, sampled
+from mempiler.programs.h2memory.clusters import assigned, clusters, sampled
 
 TWO_HEAPS = [[0, 0], [9, 9], [0, 1], [9, 8], [1, 0]]
 

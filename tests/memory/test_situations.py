@@ -4,7 +4,7 @@ import mempiler.signatures.h2memory as prompts
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mempiler.memory.situations import ASPECTS, Claim, Link, Window, accepted, components, windows
+from mempiler.programs.h2memory.situations import ASPECTS, Claim, Link, Window, accepted, components, windows
 
 LINK_CASES = [
     *("both kinds", "caused_by first", "in any order", "later", "itself", "not shown", "not asked about"),

@@ -1,4 +1,4 @@
-"""kill -9 during a load: what `benchmarks/kill.py` does fifty times over, a few times."""
+"""kill -9 during a load: what `perf/kill.py` does fifty times over, a few times."""
 
 import json
 import os
@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-SCRIPT = Path(__file__).parents[2] / "benchmarks" / "kill.py"
+SCRIPT = Path(__file__).parents[2] / "perf" / "kill.py"
 
 
 def test_killed_workers_lose_and_repeat_no_session(url: str) -> None:

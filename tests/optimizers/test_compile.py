@@ -8,7 +8,7 @@ import dspy
 import pytest
 from dspy.lm15 import AuthError, ServerError
 from mempiler.data.benchmark import Source
-from mempiler.data.locomo import Locomo
+from mempiler.data.locomo.benchmark import Locomo
 from mempiler.engines.embedders import embedder
 from mempiler.errors import EndpointError, UnknownNameError, UserError
 from mempiler.optimizers.compile import Compilation, compile_program, tidy

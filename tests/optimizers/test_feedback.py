@@ -4,9 +4,9 @@ import dspy
 import pytest
 from mempiler import Context, Hit
 from mempiler.data.catalog import benchmark
-from mempiler.memory.facts import Edit, FactMemory
 from mempiler.memory.provenance import stored_sources
 from mempiler.optimizers.metric_views import MetricViews, evidence_step
+from mempiler.programs.memory_r2.memory import Edit, FactMemory
 
 WRITERS = ["method.extract", "method.manage"]
 

@@ -6,7 +6,7 @@ import dspy
 import numpy as np
 import pytest
 from mempiler.data.benchmark import Score, Source
-from mempiler.data.locomo import Locomo
+from mempiler.data.locomo.benchmark import Locomo
 from mempiler.optimizers.metric_views import MetricViews
 
 

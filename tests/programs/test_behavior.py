@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mempiler import Action, Behavior, History, Profile, Turn, build
 from mempiler.errors import UserError
-from mempiler.programs.behavior import newest, records_text, unseen
+from mempiler.programs.tasks.behavior import newest, records_text, unseen
 from mempiler.records import Context, Hit, estimate_tokens
 from mempiler.signatures.behavior import chosen_option
 

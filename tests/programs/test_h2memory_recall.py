@@ -9,7 +9,7 @@ from mempiler.engines.embedders import embedder
 from mempiler.engines.models import language_model
 from mempiler.errors import UserError
 from mempiler.programs.catalog import build
-from mempiler.programs.tasks import QuestionAnswering
+from mempiler.programs.tasks.task import QuestionAnswering
 from mempiler.runs.artifact import load, save
 
 KINDS = ("situations", "backgrounds", "topics", "principles")

@@ -6,9 +6,9 @@ import dspy
 import pytest
 from mempiler import History, Session, Turn
 from mempiler.engines.embedders import embedder
-from mempiler.memory.heterogeneous import HeterogeneousMemory
 from mempiler.programs.catalog import build
 from mempiler.programs.gather import in_order
+from mempiler.programs.h2memory.memory import HeterogeneousMemory
 from mempiler.records import Behavior, Logs, Profile
 
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mempiler import History, Session, Turn
 from mempiler.errors import UserError
-from mempiler.memory.bank import Piece, days_between, lot
 from mempiler.memory.index import Entry
+from mempiler.programs.baselines.bank import Piece, days_between, lot
 from mempiler.programs.baselines.memory_bank import time_of
 from mempiler.programs.catalog import build
 from mempiler.records import format_time

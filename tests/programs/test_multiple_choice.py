@@ -6,14 +6,14 @@ from typing import Any
 
 import dspy
 import pytest
-from mempiler.data.personamem import PersonaMem
+from mempiler.data.personamem.benchmark import PersonaMem
 from mempiler.errors import UserError
 from mempiler.memory.turns import TurnMemory
 from mempiler.optimizers.compile import Compilation
 from mempiler.programs.baselines.turn_rag import TurnRAG
 from mempiler.programs.catalog import build
 from mempiler.programs.program import MemoryProgram
-from mempiler.programs.tasks import MultipleChoice, task
+from mempiler.programs.tasks.task import MultipleChoice, task
 from mempiler.runs.artifact import load
 from mempiler.runs.experiment import run_compile, run_evaluate
 from mempiler.runs.setup import Setup

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mempiler import Context, Hit, Logs, Turn, UserError
 from mempiler.programs.catalog import build
-from mempiler.programs.tasks import task
+from mempiler.programs.tasks.task import task
 from mempiler.signatures.pal import ASSISTANT_ACTIONS, selected
 
 NAMES = ("requirement-restatement", "solution-proposal", "solution-selection", "dialogue-reply")

@@ -4,7 +4,7 @@ from datetime import datetime
 
 import dspy
 import pytest
-from mempiler.programs.prospection import Prospection
+from mempiler.programs.pgr.prospection import Prospection
 from mempiler.records import Hit
 
 QUERY = "I want to pre-order a new game that just got announced. Does it make sense to do it now?"

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mempiler.errors import UserError
-from mempiler.programs.prospection import Prospection
-from mempiler.programs.prospection_tree import repaired
+from mempiler.programs.pgr.prospection import Prospection
+from mempiler.programs.pgr.tree import repaired
 from mempiler.records import Hit
 from mempiler.signatures.pgr import TreeNode
 

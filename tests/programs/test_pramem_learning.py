@@ -2,7 +2,7 @@
 
 import dspy
 from mempiler import build
-from mempiler.data.movielens import MovieLens
+from mempiler.data.movielens.benchmark import MovieLens
 from mempiler.engines.models import language_model
 from mempiler.optimizers.compile import Compilation, compile_program
 from mempiler.runs.statistics import paired

@@ -10,9 +10,9 @@ import pytest
 from mempiler import Store
 from mempiler.data.benchmark import Benchmark, Score, Source
 from mempiler.engines.embedders import embedder
-from mempiler.memory.experience import COMMON_BIASES
 from mempiler.optimizers.compile import Compilation, compile_program
 from mempiler.programs.catalog import build
+from mempiler.programs.pramem.memory import COMMON_BIASES
 from mempiler.programs.remember import MemoryCache
 from mempiler.runs.artifact import save
 from mempiler.runs.run_store import RunStore

@@ -3,8 +3,8 @@
 import dspy
 import pytest
 from mempiler.errors import UserError
-from mempiler.memory.experience import COMMON_BIASES
 from mempiler.programs.catalog import build
+from mempiler.programs.pramem.memory import COMMON_BIASES
 from mempiler.records import Behavior, Session
 
 

@@ -6,8 +6,8 @@ import dspy
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mempiler.memory.experience import ExperienceMemory
 from mempiler.programs.catalog import build
+from mempiler.programs.pramem.memory import ExperienceMemory
 from mempiler.programs.pramem.samples import draw
 from mempiler.records import Action
 

@@ -12,7 +12,7 @@ from mempiler.programs.catalog import METHODS, build
 from mempiler.programs.method import Method
 from mempiler.programs.predictor import predictor
 from mempiler.programs.program import MemoryProgram
-from mempiler.programs.tasks import QuestionAnswering
+from mempiler.programs.tasks.task import QuestionAnswering
 from mempiler.signatures.answering import AnswerFromContext
 
 WRITERS = {"method.extract", "method.manage"}

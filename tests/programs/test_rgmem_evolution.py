@@ -4,12 +4,12 @@ import hashlib
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mempiler.memory.graph import BASES, Evidence, GraphMemory, Theory
-from mempiler.memory.graph_update import GraphPath, taken_in
-from mempiler.memory.theories import joined, levels
 from mempiler.programs.gather import gather
 from mempiler.programs.rgmem.evolution import evolve, single_scale
+from mempiler.programs.rgmem.graph_update import GraphPath, taken_in
+from mempiler.programs.rgmem.memory import BASES, Evidence, GraphMemory, Theory
 from mempiler.programs.rgmem.operators import microstates, projected
+from mempiler.programs.rgmem.theories import joined, levels
 
 
 class Hashing:

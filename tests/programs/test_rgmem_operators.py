@@ -10,8 +10,8 @@ import pytest
 from mempiler import History
 from mempiler.engines.embedders import embedder
 from mempiler.errors import UserError
-from mempiler.memory.graph import GraphMemory
 from mempiler.programs.catalog import build
+from mempiler.programs.rgmem.memory import GraphMemory
 
 FIRED = {
     1: {

@@ -14,7 +14,7 @@ from mempiler.programs import memory_r2, tasks
 from mempiler.programs.adapter import adapter
 from mempiler.programs.catalog import build
 from mempiler.programs.state import signature_of
-from mempiler.programs.tasks import QuestionAnswering
+from mempiler.programs.tasks.task import QuestionAnswering
 from mempiler.runs.artifact import Manifest, check_writable, load, read_manifest, save
 from mempiler.signatures.memory_r2 import ExtractFacts
 from pydantic import BaseModel

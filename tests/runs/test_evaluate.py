@@ -8,7 +8,7 @@ import dspy
 import pytest
 from dspy.lm15 import AuthError, ContextLengthError, ServerError
 from mempiler.data.benchmark import Source
-from mempiler.data.locomo import Locomo
+from mempiler.data.locomo.benchmark import Locomo
 from mempiler.engines.embedders import embedder
 from mempiler.errors import EndpointError, UserError
 from mempiler.programs.catalog import build

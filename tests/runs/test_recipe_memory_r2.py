@@ -138,7 +138,7 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("torch", reason=REASON)
     pytest.importorskip("transformers", reason=REASON)
     pytest.importorskip("peft", reason=REASON)
-    from mempiler.data.memory_env import MemoryEnv
+    from mempiler.data.memory_env.benchmark import MemoryEnv
     from mempiler.data.synthesis.memory_env import vocabulary
     from mempiler.engines.embedders import embedder
     from mempiler.engines.local import sft
@@ -146,7 +146,7 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from mempiler.engines.local.tiny import create
     from mempiler.optimizers.demonstrations import demonstrate
     from mempiler.programs.compact_adapter import CompactAdapter
-    from mempiler.programs.memory_r2 import MemoryR2
+    from mempiler.programs.memory_r2.method import MemoryR2
 
     folder = tmp_path_factory.mktemp("ladder") / "start"
     method = MemoryR2(embedder(), **MemoryEnv.method_settings["memory-r2"])

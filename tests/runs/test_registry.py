@@ -285,7 +285,7 @@ def test_the_copy_of_the_package_leaves_tests_and_samples_out(tmp_path):
     copy_package(tmp_path / "mempiler")
     folders = {path.name for path in (tmp_path / "mempiler").iterdir() if path.is_dir()}
     assert {"programs", "memory", "signatures", "records"} <= folders
-    assert not {"tests", "docs", "build", "benchmarks", "data/samples", ".git"} & folders
+    assert not {"tests", "docs", "build", "perf", "data/samples", ".git"} & folders
     assert not (tmp_path / "mempiler" / "data" / "samples").exists()
 
 

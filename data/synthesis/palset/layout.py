@@ -1,6 +1,6 @@
 """The files of a PAL-Set, in the layout of the released data.
 
-    input.json                      {user: {"history": [SAMPLE], "query": [SAMPLE]}}, see `data.palset_file`
+    input.json                      {user: {"history": [SAMPLE], "query": [SAMPLE]}}, see `data.palbench.reader`
     background.json                 {user: {name, gender, age, ..., personality}}
     timeline.json                   {user: {month: events}}
     requirement.json                {user: {aspect: {"work-1": text}}}

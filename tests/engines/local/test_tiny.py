@@ -13,7 +13,7 @@ from mempiler.engines.local.model import LocalModel
 from mempiler.engines.local.tiny import create, make_tokenizer, scaffolding
 from mempiler.optimizers.demonstrations import demonstrate
 from mempiler.programs.compact_adapter import CompactAdapter
-from mempiler.programs.memory_r2 import MemoryR2
+from mempiler.programs.memory_r2.method import MemoryR2
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,6 @@ from typing import Any
 import dspy
 import pytest
 from mempiler.errors import UserError
-from mempiler.memory.facts import Edit, FactMemory
 from mempiler.optimizers.logo_grpo.reward import (
     Answered,
     RewardSettings,
@@ -18,6 +17,7 @@ from mempiler.optimizers.logo_grpo.reward import (
     released_f1,
     reward,
 )
+from mempiler.programs.memory_r2.memory import Edit, FactMemory
 from mempiler.programs.recording import Call
 
 

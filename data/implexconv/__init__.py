@@ -1,0 +1,1 @@
+"""ImplexConv: questions that hang on something implied."""

@@ -1,0 +1,1 @@
+"""Questions of one's own, one JSON object a line."""

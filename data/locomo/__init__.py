@@ -1,0 +1,1 @@
+"""LoCoMo: very long conversations and questions about them."""

@@ -1,0 +1,1 @@
+"""LongMemEval: questions of six types about many chats with an assistant."""

@@ -1,0 +1,1 @@
+"""memory-env: a made-up world to train memory operations in."""

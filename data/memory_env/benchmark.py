@@ -1,0 +1,144 @@
+"""memory-env: a generated benchmark whose answers need facts to be kept up to date, scored by exact match.
+
+Two speakers state, change, restate and retract facts over some sessions (`synthesis.memory_env`). There is no file:
+users follow from a seed, and those of train, dev and test are disjoint. An example is the whole history of a user and
+one question about its end; its category is what was last done to the fact. `questions_after` gives the questions about
+any earlier moment with the answers of that moment, for rewards in the middle of a history.
+
+Example:
+    >>> benchmark = MemoryEnv.load(users=40, sessions=8)
+    >>> benchmark.task
+    'memory-lookup'
+
+Honest limits: synthetic and small, made so that a model of half a million weights can learn it; see the generator.
+Scores on it compare ways of training with one another, nothing else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import dspy
+
+from ...errors import DataError
+from ...records import History
+from ..benchmark import Benchmark, Score, Source
+from ..synthesis.memory_env import Ask, Conversation
+from ..text_metrics import exact_match
+
+USERS = 160
+SESSIONS = 8
+MOST_SESSIONS = 32
+
+
+class MemoryEnv(Benchmark):
+    """Questions about what two speakers said last of themselves.
+
+    Args:
+        conversations: The generated users.
+        source: Names seed and sizes.
+    """
+
+    name = "memory-env"
+    task = "memory-lookup"
+    metric_name = "exact match"
+    method_settings: ClassVar[Mapping[str, Mapping[str, Any]]] = {"memory-r2": {"chunk_turns": 1, "related": 2}}
+    """Settings of methods that make prompts short enough for a model of half a million weights."""
+
+    def __init__(self, conversations: Sequence[Conversation], source: Source) -> None:
+        self.conversations = {talk.history.id: talk for talk in conversations}
+        super().__init__([row for talk in conversations for row in _examples(talk, talk.history)], source)
+
+    @classmethod
+    def load(
+        cls,
+        path: str | Path | None = None,
+        *,
+        users: int | str = USERS,
+        sessions: int | str = SESSIONS,
+        seed: int | str = 0,
+        **options: Any,
+    ) -> MemoryEnv:
+        """Generates the benchmark.
+
+        Args:
+            path: Not taken: there is no file.
+            users: How many users; of ten, six are train, one dev, three test.
+            sessions: Sessions per user, at most 32. More sessions continue the same histories.
+            seed: Chooses the users.
+            **options: None are known; any is refused.
+
+        Raises:
+            DataError: A path was given, or a number is none or out of range.
+            UnknownNameError: An option that does not exist.
+        """
+        cls.refuse_options(options, ("users", "sessions", "seed"))
+        if path is not None:
+            raise DataError(f"{path}: memory-env is generated and reads no file; leave --data out")
+        count, length = _whole("users", users, 10, 10_000), _whole("sessions", sessions, 1, MOST_SESSIONS)
+        drawn = _whole("seed", seed, 0, 2**31)
+        talks = [Conversation.make(drawn, number, length) for number in range(count)]
+        digest = hashlib.sha256("".join(talk.history.digest for talk in talks).encode()).hexdigest()
+        return cls(talks, Source(f"memory-env(users={count}, sessions={length}, seed={drawn})", digest, sample=True))
+
+    def fixed_split(self) -> tuple[set[str], set[str], set[str]]:
+        """Of every ten users the first six are train, the seventh dev, the others test."""
+        parts: tuple[set[str], set[str], set[str]] = (set(), set(), set())
+        for number, id in enumerate(self.conversations):
+            parts[(0, 0, 0, 0, 0, 0, 1, 2, 2, 2)[number % 10]].add(id)
+        return parts
+
+    def questions_after(self, history: History | str, sessions: int) -> tuple[dspy.Example, ...]:
+        """Questions about the state after the first sessions of a user, with the answers of that moment.
+
+        Args:
+            history: The user, or its id.
+            sessions: How many sessions have passed, from 1.
+
+        Returns:
+            Examples over the shortened history; their ids tell the moment.
+        """
+        talk = self.conversations[history if isinstance(history, str) else history.id]
+        return tuple(_examples(talk, _head(talk.history, sessions), sessions))
+
+    def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
+        """1 where the answer has the words of the gold answer, else 0."""
+        answer = str(prediction.get("answer") or "")
+        value = exact_match(answer, example.answer)
+        told = ", ".join(example.evidence)
+        feedback = "Right." if value else f"Wrong: {answer!r} instead of {example.answer!r}, as {told} says."
+        return Score(value, feedback, {"em": value})
+
+
+def _examples(talk: Conversation, history: History, after: int | None = None) -> list[dspy.Example]:
+    moment = "" if after is None else f"@{after}"
+    return [_example(ask, history, f"{history.id}{moment}:{n}") for n, ask in enumerate(talk.questions(after))]
+
+
+def _head(history: History, sessions: int) -> History:
+    return History(id=history.id, items=history.items[:sessions])
+
+
+def _example(ask: Ask, history: History, id: str) -> dspy.Example:
+    return dspy.Example(
+        history=history,
+        question=ask.question,
+        focus=ask.evidence,
+        answer=ask.answer,
+        evidence=ask.evidence,
+        category=ask.kind,
+        id=id,
+    ).with_inputs("history", "question", "focus")
+
+
+def _whole(name: str, value: int | str, least: int, most: int) -> int:
+    try:
+        number = int(value)
+    except ValueError:
+        raise DataError(f"{name}={value!r} is no whole number") from None
+    if not least <= number <= most:
+        raise DataError(f"{name}={number} is out of range; choose {least} to {most}")
+    return number

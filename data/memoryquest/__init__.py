@@ -1,0 +1,1 @@
+"""MemoryQuest: requests that need things said long ago."""

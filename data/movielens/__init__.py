@@ -1,0 +1,1 @@
+"""MovieLens-1M: which rating a user gives next."""

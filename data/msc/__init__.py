@@ -1,0 +1,1 @@
+"""MSC: a question about a few short chats."""

@@ -1,0 +1,94 @@
+"""MSC: questions about a handful of earlier chats of two strangers (Xu et al. 2022; questions by Packer et al. 2023).
+
+The genuine file is `msc_self_instruct.jsonl` of the hub set MemGPT/MSC-Self-Instruct (`mempiler data fetch msc`): 500
+conversations of up to five sessions, one question each. `reader` says how it is read; the sample that is bundled
+is our own, in the same form.
+
+An example holds `history`, `question`, `focus` (inputs; there is no evidence, so it is empty), `answer`, `category`
+("all") and `id` (labels).
+
+Example:
+    >>> benchmark = Msc.load("msc_self_instruct.jsonl")
+    >>> benchmark.examples[0].history.items[-1].id
+    'D5'
+
+Honest limits: the questions and answers were written by a model and say "you" without saying who asks whom. There is no
+evidence, hence no recall. The published tables of this set use ROUGE-L and a judge (MemGPT) or token F1, BLEU-1 and a
+judge (Memory-R2); here the score is SQuAD's token F1 with BLEU-1 beside it, or `metric="judge"`. The set calls no
+split: conversations are shuffled by seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import dspy
+
+from ...errors import UnknownNameError
+from ..benchmark import Benchmark, Score, Source, refuse_fatal
+from ..samples import sample
+from ..text_metrics import bleu1, explain, squad_f1, squad_words
+from .reader import read_msc
+
+_METRICS = {"f1": "token F1", "judge": "judged right"}
+
+
+class Msc(Benchmark):
+    """MSC-Self-Instruct's questions.
+
+    Args:
+        examples: The questions.
+        source: Where they came from.
+        metric: "f1" (token F1) or "judge".
+    """
+
+    name = "msc"
+
+    def __init__(self, examples: Iterable[dspy.Example], source: Source, metric: str = "f1") -> None:
+        super().__init__(tuple(examples), source)
+        if metric not in _METRICS:
+            raise UnknownNameError("metric", metric, _METRICS)
+        self.metric = metric
+        self.metric_name = _METRICS[metric]
+        self.needs_judge = metric == "judge"
+
+    @classmethod
+    def load(cls, path: str | Path | None = None, *, metric: str = "f1", **options: Any) -> Msc:
+        """Reads the genuine file at `path`, or the bundled sample when it is None.
+
+        Args:
+            path: A file of msc_self_instruct.jsonl's form, or a JSON list of Memory-R2's form.
+            metric: "f1" or "judge".
+            **options: None are known; any is refused.
+
+        Raises:
+            DataError: The file is not of this form; the message names the line and the column.
+            UnknownNameError: A metric or an option that does not exist.
+        """
+        cls.refuse_options(options, ("metric",))
+        if path is not None:
+            return cls._read(Path(path), metric, sample=False)
+        with sample("msc.jsonl") as file:
+            return cls._read(file, metric, sample=True)
+
+    @classmethod
+    def _read(cls, path: Path, metric: str, sample: bool) -> Msc:
+        return cls(read_msc(path, refuse_fatal(path)).examples, Source.of(path, sample), metric)
+
+    def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
+        """Scores `prediction.answer`; token F1 and BLEU-1 are in `parts`, and the judge's word where it is asked.
+
+        Raises:
+            UserError: A judge is needed and none is set.
+            AdapterParseError: The judge's reply stays unparseable.
+            LMError: The judge's endpoint failed.
+        """
+        answer = str(prediction.get("answer") or "")
+        parts = {"f1": squad_f1(answer, example.answer), "bleu1": bleu1(answer, example.answer)}
+        value, reason = parts["f1"], ""
+        if self.needs_judge:
+            value, reason = self.judged(example, answer)
+            parts["judge"] = value
+        return Score(value, explain(answer, example.answer, value, cut=squad_words) + reason, parts)

@@ -1,0 +1,1 @@
+"""OmniBehavior: what users of a platform do next."""

@@ -1,0 +1,146 @@
+"""OmniBehavior: what users of a platform did with videos, live streams, advertisements and products (Chen et al. 2026).
+
+    mempiler evaluate truncation --on omnibehavior --data raw_user_data/en
+    mempiler evaluate truncation --on omnibehavior --data experiment_data.json --option test_actions=10
+
+One question is one yes-or-no field of one record, e.g. whether the user follows the author of a video.
+`reader` says how files are read, `periods` which records are asked, `scenes`
+which fields there are, `text` how a record reads.
+
+Metrics (PraMem's released scorer, as described): per field accuracy (ACC) and F1 of Yes, 0 where it is undefined; a
+scene is the unweighted mean of its fields, "overall" the unweighted mean of the four scenes. Failed parses are in no
+denominator, and counted apart. A field or scene that was not asked is left out of the means.
+
+An example holds `history`, `recent`, `question`, `options`, `focus` (inputs; there is no evidence), `answer`,
+`category` (the field) and `id` (labels).
+
+Honest limits: OmniBehavior's own final score also rates watch seconds and replies to customer service, which are no
+yes-or-no questions and not asked here. Not compared with a run of the released code. The sample is our own, made by
+`data.synthesis.omnibehavior`; no real user is in it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from ...errors import DataError, UnknownNameError
+from ..behavior import BehaviorBenchmark
+from ..benchmark import Source, refuse_fatal
+from ..confusion import Answered, Confusion
+from ..samples import sample
+from .periods import Periods
+from .reader import OPTIONS, files_of, read_omnibehavior
+from .scenes import QUESTIONS, TABLE_NAMES
+from .text import DETAIL
+
+_OPTIONS = ("history", "test", "last_day", "test_actions", "seed", "detail", "categories")
+_PERIOD = re.compile(r"(\d{4}-\d\d-\d\d)\.\.(\d{4}-\d\d-\d\d)")
+
+
+class OmniBehavior(BehaviorBenchmark):
+    """The share of yes-or-no fields predicted right; ACC and F1 by scene beside it."""
+
+    name = "omnibehavior"
+    category_names: ClassVar[Mapping[str, str]] = {field: field.replace("_", " ") for field in QUESTIONS}
+
+    @classmethod
+    def load(
+        cls,
+        path: str | Path | None = None,
+        *,
+        history: str = "..".join(Periods.history),
+        test: str = "..".join(Periods.test),
+        last_day: bool = Periods.last_day,
+        test_actions: int = Periods.test_actions,
+        seed: int = Periods.seed,
+        detail: int = DETAIL,
+        categories: str | None = None,
+        **options: Any,
+    ) -> OmniBehavior:
+        """Reads the genuine files at `path`, or the bundled sample (raw form) when it is None.
+
+        Args:
+            path: A folder of raw files, one raw file, or a prepared experiment file.
+            history: First and last day of the history, for raw files.
+            test: First and last day of the test period, for raw files.
+            last_day: Whether the last days belong to the periods; as released, they do not.
+            test_actions: Records asked per user, for raw files.
+            seed: Draws them.
+            detail: Most characters of one field of a situation.
+            categories: Comma-separated scenes or fields to keep, e.g. "video,ad_liked"; all when None.
+            **options: None are known; any is refused.
+
+        Raises:
+            DataError: A file is of neither form, or an option has a wrong value.
+            UnknownNameError: An option, scene or field that does not exist.
+        """
+        cls.refuse_options(options, _OPTIONS)
+        if test_actions < 1 or detail < 1:
+            raise DataError(f"omnibehavior: test_actions={test_actions}, detail={detail}: both must be 1 or more")
+        periods = Periods(_period("history", history), _period("test", test), last_day, test_actions, seed)
+        kept = _kept(categories)
+        if path is not None:
+            return cls._read(Path(path), periods, detail, kept, sample=False)
+        with sample("omnibehavior") as folder:
+            return cls._read(folder, periods, detail, kept, sample=True)
+
+    @classmethod
+    def _read(cls, path: Path, periods: Periods, detail: int, kept: frozenset[str], sample: bool) -> OmniBehavior:
+        examples = read_omnibehavior(path, refuse_fatal(path), periods, detail).examples
+        digest = hashlib.sha256(b"".join(file.read_bytes() for file in files_of(path))).hexdigest()
+        chosen = [example for example in examples if example.category in kept]
+        return cls(chosen, Source(str(path), digest, sample))
+
+    def aggregate(self, rows: Sequence[Answered]) -> Mapping[str, float]:
+        """ACC and F1 of every field, scene and overall, and the number of failed parses."""
+        fields = {row.category for row in rows}
+        found = {field: _matrix(self, rows, field) for field in QUESTIONS if field in fields}
+        asked = {field: matrix for field, matrix in found.items() if matrix.n}
+        scores: dict[str, float] = {}
+        scenes: dict[str, tuple[float, float]] = {}
+        for scene, name in TABLE_NAMES.items():
+            own = [matrix for field, matrix in asked.items() if field.partition("_")[0] == scene]
+            if own:
+                scenes[name] = (_mean([m.accuracy for m in own]), _mean([m.f1("Yes") for m in own]))
+        every = [(field.replace("_", " "), (m.accuracy, m.f1("Yes"))) for field, m in asked.items()]
+        for name, (acc, f1) in [*every, *scenes.items(), *_overall(scenes)]:
+            scores |= {f"{name} ACC": acc, f"{name} F1": f1}
+        answered = sum(row.failure is None for row in rows)
+        return {**scores, "failed parses": answered - sum(matrix.n for matrix in asked.values())}
+
+
+def _matrix(benchmark: BehaviorBenchmark, rows: Sequence[Answered], field: str) -> Confusion:
+    return Confusion.of(OPTIONS, benchmark.parsed([row for row in rows if row.category == field], OPTIONS))
+
+
+def _overall(scenes: Mapping[str, tuple[float, float]]) -> list[tuple[str, tuple[float, float]]]:
+    if not scenes:
+        return []
+    return [("Overall", (_mean([acc for acc, _ in scenes.values()]), _mean([f1 for _, f1 in scenes.values()])))]
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _period(name: str, text: str) -> tuple[str, str]:
+    match = _PERIOD.fullmatch(text.strip())
+    if match is None or match[1] > match[2]:
+        raise DataError(f"omnibehavior: {name}={text!r} is no period; expected e.g. {name}=2025-09-01..2025-09-30")
+    return match[1], match[2]
+
+
+def _kept(categories: str | None) -> frozenset[str]:
+    if not categories:
+        return frozenset(QUESTIONS)
+    kept: set[str] = set()
+    for part in (part.strip() for part in categories.split(",")):
+        fields = {field for field in QUESTIONS if part in (field, field.partition("_")[0])}
+        if not fields:
+            raise UnknownNameError("OmniBehavior scene or field", part, (*TABLE_NAMES, *QUESTIONS))
+        kept |= fields
+    return frozenset(kept)

@@ -1,0 +1,222 @@
+"""The two forms of OmniBehavior, and a reader for both.
+
+    raw        a folder of JSON files, or one file:
+               {user_id: {"user_profile": "...", "action_history": [{"type", "timestamp", "context", "action"}, ...]}}
+    prepared   experiment_data.json: {"metadata": {...}, "users": [{"user_id", "user_profile", "base_history": [...],
+               "test_time_all_actions": [...], "test_actions": [{"action": {...}, "test_time_index": 3}, ...]}]}
+
+Of a raw file, `periods` says what is asked; a prepared one says so itself. Every yes-or-no field of
+an asked record is one question. Memory is frozen at the first asked record of a user (as released): what came before,
+test period included, is the history, and what came since is `recent`.
+
+Honest limits: the forms are taken from a description of the released code and from the data card, not from the files
+themselves, which may not be passed on (CC BY-NC-SA 4.0, no re-identification).
+"""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import dspy
+
+from ...errors import DataError
+from ...records import Action, History, read_json
+from ..behavior import Since, asked, example, records
+from ..benchmark import Finding, Note, Reading
+from .periods import Periods
+from .scenes import QUESTIONS, fields_of, is_chinese, reacted, scene_of
+from .text import DETAIL, reaction, scene_name, situation
+
+OPTIONS = ("Yes", "No")
+_WANTED = "OmniBehavior (hub set jiawei-ucas/OmniBehavior, or PraMem's experiment_data.json)"
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class User:
+    """One user of either form."""
+
+    id: str
+    profile: str
+    before: Sequence[Row]
+    """Records of the history period."""
+    since: Sequence[Row]
+    """Records of the test period."""
+    asked: Sequence[int]
+    """Places in `since` that are asked, ascending."""
+
+
+def read_omnibehavior(path: Path, note: Note, periods: Periods | None = None, detail: int = DETAIL) -> Reading:
+    """Reads a folder or a file of either form, telling `note` everything that is odd about it.
+
+    Args:
+        path: The folder, or the file.
+        note: What has a fatal finding is left out if it does not raise.
+        periods: How raw files are cut; prepared ones are cut already.
+        detail: Most characters of one field of a situation.
+
+    Raises:
+        DataError: A file is missing, no JSON, or of neither form.
+    """
+    histories: list[History] = []
+    examples: list[dspy.Example] = []
+    known: set[str] = set()
+    for user in _users(path, periods or Periods(), note):
+        if user.id in known:
+            note(Finding("duplicate user", f"user {user.id}", "is in the data twice", fatal=True))
+            continue
+        known.add(user.id)
+        if not user.asked:
+            note(Finding("nothing asked", f"user {user.id}", "has no record in the test period that can be asked"))
+            continue
+        history, made = _questions(user, detail)
+        histories.append(history)
+        examples += made
+    return Reading(tuple(histories), tuple(examples))
+
+
+def files_of(path: Path) -> list[Path]:
+    """The JSON files of a folder (of its `raw_user_data` or language folders, if it has them), or the file itself.
+
+    Raises:
+        DataError: There is none.
+    """
+    if not path.exists():
+        raise DataError(f"{path}: no such file or folder; expected {_WANTED}")
+    if path.is_file():
+        return [path]
+    places = (path, *(path / name for name in ("raw_user_data", "raw_user_data/zh", "raw_user_data/en", "zh", "en")))
+    found = next((files for place in places if (files := sorted(place.glob("*.json")))), [])
+    files = [file for file in found if file.name != "seed_offsets.json"]
+    if not files:
+        raise DataError(f"{path}: holds no JSON file of a user; expected {_WANTED}")
+    return files
+
+
+def _users(path: Path, periods: Periods, note: Note) -> Iterator[User]:
+    for file in files_of(path):
+        raw = read_json(file)
+        if isinstance(raw, dict) and isinstance(raw.get("users"), list):
+            yield from (user for row in raw["users"] if (user := _prepared(row, note)))
+        elif isinstance(raw, dict) and raw and all(_is_raw(value) for value in raw.values()):
+            yield from (_raw(str(id), value, periods, note) for id, value in raw.items())
+        else:
+            raise DataError(f"{file}: is neither {{user: {{action_history}}}} nor {{users: [...]}}; expected {_WANTED}")
+
+
+def _is_raw(value: Any) -> bool:
+    return isinstance(value, dict) and isinstance(value.get("action_history"), list)
+
+
+def _raw(id: str, value: Row, periods: Periods, note: Note) -> User:
+    before, since = periods.cut(_rows(value["action_history"], f"user {id}", note))
+    return User(id, _profile(value), before, since, periods.draw(id, since))
+
+
+def _prepared(value: Any, note: Note) -> User | None:
+    row = value if isinstance(value, dict) else {}
+    where = f"user {row.get('user_id')}"
+    lists = [row.get(name) for name in ("base_history", "test_time_all_actions", "test_actions")]
+    if not row.get("user_id") or not all(isinstance(part, list) for part in lists):
+        message = f"lacks user_id, base_history, test_time_all_actions or test_actions: {reprlib.repr(value)}"
+        note(Finding("malformed user", where, message, fatal=True))
+        return None
+    # Rows that cannot be read are kept here: the places of the asked ones count them.
+    base, since = _rows(lists[0] or [], where, note), list(lists[1] or [])
+    places = []
+    for number, test in enumerate(lists[2] or [], 1):
+        place = test.get("test_time_index") if isinstance(test, dict) else None
+        if not isinstance(place, int) or isinstance(place, bool) or not 0 <= place < len(since):
+            message = f"test_time_index {place!r} is no place among {len(since)} actions of the test period"
+            note(Finding("dangling test action", f"{where} test action {number}", message, fatal=True))
+            continue
+        told = test.get("action")
+        if isinstance(told, dict) and told.get("timestamp") != since[place].get("timestamp"):
+            message = "is another record than the one at its test_time_index; the latter is asked"
+            note(Finding("other test action", f"{where} test action {number}", message))
+        places.append(place)
+    kept = {place: n for n, place in enumerate(n for n, row in enumerate(since) if _fault(row) is None)}
+    readable = _rows(since, where, note)
+    return User(
+        str(row["user_id"]),
+        _profile(row),
+        base,
+        readable,
+        sorted({kept[place] for place in places if place in kept and fields_of(since[place])}),
+    )
+
+
+def _profile(value: Row) -> str:
+    profile = value.get("user_profile")
+    return profile.strip() if isinstance(profile, str) else ""
+
+
+def _rows(values: Sequence[Any], where: str, note: Note) -> list[Row]:
+    rows, unknown = [], set()
+    for number, row in enumerate(values, 1):
+        fault = _fault(row)
+        if fault:
+            note(Finding("malformed record", f"{where} record {number}", fault, fatal=True))
+            continue
+        if scene_of(row.get("type")) is None and row.get("type") not in unknown:
+            unknown.add(row.get("type"))
+            message = f"type {row.get('type')!r} is none of the six; kept as history, never asked"
+            note(Finding("unknown scene", f"{where} record {number}", message))
+        rows.append(row)
+    return rows
+
+
+def _fault(row: Any) -> str | None:
+    if not isinstance(row, dict):
+        return f"expected an object, got {reprlib.repr(row)}"
+    return None if _time(row) else f"timestamp {row.get('timestamp')!r} is not like '2025-09-01 20:15:00'"
+
+
+def _time(row: Row) -> datetime | None:
+    try:
+        return datetime.fromisoformat(str(row.get("timestamp") or "")).replace(tzinfo=None)
+    except ValueError:
+        return None
+
+
+def _questions(user: User, detail: int) -> tuple[History, list[dspy.Example]]:
+    rows = [*user.before, *user.since]
+    actions = [_action(user.id, number, row, detail) for number, row in enumerate(rows, 1)]
+    anchor = len(user.before) + user.asked[0]
+    history = records(user.id, user.profile, actions[:anchor])
+    since = Since(user.id, actions[anchor:], anchor)
+    made = []
+    for place in (len(user.before) + n for n in user.asked):
+        row, recent = rows[place], since.until(place - anchor)
+        for field in fields_of(row):
+            question = asked(actions[place], QUESTIONS[field][is_chinese(row.get("type"))])
+            answer = OPTIONS[not reacted(field, row)]
+            id = f"{actions[place].id}:{field}"
+            made.append(
+                example(
+                    history=history,
+                    recent=recent,
+                    id=id,
+                    question=question,
+                    options=OPTIONS,
+                    answer=answer,
+                    category=field,
+                )
+            )
+    return history, made
+
+
+def _action(user: str, number: int, row: Row, detail: int) -> Action:
+    return Action(
+        id=f"{user}:{number}",
+        time=_time(row),
+        scene=scene_name(row),
+        situation=situation(row, detail),
+        action=reaction(row),
+    )

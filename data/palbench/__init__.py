@@ -1,0 +1,1 @@
+"""PAL-Bench on PAL-Set: needs, solutions, selections and dialogues."""

@@ -1,0 +1,1 @@
+"""PersonaMem v1: multiple choice by skill."""

@@ -1,0 +1,144 @@
+"""PersonaMem v1: multiple-choice questions to an assistant that should know its user by now (Jiang et al. 2025).
+
+The genuine files are `questions_{32k,128k,1M}.csv` and `shared_contexts_{32k,128k,1M}.jsonl` of the hub set
+bowen-upenn/PersonaMem (RGMem's tables are of 128k: `--option length=128k`); `reader` says how they are
+read. The sample that is bundled is our own, in the
+same form.
+
+An example holds `history`, `question`, `options`, `focus` (inputs; there is no evidence, so it is empty), `answer`
+("(c)"), `category` (the skill), `topic`, `user` and `id` (labels).
+
+Example:
+    >>> benchmark = PersonaMem.load("questions_32k.csv")
+    >>> benchmark.score(benchmark.examples[0], dspy.Prediction(answer="(c)")).value
+    1.0
+
+Honest limits: the score is the official one, so an answer that repeats an option without its letter is wrong. One of
+four options is right by chance. The released files hold six of the paper's seven skills
+once the two names of recalling facts are one; a skill that a file has not is shown with n = 0, and never filled.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import dspy
+
+from ...errors import DataError, UnknownNameError, UserError
+from ..benchmark import Benchmark, Score, Source, refuse_fatal
+from ..samples import sample
+from .reader import SKILLS, read_personamem, skill_of
+from .release import questions_of
+
+_TAG = "<final_answer>"
+
+
+class PersonaMem(Benchmark):
+    """PersonaMem v1: the share of questions answered with the right letter."""
+
+    name = "personamem"
+    task = "multiple-choice"
+    metric_name = "accuracy"
+    category_names = SKILLS
+    expected = tuple(SKILLS)
+
+    @classmethod
+    def load(
+        cls,
+        path: str | Path | None = None,
+        *,
+        categories: str | Iterable[str] | None = None,
+        contexts: str | Path | None = None,
+        length: str | None = None,
+        **options: Any,
+    ) -> PersonaMem:
+        """Reads the genuine files at `path`, or the bundled sample when it is None.
+
+        Args:
+            path: A file of questions_32k.csv's form, or the folder of the released files.
+            categories: The skills to keep, by their names in the file, e.g. "suggest_new_ideas"; all when None.
+            contexts: The file of the contexts; the one beside the questions if None.
+            length: Which of the released files, "32k", "128k" or "1M"; needed for a folder that holds several.
+            **options: None are known; any is refused.
+
+        Raises:
+            DataError: A file is not of this form, or holds no question of these skills.
+            UnknownNameError: A skill, a length or an option that does not exist.
+            UserError: The bundled sample is asked for by a length.
+        """
+        cls.refuse_options(options, ("categories", "contexts", "length"))
+        kept = _kept(categories)
+        if path is not None:
+            return cls._read(questions_of(Path(path), length), kept, Path(contexts) if contexts else None, sample=False)
+        if length is not None or contexts is not None:
+            raise UserError(
+                "the bundled sample has one length and its own contexts; give the genuine files with --data"
+            )
+        # As a folder: the contexts must come along.
+        with sample() as folder:
+            return cls._read(folder / "personamem_questions.csv", kept, None, sample=True)
+
+    @classmethod
+    def _read(cls, path: Path, skills: frozenset[str] | None, contexts: Path | None, sample: bool) -> PersonaMem:
+        examples = read_personamem(path, refuse_fatal(path), contexts).examples
+        chosen = [example for example in examples if skills is None or example.category in skills]
+        if examples and not chosen:
+            raise DataError(f"{path}: no question of the skill {', '.join(sorted(skills or ()))}; choose others")
+        return cls(chosen, Source.of(path, sample))
+
+    def group(self, example: dspy.Example) -> str:
+        """The persona: its contexts tell of the same person."""
+        return example.user
+
+    def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
+        """1 when `prediction.answer` chooses the gold letter and no other; see `chooses`."""
+        answer = str(prediction.get("answer") or "")
+        right = chooses(answer, example.answer)
+        return Score(float(right), explain_choice(example, answer, right), {"accuracy": float(right)})
+
+
+def chooses(response: str, gold: str) -> bool:
+    """Whether a response chooses the gold letter and no other, by the official rule.
+
+    What follows the last `<final_answer>` is read first, then the whole response; see `letters`.
+    Source: PersonaMem's inference script, as described in its repository.
+    """
+    wanted = set(re.findall(r"[a-d]", gold.lower())[:1])
+    tail = response.rpartition(_TAG)[2]
+    return bool(wanted) and (letters(tail) == wanted or letters(response) == wanted)
+
+
+def letters(text: str) -> set[str]:
+    """The option letters a text names: those in parentheses, or without any of them, those that stand alone.
+
+    "It is (b), not C" gives {"b"}, "B or c" gives {"b", "c"}.
+    """
+    text = text.lower()
+    return set(re.findall(r"\(([a-d])\)", text) or re.findall(r"\b([a-d])\b", text))
+
+
+def explain_choice(example: dspy.Example, answer: str, right: bool) -> str:
+    """Says which option is right and why an answer did not count."""
+    if right:
+        return "Right: the answer chooses the right option."
+    gold = next((option for option in example.options if option.strip().lower().startswith(example.answer)), "")
+    named = letters(answer.rpartition(_TAG)[2])
+    if not answer.strip():
+        said = "No answer was given"
+    elif not named:
+        said = "The answer names no option; give one letter in parentheses"
+    else:
+        said = f"Wrong: the answer names {', '.join(f'({letter})' for letter in sorted(named))}"
+    return f"{said}. The right option is the one that fits what the user has told before: {gold}"
+
+
+def _kept(categories: str | Iterable[str] | None) -> frozenset[str] | None:
+    if categories is None:
+        return None
+    kept = {skill_of(part) for part in (categories.split(",") if isinstance(categories, str) else categories)}
+    for skill in sorted(kept - SKILLS.keys()):
+        raise UnknownNameError("PersonaMem skill", skill, SKILLS)
+    return frozenset(kept)

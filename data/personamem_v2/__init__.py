@@ -1,0 +1,1 @@
+"""PersonaMem v2: whether a preference is recalled, or multiple choice."""

@@ -1,0 +1,218 @@
+"""kill -9 at random moments of a load: every session that was stored is remembered, and remembered once.
+
+Worker processes store the sessions of many users and remember them. Again and again one of them is killed with SIGKILL,
+at a random moment, and a new one takes its place: it goes on with the sessions that were not acknowledged before. In
+the end, for every user, the memory must hold every turn of every session once, in the order in which they were stored.
+
+    acknowledged    sessions for which `add` had returned, by what the workers wrote down
+    lost            acknowledged sessions that are not stored, or not in the memory
+    twice           turns that are in the memory more than once
+    wrong           users whose memory is not what `write` makes of their sessions, in order, from nothing
+
+A write takes `--delay` seconds, in place of a language model. The exit code is 1 if anything is lost, twice or wrong,
+or if the load was over before the last kill.
+
+Example:
+    $ python perf/kill.py --store sqlite --kills 50
+    $ python perf/kill.py --store postgres --kills 50
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import multiprocessing
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from mempiler import Session, Store, Turn
+from mempiler.memory.stored import Owner
+from mempiler.memory.turns import TurnMemory
+from mempiler.programs.baselines.turn_rag import TurnRAG
+from mempiler.programs.program import MemoryProgram
+from mempiler.programs.remember_queued import remember_queued
+from mempiler.programs.tasks.task import QuestionAnswering
+from mempiler.programs.user_memory import UserMemory
+
+LEASE = 1.0
+
+
+class SlowTurns(TurnRAG):
+    """Keeps every turn, and takes its time as a language model would; settles, so that this path is killed as well."""
+
+    delay = 0.0
+
+    def write(self, memory: TurnMemory, item: Any, prepared: Any = None) -> TurnMemory:
+        time.sleep(self.delay)
+        return super().write(memory, item, prepared)
+
+    def settle(self, memory: TurnMemory) -> TurnMemory:
+        time.sleep(self.delay / 2)
+        return memory.model_copy()
+
+
+def sessions(count: int, users: int) -> list[tuple[str, Session]]:
+    """User and session, in turn; every turn's text is its own."""
+    return [
+        (
+            f"user-{n % users}",
+            Session(id=f"S{n}", turns=tuple(Turn(id="", speaker="u", text=f"{n}/{k}") for k in "abc")),
+        )
+        for n in range(count)
+    ]
+
+
+def program(delay: float) -> MemoryProgram:
+    """The program that all workers run."""
+    method = SlowTurns()
+    method.delay = delay
+    return MemoryProgram(method, QuestionAnswering())
+
+
+def work(url: str, share: list[tuple[str, Session]], acknowledged: Path, delay: float) -> None:
+    """One worker: stores what is not acknowledged yet, remembers, then helps until nothing is queued."""
+    store, own = Store(url), program(delay)
+    done = set(acknowledged.read_text().split()) if acknowledged.exists() else set()
+    with acknowledged.open("a") as file:
+        for n, (user, session) in enumerate(share):
+            if session.id in done:
+                continue
+            memory = UserMemory(own, store, Owner(user), lease=LEASE)
+            memory.add(session, remember=False)
+            file.write(f"{session.id}\n")
+            file.flush()
+            if n % 2:
+                memory.remember()
+    while any(found.queued for found in store.users()):
+        if not remember_queued(store, own, lease=LEASE).items:
+            time.sleep(0.05)
+    remember_queued(store, own, lease=LEASE)
+
+
+class Load:
+    """Workers that are killed and replaced.
+
+    Args:
+        url: The store.
+        load: Users and sessions.
+        workers: How many processes.
+        delay: Seconds per write.
+        folder: Where the workers write down what was acknowledged.
+    """
+
+    def __init__(self, url: str, load: list[tuple[str, Session]], workers: int, delay: float, folder: Path) -> None:
+        self.url, self.delay, self.folder = url, delay, folder
+        self.shares = [load[n::workers] for n in range(workers)]
+        self._fork = multiprocessing.get_context("fork")
+        self.processes = [self._start(n) for n in range(workers)]
+
+    def kill(self, generator: random.Random) -> bool:
+        """Kills one worker that runs, and starts another in its place; False if none runs."""
+        running = [n for n, process in enumerate(self.processes) if process.is_alive()]
+        if not running:
+            return False
+        n = generator.choice(running)
+        os.kill(self.processes[n].pid or 0, signal.SIGKILL)
+        self.processes[n].join()
+        killed = self.processes[n].exitcode == -signal.SIGKILL
+        self.processes[n] = self._start(n)
+        return killed
+
+    def finish(self) -> bool:
+        """Waits for the workers; whether all ended well."""
+        for process in self.processes:
+            process.join(120)
+        return all(process.exitcode == 0 for process in self.processes)
+
+    def acknowledged(self) -> set[str]:
+        """Ids of the sessions for which `add` had returned."""
+        return {id for path in self.folder.glob("*.acknowledged") for id in path.read_text().split()}
+
+    def _start(self, n: int) -> Any:
+        arguments = (self.url, self.shares[n], self.folder / f"{n}.acknowledged", self.delay)
+        process = self._fork.Process(target=work, args=arguments)
+        process.start()
+        return process
+
+
+def verify(url: str, load: list[tuple[str, Session]], acknowledged: set[str]) -> dict[str, int]:
+    """Counts what is lost, twice or wrong."""
+    reader = program(0.0)
+    said = {session.id: {turn.text for turn in session.turns} for _, session in load}
+    found: Counter[str] = Counter(sessions=0, remembered=0, lost=0, twice=0, wrong=0)
+    with Store(url) as store:
+        for user in sorted({user for user, _ in load}):
+            memory = UserMemory(reader, store, Owner(user))
+            texts = Counter(entry.text.removeprefix("u: ") for entry in memory.read().entries)  # pyright: ignore
+            mine = {session.id for owner, session in load if owner == user}
+            whole = {id for id in mine if said[id] <= set(texts)}
+            folded = TurnMemory()
+            for stored in store.items(memory.owner):
+                folded = folded.with_session(stored.item)
+            found["sessions"] += len(mine)
+            found["remembered"] += len(whole)
+            found["lost"] += len((mine & acknowledged) - whole)
+            found["twice"] += sum(count > 1 for count in texts.values())
+            found["wrong"] += folded != memory.read()
+    return dict(found)
+
+
+@contextmanager
+def address(kind: str, folder: Path) -> Iterator[str]:
+    """A store of a kind: a file, or a PostgreSQL server of our own; anything else is an address."""
+    if kind == "sqlite":
+        yield str(folder / "memories.sqlite")
+    elif kind == "postgres":
+        spec = importlib.util.spec_from_file_location("postgres", Path(__file__).parents[1] / "tests" / "postgres.py")
+        assert spec
+        assert spec.loader
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        server = module.Postgres()
+        try:
+            yield server.url
+        finally:
+            server.stop()
+    else:
+        yield kind
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--store", default="sqlite", help="sqlite, postgres (a server of its own), or an address")
+    parser.add_argument("--kills", type=int, default=50)
+    parser.add_argument("--sessions", type=int, default=200)
+    parser.add_argument("--users", type=int, default=20)
+    parser.add_argument("--workers", type=int, default=4)
+    parser.add_argument("--delay", type=float, default=0.1, help="seconds a write takes")
+    parser.add_argument("--every", type=float, default=0.1, help="mean seconds between two kills")
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    generator, load = random.Random(options.seed), sessions(options.sessions, options.users)
+    with tempfile.TemporaryDirectory() as name, address(options.store, Path(name)) as url:
+        Store(url).close()
+        begun, kills = time.monotonic(), 0
+        running = Load(url, load, options.workers, options.delay, Path(name))
+        for _ in range(options.kills):
+            time.sleep(generator.uniform(0, 2 * options.every))
+            kills += running.kill(generator)
+        ended = running.finish()
+        found = verify(url, load, running.acknowledged())
+        seconds = round(time.monotonic() - begun, 1)
+    print(json.dumps({"store": options.store, "kills": kills, "seconds": seconds, "ended": ended, **found}))
+    good = ended and kills == options.kills and found["remembered"] == options.sessions
+    return 0 if good and not found["lost"] + found["twice"] + found["wrong"] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

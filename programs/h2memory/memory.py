@@ -1,0 +1,193 @@
+"""The memory of H2Memory: situations and background from logs, topics and principles from dialogues (Mem-PAL, M).
+
+               concrete                    abstract
+    logs       situations (M_G)  ──────>  background (M_B), a sentence per aspect
+    dialogues  topics (M_T)      ──────>  principles (M_P)
+
+A situation leads to the backgrounds of its aspects, a topic to the principle that has it as a member. Documents are
+frozen: whatever was remembered of a past stays as it was then.
+
+Example:
+    >>> memory = HeterogeneousMemory().with_situations("L1", [Situation(text="Ann has a cold", aspects=("health",))])
+    >>> memory = memory.with_background({"health": "prone to colds"}, memory.situations)
+    >>> memory.behind(memory.situations)
+    ['health']
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from functools import cached_property
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from ...records import Item
+from .clusters import Principle
+from .outlines import Topic
+from .situations import ASPECTS, Aspect, Situation
+
+
+class Background(BaseModel):
+    """What is known of the user in one aspect of life."""
+
+    model_config = ConfigDict(frozen=True)
+
+    text: str
+    situations: tuple[str, ...] = ()
+    """Ids of the situations of that aspect at the updates that wrote it."""
+
+
+class HeterogeneousMemory(BaseModel):
+    """What is kept for one user. Its JSON is its stored form."""
+
+    model_config = ConfigDict(frozen=True)
+
+    situations: tuple[Situation, ...] = ()
+    background: dict[Aspect, Background] = {}
+    since: datetime | None = None
+    """When the first situation of the background began."""
+    until: datetime | None = None
+    """When the last situation of the background was over."""
+    batches: tuple[str, ...] = ()
+    """Ids of the items of logs since the last dialogue; after a dialogue, those that came before it."""
+    answered: bool = False
+    """Whether the dialogue that follows those logs has come."""
+    topics: tuple[Topic, ...] = ()
+    waiting: tuple[str, ...] = ()
+    """Ids of the topics whose need is to be refined."""
+    principles: tuple[Principle, ...] = ()
+    clustered: int = 0
+    """Topics that the principles were made from by clustering; later ones joined one by one."""
+    ended: datetime | None = None
+    """The latest time of any item."""
+    counts: dict[str, int] = {}
+    """What code refused or repaired: links, updates, spans, outlines."""
+    levels: dict[str, int] = {}
+    """LM calls that had to follow one another, by stage."""
+
+    def depth(self) -> int:
+        """LM calls that had to follow one another to write this memory: its critical path."""
+        return sum(self.levels.values())
+
+    @property
+    def recent(self) -> tuple[Situation, ...]:
+        """The situations of the current session: of the logs since the last dialogue, or else before it."""
+        return self.of(self.batches)
+
+    def of(self, batches: Iterable[str]) -> tuple[Situation, ...]:
+        """The situations of some items of logs."""
+        wanted = set(batches)
+        return tuple(situation for situation in self.situations if situation.batch in wanted)
+
+    def behind(self, situations: Iterable[Situation]) -> list[Aspect]:
+        """F_GB: the aspects of situations that there is a background of, in the fixed order of aspects."""
+        named = {aspect for situation in situations for aspect in situation.aspects}
+        return [aspect for aspect in ASPECTS if aspect in named and aspect in self.background]
+
+    def above(self, topics: Iterable[Topic]) -> list[Principle]:
+        """F_TP: the principles of topics, each once, in the order of the topics."""
+        found = (self._principles.get(topic.id) for topic in topics)
+        return list({principle.id: principle for principle in found if principle}.values())
+
+    @cached_property
+    def _principles(self) -> dict[str, Principle]:
+        return {id: principle for principle in self.principles for id in principle.members}
+
+    @cached_property
+    def _sources(self) -> dict[str, tuple[str, ...]]:
+        parts: tuple[Situation | Topic, ...] = (*self.situations, *self.topics)
+        return {part.id: part.sources for part in parts}
+
+    def turns(self, ids: Iterable[str]) -> tuple[str, ...]:
+        """Ids of the turns that situations and topics rest on, each once."""
+        return tuple(dict.fromkeys(turn for id in ids for turn in self._sources.get(id, ())))
+
+    def unassigned(self) -> list[Topic]:
+        """The topics that belong to no principle."""
+        return [topic for topic in self.topics if topic.id not in self._principles]
+
+    def at(self, item: Item) -> HeterogeneousMemory:
+        """The memory that knows when its latest item was."""
+        times = [turn.time for turn in item.turns if turn.time] + [item.time]
+        return self.changed(ended=latest([self.ended, *times]))
+
+    def with_situations(self, batch: str, situations: Sequence[Situation]) -> HeterogeneousMemory:
+        """The memory with the situations of one more item of logs, which get their ids."""
+        first = len(self.situations) + 1
+        new = [s.model_copy(update={"id": f"s{n}", "batch": batch}) for n, s in enumerate(situations, first)]
+        batches = (batch,) if self.answered else (*self.batches, batch)
+        return self.changed(situations=(*self.situations, *new), batches=batches, answered=False)
+
+    def with_background(
+        self, texts: Mapping[Aspect, str], situations: Sequence[Situation], refused: int = 0
+    ) -> HeterogeneousMemory:
+        """The memory whose background has new sentences for some aspects, and covers further situations.
+
+        Args:
+            texts: The new sentence of each aspect that changes.
+            situations: What the update was made from.
+            refused: Aspects that were to change and got no sentence.
+        """
+        changed = dict(self.background)
+        for aspect, text in texts.items():
+            before = changed[aspect].situations if aspect in changed else ()
+            new = [situation.id for situation in situations if aspect in situation.aspects]
+            changed[aspect] = Background(text=text, situations=tuple(dict.fromkeys((*before, *new))))
+        first = [situation.since or situation.time for situation in situations]
+        return self.changed(
+            background={aspect: changed[aspect] for aspect in ASPECTS if aspect in changed},
+            since=self.since or earliest(first),
+            until=latest([self.until, *(situation.time for situation in situations)]),
+        ).counted(updates_refused=refused)
+
+    def with_topics(self, dialogue: str, topics: Sequence[Topic]) -> HeterogeneousMemory:
+        """The memory with the topics of one more dialogue, which get their ids; nothing is refined yet."""
+        own = () if self.answered else self.batches
+        first = len(self.topics) + 1
+        new = [
+            topic.model_copy(update={"id": f"t{n}", "dialogue": dialogue, "own": own, "stated": topic.need})
+            for n, topic in enumerate(topics, first)
+        ]
+        waiting = (*self.waiting, *(topic.id for topic in new))
+        return self.changed(topics=(*self.topics, *new), waiting=waiting, answered=True)
+
+    def with_needs(self, needs: Mapping[str, str]) -> HeterogeneousMemory:
+        """The memory with refined needs, by topic id; no topic waits any more."""
+        topics = [
+            topic.model_copy(update={"need": needs[topic.id]}) if needs.get(topic.id) else topic
+            for topic in self.topics
+        ]
+        return self.changed(topics=tuple(topics), waiting=())
+
+    def counted(self, **more: int) -> HeterogeneousMemory:
+        """The memory with numbers added to `counts`."""
+        return self.changed(counts=dict(Counter(self.counts) + Counter(more)))
+
+    def deeper(self, **more: int) -> HeterogeneousMemory:
+        """The memory with numbers added to `levels`."""
+        return self.changed(levels=dict(Counter(self.levels) + Counter(more)))
+
+    def changed(self, **fields: Any) -> HeterogeneousMemory:
+        """A copy with other fields; what was computed from the old ones is not taken along."""
+        return HeterogeneousMemory.model_construct(**{**{name: getattr(self, name) for name in _FIELDS}, **fields})
+
+
+_FIELDS = tuple(HeterogeneousMemory.model_fields)
+
+
+def latest(times: Iterable[datetime | None]) -> datetime | None:
+    """The last of some times, by the clock that each shows; None without any."""
+    return max((time for time in times if time), key=_clock, default=None)
+
+
+def earliest(times: Iterable[datetime | None]) -> datetime | None:
+    """The first of some times, by the clock that each shows; None without any."""
+    return min((time for time in times if time), key=_clock, default=None)
+
+
+def _clock(time: datetime) -> datetime:
+    """Times with and without a zone cannot be compared: the zone is left out."""
+    return time.replace(tzinfo=None)

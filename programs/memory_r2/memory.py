@@ -1,0 +1,161 @@
+"""A list of dated facts about people, edited by operations that code applies and checks.
+
+    FactMemory ── apply(operations, sources, time) ──> FactMemory      (the old one stays as it was)
+
+Nothing is lost silently: every wording that an update replaced is kept with its entry, a deleted entry moves to
+`removed`, and what could not be applied is counted in `counts`.
+
+Example:
+    >>> memory = FactMemory().apply([Edit("INSERT", speaker="Ann", content="Ann lives in Lisbon")], ("D1:1",))
+    >>> memory.facts[0].id
+    'm1'
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from ...memory.index import Entry
+
+WORDINGS = 20
+"""Earlier wordings kept with an entry (the released mention history keeps as many)."""
+
+
+class StoredFact(BaseModel):
+    """One entry of the memory."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str
+    speaker: str
+    content: str
+    sources: tuple[str, ...]
+    """Ids of the turns it rests on, oldest first."""
+    time: datetime | None = None
+    """Date of the session that first mentioned it."""
+    updated: datetime | None = None
+    earlier: tuple[str, ...] = ()
+    """Wordings that updates replaced, oldest first."""
+
+
+@dataclass(frozen=True)
+class Edit:
+    """An operation, checked for its form but not yet against the memory."""
+
+    op: Literal["INSERT", "UPDATE", "DELETE", "NONE"]
+    memory_id: str | None = None
+    speaker: str = ""
+    content: str = ""
+    sources: tuple[str, ...] = ()
+    """Turn ids of the new information."""
+
+
+class FactMemory(BaseModel):
+    """Facts in order of insertion."""
+
+    model_config = ConfigDict(frozen=True)
+
+    facts: tuple[StoredFact, ...] = ()
+    removed: tuple[StoredFact, ...] = ()
+    """Deleted entries with their provenance; never searched."""
+    issued: int = 0
+    """Ids given so far."""
+    counts: dict[str, int] = Field(default_factory=dict)
+    """Edits by outcome: inserted, merged, updated, deleted, unchanged, refused."""
+
+    def apply(self, edits: Sequence[Edit], shown: Sequence[str] = (), time: datetime | None = None) -> FactMemory:
+        """The memory after some edits.
+
+        Args:
+            edits: What to do, in order.
+            shown: Ids the manager saw; an edit of any other entry is refused and counted.
+            time: Date of the session the edits come from.
+
+        Returns:
+            A new memory. An INSERT of a fact that is there already merges its sources; an UPDATE unites sources and
+            keeps the date of the first mention; an edit without content, or of an id that is not there, is refused.
+        """
+        draft = _Draft(self, set(shown), time)
+        for edit in edits:
+            draft.apply(edit)
+        return FactMemory(
+            facts=tuple(draft.facts.values()),
+            removed=(*self.removed, *draft.removed),
+            issued=draft.issued,
+            counts=dict(Counter(self.counts) + draft.counts),
+        )
+
+    def entries(self) -> list[Entry]:
+        """The facts as index entries."""
+        return [
+            Entry(id=fact.id, text=fact.content, sources=fact.sources, time=fact.time, speaker=fact.speaker)
+            for fact in self.facts
+        ]
+
+
+class _Draft:
+    """The mutable state of one `apply`."""
+
+    def __init__(self, memory: FactMemory, shown: set[str], time: datetime | None) -> None:
+        self.facts = {fact.id: fact for fact in memory.facts}
+        self.removed: list[StoredFact] = []
+        self.issued = memory.issued
+        self.counts: Counter[str] = Counter()
+        self._shown = shown
+        self._time = time
+
+    def apply(self, edit: Edit) -> None:
+        act = {"INSERT": self._insert, "UPDATE": self._update, "DELETE": self._delete}.get(edit.op)
+        self.counts[act(edit) if act else "unchanged"] += 1
+
+    def _insert(self, edit: Edit) -> str:
+        content = " ".join(edit.content.split())
+        if not content:
+            return "refused"
+        for fact in self.facts.values():
+            if (fact.speaker.casefold(), fact.content.casefold()) == (edit.speaker.casefold(), content.casefold()):
+                self.facts[fact.id] = fact.model_copy(update={"sources": _united(fact.sources, edit.sources)})
+                return "merged"
+        self.issued += 1
+        new = StoredFact(
+            id=f"m{self.issued}",
+            speaker=edit.speaker,
+            content=content,
+            sources=_united((), edit.sources),
+            time=self._time,
+            updated=self._time,
+        )
+        self.facts[new.id] = new
+        return "inserted"
+
+    def _update(self, edit: Edit) -> str:
+        fact, content = self._target(edit), " ".join(edit.content.split())
+        if fact is None or not content:
+            return "refused"
+        sources = _united(fact.sources, edit.sources)
+        changes: dict[str, object] = {"sources": sources, "updated": self._time}
+        if content != fact.content:
+            changes |= {"content": content, "earlier": (*fact.earlier, fact.content)[-WORDINGS:]}
+        self.facts[fact.id] = fact.model_copy(update=changes)
+        return "updated"
+
+    def _delete(self, edit: Edit) -> str:
+        fact = self._target(edit)
+        if fact is None:
+            return "refused"
+        self.removed.append(self.facts.pop(fact.id))
+        return "deleted"
+
+    def _target(self, edit: Edit) -> StoredFact | None:
+        known = edit.memory_id is not None and edit.memory_id in self._shown
+        return self.facts.get(edit.memory_id) if known and edit.memory_id else None
+
+
+def _united(first: tuple[str, ...], second: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*first, *second)))

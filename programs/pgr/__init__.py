@@ -1,0 +1,1 @@
+"""PGR: dated facts and prospection-guided retrieval; see `method`."""

@@ -1,0 +1,259 @@
+"""Dated facts about a user, as PGR keeps them: upserted every few sessions, consolidated every fifty new ones.
+
+    pending sessions ── changes ── upsert ──> facts ── merge_groups ── merge ──> fewer facts
+
+A language model words the changes and the merged facts; everything that must not go wrong is code: new ids,
+frequencies, dates and provenance. Nothing is lost: a merged fact carries the ids, dates, sessions and turns of all its
+parts, and the sum of their frequencies.
+
+Example:
+    >>> memory = PersonalMemory().upsert([Change("Ann lives in Lisbon", "Identity", sources=("D1:1",))], sessions)
+    >>> memory.facts[0].id
+    'f1'
+
+Limits: an update rewords a fact; its earlier wording is kept in `earlier` and not searched. Clusters are transitive
+(two facts may be in one because a third is near to both), which the paper leaves open.
+
+Source: Chopra et al., "Thinking Ahead: Prospection-Guided Retrieval of Memory with Language Models", section 3.2.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import Any, TypeVar
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+from ...memory.index import Entry
+from ...records import AnyItem, Item
+
+T = TypeVar("T")
+
+
+class PersonalFact(BaseModel):
+    """One fact."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str
+    info: str
+    type: str
+    """Identity, Preference, Goal, Interest, Activity or Event."""
+    frequency: int = 1
+    """How often it has come up."""
+    entities: tuple[str, ...] = ()
+    dates: tuple[datetime, ...] = ()
+    """Dates of the sessions it comes from."""
+    sessions: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+    """Ids of the turns it rests on."""
+    merged: tuple[str, ...] = ()
+    """Ids of the facts it was consolidated from; empty for one that never was."""
+    earlier: tuple[str, ...] = ()
+    """Wordings that updates and merges replaced."""
+
+    @property
+    def latest(self) -> datetime | None:
+        """Its most recent date."""
+        return max(self.dates, key=lambda time: time.isoformat(), default=None)
+
+
+@dataclass(frozen=True)
+class Change:
+    """A fact to add, or to change where `fact_id` names one."""
+
+    info: str
+    type: str
+    entities: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+    """Turn ids; those that are in none of the sessions do not count, and without any all turns do."""
+    fact_id: str | None = None
+
+
+class PersonalMemory(BaseModel):
+    """What is kept for one user."""
+
+    model_config = ConfigDict(frozen=True)
+
+    facts: tuple[PersonalFact, ...] = ()
+    pending: tuple[AnyItem, ...] = ()
+    """Sessions, or other items, that wait for the next upsert."""
+    fresh: int = 0
+    """Facts added since the last consolidation."""
+    issued: int = 0
+    """Ids given so far."""
+    counts: dict[str, int] = Field(default_factory=dict)
+    """Changes by outcome: added, updated, repeated (added again), unknown (an update of no fact), refused, merged."""
+
+    def upsert(self, changes: Sequence[Change], sessions: Sequence[Item]) -> PersonalMemory:
+        """Takes changes in.
+
+        Args:
+            changes: In order. One without words is refused; one that names a fact that is not there becomes a new one.
+            sessions: What the changes were read from; their dates, ids and turns become the provenance.
+
+        Returns:
+            A new memory without pending sessions. An update adds one to the frequency, whatever the model said.
+        """
+        facts = {fact.id: fact for fact in self.facts}
+        wordings = {_plain(fact.info): fact.id for fact in self.facts}
+        issued, counts = self.issued, Counter[str]()
+        for change in changes:
+            info = " ".join(change.info.split())
+            if not info:
+                counts["refused"] += 1
+                continue
+            known = change.fact_id if change.fact_id in facts else wordings.get(_plain(info))
+            if known is None:
+                issued += 1
+                facts[f"f{issued}"] = _fact(f"f{issued}", info, change, sessions)
+                counts["added"] += 1
+                counts["unknown"] += change.fact_id is not None
+            else:
+                facts[known] = _updated(facts[known], _fact(known, info, change, sessions))
+                counts["updated" if change.fact_id == known else "repeated"] += 1
+            wordings[_plain(info)] = known or f"f{issued}"
+        added = counts["added"]
+        return self._with(facts.values(), counts, pending=(), fresh=self.fresh + added, issued=issued)
+
+    def merge(self, ids: Sequence[str], info: str, type: str, entities: Sequence[str] = ()) -> PersonalMemory:
+        """Puts one fact in the place of several.
+
+        Args:
+            ids: The facts to merge; two or more.
+            info: What they say together; without words nothing is merged.
+            type: The type of the new fact; one that none of them has gives way to the one most of them have.
+            entities: The related entities of the new fact.
+
+        Returns:
+            A new memory. The fact has the highest of their ids (the paper's rule), all dates, sessions and turns of
+            its parts, and the sum of their frequencies.
+        """
+        parts = [fact for fact in self.facts if fact.id in set(ids)]
+        info = " ".join(info.split())
+        if len(parts) < 2 or not info:
+            return self._with(self.facts, Counter(refused=1))
+        types = Counter(fact.type for fact in parts)
+        new = PersonalFact(
+            id=max((fact.id for fact in parts), key=lambda id: int(id[1:])),
+            info=info,
+            type=type if type in types else types.most_common(1)[0][0],
+            frequency=sum(fact.frequency for fact in parts),
+            entities=_united(entities),
+            dates=_united(time for fact in parts for time in fact.dates),
+            sessions=_united(session for fact in parts for session in fact.sessions),
+            sources=_united(turn for fact in parts for turn in fact.sources),
+            merged=_united(id for fact in parts for id in (*fact.merged, fact.id)),
+            earlier=_united(text for fact in parts for text in (*fact.earlier, fact.info)),
+        )
+        gone = {fact.id for fact in parts}
+        kept = [new if fact.id == new.id else fact for fact in self.facts if fact.id == new.id or fact.id not in gone]
+        return self._with(kept, Counter(merged=len(parts)))
+
+    def entries(self) -> list[Entry]:
+        """The facts as index entries: the text is the info, the time the most recent date."""
+        return [
+            Entry(id=fact.id, text=fact.info, sources=fact.sources, time=fact.latest, tags={"type": fact.type})
+            for fact in self.facts
+        ]
+
+    def _with(self, facts: Iterable[PersonalFact], counts: Counter[str], **changes: Any) -> PersonalMemory:
+        counted = dict(Counter(self.counts) + counts)
+        return self.model_copy(update={"facts": tuple(facts), "counts": counted, **changes})
+
+
+def merge_groups(
+    facts: Sequence[PersonalFact], vectors: np.ndarray, min_cosine: float, window_days: int = 7
+) -> list[tuple[str, ...]]:
+    """Which facts are to be merged with one another.
+
+    Facts form a cluster when a chain of cosines of at least `min_cosine` joins them. A cluster is cut by date: its
+    facts are taken by most recent date, and a group holds those at most `window_days` calendar days after its first.
+    Facts without a date are a group of their own.
+
+    Args:
+        facts: All facts.
+        vectors: Their embeddings, shape [len(facts), dimension], of length 1.
+        min_cosine: What counts as similar.
+        window_days: Widest span of a group; facts exactly so many days apart still merge.
+
+    Returns:
+        Ids of each group of two or more, in the order of the facts.
+    """
+    found = []
+    for cluster in _clusters(vectors, min_cosine):
+        dated = sorted((latest.date(), n) for n in cluster if (latest := facts[n].latest) is not None)
+        groups = [[n for n in cluster if facts[n].latest is None]]
+        start: date | None = None
+        for day, n in dated:
+            if start is None or (day - start).days > window_days:
+                start = day
+                groups.append([])
+            groups[-1].append(n)
+        found += [sorted(group) for group in groups if len(group) > 1]
+    return [tuple(facts[n].id for n in group) for group in sorted(found)]
+
+
+def _clusters(vectors: np.ndarray, min_cosine: float) -> list[list[int]]:
+    """Connected components of the graph whose edges are similar pairs."""
+    wide = vectors.astype(np.float64)
+    # Rounding must not push a pair of equal texts below a threshold of 1.
+    near = wide @ wide.T >= min_cosine - 1e-6 if len(wide) else np.zeros((0, 0), bool)
+    left, found = dict.fromkeys(range(len(wide))), []
+    while left:
+        first = next(iter(left))
+        del left[first]
+        cluster, queue = [first], [first]
+        while queue:
+            row = near[queue.pop()]
+            reached = [n for n in left if row[n]]
+            for n in reached:
+                del left[n]
+            cluster += reached
+            queue += reached
+        found.append(sorted(cluster))
+    return found
+
+
+def _fact(id: str, info: str, change: Change, sessions: Sequence[Item]) -> PersonalFact:
+    of_turn: Mapping[str, Item] = {turn.id: session for session in sessions for turn in session.turns}
+    turns = [turn for turn in (source.strip("[]() ") for source in change.sources) if turn in of_turn]
+    turns = turns or list(of_turn)
+    used = list({of_turn[turn].id: of_turn[turn] for turn in turns}.values()) or list(sessions)
+    return PersonalFact(
+        id=id,
+        info=info,
+        type=change.type,
+        entities=_united(change.entities),
+        dates=_united(session.time for session in used if session.time is not None),
+        sessions=_united(session.id for session in used),
+        sources=_united(turns),
+    )
+
+
+def _updated(old: PersonalFact, new: PersonalFact) -> PersonalFact:
+    replaced = (old.info,) if old.info != new.info else ()
+    return old.model_copy(
+        update={
+            "info": new.info,
+            "type": new.type,
+            "frequency": old.frequency + 1,
+            "entities": _united((*old.entities, *new.entities)),
+            "dates": _united((*old.dates, *new.dates)),
+            "sessions": _united((*old.sessions, *new.sessions)),
+            "sources": _united((*old.sources, *new.sources)),
+            "earlier": _united((*old.earlier, *replaced)),
+        }
+    )
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.casefold().split()).rstrip(".")
+
+
+def _united(values: Iterable[T]) -> tuple[T, ...]:
+    return tuple(dict.fromkeys(values))

@@ -1,0 +1,244 @@
+"""Prospection: search a memory with what the user will do next, not only with what they ask.
+
+    q ── augment ──> q_A ── imagine ──> S0 ── probes ──> R ── refine ──> S1 ── probes ──> R ... ── summarize
+         Eq. 2            Eq. 3              Eq. 4            Eq. 5           Eq. 6
+
+A query is first said again with the facts closest to it (`_augmented`), then turned into a tree or a chain of next
+steps (`imagine`). Every step is a probe; all probes of a round go to the index in one call. The facts found make the
+next round of steps personal (`refine`), until a round finds fewer than `min_new` facts that were not known.
+
+Example:
+    >>> policy = Prospection(strategy="chain", iterations=2)
+    >>> policy.recall(lambda queries, k, min_score: index.search(queries, k, min_score), "Shall I pre-order the game?")
+
+Critical path: 1 call to augment (only if something is close enough to the query), 1 to imagine, 1 per round, 1 to
+summarize. No round and no summary where nothing was found: there is nothing to personalise by.
+
+Limits: the thresholds .3 and .6 are cosines of text-embedding-3-small; over BM25 scores they let nearly everything
+through, over other embedders they mean something else. Malformed output costs a round, never the answer.
+
+Source: Chopra et al., "Thinking Ahead: Prospection-Guided Retrieval of Memory with Language Models", Algorithm 1.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import dspy
+from dspy.utils.exceptions import AdapterParseError
+
+from ...errors import UserError
+from ...records import Context, Hit, format_time
+from ...signatures.pgr import (
+    AugmentQuery,
+    ImagineChain,
+    ImagineTree,
+    RefineChain,
+    RefineTree,
+    Step,
+    SummarizeProspection,
+)
+from ...signatures.pgr_examples import chain_examples, refined_chain_examples, refined_tree_examples, tree_examples
+from ..predictor import predictor
+from .tree import repaired
+
+Search = Callable[[Sequence[str], int, float], list[list[Hit]]]
+"""Searches a memory: queries, most hits per query, lowest score; one list of hits per query."""
+NOTE = "prospection"
+"""The note of a context that holds the summary."""
+STRATEGIES, AUGMENTS = ("tree", "chain"), ("rewrite", "append", "none")
+
+
+class Prospection(dspy.Module):
+    """The retrieval policy; it stands on any search.
+
+    Args:
+        strategy: "tree" (PGR-TOT) or "chain" (PGR-COT).
+        k: Facts per probe.
+        min_score: Lowest score of a probe's hit (tau).
+        augment: How the query is augmented: "rewrite" by the model (Eq. 2), "append" the facts to it, or "none".
+        augment_k: Facts that the augmentation sees at most (the paper gives no number).
+        augment_score: Lowest score of those facts (tau_o).
+        min_new: The loop ends with a round that finds fewer new facts (delta).
+        iterations: Most rounds of refinement (I_max); 0 is the paper's "base".
+        summary: Whether the context ends with a prospection summary.
+
+    Raises:
+        UserError: A setting has no such value.
+    """
+
+    def __init__(
+        self,
+        strategy: str = "tree",
+        k: int = 5,
+        min_score: float = 0.3,
+        augment: str = "rewrite",
+        augment_k: int = 5,
+        augment_score: float = 0.6,
+        min_new: int = 5,
+        iterations: int = 10,
+        summary: bool = True,
+    ) -> None:
+        super().__init__()
+        for name, value, values in (("strategy", strategy, STRATEGIES), ("augment", augment, AUGMENTS)):
+            if value not in values:
+                raise UserError(f"{name} = {value!r} is none of {', '.join(values)}")
+        for name, number, least in (("k", k, 1), ("min_new", min_new, 1), ("iterations", iterations, 0)):
+            if number < least:
+                raise UserError(f"{name} = {number} is less than {least}")
+        self.strategy = strategy
+        self.k = k
+        self.min_score = min_score
+        self.augment = augment
+        self.augment_k = augment_k
+        self.augment_score = augment_score
+        self.min_new = min_new
+        self.iterations = iterations
+        self.summary = summary
+        tree = strategy == "tree"
+        # Only what the settings use is there: an optimizer spends nothing on prompts that are never asked.
+        self.imagine = predictor(ImagineTree if tree else ImagineChain)
+        self.imagine.demos = list(tree_examples() if tree else chain_examples())
+        if iterations:
+            self.refine = predictor(RefineTree if tree else RefineChain)
+            self.refine.demos = list(refined_tree_examples() if tree else refined_chain_examples())
+        if augment == "rewrite":
+            self.rewrite = predictor(AugmentQuery)
+        if summary:
+            self.summarize = predictor(SummarizeProspection)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The constructor arguments."""
+        return {
+            name: getattr(self, name) for name in inspect.signature(type(self).__init__).parameters if name != "self"
+        }
+
+    def recall(self, search: Search, question: str, date: datetime | str | None = None) -> Context:
+        """Retrieves what bears on a query and on what follows from it.
+
+        Args:
+            search: Searches the memory, without a language model.
+            question: The query.
+            date: When it is asked, if known.
+
+        Returns:
+            The facts in the order in which they were found, those of one round best first; the summary in the note
+            "prospection"; in `counts` the LM calls, rounds, probes, facts (of them `first` in phase 1), outputs that
+            were `malformed` (no steps in them) and trees that were `repaired`.
+        """
+        walk = _Walk(search, self.k, self.min_score)
+        when = format_time(date) if isinstance(date, datetime) else date or "unknown"
+        asked = self._augmented(walk, question)
+        steps = self._steps(walk, self.imagine, date=when, question=asked)
+        walk.probe([question, *map(probe, steps)])
+        walk.counts["first"] = len(walk.found)
+        rounds = [steps]
+        for _ in range(self.iterations):
+            if not walk.found:
+                break
+            known: dict[str, Any] = {f"initial_{self._field}": rounds[-1], "personal_context": walk.text()}
+            steps = self._steps(walk, self.refine, date=when, question=asked, **known)
+            if not steps:
+                break
+            walk.counts["rounds"] += 1
+            rounds.append(steps)
+            if walk.probe([probe(step) for step in steps]) < self.min_new:
+                break
+        summary = self._summary(walk, rounds, when, question)
+        return walk.context(summary)
+
+    @property
+    def _field(self) -> str:
+        return "tree" if self.strategy == "tree" else "steps"
+
+    def _augmented(self, walk: _Walk, question: str) -> str:
+        """Eq. 2. A query with no fact close to it stays as it is: there is nothing to make it clearer with."""
+        if self.augment == "none":
+            return question
+        close = walk.search([question], self.augment_k, self.augment_score)[0]
+        if not close:
+            return question
+        if self.augment == "append":
+            return f"{question} (known: {'; '.join(hit.text for hit in close)})"
+        said = walk.ask(self.rewrite, known_facts=_lines(close), question=question)
+        return str(said.augmented_query or "").strip() or question if said else question
+
+    def _steps(self, walk: _Walk, prompt: dspy.Predict, **inputs: Any) -> list[Step]:
+        """One imagined future, its tree repaired; empty where the model gave none."""
+        said = walk.ask(prompt, **inputs)
+        if said is None:
+            return []
+        name = self._field if prompt is self.imagine else f"updated_{self._field}"
+        nodes = said[name] or []
+        if self.strategy == "tree":
+            steps, defects = repaired(nodes)
+            walk.counts["repaired"] += bool(defects)
+        else:
+            steps = [step for step in nodes if step.action.strip()]
+        walk.counts["malformed"] += not steps
+        return list(steps)
+
+    def _summary(self, walk: _Walk, rounds: list[list[Step]], when: str, question: str) -> str:
+        if not self.summary or not walk.found or not any(rounds):
+            return ""
+        imagined = "\n".join(f"round {n}:\n{_outline(steps)}" for n, steps in enumerate(rounds) if steps)
+        said = walk.ask(self.summarize, date=when, imagined=imagined, personal_context=walk.text(), question=question)
+        return " ".join(str(said.prospection_summary or "").split()) if said else ""
+
+
+@dataclass
+class _Walk:
+    """What one recall has found and spent so far."""
+
+    search: Search
+    k: int
+    min_score: float
+    found: dict[str, Hit] = field(default_factory=dict)
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def ask(self, prompt: dspy.Predict, **inputs: Any) -> dspy.Prediction | None:
+        self.counts["calls"] += 1
+        try:
+            return prompt(**inputs)
+        except AdapterParseError:
+            self.counts["malformed"] += 1
+            return None
+
+    def probe(self, probes: Sequence[str]) -> int:
+        """Searches with all probes at once and says how many facts are new (Eq. 6)."""
+        probes = list(dict.fromkeys(probes))
+        self.counts["probes"] += len(probes)
+        best: dict[str, Hit] = {}
+        for hit in (hit for hits in self.search(probes, self.k, self.min_score) for hit in hits):
+            if hit.id not in self.found and (hit.id not in best or hit.score > best[hit.id].score):
+                best[hit.id] = hit
+        self.found.update((hit.id, hit) for hit in sorted(best.values(), key=lambda hit: -hit.score))
+        return len(best)
+
+    def text(self) -> str:
+        return _lines(self.found.values())
+
+    def context(self, summary: str) -> Context:
+        names = ("calls", "rounds", "probes", "first", "malformed", "repaired")
+        counts = {"facts": len(self.found), **{name: self.counts[name] for name in names}}
+        return Context(hits=tuple(self.found.values()), notes={NOTE: summary} if summary else {}, counts=counts)
+
+
+def probe(step: Step) -> str:
+    """What the memory is searched with for a step."""
+    parts = [part for part in (step.action.strip(), step.constraints.strip()) if part]
+    return ": ".join(parts)
+
+
+def _outline(steps: Sequence[Step]) -> str:
+    return "\n".join(f"- {probe(step)}" for step in steps)
+
+
+def _lines(hits: Any) -> str:
+    return "\n".join(f"{f'({format_time(hit.time)}) ' if hit.time else ''}{hit.text}" for hit in hits)

@@ -1,0 +1,135 @@
+"""Adjusting experience by consensus: code checks what a model cites before anything changes (PraMem, Figure 9, Eq. 5).
+
+    changes ── every cited proposal is in the pool? enough of them? entry there? ──> applied, supporters leave the pool
+                                                └──────────── no ──────────────────> refused, counted, pool as it was
+
+A proposal that no accepted change cites stays in the pool word for word: no model copies it. A proposal supports one
+change of an adjustment; what an earlier change used up does not count again for a later one.
+
+Example:
+    >>> change = Change("add pattern", text="Likes jazz", proposals=("p-1", "p-2", "p-3"))
+    >>> adjusted(memory, [change]).patterns[-1].text
+    'Likes jazz'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from .memory import Experience, ExperienceMemory, Kind, Proposal
+
+NEEDED = 3
+"""Proposals that a change needs."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """One change that a model asks for."""
+
+    action: Literal["add pattern", "add alert", "modify", "remove", "downgrade"]
+    target: str | None = None
+    text: str = ""
+    proposals: tuple[str, ...] = ()
+    """Ids of the proposals that it says support the change."""
+
+
+def adjusted(
+    memory: ExperienceMemory, changes: Sequence[Change], needed: int = NEEDED, off: Sequence[Kind] = ()
+) -> ExperienceMemory:
+    """The memory after the changes that have enough support.
+
+    Args:
+        memory: The memory so far.
+        changes: What a model asks for, in order.
+        needed: Supporting proposals a change needs.
+        off: Kinds of experience that are switched off: nothing of them is added.
+
+    Returns:
+        A new memory. `counts` tells per outcome: added, merged, modified, removed, downgraded; refused for an invented
+        proposal id, for too little support, for an unknown entry, for an empty text, or for a kind that is off.
+    """
+    spent: set[str] = set()
+    pool = {proposal.id: proposal for proposal in memory.pool}
+    for change in changes:
+        cited = tuple(dict.fromkeys(change.proposals))
+        supporters = [pool[id] for id in cited if id in pool and id not in spent]
+        reason = _refusal(memory, change, off)
+        if any(id not in pool for id in cited):
+            reason = "refused: invented proposal"
+        elif len(supporters) < needed:
+            reason = "refused: too little support"
+        if reason:
+            memory = memory.counted({reason: 1})
+            continue
+        memory, outcome = _applied(memory, change, supporters)
+        spent.update(proposal.id for proposal in supporters)
+        memory = memory.counted({outcome: 1})
+    return memory.changed(pool=tuple(proposal for proposal in memory.pool if proposal.id not in spent))
+
+
+def adopted_all(memory: ExperienceMemory, off: Sequence[Kind] = ()) -> ExperienceMemory:
+    """The memory with every proposal carried out, and the pool empty (Table 2, w/o consensual adjustment)."""
+    changes = [Change(p.action, p.target, p.content, (p.id,)) for p in memory.pool]
+    return adjusted(memory, changes, 1, off).changed(pool=())
+
+
+def _refusal(memory: ExperienceMemory, change: Change, off: Sequence[Kind]) -> str:
+    adds = {"add pattern": "pattern", "add alert": "alert"}.get(change.action)
+    if adds in off:
+        return "refused: switched off"
+    if not adds and memory.find(change.target) is None:
+        return "refused: unknown entry"
+    if change.action in ("add pattern", "add alert", "modify") and not change.text.strip():
+        return "refused: empty text"
+    return ""
+
+
+def _applied(memory: ExperienceMemory, change: Change, supporters: Sequence[Proposal]) -> tuple[ExperienceMemory, str]:
+    sources = tuple(dict.fromkeys(id for proposal in supporters for id in proposal.sources))
+    ids = tuple(proposal.id for proposal in supporters)
+    text = " ".join(change.text.split())
+    target = memory.find(change.target)
+    if change.action in ("add pattern", "add alert"):
+        kind: Kind = "pattern" if change.action == "add pattern" else "alert"
+        return _added(memory, kind, text, sources, ids)
+    assert target is not None
+    if change.action == "modify":
+        earlier = (*target.earlier, target.text) if text != target.text else target.earlier
+        new = _supported(target, sources, ids).model_copy(update={"text": text, "earlier": earlier})
+        return _with(memory, new), "modified"
+    rest = [part for part in memory.of(target.kind) if part.id != target.id]
+    memory = memory.replaced(target.kind, rest)
+    return (memory, "removed") if change.action == "remove" else (_pooled(memory, target), "downgraded")
+
+
+def _added(
+    memory: ExperienceMemory, kind: Kind, text: str, sources: tuple[str, ...], ids: tuple[str, ...]
+) -> tuple[ExperienceMemory, str]:
+    for part in memory.of(kind):
+        if part.line().casefold() == text.casefold():
+            return _with(memory, _supported(part, sources, ids)), "merged"
+    id, memory = memory.next_id(kind)
+    new = Experience(id=id, kind=kind, text=text, sources=sources, support=ids)
+    return memory.replaced(kind, (*memory.of(kind), new)), "added"
+
+
+def _pooled(memory: ExperienceMemory, entry: Experience) -> ExperienceMemory:
+    """The memory with an entry back among the proposals, as the text it was."""
+    id, memory = memory.next_id("p")
+    action: Literal["add pattern", "add alert"] = "add pattern" if entry.kind == "pattern" else "add alert"
+    back = Proposal(id=id, action=action, content=entry.text, sources=entry.sources, round=memory.rounds)
+    return memory.changed(pool=(*memory.pool, back))
+
+
+def _supported(entry: Experience, sources: tuple[str, ...], ids: tuple[str, ...]) -> Experience:
+    changes = {
+        "sources": tuple(dict.fromkeys((*entry.sources, *sources))),
+        "support": tuple(dict.fromkeys((*entry.support, *ids))),
+    }
+    return entry.model_copy(update=changes)
+
+
+def _with(memory: ExperienceMemory, entry: Experience) -> ExperienceMemory:
+    return memory.replaced(entry.kind, [entry if part.id == entry.id else part for part in memory.of(entry.kind)])

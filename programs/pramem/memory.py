@@ -1,0 +1,258 @@
+"""Experience: what practice on a user's records has taught, about the user and about the model that predicts.
+
+    records ──> waiting for practice ── rounds ──> proposals in the pool ── adjustment ──> patterns, alerts
+                └─────────────────── practised: position t' in the stream of records ────────────────────┘
+
+A document of three lists (PraMem, section 4.1): patterns (of the user), alerts (of the model's own biases) and the pool
+of proposals that wait for support. Every change is a pure function of the document (`adjustment.py` has those that
+consensus makes), ids are counted, and what is refused is counted in `counts`. Of the records only those are kept that
+later practice shows as the past of its samples.
+
+Example:
+    >>> memory = ExperienceMemory().with_entries("pattern", [("Ann, 34, nurse", ("profile:1",))])
+    >>> memory.patterns[0].id, memory.patterns[0].sources
+    ('pattern-1', ('profile:1',))
+
+Limits: `snapshots` hold the texts after every adjustment, without their sources.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from ...memory.index import Entry
+from ...records import Action, Turn, estimate_tokens
+
+Kind = Literal["pattern", "alert"]
+
+COMMON_BIASES = (
+    "I tend to lean on the newest records and to overlook older ones that contradict them.",
+    "I tend to predict what the user does most often, and to overlook the circumstances in which it is otherwise.",
+    "I tend to carry over what I believe of people in general instead of what this user's records show.",
+    "I tend to give single striking records more weight than many plain ones.",
+    "I tend to take interest in a topic for a reaction: who watches something need not like, follow or buy.",
+)
+"""Alerts that every user begins with. The paper says "generic prompts regarding common LLM biases" and prints none."""
+
+
+class Frozen(BaseModel):
+    """Base of the parts of the document."""
+
+    model_config = ConfigDict(frozen=True)
+
+
+class Experience(Frozen):
+    """One entry: a pattern or an alert."""
+
+    id: str
+    """`pattern-3` or `alert-1`; never given twice."""
+    kind: Kind
+    text: str
+    sources: tuple[str, ...] = ()
+    """Ids of the records that support it, oldest support first."""
+    support: tuple[str, ...] = ()
+    """Ids of the proposals that made it and changed it."""
+    earlier: tuple[str, ...] = ()
+    """Wordings that changes replaced."""
+
+    def line(self) -> str:
+        """The text on one line."""
+        return " ".join(self.text.split())
+
+    def entry(self) -> Entry:
+        """As a thing to search for."""
+        return Entry(id=self.id, text=self.line(), sources=self.sources, tags={"kind": self.kind})
+
+
+class Proposal(Frozen):
+    """A proposed change that waits in the pool for others to agree."""
+
+    id: str
+    action: Literal["add pattern", "add alert", "modify", "remove"]
+    target: str | None = None
+    """The entry to modify or remove."""
+    trigger: str = ""
+    content: str = ""
+    sources: tuple[str, ...] = ()
+    """Ids of the records it rests on: the practised one, and those it cites."""
+    round: int = 0
+
+    def text(self) -> str:
+        """What reviewers read: trigger, action and content, as the paper lays a proposal out."""
+        what = f"{self.action} {self.target}" if self.target else self.action
+        return " | ".join(part for part in (self.trigger, what, self.content) if part)
+
+
+class Round(Frozen):
+    """What became of one practice sample."""
+
+    number: int
+    record: str
+    """Id of the practised record."""
+    verdicts: tuple[str, ...] = ()
+    """What reflection judged of each task: right, wrong, right by accident."""
+    outcome: dict[str, int] = Field(default_factory=dict)
+    """Proposals by fate: pooled, invalid, ungrounded, specific, malformed; failed: 1 where the trial was unreadable."""
+
+
+class Snapshot(Frozen):
+    """The experience after the adjustment that followed a round."""
+
+    round: int
+    experiences: tuple[Experience, ...]
+    pool: int
+
+    @property
+    def tokens(self) -> int:
+        """Length of both lists (Figure 4, right), as `records.estimate_tokens` counts."""
+        return sum(estimate_tokens(part.line()) for part in self.experiences)
+
+
+class ExperienceMemory(Frozen):
+    """What is kept for one user."""
+
+    profile: tuple[Turn, ...] = ()
+    """What is known of the user from the start; shown with every sample."""
+    patterns: tuple[Experience, ...] = ()
+    alerts: tuple[Experience, ...] = ()
+    pool: tuple[Proposal, ...] = ()
+    records: tuple[Action, ...] = ()
+    """In time order: those that practice has covered and still shows, then those that wait."""
+    dropped: int = 0
+    """How many records came before `records` and are not needed any more."""
+    practised: int = 0
+    """t': how many records of the whole stream practice has covered."""
+    rounds: int = 0
+    issued: dict[str, int] = Field(default_factory=dict)
+    """Ids given so far, by kind."""
+    counts: dict[str, int] = Field(default_factory=dict)
+    """What was adopted and refused, and why."""
+    journal: tuple[Round, ...] = ()
+    snapshots: tuple[Snapshot, ...] = ()
+
+    @property
+    def total(self) -> int:
+        """t: how many records there were."""
+        return self.dropped + len(self.records)
+
+    @property
+    def experiences(self) -> tuple[Experience, ...]:
+        """Patterns, then alerts."""
+        return (*self.patterns, *self.alerts)
+
+    @property
+    def waiting(self) -> int:
+        """How many records practice has not covered."""
+        return self.total - self.practised
+
+    def with_records(self, records: Iterable[Action]) -> ExperienceMemory:
+        """The memory with more records that wait for practice."""
+        return self.changed(records=(*self.records, *records))
+
+    def with_profile(self, turns: Iterable[Turn]) -> ExperienceMemory:
+        """The memory that knows more of the user from the start."""
+        return self.changed(profile=(*self.profile, *turns))
+
+    def with_entries(self, kind: Kind, texts: Iterable[tuple[str, tuple[str, ...]]]) -> ExperienceMemory:
+        """The memory with new entries; one that is there already, in the same words, is left out.
+
+        Args:
+            kind: Their kind.
+            texts: Text and sources of each.
+        """
+        memory = self
+        for text, sources in texts:
+            known = {part.line().casefold() for part in memory.of(kind)}
+            line = " ".join(text.split())
+            if line and line.casefold() not in known:
+                id, memory = memory.next_id(kind)
+                memory = memory.replaced(
+                    kind, (*memory.of(kind), Experience(id=id, kind=kind, text=line, sources=sources))
+                )
+        return memory
+
+    def of(self, kind: Kind) -> tuple[Experience, ...]:
+        """The entries of a kind."""
+        return self.patterns if kind == "pattern" else self.alerts
+
+    def replaced(self, kind: Kind, entries: Sequence[Experience]) -> ExperienceMemory:
+        """The memory with other entries of a kind."""
+        return self.changed(**{"patterns" if kind == "pattern" else "alerts": tuple(entries)})
+
+    def find(self, id: str | None) -> Experience | None:
+        """The entry of an id."""
+        return next((part for part in self.experiences if part.id == id), None)
+
+    def next_id(self, name: str) -> tuple[str, ExperienceMemory]:
+        """A fresh id, and the memory that knows it is taken."""
+        number = self.issued.get(name, 0) + 1
+        return f"{name}-{number}", self.changed(issued={**self.issued, name: number})
+
+    def after_round(self, done: Round, accepted: Sequence[Proposal]) -> ExperienceMemory:
+        """The memory after one practice sample: its proposals join the pool, under ids of their own."""
+        memory = self
+        for proposal in accepted:
+            id, memory = memory.next_id("p")
+            named = proposal.model_copy(update={"id": id, "round": done.number})
+            memory = memory.changed(pool=(*memory.pool, named))
+        return memory.changed(journal=(*memory.journal, done)).counted(done.outcome)
+
+    def snapped(self, round: int) -> ExperienceMemory:
+        """The memory with a snapshot of its experience as it stands after a round."""
+        bare = tuple(part.model_copy(update={"sources": ()}) for part in self.experiences)
+        snapshot = Snapshot(round=round, experiences=bare, pool=len(self.pool))
+        return self.changed(rounds=round, snapshots=(*self.snapshots, snapshot))
+
+    def covered(self, max_tokens: int, at_least: int = 1) -> ExperienceMemory:
+        """The memory at the end of a practice run: t' = t, and only records that later samples show are kept.
+
+        Args:
+            max_tokens: What the past of a sample may take.
+            at_least: Records that are kept whatever they take.
+        """
+        kept = max(len(suffix(self.records, max_tokens)), min(at_least, len(self.records)))
+        gone = len(self.records) - kept
+        return self.changed(records=self.records[gone:], dropped=self.dropped + gone, practised=self.total)
+
+    def at_round(self, round: int) -> ExperienceMemory:
+        """The memory as its experience was after a round (Figure 4), with an empty pool.
+
+        The first snapshot is that of round 0, before all practice.
+        """
+        past = [snapshot for snapshot in self.snapshots if snapshot.round <= round]
+        entries = past[-1].experiences if past else ()
+        now = {part.id: part.sources for part in self.experiences}
+        entries = [part.model_copy(update={"sources": now.get(part.id, ())}) for part in entries]
+        patterns = tuple(part for part in entries if part.kind == "pattern")
+        alerts = tuple(part for part in entries if part.kind == "alert")
+        return self.changed(patterns=patterns, alerts=alerts, pool=(), rounds=past[-1].round if past else 0)
+
+    def counted(self, more: Mapping[str, int]) -> ExperienceMemory:
+        """The memory with more counted."""
+        return self.changed(counts=dict(Counter(self.counts) + Counter(dict(more))))
+
+    def changed(self, **fields: Any) -> ExperienceMemory:
+        """A copy with other fields."""
+        return self.model_copy(update=fields)
+
+
+def suffix(records: Sequence[Action], max_tokens: int) -> tuple[Action, ...]:
+    """The newest records whose lines fit, in time order; at least one, if there is one.
+
+    Args:
+        records: In time order.
+        max_tokens: As `records.estimate_tokens` counts them.
+    """
+    room, start = max_tokens, len(records)
+    for n in range(len(records) - 1, -1, -1):
+        room -= estimate_tokens(records[n].turn().line()) + 1
+        if room < 0 and start < len(records):
+            break
+        start = n
+        if room < 0:
+            break
+    return tuple(records[start:])

@@ -1,0 +1,245 @@
+"""What RGMem keeps of one user: units of evidence, and a graph of concepts and events with what was made of them.
+
+    L0   Evidence e1, e2, ...            fact + conclusions, each with the turns it rests on
+    L1   user ── base concepts b1..b11 ── concepts ── general events ── instances
+             class edges (has profile in, has subclass)   event edges (labels of mentions)
+         Theory of an event edge (R_K1), of a concept (R_K2, own), of a parent concept (R_K3, flow)
+
+The whole is one JSON document: counters, dirty flags, provenance (every theory names its evidence) and a journal of
+which operator fired when, with what it made. It is frozen; `graph_update` makes new ones.
+
+Example:
+    >>> memory = GraphMemory()
+    >>> [memory.nodes[id].name for id in memory.children("user")][:2]
+    ['Personal Identity and Traits', 'Health and Wellness']
+
+Limits: the journal keeps every theory ever made, so the document grows with the history, by about a theory per firing.
+
+Source: Tian et al., "RGMem", sections 3.2 and 3.3, Eq. 2, 4, 5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Tier = Literal["user", "abstract", "general", "instance"]
+Operator = Literal["infer", "abstract", "flow", "rewrite"]
+"""R_K1, R_K2, R_K3, and the single-scale update of the variant without them."""
+
+USER = "user"
+"""Id of the root."""
+BASES = (
+    "Personal Identity and Traits",
+    "Health and Wellness",
+    "Goals and Plans",
+    "Consumption and Finance",
+    "Dining",
+    "Interests and Entertainment",
+    "Travel and Commute",
+    "Social Relationships",
+    "Work and Study",
+    "Values and Beliefs",
+    "Assets and Environment",
+)
+"""The concepts right below the user; they always exist (appendix D)."""
+
+
+class Part(BaseModel):
+    """Frozen base of everything in the document."""
+
+    model_config = ConfigDict(frozen=True)
+
+
+class Conclusion(Part):
+    """Something about the user that an episode shows (Lambda_conc)."""
+
+    text: str
+    high: bool = False
+    """Of high relevance (Lambda_rel): a seed of abstraction."""
+    sources: tuple[str, ...] = ()
+    """Ids of the turns it rests on."""
+
+
+class Evidence(Part):
+    """One unit of L0, d = (fact, conclusions), Eq. 4."""
+
+    id: str
+    step: int
+    """The step (session) that brought it."""
+    fact: str
+    conclusions: tuple[Conclusion, ...] = ()
+    time: datetime | None = None
+    sources: tuple[str, ...] = ()
+    """Ids of the turns of its segment."""
+
+    @property
+    def seeds(self) -> tuple[Conclusion, ...]:
+        """The conclusions of high relevance; all of them where none is."""
+        return tuple(c for c in self.conclusions if c.high) or self.conclusions
+
+
+class Theory(Part):
+    """A summary at one scale, in two parts.
+
+    Of an event edge: the fact summary, and the inferred traits. Of a concept: general facts (order parameter Sigma)
+    and specific facts (correction Delta). Of a parent: macro-law with core traits, and restrictions.
+    """
+
+    sigma: str
+    delta: str = ""
+    evidence: tuple[str, ...] = ()
+    """Ids of the units it rests on, oldest first."""
+    step: int = 0
+    """The step that made it."""
+
+
+class Node(Part):
+    """A concept or an event."""
+
+    id: str
+    name: str
+    tier: Tier
+    aliases: tuple[str, ...] = ()
+    """Other names that were merged into it."""
+    evidence: tuple[str, ...] = ()
+    """Units with a path on which it is the lowest concept, or an event."""
+    fresh: tuple[str, ...] = ()
+    """Those of a concept that R_K2 has not taken in."""
+    fresh_relations: tuple[str, ...] = ()
+    """Event edges below a concept with a theory that R_K2 has not taken in."""
+    score: int = 0
+    """New units and new relation theories since R_K2: what theta_sum is compared with."""
+    dirty: bool = False
+    """Something below has changed since R_K3."""
+    own: Theory | None = None
+    """From its own evidence (R_K2)."""
+    flow: Theory | None = None
+    """From the concepts below it (R_K3)."""
+
+    @property
+    def theory(self) -> Theory | None:
+        """What represents it: the flow from below where there is one, which has taken its own theory in."""
+        return self.flow or self.own
+
+
+class ClassEdge(Part):
+    """Static: a concept and one below it."""
+
+    parent: str
+    child: str
+
+    @property
+    def label(self) -> str:
+        """The paper's fixed label."""
+        return "has profile in" if self.parent == USER else "has subclass"
+
+
+class Mention(Part):
+    """One unit's snapshot of an event edge."""
+
+    evidence: str
+    label: str
+
+
+class Relation(Part):
+    """Dynamic: an event edge, from a concept or an event to an event."""
+
+    id: str
+    source: str
+    target: str
+    mentions: tuple[Mention, ...] = ()
+    count: int = 0
+    """Mentions since R_K1, the last ones of `mentions`: what theta_inf is compared with."""
+    theory: Theory | None = None
+
+    @property
+    def fresh(self) -> tuple[Mention, ...]:
+        """The mentions that R_K1 has not taken in."""
+        return self.mentions[len(self.mentions) - self.count :]
+
+
+class Firing(Part):
+    """One entry of the journal: an operator fired."""
+
+    step: int
+    operator: Operator
+    target: str
+    """Id of the node or event edge."""
+    level: int = 0
+    """Of R_K3: how many calls of it came before in this step, one after another."""
+    theory: Theory
+
+
+def _bases() -> dict[str, Node]:
+    bases = {f"b{n}": Node(id=f"b{n}", name=name, tier="abstract") for n, name in enumerate(BASES, 1)}
+    return {USER: Node(id=USER, name="User", tier="user"), **bases}
+
+
+def _base_edges() -> tuple[ClassEdge, ...]:
+    return tuple(ClassEdge(parent=USER, child=f"b{n}") for n in range(1, len(BASES) + 1))
+
+
+class GraphMemory(Part):
+    """The state M = D_L0 x G (Eq. 2)."""
+
+    evidence: dict[str, Evidence] = Field(default_factory=dict)
+    nodes: dict[str, Node] = Field(default_factory=_bases)
+    classes: tuple[ClassEdge, ...] = Field(default_factory=_base_edges)
+    relations: dict[str, Relation] = Field(default_factory=dict)
+    step: int = 0
+    """Sessions taken in."""
+    issued: int = 0
+    """Ids given so far to nodes and event edges."""
+    counts: dict[str, int] = Field(default_factory=dict)
+    """cycles (class edges refused), misplaced (a base concept below another concept: refused), merged (names joined by
+    cosine), unlabelled (mentions without a label: the unit's fact stands in), pathless (units without a path)."""
+    journal: tuple[Firing, ...] = ()
+
+    def children(self, id: str) -> tuple[str, ...]:
+        """The concepts right below one, in order of arrival."""
+        return tuple(edge.child for edge in self.classes if edge.parent == id)
+
+    def parents(self, id: str) -> tuple[str, ...]:
+        """The concepts right above one, in order of arrival."""
+        return tuple(edge.parent for edge in self.classes if edge.child == id)
+
+    def below(self) -> dict[str, tuple[str, ...]]:
+        """For every concept the event edges that hang on it, N(v): its own, and those of the events they lead to."""
+        outgoing: dict[str, list[Relation]] = {}
+        for relation in self.relations.values():
+            outgoing.setdefault(relation.source, []).append(relation)
+        concepts = [node.id for node in self.nodes.values() if node.tier == "abstract" and node.id in outgoing]
+        return {id: _reached(id, outgoing) for id in concepts}
+
+    def turns(self, evidence: tuple[str, ...]) -> tuple[str, ...]:
+        """Ids of the turns behind units of evidence, in their order, each once."""
+        return tuple(dict.fromkeys(turn for id in evidence for turn in self.evidence[id].sources))
+
+    def course(self, target: str = USER, operator: Operator | None = None) -> list[Firing]:
+        """How the theory of a node or event edge went: its firings, oldest first.
+
+        The Sigma of one entry and of the next are the text before and after; the user's are the macroscopic profiles
+        of Figure 7.
+        """
+        fired = [entry for entry in self.journal if entry.target == target]
+        return [entry for entry in fired if operator in (None, entry.operator)]
+
+    def depth(self) -> int:
+        """LM calls of all operators so far that had to follow one another: per step K1, K2, and the levels of K3."""
+        return len({(entry.step, entry.operator, entry.level) for entry in self.journal})
+
+
+def _reached(id: str, outgoing: Mapping[str, Sequence[Relation]]) -> tuple[str, ...]:
+    found: list[str] = []
+    queue, seen = [id], {id}
+    while queue:
+        for relation in outgoing.get(queue.pop(0), ()):
+            found.append(relation.id)
+            if relation.target not in seen:
+                seen.add(relation.target)
+                queue.append(relation.target)
+    return tuple(found)

@@ -1,0 +1,1 @@
+"""Tasks: what is done with a recalled context; see `task`."""

@@ -1,0 +1,123 @@
+"""Behaviour prediction: which of some options a user takes in a situation, from memory and the newest records.
+
+    history + recent ── newest records within a budget ──> suffix ┐
+    memory ── recall ───────────────────────────────────> context ┴── PredictBehavior ──> one of the options
+
+Every method sees the same suffix (PraMem, equation 2: the k records right before the situation), so that methods differ
+by their memory alone. The memory may be frozen at an earlier moment: the records since then come in as `recent`, and
+the suffix reaches back into the history where they are few. A profile is always shown.
+
+Example:
+    >>> program = build("turn-rag", task="behavior-prediction")
+    >>> program(history=history, recent=recent, question="... Does the user like it?", options=["Yes", "No"]).answer
+    'No'
+
+Honest limits: an answer that names no option, or several, is returned as the model wrote it, and counts as a failed
+parse; it is not asked for again (the released code asks up to five times, at the default temperature).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import dspy
+
+from ...errors import UserError
+from ...records import Behavior, Context, History, Item, Profile, Turn, estimate_tokens
+from ...signatures.behavior import PredictBehavior, chosen_option
+from ..predictor import predictor
+from .task import Task
+
+SUFFIX_TOKENS = 8_000
+"""PraMem, section 4.1: the input window of truncation and of every method with a memory."""
+
+
+class BehaviorPrediction(Task):
+    """One of the options, from the recalled context and the newest records. Critical path: one LM call.
+
+    The memory is searched with the question. Lines that are in the suffix already are not shown a second time.
+
+    Args:
+        suffix_tokens: Most tokens of records, as `records.estimate_tokens` counts them.
+    """
+
+    name = "behavior-prediction"
+    inputs = ("question", "options")
+
+    def __init__(self, suffix_tokens: int = SUFFIX_TOKENS) -> None:
+        super().__init__()
+        self.suffix_tokens = suffix_tokens
+        self.answer = predictor(PredictBehavior)
+
+    def query(self, **fields: Any) -> str:
+        return fields["question"]
+
+    def suffix(self, history: History, recent: Sequence[Item]) -> list[Item]:
+        """Profiles, and the newest records of history and `recent` within the budget."""
+        return newest([*history, *recent], self.suffix_tokens)
+
+    def forward(self, context: Context, recent: Sequence[Item] = (), **fields: Any) -> dspy.Prediction:
+        options = [str(option) for option in fields.get("options") or ()]
+        if not options:
+            raise UserError("a behavior-prediction program needs options; pass options=['Yes', 'No']")
+        found = self.answer(
+            context=unseen(context, recent).text(),
+            records=records_text(recent),
+            question=fields["question"],
+            options=options,
+        )
+        return constrained(found, options)
+
+
+def newest(items: Sequence[Item], max_tokens: int) -> list[Item]:
+    """The newest turns that fit, in time order and within their items; profiles first, all of them and for free.
+
+    Args:
+        items: In time order.
+        max_tokens: Most tokens of their lines. An item that does not fit as a whole is cut at its beginning.
+    """
+    kept: list[Item] = []
+    room = max_tokens
+    for item in reversed(items):
+        if isinstance(item, Profile):
+            continue
+        fitting = 0
+        for turn in reversed(item.turns):
+            room -= estimate_tokens(turn.line(item.time)) + 1
+            if room < 0:
+                break
+            fitting += 1
+        if fitting:
+            kept.append(_end_of(item, fitting))
+        if room < 0:
+            break
+    return [*(item for item in items if isinstance(item, Profile)), *reversed(kept)]
+
+
+def unseen(context: Context, recent: Sequence[Item]) -> Context:
+    """The context without the turns that `recent` shows as they are."""
+    shown = {turn.id for item in recent for turn in item.turns}
+    hits = tuple(hit for hit in context.hits if not (hit.id in shown and hit.sources == (hit.id,)))
+    return context.model_copy(update={"hits": hits})
+
+
+def records_text(items: Sequence[Item]) -> str:
+    """The lines of some items."""
+    return "\n".join(line for item in items for line in item.lines())
+
+
+def constrained(found: dspy.Prediction, options: Sequence[str]) -> dspy.Prediction:
+    """The prediction with its answer as the option it chooses; as the model wrote it where it chooses none."""
+    said = str(found.get("answer") or "")
+    fields = {key: found[key] for key in found.keys()}  # noqa: SIM118
+    return dspy.Prediction(**{**fields, "answer": chosen_option(said, options) or said})
+
+
+def _end_of(item: Item, count: int) -> Item:
+    if count >= len(item.turns):
+        return item
+    turns: tuple[Turn, ...] = item.turns[-count:]
+    if isinstance(item, Behavior):
+        return Behavior(id=item.id, time=turns[0].time or item.time, actions=item.actions[-count:], turns=turns)
+    return type(item)(id=item.id, time=item.time, turns=turns)
