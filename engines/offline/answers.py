@@ -1,235 +1,220 @@
-"""Free text, taken from the material: the best sentence, or what the demos show an answer to be.
+"""Values for output fields: free text and any typed value, every leaf of it taken from the material or the demos.
 
-Without demos the answer is the sentence that shares most with the query. Demos of the same form (the same first word
-of the query) vote what an answer is - a date, a number, a yes or no, or text - and the longest of them says how long it
-may be. A few plain cues in the instructions count when there are no demos: "absolute date", "at most N words", "short".
-A cue sentence that quotes words ('when a question says "when", give the absolute date') holds only for queries with one
-of those words.
+Text: without demos the sentence that shares most with the query. Demos of the same form (the same first word) vote what
+an answer is - a date, a number, a yes or no, or text - and the longest of them says how long it may be. Without demos
+two cues of the instructions are obeyed, "absolute date" and "at most N words", if the query has what they quote.
 
-Example:
-    >>> answer(view, "answer")  # demos: "When ...?" -> "7 May 2023"
-    '14 August 2023'
+Lists map over the first list of the material, one item a unit; a unit is left out only if demos show ten or more, and
+the three nearest of them are in no item. In a record a text is a part of its unit: the property of the same name, its
+id for `id` and `x_id`, its speaker, its date for `time` and `date`, else its body. Options follow the nearest demo.
 
-There is no table of question words here, and nothing is inferred: an answer that is not in the text is not found.
+Honest limits: nothing is inferred, and there is no table of question words; what is not in the text is not found.
+Values have the right type, not the right meaning; patterns of strings are not obeyed.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
-from dataclasses import dataclass, field
-from typing import Literal
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
-from .dates import NUMBERS, Moment, Style, is_date, resolve
-from .text import Stems, is_function_word, stem, stems, words
-from .units import Unit, plain_text, read_units
-from .view import View
-from .votes import choice
+from .prompt import TEXT, Schema, parsed
+from .text import COUNTS, Moment, is_date, parse_date, resolve, sentences, stems, words, written
+from .view import Unit, View, plain, read_units
 
-Kind = Literal["text", "date", "number", "yes/no"]
-
-_NUMBER = re.compile(
-    r"(?<![\w.])(?:\d+(?:[.,]\d+)*|one|two|three|four|five|six|seven|eight|nine|ten|twice|once)(?![\w])", re.I
-)
-_AT_MOST = re.compile(r"\b(?:at most|no more than|within|up to) (\d+|one|two|three|four|five|six|ten) words?\b", re.I)
-_QUOTED = re.compile(r"(?<!\w)[\"“'`]([\w ]{2,30})[\"”'`](?!\w)")
-_IMPERATIVE = re.compile(
-    r"(?:(?:If|When|For|Where)\b[^.]*?, )?(?:always )?"
-    r"(?:answer|give|use|write|keep|copy|state|name|resolve|prefer|quote|reply|return)\b",
-    re.I,
-)
+_ADVICE = re.compile(r"(?:When\b[^.]*?, )?(?i:answer|give|use|write|keep|copy|state|name)\b.{10,200}")
+_AT_MOST = re.compile(rf"\bat most (\d+|{'|'.join(COUNTS)}) words?\b")
+_COUNT = re.compile(rf"(?<![\w.])(?:\d+(?:[.,]\d+)*|{'|'.join(COUNTS)})(?!\w)", re.I)
+_NUMBER = re.compile(r"(?<!\w)-?\d{1,15}(?:\.\d{1,9})?(?!\d)")
+_ID = re.compile(r"(?:^|_)ids?$")
 
 
-@dataclass(frozen=True)
-class Shape:
-    """What an answer should look like."""
+class Place(NamedTuple):
+    """One place in an output: what it wants, the unit it is mapped from, and what demos have there, nearest first."""
 
-    kind: Kind = "text"
-    length: int | None = None
-    """In words; None: whole sentences."""
-    style: Style = field(default_factory=Style)
-    example: str = ""
-    """The answer of the nearest demo."""
+    name: str
+    schema: Schema
+    unit: Unit | None
+    taught: Sequence[Any]
+
+
+def fill(view: View, name: str, schema: Schema) -> Any:
+    """A value of the type of the output `name`, as JSON would hold it."""
+    if schema == TEXT and not _ID.search(name):
+        return answer(view, name)
+    return _value(view, Place(name, schema, None, [value for _, value in view.taught(name)]))
 
 
 def answer(view: View, name: str) -> str:
-    """The text for the output field `name`; "" only if the request holds no text."""
-    if not view.material:
-        return ""
-    if (revised := revise(view, name)) is not None:
-        return revised
-    shape = shape_of(view, name)
-    if shape.kind == "date":
-        moment, _ = when(view)
-        if moment:
-            return moment.write(shape.style)
-    if (option := chosen(view, name, shape.kind)) is not None:
-        return option
-    if shape.kind == "yes/no":
-        return shape.example
-    unit, sentence = best_sentence(view)
-    if shape.kind == "number" and (found := _NUMBER.search(sentence) or _NUMBER.search(unit.body)):
+    """The text for the output `name`; "" only if the request holds no text."""
+    last, inputs = name.rpartition("_")[2], view.prompt.inputs
+    if old := next((text for other, text in inputs.items() if other.rpartition("_")[2] == last), ""):
+        return with_advice(old, " ".join(plain(parsed(text)) for text in inputs.values() if text != old))
+    kind, length, example = _shape(view, name)
+    if kind == "yes/no":
+        return example
+    if kind == "date" and (moment := _when(view)):
+        return written(moment, example)
+    unit, sentence = _best_sentence(view)
+    # Where every demo's answer is an item of one of its lists, an item of that list is chosen.
+    for listed, units in view.units.items():
+        demos = [(value, inputs.get(listed, "")) for inputs, value in view.taught(name)]
+        if demos and len(units) > 1 and all(value in [u.body for u in read_units(text)] for value, text in demos):
+            return view.choose([(view.weight(stems(option.body) & stems(unit.said)), option.body) for option in units])
+    if kind == "number" and (found := _COUNT.search(sentence)):
         return found[0]
-    if not view.query:
-        return _digest(view, shape.length)
-    return span(view, unit, sentence, shape.length) if shape.length else sentence
-
-
-def best_sentence(view: View) -> tuple[Unit, str]:
-    """The sentence of the material that answers the query best, with its unit."""
-    return view.choose(_scored(view) or [(0.0, (view.material[0], view.material[0].body))])
-
-
-def _scored(view: View) -> list[tuple[float, tuple[Unit, str]]]:
-    """Every sentence of the material, with how well it answers the query."""
-    candidates = []
-    for rank, unit in enumerate(view.material):
-        whole = view.weights.overlap(view.query_stems, unit.stems)
-        for sentence, found in unit.sentences:
-            score = view.weights.overlap(view.query_stems, found) + whole - 0.05 * min(rank, 10)
-            score *= 0.5 if sentence.endswith("?") else 1.0
-            candidates.append((score + min(len(found), 5) * 0.05, (unit, sentence)))
-    return candidates
-
-
-def chosen(view: View, name: str, kind: Kind = "text") -> str | None:
-    """For demos whose answers all are items of a list of theirs, or yes and no: the one that like cases vote for.
-
-    None where the demos show no such thing, or nothing votes.
-    """
-    listed = next((source.name for source in view.sources.values() if _taught_choice(view, name, source.name)), None)
-    if listed is None:
-        return choice(view, ["Yes", "No"], lambda: ()) if kind == "yes/no" else None
-    options = [unit.body for unit in view.sources[listed].units]
-    return choice(view, options, lambda: [(score, sentence) for score, (_, sentence) in _scored(view)])
-
-
-def _taught_choice(view: View, name: str, listed: str) -> bool:
-    taught = [(read_units(demo.inputs[listed]), value) for demo, value in view.teachers(name) if listed in demo.inputs]
-    return bool(taught) and all(len(units) > 1 and value in [unit.body for unit in units] for units, value in taught)
-
-
-def when(view: View) -> tuple[Moment | None, Unit | None]:
-    """When the thing the query asks about happened, read from the best unit that says or bears a date."""
-    candidates: list[tuple[float, tuple[Moment | None, Unit | None]]] = []
-    for rank, unit in enumerate(view.material):
-        said = resolve(unit.body, unit.date)
-        if said or unit.date:
-            score = view.weights.overlap(view.query_stems, unit.stems) + 0.5 * bool(said) - 0.02 * rank
-            candidates.append((score, (said or Moment(unit.date), unit)))  # pyright: ignore[reportArgumentType]
-    return view.choose(candidates) if candidates else (None, None)
-
-
-def shape_of(view: View, name: str) -> Shape:
-    """What the demos, or without demos the cues of the instructions, say an answer looks like."""
-    pairs = [(view.probe(demo.inputs), value) for demo, value in view.teachers(name) if isinstance(value, str)]
-    pairs = [(probe, value) for probe, value in pairs if probe]
-    if not pairs:
-        return _cues(view)
-    probe = view.probe(view.prompt.inputs)
-    form = words(probe)[:2]
-    near = sorted(pairs, key=lambda pair: -_likeness(view, probe, form, pair[0]))
-    same = [value for other, value in near if words(other)[:1] == form[:1]][:5]
-    votes: Counter[Kind] = Counter(kind_of(value) for value in same or [value for _, value in near])
-    kind, count = votes.most_common(1)[0]
-    if not same and count < sum(votes.values()):
-        kind = "text"
-    alike = [value for value in same or [value for _, value in near[:5]] if kind_of(value) == kind]
-    alike = alike or [value for _, value in near[:5]]
-    dates = [value for _, value in pairs if kind_of(value) == "date"]
-    return Shape(kind, max(len(value.split()) for value in alike), Style.of(dates), alike[0])
-
-
-def kind_of(text: str) -> Kind:
-    """What kind of answer a demo's answer is."""
-    if re.match(r"(?:yes|no)\b", text, re.I) and len(text.split()) <= 3:
-        return "yes/no"
-    if is_date(text):
-        return "date"
-    return "number" if len(text.split()) <= 2 and _NUMBER.match(text) else "text"
-
-
-def revise(view: View, name: str) -> str | None:
-    """For an output whose name ends as an input's name does (`new_x` from `x`): that input, plus what others ask for.
-
-    What is added is the instruction that the other inputs repeat most often, if one is given at least twice.
-    """
-    last = name.rpartition("_")[2]
-    old = next((source for n, source in view.sources.items() if n.rpartition("_")[2] == last), None)
-    if old is None:
-        return None
-    others = "\n".join(plain_text(source.text) for source in view.sources.values() if source is not old)
-    return with_advice(old.text, others)
+    if not length:
+        return sentence
+    tokens = sentence.split()
+    spans = [" ".join(tokens[n : n + length]) for n in range(max(len(tokens) - length, 0) + 1)]
+    return view.choose([(view.weight(stems(span) - view.stems), span) for span in spans]).strip(' .,;:!?"')
 
 
 def with_advice(old: str, others: str) -> str:
     """The text `old`, and the imperative sentence that `others` repeats most often, unless `old` has it already."""
-    parts = [part.strip() for part in re.split(r"(?<=[.!?])\s+|\n", others)]
-    advice = Counter(part for part in parts if part[:1].isupper() and _IMPERATIVE.match(part) and 15 < len(part) < 200)
+    advice = Counter(sentence for sentence in sentences(others) if _ADVICE.fullmatch(sentence))
     fresh = [text for text, count in advice.most_common() if count > 1 and text not in old]
-    return f"{old.rstrip()} {fresh[0]}".strip() if fresh else old
+    return " ".join([old, *fresh[:1]])
 
 
-def span(view: View, unit: Unit, sentence: str, length: int) -> str:
-    """About `length` words of a sentence: rare words that the query lacks, near words that it has."""
-    tokens = sentence.split()
-    if len(tokens) <= length:
-        return sentence.rstrip(".!")
-    query = set(view.query_stems)
-    worth = [_worth(view, token, query) for token in tokens]
-    hits = [n for n, token in enumerate(tokens) if query & set(stems(token))]
-    candidates = []
-    for start in range(len(tokens) - length + 1):
-        end = start + length
-        inside = worth[start:end]
-        near = min((min(abs(hit - start), abs(hit - end + 1)) for hit in hits), default=0)
-        edges = sum(is_function_word("".join(words(tokens[n])[:1])) for n in (start, end - 1))
-        candidates.append((sum(inside) - 0.3 * near - 0.7 * edges, " ".join(tokens[start:end])))
-    return view.choose(candidates).strip(' .,;:!?"')
+def _best_sentence(view: View) -> tuple[Unit, str]:
+    """The sentence of the material that answers the query best, with its unit."""
+    candidates = [(-1.0, (Unit(""), ""))]
+    for unit in view.material:
+        whole = view.weight(view.stems & stems(unit.said))
+        for sentence in sentences(unit.body):
+            found = stems(sentence)
+            score = (whole + view.weight(view.stems & found)) * (0.5 if sentence.endswith("?") else 1.0)
+            candidates.append((score + 0.05 * min(len(found), 5), (unit, sentence)))
+    return view.choose(candidates)
 
 
-def _worth(view: View, token: str, query: set[str]) -> float:
-    found = [stem(word) for word in words(token) if not is_function_word(word)]
-    return sum(-0.5 if word in query else view.weights.of(word) for word in found[:1])
+def _when(view: View) -> Moment | None:
+    """When the thing the query asks about happened, by the best unit that says or bears a date."""
+    candidates: list[tuple[float, Any]] = [(-1.0, None)]
+    for unit in view.material:
+        day = parse_date(unit.when)
+        said = resolve(unit.body, day)
+        if moment := said or (day and (day, "")):
+            candidates.append((view.weight(view.stems & stems(unit.said)) + 0.5 * bool(said), moment))
+    return view.choose(candidates)
 
 
-def _likeness(view: View, probe: str, form: list[str], other: str) -> float:
-    begins = words(other)[:2]
-    bonus = 0.5 * (begins[:1] == form[:1]) + 0.5 * (begins == form)
-    return view.weights.cosine(stems(probe), stems(other)) + bonus
+def _shape(view: View, name: str) -> tuple[str, int, str]:
+    """Kind, most words (0: whole sentences) and an example of the answer, by the demos, else by the instructions."""
+    pairs = [(words(view.probe(inputs)), value) for inputs, value in view.taught(name) if isinstance(value, str)]
+    if pairs:
+        form = words(view.probe(view.prompt.inputs))[:1]
+        values = [value for asked, value in pairs if asked[:1] == form] or [value for _, value in pairs]
+        kind = Counter(map(_kind, values[:5])).most_common(1)[0][0]
+        alike = [value for value in values[:5] if _kind(value) == kind]
+        return kind, max(len(value.split()) for value in alike), alike[0]
+    told = view.prompt.instructions
+    quoted = words(" ".join(re.findall(r'"([\w ]+)"', told)))
+    if quoted and not set(quoted) & set(words(view.query)):
+        return "text", 0, ""
+    most = _AT_MOST.search(told)
+    return "date" if "absolute date" in told else "text", int(COUNTS.get(most[1], most[1])) if most else 0, ""
 
 
-def _digest(view: View, length: int | None) -> str:
-    """The most central sentences in their order: three of them, or about as many words as the demos have."""
-    everything: Stems = tuple(word for unit in view.material for word in unit.stems)
-    ranked = []
-    rest = [(sentence, found) for unit in view.material for sentence, found in unit.sentences]
-    scored = [(view.weights.cosine(found, everything), n) for n, (_, found) in enumerate(rest)]
-    while scored and len(ranked) < 3 and (length is None or sum(len(rest[n][0].split()) for n in ranked) < length):
-        ranked.append(view.choose(scored))
-        scored = [(score, n) for score, n in scored if n not in ranked]
-    tokens = " ".join(rest[n][0] for n in sorted(ranked)).split()
-    return " ".join(tokens[: max(length, 1)] if length else tokens)
+def _kind(text: str) -> str:
+    if re.fullmatch(r"(?:yes|no)\W*", text, re.I):
+        return "yes/no"
+    return "date" if is_date(text) else "number" if _COUNT.match(text) and len(text.split()) <= 2 else "text"
 
 
-def _cues(view: View) -> Shape:
-    shape = Shape()
-    for sentence in re.split(r"(?<=[.!?;])\s+|\n", view.prompt.instructions):
-        quoted = [word for text in _QUOTED.findall(sentence) for word in words(text)]
-        if quoted and not view.query_words & set(quoted):
-            continue
-        if re.search(r"\babsolute date", sentence, re.I):
-            told = bool(quoted) or _tells_time(view)
-            shape = Shape("date" if told else shape.kind, shape.length, shape.style)
-        if match := _AT_MOST.search(sentence):
-            number = match[1].lower()
-            count = int(number) if number.isdigit() else NUMBERS[number]
-            shape = Shape(shape.kind, max(count, 1), shape.style)
-        elif re.search(r"\bshort(?:est)?\b", sentence, re.I):
-            shape = Shape(shape.kind, shape.length or 5, shape.style)
-    return shape
+def _value(view: View, place: Place, nullable: bool = False) -> Any:
+    schema, kind, taught = place.schema, place.schema.get("type"), place.taught
+    if choices := schema.get("anyOf") or schema.get("oneOf"):
+        real = [choice for choice in choices if choice.get("type") != "null"]
+        if not real or (len(real) < len(choices) and taught and taught[0] is None):
+            return None
+        return _value(view, place._replace(schema=real[0]), nullable=len(real) < len(choices))
+    options = [schema["const"]] if "const" in schema else [True, False] if kind == "boolean" else schema.get("enum")
+    if options:
+        known = [value for value in taught if value in options]
+        return view.choose([(-0.2 * n, option) for n, option in enumerate([*known, *options])])
+    if kind == "array":
+        return _list(view, place)
+    if kind == "object":
+        required, parts = schema.get("required", ()), schema.get("properties", {})
+        # A list that has a default keeps it, unless it is one of ids.
+        parts = {n: part for n, part in parts.items() if n in required or part.get("type") != "array" or _ID.search(n)}
+        inside = {n: [item[n] for item in taught if isinstance(item, dict) and n in item] for n in parts}
+        return {n: _value(view, Place(n, part, place.unit, inside[n])) for n, part in parts.items()}
+    found = _leaf(view, place)
+    if found is None and (nullable or kind == "null"):
+        return None
+    if kind not in ("integer", "number"):
+        return str(found or "")[: schema.get("maxLength")].ljust(schema.get("minLength", 0), ".")
+    step = 1 if kind == "integer" else 1e-6
+    low = schema.get("minimum", schema.get("exclusiveMinimum", -math.inf) + step)
+    high = schema.get("maximum", schema.get("exclusiveMaximum", math.inf) - step)
+    number = min(max(float(found or 0), low), high)
+    return int(number) if kind == "integer" else number
 
 
-def _tells_time(view: View) -> bool:
-    unit, sentence = best_sentence(view)
-    return resolve(sentence, unit.date) is not None
+def _list(view: View, place: Place) -> list[Any]:
+    schema, one = place.schema, place._replace(schema=place.schema.get("items", TEXT), taught=())
+    if "prefixItems" in schema:
+        return [_value(view, one._replace(schema=part)) for part in schema["prefixItems"]]
+    if "enum" in one.schema:
+        values = next((value for value in place.taught if isinstance(value, list)), [_value(view, one)])
+    elif _ID.search(place.name):
+        values = _ids(view, place)
+    elif place.unit is None:
+        values = _mapped(view, one)
+    else:
+        values = [] if one.schema.get("type") == "null" else [_value(view, one)]
+    missing = schema.get("minItems", 0) - len(values)
+    return [*values, *(_value(view, one) for _ in range(missing))][: schema.get("maxItems")]
+
+
+def _mapped(view: View, one: Place) -> list[Any]:
+    demos, values = view.taught(one.name), []
+    items = [item for _, made in demos if isinstance(made, list) for item in made][:40]
+    texts = [plain(item) for item in items]
+    shown = [unit.body for inputs, _ in demos for unit in read_units(inputs.get(view.source, ""))][:40]
+    used = [bool(_nearest(view, body, texts, 0.3)) for body in shown]
+    for unit in view.units.get(view.source, []):
+        near = _nearest(view, unit.body, shown)[:3]
+        if len(shown) < 10 or len(near) < 3 or any(used[n] for n in near):
+            taught = [items[n] for n in _nearest(view, unit.said, texts)]
+            values.append(unit.said if one.schema == TEXT else _value(view, one._replace(unit=unit, taught=taught)))
+    return values
+
+
+def _nearest(view: View, text: str, others: Sequence[str], least: float = 0.0) -> list[int]:
+    """Places of the texts whose cosine with a text is above the least, the highest first."""
+    scored = [(view.cosine(stems(text), stems(other)), n) for n, other in enumerate(others)]
+    return [n for score, n in sorted(scored, key=lambda pair: -pair[0]) if score > least]
+
+
+def _ids(view: View, place: Place) -> list[str]:
+    """The id of the unit, or of its like in the list that is pointed at, or of what fits the query best."""
+    unit, units = place.unit, [unit for name in view.pointed(place.name) for unit in view.units[name]]
+    if unit is None or units:
+        text, units = unit.said if unit else view.query, units or view.material
+        near = _nearest(view, text, [other.said for other in units], 0.5 if unit else 0.0)
+        unit = units[near[0]] if near else None
+    return [unit.id] if unit and unit.id else []
+
+
+def _leaf(view: View, place: Place) -> Any:
+    """A text or a number; None where there is none."""
+    unit, role = place.unit, place.name.rpartition("_")[2]
+    if place.schema.get("type") in ("integer", "number"):
+        taught = [value for value in place.taught if isinstance(value, int | float)]
+        return next(iter([*taught, *_NUMBER.findall(unit.body if unit else _best_sentence(view)[1])]), None)
+    if (form := place.schema.get("format")) in ("date", "date-time"):
+        day = (parse_date(unit.when) if unit else (_when(view) or [None])[0]) or "1970-01-01"
+        return f"{day}" if form == "date" else f"{day}T00:00:00"
+    if _ID.search(role):
+        return next(iter(_ids(view, place)), None)
+    if unit is None:
+        return _best_sentence(view)[1]
+    if isinstance(own := unit.record.get(place.name), str):
+        return own
+    return {"speaker": unit.speaker, "time": unit.when, "date": unit.when}.get(role, unit.body) or None

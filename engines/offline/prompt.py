@@ -1,202 +1,121 @@
-"""Reading a DSPy prompt back: its instructions, fields, types, demos, and the request itself.
+"""Reading a DSPy prompt back - instructions, fields, types, demos, the request - and writing a reply in its form.
 
-Understands the prompts of `dspy.ChatAdapter`, `dspy.JSONAdapter` and `dspy.XMLAdapter`; any other text is "plain".
-The request is the last user message that holds input fields, so a conversation that goes on after it (a reply, a
-complaint that the reply does not parse) changes nothing.
-
-Example:
-    >>> prompt = read_prompt(request)
-    >>> prompt.style, list(prompt.inputs), prompt.outputs[0].name
-    ('chat', ['context', 'question'], 'answer')
+Understands the prompts of `dspy.ChatAdapter`, `dspy.JSONAdapter` and `dspy.XMLAdapter`; any other text is "plain". The
+request is the last user message that asks for output fields, so a complaint that a reply does not parse changes
+nothing. Honest limit: XML prompts show nested types as tags without types; DSPy then falls back to JSON.
 """
 
 from __future__ import annotations
 
 import ast
+import functools
 import json
 import re
-import xml.etree.ElementTree as ElementTree
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from contextlib import suppress
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, NamedTuple
+from xml.sax.saxutils import escape
 
-from dspy.lm15 import Request
+from dspy import lm15
 
-from .schema import Schema, is_text, read_type
-
-Style = Literal["chat", "json", "xml", "plain"]
-
+Schema = Mapping[str, Any]
+TEXT = {"type": "string"}
+_ASK = "\n\nRespond with"
+_JSON = "Outputs will be a JSON object with the following fields."
+_MISSING = "Not supplied for this "
 _FIELD = re.compile(r"^\d+\. `(\w+)` \((.+?)\):(?: |$)", re.M)
-_HEADER = re.compile(r"^\[\[ ## (\w+) ## \]\][ \t]*(.*)$", re.M)
+_HEADER = re.compile(r"^\[\[ ## (\w+) ## \]\]", re.M)
+_TAG = re.compile(r"^<(\w+)>$", re.M)
 _NOTE = re.compile(r"\{(\w+)\}\s+# note: the value you produce (.*)")
-_JSON_LINE = re.compile(r'^  "\w+": ("\{.*"),?$', re.M)
-_STRUCTURE = "All interactions will be structured in the following way"
-_OBJECTIVE = "In adhering to this structure, your objective is:"
-_MISSING = "Not supplied for this particular"
+_MODEL = re.compile(r'"\$ref": "#/\$defs/([^"]+)"')
+_TYPES = {"int": "integer", "float": "number", "bool": "boolean", "list": "array", "set": "array", "dict": "object"}
 
 
-@dataclass(frozen=True)
-class Output:
-    """An output field the reply must fill."""
+class Prompt(NamedTuple):
+    """A request, read: its style ("chat", "json", "xml"; "plain" has one input, "prompt"); demos as far as supplied."""
 
-    name: str
-    schema: Schema
-
-
-@dataclass(frozen=True)
-class Demo:
-    """A worked example of the prompt; fields that it does not supply are left out."""
-
-    inputs: Mapping[str, str]
-    outputs: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class Prompt:
-    """A request, read."""
-
-    style: Style
+    style: str
     instructions: str
     inputs: Mapping[str, str]
-    outputs: tuple[Output, ...] = ()
-    demos: tuple[Demo, ...] = ()
+    outputs: Mapping[str, Schema] = {}
+    demos: tuple[tuple[Mapping[str, str], Mapping[str, Any]], ...] = ()
 
 
-def read_prompt(request: Request) -> Prompt:
-    """Reads a request; one that no adapter wrote becomes a plain prompt with a single input named "prompt"."""
-    system = _system_text(request)
+def read_prompt(request: lm15.Request) -> Prompt:
+    """Reads a request."""
+    system = request.system or ""
+    system = system if isinstance(system, str) else "\n".join(getattr(part, "text", "") for part in system)
     turns = [(message.role, message.text or "") for message in request.messages]
-    if "Your output fields are:" not in system and turns and "Your output fields are:" in turns[0][1]:
-        system, turns = turns[0][1], turns[1:]
-    fields, _, rest = system.partition(_STRUCTURE)
-    head, _, tail = fields.partition("Your output fields are:")
-    outputs = _FIELD.findall(tail)
-    if not outputs or not rest:
+    fields, _, rest = system.partition("All interactions will be structured in the following way")
+    given, _, wanted = fields.partition("Your output fields are:")
+    if not rest or not wanted:
         text = next((text for role, text in reversed(turns) if role == "user"), "")
-        return Prompt("plain", system, {"prompt": text})
-    names = [name for name, _ in _FIELD.findall(head)]
-    structure, _, objective = rest.partition(_OBJECTIVE)
-    style = _style(structure)
-    typed = _read_outputs(style, structure, outputs)
-    last = _last_request(turns, style, names)
-    text = turns[last][1] if last < len(turns) else ""
-    inputs = _read_fields(text.rpartition("\n\nRespond with")[0] or text, style, names)
-    demos = _read_demos(turns[:last], style, names, typed)
-    instructions = "\n".join(line.strip() for line in objective.strip().splitlines())
-    return Prompt(style, instructions, inputs, typed, demos)
-
-
-def _system_text(request: Request) -> str:
-    system = request.system
-    if isinstance(system, str) or system is None:
-        return system or ""
-    return "\n".join(str(getattr(part, "text", "")) for part in system)
-
-
-def _style(structure: str) -> Style:
-    if "Outputs will be a JSON object" in structure:
-        return "json"
-    return "chat" if "[[ ## completed ## ]]" in structure else "xml"
-
-
-def _read_outputs(style: Style, structure: str, outputs: Sequence[tuple[str, str]]) -> tuple[Output, ...]:
-    if style == "json":
-        lines = (json.loads(line) for line in _JSON_LINE.findall(structure))
-        structure = "\n".join(lines)
-    notes = {name: note.strip() for name, note in _NOTE.findall(structure)}
-    skeletons = {}
-    if style == "xml":
-        lines = structure.splitlines()
-        skeletons = {
-            name: line for name, _ in outputs for line in lines if line.startswith(f"<{name}>") and line != f"<{name}>"
-        }
-    return tuple(
-        Output(name, read_type(annotation, notes.get(name, ""), skeletons.get(name, "")))
-        for name, annotation in outputs
-    )
-
-
-def _last_request(turns: Sequence[tuple[str, str]], style: Style, names: Sequence[str]) -> int:
-    users = [n for n, (role, _) in enumerate(turns) if role == "user"]
-    asked = [n for n in users if _read_fields(turns[n][1], style, names) or "\n\nRespond with" in turns[n][1]]
-    return (asked or users or [len(turns)])[-1]
-
-
-def _read_demos(
-    turns: Sequence[tuple[str, str]], style: Style, names: Sequence[str], outputs: Sequence[Output]
-) -> tuple[Demo, ...]:
+        return Prompt("plain", system, {"prompt": text.strip()})
+    structure, _, instructions = rest.partition("In adhering to this structure, your objective is:")
+    style = "json" if _JSON in structure else "chat" if "[[ ##" in structure else "xml"
+    shown = "\n".join(json.loads(structure.partition(_JSON)[2]).values()) if style == "json" else structure
+    notes, names = dict(_NOTE.findall(shown)), [name for name, _ in _FIELD.findall(given)]
+    types = {name: _type(annotation, notes.get(name, "")) for name, annotation in _FIELD.findall(wanted)}
+    asked = max((n for n, (role, text) in enumerate(turns) if role == "user" and _ASK in text), default=len(turns) - 1)
     demos = []
-    for (role, asked), (next_role, reply) in pairwise(turns):
-        if (role, next_role) == ("user", "assistant"):
-            inputs = _read_fields(asked, style, names)
-            demos.append(Demo(_supplied(inputs), _supplied(read_reply(reply, style, outputs))))
-    return tuple(demo for demo in demos if demo.outputs)
+    for (role, said), (other, reply) in pairwise(turns[:asked]):
+        if (role, other) == ("user", "assistant"):
+            texts = _fields(reply.removesuffix("[[ ## completed ## ]]\n"), style, types)
+            outputs = {name: text if types[name] == TEXT else parsed(text) for name, text in texts.items()}
+            demos.append((_fields(said, style, names), outputs))
+    return Prompt(style, instructions, _fields(turns[asked][1].rpartition(_ASK)[0], style, names), types, tuple(demos))
 
 
-def read_reply(reply: str, style: Style, outputs: Sequence[Output]) -> dict[str, Any]:
-    """The output values of an assistant message, parsed by their types; what does not parse is left as text."""
+def render(style: str, values: Mapping[str, Any]) -> str:
+    """The reply that holds `values`, as the adapter of that style parses it."""
     if style == "json":
-        try:
-            parsed = json.loads(reply)
-        except ValueError:
-            return {}
-        return {o.name: parsed[o.name] for o in outputs if o.name in parsed} if isinstance(parsed, dict) else {}
-    reply = reply.strip().removesuffix("[[ ## completed ## ]]")
-    texts = _read_fields(reply, style, [output.name for output in outputs])
-    return {o.name: texts[o.name] if is_text(o.schema) else _value(texts[o.name]) for o in outputs if o.name in texts}
+        return json.dumps(values, ensure_ascii=False, indent=2)
+    texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in values.items()}
+    if style == "xml":
+        return "\n\n".join(f"<{name}>\n{escape(text)}\n</{name}>" for name, text in texts.items())
+    # A header in a value would end it.
+    fields = [f"[[ ## {name} ## ]]\n" + _HEADER.sub(r"\1:", text) for name, text in texts.items()]
+    return "\n\n".join([*fields, "[[ ## completed ## ]]\n"])
 
 
-def _supplied(fields: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        name: value
-        for name, value in fields.items()
-        if not (isinstance(value, str) and (not value.strip() or value.startswith(_MISSING)))
-    }
-
-
-def _value(text: str) -> Any:
-    for parse in (json.loads, ast.literal_eval):
-        try:
-            return parse(text)
-        except (ValueError, SyntaxError, MemoryError, RecursionError):
-            continue
-    if text.startswith("<"):
-        try:
-            return _xml_value(ElementTree.fromstring(f"<value>{text}</value>"))
-        except ElementTree.ParseError:
-            return text
+def parsed(text: str) -> Any:
+    """The value that a text is in JSON, or the text itself."""
+    with suppress(ValueError, RecursionError):
+        return json.loads({"True": "true", "False": "false", "None": "null"}.get(text, text))
     return text
 
 
-def _xml_value(element: ElementTree.Element) -> Any:
-    """The nested value of an XML demo; tags named `item` make a list."""
-    children = list(element)
-    if not children:
-        return element.text
-    if all(child.tag == "item" for child in children):
-        return [_xml_value(child) for child in children]
-    return {child.get("key", child.tag): _xml_value(child) for child in children}
-
-
-def _read_fields(text: str, style: Style, names: Sequence[str]) -> dict[str, str]:
+def _fields(text: str, style: str, names: Collection[str]) -> dict[str, str]:
     """Values by name. Headers of unknown, repeated or out-of-order fields belong to the value they stand in."""
-    if style == "xml":
-        found = {}
-        for name in names:
-            match = re.search(rf"^<{name}>(.*)</{name}>|^<{name} />", text, re.S | re.M)
-            if match:
-                found[name] = (match[1] or "").strip()
-        return found
-    order = {name: n for n, name in enumerate(names)}
-    values: dict[str, str] = {}
-    current, start, reached = "", 0, -1
-    for match in _HEADER.finditer(text):
-        place = order.get(match[1], -1)
-        if place > reached:
-            if current:
-                values[current] = text[start : match.start()].strip()
-            current, start, reached = match[1], match.start(2), place
-    if current:
-        values[current] = text[start:].strip()
-    return values
+    if style == "json" and isinstance(value := parsed(text), dict):
+        texts = {name: part if isinstance(part, str) else json.dumps(part) for name, part in value.items()}
+    else:
+        heads, rest = [], [*names]
+        for match in (_TAG if style == "xml" else _HEADER).finditer(text):
+            if match[1] in rest:
+                rest = rest[rest.index(match[1]) + 1 :]
+                heads.append(match)
+        ends = [*(match.start() for match in heads[1:]), len(text)]
+        texts = {head[1]: text[head.end() : end].strip() for head, end in zip(heads, ends, strict=False)}
+        texts = {name: text.removesuffix(f"</{name}>").strip() for name, text in texts.items()}
+    return {name: text for name, text in texts.items() if name in names and text and not text.startswith(_MISSING)}
+
+
+@functools.lru_cache(maxsize=1_000)
+def _type(annotation: str, note: str) -> Schema:
+    kind, _, inside = annotation.partition("[")
+    if kind == "Literal":
+        with suppress(ValueError, SyntaxError):
+            return {"enum": ast.literal_eval(f"[{inside}")}
+    sign, _, said = note.partition(": ")
+    if sign.endswith("one of"):
+        return {"enum": said.split("; ")}
+    if not said:
+        return {"type": _TYPES.get(kind, "string")}
+    schema = json.loads(said)
+    models, text = schema.pop("$defs", {}), json.dumps(schema)
+    # A model that holds itself is written out only so deep.
+    for _ in range(4):
+        text = _MODEL.sub(lambda match: json.dumps(models[match[1]])[1:-1], text)
+    return json.loads(_MODEL.sub('"type": "null"', text))

@@ -1,33 +1,35 @@
-"""Words, stems, sentences and their weights: how the offline engine compares two pieces of text.
+"""Words, sentences and dates: what the offline engine reads in a text, and how it writes a date.
 
-Everything is counted within one prompt: a word weighs more the fewer sentences of that prompt hold it. There is no
-vocabulary beyond a list of English function words, which only keeps "the" from looking like a match; text in
-scripts without spaces is compared character by character.
-
-Example:
-    >>> Weights([stems("Ann paints"), stems("Bob paints")]).cosine(stems("painted"), stems("paints")) > 0.99
-    True
+Stems are crude, function words do not count, and text in scripts without spaces is compared by character; synonyms are
+strangers. Dates are English, with only the commonest relative expressions; "last week" is taken as seven days ago.
 """
 
 from __future__ import annotations
 
 import functools
-import math
 import re
-from collections import Counter
-from collections.abc import Iterable
+from contextlib import suppress
+from datetime import date, datetime, timedelta
 
-Stems = tuple[str, ...]
-
+Stems = frozenset[str]
+Moment = tuple[date, str]
+"""A day, and how it is written where it stands for its month or year: "%B %Y" or "%Y"."""
 _WORD = re.compile(r"[぀-ヿ㐀-鿿가-힯]|[^\W_぀-ヿ㐀-鿿가-힯]+")
-_SENTENCE = re.compile(r"(?<=[.!?])[\"')]*\s+|(?<=[。！？])|\n+|\s+(?=\[)")
-_FUNCTION_WORDS = frozenset(
-    re.findall(
-        r"\w+",
-        """a an and are as at be been but by did do does for from had has have he her him his i in is it its me my of on
-        or our she so that the their them they this to us was we were will with would you your
-        how what when where which who whom whose why""",
-    )
+_ENDING = re.compile(r"(?<=...)(?:ing|ed|ies|es|e|y|(?<!s)s)$")
+_SENTENCE = re.compile(r"(?<=[.!?])[\"')]*\s+|(?<=[。！？])|\n+|(?<!\s)\s+(?=\[)")
+_FUNCTION_WORDS = """a an and are as at be been but by did do does for from had has have he her him his i in is it its
+    me my of on or our she so that the their them they this to us was we were will with would you your how what when
+    where which who whom whose why"""
+_SILENT = frozenset(_FUNCTION_WORDS.split())
+COUNTS = {"one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10}
+_DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+_YEAR = re.compile(r"\b((?:19|20)\d\d)\b")
+_ISO = re.compile(rf"{_YEAR.pattern}[-/](\d\d?)[-/](\d\d?)(?!\d)")
+_DAY_FIRST = re.compile(rf"\b(\d\d?)(?:st|nd|rd|th)?(?: of)? ([a-z]{{3}})[a-z]*\.?,? {_YEAR.pattern}", re.I)
+_MONTH_FIRST = re.compile(rf"\b([a-z]{{3}})[a-z]*\.? (\d\d?)(?:st|nd|rd|th)?,? {_YEAR.pattern}", re.I)
+_RELATIVE = re.compile(
+    rf"(?i)\b(?:(yesterday|last night|tomorrow)|(\d{{1,3}}|{'|'.join(COUNTS)}|a) (day|week|month|year)s? ago"
+    rf"|(last|next) (week|month|year|{'|'.join(_DAYS)}))\b"
 )
 
 
@@ -37,71 +39,58 @@ def words(text: str) -> list[str]:
 
 
 @functools.lru_cache(maxsize=50_000)
-def stem(word: str) -> str:
-    """A crude English stem: enough to see that "paints" and "painted" are one word."""
-    if len(word) > 4 and word.endswith("ies"):
-        return word[:-3] + "y"
-    for suffix in ("ing", "ed", "es", "s"):
-        if len(word) - len(suffix) >= 3 and word.endswith(suffix) and not word.endswith("ss"):
-            word = word[: -len(suffix)]
-            break
-    return word[:-1] if len(word) > 3 and word.endswith("e") else word
-
-
 def stems(text: str) -> Stems:
-    """Stems of the words of `text` that are not function words."""
-    return tuple(stem(word) for word in words(text) if word not in _FUNCTION_WORDS)
+    """Stems of the words of `text` that say something; kept, since prompts repeat their lines."""
+    return frozenset(_ENDING.sub("", word) for word in words(text) if word not in _SILENT)
 
 
-def is_function_word(word: str) -> bool:
-    """Whether a word says nothing by itself, so that no answer should begin or end with it."""
-    return word in _FUNCTION_WORDS
+@functools.lru_cache(maxsize=50_000)
+def sentences(text: str) -> tuple[str, ...]:
+    """The sentences (and bracketed remarks) of `text`, in order."""
+    return tuple(part.strip() for part in _SENTENCE.split(text) if part and part.strip())
 
 
-def sentences(text: str) -> list[str]:
-    """The sentences (and bracketed remarks) of `text`, in order, without empty ones."""
-    return [part.strip() for part in _SENTENCE.split(text) if part and part.strip()]
+@functools.lru_cache(maxsize=20_000)
+def parse_date(text: str) -> date | None:
+    """The first full date (day, month and year) in `text`."""
+    for pattern, form in ((_ISO, "%Y %m %d"), (_DAY_FIRST, "%d %b %Y"), (_MONTH_FIRST, "%b %d %Y")):
+        for match in pattern.finditer(text):
+            with suppress(ValueError):
+                return datetime.strptime(" ".join(match.groups()), form).date()
+    return None
 
 
-class Weights:
-    """Inverse document frequencies over the sentences of one prompt.
+def is_date(text: str) -> bool:
+    """Whether a short text is mainly a date: "7 May 2023", "June 2023", "2022", "the week before 9 June 2023"."""
+    match = _ISO.search(text) or _DAY_FIRST.search(text) or _MONTH_FIRST.search(text) or _YEAR.search(text)
+    return match is not None and len(text.split()) - len(match[0].split()) <= 4
 
-    Args:
-        documents: Stems of every sentence that counts.
-    """
 
-    def __init__(self, documents: Iterable[Stems]) -> None:
-        seen: Counter[str] = Counter()
-        self._n = 0
-        for document in documents:
-            self._n += 1
-            seen.update(set(document))
-        self._seen = seen
-        self._of: dict[str, float] = {}
-        self._norms: dict[Stems, tuple[frozenset[str], float]] = {}
+def resolve(text: str, said: date | None) -> Moment | None:
+    """When the thing told in `text` happened: its date, or its relative expression counted from the day it was said."""
+    if day := parse_date(text):
+        return day, ""
+    match = _RELATIVE.search(text)
+    if said is None or match is None:
+        return None
+    near, n, ago, side, unit = (part and part.lower() for part in match.groups())
+    count = -int({**COUNTS, "a": 1}.get(n, n)) if ago else 1 if near == "tomorrow" or side == "next" else -1
+    unit = unit or ago or "day"
+    if unit in ("month", "year"):
+        months = said.year * 12 + said.month - 1 + count * (12 if unit == "year" else 1)
+        return date(months // 12, months % 12 + 1, 1), "%Y" if unit == "year" else "%B %Y"
+    days = 7 * count if unit == "week" else count
+    if unit in _DAYS:
+        ahead = (_DAYS.index(unit) - said.weekday()) % 7 or 7
+        days = ahead if count > 0 else ahead - 7 or -7
+    return said + timedelta(days), ""
 
-    def of(self, word: str) -> float:
-        """Weight of one stem; the rarest weigh most."""
-        weight = self._of.get(word)
-        if weight is None:
-            weight = self._of[word] = math.log(1.0 + (self._n + 1.0) / (self._seen.get(word, 0) + 0.5))
-        return weight
 
-    def overlap(self, query: Stems, text: Stems) -> float:
-        """Sum of the weights of the stems that both hold, each counted once."""
-        held = set(text)
-        return sum(self.of(word) for word in sorted(set(query)) if word in held)
-
-    def cosine(self, left: Stems, right: Stems) -> float:
-        """Cosine of the two weighted sets of stems, 0 to 1."""
-        ours, mine = self._measured(left)
-        theirs, other = self._measured(right)
-        # The exact sum does not depend on the order in which a set is walked.
-        return math.fsum(self.of(word) ** 2 for word in ours & theirs) / (mine * other) if mine and other else 0.0
-
-    def _measured(self, text: Stems) -> tuple[frozenset[str], float]:
-        found = self._norms.get(text)
-        if found is None:
-            held = frozenset(text)
-            found = self._norms[text] = (held, math.sqrt(math.fsum(self.of(word) ** 2 for word in held)))
-        return found
+def written(moment: Moment, like: str = "") -> str:
+    """A moment in words, as the date in `like` is written; the day first if there is none."""
+    day, form = moment
+    if form:
+        return day.strftime(form)
+    if _ISO.search(like):
+        return day.isoformat()
+    return f"{day:%B} {day.day}, {day.year}" if _MONTH_FIRST.search(like) else f"{day.day} {day:%B %Y}"

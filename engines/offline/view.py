@@ -1,155 +1,135 @@
-"""What the engine sees of one request: which input is the query, which is material, and how words weigh in it.
+"""What the engine sees of a request: inputs cut into units, which of them is the query, and how words weigh.
 
-The query is the last input that fits on one line (of those that end in a question mark, or else have three words, if
-there are any); every other input is material. Which field it is follows from the form of the values, never from field
-names, except that an output called `x_id` or `x_ids` points at the list whose name begins or ends with x: that list is
-a reference, not material to work through.
-
-Example:
-    >>> View(prompt, Chooser(0.0, 0)).query
-    'When did Caroline go to the support group?'
+A unit is an item of a JSON list, a line with a head, or else a sentence. The line `[D1:3] (8 May 2023) Ann: I moved`
+has an id, a date, a speaker and a body. Of a record the longest text is the body; keys that end in id, speaker, time or
+date hold the rest. The query is the last input of one plain line (one that asks, or else has three words, if there is
+any), whatever its name. Only an output called `x_id` or `x_ids` points, by name, at the lists that have the word x in
+theirs: these are references, not material to work through. Honest limit: other heads are read as part of the body.
 """
 
 from __future__ import annotations
 
+import functools
+import json
 import math
 import random
+import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, NamedTuple
 
-from .dates import is_date
-from .prompt import Demo, Prompt
-from .schema import Schema, expand
-from .text import Stems, Weights, stems, words
-from .units import Source, Unit, read_source
+from .prompt import Prompt, parsed
+from .text import Stems, is_date, sentences, stems
 
-T = TypeVar("T")
+_HEAD = re.compile(
+    r"(?s)\s*(?:[-*•#]+\s+|(\d+)[.)]\s+)?(?:\[([^\s\[\]]+)\]\s*)?(?:\(([^()]*\b(?:19|20)\d\d\b[^()]*)\)\s*)?"
+    r"(?:([^\W\d_][\w.'#-]*(?: [\w.'#-]+){0,2})[:：]\s+(?=\S))?(.*)"
+)
+_LINE = re.compile(r".{1,300}")
+_ITEM = re.compile(r"^\[\d+\] (?=«)", re.M)
 
 
-class Chooser:
-    """Takes the best of scored candidates; a temperature lets others win, in a way its seed repeats.
+class Unit(NamedTuple):
+    """A piece of an input: its text, what its head says ("" where it does not), and the record if it is one."""
 
-    Args:
-        temperature: 0 always takes the best, the first of equals.
-        seed: What the noise is drawn from.
-    """
+    body: str
+    id: str = ""
+    speaker: str = ""
+    when: str = ""
+    record: Mapping[str, Any] = {}
 
-    def __init__(self, temperature: float, seed: int) -> None:
-        self._temperature = temperature
-        self._random = random.Random(seed)
+    @property
+    def said(self) -> str:
+        """The body, with its speaker in front if there is one."""
+        return f"{self.speaker}: {self.body}" if self.speaker else self.body
 
-    def best(self, candidates: Sequence[tuple[float, T]]) -> T:
-        """One of the candidates; with temperature, Gumbel noise in proportion to the spread is added."""
-        if self._temperature <= 0:
-            return max(candidates, key=lambda pair: pair[0])[1]
-        scores = [score for score, _ in candidates]
-        scale = self._temperature * max(0.6 * (max(scores) - sum(scores) / len(scores)), 0.05)
-        noisy = [(score - scale * math.log(self._random.expovariate(1.0) + 1e-12), n) for n, score in enumerate(scores)]
-        return candidates[max(noisy)[1]][1]
+
+def read_units(text: str) -> list[Unit]:
+    """Cuts an input into units."""
+    value = parsed(text) if text[:1] in ("[", "{") else text
+    if not isinstance(value, str):
+        items = value if isinstance(value, list) else [value]
+        return [_record(item) if isinstance(item, dict) else _line(plain(item)) for item in items]
+    if _ITEM.match(text):
+        return [_line(part.strip("\n «»")) for part in _ITEM.split(text) if part]
+    units = [_line(line.strip()) for line in text.strip("«»").splitlines() if line.strip()]
+    headed = 2 * sum(any(unit[1:]) for unit in units) > len(units)
+    return units if headed else [Unit(sentence) for sentence in sentences(text)]
+
+
+@functools.lru_cache(maxsize=20_000)
+def _line(line: str) -> Unit:
+    """Takes the head off a line; kept, since prompts about one memory repeat their lines."""
+    number, id, when, speaker, body = _HEAD.findall(line)[0]
+    return Unit(body.strip(), id or number, speaker, when)
+
+
+def _record(record: Mapping[str, Any]) -> Unit:
+    roles = {key.rpartition("_")[2]: text for key, text in record.items() if isinstance(text, str)}
+    id, speaker, time, date = (roles.pop(role, "") for role in ("id", "speaker", "time", "date"))
+    return Unit(max(roles.values(), key=len, default=plain(record)), id, speaker, time or date, record)
+
+
+def plain(value: Any) -> str:
+    """The texts in a JSON value."""
+    if isinstance(value, dict | list):
+        return " ".join(map(plain, value.values() if isinstance(value, dict) else value))
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 class View:
-    """A request seen as query and material.
+    """A request seen as query and material; a temperature lets others than the best candidate win, as the seed says."""
 
-    Args:
-        prompt: The request, read.
-        chooser: Picks among candidates.
-    """
+    def __init__(self, prompt: Prompt, temperature: float, seed: int) -> None:
+        self.prompt, inputs = prompt, prompt.inputs
+        self._temperature, self._random = temperature, random.Random(seed)
+        self.units = {name: read_units(text) for name, text in inputs.items() if text}
+        lists = [name for name, units in self.units.items() if inputs[name][0] == "[" or any(units[0][1:])]
+        lines = [n for n, text in inputs.items() if n not in lists and _LINE.fullmatch(text) and not is_date(text)]
+        fit = {n: (inputs[n][-1] in "?？", len(inputs[n].split()) > 2, place) for place, n in enumerate(lines)}
+        self._asking = max(fit, key=lambda name: fit[name], default="") if len(self.units) > 1 else ""
+        self.query = inputs.get(self._asking, "")
+        # In a schema, as among the outputs, a name is a key that an object follows.
+        named = re.findall(r'"(\w+_ids?)": \{', json.dumps(prompt.outputs))
+        apart = {self._asking, *(target for name in named for target in self.pointed(name))}
+        works = [name for name in self.units if name not in apart] or [*self.units]
+        self.source = max(works, key=lambda name: math.inf if name in lists else len(inputs[name]), default="")
+        """The input that a list output is mapped over: the first list, else the longest text."""
+        self.material = [unit for name in works for unit in self.units[name]]
+        parts = [stems(part) for unit in self.material for part in sentences(unit.body)]
+        self._seen, self._most = Counter(word for part in parts for word in part), len(parts) + 1.0
+        self._whole = functools.cache(self.weight)
+        # Without a query, what says most is looked for.
+        self.stems = stems(self.query) or stems(" ".join(unit.body for unit in self.material))
 
-    def __init__(self, prompt: Prompt, chooser: Chooser) -> None:
-        self.prompt = prompt
-        self.choose = chooser.best
-        self.sources = {name: read_source(name, text) for name, text in prompt.inputs.items() if text.strip()}
-        self.query_name = _query_name(self.sources)
-        self.references = _references(prompt, self.sources)
+    def weight(self, text: Stems) -> float:
+        """Sum of the weights of some stems: the fewer sentences of the material hold one, the more it weighs."""
+        # The exact sum does not depend on the order in which a set is walked.
+        return math.fsum(math.log(1.0 + self._most / (self._seen.get(word, 0) + 0.5)) for word in text)
 
-    @cached_property
-    def query(self) -> str:
-        """The one-line input the rest is searched with; "" if there is none."""
-        return self.sources[self.query_name].text if self.query_name else ""
+    def cosine(self, left: Stems, right: Stems) -> float:
+        """How much of their weight two texts share, 0 to 1."""
+        shared = self.weight(left & right)
+        return shared and shared / math.sqrt(self._whole(left) * self._whole(right))
 
-    @cached_property
-    def query_stems(self) -> Stems:
-        """Stems of the query."""
-        return stems(self.query)
-
-    @cached_property
-    def query_words(self) -> frozenset[str]:
-        """Words of the query, function words included."""
-        return frozenset(words(self.query))
-
-    @cached_property
-    def material(self) -> tuple[Unit, ...]:
-        """The units of every input but the query and the references (of all inputs if nothing else is left)."""
-        apart = {self.query_name, *self.references}
-        units = tuple(u for name, source in self.sources.items() if name not in apart for u in source.units)
-        return units or tuple(unit for source in self.sources.values() for unit in source.units)
-
-    @cached_property
-    def weights(self) -> Weights:
-        """Word weights over the sentences of the material."""
-        return Weights(found for unit in self.material for _, found in unit.sentences)
+    def choose(self, candidates: Sequence[tuple[float, Any]]) -> Any:
+        """The best of scored candidates, the first of equals; with a temperature, noise is added to the scores."""
+        scores = [score for score, _ in candidates]
+        scale = self._temperature * max(max(scores) - sum(scores) / len(scores), 0.1)
+        return max(candidates, key=lambda pair: pair[0] + scale * self._random.gauss())[1]
 
     def probe(self, inputs: Mapping[str, str]) -> str:
-        """The text by which a demo is compared with this request: its query, else the head of its longest input."""
-        if self.query_name:
-            return inputs.get(self.query_name, "")
-        name = max(self.sources, key=lambda name: len(self.sources[name].text), default="")
-        return inputs.get(name, "")[:600]
+        """The text by which a demo is compared with this request: its query, else the head of its inputs."""
+        return inputs.get(self._asking, "") if self._asking else " ".join(inputs.values())[:600]
 
-    def teachers(self, name: str) -> list[tuple[Demo, Any]]:
-        """Demos that supply the output `name`, with the value they give it."""
-        return [(demo, demo.outputs[name]) for demo in self.prompt.demos if name in demo.outputs]
+    def taught(self, name: str) -> list[tuple[Mapping[str, str], Any]]:
+        """The inputs of the demos that supply the output `name`, with the value they give it, nearest first."""
+        probe = stems(self.probe(self.prompt.inputs))
+        found = [(inputs, outputs[name]) for inputs, outputs in self.prompt.demos if name in outputs]
+        return sorted(found, key=lambda pair: -self.cosine(probe, stems(self.probe(pair[0]))))
 
-    def source(self) -> Source | None:
-        """The input that a list output is mapped over: the first list that is no reference, else the longest text."""
-        pool = [s for name, s in self.sources.items() if name not in self.references and name != self.query_name]
-        lists = [source for source in pool if source.is_list]
-        return lists[0] if lists else max(pool, key=lambda s: len(s.text), default=None)
-
-    def reference(self, name: str) -> Source | None:
-        """The list that an output or property called `x_id` or `x_ids` points at."""
-        found = [self.sources[target] for target in _targets(name, self.sources)]
-        units = tuple(unit for source in found for unit in source.units)
-        return replace(found[0], units=units) if found else None
-
-
-def _query_name(sources: Mapping[str, Source]) -> str:
-    lines = [
-        name
-        for name, source in sources.items()
-        if "\n" not in source.text and len(source.text) <= 300 and not source.is_list and not is_date(source.text)
-    ]
-    if len(sources) < 2:
-        return ""
-    asking = [name for name in lines if sources[name].text.endswith(("?", "？"))]
-    full = [name for name in lines if len(sources[name].text.split()) >= 3]
-    return (asking or full or lines or [""])[-1]
-
-
-def _references(prompt: Prompt, sources: Mapping[str, Source]) -> frozenset[str]:
-    names = [name for output in prompt.outputs for name in [output.name, *_properties(output.schema)]]
-    return frozenset(target for name in names for target in _targets(name, sources))
-
-
-def _properties(schema: Schema) -> list[str]:
-    """Names of all properties anywhere in a schema."""
-    found: list[str] = []
-    for part in [schema, *schema.get("$defs", {}).values()]:
-        items = expand(part.get("items", {}), schema) if isinstance(part, dict) else {}
-        found += [*part.get("properties", {}), *items.get("properties", {})]
-    return found
-
-
-def _targets(name: str, sources: Mapping[str, Source]) -> list[str]:
-    stem, _, kind = name.rpartition("_")
-    if kind not in ("id", "ids") or not stem:
-        return []
-    one = stem.rpartition("_")[2]
-    return [n for n in sources if one in (_singular(n.partition("_")[0]), _singular(n.rpartition("_")[2]))]
-
-
-def _singular(name: str) -> str:
-    return name[:-3] + "y" if name.endswith("ies") else name.removesuffix("s")
+    def pointed(self, name: str) -> list[str]:
+        """The inputs that an output or property called `x_id` or `x_ids` points at."""
+        wanted, _, kind = name.rpartition("_")
+        one = stems(wanted.rpartition("_")[2]) if kind in ("id", "ids") else None
+        return [source for source in self.units if one and one <= stems(source)]

@@ -71,24 +71,33 @@ def test_demos_that_lack_the_context_still_teach() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "answer", "as_demos_write"),
+    ("told", "answer"),
     [
-        ("yesterday", "7 May 2023", "7 May 2023"),
-        ("last week", "1 May 2023", "the week before 8 May 2023"),
-        ("next month", "June 2023", "June 2023"),
-        ("last Friday", "5 May 2023", "the Friday before 8 May 2023"),
-        ("two days ago", "6 May 2023", "6 May 2023"),
-        ("10 years ago", "2013", "2013"),
-        ("in October", "October 2023", "October 2023"),
-        ("on 3 June 2022", "3 June 2022", "3 June 2022"),
-        ("in high spirits", "8 May 2023", "8 May 2023"),
+        ("yesterday", "7 May 2023"),
+        ("last night", "7 May 2023"),
+        ("tomorrow", "9 May 2023"),
+        ("last week", "1 May 2023"),
+        ("next month", "June 2023"),
+        ("last month", "April 2023"),
+        ("next year", "2024"),
+        ("last Friday", "5 May 2023"),
+        ("last Monday", "1 May 2023"),
+        ("next Monday", "15 May 2023"),
+        ("a day ago", "7 May 2023"),
+        ("two days ago", "6 May 2023"),
+        ("3 weeks ago", "17 April 2023"),
+        ("five months ago", "December 2022"),
+        ("10 years ago", "2013"),
+        ("on 3 June 2022", "3 June 2022"),
+        ("on June 3rd, 2022", "3 June 2022"),
+        ("on 2022-06-03", "3 June 2022"),
+        ("in high spirits", "8 May 2023"),
     ],
 )
-def test_relative_time_is_resolved_against_the_date_of_its_line(told: str, answer: str, as_demos_write: str) -> None:
+def test_relative_time_is_resolved_against_the_date_of_its_line(told: str, answer: str) -> None:
+    """8 May 2023 is a Monday."""
     context = f"[D1:1] (8 May 2023, Monday) Ann: I visited the museum {told}.\n[D1:2] (9 May 2023) Bob: Hello Ann."
-    vague = [{"question": "When was the race?", "answer": "the week before 4 March 2022"}]
     assert ask("When did Ann visit the museum?", WHEN_DEMOS, context=context) == answer
-    assert ask("When did Ann visit the museum?", WHEN_DEMOS + vague, context=context) == as_demos_write
 
 
 @pytest.mark.parametrize(
@@ -111,15 +120,39 @@ def test_dates_are_written_as_the_demos_write_them(style: str, answer: str) -> N
             "I joined a pottery class yesterday.",
         ),
         ("Answer with at most two words.", "Which class did Ann join?", "class yesterday"),
+        ('Answer "who" with at most 2 words.', "Which class did Ann join?", "I joined a pottery class yesterday."),
     ],
 )
 def test_plain_cues_in_the_instructions_count_without_demos(instructions: str, question: str, answer: str) -> None:
     assert ask(question, instructions=instructions) == answer
 
 
-def test_a_heading_dates_the_lines_under_it() -> None:
-    context = "Session 1, 8 May 2023\nAnn: I sold the boat yesterday.\nBob: Why?\n9 June 2023\nAnn: Hello again."
-    assert ask("When did Ann sell the boat?", WHEN_DEMOS, context=context) == "7 May 2023"
+@pytest.mark.parametrize(
+    ("question", "options", "answer"),
+    [
+        ("Which class did Ann join?", ["painting", "pottery", "poetry"], "pottery"),
+        ("What did Tom run?", ["a marathon", "a shop", "a charity race"], "a charity race"),
+    ],
+)
+def test_where_demos_choose_from_a_list_the_best_matching_item_of_the_list_is_chosen(
+    question: str, options: list[str], answer: str
+) -> None:
+    predict = dspy.Predict("context, options: list[str], question -> answer")
+    predict.demos = [
+        {"options": ["fish", "soup"], "question": "What did Joe eat?", "answer": "soup"},
+        {"options": ["horse", "old dog"], "question": "What animal does Eve own?", "answer": "horse"},
+    ]
+    lm = dspy.LM("offline/extractive-1", engine=OfflineEngine(), temperature=0.0, cache=False)
+    with dspy.context(lm=lm):
+        assert predict(context=CONTEXT, options=options, question=question).answer == answer
+
+
+def test_without_a_query_the_sentence_that_says_most_is_taken() -> None:
+    lm = dspy.LM("offline/extractive-1", engine=OfflineEngine(), temperature=0.0, cache=False)
+    with dspy.context(lm=lm):
+        assert dspy.Predict("turns -> summary")(turns=CONTEXT).summary == (
+            "We adopted 2 kittens from the shelter, both grey and very shy."
+        )
 
 
 @pytest.mark.parametrize(("context", "question"), [("", ""), ("", "Who?"), ("Ann: hi", ""), ("[]", "Who?")])

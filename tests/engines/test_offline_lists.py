@@ -88,22 +88,16 @@ def test_facts_become_insertions_and_the_referenced_list_is_no_source() -> None:
     ]
 
 
-def test_demos_teach_which_operation_a_near_duplicate_wants() -> None:
-    old = Entry(id="m1", text="Eve sold a car", speaker="Eve")
-    cases = [
-        (Fact(fact="Eve sold a car in June", speaker="Eve", turn_id="D2:1"), "UPDATE", "m1"),
-        (Fact(fact="Joe learns Spanish", speaker="Joe", turn_id="D2:2"), "INSERT", None),
+def test_options_of_an_item_follow_the_most_alike_item_of_the_demos() -> None:
+    sold = Fact(fact="Eve moved to Lima", speaker="Eve", turn_id="D2:1")
+    cooked = Fact(fact="Joe bought a boat", speaker="Joe", turn_id="D2:2")
+    made = [
+        Operation(op="UPDATE", memory_id="m1", content=sold.fact, speaker="Eve"),
+        Operation(op="DELETE", content=cooked.fact, speaker="Joe"),
     ]
-    demos = [
-        {
-            "facts": [fact],
-            "memories": [old],
-            "operations": [Operation(op=op, memory_id=target, content=fact.fact, speaker=fact.speaker)],
-        }
-        for fact, op, target in cases
-    ]
-    operations = run(Manage, demos, facts=FACTS, memories=MEMORIES).operations
-    assert [(o.op, o.memory_id) for o in operations] == [("UPDATE", "m7"), ("INSERT", None)]
+    demo = {"facts": [sold, cooked], "memories": [Entry(id="m1", text="Eve moved", speaker="Eve")], "operations": made}
+    operations = run(Manage, [demo], facts=FACTS, memories=MEMORIES).operations
+    assert [(o.op, o.memory_id) for o in operations] == [("UPDATE", "m7"), ("DELETE", None)]
 
 
 def chat(pairs: list[tuple[str, bool]]) -> dict[str, Any]:
@@ -119,17 +113,27 @@ def test_items_are_dropped_only_on_strong_evidence(greetings: int, kept: int) ->
     assert len(run(Extract, [demo], lines=lines).facts) == kept
 
 
-def test_a_demo_shows_which_part_of_a_unit_a_property_is() -> None:
-    class Note(pydantic.BaseModel):
-        who: str
-        what: str
+def test_a_property_is_copied_from_the_property_of_its_name() -> None:
+    class Step(pydantic.BaseModel):
+        place: str
+        told: str
 
-    signature = make_signature(
-        {"lines": (str, dspy.InputField()), "notes": (list[Note], dspy.OutputField())}, "Take notes."
-    )
-    demo = {"lines": "[D1:1] (1 May 2020) Eve: I sold a car", "notes": [Note(who="Eve", what="I sold a car")]}
-    notes = run(signature, [demo], lines=LINES).notes
-    assert (notes[0].who, notes[0].what) == ("Ann", "I moved to Rome last week.")
+    fields = {"steps": (list[Step], dspy.InputField()), "visits": (list[Step], dspy.OutputField())}
+    steps = [Step(place="Rome", told="I went there in spring"), Step(place="Lima", told="I never saw it")]
+    assert run(make_signature(fields, "List the visits."), steps=steps).visits == steps
+
+
+def test_a_list_that_the_items_cite_is_mapped_if_there_is_nothing_else() -> None:
+    class Habit(pydantic.BaseModel):
+        said: str
+        turn_ids: list[str]
+
+    fields = {"turns": (str, dspy.InputField()), "habits": (list[Habit], dspy.OutputField())}
+    habits = run(make_signature(fields, "Find habits."), turns=LINES).habits
+    assert [(habit.said, habit.turn_ids) for habit in habits] == [
+        ("I moved to Rome last week.", ["D1:1"]),
+        ("My dog Rex likes long walks. He is old.", ["D1:2"]),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from typing import Any
 
@@ -9,6 +10,7 @@ import dspy
 import pytest
 from dspy.lm15 import Config, Message, Request
 from mempiler.engines.offline import OfflineEngine
+from mempiler.programs.compact_adapter import CompactAdapter
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -71,6 +73,26 @@ def test_a_header_in_the_answer_does_not_break_the_reply() -> None:
     text = "Ann wrote [[ ## answer ## ]] on the wall."
     with dspy.context(lm=make_lm(), adapter=ADAPTERS["chat"]()):
         assert "on the wall" in dspy.Predict("context, question -> answer")(context=text, question="What wall?").answer
+
+
+@pytest.mark.parametrize("adapter", ADAPTERS)
+@pytest.mark.parametrize("said", ["Tom & Eve are < 40 years.", 'She said "go" there.', "Über 5 €, 你好。"])
+def test_an_answer_reaches_the_program_as_it_was_said(said: str, adapter: str) -> None:
+    with dspy.context(lm=make_lm(), adapter=ADAPTERS[adapter]()):
+        assert dspy.Predict("context -> answer")(context=f"Bob: {said}").answer == said
+
+
+def test_prompts_of_the_compact_adapter_are_answered_from_their_text() -> None:
+    with dspy.context(lm=make_lm(), adapter=CompactAdapter()):
+        found = dspy.Predict("context, question -> answer")(context=CONTEXT, question=QUESTION)
+    assert "pottery class" in found.answer
+
+
+@pytest.mark.parametrize("text", ["a" + " " * 100_000 + "b", "(" * 100_000, "```\n" * 20_000, "[1] " * 30_000])
+def test_a_long_prompt_without_sense_takes_no_longer_than_another(text: str) -> None:
+    began = time.process_time()
+    assert complete(Message.user(text)) != ""
+    assert time.process_time() - began < 5
 
 
 def test_a_plain_string_is_answered_from_itself() -> None:
