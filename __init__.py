@@ -28,12 +28,15 @@ if TYPE_CHECKING:
         UnknownNameError,
         UserError,
     )
+    from .memory.index import Entry
+    from .memory.memory import Memory
     from .memory.store import Store
     from .programs.catalog import build
-    from .programs.method import Method
+    from .programs.method import EntryReader, Method, Policy, Reader, Writer
+    from .programs.predictor import predictor
     from .programs.program import MemoryProgram
     from .programs.user_memory import UserMemory
-    from .records import Action, Behavior, Context, History, Hit, Item, Logs, Profile, Session, Turn
+    from .records import Action, Behavior, Context, History, Hit, Item, Logs, Profile, Query, Session, Turn
     from .runs.artifact import load, save
 
 __version__ = "0.1.0"
@@ -51,9 +54,12 @@ _EXPORTS = {
         "UnknownNameError",
         "UserError",
     ),
+    ".memory.index": ("Entry",),
+    ".memory.memory": ("Memory",),
     ".memory.store": ("Store",),
     ".programs.catalog": ("build",),
-    ".programs.method": ("Method",),
+    ".programs.method": ("EntryReader", "Method", "Policy", "Reader", "Writer"),
+    ".programs.predictor": ("predictor",),
     ".programs.program": ("MemoryProgram",),
     ".programs.user_memory": ("UserMemory",),
     ".records": (
@@ -65,6 +71,7 @@ _EXPORTS = {
         "Item",
         "Logs",
         "Profile",
+        "Query",
         "Session",
         "Turn",
     ),
@@ -79,17 +86,23 @@ __all__ = [
     "Context",
     "DataError",
     "EndpointError",
+    "Entry",
+    "EntryReader",
     "History",
     "Hit",
     "InternalError",
     "Item",
     "Logs",
+    "Memory",
     "MemoryProgram",
     "MempilerError",
     "Method",
     "MissingDependencyError",
+    "Policy",
     "Profile",
     "ProgramError",
+    "Query",
+    "Reader",
     "Session",
     "Store",
     "StoreError",
@@ -97,9 +110,11 @@ __all__ = [
     "UnknownNameError",
     "UserError",
     "UserMemory",
+    "Writer",
     "__version__",
     "build",
     "load",
+    "predictor",
     "save",
 ]
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from importlib.metadata import EntryPoint
+
 import click
 from rich.table import Table
 
@@ -21,13 +24,22 @@ _ADAPTERS = {
 def command(kind: str | None, as_json: bool) -> None:
     """List methods, benchmarks, optimizers and adapters."""
     from ..data.catalog import BENCHMARKS, SUITES
+    from ..data.catalog import plugins as benchmark_plugins
     from ..optimizers.catalog import OPTIMIZERS
     from ..programs.adapter import ADAPTERS
-    from ..programs.catalog import METHODS
+    from ..programs.catalog import METHODS, POLICIES
+    from ..programs.catalog import plugins as method_plugins
 
     listed = {
-        "methods": {name: entry.summary for name, entry in METHODS.items()},
-        "benchmarks": {name: entry[0] for name, entry in sorted({**BENCHMARKS, **SUITES}.items())},
+        "methods": {
+            **{name: entry.summary for name, entry in METHODS.items()},
+            **{f"{name}+METHOD": entry.summary for name, entry in POLICIES.items()},
+            **_from_packages(method_plugins()),
+        },
+        "benchmarks": {
+            **{name: entry[0] for name, entry in sorted({**BENCHMARKS, **SUITES}.items())},
+            **_from_packages(benchmark_plugins()),
+        },
         "optimizers": {
             name: f"{entry.changes}; needs: {entry.needs}; cost: {entry.cost}" for name, entry in OPTIMIZERS.items()
         },
@@ -45,3 +57,8 @@ def command(kind: str | None, as_json: bool) -> None:
         console.print(table)
     if kind in (None, "methods"):
         console.print("  module:Class is accepted wherever a method name is")
+
+
+def _from_packages(found: Mapping[str, EntryPoint]) -> dict[str, str]:
+    """What installed packages offer; nothing of it is imported to be listed."""
+    return {name: f"of the package {each.dist.name if each.dist else each.module}" for name, each in found.items()}

@@ -16,34 +16,27 @@ benchmark of Mempiler has, and is left out of the published metrics (`aggregate`
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar
 
 import dspy
 
 from ..records import Action, Behavior, History, Profile, Turn, format_time
 from ..signatures.behavior import chosen_option
-from .benchmark import Benchmark, Score
 from .confusion import Answered
+from .scorer import Score, Scorer, answer_of
 
 BATCH = 20
 """Records of one `Behavior` item: what a method is given at a time."""
 
 
-class BehaviorBenchmark(Benchmark):
-    """A benchmark whose examples have `recent` and `options`."""
+class ChosenOption(Scorer):
+    """1 when the answer chooses the gold option and no other; `parts["unparsed"]` is 1 where it chooses none."""
 
-    task = "behavior-prediction"
-    metric_name = "accuracy"
-    method_settings: ClassVar[Mapping[str, Mapping[str, Any]]] = {"full-context": {"max_tokens": 32_000}}
-    """PraMem, section 4.1: the long context is 32K tokens."""
+    title = "accuracy"
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
-        """1 when the answer chooses the gold option and no other; `parts["unparsed"]` is 1 where it chooses none."""
-        said = str(prediction.get("answer") or "")
-        chosen = chosen_option(said, example.options)
+        chosen = chosen_option(answer_of(prediction), example.options)
         right = chosen == example.answer
-        parts = {"unparsed": float(chosen is None)}
-        return Score(float(right), _explain(example, chosen), parts)
+        return Score(float(right), _explain(example, chosen), {"unparsed": float(chosen is None)})
 
     def parsed(self, rows: Iterable[Answered], options: Sequence[str]) -> list[tuple[str, str]]:
         """(gold, chosen) of every row that was answered with one of the options."""

@@ -1,13 +1,13 @@
 """The judge of a benchmark: a language model that says whether an answer is right.
 
-    runner ── Judge(lm, adapter) ──> benchmark.judge        before the first question is scored
-    benchmark.score ── judge(question, gold, answer) ──> Verdict
+    runner ── benchmark.bound(lambda judge: judge(lm, adapter))      before the first question is scored
+    scorer.score ── judge(question, gold, answer) ──> Verdict
 
-A benchmark does not know which model judges: whoever runs it sets `benchmark.judge`, and a benchmark with `needs_judge`
-refuses to score without one. Judging runs under the judge's own model, outside every optimizer's trace.
+A scorer names the classes of its judges and does not know which model judges; without one it refuses to score. Judging
+runs under the judge's own model, outside every optimizer's trace.
 
 Example:
-    >>> benchmark.judge = Judge(language_model("openai/gpt-4.1-mini", meter, role="judge"), adapter())
+    >>> benchmark = benchmark.bound(lambda judge: judge(language_model("openai/gpt-4.1-mini", role="judge"), adapter()))
     >>> benchmark.score(example, dspy.Prediction(answer="Lisbon")).parts["judge"]
     1.0
 
@@ -66,10 +66,15 @@ class PromptJudge:
         self._adapter = adapter
         self._predict = dspy.Predict(self.signature)
 
+    @classmethod
+    def prompt_hash(cls) -> str:
+        """`judge_hash` of the prompt, before there is a model to ask."""
+        return judge_hash(cls.signature)
+
     @property
     def hash(self) -> str:
         """`judge_hash` of the prompt."""
-        return judge_hash(self.signature)
+        return self.prompt_hash()
 
     def ask(self, **inputs: Any) -> dspy.Prediction:
         """One call under the judge's own model, outside every trace.

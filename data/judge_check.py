@@ -30,7 +30,7 @@ from pydantic import ValidationError
 
 from ..errors import DataError
 from ..records import Record
-from .benchmark import refuse_fatal
+from .dataset import refuse_fatal
 from .jsonl.benchmark import read_rows
 from .judge import AnswerJudge
 from .samples import sample

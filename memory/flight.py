@@ -64,7 +64,10 @@ class Flight:
         """The finished value of `key`, or None while there is none."""
         with self._lock:
             future = self._futures.get(key)
-        return future.result() if future is not None and future.done() and future.exception() is None else None
+            if future is None or not future.done() or future.exception() is not None:
+                return None
+            self._futures.move_to_end(key)
+        return future.result()
 
     def put(self, key: Hashable, value: Any) -> None:
         """Stores a value that was made elsewhere (read from disk), unless the key is taken."""
@@ -73,6 +76,13 @@ class Flight:
         with self._lock:
             self._futures.setdefault(key, future)
         self._trim()
+
+    def forget(self, key: Hashable) -> None:
+        """Takes out the finished value of a key, if there is one."""
+        with self._lock:
+            future = self._futures.get(key)
+            if future is not None and future.done():
+                del self._futures[key]
 
     def drop(self, unwanted: Callable[[Hashable], bool]) -> list[Any]:
         """Takes out every finished value whose key is unwanted, and returns them."""

@@ -11,7 +11,7 @@ folder on disk: `index.json` (kind, settings and the sha256 of the other files),
 
 Example:
     >>> index = SparseIndex()
-    >>> index.add([Entry(id="f1", text="Ann moved to Lisbon", sources=("D1:3",), tags={"kind": "fact"})])
+    >>> index.add([Entry(id="f1", text="Ann moved to Lisbon", kind="fact", sources=("D1:3",))])
     >>> [[hit.id for hit in hits] for hits in index.search(["Where did Ann move?"], k=5)]
     [['f1']]
 
@@ -51,16 +51,26 @@ class Entry(Record):
     id: str
     """Unique within its index."""
     text: str
+    kind: str = "entry"
+    """What it is; see `records.Hit.kind`."""
     sources: tuple[str, ...] = ()
     """Ids of the turns the entry rests on."""
     time: datetime | None = None
     speaker: str | None = None
     tags: dict[str, str] = Field(default_factory=dict)
-    """Free labels that filters look at, e.g. {"kind": "fact"}."""
+    """Free labels that filters look at, e.g. {"layer": "concept"}."""
 
-    def hit(self, score: float) -> Hit:
+    def hit(self, score: float = 0.0) -> Hit:
         """The entry as a search result."""
-        return Hit(id=self.id, text=self.text, score=score, sources=self.sources, time=self.time, speaker=self.speaker)
+        return Hit(
+            id=self.id,
+            text=self.text,
+            kind=self.kind,
+            score=score,
+            sources=self.sources,
+            time=self.time,
+            speaker=self.speaker,
+        )
 
 
 @runtime_checkable

@@ -19,7 +19,7 @@ from typing import Literal
 from ..errors import UserError
 from ..records import Item, Session
 
-DOCUMENT = 1
+DOCUMENT = 2
 """Version of `Document`; a memory of an older one is refused with the command that writes it anew."""
 
 MAX_KEY = 512

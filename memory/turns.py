@@ -2,36 +2,46 @@
 
 Example:
     >>> memory = TurnMemory().with_session(session)
-    >>> [entry.id for entry in memory.entries]
+    >>> [entry.id for entry in memory.turns]
     ['D1:1', 'D1:2']
 """
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
-
-from ..records import Hit, Item
-from .device_logs import LogMemory, turn_entries
+from ..records import Item
 from .index import Entry
+from .memory import Memory
+
+KINDS = {"logs": "log", "behavior": "record", "profile": "profile"}
+"""What a turn of an item is called as a hit, by the kind of the item; else "turn"."""
 
 
-class TurnMemory(BaseModel):
+class TurnMemory(Memory):
     """Turns in time order."""
 
-    model_config = ConfigDict(frozen=True)
-
-    entries: tuple[Entry, ...] = ()
+    turns: tuple[Entry, ...] = ()
     """One entry per turn: its id is the turn's, its text is `speaker: words [image caption]`."""
-    logs: LogMemory = LogMemory()
-    """Logs that are kept apart from the dialogues, where a method does so."""
 
-    def with_session(self, session: Item) -> TurnMemory:
-        """The memory with one more session; empty turns are left out."""
-        return self.model_copy(update={"entries": self.entries + turn_entries(session)})
+    def with_session(self, item: Item) -> TurnMemory:
+        """The memory with one more item; empty turns are left out."""
+        return self.model_copy(update={"turns": self.turns + turn_entries(item)})
 
-    def hits(self) -> list[Hit]:
-        """All turns as hits, in time order."""
-        return [
-            Hit(id=entry.id, text=entry.text, sources=entry.sources, time=entry.time, speaker=entry.speaker)
-            for entry in self.entries
-        ]
+    def entries(self) -> tuple[Entry, ...]:
+        return self.turns
+
+
+def turn_entries(item: Item) -> tuple[Entry, ...]:
+    """Every turn with words as an entry."""
+    kind = KINDS.get(getattr(item, "kind", ""), "turn")
+    return tuple(
+        Entry(
+            id=turn.id,
+            text=f"{turn.speaker}: {' '.join(turn.content.split())}",
+            kind=kind,
+            sources=(turn.id,),
+            time=turn.time or item.time,
+            speaker=turn.speaker,
+        )
+        for turn in item.turns
+        if turn.content.strip()
+    )

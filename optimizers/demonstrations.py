@@ -20,7 +20,8 @@ import dspy
 
 from ..data.synthesis.memory_env import Conversation
 from ..data.synthesis.memory_teacher import ERRORS, MISHEARD, MISSED, teach_facts, teach_operations
-from ..programs.memory_r2.memory import FactMemory
+from ..programs.fold import PlainSteps, fold
+from ..programs.gather import in_order
 from ..programs.memory_r2.method import MemoryR2
 
 Example = tuple[list[dict[str, str]], str]
@@ -57,7 +58,7 @@ def demonstrate(
     """
     rng = random.Random(f"teacher {seed}")
     wrong = ERRORS if errors is None else errors
-    student, found = copy.deepcopy(method), []
+    writer, found = copy.deepcopy(method.writer), []
 
     def facts(**inputs: Any) -> Any:
         return {"facts": teach_facts(inputs["dialogue"], rng, missed, misheard)}
@@ -66,14 +67,14 @@ def demonstrate(
         return {"operations": teach_operations(inputs["memories"], inputs["new_facts"], rng, wrong)}
 
     for name, teach in (("extract", facts), ("manage", operations)):
-        signature: Any = getattr(student, name).signature
-        object.__setattr__(student, name, _Taught(signature, adapter, teach, found))
+        signature: Any = getattr(writer, name).signature
+        object.__setattr__(writer, name, _Taught(signature, adapter, teach, found))
     for number in range(conversations):
-        memory = FactMemory()
-        for item in Conversation.make(WORLD + seed, number, sessions).history.items:
-            # In order, not by `prepare`, whose threads would draw the errors in any order.
-            chunks = [item.turns[n : n + method.chunk_turns] for n in range(0, len(item.turns), method.chunk_turns)]
-            memory = student.write(memory, item, [student._extract(item, chunk) for chunk in chunks])
+        memory = writer.Memory()
+        # Nothing runs at the same time: threads would draw the errors in any order.
+        with in_order():
+            for item in Conversation.make(WORLD + seed, number, sessions).history.items:
+                memory = fold([item], memory, PlainSteps(writer), settle=False)
     return found
 
 

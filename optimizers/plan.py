@@ -111,7 +111,10 @@ def measure(program: MemoryProgram, benchmark: Benchmark, examples: Sequence[dsp
     probe.cache = MemoryCache()
     meter = Meter()
     chosen = benchmark.interleave(examples)[:SAMPLED_QUESTIONS]
-    short = {example.history.id: _shortened(example.history, bool(program.method.writers())) for example in chosen}
+    short = {
+        example.history.id: _shortened(example.history, bool(program.method.writer.predictors_below()))
+        for example in chosen
+    }
     adapter = make_adapter(program.adapter)
     with dspy.context(lm=language_model(meter=meter), adapter=adapter, trace=None, disable_history=True):
         for history in short.values():

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dspy.utils.exceptions import AdapterParseError
-from mempiler.data.memory_env.benchmark import MemoryEnv
 from mempiler.data.synthesis.memory_env import Conversation
 from mempiler.engines.embedders import embedder
 from mempiler.programs.compact_adapter import CompactAdapter
@@ -53,7 +52,7 @@ class Policy:
 
     def __init__(self, model: Any, seed: int) -> None:
         self.model, self.seed = model, seed
-        self.method = MemoryR2(embedder(), **MemoryEnv.method_settings["memory-r2"])
+        self.method = MemoryR2(embedder(), **MemoryR2.preset("memory-env"))
         self.adapter, self.pools, self.calls = CompactAdapter(), {}, 0
         self.prompts: dict[Any, tuple[list[int], list[str]]] = {}
 
@@ -100,7 +99,7 @@ class Policy:
         return self.prompts[key]
 
     def _prompt(self, memory: FactMemory, facts: Sequence[Fact]) -> tuple[list[int], list[str]]:
-        related = self.method.relate(memory, facts)
+        related = self.method.writer.relate(memory, facts)
         shown = {id for ids in related for id in ids}
         entries = [
             StoredMemory(memory_id=entry.id, speaker=entry.speaker, content=entry.content)

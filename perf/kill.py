@@ -153,7 +153,7 @@ def verify(url: str, load: list[tuple[str, Session]], acknowledged: set[str]) ->
     with Store(url) as store:
         for user in sorted({user for user, _ in load}):
             memory = UserMemory(reader, store, Owner(user))
-            texts = Counter(entry.text.removeprefix("u: ") for entry in memory.read().entries)  # pyright: ignore
+            texts = Counter(entry.text.removeprefix("u: ") for entry in memory.read().entries())  # pyright: ignore
             mine = {session.id for owner, session in load if owner == user}
             whole = {id for id in mine if said[id] <= set(texts)}
             folded = TurnMemory()

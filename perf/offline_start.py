@@ -57,7 +57,7 @@ def _best_sentence(program: Any, example: Any) -> str:
     from mempiler.memory.tokens import tokens
 
     memory = program.remember(example.history).memory
-    hits = program.method.search(memory, [example.question], 1)[0]
+    hits = program.method.reader.search(memory, [example.question], 1)[0]
     if not hits:
         return ""
     _, _, said = hits[0].text.partition(": ")

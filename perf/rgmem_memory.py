@@ -182,10 +182,10 @@ def _timed_depth(history: Any, memory: Any) -> None:
     program, lm, _ = _program(LATENCY)
     method, written = program.method, type(memory)()
     with dspy.context(lm=lm, trace=None, disable_history=True):
-        prepared = [method.prepare(item) for item in history.items]
+        prepared = [method.writer.prepare(item) for item in history.items]
         started = time.perf_counter()
         for item, drafts in zip(history.items, prepared, strict=True):
-            written = method.write(written, item, drafts)
+            written = method.writer.write(written, item, drafts)
         seconds = time.perf_counter() - started
     assert written == memory
     print(

@@ -1,5 +1,8 @@
 """The methods by name, and how a program is put together from names.
 
+A method of the suite is a folder beside this file whose `__init__` says what is in it; one of an installed package is
+an entry point of the group `mempiler.methods`; any other is named `module:Class`.
+
 Example:
     >>> program = build("turn-rag", k=20)
     >>> program = build("mypackage.methods:LastTurns")
@@ -10,12 +13,16 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import pkgutil
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
+from .. import programs as package
 from ..errors import ProgramError, UnknownNameError, UserError
 from ..memory.index import Embedder
-from .method import Method
+from .method import Method, Policy
 from .program import MemoryProgram
 from .remember import MemoryCache
 from .tasks.task import task as task_class
@@ -26,51 +33,23 @@ class MethodEntry:
     """One line of `mempiler list`."""
 
     path: str
+    """Where the class is: "package.module:Class"."""
     summary: str
 
 
-METHODS = {
-    "no-memory": MethodEntry(".baselines.no_memory:NoMemory", "answers from the question alone"),
-    "full-context": MethodEntry(
-        ".baselines.full_context:FullContext", "shows the conversation, newest turns first to fit"
-    ),
-    "turn-rag": MethodEntry(".baselines.turn_rag:TurnRAG", "keeps every turn, recalls the best-matching ones (BM25)"),
-    "session-rag": MethodEntry(
-        ".baselines.session_rag:SessionRAG", "keeps every turn, recalls the best-matching sessions as a whole (BM25)"
-    ),
-    "truncation": MethodEntry(".baselines.truncation:Truncation", "shows the newest turns that fit a small budget"),
-    "recursive-summary": MethodEntry(
-        ".baselines.recursive_summary:RecursiveSummary", "rewrites one summary after every session, recalls all of it"
-    ),
-    "condition-mem": MethodEntry(
-        ".baselines.condition_mem:ConditionMem",
-        "keeps what each dialogue teaches with its condition, recalls the nearest",
-    ),
-    "memory-bank": MethodEntry(
-        ".baselines.memory_bank:MemoryBank", "turns and digests that fade unless recalled, and a portrait of the user"
-    ),
-    "memory-r2": MethodEntry(".memory_r2.method:MemoryR2", "extracts facts and edits a memory of them by operations"),
-    "pgr": MethodEntry(
-        ".pgr.method:PGR",
-        "imagines next steps and searches dated facts with them; pgr+METHOD: any other memory",
-    ),
-    "pramem": MethodEntry(
-        ".pramem.method:PraMem",
-        "practises on a user's own behaviour records, keeps the experience that rounds agree on",
-    ),
-    "fact-store": MethodEntry(".pgr.method:FactStore", "the dated facts of pgr, recalled with the question alone"),
-    "rgmem": MethodEntry(
-        ".rgmem.method:RGMem", "a graph of concepts and events with summaries that change when enough evidence is there"
-    ),
-    "h2memory": MethodEntry(
-        ".h2memory.method:H2Memory",
-        "situations and a background from device logs, needs with what was liked from dialogues, principles over both",
-    ),
-}
-POLICIES = {"pgr": ".pgr.method:PGROver"}
-"""Retrieval policies that stand before another method's name: `pgr+turn-rag`."""
-INNER = "inner_"
-"""What the names of settings of the method beneath a policy begin with."""
+def _declared() -> Iterator[tuple[str, MethodEntry]]:
+    """What the folders of this room declare: `METHODS` of each, name -> ("module:Class", summary)."""
+    for found in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+        declared = getattr(importlib.import_module(found.name), "METHODS", {}) if found.ispkg else {}
+        yield from ((name, MethodEntry(f"{found.name}.{path}", told)) for name, (path, told) in declared.items())
+
+
+_ALL = dict(_declared())
+METHODS: Mapping[str, MethodEntry] = {name: entry for name, entry in _ALL.items() if not name.endswith("+")}
+POLICIES: Mapping[str, MethodEntry] = {name[:-1]: entry for name, entry in _ALL.items() if name.endswith("+")}
+"""What stands before another method's name: `pgr+turn-rag`, `logs+session-rag`."""
+PLUGINS = "mempiler.methods"
+"""The group of entry points under which packages offer methods of their own."""
 
 
 def build(
@@ -84,7 +63,7 @@ def build(
     """Puts a program together.
 
     Args:
-        method: A name of `METHODS`, `module:Class` of one's own, or `pgr+` and one of these.
+        method: A name of `METHODS`, `module:Class` of one's own, or `pgr+` or `logs+` and one of these.
         task: A name of `tasks.TASKS`.
         embedder: Needed by methods that search by meaning.
         cache: Memories to share with other programs.
@@ -95,11 +74,9 @@ def build(
         UnknownNameError: No such method or task.
         UserError: The class cannot be imported, is no method, or does not take the arguments.
     """
-    kind = method_class(method)
-    task_kind = task_class(task)
+    task_class(task)
     made = _make(method, embedder, config)
-    answering = made.answering(task) if task in kind.tasks else task_kind()
-    return MemoryProgram(made, answering, cache, adapter, method)  # pyright: ignore[reportArgumentType]
+    return MemoryProgram(made, _task_of(made, task), cache, adapter, method)
 
 
 def answering(program: MemoryProgram, task: str) -> MemoryProgram:
@@ -112,8 +89,7 @@ def answering(program: MemoryProgram, task: str) -> MemoryProgram:
         return program
     if program.task.predictors():
         raise UserError(f"it is for {program.task.name}, not for {task}; compile one for that")
-    kind: Any = type(program.method).tasks.get(task, task_class(task))
-    return MemoryProgram(program.method, kind(), program.cache, program.adapter, program.name)
+    return MemoryProgram(program.method, _task_of(program.method, task), program.cache, program.adapter, program.name)
 
 
 def method_class(name: str) -> type[Method]:
@@ -122,26 +98,46 @@ def method_class(name: str) -> type[Method]:
     if plus:
         if policy not in POLICIES:
             raise UnknownNameError("retrieval policy", policy, POLICIES)
-        if "+" in inner or inner in POLICIES:
-            raise UserError(f"method {name!r}: a policy stands on a method, not on another policy")
         method_class(inner)
-        return _named(POLICIES[policy])
+        return _imported(name, POLICIES[policy].path)
     if ":" in name:
-        return _imported(name)
-    if name not in METHODS:
-        raise UnknownNameError("method", name, METHODS)
-    return _named(METHODS[name].path)
+        return _imported(name, name)
+    if name in METHODS:
+        return _imported(name, METHODS[name].path)
+    found = plugins()
+    if name not in found:
+        raise UnknownNameError("method", name, [*METHODS, *found])
+    return _imported(name, found[name].value)
+
+
+def plugins() -> dict[str, EntryPoint]:
+    """Methods of installed packages by name: their entry points of the group `mempiler.methods`."""
+    return {each.name: each for each in entry_points(group=PLUGINS) if each.name not in METHODS}
 
 
 def is_method(name: str) -> bool:
     """Whether `build` would look for a method under this name, rather than for a file or a run."""
-    return name in METHODS or ":" in name or name.partition("+")[0] in POLICIES
+    policy, plus, _ = name.partition("+")
+    return name in METHODS or ":" in name or bool(plus and policy in POLICIES) or name in plugins()
 
 
 def needs_embedder(name: str) -> bool:
     """Whether a method searches by meaning."""
     kind, (_, plus, inner) = method_class(name), name.partition("+")
     return needs_embedder(inner) if plus else _takes_embedder(kind)
+
+
+def preset(name: str, benchmark: str) -> dict[str, Any]:
+    """The settings that suit a method for a benchmark better than its defaults; of a policy those of both parts."""
+    _, plus, inner = name.partition("+")
+    own = method_class(name).preset(benchmark, inner)
+    beneath = preset(inner, benchmark) if plus else {}
+    return {**own, **{f"{Policy.INNER}{setting}": value for setting, value in beneath.items()}}
+
+
+def _task_of(method: Method, task: str) -> Any:
+    """The method's own answer prompt for a task, or else the suite's."""
+    return method.answering(task) if task in method.tasks else task_class(task)()
 
 
 def _make(name: str, embedder: Embedder | None, config: dict[str, Any]) -> Method:
@@ -157,12 +153,10 @@ def _make(name: str, embedder: Embedder | None, config: dict[str, Any]) -> Metho
 
 
 def _make_policy(name: str, kind: type, inner: str, embedder: Embedder | None, config: dict[str, Any]) -> Method:
-    from .pgr.prospection import Prospection
-
-    beneath = {key.removeprefix(INNER): value for key, value in config.items() if key.startswith(INNER)}
-    own = {key: value for key, value in config.items() if not key.startswith(INNER)}
-    _check_config(name, Prospection, own)
-    return kind(_make(inner, embedder, beneath), Prospection(**own))
+    beneath = {key.removeprefix(Policy.INNER): value for key, value in config.items() if key.startswith(Policy.INNER)}
+    own = {key: value for key, value in config.items() if not key.startswith(Policy.INNER)}
+    _check_config(name, kind, own)
+    return kind(_make(inner, embedder, beneath), **own)
 
 
 def _check_config(method: str, kind: type, config: dict[str, Any]) -> None:
@@ -170,7 +164,7 @@ def _check_config(method: str, kind: type, config: dict[str, Any]) -> None:
     known = {
         name: parameter.default
         for name, parameter in inspect.signature(kind.__init__).parameters.items()
-        if name not in ("self", "embedder") and parameter.kind is not parameter.VAR_KEYWORD
+        if name not in ("self", "embedder", "inner") and parameter.kind is not parameter.VAR_KEYWORD
     }
     for name, value in config.items():
         if name not in known:
@@ -185,21 +179,16 @@ def _check_config(method: str, kind: type, config: dict[str, Any]) -> None:
                 )
 
 
-def _named(path: str) -> Any:
-    module, _, name = path.partition(":")
-    return getattr(importlib.import_module(module, __package__), name)
-
-
 def _takes_embedder(kind: type[Method]) -> bool:
     return "embedder" in inspect.signature(kind.__init__).parameters
 
 
-def _imported(path: str) -> type[Method]:
-    module, _, name = path.partition(":")
+def _imported(name: str, path: str) -> type[Method]:
+    module, _, attribute = path.partition(":")
     try:
-        found = getattr(importlib.import_module(module), name)
+        found = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
-        raise UserError(f"method {path!r}: cannot be imported: {error}") from error
+        raise UserError(f"method {name!r}: cannot be imported: {error}") from error
     if not (isinstance(found, type) and issubclass(found, Method)):
-        raise ProgramError(f"method {path!r} is not a subclass of mempiler.programs.method.Method")
+        raise ProgramError(f"method {name!r} is not a subclass of mempiler.Method")
     return found

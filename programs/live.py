@@ -6,20 +6,18 @@ costs one indexed query per question, and neither parsing nor indexing.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from ..errors import ProgramError
+from ..memory.memory import Memory
 from ..memory.store import Store
 from ..memory.stored import DOCUMENT, Document, Owner, Snapshot, Stamp
-from .keys import jsonable
-from .method import Method
+from .identity import digest
+from .method import Writer
 from .program import MemoryProgram
-from .state import dump_predictor, program_digest, signature_of
 
 
 @dataclass(frozen=True)
@@ -28,9 +26,9 @@ class View:
 
     snapshot: Snapshot
     document: Document | None
-    memory: BaseModel
+    memory: Memory
     """What further items are written into."""
-    settled: BaseModel
+    settled: Memory
     """What questions are answered from."""
 
 
@@ -53,7 +51,7 @@ def view(program: MemoryProgram, store: Store, owner: Owner) -> View:
         document, memory, settled = kept["view"]
     else:
         document = snapshot.document
-        memory, settled = _parsed(program.method.store, document, owner, store.url)
+        memory, settled = _parsed(program.method.writer, document, owner, store.url)
         keep(program, store, owner, snapshot.version, (document, memory, settled))
     return View(snapshot, document, memory, settled)
 
@@ -66,28 +64,22 @@ def keep(program: MemoryProgram, store: Store, owner: Owner, version: str, parse
 
 
 def drop(program: MemoryProgram, store: Store, owner: Owner) -> None:
-    """Takes everything of a user out of this process: parsed memories and their indexes."""
-    gone = program.live.drop(lambda key: isinstance(key, tuple) and key[:3] == ("view", store.url, owner))
-    program.method.forget([memory for _, *memories in gone for memory in memories])
+    """Takes everything of a user out of this process: parsed memories and, with them, their indexes."""
+    program.live.drop(lambda key: isinstance(key, tuple) and key[:3] == ("view", store.url, owner))
+    program.method.reader.forget()
 
 
 def stamp_of(program: MemoryProgram) -> Stamp:
     """Who the program is, as the writer of a memory.
 
-    The memory depends on the writing method with its settings, the prompts of its writing predictors, the adapter and
-    the shape of the memory; prompts that only read may change without a rebuild. The model that writes is not part of
-    it: changing the model is the operator's choice, and `rebuild --force` writes everything anew.
+    The memory depends on the writer with its settings, prompts and embedder, the adapter and the shape of the memory;
+    prompts that only read may change without a rebuild. The model that writes is not part of it: changing the model is
+    the operator's choice, and `rebuild --force` writes everything anew.
     """
-    predictors = program.all_predictors()
-    states = [(name, signature_of(p), signature_of(p).instructions, list(p.demos)) for name, p in predictors.items()]
-    config = json.dumps([program.method.config, program.method.store.config], default=str, sort_keys=True)
-    seen = tuple((name, id(signature), words, tuple(map(id, demos))) for name, signature, words, demos in states)
-
-    def make() -> tuple[Any, Stamp]:
-        # The states are kept beside the stamp, so that their ids stay theirs.
-        return states, _stamp(program)
-
-    return program.live.once(("stamp", program.name, program.adapter, config, seen), make)[1]
+    writer, identities = program.method.writer, program.identities
+    embedder = getattr(writer, "embedder", None)
+    writes = [identities.of_writer(writer), program.adapter if writer.predictors_below() else ""]
+    return Stamp(digest(writes), identities.of_program(program), embedder.name if embedder else "")
 
 
 def check(found: Stamp, own: Stamp, owner: Owner, url: str) -> None:
@@ -110,35 +102,15 @@ def check(found: Stamp, own: Stamp, owner: Owner, url: str) -> None:
     raise ProgramError(f"{who} by another program ({found.writer[:8]}, not {own.writer[:8]}); {fix}")
 
 
-def _stamp(program: MemoryProgram) -> Stamp:
-    method = program.method.store
-    names = program.writer_names()
-    writing = {name: p for name, p in program.all_predictors().items() if name in names}
-    about = [
-        f"{type(method).__module__}:{type(method).__qualname__}",
-        method.config,
-        program.adapter if writing else "",
-        {name.rpartition(".")[2]: dump_predictor(p).model_dump(mode="json") for name, p in sorted(writing.items())},
-        method.Memory.model_json_schema(),
-    ]
-    text = json.dumps(about, sort_keys=True, default=jsonable)
-    embedder = program.method.embedder
-    return Stamp(
-        writer=hashlib.sha256(text.encode()).hexdigest(),
-        program=program_digest(program),
-        embedder=embedder.name if embedder else "",
-    )
-
-
-def _parsed(method: Method, document: Document | None, owner: Owner, url: str) -> tuple[BaseModel, BaseModel]:
+def _parsed(writer: Writer, document: Document | None, owner: Owner, url: str) -> tuple[Memory, Memory]:
     if document is None:
-        blank = method.Memory()
+        blank = writer.Memory()
         return blank, blank
     try:
-        memory = method.Memory.model_validate_json(document.memory)
-        if type(method).settle is Method.settle:
+        memory = writer.Memory.model_validate_json(document.memory)
+        if not writer.settles:
             return memory, memory
-        return memory, method.Memory.model_validate_json(document.settled) if document.settled else method.Memory()
+        return memory, writer.Memory.model_validate_json(document.settled) if document.settled else writer.Memory()
     except ValidationError as error:
         raise ProgramError(
             f"the memory of user {owner.user!r} does not fit its program: {error.errors()[0]['msg']}; "

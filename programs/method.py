@@ -1,66 +1,51 @@
-"""A memory method: how sessions become a memory, and how a query gets a context out of it.
+"""A memory method: a writer, which takes the past into a memory, and a reader, which gets a context out of it.
 
-    memory = method.Memory()
-    for item in history: memory = method.write(memory, item, method.prepare(item))
-    memory = method.settle(memory)
-    context = method.recall(memory, "Where does Ann live?")
+    memory = method.writer.Memory()
+    for item in history: memory = method.writer.write(memory, item, method.writer.prepare(item))
+    memory = method.writer.settle(memory)
+    context = method.reader.recall(memory, Query(text="Where does Ann live?"))
 
-A method is a `dspy.Module`: its prompts are predictors that teleprompters can tune. `write` never changes its
-argument, so any memory of the past stays usable: caches, rollouts and snapshots rest on that. `search` never calls an
-LM, so that any retrieval policy can stand on any method.
+Both are DSPy modules: their prompts are predictors that teleprompters can tune. What lies below the writer writes, what
+lies below the reader reads; there is no list of names to keep. A retrieval policy over another method takes that
+method's writer as it is, and calls its reader's `search`.
 
 Example (a whole method; see docs/extend.md):
-    >>> class LastTurns(Method):
+    >>> class KeepTurns(Writer):
     ...     Memory = TurnMemory
     ...     def write(self, memory, item, prepared=None):
     ...         return memory.with_session(item)
-    ...     def search(self, memory, queries, k=10, min_score=None):
-    ...         return [memory.hits()[-k:] for _ in queries]
+    >>> class LastTurns(Method):
+    ...     def __init__(self, k: int = 10) -> None:
+    ...         super().__init__(KeepTurns(), EntryReader(k))
 """
 
 from __future__ import annotations
 
-import contextvars
-import copy
-import inspect
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import dspy
-from dspy.utils.exceptions import AdapterParseError
-from pydantic import BaseModel
 
-from ..memory.flight import Flight
-from ..memory.index import Embedder, Index
-from ..records import Context, Failure, Hit, Item
+from ..errors import UserError
+from ..memory.index import Embedder
+from ..memory.indexes import Indexes, entry_indexes
+from ..memory.memory import Memory
+from ..records import Context, Hit, Item, Query
+from .part import Part
+from .predictor import adopt
 
-_failures: contextvars.ContextVar[list[Failure] | None] = contextvars.ContextVar("failures", default=None)
 
+class Writer(Part):
+    """Takes the items of a history into a memory."""
 
-class Method(dspy.Module):
-    """Base class of memory methods.
+    Memory: type[Memory]
+    """What is kept for one user."""
 
-    Every constructor argument but `embedder` must be kept as an attribute of the same name: together they are the
-    method's `config`, which the cache key and the manifest of a saved program hold.
-
-    Args:
-        embedder: Turns texts into vectors, for methods that search by meaning; None for those that do not.
-    """
-
-    Memory: ClassVar[type[BaseModel]]
-    """What is kept for one user; its JSON is its stored form."""
-    writing: ClassVar[tuple[str, ...]] = ()
-    """Attribute names of the predictors that `prepare`, `write` and `settle` call."""
-    tasks: ClassVar[dict[str, type[dspy.Module]]] = {}
-    """Answer prompts of the method's own paper, by task name; other tasks use the suite's."""
-    continues: ClassVar[bool] = False
-    """Whether a stored memory of a user goes on from its settled form, where settling is work done once and for all."""
-
-    def __init__(self, embedder: Embedder | None = None) -> None:
-        super().__init__()
-        self.embedder = embedder
-        self._indexes = Flight(capacity=64)
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        kind = vars(cls).get("Memory")
+        if kind is not None:
+            _check_memory(cls.__name__, kind)
 
     def prepare(self, item: Item) -> Any:
         """Does the part of `write` that does not depend on the memory; runs for all items at once. Default: none."""
@@ -83,10 +68,24 @@ class Method(dspy.Module):
         """Called once where the past given as history ends; idempotent. Default: the memory as it is."""
         return memory
 
+    @property
+    def prepares(self) -> bool:
+        """Whether there is anything to prepare."""
+        return type(self).prepare is not Writer.prepare
+
+    @property
+    def settles(self) -> bool:
+        """Whether settling changes anything."""
+        return type(self).settle is not Writer.settle
+
+
+class Reader(Part):
+    """Finds in a memory what bears on a query."""
+
     def search(
         self, memory: Any, queries: Sequence[str], k: int = 10, min_score: float | None = None
     ) -> list[list[Hit]]:
-        """Finds the entries nearest to each query, best first, without an LM.
+        """Finds the entries nearest to each query, best first, without a language model.
 
         Args:
             memory: The memory to search.
@@ -95,91 +94,139 @@ class Method(dspy.Module):
             min_score: Hits below it are left out; None takes the method's own default.
 
         Returns:
-            One list of at most `k` hits per query.
+            One list of at most `k` hits per query; a smaller `k` gives the head of a larger one.
         """
         raise NotImplementedError
 
-    def search_evidence(self, memory: Any, queries: Sequence[str], k: int = 10) -> list[list[Hit]]:
-        """The search that recall of evidence is measured by. Default: `search`.
-
-        A method whose search finds summaries too leaves them out here: a summary that rests on every turn would count
-        as having found all evidence.
-        """
-        return self.search(memory, queries, k)
-
-    def recall(self, memory: Any, query: str, **hints: Any) -> Context:
+    def recall(self, memory: Any, query: Query) -> Context:
         """Retrieves what bears on a query. Default: the ten nearest entries of `search`."""
-        return Context(hits=tuple(self.search(memory, [query])[0]))
+        return Context(hits=tuple(self.search(memory, [query.probe])[0]))
 
-    def writers(self) -> dict[str, dspy.Predict]:
-        """The writing predictors by attribute name."""
-        return {name: getattr(self, name) for name in self.writing}
+    def forget(self) -> None:
+        """Lets go of whatever is kept in this process of memories that are gone."""
+        for _, part in self.named_sub_modules(Part):
+            for value in list(vars(part).values()):
+                if isinstance(value, Indexes):
+                    value.purge()
 
-    @property
-    def config(self) -> dict[str, Any]:
-        """The constructor arguments, without the embedder."""
-        parameters = inspect.signature(type(self).__init__).parameters
-        return {name: getattr(self, name) for name in parameters if name not in ("self", "embedder")}
 
-    @property
-    def store(self) -> Method:
-        """The method that writes the memory: itself, or the one beneath a retrieval policy."""
-        return self
+class EntryReader(Reader):
+    """Recalls the `k` entries of a memory that are nearest to the query: by cosine with an embedder, else by BM25.
+
+    Args:
+        k: Entries recalled per query.
+        min_score: Lowest score of a hit.
+        embedder: Turns texts into vectors.
+        indexes: Indexes to share with the writer; its own if None.
+    """
+
+    def __init__(
+        self, k: int = 10, min_score: float = 0.0, embedder: Embedder | None = None, indexes: Indexes | None = None
+    ) -> None:
+        super().__init__()
+        self.k = k
+        self.min_score = min_score
+        self.indexes = entry_indexes(embedder) if indexes is None else indexes
+
+    def search(
+        self, memory: Any, queries: Sequence[str], k: int = 10, min_score: float | None = None
+    ) -> list[list[Hit]]:
+        return self.indexes.of(memory).search(queries, k, self.min_score if min_score is None else min_score)
+
+    def recall(self, memory: Any, query: Query) -> Context:
+        return Context(hits=tuple(self.search(memory, [query.probe], self.k)[0]))
+
+
+class Method(Part):
+    """A writer and a reader.
+
+    Args:
+        writer: Takes the past in.
+        reader: Gets a context out.
+        embedder: Turns texts into vectors, for methods that search by meaning.
+    """
+
+    writer: Writer
+    reader: Reader
+    tasks: ClassVar[Mapping[str, type[dspy.Module]]] = {}
+    """Answer prompts of the method's own paper, by task name; other tasks use the suite's."""
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    """Settings that suit a benchmark better than the defaults, by its name or by that of its family."""
+
+    def __init__(self, writer: Writer, reader: Reader, embedder: Embedder | None = None) -> None:
+        super().__init__()
+        self.writer = writer
+        self.reader = reader
+        self.embedder = embedder
 
     def answering(self, task: str) -> dspy.Module:
         """Makes one of `tasks`; methods whose settings concern the answer pass them on."""
         return self.tasks[task]()
 
-    def index(self, memory: BaseModel) -> Index:
-        """The search index of a memory, built once and kept for the memories used last."""
-        # The memory is kept beside its index, so that its id is not given to another object meanwhile.
-        return self._indexes.once(id(memory), lambda: (memory, self.build_index(memory)))[1]
+    @classmethod
+    def preset(cls, benchmark: str, beneath: str = "") -> dict[str, Any]:
+        """The settings for a benchmark; those of "palbench" hold for "palbench.select" too.
 
-    def build_index(self, memory: Any) -> Index:
-        """Builds the index of a memory; methods that use `index` implement it."""
-        raise NotImplementedError
+        Args:
+            benchmark: Its name.
+            beneath: The name of the method beneath, for policies that go by it.
+        """
+        return dict(cls.presets.get(benchmark) or cls.presets.get(benchmark.partition(".")[0]) or {})
 
-    def forget(self, memories: Sequence[BaseModel]) -> None:
-        """Drops what is kept in this process of memories that are to be forgotten: their indexes."""
-        gone = {id(memory) for memory in memories}
-        for method in {id(method): method for method in (self, self.store)}.values():
-            method._indexes.drop(lambda key: key in gone)
+    def check(self) -> None:
+        """Refuses a method that is put together wrongly, in one line that names the mistake.
 
-    def attempt(self, predictor: dspy.Predict, **inputs: Any) -> dspy.Prediction | None:
-        """Calls a predictor; output that stays unparseable is recorded as a failure and gives None."""
-        try:
-            return predictor(**inputs)
-        except AdapterParseError as error:
-            name = next((name for name, writer in self.writers().items() if writer is predictor), "recall")
-            record_failure(Failure(kind="parse", where=name, message=_first_line(error)))
-            return None
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Method:
-        new = self.__class__.__new__(self.__class__)
-        memo[id(self)] = new
-        memo[id(self.embedder)] = self.embedder
-        for name, value in self.__dict__.items():
-            setattr(new, name, copy.deepcopy(value, memo))
-        return new
-
-
-def record_failure(failure: Failure) -> None:
-    """Adds a failure to the list that the running `collect_failures` keeps; lost where none runs."""
-    failures = _failures.get()
-    if failures is not None:
-        failures.append(failure)
+        Raises:
+            UserError: A half is missing or of the wrong kind, or a predictor is below neither half, or below both.
+        """
+        name = type(self).__name__
+        for half, kind in (("writer", Writer), ("reader", Reader)):
+            if not isinstance(getattr(self, half, None), kind):
+                raise UserError(
+                    f"{name}: self.{half} is no {kind.__name__}; give super().__init__ a writer and a reader"
+                )
+        if not isinstance(getattr(self.writer, "Memory", None), type):
+            raise UserError(f"{type(self.writer).__name__}: names no Memory; set Memory to the class of what it writes")
+        adopt(self)
+        halves = {half: set(map(id, getattr(self, half).predictors_below().values())) for half in ("writer", "reader")}
+        for path, predictor in self.predictors_below().items():
+            below = [half for half, ids in halves.items() if id(predictor) in ids]
+            if len(below) > 1:
+                raise UserError(f"{name}: {path} is below writer and reader; a predictor either writes or reads")
+            if not below:
+                raise UserError(
+                    f"{name}: {path} is below neither writer nor reader; move it into the half that calls it"
+                )
 
 
-@contextmanager
-def collect_failures() -> Iterator[list[Failure]]:
-    """Collects the failures that methods record inside the block, from gathered calls too."""
-    failures: list[Failure] = []
-    token = _failures.set(failures)
-    try:
-        yield failures
-    finally:
-        _failures.reset(token)
+class Policy(Method):
+    """A method that stands on another one, as `pgr+turn-rag`: it takes that method's memory and recalls otherwise.
+
+    Args:
+        inner: The method beneath.
+        writer: Takes the past in; that of the method beneath if None.
+        reader: Gets a context out.
+    """
+
+    INNER: ClassVar[str] = "inner_"
+    """What the names of settings of the method beneath begin with."""
+
+    def __init__(self, inner: Method, reader: Reader, writer: Writer | None = None) -> None:
+        super().__init__(writer or inner.writer, reader, inner.embedder)
+        self._inner_config = inner.config
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The policy's settings and, with `inner_` before their names, those of the method beneath."""
+        return {**super().config, **{f"{self.INNER}{name}": value for name, value in self._inner_config.items()}}
 
 
-def _first_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:300]
+def _check_memory(writer: str, kind: Any) -> None:
+    """Refuses what cannot be a memory: without arguments it must be that of somebody unknown."""
+    if not (isinstance(kind, type) and issubclass(kind, Memory)):
+        raise UserError(f"{writer}: Memory = {kind!r} is no subclass of mempiler.Memory")
+    if not kind.model_config.get("frozen"):
+        raise UserError(f"{writer}: {kind.__name__} is not frozen; a memory never changes, it has a successor")
+    needed = [name for name, field in kind.model_fields.items() if field.is_required()]
+    if needed:
+        raise UserError(f"{writer}: {kind.__name__} needs {', '.join(needed)}; give every field a default")

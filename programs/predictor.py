@@ -18,7 +18,7 @@ import dspy
 from ..memory.flight import Flight
 from ..memory.index import Entry
 from ..memory.sparse import SparseIndex
-from .recording import recorded
+from .recording import Call, recorded
 
 
 class Predictor(dspy.Predict):
@@ -31,16 +31,13 @@ class Predictor(dspy.Predict):
     nearest: int | None = None
     """How many demos a prompt shows, the nearest ones; None shows all."""
 
-    def __init__(self, signature: type[dspy.Signature]) -> None:
-        super().__init__(signature)
-        self._indexes = Flight(capacity=4)
-
     def forward(self, **kwargs: Any) -> dspy.Prediction:
-        with recorded(self, kwargs):
-            return super().forward(**self._with_demos(kwargs))
+        with recorded(self, kwargs) as call:
+            return _kept(call, super().forward(**self._with_demos(kwargs)))
 
     async def aforward(self, **kwargs: Any) -> dspy.Prediction:
-        return await super().aforward(**self._with_demos(kwargs))
+        with recorded(self, kwargs) as call:
+            return _kept(call, await super().aforward(**self._with_demos(kwargs)))
 
     def choose(self, inputs: dict[str, Any]) -> list[Any]:
         """The demos that a prompt for these inputs shows, in the order of the pool."""
@@ -49,7 +46,8 @@ class Predictor(dspy.Predict):
         demos = list(self.demos)
         names = _shared_inputs(cast("type[dspy.Signature]", self.signature), demos)
         # The demos are kept beside their index, so that their ids stay theirs while it is known.
-        _, index = self._indexes.once(tuple(map(id, demos)), lambda: (demos, _index(demos, names)))
+        indexes: Flight = vars(self).setdefault("_indexes", Flight(capacity=4))
+        _, index = indexes.once(tuple(map(id, demos)), lambda: (demos, _index(demos, names)))
         query = " ".join(str(inputs.get(name, "")) for name in names)
         found = {int(hit.id) for hit in index.search([query], self.nearest)[0]}
         rest = [n for n in range(len(demos)) if n not in found]
@@ -67,6 +65,24 @@ def predictor(signature: type[dspy.Signature]) -> Predictor:
     other program of the process.
     """
     return Predictor(signature.with_instructions(signature.instructions))
+
+
+def adopt(module: dspy.Module) -> None:
+    """Makes every plain `dspy.Predict` below a module a `Predictor`, wherever it lies: it is the same and can do more.
+
+    So writing steps may be made of `dspy.ChainOfThought` or any other module of DSPy's.
+    """
+    for _, found in module.named_sub_modules(dspy.Predict):
+        if type(found) is dspy.Predict:
+            found.__class__ = Predictor
+            signature = cast("type[dspy.Signature]", found.signature)
+            found.signature = signature.with_instructions(signature.instructions)
+
+
+def _kept(call: Call | None, prediction: dspy.Prediction) -> dspy.Prediction:
+    if call is not None:
+        call.prediction = prediction
+    return prediction
 
 
 def _shared_inputs(signature: type[dspy.Signature], demos: list[Any]) -> list[str]:

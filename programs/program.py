@@ -16,7 +16,7 @@ Example:
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -24,13 +24,16 @@ import dspy
 
 from ..errors import UserError
 from ..memory.flight import Flight
-from ..records import Context, History, Item
+from ..memory.memory import Memory
+from ..records import Context, History, Item, Query
 from .adapter import adapter as make_adapter
 from .method import Method
+from .recording import record_context
 from .remember import MemoryCache
 from .state import signature_of
 from .tasks.task import Task
 from .trace import Node, replay
+from .waiting import found_raw, with_raw
 
 if TYPE_CHECKING:
     from ..memory.store import Store
@@ -50,17 +53,20 @@ class MemoryProgram(dspy.Module):
         name: What manifests and tables call the program's method.
 
     Raises:
-        UserError: Two predictors have equal signatures: GEPA and GRPO could not tell them apart.
+        UserError: The method is put together wrongly, or two predictors have equal signatures: GEPA and GRPO could not
+            tell them apart.
     """
 
     def __init__(
         self, method: Method, task: Task, cache: MemoryCache | None = None, adapter: str = "chat", name: str = ""
     ) -> None:
         super().__init__()
+        method.check()
         self.method = method
         self.task = task
         self.cache = cache or MemoryCache()
         self.live = Flight(capacity=256)
+        self.identities = self.cache.identities
         self.adapter = adapter
         self.name = name or f"{type(method).__module__}:{type(method).__qualname__}"
         self._frozen: frozenset[str] = frozenset()
@@ -68,36 +74,74 @@ class MemoryProgram(dspy.Module):
         _refuse_equal_signatures(self.all_predictors())
 
     def forward(
-        self, history: History, focus: Sequence[str] = (), recent: Sequence[Item] = (), **query: Any
+        self, history: History, focus: Sequence[str] = (), recent: Sequence[Item] = (), **fields: Any
     ) -> dspy.Prediction:
         """Answers a query about a history.
 
         Args:
             history: The past, remembered.
             focus: Ids of the gold evidence turns; they choose which write steps an optimizer sees, nothing else.
-            recent: Items that are shown to the task and not remembered, e.g. the records since the history's end;
-                what of them, and of the history's end, the task shows is its own matter (`Task.suffix`).
-            **query: The task's query fields, e.g. `question`.
+            recent: Items that came after the history and are not remembered, e.g. the records since its end.
+            **fields: The query fields of the task, e.g. `question`.
 
         Returns:
             The task's outputs, the recalled `context`, and the `memory` it came from.
         """
         with dspy.context(adapter=dspy.settings.adapter or make_adapter(self.adapter)):
             node = self.remember(history)
-            shown = self.task.suffix(history, recent)
-            context: Context = self.method.recall(
-                node.memory,
-                self.task.query(**query),
-                speakers=history.speakers,
-                date=query.get("date"),
-                recent=shown,
-                since=recent,
-                **self.task.hints(**query),
-            )
-            if not self._writers_frozen:
-                replay(self.method, node, context.sources, focus)
-            answered = self.task(context=context, recent=shown, **query)
-        return dspy.Prediction(**{key: answered[key] for key in answered.keys()}, context=context, memory=node.memory)  # noqa: SIM118
+
+            def recalled(context: Context) -> None:
+                if not self._writers_frozen:
+                    replay(self.method.writer, node, context.sources, focus)
+
+            return self.answer(node.memory, self.query(fields, history, recent), recalled=recalled)
+
+    def query(self, fields: Mapping[str, Any], history: History, recent: Sequence[Item] = ()) -> Query:
+        """The query that an example's fields, or a caller's, make.
+
+        Args:
+            fields: The task's query fields.
+            history: What is remembered, for its speakers; some tasks show its end as it is.
+            recent: Items that came after it.
+
+        Raises:
+            UserError: A field of the task is missing or empty.
+        """
+        return self.task.query(fields, tuple(history), recent, history.speakers)
+
+    def query_of(self, example: dspy.Example, history: History | None = None) -> Query:
+        """The query of a benchmark's example; about another history than its own, e.g. the beginning of it."""
+        inputs = {name: value for name, value in example.inputs().items() if name != "focus"}
+        own, recent = inputs.pop("history"), inputs.pop("recent", None) or ()
+        return self.query(inputs, history or own, tuple(recent))
+
+    def answer(
+        self,
+        memory: Memory,
+        query: Query,
+        waiting: Sequence[Item] = (),
+        recalled: Callable[[Context], None] = lambda context: None,
+    ) -> dspy.Prediction:
+        """Recalls and answers. Everything that asks a memory calls this.
+
+        Args:
+            memory: A settled memory.
+            query: What is asked.
+            waiting: Items that are not in the memory yet: those of their turns that share words with the query are
+                shown as they are, and stand at the end of the context.
+            recalled: Told the recalled context before the task sees it.
+
+        Returns:
+            The task's outputs, the recalled `context`, and the `memory`.
+        """
+        raw = found_raw(waiting, query.probe)
+        query = with_raw(query, waiting, raw)
+        context = self.method.reader.recall(memory, query)
+        record_context(context)
+        recalled(context)
+        answered = self.task(context=context, query=query)
+        context = context.model_copy(update={"hits": (*context.hits, *raw)}) if raw else context
+        return dspy.Prediction(**{key: answered[key] for key in answered.keys()}, context=context, memory=memory)  # noqa: SIM118
 
     def remember(self, history: History) -> Node:
         """The memory of a history, written at most once per set of writing prompts.
@@ -107,7 +151,7 @@ class MemoryProgram(dspy.Module):
         """
         lm = self._writing_lm if self._writers_frozen and self._writing_lm is not None else dspy.settings.lm
         with dspy.context(lm=lm, adapter=dspy.settings.adapter or make_adapter(self.adapter)):
-            return self.cache.remember(self.method.store, history)
+            return self.cache.remember(self.method.writer, history)
 
     def memory(self, store: Store | str | Path, user: str, tenant: str = "default", lm: Any = None) -> UserMemory:
         """The durable memory of one user, for production.
@@ -140,7 +184,7 @@ class MemoryProgram(dspy.Module):
 
     def writer_names(self) -> frozenset[str]:
         """The names, in `all_predictors`, of the predictors that write memories."""
-        writers = {id(predictor) for predictor in self.method.writers().values()}
+        writers = {id(predictor) for predictor in self.method.writer.predictors_below().values()}
         return frozenset(name for name, predictor in self.all_predictors().items() if id(predictor) in writers)
 
     def named_parameters(self) -> list[tuple[str, Any]]:

@@ -1,16 +1,15 @@
-"""What the predictors of one rollout were asked and what came back, whatever became of it.
+"""What the predictors of a piece of work were asked, what came back, and what failed: the one recorder of the suite.
 
-DSPy's trace holds only calls that could be read. For reinforcement learning the others matter most, so here every call
-of a predictor is kept with its raw completions: one that was read, one that was half read, an empty one. Recording
-costs nothing where nobody records.
+    with recording() as record:
+        memory = writer.write(memory, item, prepared)
+    record.calls[0].predictor, record.calls[0].prediction, record.calls[0].error, record.failures
 
-    with recording() as calls:
-        memory = method.write(memory, item, prepared)
-    calls[0].predictor, calls[0].completions[0].text, calls[0].error
+Memories keep the calls that wrote them, tables count the failures, and reinforcement learning takes the raw completions
+too (`capture`): one that was read, one that was half read, an empty one. The calls come in program order, also those of
+`gather`, so that two rollouts can be laid side by side. Recording costs nothing where nobody records; an inner
+recording keeps what it hears to itself.
 
-The calls come in program order, also those of `gather`, so that two rollouts can be laid side by side.
-
-Limits: only calls of `programs.predictor.Predictor` are seen, and only synchronous ones.
+Limits: calls of `programs.predictor.Predictor` are seen, which every `dspy.Predict` of a program is (`method.adopt`).
 """
 
 from __future__ import annotations
@@ -18,13 +17,14 @@ from __future__ import annotations
 import contextvars
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
 import dspy
 from dspy.utils.callback import BaseCallback
 
+from ..records import Context, Failure
 from .gather import Place, place
 
 Capture = Callable[[], AbstractContextManager[list[Any]]]
@@ -48,7 +48,10 @@ class Call:
 
     predictor: Any
     inputs: dict[str, Any]
+    prediction: Any = None
+    """What was read; None where nothing could be."""
     completions: list[Completion] = field(default_factory=list)
+    """Raw completions, where the recording captures them."""
     error: str | None = None
     """Why the last completion could not be read."""
     refused: int = 0
@@ -58,58 +61,76 @@ class Call:
     thread: int = 0
 
 
-class _Recorder:
-    """The calls of one recording; calls of several threads may be added at once."""
+def texts() -> AbstractContextManager[list[Any]]:
+    """A `Capture` for engines without a record of their own: completions are kept as texts."""
+    return nullcontext([])
 
-    def __init__(self, capture: Capture) -> None:
+
+class Recording:
+    """What one recording has heard; several threads may add at once.
+
+    Args:
+        capture: Opens the engine's record of raw completions; None keeps no completions.
+    """
+
+    def __init__(self, capture: Capture | None = None) -> None:
         self.calls: list[Call] = []
+        """In program order, once the recording has ended."""
+        self.failures: list[Failure] = []
+        """What methods recorded instead of raising, by place and words once the recording has ended."""
+        self.contexts: list[Context] = []
+        """What was recalled, also where no answer came of it."""
         self.capture = capture
         self.started: dict[str, tuple[dict[str, str], ...]] = {}
 
+    def end(self) -> None:
+        """Puts what was heard in order."""
+        self.calls.sort(key=lambda call: call.at)
+        self.failures.sort(key=lambda failure: (failure.where, failure.message))
 
-_recorder: contextvars.ContextVar[_Recorder | None] = contextvars.ContextVar("recorder", default=None)
+
+_recording: contextvars.ContextVar[Recording | None] = contextvars.ContextVar("recording", default=None)
 _open: contextvars.ContextVar[Call | None] = contextvars.ContextVar("open_call", default=None)
 
 
 @contextmanager
-def recording(capture: Capture = lambda: nullcontext([])) -> Iterator[list[Call]]:
-    """Records every predictor call inside the block; a recording inside another one keeps its calls to itself.
+def recording(capture: Capture | None = None) -> Iterator[Recording]:
+    """Records every predictor call and failure of the block.
 
     Args:
-        capture: Opens the engine's own record of raw completions; without one only texts are kept.
-
-    Yields:
-        A list that holds the calls, in program order, once the block has ended.
+        capture: Opens the engine's own record of raw completions, which are then kept too.
     """
-    recorder = _Recorder(capture)
-    tokens = _recorder.set(recorder), _open.set(None), place.set(Place())
-    callbacks = [each for each in dspy.settings.callbacks or [] if not isinstance(each, _Listener)]
+    record = Recording(capture)
+    tokens = _recording.set(record), _open.set(None), place.set(Place())
     try:
-        with dspy.context(callbacks=[*callbacks, _Listener(recorder)]):
-            yield recorder.calls
+        with ExitStack() as stack:
+            if capture is not None:
+                heard = [each for each in dspy.settings.callbacks or [] if not isinstance(each, _Listener)]
+                stack.enter_context(dspy.context(callbacks=[*heard, _Listener(record)]))
+            yield record
     finally:
-        _recorder.reset(tokens[0])
+        _recording.reset(tokens[0])
         _open.reset(tokens[1])
         place.reset(tokens[2])
-        recorder.calls.sort(key=lambda call: call.at)
+        record.end()
 
 
 @contextmanager
-def recorded(predictor: Any, inputs: dict[str, Any]) -> Iterator[None]:
-    """Records one call, if anybody records; predictors wrap their call in it."""
-    recorder, here = _recorder.get(), place.get()
-    if recorder is None or here is None:
-        yield
+def recorded(predictor: Any, inputs: dict[str, Any]) -> Iterator[Call | None]:
+    """Records one call, if anybody records; predictors wrap their call in it and hand it what they read."""
+    record, here = _recording.get(), place.get()
+    if record is None or here is None:
+        yield None
         return
     call = Call(predictor, dict(inputs), at=here.tick(), thread=threading.get_ident())
-    recorder.calls.append(call)
+    record.calls.append(call)
     token = _open.set(call)
     try:
-        with recorder.capture() as samples:
-            try:
-                yield
-            finally:
-                _join(call, samples)
+        with ExitStack() as stack:
+            if record.capture is not None:
+                samples = stack.enter_context(record.capture())
+                stack.callback(_join, call, samples)
+            yield call
     except Exception as error:
         call.error = " ".join(str(error).split())[:300] or type(error).__name__
         raise
@@ -117,12 +138,26 @@ def recorded(predictor: Any, inputs: dict[str, Any]) -> Iterator[None]:
         _open.reset(token)
 
 
+def record_failure(failure: Failure) -> None:
+    """Adds a failure to the running recording; lost where nobody records."""
+    record = _recording.get()
+    if record is not None:
+        record.failures.append(failure)
+
+
+def record_context(context: Context) -> None:
+    """Adds a recalled context to the running recording; lost where nobody records."""
+    record = _recording.get()
+    if record is not None:
+        record.contexts.append(context)
+
+
 def refuse(predictor: Any, count: int) -> None:
     """Says that code refused operations which the latest call of a predictor, in this thread, asked for."""
-    recorder, thread = _recorder.get(), threading.get_ident()
-    if recorder is None or count < 1:
+    record, thread = _recording.get(), threading.get_ident()
+    if record is None or count < 1:
         return
-    own = [call for call in recorder.calls if call.predictor is predictor and call.thread == thread]
+    own = [call for call in record.calls if call.predictor is predictor and call.thread == thread]
     if own:
         own[-1].refused += count
 
@@ -139,18 +174,18 @@ def _join(call: Call, samples: list[Any]) -> None:
 class _Listener(BaseCallback):
     """Hears what language models are asked and answer."""
 
-    def __init__(self, recorder: _Recorder) -> None:
-        self._recorder = recorder
+    def __init__(self, record: Recording) -> None:
+        self._record = record
 
     def on_lm_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
         """Keeps the prompt."""
         if _open.get() is not None:
             asked = inputs.get("messages") or [{"role": "user", "content": inputs.get("prompt") or ""}]
-            self._recorder.started[call_id] = _plain(asked)
+            self._record.started[call_id] = _plain(asked)
 
     def on_lm_end(self, call_id: str, outputs: Any | None, exception: BaseException | None = None) -> None:
         """Keeps the raw completions; a call that reached no model has none."""
-        call, messages = _open.get(), self._recorder.started.pop(call_id, ())
+        call, messages = _open.get(), self._record.started.pop(call_id, ())
         if call is not None and outputs is not None:
             call.completions += [Completion(messages, _text(output)) for output in outputs]
 

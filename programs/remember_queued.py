@@ -8,8 +8,8 @@ worker loses the item it was writing, and whoever comes next writes it again. La
 transactions.
 
 The memory of n items is what `program.remember` writes for the same n items, however they arrived: items are written
-into the memory as it was before it was settled, and the settled one is kept beside it for questions. Methods whose
-settled memory `continues` are the exception: they go on from it, and what they do depends on where they settled.
+into the memory as it was before it was settled, and the settled one is kept beside it for questions. Memories that
+resume from their settled form (`Memory.resumed`) are the exception: what they become depends on where they settled.
 
 An item that cannot be written (the model refuses it, the method fails) is tried `ATTEMPTS` times, then kept as
 `failed`: its turns are still searched, and a rebuild tries it again. A dead endpoint is nobody's fault: the item stays
@@ -25,6 +25,7 @@ from __future__ import annotations
 import logging
 import time
 import uuid
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -32,16 +33,16 @@ from typing import Any
 
 import dspy
 from dspy.utils.exceptions import LMError, LMInvalidRequestError
-from pydantic import BaseModel
 
 from ..errors import MempilerError
+from ..memory.memory import Memory
 from ..memory.store import Store
 from ..memory.stored import Claim, Document, Owner, StoredItem
-from ..records import Failure
+from ..records import Failure, Item
 from .adapter import adapter as make_adapter
+from .fold import Performed, fold, perform
 from .gather import gather
 from .live import View, check, drop, keep, stamp_of, view
-from .method import Method, collect_failures
 from .program import MemoryProgram
 
 LEASE = 120.0
@@ -131,60 +132,65 @@ def _drained(store: Store, program: MemoryProgram, claim: Claim, lease: float, s
         seen = view(program, store, claim.owner)
         if seen.snapshot.version != claim.version:
             return Remembered()
-        return _Writer(store, program, claim, seen, lease).run(stop)
+        return _StoredSteps(store, program, claim, seen, lease, stop).run()
     finally:
         store.release(claim)
 
 
-class _Writer:
-    """One claimed user's memory while it is being written."""
+class _StoredSteps:
+    """One claimed user's memory while it is being written; what is carried on is whether to go on."""
 
-    def __init__(self, store: Store, program: MemoryProgram, claim: Claim, seen: View, lease: float) -> None:
-        self.store, self.program, self.lease = store, program, lease
-        self.method = program.method.store
+    def __init__(
+        self, store: Store, program: MemoryProgram, claim: Claim, seen: View, lease: float, stop: Callable[[], bool]
+    ) -> None:
+        self.store, self.program, self.lease, self.stop = store, program, lease, stop
+        self.writer = program.method.writer
         self.claim = claim
-        self.seen = seen
+        self.queued = [stored for stored in seen.snapshot.waiting if stored.state == "queued"]
+        self.batch: deque[StoredItem] = deque()
         self.memory, self.settled = seen.memory, seen.settled
         self.document = seen.document
         self.done = Remembered()
 
-    def run(self, stop: Callable[[], bool]) -> Remembered:
-        queued = [stored for stored in self.seen.snapshot.waiting if stored.state == "queued"]
-        for start in range(0, len(queued), AHEAD):
-            batch = queued[start : start + AHEAD]
-            if stop():
-                return self.done
-            for stored, prepared in zip(batch, self._prepared(batch), strict=True):
-                if stop() or not self._write(stored, prepared):
-                    return self.done
-        self._settle()
+    def run(self) -> Remembered:
+        """Remembers what is queued, a few items at a time."""
+        going = True
+        for start in range(0, len(self.queued), AHEAD):
+            self.batch.extend(self.queued[start : start + AHEAD])
+            going = going and not self.stop()
+            if going:
+                going = fold([stored.item for stored in self.batch], going, self, settle=False)
+        fold((), going, self)
         return self.done
 
-    def _prepared(self, batch: Sequence[StoredItem]) -> list[_Outcome]:
-        if type(self.method).prepare is Method.prepare:
-            return [_Outcome()] * len(batch)
-        calls = [lambda item=stored.item: _attempt(lambda: self.method.prepare(item)) for stored in batch]
-        return gather(calls)
+    def prepare(self, items: Sequence[Item]) -> Sequence[_Tried]:
+        return gather([lambda item=item: _attempt(lambda: self.writer.prepare(item)) for item in items])
 
-    def _write(self, stored: StoredItem, prepared: _Outcome) -> bool:
-        """Writes one item, or gives it up; False if the memory is somebody else's by now."""
+    def write(self, state: bool, item: Item, prepared: Performed) -> bool:
+        """Writes one item, or gives it up; false if the work is to stop or the memory is somebody else's by now."""
+        stored = self.batch.popleft()
+        if not state or self.stop():
+            return False
+        made = prepared
         for attempt in range(stored.attempts + 1, ATTEMPTS + 1):
-            made = prepared if attempt == stored.attempts + 1 else self._prepared([stored])[0]
-            written = made if made.error else _attempt(lambda done=made: self._write_once(stored, done))
-            if written.error is None:
+            if attempt > stored.attempts + 1 and self.writer.prepares:
+                [made] = self.prepare([item])
+            written = made if _error(made) else _attempt(lambda made=made: self._written(item, made))
+            error = _error(written)
+            if error is None:
                 failures = (*made.failures, *written.failures)
                 self.done += Remembered(0, failures)
                 return self._store_item(stored, written.value, failures)
-            self._failed(stored, written.error, attempt >= ATTEMPTS)
+            self._failed(stored, error, attempt >= ATTEMPTS)
         return True
 
-    def _write_once(self, stored: StoredItem, prepared: _Outcome) -> tuple[BaseModel, str]:
-        memory = self.method.write(self.memory, stored.item, prepared.value)
+    def _written(self, item: Item, prepared: Performed) -> tuple[Memory, str]:
+        memory = self.writer.write(self.memory, item, prepared.value)
         return memory, memory.model_dump_json()
 
-    def _store_item(self, stored: StoredItem, written: tuple[BaseModel, str], failures: Sequence[Failure]) -> bool:
+    def _store_item(self, stored: StoredItem, written: tuple[Memory, str], failures: Sequence[Failure]) -> bool:
         memory, text = written
-        before, plain = self.document, type(self.method).settle is Method.settle
+        before, plain = self.document, not self.writer.settles
         speakers = before.speakers if before else ()
         document = Document(
             memory=text,
@@ -200,23 +206,24 @@ class _Writer:
         self.done += Remembered(1)
         return True
 
-    def _settle(self) -> None:
-        if self.document is None or self.document.settled_position >= self.document.position:
-            return
-        # One that cannot be settled is kept as it is: trying for ever would hold up the queue.
-        made = _attempt(lambda: self.method.settle(self.memory))
+    def settle(self, state: bool) -> bool:
+        """Settles what was written; one that cannot be is kept as it is: trying for ever would hold up the queue."""
+        if not state or self.document is None or self.document.settled_position >= self.document.position:
+            return state
+        made = _attempt(lambda: self.writer.settle(self.memory))
         failures = made.failures
         if made.error is not None:
             failures = (*failures, Failure(kind="error", where="settle", message=_one_line(made.error)))
             _log.warning("settling the memory of user %r failed: %s", self.claim.owner.user, _one_line(made.error))
         settled = self.memory if made.error is not None else made.value
-        memory = settled if self.method.continues else self.memory
+        memory = self.memory.resumed(settled)
         changed = {"settled": settled.model_dump_json(), "settled_position": self.document.position}
         changed["memory"] = memory.model_dump_json()
         if self._commit(Document(**{**vars(self.document), **changed}), memory, settled):
             self.done += Remembered(0, failures)
+        return state
 
-    def _commit(self, document: Document, memory: BaseModel, settled: BaseModel, note: str = "") -> bool:
+    def _commit(self, document: Document, memory: Memory, settled: Memory, note: str = "") -> bool:
         claim = self.store.commit(self.claim, document, self.lease, note)
         if claim is None:
             drop(self.program, self.store, self.claim.owner)
@@ -234,24 +241,27 @@ class _Writer:
 
 
 @dataclass(frozen=True)
-class _Outcome:
-    value: Any = None
-    failures: tuple[Failure, ...] = ()
+class _Tried(Performed):
+    """A step that may have failed for the item's own sake."""
+
     error: Exception | None = None
 
 
-def _attempt(work: Callable[[], Any]) -> _Outcome:
-    """Runs a step of a method; what is the item's fault is kept, what is the endpoint's or the store's is raised."""
-    with collect_failures() as failures:
-        try:
-            value = work()
-        except LMInvalidRequestError as error:
-            return _Outcome(error=error)
-        except (LMError, MempilerError):
-            raise
-        except Exception as error:
-            return _Outcome(error=error)
-    return _Outcome(value, tuple(sorted(failures, key=lambda failure: (failure.where, failure.message))))
+def _error(step: Performed) -> Exception | None:
+    return step.error if isinstance(step, _Tried) else None
+
+
+def _attempt(work: Callable[[], Any]) -> _Tried:
+    """Takes a step of a writer; what is the item's fault is kept, what is the endpoint's or the store's is raised."""
+    try:
+        done = perform(work)
+    except LMInvalidRequestError as error:
+        return _Tried(error=error)
+    except (LMError, MempilerError):
+        raise
+    except Exception as error:
+        return _Tried(error=error)
+    return _Tried(done.value, done.calls, done.failures)
 
 
 def _one_line(error: Exception) -> str:

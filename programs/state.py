@@ -133,14 +133,6 @@ def load_predictor(predictor: dspy.Predict, state: ParsedState) -> None:
         predictor.nearest = state.nearest  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def program_digest(program: Any) -> str:
-    """Digest of a program's whole state: method, settings, and every predictor's prompts and demos."""
-    predictors = sorted(program.all_predictors().items())
-    state = {name: dump_predictor(predictor).model_dump(mode="json") for name, predictor in predictors}
-    text = json.dumps([program.name, program.method.config, state], sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
 def check_fields(name: str, saved: list[list[str]], code: list[list[str]]) -> None:
     """Compares two fingerprints of the predictor `name`.
 

@@ -16,11 +16,11 @@ from typing import Any
 
 import dspy
 from dspy.dsp.utils.settings import main_thread_config
-from pydantic import BaseModel
 
+from ..memory.memory import Memory
 from ..records import Failure, Item
-from .keys import jsonable
-from .method import Method
+from .identity import jsonable
+from .method import Writer
 
 REPLAY_LIMIT = 8
 """Most steps that are replayed per predictor and question."""
@@ -31,6 +31,7 @@ class Step:
     """One LM call of a writing predictor."""
 
     predictor: str
+    """Its path below the writer."""
     inputs: dict[str, Any]
     prediction: dspy.Prediction
 
@@ -39,7 +40,7 @@ class Step:
 class Node:
     """The memory after one item of a history."""
 
-    memory: BaseModel
+    memory: Memory
     item: Item | None = None
     steps: tuple[Step, ...] = ()
     failures: tuple[Failure, ...] = ()
@@ -54,7 +55,7 @@ class Node:
         return nodes[::-1]
 
 
-def replay(method: Method, node: Node, recalled: Sequence[str], focus: Sequence[str]) -> None:
+def replay(writer: Writer, node: Node, recalled: Sequence[str], focus: Sequence[str]) -> None:
     """Puts the write steps that mattered for a question into an optimizer's trace.
 
     Nothing happens where no optimizer listens: without a trace, or with the process-wide one that plain evaluation
@@ -62,7 +63,7 @@ def replay(method: Method, node: Node, recalled: Sequence[str], focus: Sequence[
     all sessions, and optimizers keep one call per predictor. Otherwise the steps behind the best-ranked hits are.
 
     Args:
-        method: The running program's method; steps are bound to its own predictors.
+        writer: That of the running program; steps are bound to its own predictors.
         node: The memory that was recalled from.
         recalled: Ids of the turns the recalled hits came from, best first.
         focus: Ids of the gold evidence turns, if known.
@@ -71,7 +72,7 @@ def replay(method: Method, node: Node, recalled: Sequence[str], focus: Sequence[
     if trace is None or trace is main_thread_config["trace"]:
         return
     steps = _relevant(node, list(focus) or list(recalled))
-    writers = method.writers()
+    writers = writer.predictors_below()
     room = max(0, dspy.settings.max_trace_size - len(trace))
     # Inputs are copied: SIMBA shortens them in place.
     entries = [(writers[step.predictor], dict(step.inputs), step.prediction) for step in steps]

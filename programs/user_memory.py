@@ -33,26 +33,21 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import dspy
-from pydantic import BaseModel
 
-from ..errors import UserError
 from ..memory.incoming import Messages, incoming, now, turns_of
-from ..memory.sparse import SparseIndex
+from ..memory.memory import Memory
 from ..memory.store import Store
 from ..memory.stored import Added, Owner, Summary
-from ..memory.turns import TurnMemory
-from ..records import Context, History, Hit, Item, Session, Turn
+from ..records import Context, Item, Query, Turn
 from .live import View, drop, stamp_of, view
 from .program import MemoryProgram
 from .remember_queued import LEASE, Remembered, remember_queued, writing_context
-from .tasks.task import Task
+from .waiting import found_raw
 
 T = TypeVar("T")
 
 THREADS = 64
 """Calls of the asyncio forms that run side by side in a process; asyncio's own pool has six threads on two cores."""
-RAW_TURNS = 10
-"""Most turns that a question finds among those that are not in the memory yet."""
 
 
 class UserMemory:
@@ -145,35 +140,21 @@ class UserMemory:
             ProgramError: Another program, embedder or version wrote the memory; the message has the remedy.
             UserError: A field of the task is missing.
         """
-        query = {**({"question": question} if question else {}), **query}
-        missing = [name for name in self.program.task.inputs if not query.get(name)]
-        if missing:
-            raise UserError(
-                f"task {self.program.task.name} needs {', '.join(missing)}; ask(question, {missing[0]}=...)"
-            )
+        fields = {**({"question": question} if question else {}), **query}
         with writing_context(self.program, self._lm):
             seen = view(self.program, self.store, self.owner)
-            text = self.program.task.query(**query)
             waiting = _unwritten(seen, frozenset(asked))
-            raw = _found_raw(waiting, text)
-            shown = {turn.id for item in recent for turn in item.turns}
-            extra = [part for part in (_cut(item, raw, shown) for item in waiting) if part is not None]
-            recent = self._suffix([*extra, *recent])
-            context = self._recalled(seen, text, query, recent)
-            answered = self.program.task(context=context, recent=recent, **query)
-        context = context.model_copy(update={"hits": (*context.hits, *raw)})
-        outputs = {key: answered[key] for key in answered.keys()}  # noqa: SIM118
-        return dspy.Prediction(**outputs, context=context, memory=seen.settled)
+            return self.program.answer(seen.settled, self._query(seen, fields, recent), waiting)
 
     def recall(self, query: str, date: Any = None) -> Context:
         """What `ask` would answer from: the method's hits, then those among turns that are not in the memory yet."""
         with writing_context(self.program, self._lm):
             seen = view(self.program, self.store, self.owner)
-            context = self._recalled(seen, query, {"date": date}, ())
-            raw = _found_raw(_unwritten(seen), query)
-        return context.model_copy(update={"hits": (*context.hits, *raw)})
+            asked = Query(text=query, date=date, speakers=_speakers(seen))
+            context = self.program.method.reader.recall(seen.settled, asked)
+        return context.model_copy(update={"hits": (*context.hits, *found_raw(_unwritten(seen), query))})
 
-    def read(self) -> BaseModel:
+    def read(self) -> Memory:
         """The memory that questions are answered from; the blank one of the method for an unknown user."""
         return view(self.program, self.store, self.owner).settled
 
@@ -239,24 +220,10 @@ class UserMemory:
         """`forget_session` for asyncio."""
         return await _in_thread(lambda: self.forget_session(id, remember))
 
-    def _recalled(self, seen: View, query: str, fields: dict[str, Any], recent: Sequence[Item]) -> Context:
-        said = (turn.speaker for item in _unwritten(seen) for turn in item.turns)
-        speakers = tuple(dict.fromkeys((*(seen.document.speakers if seen.document else ()), *said)))
-        return self.program.method.recall(
-            seen.settled,
-            query,
-            speakers=speakers,
-            recent=recent,
-            date=fields.get("date"),
-            **self.program.task.hints(**fields),
-        )
-
-    def _suffix(self, recent: Sequence[Item]) -> Sequence[Item]:
-        """What the task shows as it is; the raw items are read only for tasks that show the history's end too."""
+    def _query(self, seen: View, fields: dict[str, Any], recent: Sequence[Item]) -> Query:
+        """The query of a caller's fields; the raw items are read only for tasks that show the history's end."""
         task = self.program.task
-        if type(task).suffix is Task.suffix:
-            return recent
-        return task.suffix(History(id=self.owner.user, items=self.items()), recent)  # pyright: ignore[reportArgumentType]
+        return task.query(fields, self.items() if task.shows_history else (), recent, _speakers(seen))
 
     def _drop(self) -> None:
         drop(self.program, self.store, self.owner)
@@ -272,21 +239,9 @@ def _unwritten(seen: View, but: frozenset[str] = frozenset()) -> list[Item]:
     return [item.model_copy(update={"turns": turns}) for item, turns in zip(found, rest, strict=True)]
 
 
-def _found_raw(waiting: Sequence[Item], query: str) -> list[Hit]:
-    """The turns that share words with a query, best first, among items that are not in the settled memory."""
-    raw = TurnMemory()
-    for item in waiting:
-        raw = raw.with_session(item)
-    index = SparseIndex()
-    index.add(raw.entries)
-    return index.search([query], RAW_TURNS)[0] if raw.entries else []
-
-
-def _cut(item: Item, hits: Sequence[Hit], shown: set[str]) -> Item | None:
-    """The turns of an item that were found and are not shown elsewhere, as a session; None without any."""
-    found = {hit.id for hit in hits} - shown
-    turns = tuple(turn for turn in item.turns if turn.id in found)
-    return Session(id=item.id, time=item.time, turns=turns) if turns else None
+def _speakers(seen: View) -> tuple[str, ...]:
+    said = (turn.speaker for item in _unwritten(seen) for turn in item.turns)
+    return tuple(dict.fromkeys((*(seen.document.speakers if seen.document else ()), *said)))
 
 
 async def _in_thread(call: Callable[[], T]) -> T:

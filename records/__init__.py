@@ -1,7 +1,8 @@
 """What memories are made from and what comes back out of them: the records every room of Mempiler shares.
 
     History ── items in time order ──> Session | Logs | Behavior | Profile ── turns ──> Turn
-    Context ── ranked items ──> Hit (text, score, ids of the turns it rests on)
+    Query   ── text, date, options, what the task shows: everything that is known before recall
+    Context ── ranked items ──> Hit (text, kind, score, ids of the turns it rests on)
     Failure    one thing that went wrong with one item or question; data, not an exception
 
 Histories and everything in them are frozen: a memory that was written once for a history stays right for it.
@@ -14,11 +15,13 @@ Example:
     'D1:1'
 """
 
-from .context import Context, Failure, Hit, estimate_tokens
+from .context import ABSTRACT, Context, Failure, Hit, estimate_tokens
 from .history import History, read_json
 from .items import Action, AnyItem, Behavior, Item, Logs, Profile, Record, Session, Turn, format_time
+from .query import Query
 
 __all__ = [
+    "ABSTRACT",
     "Action",
     "AnyItem",
     "Behavior",
@@ -29,6 +32,7 @@ __all__ = [
     "Item",
     "Logs",
     "Profile",
+    "Query",
     "Record",
     "Session",
     "Turn",

@@ -9,6 +9,9 @@ from pydantic import Field
 
 from .items import Record, format_time
 
+ABSTRACT = frozenset({"summary", "inference", "background", "principle"})
+"""Kinds of hits that rest on so many turns that finding one proves nothing about any of them."""
+
 
 class Hit(Record):
     """One thing found in a memory."""
@@ -16,11 +19,18 @@ class Hit(Record):
     id: str
     """Id of the memory entry."""
     text: str
+    kind: str = "entry"
+    """What it is: turn, log, record, session, fact, conclusion, situation, topic, summary, principle, ..."""
     score: float = 0.0
     sources: tuple[str, ...] = ()
     """Ids of the turns the entry rests on."""
     time: datetime | None = None
     speaker: str | None = None
+
+    @property
+    def is_evidence(self) -> bool:
+        """Whether it speaks of particular turns: recall of evidence counts nothing else."""
+        return self.kind not in ABSTRACT
 
     def line(self) -> str:
         """Renders the hit on one line, as `Turn.line` does: `[id] (date) text`."""
@@ -40,6 +50,15 @@ class Context(Record):
     def sources(self) -> tuple[str, ...]:
         """Source turn ids in rank order, each once."""
         return tuple(dict.fromkeys(source for hit in self.hits for source in hit.sources))
+
+    @property
+    def evidence(self) -> tuple[str, ...]:
+        """As `sources`, of the hits that count as evidence."""
+        return tuple(dict.fromkeys(source for hit in self.hits if hit.is_evidence for source in hit.sources))
+
+    def of(self, *kinds: str) -> tuple[Hit, ...]:
+        """The hits of some kinds, in rank order."""
+        return tuple(hit for hit in self.hits if hit.kind in kinds)
 
     def text(self) -> str:
         """The hits, one per line, then the notes."""

@@ -43,7 +43,7 @@ from ..programs.state import (
 )
 from ..records import read_json
 
-SCHEMA = 1
+SCHEMA = 2
 MANIFEST, STATE = "manifest.json", "state.json"
 _FILES = {MANIFEST, STATE}
 REGISTERED = "models:/"

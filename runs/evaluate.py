@@ -14,7 +14,7 @@ import contextvars
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import dspy
 from dspy.utils.exceptions import AdapterParseError, ContextWindowExceededError, LMError
@@ -24,10 +24,11 @@ from ..data.text_metrics import evidence_recall
 from ..engines.meter import Meter
 from ..engines.models import is_offline
 from ..errors import BudgetError, EndpointError, MempilerError
+from ..programs.method import Reader
 from ..programs.program import MemoryProgram
-from ..programs.state import program_digest
-from ..records import Failure, estimate_tokens
-from .results import RECALL_AT, Evaluation, Row, counts_of
+from ..programs.recording import recording
+from ..records import Context, Failure, Hit, estimate_tokens
+from .results import RECALL_AT, SHOWN, Evaluation, Row, counts_of
 
 if TYPE_CHECKING:
     from .run_store import RowTable
@@ -71,7 +72,7 @@ def evaluate(
     # The same program under other weights is another one.
     lm = dspy.settings.lm
     weights = getattr(getattr(lm, "engine", None), "weights_version", "")
-    scope = f"{phase}:{program_digest(program)}:{getattr(lm, 'model', '')}:{weights}"
+    scope = f"{phase}:{program.identities.of_program(program)}:{getattr(lm, 'model', '')}:{weights}"
     known = {str(example.id): journal.get(scope, str(example.id)) for example in order} if journal else {}
     asked = [example for example in order if known.get(str(example.id)) is None]
     found = {id: row for id, row in known.items() if row is not None}
@@ -105,13 +106,13 @@ def evaluate(
         judge=_judge(benchmark),
         comparable=not benchmark.source.sample and name != "offline",
         rows=rows,
-        aggregate=dict(benchmark.aggregate(rows)),
-        confusion=benchmark.confusion(rows),
+        aggregate=benchmark.scorer.aggregate(rows),
+        confusion=benchmark.scorer.confusion(rows),
         stopped=stopped,
         write_failures=len(failed_writes),
         failed_writes=failed_writes,
         seconds=time.perf_counter() - started,
-        names=dict(benchmark.category_names),
+        names=dict(benchmark.categories),
         expected=benchmark.expected,
         **counts_of(meter.read() - before),
     )
@@ -126,32 +127,28 @@ def _refuse_silent_zero(rows: Sequence[Row]) -> None:
 
 def _judge(benchmark: Benchmark) -> str | None:
     """What judged: the model's name and the hash of its prompt."""
-    if not benchmark.needs_judge:
+    scorer = benchmark.scorer
+    if not scorer.asked:
         return None
-    lm = getattr(getattr(benchmark.judging, "lm", None), "model", "unnamed")
-    return f"{lm} (prompt {str(benchmark.judge_hash)[:12]})"
+    lm = next((getattr(judge, "lm", None) for judge in scorer.judges.values()), None)
+    return f"{getattr(lm, 'model', 'unnamed')} (prompt {str(scorer.judge_hash)[:12]})"
 
 
 def _row(program: MemoryProgram, benchmark: Benchmark, example: dspy.Example) -> Row | str:
     """The scored row of a question, or what stopped it from being asked."""
     started = time.perf_counter()
     prediction, failure, score = dspy.Prediction(answer=""), None, None
-    try:
-        prediction = benchmark.answer(program, example)
-        score = benchmark.score(example, prediction)
-    except BudgetError as error:
-        return str(error)
-    except MempilerError:
-        raise
-    except AdapterParseError as error:
-        failure = Failure(kind="parse", where=str(example.id), message=one_line(error))
-    except ContextWindowExceededError as error:
-        failure = Failure(kind="refused", where=str(example.id), message=one_line(error))
-    except LMError as error:
-        failure = Failure(kind="endpoint", where=str(example.id), message=one_line(error))
-    except Exception as error:
-        failure = Failure(kind="error", where=str(example.id), message=f"{type(error).__name__}: {one_line(error)}")
-    context = prediction.get("context")
+    with recording() as record:
+        try:
+            prediction = benchmark.answer(program, example)
+            score = benchmark.score(example, prediction)
+        except BudgetError as error:
+            return str(error)
+        except MempilerError:
+            raise
+        except Exception as error:
+            failure = _failure(str(example.id), error)
+    context = prediction.get("context") or (record.contexts[-1] if record.contexts else None)
     return Row(
         id=str(example.id),
         group=benchmark.group(example),
@@ -162,7 +159,7 @@ def _row(program: MemoryProgram, benchmark: Benchmark, example: dspy.Example) ->
         answer=str(prediction.get("answer") or ""),
         score=score.value if score else 0.0,
         parts=dict(score.parts) if score else {},
-        recall={} if failure else _recall(program, benchmark, example),
+        recall=_recall(program, benchmark, example, context),
         sources=context.sources if context else (),
         seconds=time.perf_counter() - started,
         hits=len(context.hits) if context else 0,
@@ -172,17 +169,47 @@ def _row(program: MemoryProgram, benchmark: Benchmark, example: dspy.Example) ->
     )
 
 
-def _recall(program: MemoryProgram, benchmark: Benchmark, example: dspy.Example) -> dict[str, float]:
-    """Evidence recall of the memory's plain search, which needs no LM, and the benchmark's own metrics of it."""
-    if not example.focus:
+def _failure(where: str, error: Exception) -> Failure:
+    """What became of a question that raised."""
+    message = one_line(error)
+    if isinstance(error, AdapterParseError):
+        return Failure(kind="parse", where=where, message=message)
+    if isinstance(error, ContextWindowExceededError):
+        return Failure(kind="refused", where=where, message=message)
+    if isinstance(error, LMError):
+        return Failure(kind="endpoint", where=where, message=message)
+    return Failure(kind="error", where=where, message=f"{type(error).__name__}: {message}")
+
+
+def _recall(
+    program: MemoryProgram, benchmark: Benchmark, example: dspy.Example, context: Context | None
+) -> dict[str, float]:
+    """How much of the evidence the task saw (`shown`), and how much the memory's plain search finds, which needs no LM.
+
+    A question that failed counts like any other, as far as something was recalled for it.
+    """
+    if context is None or not example.get("focus"):
         return {}
-    memory = program.remember(example.history).memory
-    query = program.task.query(**{name: example[name] for name in program.task.inputs})
-    hits = program.method.search_evidence(memory, [query], max(*RECALL_AT, benchmark.retrieval_depth))[0]
-    ranked = [hit.sources for hit in hits]
-    found = {f"recall@{k}": evidence_recall(example.focus, ranked, k) for k in RECALL_AT}
-    own = benchmark.retrieval(example, ranked)
-    return {**{name: value for name, value in found.items() if value is not None}, **own}
+    query, found = program.query_of(example), dict[str, float | None]()
+    if not context.hits or any(hit.is_evidence for hit in context.hits):
+        found[SHOWN] = evidence_recall(example.focus, [context.evidence, query.shown_ids], 2)
+    memory, depth = program.remember(example.history).memory, max(*RECALL_AT, benchmark.scorer.retrieval_depth)
+    ranked = [hit.sources for hit in evidence_hits(program.method.reader, memory, query.probe, depth)]
+    found |= {f"recall@{k}": evidence_recall(example.focus, ranked, k) for k in RECALL_AT}
+    return {name: value for name, value in found.items() if value is not None} | benchmark.scorer.retrieval(
+        example, ranked
+    )
+
+
+def evidence_hits(reader: Reader, memory: Any, probe: str, k: int) -> list[Hit]:
+    """The k best hits of a plain search that count as evidence: summaries rest on too much to have found anything."""
+    asked = k
+    while True:
+        hits = reader.search(memory, [probe], asked)[0]
+        kept = [hit for hit in hits if hit.is_evidence]
+        if len(kept) >= k or len(hits) < asked:
+            return kept[:k]
+        asked *= 4
 
 
 def _failed_writes(program: MemoryProgram, examples: Sequence[dspy.Example]) -> tuple[Failure, ...]:

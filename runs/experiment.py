@@ -21,7 +21,8 @@ from typing import Any, Literal
 
 import dspy
 
-from ..data.benchmark import Benchmark, Split
+from ..data.benchmark import Benchmark
+from ..data.dataset import Split
 from ..engines.guard import Guard
 from ..engines.meter import Meter
 from ..engines.models import endpoint_errors, keep
@@ -77,7 +78,7 @@ def run_evaluate(
     with runtime.folder.recording():
         benchmark = runtime.judged(benchmark)
         program = runtime.program(name, benchmark, config, allow_code, cache)
-        runtime.company(benchmark, program, allow_code)
+        benchmark = runtime.company(benchmark, program, allow_code)
         found = _evaluate(runtime, program, benchmark, examples, part, note, tags)
     keep_rows(runtime.folder, "evaluation", found)
     runtime.folder.update(status="stopped" if found.stopped else "finished", result=found.summary())
@@ -293,6 +294,6 @@ def _log(tracker: Tracker, outcome: Compiled) -> None:
 def _data(benchmark: Benchmark, split: Split) -> dict[str, Any]:
     source = benchmark.source
     sizes = {"train": len(split.train), "dev": len(split.dev), "test": len(split.test)}
-    where = {"name": benchmark.name, "path": source.path, "sha256": source.sha256, "sample": source.sample}
-    where["metric"] = benchmark.metric_name
+    where = {"name": benchmark.name, "file": source.name, "sha256": source.sha256, "sample": source.sample}
+    where["metric"] = benchmark.scorer.title
     return {**where, "split_sha256": split.digest, "sizes": sizes}

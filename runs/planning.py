@@ -14,13 +14,12 @@ from typing import Any
 import dspy
 
 from ..data.benchmark import Benchmark
-from ..data.simulated import SimulatedBenchmark
 from ..engines.embedders import embedder as make_embedder
 from ..engines.models import language_model
 from ..optimizers.compile import Compilation, plan_job
 from ..optimizers.effort import effort
 from ..optimizers.plan import Plan, compile_plan, evaluation_plan, measure
-from ..programs.catalog import build, needs_embedder
+from ..programs.catalog import build, needs_embedder, preset
 from ..programs.program import MemoryProgram
 from .artifact import load
 from .experiment import Part, chosen_examples
@@ -36,9 +35,9 @@ def plan_evaluate(
     examples = chosen_examples(setup, benchmark, part)
     program = _program(name, setup, benchmark, config, allow_code)
     size = measure(program, benchmark, examples)
-    if isinstance(benchmark, SimulatedBenchmark):
+    if benchmark.interaction is not None:
         # Two assistants reply, and the user speaks before each reply; what judges take is no part of a plan.
-        turns = 2 * benchmark.replies
+        turns = 2 * benchmark.interaction.replies
         size = replace(size, read_calls=turns * (size.read_calls + 1), read_tokens=2 * turns * size.read_tokens)
     return evaluation_plan(size, examples, setup.lm)
 
@@ -72,5 +71,5 @@ def _program(
         return load(folder, allow_code)
     # The offline embedder stands in for a paid one: what is recalled has the same size.
     embedder = make_embedder() if needs_embedder(name) else None
-    settings = {**benchmark.method_settings.get(name, {}), **dict(config or {})}
+    settings = {**preset(name, benchmark.name), **dict(config or {})}
     return build(name, benchmark.task, embedder, adapter=setup.adapter or "chat", **settings)

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from ..optimizers.history import Candidate
 from ..optimizers.plan import Plan
-from .results import Evaluation
+from .results import SHOWN, Evaluation
 from .statistics import Difference
 
 WIRING = "wiring check, not comparable"
@@ -123,12 +123,14 @@ def usage_line(evaluation: Evaluation) -> str:
     calls = ", ".join(f"{count} {role}" for role, count in evaluation.calls.items() if count or role == "task")
     cost = "no price known" if evaluation.cost is None else f"${evaluation.cost:.4f}"
     writes = f", {evaluation.write_failures} failed writes" if evaluation.write_failures else ""
-    found = ", ".join(f"evidence {name} {value:.3f}" for name, value in evaluation.retrieval().items())
+    recall = evaluation.retrieval()
+    found = [f"evidence shown {recall.pop(SHOWN):.3f}"] if SHOWN in recall else []
+    found += [f"by the index {', '.join(f'{name} {value:.3f}' for name, value in recall.items())}"] if recall else []
     tokens = f"{evaluation.tokens['input']:,} + {evaluation.tokens['output']:,} tokens"
     size = evaluation.context()
     recalled = f"context {size['hits']:.1f} entries, {size['tokens']:,.0f} tokens"
     line = f"LM calls: {calls}; {tokens}; {cost}; {evaluation.seconds:.1f} s; {evaluation.failures} failures{writes}"
-    return "; ".join(part for part in (line, found, recalled) if part)
+    return "; ".join([line, *found, recalled])
 
 
 def comparison_picture(start: Evaluation, result: Evaluation) -> Any:

@@ -19,6 +19,8 @@ from ..records import Failure
 from .statistics import Difference, interval, paired
 
 RECALL_AT = (5, 20)
+SHOWN = "shown"
+"""Evidence recall of what the task saw, the policy of the method included."""
 
 
 class Row(BaseModel):
@@ -38,7 +40,10 @@ class Row(BaseModel):
     """0 where the question failed; failures are counted beside the score."""
     parts: dict[str, float]
     recall: dict[str, float]
-    """Evidence recall by name, e.g. {"recall@5": 1.0}; empty where the question names no evidence."""
+    """Evidence recall by name, of what was shown and of the index by itself, e.g. {"shown": 0.5, "recall@5": 1.0}.
+
+    Empty where the question names no evidence.
+    """
     sources: tuple[str, ...]
     """Turns behind the recalled context, best first."""
     seconds: float

@@ -19,7 +19,7 @@ import json
 import sqlite3
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from pydantic import ValidationError
 
 from ..errors import DataError, UserError
 from ..memory.flight import Flight
-from ..programs.method import Method
+from ..programs.method import Writer
 from ..programs.state import dump_values, load_values, signature_of
 from ..programs.trace import Node, Step
 from ..records import Item
@@ -150,21 +150,23 @@ class NodeTable:
     def __init__(self, store: RunStore) -> None:
         self._store = store
 
-    def get(self, key: tuple[str, str], method: Method, item: Item | None, parent: Node) -> Node | None:
+    def get(self, key: tuple[str, str], writer: Writer, item: Item | None, parent: Node) -> Node | None:
         """Reads a node; None if it is not there, or was written by code that has changed since."""
         found = self._store.get("nodes", *key)
         if found is None:
             return None
+        predictors = writer.predictors_below()
         try:
-            memory = method.Memory.model_validate(found["memory"])
-            steps = tuple(_load_step(method, step) for step in found["steps"])
+            memory = writer.Memory.model_validate(found["memory"])
+            steps = tuple(_load_step(predictors, step) for step in found["steps"])
         except (ValidationError, UserError, KeyError):
             return None
         return Node(memory, item, steps, (), parent)
 
-    def put(self, key: tuple[str, str], method: Method, node: Node) -> None:
+    def put(self, key: tuple[str, str], writer: Writer, node: Node) -> None:
         """Writes a node that has no failure."""
-        steps = [_dump_step(method, step) for step in node.steps]
+        predictors = writer.predictors_below()
+        steps = [_dump_step(predictors, step) for step in node.steps]
         self._store.put("nodes", *key, {"memory": node.memory.model_dump(mode="json"), "steps": steps})
 
 
@@ -185,15 +187,15 @@ class RowTable:
             self._store.put("rows", phase, row.id, row.model_dump(mode="json"))
 
 
-def _dump_step(method: Method, step: Step) -> dict[str, Any]:
-    signature = signature_of(method.writers()[step.predictor])
+def _dump_step(predictors: Mapping[str, dspy.Predict], step: Step) -> dict[str, Any]:
+    signature = signature_of(predictors[step.predictor])
     values = {**step.inputs, **step.prediction.toDict()}
     return {"predictor": step.predictor, "values": dump_values(signature, values)}
 
 
-def _load_step(method: Method, step: dict[str, Any]) -> Step:
+def _load_step(predictors: Mapping[str, dspy.Predict], step: dict[str, Any]) -> Step:
     name = step["predictor"]
-    signature = signature_of(method.writers()[name])
+    signature = signature_of(predictors[name])
     values = dict(load_values(signature, step["values"], name))
     inputs = {key: value for key, value in values.items() if key in signature.input_fields}
     outputs = {key: value for key, value in values.items() if key in signature.output_fields}

@@ -17,9 +17,9 @@ from typing import Any
 
 import dspy
 
-from ..data.benchmark import Benchmark, Split
+from ..data.benchmark import Benchmark
 from ..data.catalog import benchmark as load_benchmark
-from ..data.simulated import SimulatedBenchmark
+from ..data.dataset import Split
 from ..engines.embedders import embedder as make_embedder
 from ..engines.guard import Guard, Limits
 from ..engines.meter import Meter, MeteredLM, Role
@@ -27,7 +27,7 @@ from ..engines.models import RETRIES, TIMEOUT, is_offline, language_model
 from ..engines.prices import token_prices
 from ..errors import EndpointError, MempilerError, UserError
 from ..programs.adapter import adapter as make_adapter
-from ..programs.catalog import answering, build, needs_embedder
+from ..programs.catalog import answering, build, needs_embedder, preset
 from ..programs.program import MemoryProgram
 from ..programs.remember import MemoryCache
 from .artifact import load, read_manifest
@@ -85,7 +85,7 @@ class Setup:
                 examples.
         """
         benchmark = load_benchmark(self.benchmark, self.data, **self.options)
-        if compiling and isinstance(benchmark, SimulatedBenchmark):
+        if compiling and benchmark.interaction is not None:
             raise UserError(f"{benchmark.name} is a simulated conversation: nothing compiles on it, evaluate on it")
         return benchmark
 
@@ -210,16 +210,18 @@ class Runtime:
             raise type(error)(f"{error}; --resume {self.folder.path.name} goes on from here") from error
 
     def judged(self, benchmark: Benchmark) -> Benchmark:
-        """Gives a benchmark that needs one its judge model."""
-        if benchmark.needs_judge:
-            benchmark.set_judge(self.model("judge"), make_adapter(self.setup.adapter or "chat"))
-        return benchmark
+        """The benchmark with its judges, where it asks any."""
+        if not benchmark.scorer.asked:
+            return benchmark
+        lm, adapter = self.model("judge"), make_adapter(self.setup.adapter or "chat")
+        return benchmark.bound(lambda judge: judge(lm, adapter))
 
-    def company(self, benchmark: Benchmark, program: MemoryProgram, allow_code: bool = False) -> None:
-        """Gives a benchmark that is a conversation its user, played by the prompt model, and its rival."""
-        if isinstance(benchmark, SimulatedBenchmark):
-            benchmark.set_user(self.model("prompt"), make_adapter(self.setup.adapter or "chat"))
-            benchmark.set_rival(self.program(benchmark.against, benchmark, None, allow_code, program.cache))
+    def company(self, benchmark: Benchmark, program: MemoryProgram, allow_code: bool = False) -> Benchmark:
+        """The benchmark with its user, played by the prompt model, and its rival, where it is a conversation."""
+        if benchmark.interaction is None:
+            return benchmark
+        rival = self.program(benchmark.interaction.against, benchmark, None, allow_code, program.cache)
+        return benchmark.accompanied(self.model("prompt"), make_adapter(self.setup.adapter or "chat"), rival)
 
     def program(
         self,
@@ -256,7 +258,7 @@ class Runtime:
             return program
         embedder = make_embedder(setup.embedder, setup.embedder_api_base) if needs_embedder(name) else None
         adapter = setup.adapter or "chat"
-        settings = {**benchmark.method_settings.get(name, {}), **dict(config or {})}
+        settings = {**preset(name, benchmark.name), **dict(config or {})}
         return build(name, benchmark.task, embedder, cache, adapter, **settings)
 
 
@@ -273,7 +275,7 @@ def parameters(program: MemoryProgram, setup: Setup, benchmark: Benchmark) -> di
         "lm": setup.lm,
         "prompt_lm": setup.prompt_lm or setup.lm,
         "judge_lm": setup.judge_lm,
-        "judge_hash": benchmark.judge_hash,
+        "judge_hash": benchmark.scorer.judge_hash,
         "temperature": setup.temperature,
         "embedder": program.method.embedder.name if program.method.embedder else None,
         "adapter": setup.adapter or program.adapter,

@@ -73,7 +73,7 @@ def tiny_folder(seed: int = 0, warm_up: WarmUp | None = None, method: MemoryR2 |
         UserError: The cache cannot be written.
     """
     settings = warm_up or WarmUp()
-    writer = method or MemoryR2(embedder(), **MemoryEnv.method_settings["memory-r2"])
+    writer = method or MemoryR2(embedder(), **MemoryR2.preset("memory-env"))
     good, poor = demonstrations(writer, settings, seed)
     folder = _cache() / f"tiny-{_digest(good, poor, settings, seed)}"
     if not (folder / "config.json").is_file():
@@ -101,7 +101,7 @@ def make_start(program: MemoryProgram, train: Sequence[Any], benchmark: Benchmar
     Raises:
         UserError: The tiny model knows only Memory-R2 on memory-env under the compact adapter.
     """
-    method = program.method.store
+    method = program.method
     if not isinstance(method, MemoryR2) or not isinstance(benchmark, MemoryEnv):
         raise UserError(
             "local:tiny knows nothing but memory-r2 on memory-env; take these, or a model that has read something: "

@@ -28,14 +28,14 @@ from typing import Any
 
 import dspy
 
-from ..data.benchmark import Benchmark, Split
+from ..data.benchmark import Benchmark
+from ..data.dataset import Split
 from ..engines.meter import Meter
 from ..engines.models import is_local, language_model
 from ..errors import UserError
 from ..optimizers.logo_grpo.policy import PolicyScore, score_policy
 from ..optimizers.logo_grpo.teleprompter import LoGoGRPO
 from ..programs.program import MemoryProgram
-from ..records import History
 from .artifact import Manifest, check_writable, save
 from .course import TINY, Course, flat
 from .experiment import Note
@@ -79,7 +79,7 @@ def run_train(
     if setup.lm == TINY and setup.adapter is None:
         setup = replace(setup, adapter="compact")
     benchmark = setup.load()
-    if benchmark.needs_judge:
+    if benchmark.scorer.asked:
         raise UserError(f"{benchmark.name} is scored by a judge, which is no reward to train on; choose a metric")
     split = setup.split(benchmark)
     # As JSON, which knows no tuples: a resumed run is compared with what its folder holds.
@@ -131,7 +131,7 @@ class _Job:
             scores = {"rows": [row.summary() for row in rows]}
             made = {"name": course.objective, "seed": outcome.kept.seed, "settings": flat(course)}
             source = self.benchmark.source
-            data = {"name": self.benchmark.name, "path": source.path, "sha256": source.sha256}
+            data = {"name": self.benchmark.name, "file": source.name, "sha256": source.sha256}
             lms = {"task": f"local:{outcome.kept.model}"}
             manifest = Manifest(
                 method=self.program.name,
@@ -206,7 +206,7 @@ class _Job:
             self._metric,
             settings,
             {"seed": seed, **self.course.train_kwargs},
-            self._questions(),
+            self.benchmark.questions_after,
             self._reader(),
             folder,
             capture,
@@ -254,17 +254,6 @@ class _Job:
 
     def _metric(self, example: dspy.Example, prediction: dspy.Prediction) -> float:
         return float(self.benchmark.score(example, prediction).value)
-
-    def _questions(self) -> Any:
-        """What a benchmark itself says can be asked when; None where it does not."""
-        found = getattr(self.benchmark, "questions_after", None)
-        if found is None:
-            return None
-
-        def questions(history: History, sessions: int) -> Any:
-            return found(history, sessions)
-
-        return questions
 
 
 def _write(path: Path, text: str) -> None:

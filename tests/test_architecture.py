@@ -16,7 +16,7 @@ import mempiler
 import pytest
 
 ROOT = Path(mempiler.__file__).parent
-OUTSIDE = {"tests", "perf", "docs", "build", "dist"}
+OUTSIDE = {"tests", "perf", "docs", "build", "dist", "setup.py"}
 """Folders of the repository that are no part of the package."""
 
 BASE = {"records", "errors"}
@@ -32,6 +32,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "programs": PROGRAMS,
     "optimizers": OPTIMIZERS,
     "runs": OPTIMIZERS | {"optimizers"},
+    "testing": OPTIMIZERS,
     "service": OPTIMIZERS | {"optimizers", "runs"},
     "cli": OPTIMIZERS | {"optimizers", "runs", "service"},
 }

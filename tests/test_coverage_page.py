@@ -100,12 +100,12 @@ def test_the_page_is_right_and_complete() -> None:
         ("| context, question, answer |", "| question, context, answer |", "AnswerFromContext: the table says"),
         ("chunk_turns=4, related=5", "chunk_turns=8, related=5", "MemoryR2: the table says chunk_turns=8"),
         (
-            "| `mempiler.programs.baselines.turn_rag.TurnRAG` | k=10, logs=False |\n",
+            "| `mempiler.programs.baselines.turn_rag.TurnRAG` | k=10 |\n",
             "",
             "TurnRAG: not in the table: k=10",
         ),
         (
-            "`mempiler.programs.baselines.no_memory.NoMemory` | logs=False",
+            "`mempiler.programs.baselines.no_memory.NoMemory` | none",
             "`mempiler.records.Turn` | none",
             "neither",
         ),

@@ -1,20 +1,32 @@
-"""`docs/extend.md` works as it stands: its files are written into an empty folder, and its commands are run there."""
+"""`docs/extend.md` works as it stands: its files are written into an empty folder, and its commands are run there.
 
+The same files are then a part of Mempiler, as folders of a copy of it, and an installed package beside it.
+"""
+
+import ast
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import mempiler
 import pytest
+from mempiler import testing
 from mempiler.data.catalog import benchmark
 from mempiler.errors import DataError, UnknownNameError
 
 PAGE = (Path(__file__).parents[1] / "docs" / "extend.md").read_text(encoding="utf-8")
 FILES = dict(re.findall(r"^\*\*([\w.]+)\*\*\n\n```\w+\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE))
+BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+DECLARED = {text.partition(" = ")[0]: text for language, text in BLOCKS if text.startswith(("METHODS", "BENCHMARKS"))}
+CHECKS = [text for language, text in BLOCKS if text.startswith("from mempiler.testing")]
+(ENTRY_POINTS,) = [text for language, text in BLOCKS if language == "toml"]
 COMMANDS = re.findall(r"^\$ PYTHONPATH=\. mempiler (.*)$", PAGE, re.MULTILINE)
 
 DRIVER = """
@@ -40,13 +52,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def results(folder: Path) -> dict[str, Any]:
-    """What each command of the page prints with `--json`, by its first four words."""
-    environment = {**os.environ, "PYTHONPATH": str(folder), "MEMPILER_HOME": str(folder / "runs")}
+def run(lines: list[str], folder: Path, *paths: Path) -> dict[str, Any]:
+    """What commands print with `--json`, in a process of their own that finds packages in `paths`."""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(map(str, paths)),
+        "MEMPILER_HOME": str(folder / "runs"),
+    }
     done = subprocess.run(
         [sys.executable, "-c", DRIVER],
-        input=json.dumps(COMMANDS),
+        input=json.dumps(lines),
         cwd=folder,
         env=environment,
         capture_output=True,
@@ -54,7 +69,13 @@ def results(folder: Path) -> dict[str, Any]:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    return {" ".join(line.split()[:4]): result for line, result in json.loads(done.stdout).items()}
+    return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def results(folder: Path) -> dict[str, Any]:
+    """What each command of the page prints with `--json`, by its first four words."""
+    return {" ".join(line.split()[:4]): result for line, result in run(COMMANDS, folder, folder).items()}
 
 
 @pytest.fixture
@@ -68,10 +89,63 @@ def importable(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def test_every_code_block_of_the_page_is_a_file_or_a_command() -> None:
     """What the other tests do not see would not be tested."""
-    blocks = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
-    lines = [line for language, text in blocks if language == "console" for line in text.splitlines()]
+    lines = [line for language, text in BLOCKS if language == "console" for line in text.splitlines()]
     assert [f"$ PYTHONPATH=. mempiler {line}" for line in COMMANDS] == lines
-    assert [text for language, text in blocks if language != "console"] == list(FILES.values())
+    used = [*FILES.values(), *DECLARED.values(), *CHECKS, ENTRY_POINTS]
+    assert sorted(text for language, text in BLOCKS if language != "console") == sorted(used)
+
+
+@pytest.mark.usefixtures("importable")
+@pytest.mark.parametrize("text", CHECKS)
+def test_the_page_s_method_and_benchmark_keep_the_promises(
+    text: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    call = ast.parse(text).body[1]
+    assert isinstance(call, ast.Expr)
+    assert isinstance(call.value, ast.Call)
+    assert isinstance(call.value.func, ast.Name)
+    getattr(testing, call.value.func.id)(*(ast.literal_eval(argument) for argument in call.value.args))
+
+
+NAMED = ["evaluate session-notes --on trivia --data trivia.json", "list methods", "list benchmarks"]
+"""What works once Mempiler knows the two by their names."""
+
+
+def assert_known(found: dict[str, Any]) -> None:
+    scored, methods, benchmarks = (found[line] for line in NAMED)
+    assert (scored["n"], scored["failures"]) == (2, 0)
+    assert "session-notes" in json.dumps(methods)
+    assert "trivia" in json.dumps(benchmarks)
+
+
+def test_each_is_a_part_of_mempiler_as_a_folder_of_its_own(folder: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "mempiler"
+    unshipped = shutil.ignore_patterns(
+        ".*", "__pycache__", "tests", "perf", "docs", "build", "dist", "*.egg-info", "runs"
+    )
+    shutil.copytree(Path(mempiler.__file__).parent, copy, ignore=unshipped)
+    shutil.copytree(Path(mempiler.__file__).parent / "runs", copy / "runs", ignore=shutil.ignore_patterns("local"))
+    for room, name, declared in (("programs", "session_notes", "METHODS"), ("data", "trivia", "BENCHMARKS")):
+        home = copy / room / name
+        home.mkdir()
+        (home / "__init__.py").write_text(DECLARED[declared], encoding="utf-8")
+        (home / f"{name}.py").write_text(FILES[f"{name}.py"], encoding="utf-8")
+    assert_known(run(NAMED, folder, tmp_path))
+
+
+def test_both_come_with_an_installed_package(folder: Path, tmp_path: Path) -> None:
+    information = tmp_path / "trivia_notes-1.0.dist-info"
+    information.mkdir()
+    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: trivia-notes\nVersion: 1.0\n", encoding="utf-8")
+    groups = tomllib.loads(ENTRY_POINTS)["project"]["entry-points"]
+    points = [
+        f"[{group}]\n" + "".join(f"{name} = {path}\n" for name, path in each.items()) for group, each in groups.items()
+    ]
+    (information / "entry_points.txt").write_text("\n".join(points), encoding="utf-8")
+    for name in ("session_notes.py", "trivia.py"):
+        (tmp_path / name).write_text(FILES[name], encoding="utf-8")
+    assert_known(run(NAMED, folder, tmp_path))
 
 
 def test_the_method_writes_a_memory_that_holds_the_evidence(results: dict[str, Any]) -> None:
@@ -85,7 +159,10 @@ def test_the_method_is_compiled_and_saved_with_demos_for_writing_and_reading(
 ) -> None:
     assert results["compile session_notes:SessionNotes --on locomo"]["promoted"]
     state = json.loads((folder / "notes" / "state.json").read_text(encoding="utf-8"))
-    assert [name for name, predictor in state.items() if predictor["demos"]] == ["method.take_notes", "task.answer"]
+    assert [name for name, predictor in state.items() if predictor["demos"]] == [
+        "method.writer.take_notes",
+        "task.answer",
+    ]
 
 
 def test_the_saved_method_is_loaded_and_scores_as_before(results: dict[str, Any]) -> None:

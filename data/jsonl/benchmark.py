@@ -27,19 +27,19 @@ from __future__ import annotations
 
 import json
 import reprlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import dspy
 
 from ...errors import DataError, UnknownNameError
 from ...records import History
-from ..benchmark import Benchmark, Finding, Note, Reading, Score, Source, refuse_fatal
-from ..text_metrics import exact_match, explain, squad_f1, squad_words
-from .own_metric import OwnMetric
+from ..benchmark import Benchmark
+from ..dataset import Finding, Note, Reading, Source, refuse_fatal
+from ..scorer import Combined, ExactMatch, Judged, Scorer, TokenF1
+from .own_metric import OwnScorer
 
-_METRICS = {"f1": "token F1", "exact": "exact match", "judge": "judged right"}
 _TEXTS = ("question", "answer", "category", "id", "user")
 _COLUMNS = frozenset({*_TEXTS, "history", "messages", "evidence"})
 _DIGEST_LETTERS = 12
@@ -48,23 +48,29 @@ _DIGEST_LETTERS = 12
 class JsonlBenchmark(Benchmark):
     """Questions of a JSON-lines file; see the module's docstring.
 
-    Args:
-        examples: The questions.
-        source: Where they came from.
-        metric: "f1" (token F1) or "exact" (exact match), both on SQuAD-normalised words; "judge"; or
-            `module:function` of one's own.
+    Metrics: "f1" (token F1) or "exact" (exact match), both on SQuAD-normalised words; "judge"; or `module:function` of
+    one's own.
     """
 
     name = "jsonl"
+    metrics: ClassVar[Mapping[str, Callable[[], Scorer]]] = {
+        "f1": lambda: Combined(TokenF1(), ExactMatch()),
+        "exact": lambda: Combined(ExactMatch(), TokenF1()),
+        "judge": lambda: Combined(Judged(), TokenF1(), ExactMatch()),
+    }
 
-    def __init__(self, examples: Iterable[dspy.Example], source: Source, metric: str = "f1") -> None:
-        super().__init__(tuple(examples), source)
-        self._own = OwnMetric(metric) if ":" in metric else None
-        if self._own is None and metric not in _METRICS:
-            raise UnknownNameError("metric", metric, [*_METRICS, "module:function"])
-        self.metric = metric
-        self.metric_name = _METRICS.get(metric, metric)
-        self.needs_judge = metric == "judge"
+    @classmethod
+    def scored_by(cls, metric: str) -> Scorer:
+        """The scorer of a metric, `module:function` among them."""
+        if ":" in metric:
+            return Combined(OwnScorer(metric), TokenF1(), ExactMatch())
+        if metric not in cls.metrics:
+            raise UnknownNameError("metric", metric, [*cls.metrics, "module:function"])
+        return super().scored_by(metric)
+
+    @classmethod
+    def read(cls, path: Path, note: Note) -> Reading:
+        return read_jsonl(path, note)
 
     @classmethod
     def load(cls, path: str | Path | None = None, *, metric: str = "f1", **options: Any) -> JsonlBenchmark:
@@ -85,28 +91,6 @@ class JsonlBenchmark(Benchmark):
             raise DataError("the jsonl benchmark has no sample; give the path of a .jsonl file")
         path = Path(path)
         return cls(read_jsonl(path, refuse_fatal(path)).examples, Source.of(path), metric)
-
-    def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
-        """Scores `prediction.answer` by the chosen metric; `parts` holds token F1 and exact match as well.
-
-        Raises:
-            UserError: No judge is set where one is needed, or a metric of one's own fails.
-            AdapterParseError: The judge's reply stays unparseable.
-            LMError: The judge's endpoint failed.
-        """
-        answer = str(prediction.get("answer") or "")
-        parts = {"f1": squad_f1(answer, example.answer), "exact": exact_match(answer, example.answer)}
-        said, reason = None, ""
-        if self._own is not None:
-            value, said = self._own(example, prediction)
-            parts[self._own.name] = value
-        elif self.needs_judge:
-            value, reason = self.judged(example, answer)
-            parts["judge"] = value
-        else:
-            value = parts[self.metric]
-        feedback = explain(answer, example.answer, value, example.evidence, squad_words)
-        return Score(value, said or f"{feedback}{reason}", parts)
 
 
 def read_jsonl(path: Path, note: Note) -> Reading:

@@ -22,6 +22,7 @@ import dspy
 from dspy.utils.exceptions import AdapterParseError, LMError
 
 from ...errors import MempilerError, UserError
+from ..scorer import Score, Scorer, answer_of, explained
 
 
 class OwnMetric:
@@ -58,6 +59,23 @@ class OwnMetric:
             wanted = "a number from 0 to 1, or (number, feedback text)"
             raise UserError(f"metric {self.path!r} returned {found!r:.80} for {example.id!r}; it must return {wanted}")
         return float(value), feedback
+
+
+class OwnScorer(Scorer):
+    """Scores by a function of one's own.
+
+    Args:
+        path: `module:function`.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._function = OwnMetric(path)
+        self.title = path
+
+    def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
+        value, said = self._function(example, prediction)
+        feedback = said or explained(example, answer_of(prediction), value)
+        return Score(value, feedback, {self._function.name: value})
 
 
 def _is_pair(found: Any) -> bool:

@@ -24,22 +24,20 @@ and is reported apart; evidence ids are repaired; a question without evidence ha
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import dspy
 
 from ...errors import DataError, UnknownNameError, UserError
-from ...signatures.judges import JudgeGenerously
-from ..benchmark import Benchmark, Score, Source, refuse_fatal
-from ..judge import GenerousJudge
+from ..benchmark import Benchmark
+from ..dataset import Note, Reading, Source, refuse_fatal
 from ..samples import sample
-from ..text_metrics import bleu1, explain, locomo_f1, locomo_multi_f1, named, stem
+from ..scorer import Combined, Scorer
 from .reader import CATEGORIES, read_locomo
+from .scorer import LocomoF1, LocomoJudge
 
-_METRICS = {"f1": "token F1", "judge": "judged right"}
-_REFUSALS = ("no information available", "not mentioned")
 _TRAIN = frozenset({"conv-43", "conv-47"})
 _DEV = frozenset({"conv-44"})
 _TEST = frozenset({"conv-26", "conv-30", "conv-41", "conv-42", "conv-48", "conv-49", "conv-50"})
@@ -56,8 +54,11 @@ class Locomo(Benchmark):
     """
 
     name = "locomo"
-    category_names = CATEGORIES
-    judge_prompt = JudgeGenerously
+    metrics: ClassVar[Mapping[str, Callable[[], Scorer]]] = {
+        "f1": LocomoF1,
+        "judge": lambda: Combined(LocomoJudge(), LocomoF1()),
+    }
+    categories = CATEGORIES
 
     def __init__(
         self,
@@ -66,11 +67,13 @@ class Locomo(Benchmark):
         conversations: Iterable[str] | None = None,
         metric: str = "f1",
     ) -> None:
-        super().__init__(tuple(examples), source)
-        self.metric_name = _METRICS[metric]
-        self.needs_judge = metric == "judge"
+        super().__init__(examples, source, metric)
         groups = map(self.group, self.examples) if conversations is None else conversations
         self.conversations = frozenset(groups)
+
+    @classmethod
+    def read(cls, path: Path, note: Note) -> Reading:
+        return read_locomo(path, note)
 
     @classmethod
     def load(
@@ -95,8 +98,7 @@ class Locomo(Benchmark):
             UserError: A judge is asked for category 5.
         """
         cls.refuse_options(options, ("categories", "metric"))
-        if metric not in _METRICS:
-            raise UnknownNameError("metric", metric, _METRICS)
+        cls.scored_by(metric)
         kept = _kept(categories)
         if metric == "judge":
             if categories is not None and "5" in kept:
@@ -115,10 +117,6 @@ class Locomo(Benchmark):
             raise DataError(f"{path}: no question of category {', '.join(sorted(categories))}; choose others")
         return cls(examples, Source.of(path, sample), [history.id for history in reading.histories], metric)
 
-    def counts(self, example: dspy.Example) -> bool:
-        """False for category 5: it pays for declining to answer, and is reported apart."""
-        return example.category != "5"
-
     def fixed_split(self) -> tuple[set[str], set[str], set[str]] | None:
         """Memory-R2's split (train conv-43 and conv-47, dev conv-44) when exactly the ten conversations are there.
 
@@ -127,36 +125,6 @@ class Locomo(Benchmark):
         if self.conversations != _TRAIN | _DEV | _TEST:
             return None
         return set(_TRAIN), set(_DEV), set(_TEST)
-
-    def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
-        """Scores `prediction.answer` by the rule of the example's category.
-
-        Categories 2, 3 and 4: token F1, in category 3 against the gold up to its first ';'. Category 1: mean over
-        the comma-separated golds of the best F1. Category 5: 1 when the answer says that nothing is mentioned.
-        Source: LoCoMo, task_eval/evaluation.py. `parts["bleu1"]` is community practice, not in that file, and so is
-        the judge, whose word is the score under `metric="judge"`: it sees the whole gold answer in every category.
-
-        Raises:
-            UserError: A judge is needed and none is set.
-            AdapterParseError: The judge's reply stays unparseable.
-            LMError: The judge's endpoint failed.
-        """
-        answer = str(prediction.get("answer") or "")
-        gold = example.answer.split(";")[0].strip() if example.category == "3" else example.answer
-        if example.category == "5":
-            value = float(any(phrase in answer.lower() for phrase in _REFUSALS))
-            feedback = _explain_refusal(value, example.evidence)
-            return Score(value, feedback, {"f1": value, "bleu1": bleu1(answer, gold)})
-        value = (locomo_multi_f1 if example.category == "1" else locomo_f1)(answer, gold)
-        parts = {"f1": value, "bleu1": bleu1(answer, gold)}
-        if self.needs_judge:
-            value, _ = self.judged(example, answer)
-            parts["judge"] = value
-        return Score(value, explain(answer, gold, value, example.evidence, stem=stem), parts)
-
-    def set_judge(self, lm: Any, adapter: dspy.Adapter | None = None) -> None:
-        """Makes the generous judge that published LoCoMo tables use."""
-        self.judge = GenerousJudge(lm, adapter)
 
 
 def _kept(categories: str | Iterable[str | int] | None) -> frozenset[str]:
@@ -167,10 +135,3 @@ def _kept(categories: str | Iterable[str | int] | None) -> frozenset[str]:
     for category in sorted(kept - CATEGORIES.keys()):
         raise UnknownNameError("LoCoMo category", category, CATEGORIES)
     return kept
-
-
-def _explain_refusal(value: float, evidence: tuple[str, ...]) -> str:
-    if value:
-        return "Right: the answer says that the conversation does not mention this."
-    seems = f" The answer only seems to be in {named(evidence)}." if evidence else ""
-    return f"Wrong: the conversation does not hold the answer; a right answer says it is 'not mentioned'.{seems}"

@@ -20,7 +20,7 @@ from pydantic import ValidationError
 
 from ...errors import DataError
 from ...records import History, Session, Turn, read_json
-from ..benchmark import Finding, Note, Reading
+from ..dataset import Finding, Note, Reading
 
 CATEGORIES: Mapping[str, str] = MappingProxyType(
     {"1": "multi-hop", "2": "temporal", "3": "open-domain", "4": "single-hop", "5": "adversarial"}

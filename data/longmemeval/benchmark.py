@@ -30,74 +30,17 @@ question. An empty answer is wrong without asking the judge. Short answers suit 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, Self
-
-import dspy
+from typing import Any, ClassVar, Self
 
 from ...errors import DataError, UnknownNameError, UserError
-from ...signatures.judges_longmemeval import ABSTENTION, JUDGES, JudgeStated, judges_hash
-from ..benchmark import Benchmark, Score, Source, refuse_fatal
-from ..confusion import Answered
-from ..judge import AnyJudge, PromptJudge, Verdict
+from ..benchmark import Benchmark
+from ..dataset import Note, Reading, Source, refuse_fatal
 from ..samples import sample
-from ..text_metrics import explain, squad_f1, squad_words
-from .metrics import declines, mean, retrieval_metrics
+from ..scorer import Scorer
 from .reader import TYPES, file_of, read_longmemeval
-
-METRICS: Mapping[str, str] = {"judge": "accuracy", "f1": "token F1"}
-_COLUMNS = {"judge": "accuracy", "f1": "F1"}
-PREFERENCE = "single-session-preference"
-RETRIEVAL_AT = (5, 10)
-
-
-class TypedJudge(AnyJudge, Protocol):
-    """What answers are judged by."""
-
-    def __call__(self, kind: str, question: str, gold_answer: str, answer: str) -> Verdict:
-        """Judges one answer by the prompt of its type; may be called from many threads at once."""
-        ...
-
-
-class LongMemEvalJudge:
-    """Asks the prompt of a question's type.
-
-    Args:
-        lm: The model that judges.
-        adapter: How it is asked; DSPy's default if None.
-    """
-
-    def __init__(self, lm: Any, adapter: dspy.Adapter | None = None) -> None:
-        self.lm = lm
-        kinds = {
-            kind: type(f"_{prompt.__name__}", (PromptJudge,), {"signature": prompt}) for kind, prompt in JUDGES.items()
-        }
-        self._prompts: dict[str, PromptJudge] = {kind: made(lm, adapter) for kind, made in kinds.items()}
-
-    @property
-    def hash(self) -> str:
-        """Names all five prompts."""
-        return judges_hash()
-
-    def __call__(self, kind: str, question: str, gold_answer: str, answer: str) -> Verdict:
-        """Judges one answer. An empty one is wrong without a call.
-
-        Args:
-            kind: One of `JUDGES`.
-            question: What was asked.
-            gold_answer: The answer, the rubric of a preference, or why there is no answer.
-            answer: What is judged.
-
-        Raises:
-            AdapterParseError: The judge's reply stays unparseable.
-            LMError: The judge's endpoint failed.
-        """
-        if not answer.strip():
-            return Verdict(False, "no answer was given")
-        gold = {PREFERENCE: "rubric", ABSTENTION: "explanation"}.get(kind, "gold_answer")
-        found = self._prompts[kind].ask(question=question, answer=answer, **{gold: gold_answer})
-        return Verdict(found.verdict == "yes")
+from .scorer import PREFERENCE, LongMemEvalF1, LongMemEvalJudged
 
 
 class LongMemEval(Benchmark):
@@ -110,20 +53,14 @@ class LongMemEval(Benchmark):
     """
 
     name = "longmemeval"
-    judge_prompt = JudgeStated
-    retrieval_depth: ClassVar[int] = 200
+    metrics: ClassVar[Mapping[str, Callable[[], Scorer]]] = {"judge": LongMemEvalJudged, "f1": LongMemEvalF1}
+    categories: ClassVar[Mapping[str, str]] = {kind: kind for kind in TYPES}
     types: ClassVar[tuple[str, ...]] = TYPES
     """The types that the benchmark asks."""
 
-    def __init__(self, examples: Iterable[dspy.Example], source: Source, metric: str = "judge") -> None:
-        super().__init__(tuple(examples), source)
-        if metric not in METRICS:
-            raise UnknownNameError("metric", metric, METRICS)
-        self.metric = metric
-        self.metric_name = METRICS[metric]
-        self.needs_judge = metric == "judge"
-        self.typed: TypedJudge | None = None
-        """Who judges; set by `set_judge`, or by hand."""
+    @classmethod
+    def read(cls, path: Path, note: Note, size: str | None = None) -> Reading:
+        return read_longmemeval(file_of(path, size), note)
 
     @classmethod
     def load(
@@ -180,80 +117,6 @@ class LongMemEval(Benchmark):
             raise DataError(f"{path}: no question of the type {', '.join(types)}; choose others")
         return cls(examples, Source.of(path, sample), metric)
 
-    def set_judge(self, lm: Any, adapter: dspy.Adapter | None = None) -> None:
-        """Makes the judge that has a prompt for every type."""
-        self.typed = LongMemEvalJudge(lm, adapter)
-
-    @property
-    def judging(self) -> TypedJudge | None:
-        """The judge; None before one is set."""
-        return self.typed
-
-    @property
-    def judge_hash(self) -> str | None:
-        """Names the judge's five prompts together; None where no judge is asked."""
-        if not self.needs_judge:
-            return None
-        return judges_hash() if self.typed is None else self.typed.hash
-
-    def counts(self, example: dspy.Example) -> bool:
-        """False for preferences where nobody judges: words of a rubric are not what a good response repeats."""
-        return self.needs_judge or example.category != PREFERENCE or example.abstention
-
-    def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
-        """Scores `prediction.answer` by the judge, or without one by words; see the module.
-
-        Raises:
-            UserError: A judge is needed and none is set.
-            AdapterParseError: The judge's reply stays unparseable.
-            LMError: The judge's endpoint failed.
-        """
-        answer = str(prediction.get("answer") or "")
-        parts = {"f1": float(declines(answer)) if example.abstention else squad_f1(answer, example.answer)}
-        if self.needs_judge:
-            parts["accuracy"] = float(self._judged(example, answer).correct)
-        value = parts["accuracy" if self.needs_judge else "f1"]
-        return Score(value, _feedback(example, answer, value), parts)
-
-    def _judged(self, example: dspy.Example, answer: str) -> Verdict:
-        if self.typed is None:
-            raise UserError(f"{self.name} scores by a judge here, and none is set; pass --judge-lm MODEL")
-        kind = ABSTENTION if example.abstention else example.category
-        return self.typed(kind, example.question, example.answer, answer)
-
-    def aggregate(self, rows: Sequence[Answered]) -> Mapping[str, float]:
-        """The mean over types, the mean over all questions, and that of questions that cannot be answered.
-
-        A failed question counts 0. Source: src/evaluation/print_qa_metrics.py.
-        """
-        part, column = ("accuracy" if self.needs_judge else "f1"), _COLUMNS[self.metric]
-        by_type: dict[str, list[float]] = {}
-        for row in rows:
-            by_type.setdefault(row.category, []).append(row.parts.get(part, 0.0))
-        if not rows:
-            return {}
-        found = {
-            f"task-averaged {column}": mean([mean(values) for values in by_type.values()]),
-            f"overall {column}": mean([value for values in by_type.values() for value in values]),
-        }
-        unanswerable = [row.parts.get(part, 0.0) for row in rows if "_abs" in row.id]
-        return {**found, f"abstention {column}": mean(unanswerable)} if unanswerable else found
-
-    def retrieval(self, example: dspy.Example, ranked: Sequence[Sequence[str]]) -> Mapping[str, float]:
-        """recall_any, recall_all and NDCG of the evidence sessions at 5 and 10; {} for questions without an answer.
-
-        Args:
-            example: The question.
-            ranked: For every hit of the memory's search, best first, the ids of its source turns.
-        """
-        if example.abstention or not example.answer_sessions:
-            return {}
-        turns = example.history.turns
-        order = list(dict.fromkeys(turns[id][1].id for sources in ranked for id in sources if id in turns))
-        sessions = [item.id for item in example.history]
-        metrics = [retrieval_metrics(order, example.answer_sessions, sessions, k) for k in RETRIEVAL_AT]
-        return {name: value for found in metrics for name, value in found.items()}
-
 
 class LongMemEvalPreference(LongMemEval):
     """The questions whose answer is a response that suits the user, by the task that writes such responses."""
@@ -261,17 +124,3 @@ class LongMemEvalPreference(LongMemEval):
     name = "longmemeval.preference"
     task = "personal-response"
     types = (PREFERENCE,)
-    method_settings: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "h2memory": {"use_situations": False, "use_background": False, "clustered": False}
-    }
-    """Mem-PAL, appendix C: dialogues without logs, and one principle for every outline."""
-
-
-def _feedback(example: dspy.Example, answer: str, value: float) -> str:
-    if example.abstention:
-        verdict = "Right: the answer sees that this is not known." if value else "Wrong: this is not known; say so."
-        return f"{verdict} {example.answer}"
-    if example.category == PREFERENCE:
-        verdict = "Right: the response suits the user." if value >= 1 else "The response does not suit the user enough."
-        return f"{verdict} {example.answer}"
-    return explain(answer, example.answer, value, example.evidence, squad_words)

@@ -28,7 +28,7 @@ import dspy
 
 from ...errors import DataError, UnknownNameError
 from ...records import History, Session, Turn, format_time
-from ..benchmark import Finding, Note, Reading
+from ..dataset import Finding, Note, Reading
 from ..json_stream import stream_list
 
 TYPES = (

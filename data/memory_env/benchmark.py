@@ -17,7 +17,7 @@ Scores on it compare ways of training with one another, nothing else.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -25,13 +25,28 @@ import dspy
 
 from ...errors import DataError
 from ...records import History
-from ..benchmark import Benchmark, Score, Source
+from ..benchmark import Benchmark
+from ..dataset import Source
+from ..scorer import Score, Scorer, answer_of
 from ..synthesis.memory_env import Ask, Conversation
 from ..text_metrics import exact_match
 
 USERS = 160
 SESSIONS = 8
 MOST_SESSIONS = 32
+
+
+class SameWords(Scorer):
+    """1 where the answer has the words of the gold answer, else 0."""
+
+    title = "exact match"
+
+    def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
+        answer = answer_of(prediction)
+        value = exact_match(answer, example.answer)
+        told = ", ".join(example.evidence)
+        feedback = "Right." if value else f"Wrong: {answer!r} instead of {example.answer!r}, as {told} says."
+        return Score(value, feedback, {"em": value})
 
 
 class MemoryEnv(Benchmark):
@@ -44,9 +59,7 @@ class MemoryEnv(Benchmark):
 
     name = "memory-env"
     task = "memory-lookup"
-    metric_name = "exact match"
-    method_settings: ClassVar[Mapping[str, Mapping[str, Any]]] = {"memory-r2": {"chunk_turns": 1, "related": 2}}
-    """Settings of methods that make prompts short enough for a model of half a million weights."""
+    metrics: ClassVar[Mapping[str, Callable[[], Scorer]]] = {"exact": SameWords}
 
     def __init__(self, conversations: Sequence[Conversation], source: Source) -> None:
         self.conversations = {talk.history.id: talk for talk in conversations}
@@ -91,26 +104,21 @@ class MemoryEnv(Benchmark):
             parts[(0, 0, 0, 0, 0, 0, 1, 2, 2, 2)[number % 10]].add(id)
         return parts
 
-    def questions_after(self, history: History | str, sessions: int) -> tuple[dspy.Example, ...]:
+    def questions_after(
+        self, history: History, sessions: int, examples: Sequence[dspy.Example] = ()
+    ) -> tuple[dspy.Example, ...]:
         """Questions about the state after the first sessions of a user, with the answers of that moment.
 
         Args:
-            history: The user, or its id.
+            history: The user.
             sessions: How many sessions have passed, from 1.
+            examples: Not looked at: what is asked differs from moment to moment.
 
         Returns:
             Examples over the shortened history; their ids tell the moment.
         """
-        talk = self.conversations[history if isinstance(history, str) else history.id]
+        talk = self.conversations[history.id]
         return tuple(_examples(talk, _head(talk.history, sessions), sessions))
-
-    def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
-        """1 where the answer has the words of the gold answer, else 0."""
-        answer = str(prediction.get("answer") or "")
-        value = exact_match(answer, example.answer)
-        told = ", ".join(example.evidence)
-        feedback = "Right." if value else f"Wrong: {answer!r} instead of {example.answer!r}, as {told} says."
-        return Score(value, feedback, {"em": value})
 
 
 def _examples(talk: Conversation, history: History, after: int | None = None) -> list[dspy.Example]:

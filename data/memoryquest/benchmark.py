@@ -28,22 +28,19 @@ There is no response to imitate: a labelled demo shows the references as the ans
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import dspy
 
-from ...errors import DataError, UnknownNameError, UserError
-from ...records import Context
-from ...signatures.judges import JudgeAcknowledgement
-from ..acknowledgement import AcknowledgementJudge, Level, ReferenceJudge, evidence_parts, recall_parts
-from ..benchmark import Benchmark, Score, Source, refuse_fatal
+from ...errors import DataError
+from ..benchmark import Benchmark
+from ..dataset import Note, Reading, Source, refuse_fatal
 from ..samples import sample
-from .reader import Reference, files_of, read_memoryquest
-
-_METRICS = {"recall": "judged recall", "recall_exact": "judged exact recall", "evidence": "evidence recall"}
-_SHOWN = 200
+from ..scorer import Combined, Scorer
+from .reader import files_of, read_memoryquest
+from .scorer import EvidenceRecall, JudgedExactRecall, JudgedRecall
 
 
 class MemoryQuest(Benchmark):
@@ -57,19 +54,20 @@ class MemoryQuest(Benchmark):
 
     name = "memoryquest"
     task = "personal-response"
-    judge_prompt = JudgeAcknowledgement
+    metrics: ClassVar[Mapping[str, Callable[[], Scorer]]] = {
+        "recall": lambda: Combined(JudgedRecall(), EvidenceRecall()),
+        "recall_exact": lambda: Combined(JudgedExactRecall(), EvidenceRecall()),
+        "evidence": EvidenceRecall,
+    }
 
-    def __init__(self, examples: Iterable[dspy.Example], source: Source, metric: str = "recall") -> None:
-        super().__init__(tuple(examples), source)
-        if metric not in _METRICS:
-            raise UnknownNameError("metric", metric, _METRICS)
-        self.metric = metric
-        self.metric_name = _METRICS[metric]
-        self.needs_judge = metric != "evidence"
-        self.acknowledges: ReferenceJudge | None = None
-        """Who judges contexts; set by `set_judge`, or by hand."""
-        if not self.needs_judge and not any(map(self.counts, self.examples)):
+    def __init__(self, examples: Iterable[dspy.Example], source: Source, metric: str | None = None) -> None:
+        super().__init__(examples, source, metric)
+        if not any(map(self.counts, self.examples)):
             raise DataError(f"{source.path}: says of no reference in which session it was; use --metric recall")
+
+    @classmethod
+    def read(cls, path: Path, note: Note) -> Reading:
+        return read_memoryquest(path, note)
 
     @classmethod
     def load(cls, path: str | Path | None = None, *, metric: str = "recall", **options: Any) -> MemoryQuest:
@@ -95,49 +93,3 @@ class MemoryQuest(Benchmark):
         examples = read_memoryquest(path, refuse_fatal(path)).examples
         digest = hashlib.sha256(b"".join(file.read_bytes() for file in files_of(path))).hexdigest()
         return cls(examples, Source(str(path), digest, sample), metric)
-
-    def set_judge(self, lm: Any, adapter: dspy.Adapter | None = None) -> None:
-        """Makes the judge of contexts."""
-        self.acknowledges = AcknowledgementJudge(lm, adapter)
-
-    @property
-    def judging(self) -> ReferenceJudge | None:
-        """The judge of contexts; None before one is set."""
-        return self.acknowledges
-
-    def counts(self, example: dspy.Example) -> bool:
-        """False under "evidence" for a query without any: it says nothing about retrieval."""
-        return self.needs_judge or any(reference.turns for reference in example.references)
-
-    def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
-        """Scores `prediction.context` by the chosen metric.
-
-        Raises:
-            UserError: A judge is needed and none is set.
-            AdapterParseError: The judge's reply stays unparseable.
-            LMError: The judge's endpoint failed.
-        """
-        context = prediction.get("context") or Context()
-        references: tuple[Reference, ...] = example.references
-        parts = evidence_parts([reference.turns for reference in references], context.sources)
-        if not self.needs_judge:
-            recalled = set(context.sources)
-            levels: list[Level] = ["not" if recalled.isdisjoint(each.turns) else "explicitly" for each in references]
-            return Score(parts.get("evidence", 0.0), explain_levels(references, levels), parts)
-        if self.acknowledges is None:
-            raise UserError(f"{self.name} scores by a judge here, and none is set; pass --judge-lm MODEL")
-        shown = "\n".join(hit.line() for hit in context.hits)
-        found = self.acknowledges(example.question, [reference.line() for reference in references], shown)
-        levels = [each.level for each in found]
-        parts |= recall_parts(levels)
-        return Score(parts[self.metric], explain_levels(references, levels), parts)
-
-
-def explain_levels(references: Sequence[Reference], levels: Sequence[Level]) -> str:
-    """Says in words which references were not retrieved, and what would have found them."""
-    missing = [reference.text[:_SHOWN] for reference, level in zip(references, levels, strict=True) if level == "not"]
-    if not missing:
-        return "Right: everything that bears on the request was retrieved."
-    share = f"{len(missing)} of {len(references)} things that bear on the request were not retrieved"
-    listed = "; ".join(missing)
-    return f"{share}: {listed}. Think of what the user will meet on the way, and search for that as well."

@@ -32,7 +32,7 @@ import dspy
 
 from ...errors import DataError
 from ...records import History, Record, Session, Turn, format_time, read_json
-from ..benchmark import Finding, Note, Reading
+from ..dataset import Finding, Note, Reading
 from ..probe import Probe, read_date
 from ..text_metrics import stems
 from .names import ALIASES

@@ -17,23 +17,50 @@ made by `data.synthesis.movielens`; what it holds is no real person's taste, and
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 from ...errors import DataError
-from ..behavior import BehaviorBenchmark
-from ..benchmark import Source, refuse_fatal
+from ..behavior import ChosenOption
+from ..benchmark import Benchmark
 from ..confusion import Answered, Confusion
+from ..dataset import Note, Reading, Source, refuse_fatal
 from ..samples import sample
+from ..scorer import Scorer
 from .reader import FIELD, RATINGS, Protocol, files_of, read_movielens
 
 
-class MovieLens(BehaviorBenchmark):
+class RatingPredicted(ChosenOption):
+    """The share of ratings predicted exactly, and what is read off the confusion matrix."""
+
+    def aggregate(self, rows: Sequence[Answered]) -> dict[str, float]:
+        """Accuracy, macro-F1 and diagonal dominance of the answers that name a rating, and how many name none."""
+        found = self.confusion(rows)
+        answered = sum(row.failure is None for row in rows)
+        return {
+            "accuracy": found.accuracy,
+            "macro-F1": found.macro_f1,
+            "diagonal dominance": found.diagonal_dominance,
+            "failed parses": answered - found.n,
+        }
+
+    def confusion(self, rows: Sequence[Answered]) -> Confusion:
+        """Gold against predicted ratings."""
+        return Confusion.of(RATINGS, self.parsed(rows, RATINGS))
+
+
+class MovieLens(Benchmark):
     """The share of ratings predicted exactly."""
 
     name = "movielens"
-    category_names: ClassVar[Mapping[str, str]] = {FIELD: "movie rating"}
+    task = "behavior-prediction"
+    metrics: ClassVar[Mapping[str, Callable[[], Scorer]]] = {"accuracy": RatingPredicted}
+    categories: ClassVar[Mapping[str, str]] = {FIELD: "movie rating"}
+
+    @classmethod
+    def read(cls, path: Path, note: Note) -> Reading:
+        return read_movielens(path, note)
 
     @classmethod
     def load(
@@ -75,18 +102,3 @@ class MovieLens(BehaviorBenchmark):
         examples = read_movielens(path, refuse_fatal(path), protocol).examples
         whole = path.read_bytes() if path.suffix == ".zip" else b"".join(files_of(path).values())
         return cls(examples, Source(str(path), hashlib.sha256(whole).hexdigest(), sample))
-
-    def aggregate(self, rows: Sequence[Answered]) -> Mapping[str, float]:
-        """Accuracy, macro-F1 and diagonal dominance of the answers that name a rating, and how many name none."""
-        found = self.confusion(rows)
-        answered = sum(row.failure is None for row in rows)
-        return {
-            "accuracy": found.accuracy,
-            "macro-F1": found.macro_f1,
-            "diagonal dominance": found.diagonal_dominance,
-            "failed parses": answered - found.n,
-        }
-
-    def confusion(self, rows: Sequence[Answered]) -> Confusion:
-        """Gold against predicted ratings."""
-        return Confusion.of(RATINGS, self.parsed(rows, RATINGS))

@@ -26,7 +26,7 @@ from types import MappingProxyType
 from ...errors import DataError
 from ...records import Action
 from ..behavior import Since, asked, example, records
-from ..benchmark import Finding, Note, Reading
+from ..dataset import Finding, Note, Reading
 
 RATINGS = ("1", "2", "3", "4", "5")
 FIELD = "movie_rating"

@@ -20,39 +20,29 @@ split: conversations are shuffled by seed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-import dspy
-
-from ...errors import UnknownNameError
-from ..benchmark import Benchmark, Score, Source, refuse_fatal
+from ..benchmark import Benchmark
+from ..dataset import Note, Reading, Source, refuse_fatal
 from ..samples import sample
-from ..text_metrics import bleu1, explain, squad_f1, squad_words
+from ..scorer import Bleu1, Combined, Judged, Scorer, TokenF1
 from .reader import read_msc
-
-_METRICS = {"f1": "token F1", "judge": "judged right"}
 
 
 class Msc(Benchmark):
-    """MSC-Self-Instruct's questions.
-
-    Args:
-        examples: The questions.
-        source: Where they came from.
-        metric: "f1" (token F1) or "judge".
-    """
+    """MSC-Self-Instruct's questions: token F1 or a judge."""
 
     name = "msc"
+    metrics: ClassVar[Mapping[str, Callable[[], Scorer]]] = {
+        "f1": lambda: Combined(TokenF1(), Bleu1()),
+        "judge": lambda: Combined(Judged(), TokenF1(), Bleu1()),
+    }
 
-    def __init__(self, examples: Iterable[dspy.Example], source: Source, metric: str = "f1") -> None:
-        super().__init__(tuple(examples), source)
-        if metric not in _METRICS:
-            raise UnknownNameError("metric", metric, _METRICS)
-        self.metric = metric
-        self.metric_name = _METRICS[metric]
-        self.needs_judge = metric == "judge"
+    @classmethod
+    def read(cls, path: Path, note: Note) -> Reading:
+        return read_msc(path, note)
 
     @classmethod
     def load(cls, path: str | Path | None = None, *, metric: str = "f1", **options: Any) -> Msc:
@@ -76,19 +66,3 @@ class Msc(Benchmark):
     @classmethod
     def _read(cls, path: Path, metric: str, sample: bool) -> Msc:
         return cls(read_msc(path, refuse_fatal(path)).examples, Source.of(path, sample), metric)
-
-    def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
-        """Scores `prediction.answer`; token F1 and BLEU-1 are in `parts`, and the judge's word where it is asked.
-
-        Raises:
-            UserError: A judge is needed and none is set.
-            AdapterParseError: The judge's reply stays unparseable.
-            LMError: The judge's endpoint failed.
-        """
-        answer = str(prediction.get("answer") or "")
-        parts = {"f1": squad_f1(answer, example.answer), "bleu1": bleu1(answer, example.answer)}
-        value, reason = parts["f1"], ""
-        if self.needs_judge:
-            value, reason = self.judged(example, answer)
-            parts["judge"] = value
-        return Score(value, explain(answer, example.answer, value, cut=squad_words) + reason, parts)

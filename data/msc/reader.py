@@ -30,7 +30,7 @@ from typing import Any
 import dspy
 
 from ...records import History, Session, Turn, read_json
-from ..benchmark import Finding, Note, Reading
+from ..dataset import Finding, Note, Reading
 from ..jsonl.benchmark import read_rows
 
 CURRENT = datetime(2024, 3, 1, 12)

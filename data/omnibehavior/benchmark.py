@@ -23,29 +23,36 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
 from ...errors import DataError, UnknownNameError
-from ..behavior import BehaviorBenchmark
-from ..benchmark import Source, refuse_fatal
-from ..confusion import Answered, Confusion
+from ..benchmark import Benchmark
+from ..dataset import Note, Reading, Source, refuse_fatal
 from ..samples import sample
+from ..scorer import Scorer
 from .periods import Periods
-from .reader import OPTIONS, files_of, read_omnibehavior
+from .reader import files_of, read_omnibehavior
 from .scenes import QUESTIONS, TABLE_NAMES
+from .scorer import FieldsPredicted
 from .text import DETAIL
 
 _OPTIONS = ("history", "test", "last_day", "test_actions", "seed", "detail", "categories")
 _PERIOD = re.compile(r"(\d{4}-\d\d-\d\d)\.\.(\d{4}-\d\d-\d\d)")
 
 
-class OmniBehavior(BehaviorBenchmark):
+class OmniBehavior(Benchmark):
     """The share of yes-or-no fields predicted right; ACC and F1 by scene beside it."""
 
     name = "omnibehavior"
-    category_names: ClassVar[Mapping[str, str]] = {field: field.replace("_", " ") for field in QUESTIONS}
+    task = "behavior-prediction"
+    metrics: ClassVar[Mapping[str, Callable[[], Scorer]]] = {"accuracy": FieldsPredicted}
+    categories: ClassVar[Mapping[str, str]] = {field: field.replace("_", " ") for field in QUESTIONS}
+
+    @classmethod
+    def read(cls, path: Path, note: Note) -> Reading:
+        return read_omnibehavior(path, note)
 
     @classmethod
     def load(
@@ -94,37 +101,6 @@ class OmniBehavior(BehaviorBenchmark):
         digest = hashlib.sha256(b"".join(file.read_bytes() for file in files_of(path))).hexdigest()
         chosen = [example for example in examples if example.category in kept]
         return cls(chosen, Source(str(path), digest, sample))
-
-    def aggregate(self, rows: Sequence[Answered]) -> Mapping[str, float]:
-        """ACC and F1 of every field, scene and overall, and the number of failed parses."""
-        fields = {row.category for row in rows}
-        found = {field: _matrix(self, rows, field) for field in QUESTIONS if field in fields}
-        asked = {field: matrix for field, matrix in found.items() if matrix.n}
-        scores: dict[str, float] = {}
-        scenes: dict[str, tuple[float, float]] = {}
-        for scene, name in TABLE_NAMES.items():
-            own = [matrix for field, matrix in asked.items() if field.partition("_")[0] == scene]
-            if own:
-                scenes[name] = (_mean([m.accuracy for m in own]), _mean([m.f1("Yes") for m in own]))
-        every = [(field.replace("_", " "), (m.accuracy, m.f1("Yes"))) for field, m in asked.items()]
-        for name, (acc, f1) in [*every, *scenes.items(), *_overall(scenes)]:
-            scores |= {f"{name} ACC": acc, f"{name} F1": f1}
-        answered = sum(row.failure is None for row in rows)
-        return {**scores, "failed parses": answered - sum(matrix.n for matrix in asked.values())}
-
-
-def _matrix(benchmark: BehaviorBenchmark, rows: Sequence[Answered], field: str) -> Confusion:
-    return Confusion.of(OPTIONS, benchmark.parsed([row for row in rows if row.category == field], OPTIONS))
-
-
-def _overall(scenes: Mapping[str, tuple[float, float]]) -> list[tuple[str, tuple[float, float]]]:
-    if not scenes:
-        return []
-    return [("Overall", (_mean([acc for acc, _ in scenes.values()]), _mean([f1 for _, f1 in scenes.values()])))]
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
 
 
 def _period(name: str, text: str) -> tuple[str, str]:

@@ -27,7 +27,7 @@ import dspy
 from ...errors import DataError
 from ...records import Action, History, read_json
 from ..behavior import Since, asked, example, records
-from ..benchmark import Finding, Note, Reading
+from ..dataset import Finding, Note, Reading
 from .periods import Periods
 from .scenes import QUESTIONS, fields_of, is_chinese, reacted, scene_of
 from .text import DETAIL, reaction, scene_name, situation

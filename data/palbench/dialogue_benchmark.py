@@ -20,26 +20,21 @@ Honest limits: the simulated user answers each assistant anew, so two dialogues 
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import dspy
 
 from ...errors import DataError, UserError
-from ...signatures.judges import judge_hash
-from ...signatures.judges_pal import JudgeNeedUnderstanding, JudgePreferenceUnderstanding
-from ..benchmark import Score
 from ..confusion import Answered
-from ..judge import AnyJudge
-from ..simulated import Program, SimulatedBenchmark
+from ..interaction import Interaction, Program
+from ..scorer import Score, Scorer
 from .benchmark import PalBench
 from .dialogue import Dialogue, SimulatedUser, converse, plan
 from .judges import (
     VALUES,
     Compared,
-    DialogueJudge,
     NeedUnderstandingJudge,
     Outcome,
     PreferenceUnderstandingJudge,
@@ -52,7 +47,86 @@ _OUTCOMES: tuple[Outcome, ...] = ("win", "tie", "lose")
 _OPTIONS = ("metric", "language", "show_logs", "against", "against_logs", "tie_margin", "seed")
 
 
-class PalDialogue(PalBench, SimulatedBenchmark):
+class Compares(Scorer):
+    """Has both dialogues compared in both dimensions: 1 for a win, .5 for a tie, 0 for a defeat."""
+
+    title = "win 1, tie .5, lose 0"
+    roles: ClassVar[Mapping[str, type[Any]]] = {
+        "requirement": NeedUnderstandingJudge,
+        "preference": PreferenceUnderstandingJudge,
+    }
+    tie_margin: float = 0.0
+    """Mean scores, 1 to 10, that are not further apart are a tie."""
+
+    def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
+        """Compares the dialogues of a prediction.
+
+        Raises:
+            UserError: No judge is bound, or the prediction is no dialogue beside another one.
+        """
+        judges = [self.judge(dimension) for dimension in DIMENSIONS]
+        if prediction.get("rival") is None:
+            raise UserError("palbench.dialogue scores dialogues; run it with mempiler evaluate")
+        persona, parts, said = example.asked.persona, {}, []
+        for dimension, judge in zip(DIMENSIONS, judges, strict=True):
+            found = compare(judge, persona, prediction.answer, prediction.rival, self.tie_margin)
+            parts |= _parts(dimension, found)
+            said.append(f"{dimension} understanding: {found.outcome} ({found.own:.2f} against {found.other:.2f})")
+        value = sum(parts[dimension] for dimension in DIMENSIONS) / len(DIMENSIONS)
+        return Score(value, "; ".join(said), parts)
+
+    def aggregate(self, rows: Sequence[Answered]) -> dict[str, float]:
+        """Wins, ties and defeats in each dimension (Table 3); topics that failed are in none."""
+        judged = [row for row in rows if row.failure is None]
+        return {
+            f"{dimension} {outcome.upper()}": sum(row.parts.get(dimension) == VALUES[outcome] for row in judged)
+            for dimension in DIMENSIONS
+            for outcome in _OUTCOMES
+        }
+
+
+class PalConversation(Interaction):
+    """Dialogues of one user with two assistants.
+
+    Args:
+        against: The method to compare with.
+        against_logs: Whether it sees the logs of the current session.
+        seed: Draws which dialogues have turns of discussion.
+    """
+
+    replies = 6.0
+
+    def __init__(self, against: str, against_logs: bool, seed: int) -> None:
+        self.against, self.against_logs, self.seed = against, against_logs, seed
+
+    def played_by(self, lm: Any, adapter: dspy.Adapter | None) -> SimulatedUser:
+        return SimulatedUser(lm, adapter)
+
+    def hold(self, program: Program, example: dspy.Example) -> dspy.Prediction:
+        """Lets the user talk with the program and with the rival.
+
+        Returns:
+            `answer` and `rival` (the dialogues as text), and the `context` of the program's last reply.
+        """
+        user, rival = self.company()
+        own, last = self._dialogue(user, program, example, bool(example.get("recent")))
+        other, _ = self._dialogue(user, rival, example, self.against_logs)
+        context = last.get("context") if last is not None else None
+        return dspy.Prediction(answer=own.text, rival=other.text, context=context)
+
+    def _dialogue(
+        self, user: SimulatedUser, program: Program, example: dspy.Example, logs: bool
+    ) -> tuple[Dialogue, dspy.Prediction | None]:
+        asked: Asked = example.asked
+        recent = {"recent": (asked.logs,)} if logs and asked.logs else {}
+
+        def reply(**query: Any) -> dspy.Prediction:
+            return program(history=asked.history, focus=example.focus, **recent, **query)
+
+        return converse(user, reply, asked.persona, plan(asked.id, self.seed), asked.topic.user_query)
+
+
+class PalDialogue(PalBench):
     """Multi-turn dialogue interaction: how often the judges prefer the program to another assistant.
 
     Args:
@@ -67,10 +141,7 @@ class PalDialogue(PalBench, SimulatedBenchmark):
 
     name = "palbench.dialogue"
     task = "dialogue-reply"
-    metrics: ClassVar[Mapping[str, str]] = {"win_tie_lose": "win 1, tie .5, lose 0"}
-    needs_judge = True
-    judge_prompt = JudgeNeedUnderstanding
-    replies = 6.0
+    metrics: ClassVar[Mapping[str, Callable[[], Scorer]]] = {"win_tie_lose": Compares}
 
     def __init__(
         self,
@@ -85,10 +156,9 @@ class PalDialogue(PalBench, SimulatedBenchmark):
         super().__init__(examples, source, metric)
         if not isinstance(tie_margin, int | float) or tie_margin < 0:
             raise DataError(f"palbench.dialogue: tie_margin={tie_margin!r}: it must be 0 or more")
-        self.against, self.against_logs, self.tie_margin, self.seed = against, against_logs, tie_margin, seed
-        self.user: SimulatedUser | None = None
-        self.judges: tuple[DialogueJudge, DialogueJudge] | None = None
-        """Who compare needs and preferences; set by `set_judge`, or by hand."""
+        self.interaction = PalConversation(against, against_logs, seed)
+        self.scorer = Compares()
+        self.scorer.tie_margin = tie_margin
 
     @classmethod
     def load(
@@ -108,7 +178,7 @@ class PalDialogue(PalBench, SimulatedBenchmark):
         cls.refuse_options(options, _OPTIONS)
         cls.refuse_other_than_bool(against_logs=against_logs)
         own = {"against": against, "against_logs": against_logs, "tie_margin": tie_margin, "seed": seed}
-        return cls.read(path, language, show_logs, metric=metric, **own)
+        return cls.made(path, language, show_logs, metric=metric, **own)
 
     @classmethod
     def query(cls, asked: Asked) -> dict[str, Any]:
@@ -117,78 +187,6 @@ class PalDialogue(PalBench, SimulatedBenchmark):
     @classmethod
     def gold(cls, asked: Asked) -> str:
         return asked.topic.requirement
-
-    def set_user(self, lm: Any, adapter: dspy.Adapter | None = None) -> None:
-        """Makes the simulated user."""
-        self.user = SimulatedUser(lm, adapter)
-
-    def set_judge(self, lm: Any, adapter: dspy.Adapter | None = None) -> None:
-        """Makes the judges of both dimensions."""
-        self.judges = NeedUnderstandingJudge(lm, adapter), PreferenceUnderstandingJudge(lm, adapter)
-
-    @property
-    def judging(self) -> AnyJudge | None:
-        """The judge of needs, whose model is the other's too; None before one is set."""
-        return None if self.judges is None else self.judges[0]
-
-    @property
-    def judge_hash(self) -> str:
-        """One hash of both prompts."""
-        prompts = [judge_hash(JudgeNeedUnderstanding), judge_hash(JudgePreferenceUnderstanding)]
-        hashes = prompts if self.judges is None else [judge.hash for judge in self.judges]
-        return hashlib.sha256("".join(hashes).encode()).hexdigest()
-
-    def answer(self, program: Program, example: dspy.Example) -> dspy.Prediction:
-        """Lets the user talk with the program and with the rival.
-
-        Returns:
-            `answer` and `rival` (the dialogues as text), and the `context` of the program's last reply.
-        """
-        own, last = self._dialogue(program, example, bool(example.get("recent")))
-        other, _ = self._dialogue(self.opponent(), example, self.against_logs)
-        context = last.get("context") if last is not None else None
-        return dspy.Prediction(answer=own.text, rival=other.text, context=context)
-
-    def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
-        """Has both dialogues compared in both dimensions.
-
-        Raises:
-            UserError: No judge is set, or the prediction is no dialogue beside another one.
-            AdapterParseError: A reply of the judge stays unparseable.
-            LMError: The judge's endpoint failed.
-        """
-        if self.judges is None:
-            raise UserError(f"{self.name} scores by a judge, and none is set; pass --judge-lm MODEL")
-        if prediction.get("rival") is None:
-            raise UserError(f"{self.name} scores dialogues; run it with mempiler evaluate")
-        persona, parts, said = example.asked.persona, {}, []
-        for dimension, judge in zip(DIMENSIONS, self.judges, strict=True):
-            found = compare(judge, persona, prediction.answer, prediction.rival, self.tie_margin)
-            parts |= _parts(dimension, found)
-            said.append(f"{dimension} understanding: {found.outcome} ({found.own:.2f} against {found.other:.2f})")
-        value = sum(parts[dimension] for dimension in DIMENSIONS) / len(DIMENSIONS)
-        return Score(value, "; ".join(said), parts)
-
-    def aggregate(self, rows: Sequence[Answered]) -> Mapping[str, int | float]:
-        """Wins, ties and defeats in each dimension (Table 3); topics that failed are in none."""
-        judged = [row for row in rows if row.failure is None]
-        return {
-            f"{dimension} {outcome.upper()}": sum(row.parts.get(dimension) == VALUES[outcome] for row in judged)
-            for dimension in DIMENSIONS
-            for outcome in _OUTCOMES
-        }
-
-    def _dialogue(self, program: Program, example: dspy.Example, logs: bool) -> tuple[Dialogue, dspy.Prediction | None]:
-        asked: Asked = example.asked
-        if self.user is None:
-            raise UserError(f"{self.name} needs someone to play the user; call set_user")
-        recent = {"recent": (asked.logs,)} if logs and asked.logs else {}
-
-        def reply(**query: Any) -> dspy.Prediction:
-            return program(history=asked.history, focus=example.focus, **recent, **query)
-
-        turns = plan(asked.id, self.seed)
-        return converse(self.user, reply, asked.persona, turns, asked.topic.user_query)
 
 
 def _parts(dimension: str, found: Compared) -> dict[str, float]:

@@ -30,7 +30,7 @@ from typing import Any, Literal
 
 from ...errors import DataError
 from ...records import AnyItem, History, Logs, Record, Session, Turn, read_json
-from ..benchmark import Finding, Note
+from ..dataset import Finding, Note
 from ..probe import Probe, read_date
 from .persona import Persona, SideFiles
 from .topics import Topic, read_topics

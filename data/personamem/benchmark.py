@@ -20,20 +20,20 @@ once the two names of recalling facts are one; a skill that a file has not is sh
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import dspy
 
 from ...errors import DataError, UnknownNameError, UserError
-from ..benchmark import Benchmark, Score, Source, refuse_fatal
+from ..benchmark import Benchmark
+from ..dataset import Note, Reading, Source, refuse_fatal
 from ..samples import sample
+from ..scorer import Scorer
 from .reader import SKILLS, read_personamem, skill_of
 from .release import questions_of
-
-_TAG = "<final_answer>"
+from .scorer import RightLetter
 
 
 class PersonaMem(Benchmark):
@@ -41,9 +41,13 @@ class PersonaMem(Benchmark):
 
     name = "personamem"
     task = "multiple-choice"
-    metric_name = "accuracy"
-    category_names = SKILLS
+    metrics: ClassVar[Mapping[str, Callable[[], Scorer]]] = {"accuracy": RightLetter}
+    categories = SKILLS
     expected = tuple(SKILLS)
+
+    @classmethod
+    def read(cls, path: Path, note: Note, contexts: str | Path | None = None, length: str | None = None) -> Reading:
+        return read_personamem(questions_of(path, length), note, Path(contexts) if contexts else None)
 
     @classmethod
     def load(
@@ -92,47 +96,6 @@ class PersonaMem(Benchmark):
     def group(self, example: dspy.Example) -> str:
         """The persona: its contexts tell of the same person."""
         return example.user
-
-    def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
-        """1 when `prediction.answer` chooses the gold letter and no other; see `chooses`."""
-        answer = str(prediction.get("answer") or "")
-        right = chooses(answer, example.answer)
-        return Score(float(right), explain_choice(example, answer, right), {"accuracy": float(right)})
-
-
-def chooses(response: str, gold: str) -> bool:
-    """Whether a response chooses the gold letter and no other, by the official rule.
-
-    What follows the last `<final_answer>` is read first, then the whole response; see `letters`.
-    Source: PersonaMem's inference script, as described in its repository.
-    """
-    wanted = set(re.findall(r"[a-d]", gold.lower())[:1])
-    tail = response.rpartition(_TAG)[2]
-    return bool(wanted) and (letters(tail) == wanted or letters(response) == wanted)
-
-
-def letters(text: str) -> set[str]:
-    """The option letters a text names: those in parentheses, or without any of them, those that stand alone.
-
-    "It is (b), not C" gives {"b"}, "B or c" gives {"b", "c"}.
-    """
-    text = text.lower()
-    return set(re.findall(r"\(([a-d])\)", text) or re.findall(r"\b([a-d])\b", text))
-
-
-def explain_choice(example: dspy.Example, answer: str, right: bool) -> str:
-    """Says which option is right and why an answer did not count."""
-    if right:
-        return "Right: the answer chooses the right option."
-    gold = next((option for option in example.options if option.strip().lower().startswith(example.answer)), "")
-    named = letters(answer.rpartition(_TAG)[2])
-    if not answer.strip():
-        said = "No answer was given"
-    elif not named:
-        said = "The answer names no option; give one letter in parentheses"
-    else:
-        said = f"Wrong: the answer names {', '.join(f'({letter})' for letter in sorted(named))}"
-    return f"{said}. The right option is the one that fits what the user has told before: {gold}"
 
 
 def _kept(categories: str | Iterable[str] | None) -> frozenset[str] | None:

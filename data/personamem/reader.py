@@ -32,8 +32,8 @@ import dspy
 
 from ...errors import DataError
 from ...records import History
-from ..benchmark import Finding, Note, Reading
 from ..blocks import Blocks
+from ..dataset import Finding, Note, Reading
 from .release import contexts_beside
 
 SKILLS: Mapping[str, str] = MappingProxyType(

@@ -71,7 +71,7 @@ class Collector:
     @property
     def roles(self) -> Roles:
         """The trained predictors' names."""
-        return {id(predictor): name for name, predictor in self.program.method.store.writers().items()}
+        return {id(predictor): name for name, predictor in self.program.method.writer.predictors_below().items()}
 
     def collect(self, step: int, horizon: int, policy: Any, reader: Any) -> Batch:
         """One step's batch, under the adapter of the context.
@@ -100,7 +100,7 @@ class Collector:
 
         def one(whole: History, n: int) -> Taken:
             rollout = roll_out(
-                self.program.method.store, head(whole, horizon), f"{s.seed}/{step}/{whole.id}/{n}", self.capture
+                self.program.method.writer, head(whole, horizon), f"{s.seed}/{step}/{whole.id}/{n}", self.capture
             )
             return self._answered(rollout, whole, s.reward.questions, step, reader)
 
@@ -116,7 +116,7 @@ class Collector:
 
         def one(whole: History, source: Rollout, t: int, n: int) -> Taken:
             name = f"{s.seed}/{step}/{whole.id}/local/{t}/{n}"
-            again = rerun(self.program.method.store, source, t, name, self.capture)
+            again = rerun(self.program.method.writer, source, t, name, self.capture)
             return self._answered(again, whole, s.reward.local_questions, step, reader)
 
         keys, work = [], []

@@ -12,14 +12,13 @@ Example:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import dspy
 
 from ...programs.program import MemoryProgram
-from ...programs.recording import Call, Capture
+from ...programs.recording import Call, Capture, texts
 from ...records import History, estimate_tokens
 from .reward import Metric, answer
 from .rollout import Rollout, roll_out, single_attempt, together
@@ -91,7 +90,7 @@ def score_policy(
     name: str = "score",
     threads: int = 32,
     reader: Any = None,
-    capture: Capture = lambda: nullcontext([]),
+    capture: Capture = texts,
 ) -> PolicyScore:
     """Writes every history once and asks all its questions.
 
@@ -112,7 +111,7 @@ def score_policy(
 
     def one(history: History, asked: list[dspy.Example]) -> tuple[Rollout, list[float]]:
         with dspy.context(lm=writing):
-            taken = roll_out(program.method.store, history, f"{name}/{history.id}", capture)
+            taken = roll_out(program.method.writer, history, f"{name}/{history.id}", capture)
         with dspy.context(lm=reading):
             return taken, list(answer(program, history, taken.memory, asked, metric).scores)
 

@@ -23,10 +23,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import dspy
-from pydantic import BaseModel
 
 from ...data.text_metrics import squad_words
 from ...errors import UserError
+from ...memory.memory import Memory
 from ...programs.gather import gather
 from ...programs.program import MemoryProgram
 from ...programs.recording import Call
@@ -92,26 +92,6 @@ class Answered:
         return Answered(tuple(example for example, _ in kept), tuple(score for _, score in kept))
 
 
-def askable(examples: Sequence[dspy.Example], whole: History, sessions: int) -> list[dspy.Example]:
-    """The questions that can be asked after so many sessions of a history.
-
-    A question is asked as soon as all its evidence has been said; one without evidence at the end alone. Benchmarks
-    whose answers change over time say themselves what can be asked (`questions_after`).
-
-    Args:
-        examples: Questions about the history.
-        whole: All of its sessions.
-        sessions: How many of them are past.
-    """
-    said = {turn.id for item in whole.items[:sessions] for turn in item.turns}
-    found = []
-    for example in examples:
-        evidence = [turn for turn in example.get("focus") or () if turn in whole.turns]
-        if all(turn in said for turn in evidence) if evidence else sessions >= len(whole):
-            found.append(example)
-    return found
-
-
 def chosen(examples: Sequence[dspy.Example], most: int, seed: str) -> list[dspy.Example]:
     """At most so many questions, in order, the same ones for the same seed."""
     if len(examples) <= most:
@@ -121,24 +101,21 @@ def chosen(examples: Sequence[dspy.Example], most: int, seed: str) -> list[dspy.
 
 
 def answer(
-    program: MemoryProgram, history: History, memory: BaseModel, examples: Sequence[dspy.Example], metric: Metric
+    program: MemoryProgram, history: History, memory: Memory, examples: Sequence[dspy.Example], metric: Metric
 ) -> Answered:
     """Asks a memory questions, under the reader's language model; a question that fails scores 0.
 
     Args:
         program: Recalls and answers.
-        history: The past that the memory holds, for its speakers.
+        history: The past that the memory holds.
         memory: The settled memory.
         examples: The questions.
         metric: Scores an answer, 0 to 1.
     """
 
     def one(example: dspy.Example) -> float:
-        query = {name: example[name] for name in (*program.task.inputs, "date") if name in example}
-        hints = {"speakers": history.speakers, "date": query.get("date"), **program.task.hints(**query)}
-        context = program.method.recall(memory, program.task.query(**query), **hints)
         try:
-            prediction = program.task(context=context, recent=tuple(example.get("recent") or ()), **query)
+            prediction = program.answer(memory, program.query_of(example, history))
         except dspy.utils.exceptions.AdapterParseError:
             return 0.0
         return float(metric(example, prediction))
@@ -177,13 +154,10 @@ def compression_excess(memory_words: int, session_words: int, threshold: float) 
     return max(0.0, memory_words - threshold * session_words) / session_words if session_words else 0.0
 
 
-def memory_words(memory: Any) -> int:
-    """Words of a memory's entries; of all its texts, where it has no entries."""
-    entries = getattr(memory, "entries", None)
-    if callable(entries):
-        entries = entries()
-    if isinstance(entries, Iterable):
-        return sum(words(getattr(entry, "text", "")) for entry in entries)
+def memory_words(memory: Memory) -> int:
+    """Words of a memory's entries; of all its texts, where what it holds cannot be listed."""
+    if type(memory).entries is not Memory.entries:
+        return sum(words(entry.text) for entry in memory.entries())
     return sum(words(text) for text in _texts(memory.model_dump(mode="json")))
 
 

@@ -1,4 +1,4 @@
-"""Rollouts: a method writes the sessions of a history under a sampling model, and every step of it is kept.
+"""Rollouts: a writer takes the sessions of a history in under a sampling model, and every step of it is kept.
 
     memory 0 ── session 1 ──> memory 1 ── session 2 ──> memory 2 ...      `roll_out`: one whole trajectory
                               memory 1 ── session 2 ──> memory 2'         `rerun`: that session once more
@@ -7,8 +7,8 @@
 object, and nothing that one rollout does can reach another one. What needs no memory (`prepare`) is sampled too, anew
 in every rollout and rerun.
 
-Limits: an adapter asks for no correction here, so that one call is one sample. A method that waits for several sessions
-(PGR's fact store) acts in the session that ends the wait, or when the history ends; such calls are credited there.
+Limits: an adapter asks for no correction here, so that one call is one sample. A writer that waits for several sessions
+(PGR's facts) acts in the session that ends the wait, or when the history ends; such calls are credited there.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ import contextvars
 import copy
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import dspy
-from pydantic import BaseModel
 
+from ...memory.memory import Memory
 from ...programs.adapter import adapter as make_adapter
+from ...programs.fold import Performed, fold, perform
 from ...programs.gather import gather, in_order
-from ...programs.keys import rollout
-from ...programs.method import Method, collect_failures
+from ...programs.identity import rollout
+from ...programs.method import Writer
 from ...programs.program import MemoryProgram
-from ...programs.recording import Call, Capture, recording
+from ...programs.recording import Call, Capture, texts
 from ...records import History, Item
 
 T = TypeVar("T")
@@ -40,9 +40,9 @@ class SessionRun:
     """One session of a rollout."""
 
     item: Item
-    before: BaseModel
+    before: Memory
     """The memory the session was written into: the snapshot that reruns start from."""
-    after: BaseModel
+    after: Memory
     calls: tuple[Call, ...]
     """Calls of the writing predictors, in program order."""
 
@@ -54,7 +54,7 @@ class Rollout:
     history: History
     """The sessions that count as past: all that were written up to the end of this rollout."""
     sessions: tuple[SessionRun, ...]
-    memory: BaseModel
+    memory: Memory
     """The settled memory at the end: what questions are asked of."""
     last: tuple[Call, ...] = ()
     """Calls of `settle`."""
@@ -65,11 +65,11 @@ class Rollout:
         return (*(call for session in self.sessions for call in session.calls), *self.last)
 
 
-def roll_out(method: Method, history: History, name: str, capture: Capture = lambda: nullcontext([])) -> Rollout:
+def roll_out(writer: Writer, history: History, name: str, capture: Capture = texts) -> Rollout:
     """Writes a history, under the language model and adapter of the context.
 
     Args:
-        method: Writes; the one beneath a retrieval policy.
+        writer: Writes.
         history: The sessions of the horizon.
         name: Tells the rollout from its siblings: nothing is shared between names.
         capture: Opens the engine's record of raw completions.
@@ -77,24 +77,14 @@ def roll_out(method: Method, history: History, name: str, capture: Capture = lam
     Returns:
         The trajectory with the memory before every session.
     """
-    with rollout(name), collect_failures():
-        prepared = _prepared(method, history.items, capture)
-        memory, sessions = method.Memory(), []
-        for item, (value, calls) in zip(history.items, prepared, strict=True):
-            run = _write(method, memory, item, value, calls, capture)
-            sessions.append(run)
-            memory = run.after
-        settled, last = _settle(method, memory, capture)
-    return Rollout(history, tuple(sessions), settled, last)
+    return _sampled(writer, writer.Memory(), history.items, history, name, capture)
 
 
-def rerun(
-    method: Method, taken: Rollout, session: int, name: str, capture: Capture = lambda: nullcontext([])
-) -> Rollout:
+def rerun(writer: Writer, taken: Rollout, session: int, name: str, capture: Capture = texts) -> Rollout:
     """Writes one session of a rollout once more, from the memory that was there before it.
 
     Args:
-        method: As in `roll_out`.
+        writer: As in `roll_out`.
         taken: The rollout whose snapshot is used.
         session: Index of the session.
         name: Tells the rerun from all others.
@@ -103,12 +93,8 @@ def rerun(
     Returns:
         A rollout of that session alone; its history ends with it.
     """
-    before, item = taken.sessions[session].before, taken.sessions[session].item
-    with rollout(name), collect_failures():
-        [(value, calls)] = _prepared(method, [item], capture)
-        run = _write(method, before, item, value, calls, capture)
-        settled, last = _settle(method, run.after, capture)
-    return Rollout(head(taken.history, session + 1), (run,), settled, last)
+    source = taken.sessions[session]
+    return _sampled(writer, source.before, [source.item], head(taken.history, session + 1), name, capture)
 
 
 def head(history: History, sessions: int) -> History:
@@ -146,28 +132,30 @@ def together(work: Sequence[Callable[[], T]], threads: int) -> list[T]:
             raise
 
 
-def _prepared(method: Method, items: Sequence[Item], capture: Capture) -> list[tuple[Any, list[Call]]]:
-    """What `prepare` makes of every item, with its calls; all items at once."""
-    if type(method).prepare is Method.prepare:
-        return [(None, []) for _ in items]
-
-    def one(item: Item) -> tuple[Any, list[Call]]:
-        with recording(capture) as calls:
-            value = method.prepare(item)
-        return value, calls
-
-    return gather([lambda item=item: one(item) for item in items])
+def _sampled(
+    writer: Writer, before: Memory, items: Sequence[Item], past: History, name: str, capture: Capture
+) -> Rollout:
+    with rollout(name):
+        return fold(items, Rollout(past, (), before), _SampledSteps(writer, capture))
 
 
-def _write(
-    method: Method, memory: BaseModel, item: Item, prepared: Any, calls: Sequence[Call], capture: Capture
-) -> SessionRun:
-    with recording(capture) as own:
-        after = method.write(memory, item, prepared)
-    return SessionRun(item, memory, after, (*calls, *own))
+class _SampledSteps:
+    """Steps whose calls are kept with their raw completions, and the memory before each."""
 
+    def __init__(self, writer: Writer, capture: Capture) -> None:
+        self.writer, self._capture = writer, capture
 
-def _settle(method: Method, memory: BaseModel, capture: Capture) -> tuple[BaseModel, tuple[Call, ...]]:
-    with recording(capture) as calls:
-        settled = method.settle(memory)
-    return settled, tuple(calls)
+    def prepare(self, items: Sequence[Item]) -> Sequence[Performed]:
+        return gather([lambda item=item: self._step(lambda: self.writer.prepare(item)) for item in items])
+
+    def write(self, state: Rollout, item: Item, prepared: Performed) -> Rollout:
+        done = prepared.then(self._step(lambda: self.writer.write(state.memory, item, prepared.value)))
+        run = SessionRun(item, state.memory, done.value, done.calls)
+        return replace(state, sessions=(*state.sessions, run), memory=done.value)
+
+    def settle(self, state: Rollout) -> Rollout:
+        done = self._step(lambda: self.writer.settle(state.memory))
+        return replace(state, memory=done.value, last=done.calls)
+
+    def _step(self, work: Callable[[], Any]) -> Performed:
+        return perform(work, self._capture)

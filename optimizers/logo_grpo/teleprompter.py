@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -35,18 +34,21 @@ from typing import Any
 import dspy
 from dspy.teleprompt.bootstrap_finetune import FinetuneTeleprompter
 
+from ...data.dataset import askable
 from ...errors import UserError
 from ...programs.program import MemoryProgram
-from ...programs.recording import Capture
+from ...programs.recording import Capture, texts
 from ...records import History
 from .collect import Collector, Questions
 from .journal import Best, Journal, Progress
 from .policy import by_history, score_policy
-from .reward import Metric, askable, released_f1
+from .reward import Metric, released_f1
 from .rollout import single_attempt
 from .settings import TrainingSettings
 from .trainer import Trainer
 
+Askable = Callable[[History, int, Sequence[dspy.Example]], Sequence[dspy.Example]]
+"""Which of the questions about a history can be asked after so many of its sessions."""
 Note = Callable[[Mapping[str, Any]], None]
 """Told every row: of a step its numbers, of a validation its score."""
 
@@ -58,7 +60,7 @@ class LoGoGRPO(FinetuneTeleprompter):
         metric: Scores an answer, 0 to 1.
         settings: See `TrainingSettings`.
         train_kwargs: What the model's provider is told: learning rate, KL weight, ...
-        questions: What can be asked after so many sessions of a history; from the evidence of the training questions
+        questions: Which questions can be asked after so many sessions of a history; those whose evidence has been said
             if None.
         reader: The language model that answers; the trained one at temperature 0 if None. Tasks that answer by code
             ask neither.
@@ -74,10 +76,10 @@ class LoGoGRPO(FinetuneTeleprompter):
         metric: Metric,
         settings: TrainingSettings | None = None,
         train_kwargs: Mapping[str, Any] | None = None,
-        questions: Questions | None = None,
+        questions: Askable | None = None,
         reader: Any = None,
         folder: Path | None = None,
-        capture: Capture = lambda: nullcontext([]),
+        capture: Capture = texts,
         note: Note = lambda row: None,
         pause: float = 1.0,
     ) -> None:
@@ -117,7 +119,7 @@ class LoGoGRPO(FinetuneTeleprompter):
         histories = [history for history, _ in by_history(trainset) if len(history)]
         if not histories:
             raise UserError("there is no training history with a session; raise --train")
-        if not student.method.store.writers():
+        if not student.method.writer.predictors_below():
             raise UserError(f"{student.name} writes without a language model, so there is nothing to train")
         kwargs = dict(self.train_kwargs[lm])
         journal = Journal(self.folder, {**asdict(self.settings), "train_kwargs": kwargs})
@@ -126,7 +128,7 @@ class LoGoGRPO(FinetuneTeleprompter):
         collector = Collector(
             student,
             histories,
-            self.questions or _by_evidence(trainset),
+            _asked(trainset, self.questions or _by_evidence),
             self.metric,
             self.settings,
             self.capture,
@@ -259,7 +261,7 @@ def single_lm(program: MemoryProgram) -> Any:
     Raises:
         UserError: There is none, or there are several.
     """
-    found = {id(lm): lm for lm in (p.lm or dspy.settings.lm for p in program.method.store.writers().values())}
+    found = {id(lm): lm for lm in (p.lm or dspy.settings.lm for p in program.method.writer.predictors_below().values())}
     lms = list(found.values()) or [dspy.settings.lm]
     if len(lms) > 1:
         raise UserError("the writing predictors have several language models; they can only share the one that learns")
@@ -284,11 +286,15 @@ def _better(old: Best | None, new: Best) -> Best:
     return new if old is None or new.score >= old.score else old
 
 
-def _by_evidence(trainset: Sequence[dspy.Example]) -> Questions:
-    """What can be asked when, by the evidence of the training questions."""
+def _asked(trainset: Sequence[dspy.Example], can_be: Askable) -> Questions:
+    """What can be asked of the training questions, and when."""
     asked = dict(by_history(trainset))
 
     def questions(history: History, sessions: int) -> Sequence[dspy.Example]:
-        return askable(asked.get(history, ()), history, sessions)
+        return can_be(history, sessions, asked.get(history, ()))
 
     return questions
+
+
+def _by_evidence(history: History, sessions: int, examples: Sequence[dspy.Example]) -> Sequence[dspy.Example]:
+    return askable(examples, history, sessions)

@@ -25,8 +25,8 @@ from datetime import datetime
 
 from pydantic import BaseModel, ConfigDict
 
-from ...memory.device_logs import LogMemory
 from ...memory.index import Entry
+from ...memory.memory import Memory
 
 
 class Piece(BaseModel):
@@ -69,10 +69,8 @@ class Digest(BaseModel):
     """Ids of its turns."""
 
 
-class BankMemory(BaseModel):
-    """What is kept for one user. Its JSON is its stored form."""
-
-    model_config = ConfigDict(frozen=True)
+class BankMemory(Memory):
+    """What is kept for one user."""
 
     pieces: tuple[Piece, ...] = ()
     digests: tuple[Digest, ...] = ()
@@ -84,8 +82,6 @@ class BankMemory(BaseModel):
     """Digests that the two accounts were made from."""
     now: datetime | None = None
     """The latest time of any item."""
-    logs: LogMemory = LogMemory()
-    """Logs that are kept apart from the dialogues, where the method does so."""
 
     def at(self, time: datetime | None) -> BankMemory:
         """The memory that knows of a later time."""
@@ -103,12 +99,12 @@ class BankMemory(BaseModel):
         new = [Piece(entry=entry, last=entry.time) for entry in entries]
         if digest.events:
             id = f"digest-{len(self.digests) + 1}"
-            new.append(
-                Piece(
-                    entry=Entry(id=id, text=digest.events, sources=digest.sources, time=digest.time), last=digest.time
-                )
-            )
+            entry = Entry(id=id, text=digest.events, kind="digest", sources=digest.sources, time=digest.time)
+            new.append(Piece(entry=entry, last=digest.time))
         return self.model_copy(update={"pieces": (*self.pieces, *new), "digests": (*self.digests, digest)})
+
+    def entries(self) -> list[Entry]:
+        return [piece.entry for piece in self.pieces]
 
     def remembered(self, now: datetime | None, days: float, seed: int) -> frozenset[str]:
         """Ids of the pieces that are not forgotten."""

@@ -5,15 +5,17 @@ The ceiling for short histories and the honest rival of every memory: what no me
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from ...memory.turns import TurnMemory
-from ...records import Context, Hit, estimate_tokens
-from .turn_rag import TurnRAG
+from ...records import Context, Hit, Query, estimate_tokens
+from ..method import EntryReader, Method
+from .turn_rag import TurnWriter
 
 
-class FullContext(TurnRAG):
-    """Recalls all turns, newest first to be kept, shown in time order. Critical path: no LM call.
+class NewestReader(EntryReader):
+    """Recalls the newest turns that fit, whatever the question is.
 
     `search` finds single turns as turn RAG does, so that retrieval policies can stand on it.
 
@@ -21,27 +23,40 @@ class FullContext(TurnRAG):
         max_tokens: Most tokens of context, as `records.estimate_tokens` counts them.
     """
 
-    def __init__(self, max_tokens: int = 100_000) -> None:
+    def __init__(self, max_tokens: int) -> None:
         super().__init__()
         self.max_tokens = max_tokens
 
-    def recall(self, memory: TurnMemory, query: str, **hints: Any) -> Context:
-        """The newest turns, of the memory and of what came after it.
+    def recall(self, memory: TurnMemory, query: Query) -> Context:
+        """The newest turns, of the memory and of what came after it, in time order.
 
-        Args:
-            memory: The turns that were written.
-            query: Not used.
-            **hints: `since`: items after the memory, which are turns like any other here. `recent`: those items that
-                the task shows by itself; they come out of the budget first, and are not recalled.
+        What the task shows by itself comes out of the budget first, and is not recalled.
         """
         kept: list[Hit] = []
-        lines = {turn.id: turn.line(item.time) for item in hints.get("recent") or () for turn in item.turns}
+        lines = {turn.id: turn.line(item.time) for item in query.shown for turn in item.turns}
         room = self.max_tokens - sum(estimate_tokens(line) + 1 for line in lines.values())
-        for item in hints.get("since") or ():
+        for item in query.since:
             memory = memory.with_session(item)
-        for hit in reversed([hit for hit in memory.hits() if hit.id not in lines]):
+        for hit in (entry.hit() for entry in reversed(memory.turns) if entry.id not in lines):
             room -= estimate_tokens(hit.line()) + 1
             if room < 0:
                 break
             kept.append(hit)
         return Context(hits=tuple(reversed(kept)))
+
+
+class FullContext(Method):
+    """Recalls all turns, the newest ones if not all of them fit. Critical path: no LM call.
+
+    Args:
+        max_tokens: Most tokens of context.
+    """
+
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "omnibehavior": {"max_tokens": 32_000},
+        "movielens": {"max_tokens": 32_000},
+    }
+    """PraMem, section 4.1: the long context is 32K tokens."""
+
+    def __init__(self, max_tokens: int = 100_000) -> None:
+        super().__init__(TurnWriter(), NewestReader(max_tokens))

@@ -1,76 +1,222 @@
-"""The basic handling of logs that Mem-PAL gives its baselines, behind their setting `logs`.
+"""`logs+METHOD`: the basic handling of device logs that Mem-PAL gives its baselines, over any method.
 
-    no memory            the logs of the current session
-    retrieval            the same, and the k best entries of all earlier sessions' logs
-    recursive summary    the same, and a summary of the logs beside that of the dialogues
+    logs      ── kept apart ──> those of the current session, those of all sessions before it
+    the rest  ──> the method beneath
+    recall    ──> what the method beneath recalls, then earlier logs (by `earlier`), then all of the current session
 
-Source: Mem-PAL, appendix C, "Implementation Details of Memory Baselines". Without the setting, logs are read as if they
-were turns of a dialogue.
+    earlier "search"    the k nearest log entries of earlier sessions
+            "summary"   a summary of the logs, rewritten with every batch
+            "none"      nothing
+
+The current session is the one whose dialogue is about to begin: its logs are those since the last dialogue, and once
+that dialogue has come they stay current until there are newer ones. Mem-PAL gives no memory "none", the retrieving
+baselines "search" and the recursive summary "summary"; programs that are built for a benchmark follow it.
+
+Source: Mem-PAL, appendix C, "Implementation Details of Memory Baselines". A method by itself reads logs as if they were
+turns of a dialogue.
 
 Example:
-    >>> program = build("turn-rag", k=3, logs=True)
+    >>> program = build("logs+turn-rag", k=3, inner_k=3)
 
 Honest limits: a benchmark that shows the current logs by itself (`show_logs` of palbench) shows them once: what a task
-shows as raw items is not recalled again.
+shows as raw items is not recalled again. Search merges both parts by score, which compares like with like only where
+both are searched in one way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, Protocol, Self, TypeVar
+import functools
+from collections.abc import Sequence
+from typing import Any
 
-from ...memory.device_logs import LogMemory
-from ...memory.index import Entry, Index
-from ...records import Hit, Item, Logs
+from pydantic import BaseModel, ConfigDict, create_model
 
+from ...errors import UserError
+from ...memory.index import Embedder, Entry, Index
+from ...memory.indexes import Indexes, filled
+from ...memory.memory import Memory
+from ...memory.turns import turn_entries
+from ...records import Context, Hit, Item, Logs, Query, Session
+from ...signatures.baselines import UpdateLogSummary
+from ..method import Method, Policy, Reader, Writer
+from ..predictor import predictor
+from .recursive_summary import SummaryMemory, updated
 
-class Logged(Protocol):
-    """A memory that keeps logs apart."""
-
-    @property
-    def logs(self) -> LogMemory: ...
-    def model_copy(self, *, update: Any = None, deep: bool = False) -> Self: ...
-
-
-M = TypeVar("M", bound=Logged)
-
-
-def apart(item: Item, logs: bool) -> bool:
-    """Whether an item is kept apart from the dialogues: where it is one of logs and the setting is on."""
-    return logs and isinstance(item, Logs)
+EARLIER = ("search", "summary", "none")
 
 
-def seen(memory: M, item: Item, logs: bool) -> M:
-    """The memory that knows of an item's logs, or that a dialogue has followed them; as it is without the setting."""
-    if not logs:
-        return memory
-    kept = memory.logs.after(item)
-    return memory if kept is memory.logs else memory.model_copy(update={"logs": kept})
+class KeptLogs(BaseModel):
+    """Log entries in time order."""
+
+    model_config = ConfigDict(frozen=True)
+
+    earlier: tuple[Entry, ...] = ()
+    """Of all sessions but the current one."""
+    current: tuple[Entry, ...] = ()
+    """Of the current session."""
+    answered: bool = False
+    """Whether the dialogue that follows the current ones has come."""
+
+    def after(self, item: Item, keep: bool = True) -> KeptLogs:
+        """What is kept after one more item; items that are neither logs nor a dialogue change nothing.
+
+        Args:
+            item: The item.
+            keep: Whether logs of earlier sessions are kept.
+        """
+        if isinstance(item, Session):
+            return self.model_copy(update={"answered": True})
+        if not isinstance(item, Logs):
+            return self
+        if self.answered:
+            return KeptLogs(earlier=(*self.earlier, *self.current) if keep else (), current=turn_entries(item))
+        return self.model_copy(update={"current": (*self.current, *turn_entries(item))})
 
 
-def is_dialogue(entry: Entry) -> bool:
-    """Whether an index entry is none of logs."""
-    return entry.tags.get("kind") != "logs"
+class LoggedMemory(Memory):
+    """The memory of the method beneath, and the logs beside it."""
+
+    inner: Any = None
+    logs: KeptLogs = KeptLogs()
+    log_summary: SummaryMemory = SummaryMemory()
+
+    def entries(self) -> list[Entry]:
+        return [*self.inner.entries(), *self.logs.earlier, *self.logs.current]
+
+    def resumed(self, settled: Any) -> LoggedMemory:
+        return self.model_copy(update={"inner": self.inner.resumed(settled.inner)})
 
 
-def current_hits(logs: LogMemory, shown: Iterable[Item] = ()) -> tuple[Hit, ...]:
-    """The logs of the current session in time order, but for those that the task shows by itself."""
-    there = {turn.id for item in shown for turn in item.turns}
-    return tuple(entry.hit(0.0) for entry in logs.current if entry.id not in there)
+@functools.cache
+def logged(inner: type[Memory]) -> type[LoggedMemory]:
+    """The memory type over another one: one class each, so that memories of two programs can be equal."""
+    return create_model(f"Logged{inner.__name__}", __base__=LoggedMemory, inner=(inner, inner()))
 
 
-def log_hits(logs: LogMemory, index: Index, query: str, k: int, shown: Sequence[Item] | None = None) -> tuple[Hit, ...]:
-    """The k best entries of earlier sessions' logs, and after them the logs of the current session.
+class LoggedWriter(Writer):
+    """Keeps logs apart and hands everything else on.
 
     Args:
-        logs: What is kept.
-        index: Holds the entries of `logs`, tagged as such.
-        query: What is searched with.
-        k: Most earlier entries.
-        shown: Items that the task shows by itself.
+        inner: Writes everything else.
+        earlier: What becomes of logs of earlier sessions.
+        max_words: Most words of their summary.
     """
-    if not logs.entries:
-        return ()
-    earlier = {entry.id for entry in logs.earlier}
-    found = index.search([query], k, 0.0, lambda entry: not is_dialogue(entry) and entry.id in earlier)[0]
-    return (*found, *current_hits(logs, shown or ()))
+
+    def __init__(self, inner: Writer, earlier: str, max_words: int) -> None:
+        super().__init__()
+        self.inner, self.earlier, self.max_words = inner, earlier, max_words
+        self.Memory = logged(inner.Memory)
+        if earlier == "summary":
+            self.update_logs = predictor(UpdateLogSummary)
+
+    @property
+    def embedder(self) -> Any:
+        """That of the writer beneath."""
+        return getattr(self.inner, "embedder", None)
+
+    @property
+    def prepares(self) -> bool:
+        return self.inner.prepares
+
+    @property
+    def settles(self) -> bool:
+        return self.inner.settles
+
+    def prepare(self, item: Item) -> Any:
+        return None if isinstance(item, Logs) else self.inner.prepare(item)
+
+    def write(self, memory: LoggedMemory, item: Item, prepared: Any = None) -> LoggedMemory:
+        kept = memory.logs.after(item, keep=self.earlier == "search")
+        memory = memory.model_copy(update={"logs": kept})
+        if not isinstance(item, Logs):
+            return memory.model_copy(update={"inner": self.inner.write(memory.inner, item, prepared)})
+        if self.earlier == "summary" and any(turn.content.strip() for turn in item.turns):
+            return memory.model_copy(update={"log_summary": self._summed_up(memory.log_summary, item)})
+        return memory
+
+    def settle(self, memory: LoggedMemory) -> LoggedMemory:
+        return memory.model_copy(update={"inner": self.inner.settle(memory.inner)})
+
+    def _summed_up(self, before: SummaryMemory, item: Item) -> SummaryMemory:
+        found = self.attempt(
+            self.update_logs,
+            logs_known_before=before.summary,
+            new_logs="\n".join(turn.line(item.time) for turn in item.turns if turn.content.strip()),
+            max_words=self.max_words,
+        )
+        return updated(before, found, "log_summary", "update_logs", item, self.max_words)
+
+
+class LoggedReader(Reader):
+    """Recalls what the reader beneath recalls, and logs after it.
+
+    Args:
+        inner: Reads everything else.
+        k: Log entries of earlier sessions per query.
+        embedder: Vectors of log entries; BM25 without.
+    """
+
+    def __init__(self, inner: Reader, k: int, embedder: Embedder | None) -> None:
+        super().__init__()
+        self.inner, self.k = inner, k
+
+        def build(logs: KeptLogs) -> Index:
+            from ...memory.dense import DenseIndex
+            from ...memory.sparse import SparseIndex
+
+            index = DenseIndex(embedder) if embedder is not None else SparseIndex()
+            return filled(index, (*logs.earlier, *logs.current))
+
+        self.indexes = Indexes(build)
+
+    def search(
+        self, memory: LoggedMemory, queries: Sequence[str], k: int = 10, min_score: float | None = None
+    ) -> list[list[Hit]]:
+        """Entries of the method beneath and log entries, best first."""
+        found = self.inner.search(memory.inner, queries, k, min_score)
+        if not (memory.logs.earlier or memory.logs.current):
+            return found
+        logs = self.indexes.of(memory.logs).search(queries, k, 0.0 if min_score is None else min_score)
+        return [
+            sorted([*own, *theirs], key=lambda hit: -hit.score)[:k] for own, theirs in zip(found, logs, strict=True)
+        ]
+
+    def recall(self, memory: LoggedMemory, query: Query) -> Context:
+        found = self.inner.recall(memory.inner, query)
+        there = query.shown_ids
+        current = (entry.hit() for entry in memory.logs.current if entry.id not in there)
+        summed_up = memory.log_summary.hits("log_summary")
+        hits = (*found.hits, *summed_up, *self._earlier(memory.logs, query.probe), *current)
+        return found.model_copy(update={"hits": hits})
+
+    def _earlier(self, logs: KeptLogs, probe: str) -> list[Hit]:
+        if not logs.earlier:
+            return []
+        earlier = {entry.id for entry in logs.earlier}
+        return self.indexes.of(logs).search([probe], self.k, 0.0, lambda entry: entry.id in earlier)[0]
+
+
+class WithLogs(Policy):
+    """Device logs apart from the memory of another method. Settings of the method beneath begin with `inner_`.
+
+    Args:
+        inner: The method beneath.
+        k: Log entries of earlier sessions per query; Mem-PAL's number.
+        earlier: "search", "summary" or "none".
+        max_words: Most words of a summary of the logs.
+
+    Raises:
+        UserError: `earlier` is none of these.
+    """
+
+    def __init__(self, inner: Method, k: int = 3, earlier: str = "search", max_words: int = 300) -> None:
+        if earlier not in EARLIER:
+            raise UserError(f"earlier = {earlier!r} is none of {', '.join(EARLIER)}")
+        reader = LoggedReader(inner.reader, k, inner.embedder)
+        super().__init__(inner, reader, LoggedWriter(inner.writer, earlier, max_words))
+
+    @classmethod
+    def preset(cls, benchmark: str, beneath: str = "") -> dict[str, Any]:
+        """What Mem-PAL does with the logs of earlier sessions, by the baseline that is beneath."""
+        earlier = {"no-memory": "none", "recursive-summary": "summary"}.get(beneath)
+        return {"earlier": earlier} if earlier else {}

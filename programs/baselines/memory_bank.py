@@ -35,16 +35,15 @@ from typing import Any
 import dspy
 
 from ...errors import UserError
-from ...memory.dense import DenseIndex
-from ...memory.device_logs import turn_entries
-from ...memory.index import Embedder, Entry, Index
-from ...records import Context, Hit, Item, format_time
+from ...memory.index import Embedder, Entry
+from ...memory.indexes import Indexes, entry_indexes
+from ...memory.turns import turn_entries
+from ...records import Context, Hit, Item, Query, format_time
 from ...signatures.baselines import DigestEvents, InferPersonality, MergeEvents, MergePersonality
 from ..gather import gather
-from ..method import Method
+from ..method import EntryReader, Method, Writer
 from ..predictor import predictor
 from .bank import BankMemory, Digest, later, tally
-from .logs import apart, is_dialogue, log_hits, seen
 
 _SPOKEN_DATE = "%d %B %Y %H:%M"
 _WEEKDAY = re.compile(r",\s*\w+day")
@@ -58,59 +57,37 @@ class Told:
     personality: str = ""
 
 
-class MemoryBank(Method):
-    """Recalls the pieces nearest to the query that are not forgotten, with both accounts.
+class BankWriter(Writer):
+    """Digests dialogues, recalls older pieces by what is said, and keeps two accounts of the whole.
 
     Args:
-        embedder: Vectors of pieces and queries.
-        k: Pieces recalled per query, and per utterance while dialogues are written; Mem-PAL's number.
+        embedder: Vectors of pieces and utterances.
+        k: Pieces recalled per utterance.
         forgetting: Whether pieces fade.
-        days: Days after which a piece of strength 1 is remembered with probability 1/e (the released code's 5).
+        days: Days after which a piece of strength 1 is remembered with probability 1/e.
         seed: Draws the lots of the pieces.
-        portrait: Whether the account of events and the portrait of the user are written and shown.
-        logs: Whether logs are kept apart from the dialogues: then the `k` nearest log entries of earlier sessions and
-            all of the current session follow the pieces (Mem-PAL, appendix C).
-
-    Raises:
-        UserError: `days` is not above 0.
+        portrait: Whether the account of events and the portrait of the user are written.
+        indexes: Searches pieces.
     """
 
     Memory = BankMemory
-    writing = ("digest", "infer", "merge_events", "merge_personality")
 
     def __init__(
-        self,
-        embedder: Embedder,
-        k: int = 3,
-        forgetting: bool = True,
-        days: float = 5.0,
-        seed: int = 0,
-        portrait: bool = True,
-        logs: bool = False,
+        self, embedder: Embedder, k: int, forgetting: bool, days: float, seed: int, portrait: bool, indexes: Indexes
     ) -> None:
-        super().__init__(embedder)
-        if not days > 0:
-            raise UserError(f"days = {days} is not above 0")
-        self.k = k
-        self.forgetting = forgetting
-        self.days = days
-        self.seed = seed
-        self.portrait = portrait
-        self.logs = logs
+        super().__init__()
+        self.embedder, self.indexes = embedder, indexes
+        self.k, self.forgetting, self.days, self.seed, self.portrait = k, forgetting, days, seed, portrait
         self.digest = predictor(DigestEvents)
         if portrait:
             self.infer = predictor(InferPersonality)
             self.merge_events = predictor(MergeEvents)
             self.merge_personality = predictor(MergePersonality)
 
-    def writers(self) -> dict[str, dspy.Predict]:
-        """The writing predictors that the settings use, by attribute name."""
-        return {name: getattr(self, name) for name in self.writing if hasattr(self, name)}
-
     def prepare(self, item: Item) -> Told:
         """The digest of a dialogue, and what it tells of the user."""
         entries = turn_entries(item)
-        if not entries or apart(item, self.logs):
+        if not entries:
             return Told()
         about = {
             "session_date": format_time(item.time) if item.time else "unknown",
@@ -124,9 +101,9 @@ class MemoryBank(Method):
         """Recalls older pieces by what the user says, then takes in the dialogue."""
         told = self.prepare(item) if prepared is None else prepared
         before = memory
-        memory = seen(memory.at(item.time), item, self.logs)
+        memory = memory.at(item.time)
         entries = turn_entries(item)
-        if not entries or apart(item, self.logs):
+        if not entries:
             return memory
         memory = memory.with_recalls(self._recalls(before, memory.now, entries))
         digest = Digest(
@@ -144,67 +121,99 @@ class MemoryBank(Method):
             return memory
         events = "\n".join(_dated(one, one.events) for one in memory.digests if one.events)
         notes = "\n".join(_dated(one, one.personality) for one in memory.digests if one.personality)
-        overall, portrait = gather(
-            [
-                lambda: (
-                    _said(self.attempt(self.merge_events, event_digests=events), "overall_events") if events else ""
-                ),
-                lambda: (
-                    _said(self.attempt(self.merge_personality, personality_notes=notes), "user_portrait")
-                    if notes
-                    else ""
-                ),
-            ]
-        )
-        changed = {"events": overall or memory.events, "portrait": portrait or memory.portrait}
+
+        def overall() -> str:
+            return _said(self.attempt(self.merge_events, event_digests=events), "overall_events") if events else ""
+
+        def portrait() -> str:
+            found = self.attempt(self.merge_personality, personality_notes=notes) if notes else None
+            return _said(found, "user_portrait")
+
+        account, drawn = gather([overall, portrait])
+        changed = {"events": account or memory.events, "portrait": drawn or memory.portrait}
         return memory.model_copy(update={**changed, "settled": len(memory.digests)})
-
-    def search(
-        self, memory: BankMemory, queries: Sequence[str], k: int = 10, min_score: float | None = None
-    ) -> list[list[Hit]]:
-        """The nearest pieces and logs that are remembered at the time of the latest item."""
-        there = self._remembered(memory, memory.now)
-        low = 0.0 if min_score is None else min_score
-        return self.index(memory).search(queries, k, low, lambda e: not is_dialogue(e) or e.id in there)
-
-    def recall(self, memory: BankMemory, query: str, **hints: Any) -> Context:
-        """The context of a query.
-
-        Args:
-            memory: What is recalled from; it stays as it is.
-            query: What is asked.
-            **hints: `date`: when it is asked; else the time of the latest item. `recent`: what the task shows itself.
-        """
-        index, there = self.index(memory), self._remembered(memory, later(memory.now, time_of(hints.get("date"))))
-        found = index.search([query], self.k, 0.0, lambda entry: entry.id in there)[0]
-        logs = log_hits(memory.logs, index, query, self.k, hints.get("recent"))
-        notes = {"what happened": memory.events, "the user": memory.portrait} if self.portrait else {}
-        counts = {"pieces": len(found), "forgotten": len(memory.pieces) - len(there)}
-        return Context(hits=(*found, *logs), notes=notes, counts=counts)
-
-    def build_index(self, memory: BankMemory) -> Index:
-        assert self.embedder is not None
-        index = DenseIndex(self.embedder)
-        index.add([*(piece.entry for piece in memory.pieces), *memory.logs.entries])
-        return index
-
-    def _remembered(self, memory: BankMemory, now: datetime | None) -> frozenset[str]:
-        if not self.forgetting:
-            return frozenset(piece.entry.id for piece in memory.pieces)
-        return memory.remembered(now, self.days, self.seed)
 
     def _recalls(self, memory: BankMemory, now: datetime | None, entries: Sequence[Entry]) -> dict[str, int]:
         """How often each piece is recalled while a dialogue takes place; nothing fades where nothing is forgotten."""
         queries = [entry.text for entry in entries if (entry.speaker or "").lower() != "assistant"]
         if not (self.forgetting and memory.pieces and queries):
             return {}
-        there = self._remembered(memory, now)
-        rows = self.index(memory).search(queries, self.k, 0.0, lambda entry: entry.id in there)
+        there = memory.remembered(now, self.days, self.seed)
+        rows = self.indexes.of(memory).search(queries, self.k, 0.0, lambda entry: entry.id in there)
         return tally([hit.id for hit in hits] for hits in rows)
 
 
+class BankReader(EntryReader):
+    """Finds the nearest pieces that are not forgotten.
+
+    Args:
+        k: Pieces recalled per query.
+        forgetting: Whether pieces fade.
+        days: As the writer has it.
+        seed: As the writer has it.
+        portrait: Whether both accounts are shown.
+        indexes: Searches pieces.
+    """
+
+    def __init__(self, k: int, forgetting: bool, days: float, seed: int, portrait: bool, indexes: Indexes) -> None:
+        super().__init__(k, indexes=indexes)
+        self.forgetting, self.days, self.seed, self.portrait = forgetting, days, seed, portrait
+
+    def search(
+        self, memory: BankMemory, queries: Sequence[str], k: int = 10, min_score: float | None = None
+    ) -> list[list[Hit]]:
+        """The nearest pieces that are remembered at the time of the latest item."""
+        there = self._remembered(memory, memory.now)
+        low = 0.0 if min_score is None else min_score
+        return self.indexes.of(memory).search(queries, k, low, lambda entry: entry.id in there)
+
+    def recall(self, memory: BankMemory, query: Query) -> Context:
+        """The context of a query at its date, or else at the time of the latest item; the memory stays as it is."""
+        there = self._remembered(memory, later(memory.now, time_of(query.date)))
+        found = self.indexes.of(memory).search([query.probe], self.k, 0.0, lambda entry: entry.id in there)[0]
+        notes = {"what happened": memory.events, "the user": memory.portrait} if self.portrait else {}
+        counts = {"pieces": len(found), "forgotten": len(memory.pieces) - len(there)}
+        return Context(hits=tuple(found), notes=notes, counts=counts)
+
+    def _remembered(self, memory: BankMemory, now: datetime | None) -> frozenset[str]:
+        if not self.forgetting:
+            return frozenset(piece.entry.id for piece in memory.pieces)
+        return memory.remembered(now, self.days, self.seed)
+
+
+class MemoryBank(Method):
+    """Recalls the pieces nearest to the query that are not forgotten, with both accounts.
+
+    Args:
+        embedder: Vectors of pieces and queries.
+        k: Pieces recalled per query, and per utterance while dialogues are written; Mem-PAL's number.
+        forgetting: Whether pieces fade.
+        days: Days after which a piece of strength 1 is remembered with probability 1/e (the released code's 5).
+        seed: Draws the lots of the pieces.
+        portrait: Whether the account of events and the portrait of the user are written and shown.
+
+    Raises:
+        UserError: `days` is not above 0.
+    """
+
+    def __init__(
+        self,
+        embedder: Embedder,
+        k: int = 3,
+        forgetting: bool = True,
+        days: float = 5.0,
+        seed: int = 0,
+        portrait: bool = True,
+    ) -> None:
+        if not days > 0:
+            raise UserError(f"days = {days} is not above 0")
+        indexes = entry_indexes(embedder)
+        writer = BankWriter(embedder, k, forgetting, days, seed, portrait, indexes)
+        super().__init__(writer, BankReader(k, forgetting, days, seed, portrait, indexes), embedder)
+
+
 def time_of(date: Any) -> datetime | None:
-    """A time from a hint: a datetime, an ISO date, or a date in the words of prompts; None for anything else."""
+    """A time from a query: a datetime, an ISO date, or a date in the words of prompts; None for anything else."""
     if isinstance(date, datetime):
         return date
     text = _WEEKDAY.sub("", str(date or "")).strip()

@@ -19,20 +19,17 @@ reworded counts for the later session, and the whole summary rests on all sessio
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
 from typing import Any
 
-import dspy
 from pydantic import BaseModel, ConfigDict
 
-from ...memory.device_logs import LogMemory
-from ...memory.index import Entry, Index
-from ...memory.sparse import SparseIndex
-from ...records import Context, Failure, Hit, Item, Turn, format_time
-from ...signatures.baselines import UpdateLogSummary, UpdateSummary
-from ..method import Method, record_failure
+from ...memory.index import Entry
+from ...memory.memory import Memory
+from ...records import Context, Failure, Hit, Item, Query, format_time
+from ...signatures.baselines import UpdateSummary
+from ..method import EntryReader, Method, Writer
 from ..predictor import predictor
-from .logs import apart, current_hits, seen
+from ..recording import record_failure
 
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n+")
 
@@ -56,10 +53,8 @@ class Version(BaseModel):
     """Turn ids of the session that it took in."""
 
 
-class SummaryMemory(BaseModel):
+class SummaryMemory(Memory):
     """The summary of all sessions so far."""
-
-    model_config = ConfigDict(frozen=True)
 
     sentences: tuple[Sentence, ...] = ()
     versions: tuple[Version, ...] = ()
@@ -68,10 +63,6 @@ class SummaryMemory(BaseModel):
     """Sessions seen, with those whose update failed."""
     dropped: int = 0
     """Words that were cut off because an update was over the limit."""
-    log_summary: SummaryMemory | None = None
-    """The summary of all logs, where they are kept apart from the dialogues."""
-    logs: LogMemory = LogMemory()
-    """Those of the current session, where they are kept apart."""
 
     @property
     def summary(self) -> str:
@@ -82,6 +73,11 @@ class SummaryMemory(BaseModel):
     def sources(self) -> tuple[str, ...]:
         """Turn ids of all sessions taken in, newest session first."""
         return tuple(dict.fromkeys(id for version in reversed(self.versions) for id in version.sources))
+
+    def hits(self, id: str) -> tuple[Hit, ...]:
+        """The whole summary as one hit; none where there is no summary yet."""
+        whole = Hit(id=id, text=self.summary, kind="summary", score=1.0, sources=self.sources)
+        return (whole,) if self.sentences else ()
 
     def updated(self, text: str, sources: tuple[str, ...], max_words: int) -> SummaryMemory:
         """The memory after an update that took one more session in."""
@@ -99,6 +95,68 @@ class SummaryMemory(BaseModel):
         """The memory after a session that added nothing."""
         return self.model_copy(update={"sessions": self.sessions + 1})
 
+    def entries(self) -> list[Entry]:
+        return [
+            Entry(id=f"s{n}", text=sentence.text, kind="sentence", sources=sentence.sources)
+            for n, sentence in enumerate(self.sentences, 1)
+        ]
+
+
+def updated(memory: SummaryMemory, found: Any, field: str, where: str, item: Item, max_words: int) -> SummaryMemory:
+    """The memory after an update, as it was where the update failed.
+
+    Args:
+        memory: The summary so far.
+        found: What the model said; None where that could not be read.
+        field: The output field with the new summary.
+        where: The predictor that was asked.
+        item: What the update took in.
+        max_words: Most words that are kept.
+    """
+    text = "" if found is None else str(found[field] or "").strip()
+    if found is not None and memory.sentences and not text:
+        message = f"the {field} after session {item.id} is empty; the one before it was kept"
+        record_failure(Failure(kind="parse", where=where, message=message))
+    if not text:
+        return memory.unchanged()
+    turns = tuple(turn.id for turn in item.turns if turn.content.strip())
+    return memory.updated(text, turns, max_words)
+
+
+class SummaryWriter(Writer):
+    """Rewrites the summary after every session.
+
+    Args:
+        max_words: Most words of the summary.
+    """
+
+    Memory = SummaryMemory
+
+    def __init__(self, max_words: int) -> None:
+        super().__init__()
+        self.max_words = max_words
+        self.update = predictor(UpdateSummary)
+
+    def write(self, memory: SummaryMemory, item: Item, prepared: Any = None) -> SummaryMemory:
+        turns = [turn for turn in item.turns if turn.content.strip()]
+        if not turns:
+            return memory.unchanged()
+        found = self.attempt(
+            self.update,
+            known_before=memory.summary,
+            session_date=format_time(item.time) if item.time else "unknown",
+            dialogue="\n".join(turn.line() for turn in turns),
+            max_words=self.max_words,
+        )
+        return updated(memory, found, "summary", "update", item, self.max_words)
+
+
+class SummaryReader(EntryReader):
+    """Recalls the whole summary; `search` finds its sentences."""
+
+    def recall(self, memory: SummaryMemory, query: Query) -> Context:
+        return Context(hits=memory.hits("summary"))
+
 
 class RecursiveSummary(Method):
     """Keeps a summary, rewritten session by session.
@@ -108,99 +166,10 @@ class RecursiveSummary(Method):
 
     Args:
         max_words: Most words of the summary.
-        logs: Whether logs are kept apart from the dialogues: then they get a summary of their own, under the same
-            limit, and those of the current session are recalled as they are (Mem-PAL, appendix C).
     """
 
-    Memory = SummaryMemory
-    writing = ("update", "update_logs")
-
-    def __init__(self, max_words: int = 300, logs: bool = False) -> None:
-        super().__init__()
-        self.max_words = max_words
-        self.logs = logs
-        self.update = predictor(UpdateSummary)
-        if logs:
-            self.update_logs = predictor(UpdateLogSummary)
-
-    def writers(self) -> dict[str, dspy.Predict]:
-        """The writing predictors that the settings use, by attribute name."""
-        return {name: getattr(self, name) for name in self.writing if hasattr(self, name)}
-
-    def write(self, memory: SummaryMemory, item: Item, prepared: Any = None) -> SummaryMemory:
-        memory = _latest(seen(memory, item, self.logs))
-        turns = [turn for turn in item.turns if turn.content.strip()]
-        if apart(item, self.logs):
-            before = memory.log_summary or SummaryMemory()
-            after = self._updated("update_logs", before, item, turns, self._read_logs) if turns else before.unchanged()
-            return memory.model_copy(update={"log_summary": after})
-        return self._updated("update", memory, item, turns, self._read_dialogue) if turns else memory.unchanged()
-
-    def _updated(
-        self,
-        name: str,
-        memory: SummaryMemory,
-        item: Item,
-        turns: list[Turn],
-        read: Callable[..., dspy.Prediction | None],
-    ) -> SummaryMemory:
-        """A summary that takes in one more item; as it was where the update fails."""
-        found = read(memory, item, turns)
-        text = "" if found is None else str(found["summary" if name == "update" else "log_summary"] or "").strip()
-        if found is not None and memory.sentences and not text:
-            message = f"the summary after session {item.id} is empty; the one before it was kept"
-            record_failure(Failure(kind="parse", where=name, message=message))
-        if not text:
-            return memory.unchanged()
-        return memory.updated(text, tuple(turn.id for turn in turns), self.max_words)
-
-    def _read_dialogue(self, memory: SummaryMemory, item: Item, turns: list[Turn]) -> dspy.Prediction | None:
-        return self.attempt(
-            self.update,
-            known_before=memory.summary,
-            session_date=format_time(item.time) if item.time else "unknown",
-            dialogue="\n".join(turn.line() for turn in turns),
-            max_words=self.max_words,
-        )
-
-    def _read_logs(self, memory: SummaryMemory, item: Item, turns: list[Turn]) -> dspy.Prediction | None:
-        return self.attempt(
-            self.update_logs,
-            logs_known_before=memory.summary,
-            new_logs="\n".join(turn.line(item.time) for turn in turns),
-            max_words=self.max_words,
-        )
-
-    def search(
-        self, memory: SummaryMemory, queries: Sequence[str], k: int = 10, min_score: float | None = None
-    ) -> list[list[Hit]]:
-        return self.index(memory).search(queries, k, 0.0 if min_score is None else min_score)
-
-    def recall(self, memory: SummaryMemory, query: str, **hints: Any) -> Context:
-        """The whole summary as one hit, whatever the query is; with `logs`, theirs and the current ones after it."""
-        parts = {"summary": memory, "log_summary": memory.log_summary}
-        hits = [
-            Hit(id=id, text=part.summary, score=1.0, sources=part.sources)
-            for id, part in parts.items()
-            if part is not None and part.sentences
-        ]
-        return Context(hits=(*hits, *current_hits(memory.logs, hints.get("recent") or ())))
-
-    def build_index(self, memory: SummaryMemory) -> Index:
-        index = SparseIndex()
-        for letter, part in (("s", memory), ("l", memory.log_summary or SummaryMemory())):
-            index.add(
-                Entry(id=f"{letter}{n}", text=sentence.text, sources=sentence.sources)
-                for n, sentence in enumerate(part.sentences, 1)
-            )
-        return index
-
-
-def _latest(memory: SummaryMemory) -> SummaryMemory:
-    """The memory without logs of earlier sessions: their summary stands for them."""
-    if not memory.logs.earlier:
-        return memory
-    return memory.model_copy(update={"logs": memory.logs.model_copy(update={"earlier": ()})})
+    def __init__(self, max_words: int = 300) -> None:
+        super().__init__(SummaryWriter(max_words), SummaryReader())
 
 
 def _within(text: str, max_words: int) -> tuple[list[str], int]:

@@ -16,19 +16,17 @@ with long sessions choose a small k.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict
 
-from ...memory.device_logs import LogMemory
-from ...memory.index import Entry, Index
-from ...memory.sparse import SparseIndex
-from ...memory.turns import TurnMemory
-from ...records import Context, Hit, Item
-from ..method import Method
-from .logs import apart, is_dialogue, log_hits, seen
+from ...memory.index import Entry
+from ...memory.memory import Memory
+from ...memory.turns import turn_entries
+from ...records import Context, Item, Query
+from ..method import EntryReader, Method, Writer
 
 
 class StoredSession(BaseModel):
@@ -42,22 +40,18 @@ class StoredSession(BaseModel):
 
     def entry(self) -> Entry:
         """The session as one thing to search for."""
-        text = "\n".join(turn.text for turn in self.turns)
-        return Entry(id=self.id, text=text, sources=tuple(turn.id for turn in self.turns), time=self.time)
+        text, sources = "\n".join(turn.text for turn in self.turns), tuple(turn.id for turn in self.turns)
+        return Entry(id=self.id, text=text, kind="session", sources=sources, time=self.time)
 
 
-class SessionMemory(BaseModel):
+class SessionMemory(Memory):
     """Sessions in time order; each has an id of its own."""
 
-    model_config = ConfigDict(frozen=True)
-
     sessions: tuple[StoredSession, ...] = ()
-    logs: LogMemory = LogMemory()
-    """Logs that are kept apart from the dialogues, where the method does so."""
 
     def with_session(self, item: Item) -> SessionMemory:
         """The memory with one more session; one without words is left out."""
-        turns = TurnMemory().with_session(item).entries
+        turns = turn_entries(item)
         if not turns:
             return self
         taken = {session.id for session in self.sessions}
@@ -65,40 +59,44 @@ class SessionMemory(BaseModel):
         new = StoredSession(id=id, time=item.time, turns=turns)
         return self.model_copy(update={"sessions": (*self.sessions, new)})
 
+    def entries(self) -> list[Entry]:
+        return [session.entry() for session in self.sessions]
+
+
+class SessionWriter(Writer):
+    """Keeps every session."""
+
+    Memory = SessionMemory
+
+    def write(self, memory: SessionMemory, item: Item, prepared: Any = None) -> SessionMemory:
+        return memory.with_session(item)
+
+
+class SessionReader(EntryReader):
+    """Finds sessions and shows them turn by turn.
+
+    Args:
+        k: Sessions recalled per query.
+    """
+
+    def __init__(self, k: int = 3) -> None:
+        super().__init__(k)
+
+    def recall(self, memory: SessionMemory, query: Query) -> Context:
+        scores = {hit.id: hit.score for hit in self.search(memory, [query.probe], self.k)[0]}
+        found = [session for session in memory.sessions if session.id in scores]
+        return Context(hits=tuple(turn.hit(scores[session.id]) for session in found for turn in session.turns))
+
 
 class SessionRAG(Method):
     """Recalls the `k` best-matching sessions, turn by turn in time order. Critical path: no LM call.
 
     Args:
         k: Sessions recalled per query.
-        logs: Whether logs are kept apart from the dialogues: then the `k` best-matching log entries of earlier
-            sessions and all of the current session follow the turns (Mem-PAL, appendix C).
     """
 
-    Memory = SessionMemory
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"palbench": {"k": 3}}
+    """Mem-PAL, appendix C: what its baselines recall."""
 
-    def __init__(self, k: int = 3, logs: bool = False) -> None:
-        super().__init__()
-        self.k = k
-        self.logs = logs
-
-    def write(self, memory: SessionMemory, item: Item, prepared: Any = None) -> SessionMemory:
-        memory = seen(memory, item, self.logs)
-        return memory if apart(item, self.logs) else memory.with_session(item)
-
-    def search(
-        self, memory: SessionMemory, queries: Sequence[str], k: int = 10, min_score: float | None = None
-    ) -> list[list[Hit]]:
-        return self.index(memory).search(queries, k, 0.0 if min_score is None else min_score)
-
-    def recall(self, memory: SessionMemory, query: str, **hints: Any) -> Context:
-        index = self.index(memory)
-        scores = {hit.id: hit.score for hit in index.search([query], self.k, 0.0, is_dialogue)[0]}
-        found = [session for session in memory.sessions if session.id in scores]
-        turns = (turn.hit(scores[session.id]) for session in found for turn in session.turns)
-        return Context(hits=(*turns, *log_hits(memory.logs, index, query, self.k, hints.get("recent"))))
-
-    def build_index(self, memory: SessionMemory) -> Index:
-        index = SparseIndex()
-        index.add([*(session.entry() for session in memory.sessions), *memory.logs.entries])
-        return index
+    def __init__(self, k: int = 3) -> None:
+        super().__init__(SessionWriter(), SessionReader(k))

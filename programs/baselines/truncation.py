@@ -6,10 +6,12 @@ than this must find what lies further back. Full context is the same with room f
 
 from __future__ import annotations
 
-from .full_context import FullContext
+from ..method import Method
+from .full_context import NewestReader
+from .turn_rag import TurnWriter
 
 
-class Truncation(FullContext):
+class Truncation(Method):
     """Recalls the newest turns that fit a small budget, in time order. Critical path: no LM call.
 
     Args:
@@ -17,4 +19,4 @@ class Truncation(FullContext):
     """
 
     def __init__(self, max_tokens: int = 8_000) -> None:
-        super().__init__(max_tokens)
+        super().__init__(TurnWriter(), NewestReader(max_tokens))

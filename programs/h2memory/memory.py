@@ -22,8 +22,9 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
+from ...memory.memory import Memory
 from ...records import Item
 from .clusters import Principle
 from .outlines import Topic
@@ -40,13 +41,11 @@ class Background(BaseModel):
     """Ids of the situations of that aspect at the updates that wrote it."""
 
 
-class HeterogeneousMemory(BaseModel):
-    """What is kept for one user. Its JSON is its stored form."""
-
-    model_config = ConfigDict(frozen=True)
+class HeterogeneousMemory(Memory):
+    """What is kept for one user."""
 
     situations: tuple[Situation, ...] = ()
-    background: dict[Aspect, Background] = {}
+    background: dict[Aspect, Background] = Field(default_factory=dict)
     since: datetime | None = None
     """When the first situation of the background began."""
     until: datetime | None = None
@@ -63,10 +62,14 @@ class HeterogeneousMemory(BaseModel):
     """Topics that the principles were made from by clustering; later ones joined one by one."""
     ended: datetime | None = None
     """The latest time of any item."""
-    counts: dict[str, int] = {}
+    counts: dict[str, int] = Field(default_factory=dict)
     """What code refused or repaired: links, updates, spans, outlines."""
-    levels: dict[str, int] = {}
+    levels: dict[str, int] = Field(default_factory=dict)
     """LM calls that had to follow one another, by stage."""
+
+    def resumed(self, settled: Any) -> HeterogeneousMemory:
+        """Principles are made once; whatever comes after them joins."""
+        return settled
 
     def depth(self) -> int:
         """LM calls that had to follow one another to write this memory: its critical path."""

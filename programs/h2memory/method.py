@@ -14,7 +14,7 @@ Equations to functions (Mem-PAL, "Memory Construction"; the paper's equations ha
     r^ = LLM(r, R(s))                    `dialogue.refined`, `dialogue.nearest`
     M_P = {gamma, rho}, clusters C_i     `principles.Principles`, `clusters.clusters`, `.assigned`
     F_TP: M_T -> M_P                     `HeterogeneousMemory.above`
-    m = {R(M_G^j), F_GB, R(M_T), F_TP}   `recall.recalled`
+    m = {R(M_G^j), F_GB, R(M_T), F_TP}   `reader.UserReader`, `recall.recalled`
     R = LLM(m, Q)                        the task
 
 Critical path, in LM calls that must follow one another: 2 for all items together (link, describe; outlines beside
@@ -48,32 +48,14 @@ Interaction".
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
-from typing import Any
-
-import dspy
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from ...errors import UserError
-from ...memory.dense import DenseIndex
-from ...memory.index import Embedder, Index
-from ...records import Behavior, Context, Hit, Item, Logs, Profile
-from ...signatures.h2memory import DescribeSituation, LinkLogs, OutlineTopics, RefineNeed, UpdateBackground
-from ...signatures.h2memory_principles import (
-    AbstractNeeds,
-    AbstractPreferences,
-    AdjustNeedType,
-    AdjustPrinciple,
-    SummarizeNeed,
-)
+from ...memory.index import Embedder
 from ..method import Method
-from ..predictor import predictor
-from .chain import Chain
-from .dialogue import PreparedTopics, topics_of
-from .logs import PreparedLogs, situations_of
-from .memory import HeterogeneousMemory
-from .principles import Principles
-from .recall import Parts, entries, recalled, whole
+from .reader import UserReader
+from .writer import UserWriter
 
 
 class H2Memory(Method):
@@ -99,19 +81,10 @@ class H2Memory(Method):
         UserError: A setting has no such value.
     """
 
-    Memory = HeterogeneousMemory
-    continues = True
-    writing = (
-        "link",
-        "describe",
-        "update_background",
-        "outline",
-        "refine",
-        "abstract_need",
-        "abstract_preference",
-        "adjust_need",
-        "adjust_preference",
-    )
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "longmemeval.preference": {"use_situations": False, "use_background": False, "clustered": False}
+    }
+    """Mem-PAL, appendix C: dialogues without logs, and one principle for every outline."""
 
     def __init__(
         self,
@@ -130,7 +103,6 @@ class H2Memory(Method):
         online_month: bool = True,
         need_summary: bool = True,
     ) -> None:
-        super().__init__(embedder)
         for name, number, least in (
             ("clusters", clusters, 1),
             ("situations", situations, 0),
@@ -143,154 +115,21 @@ class H2Memory(Method):
                 raise UserError(f"{name} = {number} is less than {least}")
         if not (use_situations or use_background or use_topics or use_principles):
             raise UserError("use_situations, use_background, use_topics and use_principles are all off; leave one on")
-        self.use_situations = use_situations
-        self.use_background = use_background
-        self.use_topics = use_topics
-        self.use_principles = use_principles
-        self.clusters = clusters
-        self.situations = situations
-        self.topics = topics
-        self.sample_per_cluster = sample_per_cluster
-        self.window = window
-        self.seed = seed
-        self.clustered = clustered
-        self.online_month = online_month
-        self.need_summary = need_summary
-        self._make_predictors()
-
-    def _make_predictors(self) -> None:
-        """Only what the settings use: an optimizer spends nothing on prompts that are never asked."""
-        if self._reads_logs:
-            self.link = predictor(LinkLogs)
-            self.describe = predictor(DescribeSituation)
-        if self.use_background:
-            self.update_background = predictor(UpdateBackground)
-        if self._reads_dialogues:
-            self.outline = predictor(OutlineTopics)
-        if self._reads_dialogues and self._reads_logs:
-            self.refine = predictor(RefineNeed)
-        if self.use_principles:
-            self.abstract_need = predictor(AbstractNeeds)
-            self.abstract_preference = predictor(AbstractPreferences)
-        if self.use_principles and self.clustered:
-            self.adjust_need = predictor(AdjustNeedType)
-            self.adjust_preference = predictor(AdjustPrinciple)
-        if self.need_summary:
-            self.summarize_need = predictor(SummarizeNeed)
-
-    @property
-    def _reads_logs(self) -> bool:
-        return self.use_situations or self.use_background
-
-    @property
-    def _reads_dialogues(self) -> bool:
-        return self.use_topics or self.use_principles
-
-    @property
-    def parts(self) -> Parts:
-        """What is shown."""
-        return Parts(self.use_situations, self.use_background, self.use_topics, self.use_principles)
-
-    def writers(self) -> dict[str, dspy.Predict]:
-        """The writing predictors that the settings use, by attribute name."""
-        return {name: getattr(self, name) for name in self.writing if hasattr(self, name)}
-
-    def prepare(self, item: Item) -> PreparedLogs | PreparedTopics | None:
-        """What an item tells by itself: the situations of logs, the topics of a dialogue."""
-        if isinstance(item, Profile):
-            return None
-        if isinstance(item, Logs | Behavior):
-            if not self._reads_logs:
-                return PreparedLogs()
-            return situations_of(item, self.window, self._ask("link"), self._ask("describe"))
-        return topics_of(item, self._ask("outline")) if self._reads_dialogues else PreparedTopics()
-
-    def write(self, memory: HeterogeneousMemory, item: Item, prepared: Any = None) -> HeterogeneousMemory:
-        """Takes in logs, which may change the background and refine the needs that wait, or a dialogue's topics."""
-        found = self.prepare(item) if prepared is None else prepared
-        memory = memory.at(item)
-        if found is None:
-            return memory
-        if isinstance(found, PreparedLogs):
-            memory = self._chain.with_logs(memory, item.id, found)
-        else:
-            memory = memory.with_topics(item.id, found.topics)
-            memory = memory.counted(spans_repaired=found.repaired, outlines_empty=found.empty)
-        # All items are prepared at once: the deepest of them counts.
-        return memory.deeper(prepare=max(0, found.levels - memory.levels.get("prepare", 0)))
-
-    def settle(self, memory: HeterogeneousMemory) -> HeterogeneousMemory:
-        """Refines the needs that wait, and gives every topic its principle."""
-        memory = self._chain.settled(memory)
-        if not self.use_principles:
-            return memory
-        assert self.embedder is not None
-        return Principles(
-            lambda name, **inputs: self.attempt(getattr(self, name), **inputs),
-            self.embedder,
-            self.clusters,
-            self.sample_per_cluster,
-            self.seed,
-            self.clustered,
-            self.online_month,
-        ).of(memory)
-
-    def search(
-        self, memory: HeterogeneousMemory, queries: Sequence[str], k: int = 10, min_score: float | None = None
-    ) -> list[list[Hit]]:
-        """All parts that are shown: situations of all sessions, backgrounds, topics and principles, by cosine."""
-        return self._search(memory, queries, k, min_score, ("situation", "background", "topic", "principle"))
-
-    def search_evidence(self, memory: HeterogeneousMemory, queries: Sequence[str], k: int = 10) -> list[list[Hit]]:
-        """Situations and topics alone: what is abstract rests on so many turns that it would count as everything."""
-        return self._search(memory, queries, k, None, ("situation", "topic"))
-
-    def recall(self, memory: HeterogeneousMemory, query: str, **hints: Any) -> Context:
-        """The context of a query; nothing, without a call, from an empty memory.
-
-        Args:
-            memory: What is recalled from.
-            query: What is asked, or the dialogue so far.
-            **hints: `content`: "needs" leaves out solutions and preferences; `dialogue`: whether the query is one.
-
-        Returns:
-            Hits of situations, backgrounds, topics and principles, in this order; `counts` has how many of each, the
-            `tokens` of all, the LM `calls`, and the `depth` of the memory.
-        """
-        if not (memory.situations or memory.topics):
-            return Context()
-        calls = 0
-        if self.need_summary and hints.get("dialogue"):
-            calls, said = 1, self.attempt(self.summarize_need, dialogue_so_far=query)
-            query = (" ".join(str(said.current_need or "").split()) if said else "") or query
-        index = self.index(memory)
-        assert isinstance(index, DenseIndex)
-        content = "needs" if hints.get("content") == "needs" else "solutions"
-        found = recalled(memory, index, query, self.parts, content, self.situations, self.topics)
-        return found.model_copy(update={"counts": {**found.counts, "calls": calls, "depth": memory.depth()}})
-
-    def build_index(self, memory: HeterogeneousMemory) -> Index:
-        assert self.embedder is not None
-        index = DenseIndex(self.embedder)
-        index.add(entries(memory, self.parts))
-        return index
-
-    def _search(
-        self, memory: HeterogeneousMemory, queries: Sequence[str], k: int, low: float | None, parts: Sequence[str]
-    ) -> list[list[Hit]]:
-        index = self.index(memory)
-        assert isinstance(index, DenseIndex)
-        rows = index.search(
-            queries, k, 0.0 if low is None else low, lambda e: bool(e.tags["shown"]) and e.tags["part"] in parts
+        writer = UserWriter(
+            embedder,
+            use_situations,
+            use_background,
+            use_principles,
+            dialogues=use_topics or use_principles,
+            clusters=clusters,
+            situations=situations,
+            sample_per_cluster=sample_per_cluster,
+            window=window,
+            seed=seed,
+            clustered=clustered,
+            online_month=online_month,
         )
-        return [whole(memory, hits) for hits in rows]
-
-    def _ask(self, name: str) -> Any:
-        return partial(self.attempt, getattr(self, name))
-
-    @property
-    def _chain(self) -> Chain:
-        assert self.embedder is not None
-        update = self._ask("update_background") if self.use_background else None
-        refine = self._ask("refine") if self._reads_dialogues and self._reads_logs else None
-        return Chain(update, refine, self.embedder, self.situations, self.use_situations)
+        reader = UserReader(
+            embedder, use_situations, use_background, use_topics, use_principles, situations, topics, need_summary
+        )
+        super().__init__(writer, reader, embedder)

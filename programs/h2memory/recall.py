@@ -58,7 +58,7 @@ def recalled(
     """
     recent = {situation.id: situation for situation in memory.recent}
     near = index.search([query], situations, where=lambda entry: entry.id in recent)[0]
-    told = index.search([query], topics, where=lambda entry: entry.tags["part"] == "topic")[0]
+    told = index.search([query], topics, where=lambda entry: entry.kind == "topic")[0]
     known = {topic.id: topic for topic in memory.topics}
     scores = {hit.id: hit.score for hit in told}
     backgrounds = memory.behind(recent[hit.id] for hit in near)
@@ -79,13 +79,12 @@ def entries(memory: HeterogeneousMemory, parts: Parts) -> list[Entry]:
 
     Situations and topics are always there, since a part that is not shown may still lead to another one.
     """
-    found = [Entry(id=one.id, text=one.text, tags=_tags("situation", parts.situations)) for one in memory.situations]
-    found += [Entry(id=one.id, text=one.need, tags=_tags("topic", parts.topics)) for one in memory.topics]
+    found = [_entry(one.id, one.text, "situation", parts.situations) for one in memory.situations]
+    found += [_entry(one.id, one.need, "topic", parts.topics) for one in memory.topics]
     if parts.background:
-        backgrounds = memory.background.items()
-        found += [Entry(id=aspect, text=one.text, tags=_tags("background", True)) for aspect, one in backgrounds]
+        found += [_entry(aspect, one.text, "background") for aspect, one in memory.background.items()]
     if parts.principles:
-        found += [Entry(id=one.id, text=one.need_type, tags=_tags("principle", True)) for one in memory.principles]
+        found += [_entry(one.id, one.need_type, "principle") for one in memory.principles]
     return found
 
 
@@ -97,19 +96,21 @@ def whole(memory: HeterogeneousMemory, hits: Sequence[Hit]) -> list[Hit]:
 
 def situation_hit(situation: Situation, score: float = 0.0) -> Hit:
     """A situation; it rests on its logs."""
-    return Hit(id=situation.id, text=situation.text, score=score, sources=situation.sources, time=situation.time)
+    about = {"kind": "situation", "sources": situation.sources, "time": situation.time}
+    return Hit.model_validate({"id": situation.id, "text": situation.text, "score": score, **about})
 
 
 def topic_hit(topic: Topic, content: Content | None = None, score: float = 0.0) -> Hit:
     """A topic; it rests on its turns."""
-    return Hit(id=topic.id, text=topic.text(content), score=score, sources=topic.sources, time=topic.time)
+    about = {"kind": "topic", "sources": topic.sources, "time": topic.time}
+    return Hit.model_validate({"id": topic.id, "text": topic.text(content), "score": score, **about})
 
 
 def background_hit(memory: HeterogeneousMemory, aspect: Aspect, score: float = 0.0) -> Hit:
     """The background in one aspect; it rests on the logs of all situations that it was updated from."""
     background = memory.background[aspect]
     sources = memory.turns(background.situations)
-    return Hit(id=aspect, text=f"{aspect}: {background.text}", score=score, sources=sources)
+    return Hit(id=aspect, text=f"{aspect}: {background.text}", kind="background", score=score, sources=sources)
 
 
 def principle_hit(
@@ -120,7 +121,8 @@ def principle_hit(
 ) -> Hit:
     """A principle; it rests on the turns of all its topics, and scores as the best of those found."""
     score = max((score for id, score in (scores or {}).items() if id in principle.members), default=0.0)
-    return Hit(id=principle.id, text=principle.text(content), score=score, sources=memory.turns(principle.members))
+    sources = memory.turns(principle.members)
+    return Hit(id=principle.id, text=principle.text(content), kind="principle", score=score, sources=sources)
 
 
 def _whole(memory: HeterogeneousMemory, part: Any, hit: Hit) -> Hit:
@@ -133,5 +135,5 @@ def _whole(memory: HeterogeneousMemory, part: Any, hit: Hit) -> Hit:
     return background_hit(memory, hit.id, hit.score)  # pyright: ignore[reportArgumentType]
 
 
-def _tags(part: str, shown: bool) -> dict[str, str]:
-    return {"part": part, "shown": "yes" if shown else ""}
+def _entry(id: str, text: str, kind: str, shown: bool = True) -> Entry:
+    return Entry(id=id, text=text, kind=kind, tags={"shown": "yes" if shown else ""})

@@ -22,6 +22,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from ...memory.index import Entry
+from ...memory.memory import Memory
 
 WORDINGS = 20
 """Earlier wordings kept with an entry (the released mention history keeps as many)."""
@@ -56,10 +57,8 @@ class Edit:
     """Turn ids of the new information."""
 
 
-class FactMemory(BaseModel):
+class FactMemory(Memory):
     """Facts in order of insertion."""
-
-    model_config = ConfigDict(frozen=True)
 
     facts: tuple[StoredFact, ...] = ()
     removed: tuple[StoredFact, ...] = ()
@@ -92,9 +91,15 @@ class FactMemory(BaseModel):
         )
 
     def entries(self) -> list[Entry]:
-        """The facts as index entries."""
         return [
-            Entry(id=fact.id, text=fact.content, sources=fact.sources, time=fact.time, speaker=fact.speaker)
+            Entry(
+                id=fact.id,
+                text=fact.content,
+                kind="fact",
+                sources=fact.sources,
+                time=fact.time,
+                speaker=fact.speaker,
+            )
             for fact in self.facts
         ]
 

@@ -29,6 +29,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from ...memory.index import Entry
+from ...memory.memory import Memory
 from ...records import AnyItem, Item
 
 T = TypeVar("T")
@@ -74,10 +75,8 @@ class Change:
     fact_id: str | None = None
 
 
-class PersonalMemory(BaseModel):
+class PersonalMemory(Memory):
     """What is kept for one user."""
-
-    model_config = ConfigDict(frozen=True)
 
     facts: tuple[PersonalFact, ...] = ()
     pending: tuple[AnyItem, ...] = ()
@@ -155,9 +154,16 @@ class PersonalMemory(BaseModel):
         return self._with(kept, Counter(merged=len(parts)))
 
     def entries(self) -> list[Entry]:
-        """The facts as index entries: the text is the info, the time the most recent date."""
+        """The facts: the text is the info, the time the most recent date."""
         return [
-            Entry(id=fact.id, text=fact.info, sources=fact.sources, time=fact.latest, tags={"type": fact.type})
+            Entry(
+                id=fact.id,
+                text=fact.info,
+                kind="fact",
+                sources=fact.sources,
+                time=fact.latest,
+                tags={"type": fact.type},
+            )
             for fact in self.facts
         ]
 

@@ -22,7 +22,6 @@ Source: Chopra et al., "Thinking Ahead: Prospection-Guided Retrieval of Memory w
 
 from __future__ import annotations
 
-import inspect
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -44,6 +43,7 @@ from ...signatures.pgr import (
     SummarizeProspection,
 )
 from ...signatures.pgr_examples import chain_examples, refined_chain_examples, refined_tree_examples, tree_examples
+from ..part import Part
 from ..predictor import predictor
 from .tree import repaired
 
@@ -54,7 +54,7 @@ NOTE = "prospection"
 STRATEGIES, AUGMENTS = ("tree", "chain"), ("rewrite", "append", "none")
 
 
-class Prospection(dspy.Module):
+class Prospection(Part):
     """The retrieval policy; it stands on any search.
 
     Args:
@@ -111,13 +111,6 @@ class Prospection(dspy.Module):
             self.rewrite = predictor(AugmentQuery)
         if summary:
             self.summarize = predictor(SummarizeProspection)
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """The constructor arguments."""
-        return {
-            name: getattr(self, name) for name in inspect.signature(type(self).__init__).parameters if name != "self"
-        }
 
     def recall(self, search: Search, question: str, date: datetime | str | None = None) -> Context:
         """Retrieves what bears on a query and on what follows from it.

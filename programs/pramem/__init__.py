@@ -1,5 +1,8 @@
-"""PraMem: experience from practice on a user's own records, for predicting what the user does next."""
+"""PraMem: experience from practice on a user's own records, for predicting what the user does next; see `method`."""
 
-from .method import ExperiencedPrediction, PraMem
-
-__all__ = ["ExperiencedPrediction", "PraMem"]
+METHODS = {
+    "pramem": (
+        "method:PraMem",
+        "practises on a user's own behaviour records and keeps the experience that rounds agree on",
+    ),
+}

@@ -9,15 +9,13 @@ Limits: everything that is no alert counts as a pattern, so that the prompt can 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import dspy
 
-from ...records import Context, Item
+from ...records import Context, Query
 from ...signatures.pramem import PredictWithExperience
 from ..predictor import predictor
-from ..tasks.behavior import SUFFIX_TOKENS, BehaviorPrediction, constrained, records_text, unseen
+from ..tasks.behavior import SUFFIX_TOKENS, BehaviorPrediction, constrained, unseen
+from ..tasks.task import with_items
 
 
 class ExperiencedPrediction(BehaviorPrediction):
@@ -27,19 +25,20 @@ class ExperiencedPrediction(BehaviorPrediction):
         suffix_tokens: Most tokens of the newest records.
     """
 
+    optional = ("options",)
+
     def __init__(self, suffix_tokens: int = SUFFIX_TOKENS) -> None:
         dspy.Module.__init__(self)
         self.suffix_tokens = suffix_tokens
         self.answer = predictor(PredictWithExperience)
 
-    def forward(self, context: Context, recent: Sequence[Item] = (), **fields: Any) -> dspy.Prediction:
-        options = [str(option) for option in fields.get("options") or ()]
-        hits = unseen(context, recent).hits
+    def forward(self, context: Context, query: Query) -> dspy.Prediction:
+        hits = unseen(context, query).hits
         found = self.answer(
-            patterns=[hit.text for hit in hits if not hit.id.startswith("alert-")],
-            alerts=[hit.text for hit in hits if hit.id.startswith("alert-")],
-            records=records_text(recent),
-            question=fields["question"],
-            options=options,
+            patterns=[hit.text for hit in hits if hit.kind != "alert"],
+            alerts=[hit.text for hit in hits if hit.kind == "alert"],
+            records=with_items("", query.shown),
+            question=query.text,
+            options=list(query.options),
         )
-        return constrained(found, options) if options else found
+        return constrained(found, query.options) if query.options else found

@@ -10,25 +10,25 @@ from .memory import ExperienceMemory, Proposal
 from .practice import known
 
 if TYPE_CHECKING:
-    from .method import PraMem
+    from .writer import PracticeWriter
 
 
-def adjust(method: PraMem, memory: ExperienceMemory) -> ExperienceMemory:
+def adjust(writer: PracticeWriter, memory: ExperienceMemory) -> ExperienceMemory:
     """The memory after one adjustment.
 
     A pool of fewer proposals than a change needs is left alone without a call; an answer that stays unreadable leaves
     everything as it was. Without consensus every proposal is carried out by code.
 
     Args:
-        method: Whose prompt is used.
+        writer: Whose prompt is used.
         memory: Experience and pool.
     """
-    if not method.consensus:
-        return adopted_all(memory, method.off)
+    if not writer.consensus:
+        return adopted_all(memory, writer.off)
     if len(memory.pool) < NEEDED:
         return memory
-    found = method.attempt(
-        method.adjust,
+    found = writer.attempt(
+        writer.adjust,
         proposal_pool=[_shown(proposal) for proposal in memory.pool],
         pattern_experiences=known(memory.patterns),
         alert_experiences=known(memory.alerts),
@@ -36,7 +36,7 @@ def adjust(method: PraMem, memory: ExperienceMemory) -> ExperienceMemory:
     )
     if found is None:
         return memory.counted({"unreadable adjustments": 1})
-    return adjusted(memory, [_change(change) for change in found.changes or []], NEEDED, method.off)
+    return adjusted(memory, [_change(change) for change in found.changes or []], NEEDED, writer.off)
 
 
 def _shown(proposal: Proposal) -> PooledProposal:

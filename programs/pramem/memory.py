@@ -25,6 +25,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from ...memory.index import Entry
+from ...memory.memory import Memory
 from ...records import Action, Turn, estimate_tokens
 
 Kind = Literal["pattern", "alert"]
@@ -65,7 +66,7 @@ class Experience(Frozen):
 
     def entry(self) -> Entry:
         """As a thing to search for."""
-        return Entry(id=self.id, text=self.line(), sources=self.sources, tags={"kind": self.kind})
+        return Entry(id=self.id, text=self.line(), kind=self.kind, sources=self.sources)
 
 
 class Proposal(Frozen):
@@ -112,7 +113,7 @@ class Snapshot(Frozen):
         return sum(estimate_tokens(part.line()) for part in self.experiences)
 
 
-class ExperienceMemory(Frozen):
+class ExperienceMemory(Memory):
     """What is kept for one user."""
 
     profile: tuple[Turn, ...] = ()
@@ -138,6 +139,13 @@ class ExperienceMemory(Frozen):
     def total(self) -> int:
         """t: how many records there were."""
         return self.dropped + len(self.records)
+
+    def entries(self) -> list[Entry]:
+        return [part.entry() for part in self.experiences]
+
+    def resumed(self, settled: Any) -> ExperienceMemory:
+        """Records are practised on once; later ones continue the practice."""
+        return settled
 
     @property
     def experiences(self) -> tuple[Experience, ...]:

@@ -21,7 +21,7 @@ from .review import Materials, groundwork, reviewed
 from .samples import Sample
 
 if TYPE_CHECKING:
-    from .method import PraMem
+    from .writer import PracticeWriter
 
 
 @dataclass(frozen=True)
@@ -42,18 +42,18 @@ class Reflection:
     failed: bool = False
 
 
-def practise(method: PraMem, memory: ExperienceMemory, sample: Sample) -> Practised:
+def practise(writer: PracticeWriter, memory: ExperienceMemory, sample: Sample) -> Practised:
     """Practises one sample under the experience as it stands; the memory is not changed.
 
     Args:
-        method: Whose prompts and settings are used.
+        writer: Whose prompts and settings are used.
         memory: The experience.
         sample: The exercise.
     """
-    tasks: list[Callable[[], Any]] = [lambda: tried(method, memory, sample), *groundwork(method, sample)]
-    reflection, *found = method.run(tasks)
+    tasks: list[Callable[[], Any]] = [lambda: tried(writer, memory, sample), *groundwork(writer, sample)]
+    reflection, *found = writer.run(tasks)
     fates: Counter[str] = Counter(invalid=reflection.invalid, failed=int(reflection.failed))
-    accepted, refused = reviewed(method, sample, reflection.proposals, Materials.of(method, found))
+    accepted, refused = reviewed(writer, sample, reflection.proposals, Materials.of(writer, found))
     fates.update(refused)
     fates["pooled"] = len(accepted)
     outcome = {name: count for name, count in fates.items() if count}
@@ -61,10 +61,10 @@ def practise(method: PraMem, memory: ExperienceMemory, sample: Sample) -> Practi
     return Practised(done, tuple(accepted))
 
 
-def tried(method: PraMem, memory: ExperienceMemory, sample: Sample) -> Reflection:
+def tried(writer: PracticeWriter, memory: ExperienceMemory, sample: Sample) -> Reflection:
     """The trial and the reflection on it."""
-    trial = method.attempt(
-        method.trial,
+    trial = writer.attempt(
+        writer.trial,
         patterns=[part.line() for part in memory.patterns],
         alerts=[part.line() for part in memory.alerts],
         recent_records=sample.records,
@@ -78,15 +78,15 @@ def tried(method: PraMem, memory: ExperienceMemory, sample: Sample) -> Reflectio
         "pattern_experiences": known(memory.patterns),
         "alert_experiences": known(memory.alerts),
         "predicted_action": trial.predicted_action,
-        "most": method.proposals,
+        "most": writer.proposals,
     }
-    if method.reflection:
+    if writer.reflection:
         inputs["thinking"] = _thinking(trial)
-    found = method.attempt(method.reflect, **inputs)
+    found = writer.attempt(writer.reflect, **inputs)
     if found is None:
         return Reflection(failed=True)
     drafts = list(found.proposals or [])
-    kept = [made for draft in drafts[: method.proposals] if (made := _proposal(method, memory, sample, draft))]
+    kept = [made for draft in drafts[: writer.proposals] if (made := _proposal(writer, memory, sample, draft))]
     verdicts = tuple(task.verdict for task in (found.get("tasks") or []))
     return Reflection(tuple(kept), verdicts, len(drafts) - len(kept))
 
@@ -102,12 +102,14 @@ def _thinking(trial: Any) -> str:
     return "\n".join(part for part in parts if part)
 
 
-def _proposal(method: PraMem, memory: ExperienceMemory, sample: Sample, draft: DraftProposal) -> Proposal | None:
+def _proposal(
+    writer: PracticeWriter, memory: ExperienceMemory, sample: Sample, draft: DraftProposal
+) -> Proposal | None:
     """A proposal whose target exists, whose kind is not switched off and whose content is not empty; else None."""
     adds = draft.action in ("add pattern", "add alert")
     target = None if adds else memory.find(draft.experience_id)
     content = " ".join(draft.content.split())
-    if (not adds and target is None) or (draft.action != "remove" and not content) or _is_off(method, draft):
+    if (not adds and target is None) or (draft.action != "remove" and not content) or _is_off(writer, draft):
         return None
     shown = sample.ids
     cited = [id.strip("[]() ") for id in draft.record_ids]
@@ -122,5 +124,5 @@ def _proposal(method: PraMem, memory: ExperienceMemory, sample: Sample, draft: D
     )
 
 
-def _is_off(method: PraMem, draft: DraftProposal) -> bool:
-    return draft.action in {f"add {kind}" for kind in method.off}
+def _is_off(writer: PracticeWriter, draft: DraftProposal) -> bool:
+    return draft.action in {f"add {kind}" for kind in writer.off}

@@ -24,7 +24,7 @@ from .memory import Proposal
 from .samples import Sample
 
 if TYPE_CHECKING:
-    from .method import PraMem
+    from .writer import PracticeWriter
 
 Verdicts = dict[str, bool]
 """Proposal id -> whether it passes; a malformed verdict is absent."""
@@ -46,51 +46,51 @@ class Materials:
     scenes: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, method: PraMem, found: Sequence[Any]) -> Materials:
+    def of(cls, writer: PracticeWriter, found: Sequence[Any]) -> Materials:
         """From the results of `groundwork`, in its order."""
         rest = list(found)
-        perturbed = rest.pop(0) if method.groundedness else ()
-        return cls(perturbed, rest.pop(0) if method.generalizability else ())
+        perturbed = rest.pop(0) if writer.groundedness else ()
+        return cls(perturbed, rest.pop(0) if writer.generalizability else ())
 
 
-def groundwork(method: PraMem, sample: Sample) -> list[Callable[[], Any]]:
+def groundwork(writer: PracticeWriter, sample: Sample) -> list[Callable[[], Any]]:
     """The calls that a review needs and that need no proposal: perturbations, virtual scenes."""
     calls: list[Callable[[], Any]] = []
-    if method.groundedness:
-        calls.append(lambda: perturbations(method, sample))
-    if method.generalizability:
-        calls.append(lambda: virtual_scenes(method, sample))
+    if writer.groundedness:
+        calls.append(lambda: perturbations(writer, sample))
+    if writer.generalizability:
+        calls.append(lambda: virtual_scenes(writer, sample))
     return calls
 
 
-def perturbations(method: PraMem, sample: Sample) -> tuple[Perturbed, ...]:
+def perturbations(writer: PracticeWriter, sample: Sample) -> tuple[Perturbed, ...]:
     """Plans that turn the sample's past around, carried out where the method says so."""
-    found = method.attempt(method.plan, recent_records=sample.records, count=method.perturbations)
-    plans = list(found.plans or [])[: method.perturbations] if found else []
-    if not method.execute_perturbation:
+    found = writer.attempt(writer.plan, recent_records=sample.records, count=writer.perturbations)
+    plans = list(found.plans or [])[: writer.perturbations] if found else []
+    if not writer.execute_perturbation:
         return tuple(Perturbed(plan) for plan in plans)
-    made = method.run([lambda plan=plan: _carried_out(method, sample, plan) for plan in plans])
+    made = writer.run([lambda plan=plan: _carried_out(writer, sample, plan) for plan in plans])
     return tuple(perturbed for perturbed in made if perturbed is not None)
 
 
-def virtual_scenes(method: PraMem, sample: Sample) -> tuple[str, ...]:
+def virtual_scenes(writer: PracticeWriter, sample: Sample) -> tuple[str, ...]:
     """Scenes of the same type as the true one, each once, none of them the true one."""
-    found = method.attempt(method.write_scenes, situation=sample.scene, count=method.virtual_scenes)
+    found = writer.attempt(writer.write_scenes, situation=sample.scene, count=writer.virtual_scenes)
     said = [" ".join(scene.split()) for scene in (found.virtual_scenes or [])] if found else []
     others = [scene for scene in dict.fromkeys(said) if scene and scene.casefold() != sample.scene.casefold()]
-    return tuple(others[: method.virtual_scenes])
+    return tuple(others[: writer.virtual_scenes])
 
 
 def reviewed(
-    method: PraMem, sample: Sample, proposals: Sequence[Proposal], materials: Materials
+    writer: PracticeWriter, sample: Sample, proposals: Sequence[Proposal], materials: Materials
 ) -> tuple[list[Proposal], Counter[str]]:
     """The proposals that pass, and how many failed by reason: ungrounded, specific, malformed."""
     named = {f"r{n}": proposal for n, proposal in enumerate(proposals, 1)}
     fates: Counter[str] = Counter()
-    if method.groundedness and named:
-        named = _passed(named, _groundedness(method, sample, named, materials.perturbed), "ungrounded", fates)
-    if method.generalizability and named:
-        named = _passed(named, _generality(method, sample, named, materials.scenes), "specific", fates)
+    if writer.groundedness and named:
+        named = _passed(named, _groundedness(writer, sample, named, materials.perturbed), "ungrounded", fates)
+    if writer.generalizability and named:
+        named = _passed(named, _generality(writer, sample, named, materials.scenes), "specific", fates)
     return list(named.values()), fates
 
 
@@ -102,9 +102,9 @@ def _passed(named: dict[str, Proposal], verdicts: Verdicts, reason: str, fates: 
 
 
 def _groundedness(
-    method: PraMem, sample: Sample, named: dict[str, Proposal], perturbed: Sequence[Perturbed]
+    writer: PracticeWriter, sample: Sample, named: dict[str, Proposal], perturbed: Sequence[Perturbed]
 ) -> Verdicts:
-    rounds = method.run([lambda one=one: _judged(method, sample, named, one) for one in perturbed])
+    rounds = writer.run([lambda one=one: _judged(writer, sample, named, one) for one in perturbed])
     verdicts: Verdicts = {}
     for found in rounds:
         for id, overturned in found.items():
@@ -112,11 +112,11 @@ def _groundedness(
     return verdicts
 
 
-def _judged(method: PraMem, sample: Sample, named: dict[str, Proposal], perturbed: Perturbed) -> Verdicts:
+def _judged(writer: PracticeWriter, sample: Sample, named: dict[str, Proposal], perturbed: Perturbed) -> Verdicts:
     """Whether a perturbation overturns each proposal."""
     if perturbed.records is None:
-        found = method.attempt(
-            method.judge_groundedness,
+        found = writer.attempt(
+            writer.judge_groundedness,
             proposals=_shown(named),
             recent_records=sample.records,
             direction=perturbed.plan.direction,
@@ -124,8 +124,8 @@ def _judged(method: PraMem, sample: Sample, named: dict[str, Proposal], perturbe
         )
         said = [(verdict.proposal, verdict.sensitive) for verdict in found.groundedness or []] if found else []
     else:
-        found = method.attempt(
-            method.judge_groundedness,
+        found = writer.attempt(
+            writer.judge_groundedness,
             proposals=_shown(named),
             given_records=perturbed.records,
             outcome=sample.outcome,
@@ -134,16 +134,16 @@ def _judged(method: PraMem, sample: Sample, named: dict[str, Proposal], perturbe
     return _agreed(said, named)
 
 
-def _generality(method: PraMem, sample: Sample, named: dict[str, Proposal], scenes: Sequence[str]) -> Verdicts:
+def _generality(writer: PracticeWriter, sample: Sample, named: dict[str, Proposal], scenes: Sequence[str]) -> Verdicts:
     if not scenes:
         return {}
     options = [sample.scene, *scenes]
-    if method.blind:
-        random.Random(f"{method.seed} {sample.target.id}").shuffle(options)
+    if writer.blind:
+        random.Random(f"{writer.seed} {sample.target.id}").shuffle(options)
     letters = [_letter(n) for n in range(len(options))]
     candidates = "\n".join(f"{letter}. {scene}" for letter, scene in zip(letters, options, strict=True))
-    found = method.attempt(method.judge_generality, proposals=_shown(named), candidates=candidates)
-    if not method.blind:
+    found = writer.attempt(writer.judge_generality, proposals=_shown(named), candidates=candidates)
+    if not writer.blind:
         return _agreed([(v.proposal, v.general) for v in found.generality or []] if found else [], named)
     true = letters[options.index(sample.scene)]
     picks = [(p.proposal, p.letter and p.letter.upper()) for p in found.picks or []] if found else []
@@ -163,10 +163,10 @@ def _shown(named: dict[str, Proposal]) -> list[ReviewedProposal]:
     return [ReviewedProposal(proposal=id, content=proposal.text()) for id, proposal in named.items()]
 
 
-def _carried_out(method: PraMem, sample: Sample, plan: Perturbation) -> Perturbed | None:
+def _carried_out(writer: PracticeWriter, sample: Sample, plan: Perturbation) -> Perturbed | None:
     """The past with rewritten reactions; None where none was rewritten."""
-    found = method.attempt(
-        method.rewrite, recent_records=sample.records, direction=plan.direction, details=plan.details
+    found = writer.attempt(
+        writer.rewrite, recent_records=sample.records, direction=plan.direction, details=plan.details
     )
     new = {part.record.strip("[]() "): part.action for part in (found.rewritten or [])} if found else {}
     if not any(action.id in new and new[action.id] != action.action for action in sample.past):

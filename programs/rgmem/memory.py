@@ -26,6 +26,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from ...memory.memory import Memory
+
 Tier = Literal["user", "abstract", "general", "instance"]
 Operator = Literal["infer", "abstract", "flow", "rewrite"]
 """R_K1, R_K2, R_K3, and the single-scale update of the variant without them."""
@@ -183,7 +185,7 @@ def _base_edges() -> tuple[ClassEdge, ...]:
     return tuple(ClassEdge(parent=USER, child=f"b{n}") for n in range(1, len(BASES) + 1))
 
 
-class GraphMemory(Part):
+class GraphMemory(Memory):
     """The state M = D_L0 x G (Eq. 2)."""
 
     evidence: dict[str, Evidence] = Field(default_factory=dict)

@@ -24,7 +24,7 @@ from typing import Any
 
 from ...records import Failure, format_time
 from ...signatures.rgmem_operators import SubSummary
-from ..method import record_failure
+from ..recording import record_failure
 from .extraction import Ask, conclusion_line
 from .memory import Evidence, GraphMemory, Node, Relation, Theory
 from .theories import joined

@@ -61,10 +61,8 @@ class Retrieval:
         parts: dict[str, list[Hit]] = {name: [] for name in ("facts", "conclusions", "nodes", "inferences", "history")}
         if self.use_l0:
             query = [" ".join(dict.fromkeys([question, *(keyword.name for keyword in keywords)]))]
-            parts["facts"] = self.texts.search(query, self.facts, where=lambda e: e.tags["layer"] == "fact")[0]
-            parts["conclusions"] = self.texts.search(
-                query, self.conclusions, where=lambda e: e.tags["layer"] == "conclusion"
-            )[0]
+            parts["facts"] = self.texts.search(query, self.facts, where=lambda e: e.kind == "fact")[0]
+            parts["conclusions"] = self.texts.search(query, self.conclusions, where=lambda e: e.kind == "conclusion")[0]
         if self.names is not None:
             self._read_graph(self.names, keywords, parts)
         hits = [hit for found in parts.values() for hit in {hit.id: hit for hit in found}.values()]
@@ -120,11 +118,10 @@ def entries(memory: GraphMemory, use_l0: bool = True) -> list[Entry]:
     found: list[Entry] = []
     for unit in memory.evidence.values() if use_l0 else ():
         for n, one in enumerate(unit.conclusions, 1):
-            tags = {"layer": "conclusion"}
-            found.append(Entry(id=f"{unit.id}.{n}", text=one.text, sources=one.sources, time=unit.time, tags=tags))
+            id = f"{unit.id}.{n}"
+            found.append(Entry(id=id, text=one.text, kind="conclusion", sources=one.sources, time=unit.time))
         if unit.fact:
-            tags = {"layer": "fact"}
-            found.append(Entry(id=unit.id, text=unit.fact, sources=unit.sources, time=unit.time, tags=tags))
+            found.append(Entry(id=unit.id, text=unit.fact, kind="fact", sources=unit.sources, time=unit.time))
     hits = [inference_hit(memory, relation) for relation in memory.relations.values() if relation.theory]
     hits += [profile_hit(memory, node) for node in memory.nodes.values() if node.theory]
     return [*found, *(_entry(hit) for hit in hits)]
@@ -152,36 +149,36 @@ def name_entries(memory: GraphMemory) -> list[Entry]:
 def profile_hit(memory: GraphMemory, node: Node, score: float = 0.0) -> Hit:
     """A concept's theory; its sources are the turns of all units it rests on."""
     assert node.theory is not None
-    return _hit(memory, node.id, f"{node.name}: {shown(node.theory)}", node.theory.evidence, score)
+    return _hit(memory, node.id, f"{node.name}: {shown(node.theory)}", "summary", node.theory.evidence, score)
 
 
 def inference_hit(memory: GraphMemory, relation: Relation, score: float = 0.0) -> Hit:
     """An event edge's theory."""
     assert relation.theory is not None
     way = f"{memory.nodes[relation.source].name}, {memory.nodes[relation.target].name}"
-    return _hit(memory, relation.id, f"{way}: {shown(relation.theory)}", relation.theory.evidence, score)
+    return _hit(memory, relation.id, f"{way}: {shown(relation.theory)}", "inference", relation.theory.evidence, score)
 
 
 def _history(memory: GraphMemory, edges: Sequence[Relation], score: float) -> list[Hit]:
     order = {id: n for n, id in enumerate(memory.evidence)}
     mentions = [(order[m.evidence], edge, m) for edge in edges for m in edge.mentions if m.label]
     newest = sorted(mentions, key=lambda row: -row[0])[:PER_NODE]
-    return [_hit(memory, f"{edge.id}.{m.evidence}", m.label, (m.evidence,), score) for _, edge, m in newest]
+    return [_hit(memory, f"{edge.id}.{m.evidence}", m.label, "label", (m.evidence,), score) for _, edge, m in newest]
 
 
 def _conclusions_of(memory: GraphMemory, node: Node, score: float) -> list[Hit]:
     units: list[Evidence] = [memory.evidence[id] for id in reversed(node.evidence)]
     found = [(unit, n, one) for unit in units for n, one in enumerate(unit.conclusions, 1) if one in unit.seeds]
     return [
-        Hit(id=f"{unit.id}.{n}", text=one.text, score=score, sources=one.sources, time=unit.time)
+        Hit(id=f"{unit.id}.{n}", text=one.text, kind="conclusion", score=score, sources=one.sources, time=unit.time)
         for unit, n, one in found[:PER_NODE]
     ]
 
 
-def _hit(memory: GraphMemory, id: str, text: str, evidence: Sequence[str], score: float) -> Hit:
+def _hit(memory: GraphMemory, id: str, text: str, kind: str, evidence: Sequence[str], score: float) -> Hit:
     times = [memory.evidence[unit].time for unit in evidence]
     latest = max((time for time in times if time), key=_moment, default=None)
-    return Hit(id=id, text=text, score=score, sources=memory.turns(tuple(evidence)), time=latest)
+    return Hit(id=id, text=text, kind=kind, score=score, sources=memory.turns(tuple(evidence)), time=latest)
 
 
 def _moment(time: Any) -> str:
@@ -189,4 +186,4 @@ def _moment(time: Any) -> str:
 
 
 def _entry(hit: Hit) -> Entry:
-    return Entry(id=hit.id, text=hit.text, sources=hit.sources, time=hit.time, tags={"layer": "theory"})
+    return Entry(id=hit.id, text=hit.text, kind=hit.kind, sources=hit.sources, time=hit.time)

@@ -19,15 +19,13 @@ parse; it is not asked for again (the released code asks up to five times, at th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import dspy
 
-from ...errors import UserError
-from ...records import Behavior, Context, History, Item, Profile, Turn, estimate_tokens
+from ...records import Behavior, Context, Item, Profile, Query, Turn, estimate_tokens
 from ...signatures.behavior import PredictBehavior, chosen_option
 from ..predictor import predictor
-from .task import Task
+from .task import Task, with_items
 
 SUFFIX_TOKENS = 8_000
 """PraMem, section 4.1: the input window of truncation and of every method with a memory."""
@@ -44,30 +42,25 @@ class BehaviorPrediction(Task):
 
     name = "behavior-prediction"
     inputs = ("question", "options")
+    shows_history = True
 
     def __init__(self, suffix_tokens: int = SUFFIX_TOKENS) -> None:
         super().__init__()
         self.suffix_tokens = suffix_tokens
         self.answer = predictor(PredictBehavior)
 
-    def query(self, **fields: Any) -> str:
-        return fields["question"]
-
-    def suffix(self, history: History, recent: Sequence[Item]) -> list[Item]:
+    def shown(self, past: Sequence[Item], recent: Sequence[Item]) -> list[Item]:
         """Profiles, and the newest records of history and `recent` within the budget."""
-        return newest([*history, *recent], self.suffix_tokens)
+        return newest([*past, *recent], self.suffix_tokens)
 
-    def forward(self, context: Context, recent: Sequence[Item] = (), **fields: Any) -> dspy.Prediction:
-        options = [str(option) for option in fields.get("options") or ()]
-        if not options:
-            raise UserError("a behavior-prediction program needs options; pass options=['Yes', 'No']")
+    def forward(self, context: Context, query: Query) -> dspy.Prediction:
         found = self.answer(
-            context=unseen(context, recent).text(),
-            records=records_text(recent),
-            question=fields["question"],
-            options=options,
+            context=unseen(context, query).text(),
+            records=with_items("", query.shown),
+            question=query.text,
+            options=list(query.options),
         )
-        return constrained(found, options)
+        return constrained(found, query.options)
 
 
 def newest(items: Sequence[Item], max_tokens: int) -> list[Item]:
@@ -95,16 +88,11 @@ def newest(items: Sequence[Item], max_tokens: int) -> list[Item]:
     return [*(item for item in items if isinstance(item, Profile)), *reversed(kept)]
 
 
-def unseen(context: Context, recent: Sequence[Item]) -> Context:
-    """The context without the turns that `recent` shows as they are."""
-    shown = {turn.id for item in recent for turn in item.turns}
+def unseen(context: Context, query: Query) -> Context:
+    """The context without the turns that the task shows as they are."""
+    shown = query.shown_ids
     hits = tuple(hit for hit in context.hits if not (hit.id in shown and hit.sources == (hit.id,)))
     return context.model_copy(update={"hits": hits})
-
-
-def records_text(items: Sequence[Item]) -> str:
-    """The lines of some items."""
-    return "\n".join(line for item in items for line in item.lines())
 
 
 def constrained(found: dspy.Prediction, options: Sequence[str]) -> dspy.Prediction:

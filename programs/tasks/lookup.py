@@ -7,7 +7,7 @@ on the memory alone needs no reader model. That the oldest entry answers makes a
 missing update. Reading real conversations is left to `question-answering`.
 
 Example:
-    >>> MemoryLookup()(context=context, question="What is Ada's pet?").answer
+    >>> MemoryLookup()(context=context, query=Query(text="What is Ada's pet?")).answer
     'parrot'
 """
 
@@ -15,11 +15,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
 
 import dspy
 
-from ...records import Context, Hit, Item
+from ...records import Context, Hit, Query
 from .task import Task
 
 _PLAIN = frozenset({"a", "an", "the", "is", "are", "was", "of", "what", "who", "where", "which", "s", "as", "has"})
@@ -32,13 +31,9 @@ class MemoryLookup(Task):
     """Answers from the oldest matching entry; asks no language model and has nothing to tune."""
 
     name = "memory-lookup"
-    inputs = ("question",)
 
-    def query(self, **fields: Any) -> str:
-        return fields["question"]
-
-    def forward(self, context: Context, recent: Sequence[Item] = (), **fields: Any) -> dspy.Prediction:
-        return dspy.Prediction(answer=lookup(context.hits, fields["question"]))
+    def forward(self, context: Context, query: Query) -> dspy.Prediction:
+        return dspy.Prediction(answer=lookup(context.hits, query.text))
 
 
 def lookup(hits: Sequence[Hit], question: str) -> str:

@@ -1,19 +1,20 @@
 """Tasks: what is done with a recalled context. One task class per kind of benchmark.
 
-A task names the inputs of its examples that form the query, says which text the memory is searched with, and answers.
-There are free answers to a question, the choice of one option, and responses to a user's request.
+A task names the fields that an example of it must have, makes one `Query` of them, and answers. There are free answers
+to a question, the choice of one option, and responses to a user's request.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import dspy
 
 from ...errors import UnknownNameError, UserError
-from ...records import Context, History, Item
+from ...records import Context, Item, Query
+from ...records.query import About, Modality
 from ...signatures.answering import AnswerFromContext, ChooseFromContext, RespondPersonally
 from ..predictor import predictor
 
@@ -22,66 +23,82 @@ class Task(dspy.Module):
     """Base class: answers a query from a context."""
 
     name: ClassVar[str]
-    inputs: ClassVar[tuple[str, ...]]
-    """The query fields an example must have."""
-    content: ClassVar[Literal["needs", "solutions"] | None] = None
-    """What the task is about, for methods that recall otherwise for it: what a user needs, or what to propose them."""
+    inputs: ClassVar[tuple[str, ...]] = ("question",)
+    """The fields an example must have; `question` becomes the text of the query, `options` its options."""
+    optional: ClassVar[tuple[str, ...]] = ()
+    """Those of `inputs` that may be missing or empty."""
+    modality: ClassVar[Modality] = "question"
+    about: ClassVar[About | None] = None
+    shows_history: ClassVar[bool] = False
+    """Whether `shown` looks at the history too."""
 
-    def query(self, **fields: Any) -> str:
-        """The text that the memory is searched with."""
-        raise NotImplementedError
-
-    def hints(self, **fields: Any) -> dict[str, Any]:
-        """What a method may know of a query besides its text: `content`, and `dialogue`.
-
-        A task whose queries are dialogues so far, rather than questions, says so with `dialogue=True`: a method may
-        then gather from the dialogue what to search with.
+    def query(
+        self,
+        fields: Mapping[str, Any],
+        past: Sequence[Item] = (),
+        recent: Sequence[Item] = (),
+        speakers: Sequence[str] = (),
+    ) -> Query:
+        """The query of an example's fields.
 
         Args:
-            **fields: The query fields; some may be missing.
-        """
-        return {"content": self.content, "dialogue": False}
+            fields: `question`, and `options`, `date`, `dialogue` where there are any; others go into `Query.more`.
+            past: The items of the history, for tasks that show its end.
+            recent: Items that came after it.
+            speakers: Names of those who speak in the history.
 
-    def suffix(self, history: History, recent: Sequence[Item]) -> Sequence[Item]:
-        """The raw items that are shown beside the recalled context. Default: `recent`, and nothing of the history."""
+        Raises:
+            UserError: A field that the task needs is missing or empty.
+        """
+        missing = [name for name in self.inputs if name not in self.optional and not fields.get(name)]
+        if missing:
+            raise UserError(f"task {self.name} needs {', '.join(missing)}; pass {missing[0]}=...")
+        more = {name: value for name, value in fields.items() if name not in _FIELDS}
+        return Query(
+            text=str(fields["question"]),
+            options=tuple(str(option) for option in fields.get("options") or ()),
+            date=fields.get("date"),
+            speakers=tuple(speakers),
+            dialogue=str(fields.get("dialogue") or ""),
+            modality=self.modality,
+            about=self.about,
+            shown=tuple(self.shown(past, recent)),
+            since=tuple(recent),
+            more=more,
+        )
+
+    def shown(self, past: Sequence[Item], recent: Sequence[Item]) -> Sequence[Item]:
+        """The raw items that are shown beside the recalled context. Default: those after the history."""
         return recent
 
-    def forward(self, context: Context, recent: Sequence[Item] = (), **fields: Any) -> dspy.Prediction:
+    def forward(self, context: Context, query: Query) -> dspy.Prediction:
         """Answers.
 
         Args:
             context: What the memory recalled.
-            recent: Items that the task sees as they are: those of `suffix`.
-            **fields: The query fields.
+            query: What is asked, with the raw items to show.
         """
         raise NotImplementedError
 
 
-class QuestionAnswering(Task):
-    """A short answer to a question about the history.
+_FIELDS = {"question", "options", "date", "dialogue"}
 
-    `date` (when it is asked) may be among the query fields; it stands behind the question, and is not searched with.
-    """
+
+class QuestionAnswering(Task):
+    """A short answer to a question about the history."""
 
     name = "question-answering"
-    inputs = ("question",)
 
     def __init__(self) -> None:
         super().__init__()
         self.answer = predictor(AnswerFromContext)
 
-    def query(self, **fields: Any) -> str:
-        return fields["question"]
-
-    def forward(self, context: Context, recent: Sequence[Item] = (), **fields: Any) -> dspy.Prediction:
-        return self.answer(context=with_recent(context.text(), recent), question=asked(fields))
+    def forward(self, context: Context, query: Query) -> dspy.Prediction:
+        return self.answer(context=seen(context, query), question=query.line)
 
 
 class MultipleChoice(Task):
-    """The letter of the option that suits the history best.
-
-    The memory is searched with the question alone: the wrong options would find what they claim.
-    """
+    """The letter of the option that suits the history best."""
 
     name = "multiple-choice"
     inputs = ("question", "options")
@@ -90,47 +107,34 @@ class MultipleChoice(Task):
         super().__init__()
         self.answer = predictor(ChooseFromContext)
 
-    def query(self, **fields: Any) -> str:
-        return fields["question"]
-
-    def forward(self, context: Context, recent: Sequence[Item] = (), **fields: Any) -> dspy.Prediction:
-        if not fields.get("options"):
-            raise UserError("a multiple-choice program needs options; pass options=['(a) ...', ...]")
-        text = with_recent(context.text(), recent)
-        return self.answer(context=text, question=fields["question"], options=list(fields["options"]))
+    def forward(self, context: Context, query: Query) -> dspy.Prediction:
+        return self.answer(context=seen(context, query), question=query.text, options=list(query.options))
 
 
 class PersonalResponse(Task):
     """A response to a user's request that takes into account what is remembered of the user.
 
-    Source: PGR, appendix, answer generation. `date` (when the user asks) may be among the query fields; it is not
-    searched with. The notes of the context, e.g. a prospection summary, follow its hits.
+    Source: PGR, appendix, answer generation. The notes of the context, e.g. a prospection summary, follow its hits.
     """
 
     name = "personal-response"
-    inputs = ("question",)
 
     def __init__(self) -> None:
         super().__init__()
         self.answer = predictor(RespondPersonally)
 
-    def query(self, **fields: Any) -> str:
-        return fields["question"]
-
-    def forward(self, context: Context, recent: Sequence[Item] = (), **fields: Any) -> dspy.Prediction:
-        text = with_recent(context.text(), recent)
-        return self.answer(context=text, date=fields.get("date") or "", question=fields["question"])
+    def forward(self, context: Context, query: Query) -> dspy.Prediction:
+        return self.answer(context=seen(context, query), date=query.when, question=query.text)
 
 
-def asked(fields: Mapping[str, Any]) -> str:
-    """The question, and the day it is asked on where `date` is among the fields: "last week" hangs on it."""
-    date = fields.get("date")
-    return f"{fields['question']} (asked on {date})" if date else fields["question"]
+def seen(context: Context, query: Query) -> str:
+    """What a prompt shows of a context: its text, followed by the raw items of the query."""
+    return with_items(context.text(), query.shown)
 
 
-def with_recent(text: str, recent: Sequence[Item]) -> str:
-    """A context's text followed by the lines of raw items."""
-    lines = [line for item in recent for line in item.lines()]
+def with_items(text: str, items: Sequence[Item]) -> str:
+    """A text followed by the lines of raw items."""
+    lines = [line for item in items for line in item.lines()]
     return "\n".join([text, *lines]) if text else "\n".join(lines)
 
 

@@ -25,7 +25,8 @@ from typing import Any
 
 import dspy
 
-from ...data.benchmark import Benchmark, Split
+from ...data.benchmark import Benchmark
+from ...data.dataset import Split
 from ...engines.meter import Usage
 from ...engines.models import LOCAL, OFFLINE, endpoint_errors, is_local, keep
 from ...errors import BudgetError, UserError
@@ -35,7 +36,6 @@ from ...optimizers.logo_grpo.policy import PolicyScore, score_policy
 from ...optimizers.logo_grpo.teleprompter import fresh
 from ...programs.adapter import adapter
 from ...programs.program import MemoryProgram
-from ...programs.state import program_digest
 from ..artifact import Manifest, save
 from ..course import TINY
 from ..evaluate import evaluate
@@ -97,7 +97,7 @@ def climb(ladder: Ladder, method: str, setup: Setup, bench: Workbench) -> list[S
     if setup.lm == TINY and setup.adapter is None:
         setup = replace(setup, adapter="compact")
     benchmark = setup.load(compiling=True)
-    if benchmark.needs_judge:
+    if benchmark.scorer.asked:
         raise UserError(f"{benchmark.name} is scored by a judge, which is no reward to train on; choose a metric")
     runtime = Runtime(setup, bench.meter, bench.guard, bench.folder)
     return _Climb(ladder, runtime, benchmark, bench).run(method)
@@ -221,7 +221,8 @@ class _Climb:
             found = compile_program(best.program, self.benchmark, train, self._how(rung), self._proposer(), history)
         if history.trained is not None:
             return found, history.trained, ""
-        return found, best.lm, "" if program_digest(found) != program_digest(best.program) else "changed nothing"
+        changed = found.identities.of_program(found) != best.program.identities.of_program(best.program)
+        return found, best.lm, "" if changed else "changed nothing"
 
     def _questions(self, rung: Rung) -> list[dspy.Example]:
         """The training questions a rung may use."""
@@ -278,7 +279,7 @@ class _Climb:
         """Saves a rung's program, and logs it in an MLflow run of its own."""
         folder: Path = self.folder / label.lower() / "program"
         source, setup = self.benchmark.source, self.runtime.setup
-        data = {"name": self.benchmark.name, "path": source.path, "sha256": source.sha256, "sample": source.sample}
+        data = {"name": self.benchmark.name, "file": source.name, "sha256": source.sha256, "sample": source.sample}
         manifest = Manifest(
             method=program.name,
             task=self.benchmark.task,

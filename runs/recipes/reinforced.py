@@ -13,7 +13,8 @@ from typing import Any
 
 import dspy
 
-from ...data.benchmark import Benchmark, Split
+from ...data.benchmark import Benchmark
+from ...data.dataset import Split
 from ...engines.local.settings import Reinforcement
 from ...errors import UserError
 from ...optimizers.logo_grpo.settings import TrainingSettings
@@ -106,8 +107,8 @@ def reinforce(
     def metric(example: dspy.Example, prediction: dspy.Prediction) -> float:
         return float(benchmark.score(example, prediction).value)
 
-    questions = getattr(benchmark, "questions_after", None)
-    teleprompter = LoGoGRPO(metric, chosen.settings, chosen.train_kwargs, questions, None, folder, capture)
+    asked = benchmark.questions_after
+    teleprompter = LoGoGRPO(metric, chosen.settings, chosen.train_kwargs, asked, None, folder, capture)
     with dspy.context(lm=trained):
         made = teleprompter.compile(program, trainset=split.train, valset=split.dev)
     progress = teleprompter.progress

@@ -20,7 +20,7 @@ from typing import Any
 from ...engines.guard import Guard
 from ...engines.meter import Meter
 from ...programs.catalog import method_class
-from ...programs.keys import jsonable
+from ...programs.identity import jsonable
 from ...programs.program import MemoryProgram
 from ...programs.remember import MemoryCache
 from ..evaluate import Progress

@@ -65,7 +65,7 @@ def test_evaluate_prints_one_json_object(capsys):
     assert code == 0
     assert set(found) >= EVALUATION
     assert (found["program"], found["benchmark"], found["lm"]) == ("turn-rag", "locomo", "offline")
-    assert set(found["retrieval"]) == {"recall@5", "recall@20"}
+    assert set(found["retrieval"]) == {"shown", "recall@5", "recall@20"}
     assert set(found["calls"]) == {"task", "prompt", "judge", "cached"}
     assert all({"n", "score"} <= set(part) for part in found["by"].values())
     assert sum(part["n"] for part in found["by"].values()) == found["calls"]["task"] == 6

@@ -281,9 +281,9 @@ def test_other_methods_are_compared_by_the_predictors_they_share(call, tmp_path,
     save(build("memory-r2", embedder=embedder()), tmp_path / "r2")
     found = json.loads(call("diff", programs[0], tmp_path / "r2", "--json")[1])
     assert found["manifest"]["method"] == {"a": "turn-rag", "b": "memory-r2"}
-    assert (found["only_a"], found["only_b"]) == ([], ["method.extract", "method.manage"])
+    assert (found["only_a"], found["only_b"]) == ([], ["method.writer.extract", "method.writer.manage"])
     assert list(found["predictors"]) == ["task.answer"]
-    assert "predictor method.extract: only in B" in call("diff", programs[0], tmp_path / "r2")[1]
+    assert "predictor method.writer.extract: only in B" in call("diff", programs[0], tmp_path / "r2")[1]
 
 
 @pytest.mark.parametrize("file", ["manifest.json", "state.json"])

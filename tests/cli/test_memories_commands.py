@@ -26,7 +26,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with two saved programs, a chat, and a store (`filled`) in which Ada's chat is remembered."""
     folder = tmp_path_factory.mktemp("template")
     mempiler.save(mempiler.build("turn-rag"), folder / "program")
-    mempiler.save(mempiler.build("turn-rag", k=5), folder / "other")
+    mempiler.save(mempiler.build("session-rag"), folder / "other")
     (folder / "chat.json").write_text(json.dumps(CHAT))
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
@@ -116,7 +116,7 @@ def test_memories_of_another_program_are_left_alone_and_counted(filled: Run) -> 
 def test_show_prints_memory_and_sessions(filled: Run) -> None:
     found = json.loads(filled("memories", "show", "--user", "ada", "--json")[1])
     assert [session["state"] for session in found["sessions"]] == ["remembered", "remembered"]
-    assert len(found["memory"]["entries"]) == 3
+    assert len(found["memory"]["turns"]) == 3
     assert "chat-2: remembered" in filled("memories", "show", "--user", "ada")[1]
 
 

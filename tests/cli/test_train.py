@@ -58,7 +58,6 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """A folder with a model that has seen some demonstrations."""
     pytest.importorskip("torch", reason=REASON)
     pytest.importorskip("transformers", reason=REASON)
-    from mempiler.data.memory_env.benchmark import MemoryEnv
     from mempiler.data.synthesis.memory_env import vocabulary
     from mempiler.engines.embedders import embedder
     from mempiler.engines.local import sft
@@ -67,9 +66,10 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     from mempiler.optimizers.demonstrations import demonstrate
     from mempiler.programs.catalog import build
     from mempiler.programs.compact_adapter import CompactAdapter
+    from mempiler.programs.memory_r2.method import MemoryR2
 
     home = tmp_path_factory.mktemp("train")
-    method: Any = build("memory-r2", "memory-lookup", embedder(), **MemoryEnv.method_settings["memory-r2"]).method
+    method: Any = build("memory-r2", "memory-lookup", embedder(), **MemoryR2.preset("memory-env")).method
     shown = demonstrate(method, CompactAdapter(), 8, sessions=2, seed=1)
     create(home / "start", shown, vocabulary(), seed=0)
     model = LocalModel.load(home / "start", device="cpu", threads=1)

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mempiler.data.benchmark import Benchmark, Split
+from mempiler.data.benchmark import Benchmark
+from mempiler.data.dataset import Split
 from mempiler.data.jsonl.benchmark import JsonlBenchmark
 from mempiler.data.locomo.benchmark import Locomo
 from mempiler.errors import DataError

@@ -10,9 +10,11 @@ import dspy
 import pytest
 from mempiler import Context, Hit
 from mempiler.data.acknowledgement import Acknowledged, Level
-from mempiler.data.benchmark import Finding
-from mempiler.data.check import check_implexconv
-from mempiler.data.implexconv.benchmark import ImplexConv, read_implexconv, session_recall, turns_of
+from mempiler.data.check import check
+from mempiler.data.dataset import Finding
+from mempiler.data.implexconv.benchmark import ImplexConv
+from mempiler.data.implexconv.reader import read_implexconv, turns_of
+from mempiler.data.implexconv.scorer import session_recall
 from mempiler.data.judge import Verdict
 from mempiler.errors import DataError, UnknownNameError, UserError
 from mempiler.signatures.judges import JudgeAcknowledgement, JudgeAnswer, judge_hash
@@ -85,7 +87,7 @@ def test_without_a_reasoning_the_name_of_the_file_decides(
 ) -> None:
     path = written(tmp_path, item(changed(**{"opposed reasoning": ...})), name=name)
     assert ImplexConv.load(path).examples[0].category == kind
-    assert list(check_implexconv(path).kinds) == findings
+    assert list(check("implexconv", path).kinds) == findings
 
 
 @pytest.mark.parametrize(
@@ -106,7 +108,7 @@ def test_without_a_reasoning_the_name_of_the_file_decides(
 def test_gold_sessions_are_found_again(tmp_path: Path, gold: Any, focus: tuple[str, ...]) -> None:
     path = written(tmp_path, item(changed(retrieved_conv=gold)))
     assert ImplexConv.load(path).examples[0].focus == focus
-    assert bool(check_implexconv(path).rows) is not bool(focus)
+    assert bool(check("implexconv", path).rows) is not bool(focus)
 
 
 def test_processed_copies_name_places(tmp_path: Path) -> None:
@@ -117,7 +119,7 @@ def test_processed_copies_name_places(tmp_path: Path) -> None:
 def test_an_empty_session_is_passed_over_and_numbers_stay(tmp_path: Path) -> None:
     path = written(tmp_path, item(talks=("nobody", GOLD)))
     assert [session.id for session in ImplexConv.load(path).examples[0].history] == ["D2"]
-    assert check_implexconv(path).kinds == {"empty session": 1}
+    assert check("implexconv", path).kinds == {"empty session": 1}
 
 
 @pytest.mark.parametrize(
@@ -178,7 +180,8 @@ def test_the_judge_sees_the_answer_and_its_reason(tmp_path: Path) -> None:
     benchmark = ImplexConv.load(written(tmp_path, item()), metric="answer")
     with pytest.raises(UserError, match="--judge-lm"):
         benchmark.score(benchmark.examples[0], dspy.Prediction(answer="Golf."))
-    benchmark.judge = judge = Generous()
+    judge = Generous()
+    benchmark = benchmark.bound(lambda kind: judge)
     context = Context(hits=(Hit(id="D2:1", text="...", sources=("D2:1",)),))
     found = benchmark.score(benchmark.examples[0], dspy.Prediction(answer="Golf.", context=context))
     assert judge.asked == ("Which sport?", "Archery. (The reason: The ankle is torn.)", "Golf.")
@@ -206,7 +209,8 @@ def test_the_retrieved_context_is_judged_yes_or_no(tmp_path: Path, level: Level,
     benchmark = ImplexConv.load(written(tmp_path, item()))
     with pytest.raises(UserError, match="--judge-lm"):
         benchmark.score(benchmark.examples[0], dspy.Prediction(answer="Golf."))
-    benchmark.acknowledges = judge = FixedJudge(level)
+    judge = FixedJudge(level)
+    benchmark = benchmark.bound(lambda kind: judge)
     context = Context(hits=(Hit(id="D2:1", text="torn", sources=("D2:1",)),), notes={"summary": "A summary."})
     found = benchmark.score(benchmark.examples[0], dspy.Prediction(answer="Archery.", context=context))
     assert judge.asked == [("Which sport?", ["The ankle is torn."], "[D2:1] torn")]
@@ -217,7 +221,8 @@ def test_the_retrieved_context_is_judged_yes_or_no(tmp_path: Path, level: Level,
 
 def test_without_a_reasoning_the_answer_is_what_is_to_be_acknowledged(tmp_path: Path) -> None:
     benchmark = ImplexConv.load(written(tmp_path, item(changed(**{"opposed reasoning": ...}))))
-    benchmark.acknowledges = judge = FixedJudge("not")
+    judge = FixedJudge("not")
+    benchmark = benchmark.bound(lambda kind: judge)
     found = benchmark.score(benchmark.examples[0], dspy.Prediction(answer="Archery."))
     assert judge.asked == [("Which sport?", ["Archery."], "")]
     assert "evidence" not in found.parts
@@ -226,18 +231,18 @@ def test_without_a_reasoning_the_answer_is_what_is_to_be_acknowledged(tmp_path: 
 @pytest.mark.parametrize(("metric", "prompt"), [("judge", JudgeAcknowledgement), ("answer", JudgeAnswer), ("f1", None)])
 def test_tables_name_the_judge_of_the_metric(tmp_path: Path, metric: str, prompt: type[dspy.Signature] | None) -> None:
     benchmark = ImplexConv.load(written(tmp_path, item()), metric=metric)
-    hashes = {benchmark.judge_hash}
+    hashes = {benchmark.scorer.judge_hash}
     if prompt is not None:
-        benchmark.set_judge(dspy.utils.DummyLM([]))
-        hashes.add(benchmark.judge_hash)
-        assert benchmark.judging is not None
+        benchmark = benchmark.bound(lambda kind: kind(dspy.utils.DummyLM([])))
+        hashes.add(benchmark.scorer.judge_hash)
+        assert benchmark.scorer.judges
     assert hashes == {None if prompt is None else judge_hash(prompt)}
 
 
 def test_token_f1_needs_no_judge(tmp_path: Path) -> None:
     benchmark = ImplexConv.load(written(tmp_path, item()), metric="f1")
     found = benchmark.score(benchmark.examples[0], dspy.Prediction(answer="archery"))
-    assert (benchmark.needs_judge, found.value, "evidence" in found.parts) == (False, 1.0, False)
+    assert (bool(benchmark.scorer.asked), found.value, "evidence" in found.parts) == (False, 1.0, False)
     with pytest.raises(UnknownNameError, match="metric"):
         ImplexConv.load(None, metric="rouge")
 
@@ -263,7 +268,7 @@ def test_the_evidence_of_the_sample_is_one_whole_session_each_and_without_fault(
         gold = {turn.partition(":")[0] for turn in example.evidence}
         assert len(gold) == 1
         assert example.evidence == sessions[gold.pop()]
-    assert check_implexconv(benchmark.source.path).rows == ()
+    assert check("implexconv", benchmark.source.path).rows == ()
 
 
 def test_no_wording_of_the_sample_is_a_pattern() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import dspy
 import pytest
-from mempiler.data.check import check_jsonl
+from mempiler.data.check import check
 from mempiler.data.jsonl.benchmark import JsonlBenchmark
 from mempiler.errors import DataError, UnknownNameError
 
@@ -133,7 +133,7 @@ def test_a_broken_line_is_refused_by_number_and_column_and_reported(
         JsonlBenchmark.load(path)
     assert message in str(refusal.value)
     assert "\n" not in str(refusal.value)
-    report = check_jsonl(path)
+    report = check("jsonl", path)
     assert [finding.kind for finding in report.rows if finding.fatal] == [kind]
     assert report.counts["questions"] == 2
 
@@ -144,7 +144,7 @@ def test_a_broken_line_is_refused_by_number_and_column_and_reported(
 def test_an_odd_line_is_read_and_reported(tmp_path: Path, columns: dict[str, Any], kind: str) -> None:
     path = written(tmp_path, changed(**columns))
     assert JsonlBenchmark.load(path).examples[0].focus == ()
-    report = check_jsonl(path)
+    report = check("jsonl", path)
     assert report.ok
     assert list(report.kinds) == [kind]
 
@@ -155,7 +155,7 @@ def test_an_unreadable_file_is_refused_and_reported(tmp_path: Path, content: byt
     path.write_bytes(content)
     with pytest.raises(DataError, match=message):
         JsonlBenchmark.load(path)
-    assert [finding.kind for finding in check_jsonl(path).rows] == ["unreadable file"]
+    assert [finding.kind for finding in check("jsonl", path).rows] == ["unreadable file"]
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
@@ -164,6 +164,6 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 
 def test_counts_of_a_check(tmp_path: Path) -> None:
-    report = check_jsonl(written(tmp_path, changed(category="taste"), changed(user="bo")))
+    report = check("jsonl", written(tmp_path, changed(category="taste"), changed(user="bo")))
     expected = {"conversations": 2, "sessions": 2, "turns": 4, "image turns": 0, "questions": 2}
     assert report.counts == {**expected, "category all": 1, "category taste": 1}

@@ -98,8 +98,8 @@ def test_a_function_of_ones_own_scores(load: Any, metric: str, answer: str, valu
     benchmark = load(metric)
     found = score(benchmark, answer)
     assert (found.value, found.feedback) == (value, feedback)
-    assert set(found.parts) == {"f1", "exact", benchmark.metric_name.rpartition(":")[2].rpartition(".")[2]}
-    assert (benchmark.metric_name, benchmark.needs_judge, benchmark.judge_hash) == (metric, False, None)
+    assert set(found.parts) == {"f1", "exact", benchmark.scorer.title.rpartition(":")[2].rpartition(".")[2]}
+    assert (benchmark.scorer.title, bool(benchmark.scorer.asked), benchmark.scorer.judge_hash) == (metric, False, None)
 
 
 @pytest.mark.parametrize(
@@ -154,12 +154,13 @@ def test_an_unknown_metric_is_told_what_there_is(load: Any) -> None:
 )
 def test_the_judge_that_was_set_decides(load: Any, verdict: Verdict, value: float, feedback: str) -> None:
     benchmark = load("judge")
-    benchmark.judge = judge = FixedJudge(verdict)
+    judge = FixedJudge(verdict)
+    benchmark = benchmark.bound(lambda kind: judge)
     found = score(benchmark, "Porto")
     assert (found.value, found.feedback) == (value, feedback)
     assert dict(found.parts) == {"f1": 0.0, "exact": 0.0, "judge": value}
     assert judge.asked == [("Where?", "Lisbon", "Porto")]
-    assert benchmark.judge_hash == "fixed"
+    assert benchmark.scorer.judge_hash == "fixed"
 
 
 def test_scoring_without_a_judge_says_how_to_name_one(load: Any) -> None:
@@ -168,7 +169,7 @@ def test_scoring_without_a_judge_says_how_to_name_one(load: Any) -> None:
 
 
 def test_what_needs_a_judge_names_its_prompt_before_one_is_set(load: Any) -> None:
-    assert (load("judge").judge_hash, load("f1").judge_hash) == (judge_hash(JudgeAnswer), None)
+    assert (load("judge").scorer.judge_hash, load("f1").scorer.judge_hash) == (judge_hash(JudgeAnswer), None)
 
 
 @pytest.mark.parametrize(
@@ -196,7 +197,9 @@ def test_an_empty_answer_is_wrong_without_a_call(scripted: Any) -> None:
 
 def test_a_judge_that_stays_unreadable_raises(load: Any, scripted: Any) -> None:
     benchmark = load("judge")
-    benchmark.judge = Judge(scripted(lambda *call: {"reasoning": "Hm.", "verdict": "PERHAPS"}), adapter())
+    benchmark = benchmark.bound(
+        lambda kind: Judge(scripted(lambda *call: {"reasoning": "Hm.", "verdict": "PERHAPS"}), adapter())
+    )
     with pytest.raises(AdapterParseError):
         score(benchmark, "Lisbon")
 

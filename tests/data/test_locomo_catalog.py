@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from mempiler.data.catalog import BENCHMARKS, SUITES, benchmark
-from mempiler.data.check import CHECKS
+from mempiler.data.check import check
 from mempiler.data.locomo.benchmark import Locomo
 from mempiler.errors import DataError, ProgramError, UnknownNameError, UserError
 
@@ -30,7 +30,7 @@ def test_a_benchmark_of_ones_own_is_named_by_module_and_class(tmp_path: Path) ->
         json.dumps({"messages": [{"role": "user", "content": "Tea!"}], "question": "What?", "answer": "tea"})
     )
     loaded = benchmark("mempiler.data.jsonl.benchmark:JsonlBenchmark", path, metric="exact")
-    assert (type(loaded).__name__, loaded.metric_name) == ("JsonlBenchmark", "exact match")
+    assert (type(loaded).__name__, loaded.scorer.title) == ("JsonlBenchmark", "exact match")
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_options_reach_the_benchmark(tmp_path: Path) -> None:
     path = tmp_path / "questions.jsonl"
     row = {"messages": [{"role": "user", "content": "I like tea."}], "question": "What?", "answer": "tea"}
     path.write_text(json.dumps(row))
-    assert benchmark("jsonl", path, metric="exact").metric_name == "exact match"
+    assert benchmark("jsonl", path, metric="exact").scorer.title == "exact match"
 
 
 def test_your_own_questions_need_a_path() -> None:
@@ -80,7 +80,7 @@ def test_the_same_file_given_as_a_path_is_no_sample() -> None:
     assert given.sha256 == bundled.sha256
 
 
-@pytest.mark.parametrize("name", CHECKS)
+@pytest.mark.parametrize("name", [*BENCHMARKS, *SUITES])
 def test_a_check_is_named_as_its_benchmark(name: str, tmp_path: Path) -> None:
     assert name in (*BENCHMARKS, *SUITES)
-    assert CHECKS[name](tmp_path / "nowhere").benchmark == name
+    assert check(name, tmp_path / "nowhere").benchmark == name

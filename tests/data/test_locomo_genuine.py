@@ -7,7 +7,7 @@ import os
 from collections import Counter
 
 import pytest
-from mempiler.data.check import Report, check_locomo
+from mempiler.data.check import Report, check
 from mempiler.data.locomo.benchmark import Locomo
 from mempiler.data.locomo.reader import CATEGORIES
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(not PATH, reason="MEMPILER_LOCOMO does not name 
 
 @pytest.fixture(scope="module")
 def report() -> Report:
-    return check_locomo(PATH)
+    return check("locomo", PATH)
 
 
 @pytest.fixture(scope="module")

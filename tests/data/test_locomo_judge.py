@@ -19,7 +19,7 @@ def judged(scripted) -> tuple[Benchmark, list[str]]:
         return {"label": "CORRECT" if "certainly" in text else "WRONG"}
 
     benchmark = Locomo.load(metric="judge")
-    benchmark.set_judge(scripted(label), dspy.ChatAdapter(use_json_adapter_fallback=False))
+    benchmark = benchmark.bound(lambda kind: kind(scripted(label), dspy.ChatAdapter(use_json_adapter_fallback=False)))
     return benchmark, asked
 
 
@@ -64,6 +64,6 @@ def test_an_unknown_metric_is_refused():
 
 
 def test_tables_name_the_generous_prompt():
-    assert Locomo.load(metric="judge").judge_hash == judge_hash(JudgeGenerously) != judge_hash(JudgeAnswer)
+    assert Locomo.load(metric="judge").scorer.judge_hash == judge_hash(JudgeGenerously) != judge_hash(JudgeAnswer)
     assert GenerousJudge(None).hash == judge_hash(JudgeGenerously)
-    assert Locomo.load().judge_hash is None
+    assert Locomo.load().scorer.judge_hash is None

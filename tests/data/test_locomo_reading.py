@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mempiler.data.check import check_locomo
+from mempiler.data.check import check
 from mempiler.data.locomo.benchmark import Locomo
 from mempiler.data.locomo.reader import NOT_MENTIONED, evidence_ids, parse_date
 from mempiler.errors import DataError, UnknownNameError
@@ -130,14 +130,14 @@ def test_what_is_odd_is_read_and_reported(
     tmp_path: Path, change: Change, kind: str, where: str, field: str, value: Any
 ) -> None:
     path = written(tmp_path, change)
-    report = check_locomo(path)
+    report = check("locomo", path)
     assert report.ok
     assert (kind, where) in [(finding.kind, finding.where) for finding in report.rows]
     assert Locomo.load(path).examples[-1][field] == value
 
 
 def test_a_plain_file_has_no_findings(tmp_path: Path) -> None:
-    report = check_locomo(written(tmp_path))
+    report = check("locomo", written(tmp_path))
     assert report.rows == ()
     assert report.counts == {
         "conversations": 1,
@@ -200,7 +200,7 @@ def test_what_is_broken_is_refused_in_one_line_and_reported(
         Locomo.load(path)
     assert message in str(refusal.value)
     assert "\n" not in str(refusal.value)
-    report = check_locomo(path)
+    report = check("locomo", path)
     assert not report.ok
     assert kind in [finding.kind for finding in report.rows if finding.fatal]
 
@@ -225,7 +225,7 @@ def test_another_file_is_refused_in_one_line_and_reported(tmp_path: Path, name: 
         Locomo.load(path)
     assert message in str(refusal.value)
     assert "\n" not in str(refusal.value)
-    assert [finding.kind for finding in check_locomo(path).rows] == ["unreadable file"]
+    assert [finding.kind for finding in check("locomo", path).rows] == ["unreadable file"]
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
@@ -234,7 +234,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 
 def test_a_report_is_plain_json(tmp_path: Path) -> None:
-    report = check_locomo(written(tmp_path, lambda file: row(file).update(answer=2022)))
+    report = check("locomo", written(tmp_path, lambda file: row(file).update(answer=2022)))
     told = json.loads(json.dumps(report.to_dict()))
     assert (told["ok"], told["kinds"], told["counts"]["turns"]) == (True, {"number as answer": 1}, 3)
     assert told["rows"][0]["where"] == "conv-1:0"

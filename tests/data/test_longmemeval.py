@@ -193,8 +193,8 @@ def test_options_that_do_not_exist_are_refused(options: dict[str, Any], error: t
 def test_there_are_five_prompts_and_the_hash_is_of_all() -> None:
     assert set(JUDGES) == {*TYPES, "abstention"}
     assert len({judge_hash(prompt) for prompt in JUDGES.values()}) == 5
-    assert LongMemEval.load().judge_hash == judges_hash()
-    assert LongMemEval.load(metric="f1").judge_hash is None
+    assert LongMemEval.load().scorer.judge_hash == judges_hash()
+    assert LongMemEval.load(metric="f1").scorer.judge_hash is None
 
 
 def test_the_hash_changes_with_any_of_the_prompts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,7 +231,7 @@ def test_the_type_chooses_the_prompt(kind: str, scripted: Any) -> None:
         systems.append(request.system if isinstance(request.system, str) else "".join(p.text for p in request.system)),
         complete(request),
     )[1]
-    loaded.set_judge(lm, dspy.ChatAdapter(use_json_adapter_fallback=False))
+    loaded = loaded.bound(lambda kind: kind(lm, dspy.ChatAdapter(use_json_adapter_fallback=False)))
     example = next(e for e in loaded.examples if e.abstention or (kind == e.category and kind != "abstention"))
     if kind == "abstention":
         example = next(e for e in loaded.examples if e.abstention)
@@ -247,7 +247,7 @@ def test_the_type_chooses_the_prompt(kind: str, scripted: Any) -> None:
 def test_an_empty_answer_is_wrong_without_a_call(scripted: Any) -> None:
     loaded = LongMemEval.load()
     lm = scripted(lambda kind, text, n: {"verdict": "yes"})
-    loaded.set_judge(lm)
+    loaded = loaded.bound(lambda kind: kind(lm))
     assert loaded.score(loaded.examples[0], dspy.Prediction(answer=" ")).value == 0.0
     assert lm.engine.prompts == []
 
@@ -269,15 +269,18 @@ def test_sums_over_types_over_questions_and_over_unanswerable_ones() -> None:
     """By hand after print_qa_metrics.py: types 3/4 and 0/1 give (.75 + 0) / 2 and 3/5; unanswerable ones 1/2."""
     answers = [("a", 1.0), ("b", 1.0), ("c_abs", 1.0), ("d_abs", 0.0)]
     rows = [*(row(id, "multi-session", accuracy=value) for id, value in answers), row("e", "temporal-reasoning")]
-    assert dict(LongMemEval.load().aggregate(rows)) == pytest.approx(
+    assert dict(LongMemEval.load().scorer.aggregate(rows)) == pytest.approx(
         {"task-averaged accuracy": 0.375, "overall accuracy": 0.6, "abstention accuracy": 0.5}
     )
 
 
 def test_sums_of_no_questions_and_of_none_that_is_unanswerable() -> None:
     loaded = LongMemEval.load(metric="f1")
-    assert loaded.aggregate([]) == {}
-    assert dict(loaded.aggregate([row("a", "multi-session", f1=0.5)])) == {"task-averaged F1": 0.5, "overall F1": 0.5}
+    assert loaded.scorer.aggregate([]) == {}
+    assert dict(loaded.scorer.aggregate([row("a", "multi-session", f1=0.5)])) == {
+        "task-averaged F1": 0.5,
+        "overall F1": 0.5,
+    }
 
 
 @pytest.mark.parametrize(
@@ -343,7 +346,7 @@ def test_dcg_as_released() -> None:
 def test_retrieval_of_a_question_is_by_sessions_of_its_hits(tmp_path: Path) -> None:
     loaded = load(tmp_path, ROW)
     hits = [("D1:2",), ("D3:2", "D3:1"), ("D3:1",), ("D2:1",)]
-    found = loaded.retrieval(loaded.examples[0], hits)
+    found = loaded.scorer.retrieval(loaded.examples[0], hits)
     assert (found["recall_any@5"], found["recall_all@5"]) == (1.0, 1.0)
     # D1, D3, D2: 1/log2(2) + 1/log2(3), over 2.
     assert found["ndcg@5"] == pytest.approx(1.630930 / 2, abs=1e-6)
@@ -351,7 +354,7 @@ def test_retrieval_of_a_question_is_by_sessions_of_its_hits(tmp_path: Path) -> N
 
 def test_unanswerable_questions_are_left_out_of_retrieval(tmp_path: Path) -> None:
     loaded = load(tmp_path, changed(question_id="q_abs"))
-    assert loaded.retrieval(loaded.examples[0], [("D2:1",)]) == {}
+    assert loaded.scorer.retrieval(loaded.examples[0], [("D2:1",)]) == {}
 
 
 def test_an_evaluation_reports_retrieval_and_sums(scripted: Any) -> None:
@@ -429,8 +432,8 @@ def test_a_verdict_of_ones_own_judge_counts() -> None:
             return Verdict(kind == "abstention")
 
     loaded = LongMemEval.load()
-    loaded.typed = Kind()
+    loaded = loaded.bound(lambda kind: Kind())
     values = {
         example.abstention: loaded.score(example, dspy.Prediction(answer="x")).value for example in loaded.examples
     }
-    assert (values, loaded.judge_hash) == ({True: 1.0, False: 0.0}, "kind")
+    assert (values, loaded.scorer.judge_hash) == ({True: 1.0, False: 0.0}, "kind")

@@ -13,10 +13,10 @@ from mempiler.programs.compact_adapter import CompactAdapter
 from mempiler.programs.memory_r2.memory import Edit, FactMemory
 from mempiler.programs.memory_r2.method import MemoryR2
 from mempiler.programs.tasks.lookup import lookup
-from mempiler.records import Hit
+from mempiler.records import Hit, Query
 from mempiler.signatures.memory_r2 import Fact
 
-SETTINGS: dict[str, Any] = dict(MemoryEnv.method_settings["memory-r2"])
+SETTINGS: dict[str, Any] = dict(MemoryR2.preset("memory-env"))
 
 
 def written(env: MemoryEnv, user: str) -> tuple[FactMemory, list[bool]]:
@@ -25,7 +25,7 @@ def written(env: MemoryEnv, user: str) -> tuple[FactMemory, list[bool]]:
     for event in env.conversations[user].events:
         about = f"{event.speaker} {event.key}"
         fact = Fact(speaker=event.speaker, turn_id=event.turn_id, fact=f"{about} {event.value or 'none'}")
-        [related] = method.relate(memory, [fact])
+        [related] = method.writer.relate(memory, [fact])
         old = next((entry.id for entry in memory.facts if entry.content.startswith(about)), None)
         if old:
             found.append(old in related)
@@ -49,8 +49,8 @@ def test_a_perfect_memory_answers_every_question(env: MemoryEnv) -> None:
     program = build("memory-r2", env.task, embedder(), adapter="compact", **SETTINGS)
     for example in env.examples:
         memory, _ = written(env, example.history.id)
-        context = program.method.recall(memory, example.question, speakers=example.history.speakers)
-        answer = program.task(context=context, question=example.question)
+        context = program.method.reader.recall(memory, Query(text=example.question, speakers=example.history.speakers))
+        answer = program.task(context=context, query=Query(text=example.question))
         assert env.score(example, answer).value == 1
 
 
@@ -71,10 +71,10 @@ def test_the_oldest_matching_entry_answers(entries: list[tuple[str, str]], answe
 
 def test_demonstrations_are_the_same_each_time_and_leave_the_method_alone() -> None:
     method = MemoryR2(embedder(), **SETTINGS)
-    extract = method.extract
+    extract = method.writer.extract
     first, second = (demonstrate(method, CompactAdapter(), 4, seed=3) for _ in range(2))
     assert first == second
-    assert method.extract is extract
+    assert method.writer.extract is extract
     steps = {messages[0]["content"].split("\n")[0] for messages, _ in first}
     assert steps == {"dialogue -> facts", "session_date memories new_facts -> operations"}
 
@@ -85,8 +85,8 @@ def test_demonstrations_are_the_prompts_that_a_model_is_asked(scripted: Any) -> 
     shown = demonstrate(method, CompactAdapter(), 1, seed=0)
     known = {messages[-1]["content"]: answer for messages, answer in shown}
     lm = scripted(lambda kind, asked, n: next(known[prompt] for prompt in known if prompt in asked))
-    memory = method.Memory()
+    memory = method.writer.Memory()
     with dspy.context(lm=lm, adapter=CompactAdapter()):
         for item in Conversation.make(WORLD, 0, 8).history.items:
-            memory = method.write(memory, item)
+            memory = method.writer.write(memory, item)
     assert memory.counts["inserted"] > 1

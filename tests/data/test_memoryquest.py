@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mempiler.data.acknowledgement import Acknowledged, Level
 from mempiler.data.catalog import benchmark
-from mempiler.data.check import CHECKS
+from mempiler.data.check import check
 from mempiler.data.memoryquest.benchmark import MemoryQuest
 from mempiler.data.probe import read_date
 from mempiler.errors import DataError, UnknownNameError, UserError
@@ -133,7 +133,7 @@ def test_a_reference_that_names_only_its_session_rests_on_all_of_it_and_focuses_
 def test_evidence_recall_needs_no_judge(tmp_path: Path, sources: tuple[str, ...], parts: dict[str, float]) -> None:
     loaded = load(tmp_path, metric="evidence")
     found = loaded.score(loaded.examples[0], retrieved(*sources))
-    assert (dict(found.parts), found.value, loaded.judge_hash) == (parts, parts["evidence"], None)
+    assert (dict(found.parts), found.value, loaded.scorer.judge_hash) == (parts, parts["evidence"], None)
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_judged_recall_of_two_references(
 ) -> None:
     for metric, value in (("recall", recall), ("recall_exact", exact)):
         loaded = load(tmp_path, metric=metric)
-        loaded.acknowledges = FixedJudge(*levels)
+        loaded = loaded.bound(lambda kind: FixedJudge(*levels))
         found = loaded.score(loaded.examples[0], retrieved("D1:3"))
         judged = {"recall": recall, "recall_exact": exact, "recall_explicit": explicit}
         assert dict(found.parts) == {"evidence": 0.5, "evidence_exact": 0.0, **judged}
@@ -161,16 +161,17 @@ def test_judged_recall_of_two_references(
 
 def test_the_judge_sees_what_was_retrieved_and_no_notes(tmp_path: Path) -> None:
     loaded = load(tmp_path)
-    loaded.acknowledges = judge = FixedJudge("not", "not")
+    judge = FixedJudge("not", "not")
+    loaded = loaded.bound(lambda kind: judge)
     loaded.score(loaded.examples[0], retrieved("D1:3", summary="She has a bad knee."))
     assert judge.asked == [("Plan my week", loaded.examples[0].answer.splitlines(), "[f0] fact 0")]
 
 
 def test_tables_name_the_judge_that_is_asked(tmp_path: Path) -> None:
     loaded = load(tmp_path)
-    assert loaded.judge_hash == judge_hash(JudgeAcknowledgement)
-    loaded.acknowledges = FixedJudge()
-    assert loaded.judge_hash == "fixed"
+    assert loaded.scorer.judge_hash == judge_hash(JudgeAcknowledgement)
+    loaded = loaded.bound(lambda kind: FixedJudge())
+    assert loaded.scorer.judge_hash == "fixed"
 
 
 def test_scoring_without_a_judge_says_how_to_name_one(tmp_path: Path) -> None:
@@ -203,7 +204,7 @@ def test_likely_names_are_read_and_told_once(tmp_path: Path) -> None:
     path = written(tmp_path, changed(sessions=sessions))
     assert MemoryQuest.load(path).examples[0].history == load(tmp_path).examples[0].history
     path = written(tmp_path, changed(sessions=sessions))
-    assert CHECKS["memoryquest"](path).kinds == {"other name": 3, "unknown key": 1}
+    assert check("memoryquest", path).kinds == {"other name": 3, "unknown key": 1}
 
 
 @pytest.mark.parametrize(
@@ -240,7 +241,7 @@ def test_turns_come_in_several_forms(tmp_path: Path, turns: list[Any]) -> None:
     ],
 )
 def test_a_check_names_what_is_odd(tmp_path: Path, values: dict[str, Any], kind: str, fatal: bool) -> None:
-    report = CHECKS["memoryquest"](written(tmp_path, changed(**values)))
+    report = check("memoryquest", written(tmp_path, changed(**values)))
     found = {row.kind: row.fatal for row in report.rows}
     assert found.get(kind) is fatal
 
@@ -281,7 +282,7 @@ def test_the_sample_is_large_enough_and_without_fault() -> None:
     assert all(reference.turns for example in loaded.examples for reference in example.references)
     assert len({example.question for example in loaded.examples}) == len(loaded.examples)
     assert loaded.source.sample
-    assert CHECKS["memoryquest"](loaded.source.path).rows == ()
+    assert check("memoryquest", loaded.source.path).rows == ()
 
 
 def test_a_program_answers_and_is_scored_without_a_judge() -> None:

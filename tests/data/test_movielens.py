@@ -8,7 +8,7 @@ import dspy
 import pytest
 from mempiler import Behavior, Profile
 from mempiler.data.catalog import benchmark
-from mempiler.data.check import check_movielens
+from mempiler.data.check import check
 from mempiler.data.movielens.benchmark import MovieLens
 from mempiler.data.movielens.reader import RATINGS
 from mempiler.data.synthesis.movielens import SITTING, taste, write_movielens
@@ -142,7 +142,7 @@ def test_missing_files_are_named(folder, tmp_path):
 def test_a_check_tells_of_all_that_is_odd(folder):
     with (folder / "ratings.dat").open("a", encoding="latin-1") as file:
         file.write("1::77::3::978300761\n9::1::4::5\n1::1::0::5\n")
-    report = check_movielens(folder)
+    report = check("movielens", folder)
     assert report.kinds["unknown movie"] == report.kinds["unknown user"] == report.kinds["malformed rating"] == 1
     assert not report.ok
 
@@ -157,7 +157,7 @@ def row(gold, answer, failure=None):
 def test_the_metrics_are_over_all_answers_that_name_a_rating(folder):
     failed = Failure(kind="endpoint", where="x", message="dead")
     rows = [row("5", "5"), row("5", "rated 4"), row("1", "who knows"), row("1", "", failed)]
-    found = load(folder).aggregate(rows)
+    found = load(folder).scorer.aggregate(rows)
     # Of the five classes only "5" is ever right: F1 2*1/(2+1); its gold went to "5" and "4" alike.
     assert found == pytest.approx(
         {"accuracy": 1 / 2, "macro-F1": (2 / 3) / 5, "diagonal dominance": 0.0, "failed parses": 1}

@@ -13,7 +13,7 @@ import dspy
 import pytest
 from mempiler.data.benchmark import Benchmark
 from mempiler.data.catalog import benchmark
-from mempiler.data.check import CHECKS
+from mempiler.data.check import check
 from mempiler.data.judge import Verdict
 from mempiler.data.msc.benchmark import Msc
 from mempiler.data.msc.reader import CURRENT, time_back
@@ -108,7 +108,7 @@ def test_the_list_form_has_names_and_a_clean_question(tmp_path: Path) -> None:
     assert (first.id, second.id) == ("msc-1", "train_3")
     assert (first.question, first.answer) == ("What does Ann fish for?", "Trout")
     assert first.history.speakers == ("Ann", "Bob")
-    assert CHECKS["msc"](path).kinds == {"no current dialogue": 2}
+    assert check("msc", path).kinds == {"no current dialogue": 2}
 
 
 ODD = [
@@ -138,7 +138,7 @@ def test_an_odd_row_is_read_and_reported(tmp_path: Path, row: Any, kind: str, ti
     path = written(tmp_path, row)
     (example,) = Msc.load(path).examples
     assert [item.time for item in example.history] == times
-    report = CHECKS["msc"](path)
+    report = check("msc", path)
     assert report.ok
     assert report.kinds == {kind: 1}
 
@@ -156,7 +156,7 @@ def test_a_repeated_conversation_is_one_group_with_two_questions(tmp_path: Path)
     loaded = Msc.load(path)
     assert [example.id for example in loaded.examples] == ["valid_7", "valid_7:2"]
     assert {loaded.group(example) for example in loaded.examples} == {"valid_7"}
-    assert CHECKS["msc"](path).kinds == {"repeated conversation": 1}
+    assert check("msc", path).kinds == {"repeated conversation": 1}
 
 
 BROKEN = [
@@ -182,7 +182,7 @@ def test_a_broken_row_is_refused_by_line_and_reported(tmp_path: Path, row: Any, 
         Msc.load(path)
     assert message in str(refusal.value)
     assert "\n" not in str(refusal.value)
-    report = CHECKS["msc"](path)
+    report = check("msc", path)
     assert [finding.kind for finding in report.rows if finding.fatal] == [kind]
     assert report.counts["questions"] == 2
 
@@ -217,7 +217,7 @@ def test_the_metric(tmp_path: Path, answer: str, f1: float, bleu1: float) -> Non
     found = score(benchmark, answer)
     assert dict(found.parts) == pytest.approx({"f1": f1, "bleu1": bleu1})
     assert found.value == found.parts["f1"]
-    assert benchmark.metric_name == "token F1"
+    assert benchmark.scorer.title == "token F1"
 
 
 def test_a_judge_can_decide_instead(tmp_path: Path) -> None:
@@ -231,9 +231,9 @@ def test_a_judge_can_decide_instead(tmp_path: Path) -> None:
         def __call__(self, question: str, gold_answer: str, answer: str) -> Verdict:
             return Verdict(True, f"{answer} is {gold_answer}")
 
-    benchmark.judge = Kind()
+    benchmark = benchmark.bound(lambda kind: Kind())
     found = score(benchmark, "Brown trout")
-    assert (found.value, found.parts["judge"], benchmark.judge_hash) == (1.0, 1.0, "kind")
+    assert (found.value, found.parts["judge"], benchmark.scorer.judge_hash) == (1.0, 1.0, "kind")
 
 
 SAMPLE = [json.loads(line) for line in (files("mempiler.data.samples") / "msc.jsonl").read_text("utf-8").splitlines()]
@@ -253,7 +253,7 @@ def test_the_sample_loads_and_says_that_it_is_one() -> None:
 
 
 def test_the_sample_has_the_genuine_form(tmp_path: Path) -> None:
-    report = CHECKS["msc"](written(tmp_path, *SAMPLE))
+    report = check("msc", written(tmp_path, *SAMPLE))
     assert (report.ok, report.rows) == (True, ())
     for row in SAMPLE:
         assert set(row) == {

@@ -8,7 +8,7 @@ import dspy
 import pytest
 from mempiler import Behavior
 from mempiler.data.catalog import benchmark
-from mempiler.data.check import check_omnibehavior
+from mempiler.data.check import check
 from mempiler.data.omnibehavior.benchmark import OmniBehavior
 from mempiler.data.omnibehavior.periods import Periods, is_active
 from mempiler.data.omnibehavior.scenes import QUESTIONS
@@ -175,7 +175,7 @@ def test_a_check_goes_on_and_tells_what_differs(tmp_path):
         user["test_time_all_actions"][0]["type"] = "Walking"
         user["test_actions"].append({"test_time_index": -1})
 
-    report = check_omnibehavior(prepared(tmp_path, change))
+    report = check("omnibehavior", prepared(tmp_path, change))
     assert report.kinds == {"dangling test action": 1, "other test action": 1, "unknown scene": 1}
     assert report.counts["questions"] == 12
 
@@ -230,7 +230,7 @@ def test_scenes_are_means_of_fields_and_overall_is_the_mean_of_scenes():
     rows += [row("video_shared", "No", "no."), row("video_shared", "No", "hard to tell")]
     # ad_liked: one wrong answer.
     rows += [row("ad_liked", "No", "Yes")]
-    found = benchmark("omnibehavior").aggregate(rows)
+    found = benchmark("omnibehavior").scorer.aggregate(rows)
     wanted = {
         "video liked ACC": 2 / 3,
         "video liked F1": 2 / 3,
@@ -250,7 +250,7 @@ def test_scenes_are_means_of_fields_and_overall_is_the_mean_of_scenes():
 
 
 def test_no_answers_have_no_scores():
-    assert benchmark("omnibehavior").aggregate([]) == {"failed parses": 0}
+    assert benchmark("omnibehavior").scorer.aggregate([]) == {"failed parses": 0}
 
 
 def test_one_answer_scores_by_its_option():

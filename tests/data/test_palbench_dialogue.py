@@ -137,19 +137,15 @@ def test_an_unreadable_judgement_is_asked_for_again(scripted: Any) -> None:
         never(PERSONA, "a", "b", 1)
 
 
-def _set_up(**options: Any) -> Any:
+def _set_up(rival: Any = None, **options: Any) -> Any:
     found = benchmark("palbench.dialogue", **options)
     lm = language_model(meter=Meter())
-    found.set_user(lm, adapter())
-    found.set_judge(lm, adapter())
-    return found, lm
+    return found.accompanied(lm, adapter(), rival).bound(lambda kind: kind(lm, adapter())), lm
 
 
 def test_the_offline_engine_holds_and_judges_whole_dialogues() -> None:
-    found, lm = _set_up()
     own = build("turn-rag", task="dialogue-reply")
-    rival = build("no-memory", task="dialogue-reply")
-    found.set_rival(rival)
+    found, lm = _set_up(build("no-memory", task="dialogue-reply"))
     with dspy.context(lm=lm):
         example = found.examples[0]
         prediction = found.answer(own, example)
@@ -166,7 +162,6 @@ def test_the_offline_engine_holds_and_judges_whole_dialogues() -> None:
 
 @pytest.mark.parametrize(("logs", "counts"), [(False, (0, 0)), (True, (0, 1))])
 def test_the_rival_sees_current_logs_on_demand(logs: bool, counts: tuple[int, int]) -> None:
-    found, _ = _set_up(against_logs=logs)
     seen: dict[str, set[int]] = {"own": set(), "rival": set()}
 
     def assistant(name: str) -> Any:
@@ -176,7 +171,7 @@ def test_the_rival_sees_current_logs_on_demand(logs: bool, counts: tuple[int, in
 
         return reply
 
-    found.set_rival(assistant("rival"))
+    found, _ = _set_up(assistant("rival"), against_logs=logs)
     found.answer(assistant("own"), found.examples[0])
     assert (seen["own"], seen["rival"]) == ({counts[0]}, {counts[1]})
 
@@ -188,7 +183,7 @@ def test_wins_ties_and_defeats_are_counted() -> None:
         for r, p in ((1.0, 0.0), (1.0, 0.5), (0.0, 0.5))
     ]
     rows.append(SimpleNamespace(parts={}, failure="any"))
-    assert found.aggregate(rows) == {
+    assert found.scorer.aggregate(rows) == {
         **{"requirement WIN": 2, "requirement TIE": 0, "requirement LOSE": 1},
         **{"preference WIN": 0, "preference TIE": 2, "preference LOSE": 1},
     }
@@ -207,17 +202,15 @@ def test_without_rival_user_or_judge_a_line_says_so() -> None:
     with pytest.raises(UserError, match="--judge-lm"):
         found.score(example, dspy.Prediction(answer="a", rival="b"))
     full, _ = _set_up()
-    with pytest.raises(UserError, match="set_rival"):
+    with pytest.raises(UserError, match="none to compare with is set"):
         full.answer(lambda **query: dspy.Prediction(answer=""), example)
     with pytest.raises(UserError, match="mempiler evaluate"):
         full.score(example, dspy.Prediction(answer="a"))
 
 
 def test_the_hash_of_the_judges_covers_both_prompts(monkeypatch: pytest.MonkeyPatch) -> None:
-    import mempiler.data.palbench.dialogue_benchmark as module
-
-    before = benchmark("palbench.dialogue").judge_hash
-    changed = module.JudgePreferenceUnderstanding.with_instructions("Judge.")
-    monkeypatch.setattr(module, "JudgePreferenceUnderstanding", changed)
-    assert benchmark("palbench.dialogue").judge_hash != before
-    assert _set_up()[0].judge_hash == before
+    before = benchmark("palbench.dialogue").scorer.judge_hash
+    assert _set_up()[0].scorer.judge_hash == before
+    changed = PreferenceUnderstandingJudge.signature.with_instructions("Judge.")
+    monkeypatch.setattr(PreferenceUnderstandingJudge, "signature", changed)
+    assert benchmark("palbench.dialogue").scorer.judge_hash != before

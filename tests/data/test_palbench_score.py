@@ -76,10 +76,10 @@ def test_the_papers_columns_are_means_over_all_topics_failed_ones_included() -> 
     select = benchmark("palbench.select")
     rows = [_row({"s_score": 1.0, "valid": 1.0}), _row({"s_score": -0.5, "valid": 1.0})]
     rows += [_row({"s_score": 0.0, "valid": 0.0}), _row({})]
-    assert select.aggregate(rows) == {"S-score": 12.5, "invalid selections": 1}
+    assert select.scorer.aggregate(rows) == {"S-score": 12.5, "invalid selections": 1}
     restate = benchmark("palbench.restate", metric="g_score")
     rows = [_row({"bleu1": 0.2, "g_score": 0.75}), _row({"bleu1": 0.0, "g_score": 0.0}), _row({}), _row({})]
-    assert restate.aggregate(rows) == pytest.approx({"BLEU-1": 5.0, "G-score": 18.75})
+    assert restate.scorer.aggregate(rows) == pytest.approx({"BLEU-1": 5.0, "G-score": 18.75})
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_the_papers_columns_are_means_over_all_topics_failed_ones_included() -> 
 def test_the_judges_points_are_the_papers(said: Any, points: float, scripted: Any) -> None:
     found = benchmark("palbench.restate", metric="g_score")
     lm = scripted(lambda *call: {"analysis": "one is met", "score": {"points": said}})
-    found.set_judge(lm, adapter())
+    found = found.bound(lambda kind: kind(lm, adapter()))
     score = found.score(found.examples[0], dspy.Prediction(answer="a need"))
     assert (score.value, score.parts["g_score"]) == (points / 2, points / 2)
     assert "bleu4" in score.parts
@@ -105,7 +105,7 @@ def test_an_empty_restatement_gets_nothing_without_a_call(scripted: Any) -> None
 
 def test_a_judge_is_named_by_its_prompt_and_missed_in_one_line() -> None:
     found = benchmark("palbench.restate", metric="g_score")
-    assert found.judge_hash
-    assert benchmark("palbench.restate").judge_hash is None
+    assert found.scorer.judge_hash
+    assert benchmark("palbench.restate").scorer.judge_hash is None
     with pytest.raises(UserError, match="--judge-lm"):
         found.score(found.examples[0], dspy.Prediction(answer="x"))

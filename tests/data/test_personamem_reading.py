@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mempiler.data.benchmark import Finding
 from mempiler.data.blocks import Blocks
-from mempiler.data.check import check_personamem
+from mempiler.data.check import check
+from mempiler.data.dataset import Finding
 from mempiler.data.personamem.benchmark import PersonaMem
 from mempiler.data.personamem.reader import SKILLS, read_contexts, read_personamem, skill_of
 from mempiler.errors import DataError, UnknownNameError
@@ -132,7 +132,7 @@ def test_a_broken_row_is_refused_by_line_and_column(tmp_path: Path, cells: dict[
     with pytest.raises(DataError) as error:
         PersonaMem.load(path)
     assert message in str(error.value)
-    report = check_personamem(path)
+    report = check("personamem", path)
     assert (report.ok, [row.fatal for row in report.rows][:1]) == (False, [True])
 
 
@@ -193,7 +193,7 @@ def test_categories_keep_skills_and_an_absent_one_is_counted_zero(tmp_path: Path
         PersonaMem.load(path, categories="telepathy")
     with pytest.raises(DataError, match="no question of the skill"):
         PersonaMem.load(path, categories="acknowledge_latest_user_preferences")
-    counts = check_personamem(path).counts
+    counts = check("personamem", path).counts
     assert {counts[f"category {skill}"] for skill in SKILLS} == {0, 1}
     assert counts["category acknowledge_latest_user_preferences"] == 0
 
@@ -217,7 +217,7 @@ def test_genuine_rows(tmp_path: Path) -> None:
     ids = dict.fromkeys(row["shared_context_id"] for row in rows)
     contexts = [{id: [{"role": "user", "content": "hi"}] * 2000} for id in ids]
     path = written(tmp_path, *rows, contexts=contexts)
-    benchmark, report = PersonaMem.load(path), check_personamem(path)
+    benchmark, report = PersonaMem.load(path), check("personamem", path)
     assert len(benchmark.examples) == len(rows)
     assert (report.ok, report.rows) == (True, ())
     assert {example.category for example in benchmark.examples} <= set(SKILLS)

@@ -2,7 +2,8 @@
 
 import dspy
 import pytest
-from mempiler.data.personamem.benchmark import PersonaMem, chooses, letters
+from mempiler.data.personamem.benchmark import PersonaMem
+from mempiler.data.personamem.scorer import chooses, letters
 
 
 @pytest.mark.parametrize(

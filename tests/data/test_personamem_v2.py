@@ -12,10 +12,11 @@ import dspy
 import pytest
 from mempiler import Context, Hit
 from mempiler.data.acknowledgement import Acknowledged, AcknowledgementJudge, Level
-from mempiler.data.benchmark import Finding
-from mempiler.data.check import check_personamem_v2
+from mempiler.data.check import check
+from mempiler.data.dataset import Finding
 from mempiler.data.judge import judge_hash
-from mempiler.data.personamem_v2.benchmark import PersonaMemV2, read_personamem_v2
+from mempiler.data.personamem_v2.benchmark import PersonaMemV2
+from mempiler.data.personamem_v2.reader import read_personamem_v2
 from mempiler.errors import DataError, UnknownNameError, UserError
 from mempiler.signatures.judges import JudgeAcknowledgement
 
@@ -100,7 +101,7 @@ def test_a_history_has_three_forms(tmp_path: Path, talk: Any) -> None:
 def test_rows_that_are_not_asked_are_left_out_and_told(tmp_path: Path, cells: dict[str, str]) -> None:
     path = written(tmp_path, ROW, changed(**cells))
     assert len(PersonaMemV2.load(path).examples) == 1
-    report = check_personamem_v2(path)
+    report = check("personamem-v2", path)
     assert (report.ok, report.kinds) == (True, {"left out": 1})
 
 
@@ -151,7 +152,8 @@ def test_the_judge_sees_the_retrieved_context_and_the_preference(
     tmp_path: Path, level: Level, parts: dict[str, float]
 ) -> None:
     benchmark = PersonaMemV2.load(written(tmp_path, ROW))
-    benchmark.acknowledges = judge = Scripted(level)
+    judge = Scripted(level)
+    benchmark = benchmark.bound(lambda kind: judge)
     (example,) = benchmark.examples
     context = Context(hits=(Hit(id="D1:2", text="user: I sleep best in a tent."),), notes={"summary": "unjudged"})
     found = benchmark.score(example, dspy.Prediction(answer="In a hotel.", context=context))
@@ -164,17 +166,17 @@ def test_the_judge_sees_the_retrieved_context_and_the_preference(
 @pytest.mark.parametrize("prediction", [{"answer": "In a tent."}, {"answer": "In a tent.", "context": Context()}])
 def test_an_answer_without_a_context_is_not_recall(tmp_path: Path, prediction: dict[str, Any]) -> None:
     benchmark = PersonaMemV2.load(written(tmp_path, ROW))
-    benchmark.acknowledges = Scripted("explicitly")
+    benchmark = benchmark.bound(lambda kind: Scripted("explicitly"))
     assert benchmark.score(benchmark.examples[0], dspy.Prediction(**prediction)).value == 0.0
 
 
 def test_the_judges_hash_is_that_of_the_acknowledgement_prompt(tmp_path: Path) -> None:
     benchmark = PersonaMemV2.load(written(tmp_path, ROW))
-    before = benchmark.judge_hash
-    assert benchmark.judging is None
-    benchmark.set_judge(dspy.utils.DummyLM([{}]))
-    assert isinstance(benchmark.judging, AcknowledgementJudge)
-    assert before == benchmark.judge_hash == judge_hash(JudgeAcknowledgement)
+    before = benchmark.scorer.judge_hash
+    assert not benchmark.scorer.judges
+    benchmark = benchmark.bound(lambda kind: kind(dspy.utils.DummyLM([{}])))
+    assert isinstance(benchmark.scorer.judge(), AcknowledgementJudge)
+    assert before == benchmark.scorer.judge_hash == judge_hash(JudgeAcknowledgement)
 
 
 def test_without_a_judge_the_score_says_how_to_get_one(tmp_path: Path) -> None:
@@ -186,7 +188,7 @@ def test_without_a_judge_the_score_says_how_to_get_one(tmp_path: Path) -> None:
 def test_multiple_choice_has_all_replies_once_in_the_same_order_each_time(tmp_path: Path) -> None:
     path = written(tmp_path, ROW, *(changed(correct_answer=f"Reply {n}.") for n in range(30)))
     first, second = (PersonaMemV2.load(path, metric="mcq") for _ in range(2))
-    assert (first.task, first.needs_judge, first.metric_name) == ("multiple-choice", False, "accuracy")
+    assert (first.task, bool(first.scorer.asked), first.scorer.title) == ("multiple-choice", False, "accuracy")
     assert [example.options for example in first.examples] == [example.options for example in second.examples]
     example = first.examples[0]
     assert set(example.inputs().keys()) == {"history", "question", "options", "focus"}
@@ -237,7 +239,7 @@ def test_the_sample_has_six_personas_of_twenty_rows_and_two_rows_that_are_left_o
     assert len(asked) >= 6
     assert min(asked.values()) >= 20
     assert asked.total() >= 120
-    report = check_personamem_v2(SAMPLE)
+    report = check("personamem-v2", SAMPLE)
     assert (report.ok, report.kinds) == (True, {"left out": 2})
 
 

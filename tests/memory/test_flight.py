@@ -16,3 +16,39 @@ def test_what_is_being_made_is_not_dropped() -> None:
     flight = Flight()
     assert flight.once("a", lambda: flight.drop(lambda key: True)) == []
     assert flight.peek("a") == []
+
+
+def test_those_used_least_recently_go_first_and_a_look_is_a_use() -> None:
+    flight = Flight(capacity=2)
+    for key in ("a", "b"):
+        flight.once(key, key.upper)
+    assert flight.peek("a") == "A"
+    flight.once("c", "c".upper)
+    assert [flight.peek(key) for key in ("a", "b", "c")] == ["A", None, "C"]
+
+
+def test_asking_again_is_a_use_too() -> None:
+    flight = Flight(capacity=2)
+    for key in ("a", "b", "a", "c"):
+        flight.once(key, key.upper)
+    assert [flight.peek(key) for key in ("a", "b", "c")] == ["A", None, "C"]
+
+
+def test_what_is_being_made_cannot_be_seen_or_forgotten() -> None:
+    flight = Flight()
+
+    def compute() -> str:
+        assert flight.peek("a") is None
+        flight.forget("a")
+        return "A"
+
+    assert flight.once("a", compute) == "A"
+    assert flight.peek("a") == "A"
+
+
+def test_a_forgotten_value_is_made_anew() -> None:
+    flight = Flight()
+    flight.once("a", lambda: 1)
+    flight.forget("a")
+    flight.forget("b")
+    assert flight.once("a", lambda: 2) == 2

@@ -7,7 +7,7 @@ from typing import Any
 import dspy
 import pytest
 from dspy.lm15 import AuthError, ServerError
-from mempiler.data.benchmark import Source
+from mempiler.data.dataset import Source
 from mempiler.data.locomo.benchmark import Locomo
 from mempiler.engines.embedders import embedder
 from mempiler.errors import EndpointError, UnknownNameError, UserError
@@ -16,7 +16,7 @@ from mempiler.programs.catalog import build
 from mempiler.programs.state import dump_predictor, signature_of
 
 SAMPLE = Source("sample.json", "0" * 64, sample=True)
-WRITERS = {"method.extract", "method.manage"}
+WRITERS = {"method.writer.extract", "method.writer.manage"}
 READERS = {"task.answer"}
 
 
@@ -82,8 +82,8 @@ def test_writing_demos_come_from_the_sessions_of_the_answered_facts(scripted, kn
     evidence = ["D2:5", "D4:1", "D7:3"]
     program, examples = program_of("memory-r2"), questions(make_history(8), evidence)
     result = compiled(scripted(knowing), program, examples, stage="write")
-    extracted = bootstrapped(result, "method.extract")
-    managed = bootstrapped(result, "method.manage")
+    extracted = bootstrapped(result, "method.writer.extract")
+    managed = bootstrapped(result, "method.writer.manage")
     assert len(extracted) == len(managed) == 3
     assert all(any(f"[{turn}]" in demo.dialogue for turn in evidence) for demo in extracted)
     assert all({fact.turn_id for fact in demo.new_facts} & set(evidence) for demo in managed)

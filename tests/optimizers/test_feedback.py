@@ -8,7 +8,7 @@ from mempiler.memory.provenance import stored_sources
 from mempiler.optimizers.metric_views import MetricViews, evidence_step
 from mempiler.programs.memory_r2.memory import Edit, FactMemory
 
-WRITERS = ["method.extract", "method.manage"]
+WRITERS = ["method.writer.extract", "method.writer.manage"]
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def test_the_step_that_lost_the_evidence(example, stored, recalled, step):
 def test_a_writer_that_saw_the_evidence_hears_what_became_of_it(example, stored, recalled, words):
     views = MetricViews(benchmark("locomo"), writers=WRITERS)
     prediction = outcome(example, stored, recalled, "entirely wrong")
-    found = views.feedback(example, prediction, None, "method.extract", call_that_saw(example.focus[0]))
+    found = views.feedback(example, prediction, None, "method.writer.extract", call_that_saw(example.focus[0]))
     assert words in found.feedback
     assert example.question in found.feedback
 
@@ -56,7 +56,7 @@ def test_a_writer_that_saw_the_evidence_hears_what_became_of_it(example, stored,
 def test_a_writer_that_did_not_see_the_evidence_has_nothing_to_learn(example):
     views = MetricViews(benchmark("locomo"), writers=WRITERS)
     prediction = outcome(example, False, False, "wrong")
-    found = views.feedback(example, prediction, None, "method.extract", call_that_saw("D99:1"))
+    found = views.feedback(example, prediction, None, "method.writer.extract", call_that_saw("D99:1"))
     assert "nothing is to be learnt" in found.feedback
 
 

@@ -5,8 +5,9 @@ from typing import Any
 import dspy
 import numpy as np
 import pytest
-from mempiler.data.benchmark import Score, Source
+from mempiler.data.dataset import Source
 from mempiler.data.locomo.benchmark import Locomo
+from mempiler.data.scorer import Score
 from mempiler.optimizers.metric_views import MetricViews
 
 

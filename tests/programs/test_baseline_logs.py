@@ -1,18 +1,23 @@
-"""The basic handling of logs: what each baseline recalls of them with and without its setting `logs`."""
+"""`logs+METHOD`: what is kept and recalled of device logs beside any method, and without the policy."""
 
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import dspy
 import pytest
 from mempiler import History, Logs, Session, Turn
-from mempiler.memory.device_logs import LogMemory
+from mempiler.errors import UserError
 from mempiler.memory.provenance import stored_sources
+from mempiler.programs.baselines.logs import KeptLogs, LoggedMemory
 from mempiler.programs.catalog import build
-from mempiler.records import Context
+from mempiler.programs.remember import MemoryCache
+from mempiler.records import Context, Query
+from mempiler.runs.run_store import RunStore
 
-ALL = ["no-memory", "turn-rag", "session-rag", "recursive-summary", "condition-mem", "memory-bank"]
 SEARCHING = ["turn-rag", "session-rag", "condition-mem", "memory-bank"]
+EARLIER = {"no-memory": "none", "recursive-summary": "summary", **dict.fromkeys(SEARCHING, "search")}
+ALL = list(EARLIER)
 
 
 def logs(n: int, *texts: str) -> Logs:
@@ -48,6 +53,11 @@ def reply(kind: str, text: str, n: int) -> dict[str, Any]:
     return {kind: f"{kind} about running shoes, number {n}."}
 
 
+def steady(kind: str, text: str, n: int) -> dict[str, Any]:
+    """A reply that depends on the prompt alone, not on which of several calls comes first."""
+    return reply(kind, text, len(text))
+
+
 def embed() -> Any:
     from mempiler.engines.embedders import embedder
 
@@ -58,23 +68,27 @@ def program(name: str, **config: Any) -> Any:
     return build(name, embedder=embed(), **config)
 
 
-def recalled(scripted: Any, name: str, question: str, history: History = HISTORY, **config: Any) -> Context:
-    made = program(name, **config)
+def with_logs(name: str, **config: Any) -> Any:
+    """The baseline with the handling of logs that Mem-PAL gives it."""
+    return program(f"logs+{name}", **{"earlier": EARLIER[name], **config})
+
+
+def recalled(scripted: Any, made: Any, question: str, history: History = HISTORY) -> Context:
     with dspy.context(lm=scripted(reply)):
-        return made.method.recall(made.remember(history).memory, question)
+        return made.method.reader.recall(made.remember(history).memory, Query(text=question))
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_all_logs_of_the_current_session_come_last(scripted: Any, name: str) -> None:
-    found = recalled(scripted, name, "running shoes", logs=True)
-    assert [hit.id for hit in found.hits][-2:] == ["L3:1", "L3:2"]
+    found = recalled(scripted, with_logs(name), "running shoes")
+    assert [(hit.id, hit.kind) for hit in found.hits][-2:] == [("L3:1", "log"), ("L3:2", "log")]
 
 
 @pytest.mark.parametrize("name", SEARCHING)
 def test_of_earlier_logs_the_nearest_are_found_beside_the_dialogues(scripted: Any, name: str) -> None:
     # In the time that the example spans, all that was said would be forgotten.
-    more = {"forgetting": False} if name == "memory-bank" else {}
-    ids = [hit.id for hit in recalled(scripted, name, "running shoes", logs=True, k=1, **more).hits]
+    more = {"inner_forgetting": False} if name == "memory-bank" else {}
+    ids = [hit.id for hit in recalled(scripted, with_logs(name, k=1, inner_k=1, **more), "running shoes").hits]
     *dialogue, earlier, _, _ = ids
     assert earlier in ("L1:1", "L2:1")
     assert dialogue
@@ -83,30 +97,31 @@ def test_of_earlier_logs_the_nearest_are_found_beside_the_dialogues(scripted: An
 
 @pytest.mark.parametrize("name", ["no-memory", "recursive-summary"])
 def test_those_without_search_recall_no_earlier_logs(scripted: Any, name: str) -> None:
-    ids = {hit.id for hit in recalled(scripted, name, "running shoes", logs=True).hits}
+    ids = {hit.id for hit in recalled(scripted, with_logs(name), "running shoes").hits}
     assert not ids & {"L1:1", "L1:2", "L2:1", "L2:2"}
 
 
-def test_without_the_setting_no_memory_recalls_nothing(scripted: Any) -> None:
-    assert recalled(scripted, "no-memory", "running shoes").hits == ()
+def test_without_the_policy_no_memory_recalls_nothing(scripted: Any) -> None:
+    assert recalled(scripted, program("no-memory"), "running shoes").hits == ()
 
 
-def test_without_the_setting_logs_are_turns_like_others(scripted: Any) -> None:
-    ids = {hit.id for hit in recalled(scripted, "turn-rag", "running shoes", k=2).hits}
-    assert ids == {"L1:1", "D1:1"}
+def test_without_the_policy_logs_are_searched_like_turns(scripted: Any) -> None:
+    found = recalled(scripted, program("turn-rag", k=2), "running shoes")
+    assert {(hit.id, hit.kind) for hit in found.hits} == {("L1:1", "log"), ("D1:1", "turn")}
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_logs_that_the_task_shows_are_not_recalled_again(scripted: Any, name: str) -> None:
-    made = program(name, logs=True)
+    made = with_logs(name)
+    query = Query(text="running shoes", shown=(HISTORY.items[-1],))
     with dspy.context(lm=scripted(reply)):
-        found = made.method.recall(made.remember(HISTORY).memory, "running shoes", recent=(HISTORY.items[-1],))
+        found = made.method.reader.recall(made.remember(HISTORY).memory, query)
     assert not [hit.id for hit in found.hits if hit.id.startswith("L3")]
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_a_memory_with_logs_rests_on_turns_of_its_history(scripted: Any, name: str) -> None:
-    made = program(name, logs=True)
+    made = with_logs(name)
     with dspy.context(lm=scripted(reply)):
         memory = made.remember(HISTORY).memory
     sources = stored_sources(memory)
@@ -117,17 +132,17 @@ def test_a_memory_with_logs_rests_on_turns_of_its_history(scripted: Any, name: s
 @pytest.mark.parametrize("name", ALL)
 def test_the_current_logs_stay_after_their_dialogue(scripted: Any, name: str) -> None:
     history = History(id="ann", items=HISTORY.items[:4])
-    ids = [hit.id for hit in recalled(scripted, name, "running shoes", history, logs=True).hits]
+    ids = [hit.id for hit in recalled(scripted, with_logs(name), "running shoes", history).hits]
     assert ids[-2:] == ["L2:1", "L2:2"]
 
 
 def test_the_summaries_of_dialogues_and_of_logs_are_two(scripted: Any) -> None:
     lm = scripted(reply)
-    made = program("recursive-summary", logs=True)
+    made = with_logs("recursive-summary")
     with dspy.context(lm=lm):
         memory = made.remember(HISTORY).memory
     assert lm.engine.calls == {"summary": 2, "log_summary": 3}
-    first, second, *_ = made.method.recall(memory, "x").hits
+    first, second, *_ = made.method.reader.recall(memory, Query(text="x")).hits
     assert (first.id, set(first.sources)) == ("summary", {"D1:1", "D1:2", "D2:1", "D2:2"})
     assert (second.id, set(second.sources)) == ("log_summary", {f"L{n}:{t}" for n in (1, 2, 3) for t in (1, 2)})
     asked = [text for kind, text in lm.engine.prompts if kind == "log_summary"]
@@ -135,29 +150,63 @@ def test_the_summaries_of_dialogues_and_of_logs_are_two(scripted: Any) -> None:
     assert not any("[D" in text for text in asked)
 
 
-def test_without_the_setting_one_summary_takes_in_both(scripted: Any) -> None:
+def test_without_the_policy_one_summary_takes_in_both(scripted: Any) -> None:
     lm = scripted(reply)
     made = program("recursive-summary")
     with dspy.context(lm=lm):
         made.remember(HISTORY)
     assert lm.engine.calls == {"summary": 5}
-    assert set(made.method.writers()) == {"update"}
+    assert set(made.method.writer.predictors_below()) == {"update"}
 
 
 @pytest.mark.parametrize("name", ["condition-mem", "memory-bank"])
 def test_logs_that_are_kept_apart_cost_no_calls(scripted: Any, name: str) -> None:
     counts = []
-    for setting in (True, False):
+    for made in (with_logs(name), program(name)):
         lm = scripted(reply)
         with dspy.context(lm=lm):
-            program(name, logs=setting).remember(HISTORY)
+            made.remember(HISTORY)
         counts.append(sum(lm.engine.calls.values()))
     per_item = {"condition-mem": 1, "memory-bank": 2}[name]
     assert counts[1] - counts[0] == 3 * per_item
 
 
 def test_batches_of_one_session_are_current_together() -> None:
-    kept = LogMemory().after(logs(1, "a")).after(logs(2, "b"))
+    kept = KeptLogs().after(logs(1, "a")).after(logs(2, "b"))
     assert [entry.id for entry in kept.current] == ["L1:1", "L2:1"]
     kept = kept.after(talk(2, "Hi.")).after(logs(3, "c"))
     assert ([entry.id for entry in kept.earlier], [entry.id for entry in kept.current]) == (["L1:1", "L2:1"], ["L3:1"])
+
+
+def test_an_unknown_way_with_earlier_logs_is_one_line() -> None:
+    with pytest.raises(UserError, match=r"^earlier = 'all' is none of search, summary, none$"):
+        build("logs+turn-rag", earlier="all")
+
+
+@pytest.mark.parametrize("name", ["turn-rag", "recursive-summary", "memory-bank", "pgr"])
+def test_a_stored_memory_is_the_one_written_at_once(scripted: Any, tmp_path: Path, name: str) -> None:
+    lm = scripted(steady)
+    made = program(f"logs+{name}", earlier="summary")
+    stored = made.memory(store=tmp_path / "users.sqlite", user="ann", lm=lm)
+    for item in HISTORY:
+        stored.add(item, id=item.id, remember=False)
+    stored.remember()
+    again = program(f"logs+{name}", earlier="summary").memory(store=tmp_path / "users.sqlite", user="ann", lm=lm)
+    assert again.read() == stored.read()
+    with dspy.context(lm=lm):
+        whole = program(f"logs+{name}", earlier="summary").remember(HISTORY).memory
+    assert stored.read() == whole
+    assert isinstance(stored.read(), LoggedMemory)
+
+
+@pytest.mark.parametrize("name", ["turn-rag", "memory-bank"])
+def test_what_a_run_kept_is_not_written_again(scripted: Any, tmp_path: Path, name: str) -> None:
+    lm, store = scripted(reply), RunStore(tmp_path / "run.sqlite")
+    memories, calls = [], []
+    for _ in range(2):
+        with dspy.context(lm=lm):
+            memories.append(program(f"logs+{name}", cache=MemoryCache(store.nodes)).remember(HISTORY).memory)
+        calls.append(sum(lm.engine.calls.values()))
+    store.close()
+    assert memories[0] == memories[1]
+    assert calls[0] == calls[1]

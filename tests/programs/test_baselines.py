@@ -8,7 +8,7 @@ import pytest
 from mempiler import History, Session, Turn
 from mempiler.memory.provenance import stored_sources
 from mempiler.programs.catalog import build
-from mempiler.records import Context, estimate_tokens
+from mempiler.records import Context, Query, estimate_tokens
 
 LM_FREE = ["no-memory", "full-context", "truncation", "turn-rag", "session-rag"]
 ALL = [*LM_FREE, "recursive-summary"]
@@ -34,7 +34,7 @@ FIRST_AND_THIRD = ["D1:1", "D1:2", "D1:3", "D3:1", "D3:2", "D3:3"]
 
 def recalled(name: str, question: str, history: History = HISTORY, **config: Any) -> Context:
     program = build(name, **config)
-    return program.method.recall(program.remember(history).memory, question)
+    return program.method.reader.recall(program.remember(history).memory, Query(text=question))
 
 
 def summaries(*replies: str | dict[str, Any]) -> Any:
@@ -67,7 +67,7 @@ def test_a_recalled_session_reads_like_the_conversation() -> None:
 
 def test_searching_sessions_gives_one_hit_each_with_all_of_its_turns() -> None:
     program = build("session-rag")
-    (hits,) = program.method.search(program.remember(HISTORY).memory, ["spice for a greyhound"])
+    (hits,) = program.method.reader.search(program.remember(HISTORY).memory, ["spice for a greyhound"])
     assert [(hit.id, hit.sources) for hit in hits] == [
         ("D1", ("D1:1", "D1:2", "D1:3")),
         ("D3", ("D3:1", "D3:2", "D3:3")),
@@ -90,8 +90,8 @@ def test_truncation_keeps_its_budget_and_the_newest_turns(max_tokens: int) -> No
 def test_an_empty_history_recalls_nothing(name: str) -> None:
     program = build(name)
     memory = program.remember(History(id="nobody")).memory
-    assert program.method.recall(memory, "Who?").hits == ()
-    assert program.method.search(memory, ["Who?", "What?"]) == [[], []]
+    assert program.method.reader.recall(memory, Query(text="Who?")).hits == ()
+    assert program.method.reader.search(memory, ["Who?", "What?"]) == [[], []]
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -100,7 +100,7 @@ def test_the_memory_is_the_same_at_once_and_item_by_item(name: str, scripted: An
         return {"summary": f"{text.count('[D')} lines were said."}
 
     with dspy.context(lm=scripted(reply)):
-        at_once, step_by_step = build(name), build(name).method
+        at_once, step_by_step = build(name), build(name).method.writer
         memory = step_by_step.Memory()
         for item in HISTORY:
             memory = step_by_step.write(memory, item)
@@ -118,7 +118,7 @@ def test_the_summary_is_rewritten_session_by_session(scripted: Any) -> None:
     with dspy.context(lm=lm):
         program = build("recursive-summary", max_words=40)
         memory = program.remember(HISTORY).memory
-    (hit,) = program.method.recall(memory, "Anything?").hits
+    (hit,) = program.method.reader.recall(memory, Query(text="Anything?")).hits
     assert (hit.text, memory.sessions) == ("Ann bakes.", 3)
     assert hit.sources == ("D3:1", "D3:2", "D3:3", "D2:1", "D2:2", "D2:3", "D1:1", "D1:2", "D1:3")
     second = lm.engine.prompts[1][1]
@@ -133,7 +133,7 @@ def test_a_sentence_is_credited_to_the_session_that_first_wrote_it(scripted: Any
     with dspy.context(lm=lm):
         program = build("recursive-summary")
         memory = program.remember(HISTORY).memory
-    found = program.method.search(memory, ["dog", "eats", "Oslo"])
+    found = program.method.reader.search(memory, ["dog", "eats", "Oslo"])
     assert [[(hit.text, hit.sources[0]) for hit in hits] for hits in found] == [
         [("Ann has a dog.", "D1:1")],
         [("Bob eats.", "D3:1")],

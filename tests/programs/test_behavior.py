@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mempiler import Action, Behavior, History, Profile, Turn, build
 from mempiler.errors import UserError
-from mempiler.programs.tasks.behavior import newest, records_text, unseen
-from mempiler.records import Context, Hit, estimate_tokens
+from mempiler.programs.tasks.behavior import newest, unseen
+from mempiler.programs.tasks.task import with_items
+from mempiler.records import Context, Hit, Query, estimate_tokens
 from mempiler.signatures.behavior import chosen_option
 
 YES_NO = ["Yes", "No"]
@@ -97,7 +98,8 @@ def test_the_suffix_never_costs_more_than_its_budget(budget):
 def test_raw_hits_that_the_suffix_shows_are_not_shown_twice(history):
     kept = Hit(id="fact-1", text="likes odd clips", sources=("a19",))
     context = Context(hits=(Hit(id="a19", text="x", sources=("a19",)), kept, Hit(id="a1", text="y", sources=("a1",))))
-    assert [hit.id for hit in unseen(context, newest([*history], 60)).hits] == ["fact-1", "a1"]
+    query = Query(text="Like it?", shown=tuple(newest([*history], 60)))
+    assert [hit.id for hit in unseen(context, query).hits] == ["fact-1", "a1"]
 
 
 def asked(scripted, method, history, recent, answer="Yes", **config):
@@ -154,10 +156,13 @@ def test_an_answer_outside_the_options_stays_as_it_was_said(scripted, history, r
 
 
 def test_a_program_without_options_says_what_is_missing(scripted, history):
-    with dspy.context(lm=scripted(lambda *_: {})), pytest.raises(UserError, match="needs options"):
+    with (
+        dspy.context(lm=scripted(lambda *_: {})),
+        pytest.raises(UserError, match=r"^task behavior-prediction needs options; pass options=\.\.\.$"),
+    ):
         build("no-memory", task="behavior-prediction")(history=history, question="Like it?")
 
 
 def test_lines_of_a_suffix_are_those_of_its_items(history):
-    assert records_text([PROFILE]) == "[p] profile: lives in Oslo"
-    assert records_text([]) == ""
+    assert with_items("", [PROFILE]) == "[p] profile: lives in Oslo"
+    assert with_items("", []) == ""

@@ -10,7 +10,9 @@ from mempiler.engines.models import language_model
 from mempiler.errors import UserError
 from mempiler.programs.catalog import build
 from mempiler.programs.tasks.task import QuestionAnswering
+from mempiler.records import Query
 from mempiler.runs.artifact import load, save
+from mempiler.runs.evaluate import evidence_hits
 
 KINDS = ("situations", "backgrounds", "topics", "principles")
 QUERY = "How does one sleep soundly in month 2?"
@@ -24,11 +26,12 @@ def made(**settings):
 def recalled(scripted, pal_script, pal_history):
     """Memory, context and engine of a query about six months whose sixth has logs alone."""
 
-    def recall(query=QUERY, script=None, history=None, hints=None, **settings):
+    def recall(query=QUERY, script=None, history=None, **settings):
+        asked = query if isinstance(query, Query) else Query(text=query)
         lm, program = scripted(script or pal_script()), made(**settings)
         with dspy.context(lm=lm):
             memory = program.remember(pal_history(6, last=False) if history is None else history).memory
-            return memory, program.method.recall(memory, query, **(hints or {})), lm.engine
+            return memory, program.method.reader.recall(memory, asked), lm.engine
 
     return recall
 
@@ -68,9 +71,16 @@ def test_hits_rest_on_turns_of_the_history(recalled, pal_history):
     assert {source[:3] for source in work.sources} == {"L2:", "L4:", "L6:"}
 
 
-@pytest.mark.parametrize(("content", "whole"), [("needs", False), ("solutions", True), (None, True)])
-def test_a_task_about_needs_sees_no_solution_and_no_preference(recalled, content, whole):
-    _, context, _ = recalled(clusters=2, hints={"content": content})
+def test_every_hit_says_what_it_is(recalled):
+    _, context, _ = recalled(clusters=2)
+    kinds = {"s": "situation", "w": "background", "t": "topic", "p": "principle"}
+    assert [hit.kind for hit in context.hits] == [kinds[hit.id[0]] for hit in context.hits]
+    assert {source[0] for source in context.evidence} == {"L", "D"}
+
+
+@pytest.mark.parametrize(("about", "whole"), [("needs", False), ("solutions", True), (None, True)])
+def test_a_task_about_needs_sees_no_solution_and_no_preference(recalled, about, whole):
+    _, context, _ = recalled(Query(text=QUERY, about=about), clusters=2)
     shown = "\n".join(hit.text for hit in [*part(context, "t"), *part(context, "p")])
     assert "Need: sleeping" in shown
     assert "Type of need: type(" in shown
@@ -92,34 +102,37 @@ def test_after_a_dialogue_its_own_logs_are_the_current_ones(recalled, pal_histor
 
 
 def test_nothing_is_recalled_from_nothing(recalled):
-    _, context, engine = recalled(history=History(id="none"), hints={"dialogue": True})
+    _, context, engine = recalled(Query(text=QUERY, modality="dialogue"), history=History(id="none"))
     assert context == Context()
     assert not engine.prompts
 
 
 @pytest.mark.parametrize(
-    ("hints", "settings", "calls"),
-    [({"dialogue": True}, {}, 1), ({}, {}, 0), ({"dialogue": True}, {"need_summary": False}, 0)],
+    ("modality", "settings", "calls"),
+    [("dialogue", {}, 1), ("question", {}, 0), ("dialogue", {"need_summary": False}, 0)],
     ids=["dialogue", "question", "switched off"],
 )
-def test_a_dialogue_is_summed_up_before_the_search(recalled, pal_script, pal_given, hints, settings, calls):
+def test_a_dialogue_is_summed_up_before_the_search(recalled, pal_script, pal_given, modality, settings, calls):
     script = pal_script(current_need={"current_need": "cooking vegetables"})
-    _, context, engine = recalled("user: sleeping soundly\nassistant: yes", script, hints=hints, **settings)
+    asked = Query(text="sleeping soundly", dialogue="user: hi\nassistant: yes?", modality=modality)
+    _, context, engine = recalled(asked, script, **settings)
     assert context.counts["calls"] == engine.calls["current_need"] == calls
     assert ("cooking" in part(context, "t")[0].text) == bool(calls)
     if calls:
-        assert pal_given(engine.prompts[-1][1], "dialogue_so_far") == "user: sleeping soundly\nassistant: yes"
+        shown = pal_given(engine.prompts[-1][1], "dialogue_so_far")
+        assert shown == "user: hi\nassistant: yes?\nuser: sleeping soundly"
 
 
 @pytest.mark.parametrize("said", ["no", {"current_need": " "}])
 def test_without_a_summary_the_dialogue_itself_is_searched_with(recalled, pal_script, said):
-    _, context, _ = recalled("user: sleeping soundly", pal_script(current_need=said), hints={"dialogue": True})
+    asked = Query(text="yes", dialogue="user: sleeping soundly", modality="dialogue")
+    _, context, _ = recalled(asked, pal_script(current_need=said))
     assert "sleeping" in part(context, "t")[0].text
 
 
 def test_a_task_tells_the_method_what_it_is_about(scripted, pal_script, pal_history):
     class Needs(QuestionAnswering):
-        content = "needs"
+        about = "needs"
 
     program = made(clusters=2)
     with dspy.context(lm=scripted(pal_script())):
@@ -132,7 +145,7 @@ def test_a_task_tells_the_method_what_it_is_about(scripted, pal_script, pal_hist
 
 def test_a_stored_memory_goes_on_and_knows_what_a_task_is_about(tmp_path, scripted, pal_script, pal_history):
     class Needs(QuestionAnswering):
-        content = "needs"
+        about = "needs"
 
     program = made(clusters=2)
     program.task = Needs()
@@ -184,8 +197,8 @@ NO_LOGS = {"use_situations": False, "use_background": False}
 )
 def test_a_variant_has_the_prompts_it_uses(settings, prompts):
     program = made(**settings)
-    assert program.writer_names() == {f"method.{name}" for name in prompts}
-    assert set(program.all_predictors()) == program.writer_names() | {"method.summarize_need", "task.answer"}
+    assert program.writer_names() == {f"method.writer.{name}" for name in prompts}
+    assert set(program.all_predictors()) == program.writer_names() | {"method.reader.summarize_need", "task.answer"}
 
 
 @pytest.mark.parametrize(
@@ -232,17 +245,19 @@ def test_a_need_is_refined_without_what_is_off(recalled, name, inside):
     assert inside in memory.topics[0].need
 
 
-def test_search_finds_all_parts_and_evidence_what_is_concrete(scripted, pal_script, pal_history):
+def test_search_finds_all_parts_and_evidence_is_what_is_concrete(scripted, pal_script, pal_history):
     program = made(clusters=2)
     with dspy.context(lm=scripted(pal_script())):
         memory = program.remember(pal_history(4)).memory
-    method = program.method
-    every = method.search(memory, ["sleeping soundly", "situation of L1:3 known type"], k=50, min_score=-1.0)
+    reader = program.method.reader
+    every = reader.search(memory, ["sleeping soundly", "situation of L1:3 known type"], k=50, min_score=-1.0)
     assert {hit.id[0] for hit in every[1]} == set("sthwp")
     assert len(every[0]) == len(memory.situations) + len(memory.topics) + 2 + 2
     assert every[0][0].text == next(t for t in memory.topics if t.id == every[0][0].id).text()
-    assert {hit.id[0] for hit in method.search_evidence(memory, ["sleeping type situation known"], 50)[0]} <= set("st")
-    blind = made(clusters=2, use_situations=False, use_background=False).method
+    evidence = evidence_hits(reader, memory, "sleeping type situation known", 50)
+    assert evidence
+    assert {hit.kind for hit in evidence} <= {"situation", "topic"}
+    blind = made(clusters=2, use_situations=False, use_background=False).method.reader
     assert {hit.id[0] for hit in blind.search(memory, ["situation known type sleeping"], 50, -1.0)[0]} == set("tp")
 
 

@@ -257,10 +257,10 @@ def test_a_written_memory_is_never_changed(scripted, pal_script, pal_history):
     with dspy.context(lm=scripted(pal_script())):
         for item in pal_history(3):
             before.append((memory, memory.model_dump_json()))
-            memory = method.write(memory, item)
+            memory = method.writer.write(memory, item)
         before.append((memory, memory.model_dump_json()))
-        settled = method.settle(memory)
-        assert method.settle(settled) == settled
+        settled = method.writer.settle(memory)
+        assert method.writer.settle(settled) == settled
     assert all(old.model_dump_json() == text for old, text in before)
 
 

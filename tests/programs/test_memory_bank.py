@@ -14,7 +14,7 @@ from mempiler.memory.index import Entry
 from mempiler.programs.baselines.bank import Piece, days_between, lot
 from mempiler.programs.baselines.memory_bank import time_of
 from mempiler.programs.catalog import build
-from mempiler.records import format_time
+from mempiler.records import Query, format_time
 
 START = datetime(2024, 1, 1)
 
@@ -120,7 +120,7 @@ def test_turns_and_digests_are_pieces_and_two_accounts_are_written(scripted: Any
     method, memory, lm = remembered(scripted)
     assert [p.entry.id for p in memory.pieces][:3] == ["D1:1", "D1:2", "digest-1"]
     assert lm.engine.calls == {"event_digest": 3, "personality_note": 3, "overall_events": 1, "user_portrait": 1}
-    found = method.recall(memory, "Pepper")
+    found = method.reader.recall(memory, Query(text="Pepper"))
     assert found.notes == {"what happened": "overall_events 1", "the user": "user_portrait 1"}
     merged = next(text for kind, text in lm.engine.prompts if kind == "overall_events")
     assert "(1 January 2024, Monday) event_digest" in merged
@@ -136,14 +136,14 @@ def test_dialogues_recall_what_their_user_speaks_of(scripted: Any) -> None:
 def test_recalling_a_query_leaves_the_memory_as_it_is(scripted: Any) -> None:
     method, memory, _ = remembered(scripted)
     before = memory.model_dump_json()
-    first = method.recall(memory, "greyhound")
-    assert (method.recall(memory, "greyhound"), memory.model_dump_json()) == (first, before)
+    first = method.reader.recall(memory, Query(text="greyhound"))
+    assert (method.reader.recall(memory, Query(text="greyhound")), memory.model_dump_json()) == (first, before)
 
 
 def test_old_pieces_are_forgotten_by_the_date_of_the_query(scripted: Any) -> None:
     method, memory, _ = remembered(scripted, k=20)
-    soon = method.recall(memory, "greyhound", date=format_time(START + timedelta(days=4)))
-    late = method.recall(memory, "greyhound", date=format_time(START + timedelta(days=400)))
+    soon = method.reader.recall(memory, Query(text="greyhound", date=format_time(START + timedelta(days=4))))
+    late = method.reader.recall(memory, Query(text="greyhound", date=format_time(START + timedelta(days=400))))
     assert len(soon.hits) > 0
     assert (late.hits, late.counts["forgotten"]) == ((), len(memory.pieces))
     assert late.notes == soon.notes
@@ -151,17 +151,17 @@ def test_old_pieces_are_forgotten_by_the_date_of_the_query(scripted: Any) -> Non
 
 def test_without_forgetting_all_stays_and_nothing_grows(scripted: Any) -> None:
     method, memory, _ = remembered(scripted, k=20, forgetting=False)
-    late = method.recall(memory, "greyhound", date="2030-01-01")
+    late = method.reader.recall(memory, Query(text="greyhound", date="2030-01-01"))
     assert (len(memory.pieces), late.counts["forgotten"]) == (9, 0)
-    assert late.hits == method.recall(memory, "greyhound").hits != ()
+    assert late.hits == method.reader.recall(memory, Query(text="greyhound")).hits != ()
     assert {p.strength for p in memory.pieces} == {1}
 
 
 def test_without_a_portrait_only_digests_are_asked_for(scripted: Any) -> None:
     method, memory, lm = remembered(scripted, portrait=False)
     assert lm.engine.calls == {"event_digest": 3}
-    assert method.recall(memory, "Pepper").notes == {}
-    assert set(method.writers()) == {"digest"}
+    assert method.reader.recall(memory, Query(text="Pepper")).notes == {}
+    assert set(method.writer.predictors_below()) == {"digest"}
     with_portrait = remembered(scripted)[1]
     assert [p.entry for p in memory.pieces if p.entry.id.startswith("D")] == [
         p.entry for p in with_portrait.pieces if p.entry.id.startswith("D")
@@ -172,7 +172,7 @@ def test_settling_twice_asks_once_and_a_longer_history_asks_again(scripted: Any)
     made, lm = program(), scripted(reply)
     with dspy.context(lm=lm):
         memory = made.remember(History(id="ann", items=HISTORY.items[:2])).memory
-        assert made.method.settle(memory) is memory
+        assert made.method.writer.settle(memory) is memory
         assert lm.engine.calls["user_portrait"] == 1
         assert made.remember(HISTORY).memory.settled == 3
     assert lm.engine.calls["user_portrait"] == 2
@@ -192,8 +192,8 @@ def test_a_broken_digest_is_a_counted_failure_and_the_turns_stay(scripted: Any) 
 def test_an_empty_history_recalls_nothing(name: str) -> None:
     made = program(name)
     memory = made.remember(History(id="nobody")).memory
-    assert made.method.recall(memory, "Who?").text() == ""
-    assert made.method.search(memory, ["Who?", "What?"]) == [[], []]
+    assert made.method.reader.recall(memory, Query(text="Who?")).text() == ""
+    assert made.method.reader.search(memory, ["Who?", "What?"]) == [[], []]
 
 
 @pytest.mark.parametrize("days", [0.0, -1.0, math.nan])
@@ -236,7 +236,7 @@ def test_records_keep_their_condition_and_their_turns(scripted: Any) -> None:
         ("r2", "wants a vet", ("D1:1", "D1:2")),
         ("r3", "bakes rye bread", ("D3:1",)),
     ]
-    found = made.method.recall(memory, "greyhound Pepper")
+    found = made.method.reader.recall(memory, Query(text="greyhound Pepper"))
     assert found.hits[0].id == "r1"
     assert found.counts == {"calls": 0, "records": len(found.hits)}
 
@@ -245,7 +245,7 @@ def test_reflection_keeps_the_records_that_help(scripted: Any) -> None:
     made, lm = program("condition-mem", reflection=True), scripted(records)
     with dspy.context(lm=lm):
         memory = made.remember(HISTORY).memory
-        found = made.method.recall(memory, "Should a vet see Pepper, or the rye bread?")
+        found = made.method.reader.recall(memory, Query(text="Should a vet see Pepper, or the rye bread?"))
     assert ([hit.id for hit in found.hits], found.counts["calls"]) == (["r2"], 1)
     assert "reflect" not in dict(program("condition-mem").method.named_parameters())
 
@@ -254,5 +254,5 @@ def test_a_broken_reflection_keeps_all_records(scripted: Any) -> None:
     made = program("condition-mem", reflection=True)
     with dspy.context(lm=scripted(lambda kind, text, n: "{{{" if kind == "helpful_ids" else records(kind, text, n))):
         memory = made.remember(HISTORY).memory
-        found = made.method.recall(memory, "Pepper the greyhound, a vet, rye bread")
+        found = made.method.reader.recall(memory, Query(text="Pepper the greyhound, a vet, rye bread"))
     assert (len(found.hits), found.counts["calls"]) == (3, 1)

@@ -10,8 +10,9 @@ from mempiler.data.personamem.benchmark import PersonaMem
 from mempiler.errors import UserError
 from mempiler.memory.turns import TurnMemory
 from mempiler.optimizers.compile import Compilation
-from mempiler.programs.baselines.turn_rag import TurnRAG
+from mempiler.programs.baselines.turn_rag import TurnWriter
 from mempiler.programs.catalog import build
+from mempiler.programs.method import EntryReader, Method
 from mempiler.programs.program import MemoryProgram
 from mempiler.programs.tasks.task import MultipleChoice, task
 from mempiler.runs.artifact import load
@@ -34,11 +35,12 @@ def test_the_prompt_shows_context_question_and_options(
 
 
 def test_options_do_not_search() -> None:
-    assert task("multiple-choice")().query(question="Who?", options=OPTIONS) == "Who?"
+    query = task("multiple-choice")().query({"question": "Who?", "options": OPTIONS})
+    assert (query.probe, query.options) == ("Who?", tuple(OPTIONS))
 
 
 def test_without_options_one_line_says_so(make_history: Callable[..., Any]) -> None:
-    with pytest.raises(UserError, match="a multiple-choice program needs options"):
+    with pytest.raises(UserError, match=r"^task multiple-choice needs options; pass options=\.\.\.$"):
         build("turn-rag", "multiple-choice")(history=make_history(1), question="Who?")
 
 
@@ -55,12 +57,12 @@ def test_memory_r2_takes_the_prompt_of_the_suite(fact_replies: Any, scripted: An
 def test_a_later_question_of_the_same_context_goes_on_from_the_longest_prefix() -> None:
     written: list[str] = []
 
-    class Counting(TurnRAG):
+    class Counting(TurnWriter):
         def write(self, memory: TurnMemory, item: Any, prepared: Any = None) -> TurnMemory:
             written.append(item.digest)
             return super().write(memory, item, prepared)
 
-    program = MemoryProgram(Counting(), MultipleChoice())
+    program = MemoryProgram(Method(Counting(), EntryReader()), MultipleChoice())
     histories = {example.history for example in PersonaMem.load().examples if example.user == "0"}
     for history in sorted(histories, key=lambda each: len(each.turns)):
         program.remember(history)

@@ -1,5 +1,6 @@
 """The tasks of PAL-Bench: what they search with, what the model is shown, and what a method is told of them."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import dspy
@@ -20,12 +21,13 @@ LOGS = Logs(id="L1", turns=(Turn(id="L1:1", speaker="log", text="bought a bike")
 def ask(scripted: Any) -> Any:
     """Asks a task under a scripted model; gives the prediction and the prompt."""
 
-    def run(name: str, **fields: Any) -> tuple[dspy.Prediction, str]:
+    def run(name: str, recent: Sequence[Any] = (), **fields: Any) -> tuple[dspy.Prediction, str]:
         reply = {"analysis": "x", "answer": ["S2", "S7"]} if name == "solution-selection" else {"answer": "done"}
         lm = scripted(lambda *call: reply)
         context = Context(hits=(Hit(id="f1", text="likes calm"),))
         with dspy.context(lm=lm, adapter=dspy.ChatAdapter()):
-            found = task(name)()(context=context, **fields)
+            asked = task(name)()
+            found = asked(context=context, query=asked.query(fields, recent=recent))
         return found, lm.engine.prompts[0][1]
 
     return run
@@ -39,36 +41,37 @@ def test_the_model_sees_context_query_and_recent_logs(name: str, ask: Any) -> No
 
 
 @pytest.mark.parametrize(
-    ("name", "fields", "hints"),
+    ("name", "fields", "about", "modality"),
     [
-        ("requirement-restatement", {}, {"content": "needs", "dialogue": False}),
-        ("solution-proposal", {}, {"content": "solutions", "dialogue": False}),
-        ("solution-selection", {}, {"content": "solutions", "dialogue": False}),
-        ("dialogue-reply", {"action": "requirement prediction"}, {"content": "needs", "dialogue": True}),
-        ("dialogue-reply", {"action": "solution proposal"}, {"content": "solutions", "dialogue": True}),
-        ("dialogue-reply", {"action": "feedback response"}, {"content": "solutions", "dialogue": True}),
-        ("dialogue-reply", {}, {"content": "needs", "dialogue": True}),
-        ("dialogue-reply", {"dialogue": "user: hi\nassistant: hm"}, {"content": "solutions", "dialogue": True}),
+        ("requirement-restatement", {}, "needs", "question"),
+        ("solution-proposal", {}, "solutions", "question"),
+        ("solution-selection", {"options": OPTIONS}, "solutions", "question"),
+        ("dialogue-reply", {"action": "requirement prediction"}, "needs", "dialogue"),
+        ("dialogue-reply", {"action": "solution proposal"}, "solutions", "dialogue"),
+        ("dialogue-reply", {"action": "feedback response"}, "solutions", "dialogue"),
+        ("dialogue-reply", {}, "needs", "dialogue"),
+        ("dialogue-reply", {"dialogue": "user: hi\nassistant: hm"}, "solutions", "dialogue"),
     ],
 )
-def test_methods_are_told_what_a_query_is_about(name: str, fields: dict[str, str], hints: dict[str, Any]) -> None:
-    assert task(name)().hints(question="how?", **fields) == hints
+def test_methods_are_told_what_a_query_is_about(name: str, fields: dict[str, Any], about: str, modality: str) -> None:
+    query = task(name)().query({"question": "how?", **fields})
+    assert (query.about, query.modality) == (about, modality)
 
 
 def test_candidates_are_shown_and_not_searched_with(ask: Any) -> None:
     _, text = ask("solution-selection", question="how?", options=OPTIONS)
     assert all(option in text for option in OPTIONS)
-    assert task("solution-selection")().query(question="how?", options=OPTIONS) == "how?"
+    assert task("solution-selection")().query({"question": "how?", "options": OPTIONS}).probe == "how?"
 
 
 def test_a_selection_needs_candidates() -> None:
-    with pytest.raises(UserError, match="needs options"):
-        task("solution-selection")()(context=Context(), question="how?")
+    with pytest.raises(UserError, match=r"^task solution-selection needs options; pass options=\.\.\.$"):
+        task("solution-selection")().query({"question": "how?"})
 
 
 def test_a_reply_is_searched_for_with_the_whole_dialogue() -> None:
-    query = task("dialogue-reply")().query(question="yes", dialogue="user: fit?\nassistant: the knee?")
-    assert query.splitlines() == ["user: fit?", "assistant: the knee?", "user: yes"]
+    query = task("dialogue-reply")().query({"question": "yes", "dialogue": "user: fit?\nassistant: the knee?"})
+    assert query.probe.splitlines() == ["user: fit?", "assistant: the knee?", "user: yes"]
 
 
 @pytest.mark.parametrize("action", ASSISTANT_ACTIONS)
@@ -79,9 +82,9 @@ def test_a_reply_is_of_the_kind_that_is_asked_for(action: str, ask: Any) -> None
     assert "assistant: why?" in text
 
 
-def test_an_unknown_kind_of_reply_is_refused() -> None:
+def test_an_unknown_kind_of_reply_is_refused(ask: Any) -> None:
     with pytest.raises(UserError, match="'shouting' is no kind of reply; one of: requirement prediction"):
-        task("dialogue-reply")()(context=Context(), question="yes", action="shouting")
+        ask("dialogue-reply", question="yes", action="shouting")
 
 
 @pytest.mark.parametrize("name", NAMES)

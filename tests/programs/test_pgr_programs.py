@@ -12,7 +12,7 @@ from mempiler.runs.experiment import run_compile, run_evaluate
 from mempiler.runs.setup import Setup
 
 NAMES = ["pgr", "pgr+turn-rag", "pgr+memory-r2"]
-POLICY = {"method.policy.imagine", "method.policy.refine", "method.policy.rewrite", "method.policy.summarize"}
+POLICY = {f"method.reader.policy.{name}" for name in ("imagine", "refine", "rewrite", "summarize")}
 LOW = {"min_score": 0.1, "iterations": 1}
 """So that the offline embedder finds something, in few calls."""
 
@@ -24,9 +24,9 @@ def made(name, **config):
 @pytest.mark.parametrize(
     ("name", "writers"),
     [
-        ("pgr", {"method.inner.update", "method.inner.merge"}),
+        ("pgr", {"method.writer.update", "method.writer.merge"}),
         ("pgr+turn-rag", set()),
-        ("pgr+memory-r2", {"method.inner.extract", "method.inner.manage"}),
+        ("pgr+memory-r2", {"method.writer.extract", "method.writer.manage"}),
     ],
 )
 def test_the_writers_are_those_of_the_method_beneath_and_the_policy_reads(name, writers):
@@ -39,19 +39,20 @@ def test_the_writers_are_those_of_the_method_beneath_and_the_policy_reads(name, 
 @pytest.mark.parametrize(
     ("config", "missing"),
     [
-        ({"iterations": 0}, {"method.policy.refine"}),
-        ({"augment": "append"}, {"method.policy.rewrite"}),
-        ({"augment": "none", "summary": False}, {"method.policy.rewrite", "method.policy.summarize"}),
+        ({"iterations": 0}, {"refine"}),
+        ({"augment": "append"}, {"rewrite"}),
+        ({"augment": "none", "summary": False}, {"rewrite", "summarize"}),
         ({"strategy": "chain"}, set()),
     ],
 )
 def test_prompts_that_the_settings_never_ask_are_not_there(config, missing):
-    assert set(made("pgr+turn-rag", **config).all_predictors()) == POLICY - missing | {"task.answer"}
+    gone = {f"method.reader.policy.{name}" for name in missing}
+    assert set(made("pgr+turn-rag", **config).all_predictors()) == POLICY - gone | {"task.answer"}
 
 
 def test_the_initial_demos_are_as_many_as_the_papers_example_pairs():
     def demos(strategy):
-        policy = made("pgr+turn-rag", strategy=strategy).method.policy
+        policy = made("pgr+turn-rag", strategy=strategy).method.reader.policy
         return [len(policy.imagine.demos), len(policy.refine.demos)]
 
     assert {strategy: demos(strategy) for strategy in ("chain", "tree")} == {"chain": [3, 3], "tree": [3, 1]}
@@ -74,14 +75,31 @@ def test_the_policy_stands_on_every_other_method(name, scripted, make_history):
     [
         ("pgr+turn-rga", UnknownNameError, "did you mean 'turn-rag'"),
         ("prg+turn-rag", UnknownNameError, "did you mean 'pgr'"),
-        ("pgr+pgr+turn-rag", UserError, "not on another policy"),
-        ("pgr+pgr", UserError, "not on another policy"),
         ("pgr+json:JSONDecoder", UserError, "is not a subclass"),
     ],
 )
 def test_wrong_names_are_one_line(name, error, message):
     with pytest.raises(error, match=message):
         method_class(name)
+
+
+@pytest.mark.parametrize("name", ["pgr+pgr+turn-rag", "pgr+pgr"])
+def test_a_policy_does_not_stand_on_itself(name):
+    with pytest.raises(UserError, match=r"^predictors .*imagine and .*imagine have equal signatures,.*$"):
+        made(name)
+
+
+def test_a_policy_stands_on_another_one(scripted, make_history):
+    def reply(kind, text, n):
+        return {"tree": [{"action_id": "A1", "action": "meet in Quito"}]} if kind == "tree" else {kind: "x"}
+
+    config = {"iterations": 0, "augment": "none", "summary": False, "inner_k": 2, "inner_inner_k": 4}
+    program = made("pgr+logs+turn-rag", **config)
+    with dspy.context(lm=scripted(reply)):
+        found = program(history=make_history(3), question="Where?").context
+    assert any("Quito" in hit.text for hit in found.hits)
+    assert config.items() <= program.method.config.items()
+    assert set(program.all_predictors()) == {"method.reader.policy.imagine", "task.answer"}
 
 
 @pytest.mark.parametrize(
@@ -104,6 +122,7 @@ def test_wrong_settings_of_both_layers_are_one_line(config, message):
         ("pgr", {"every": 2, "strategy": "chain", "min_score": 0.1}),
         ("pgr+turn-rag", {"inner_k": 7, "k": 3, "summary": False}),
         ("pgr+memory-r2", {"inner_chunk_turns": 6, "iterations": 0}),
+        ("pgr+logs+turn-rag", {"iterations": 0, "inner_earlier": "none", "inner_inner_k": 7}),
     ],
 )
 def test_a_saved_program_is_loaded_with_the_settings_of_both_layers(name, config, tmp_path):
@@ -114,7 +133,7 @@ def test_a_saved_program_is_loaded_with_the_settings_of_both_layers(name, config
     assert loaded.method.config == program.method.config
     assert config.items() <= loaded.method.config.items()
     assert set(loaded.all_predictors()) == set(program.all_predictors())
-    before, after = (p.method.policy.imagine.demos for p in (program, loaded))
+    before, after = (p.method.reader.policy.imagine.demos for p in (program, loaded))
     assert [dict(demo) for demo in after] == [dict(demo) for demo in before]
 
 

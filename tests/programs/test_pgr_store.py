@@ -50,11 +50,11 @@ def test_sessions_are_taken_in_by_the_few_and_the_rest_when_the_history_ends(
 def test_settling_twice_is_settling_once_and_writing_changes_no_argument(scripted, make_history):
     method = store().method
     with dspy.context(lm=scripted(reply)):
-        start = method.Memory()
-        waiting = method.write(start, make_history(1).items[0])
-        settled = method.settle(waiting)
-        assert method.settle(settled) == settled
-    assert (start, len(waiting.pending), len(settled.facts)) == (method.Memory(), 1, 6)
+        start = method.writer.Memory()
+        waiting = method.writer.write(start, make_history(1).items[0])
+        settled = method.writer.settle(waiting)
+        assert method.writer.settle(settled) == settled
+    assert (start, len(waiting.pending), len(settled.facts)) == (method.writer.Memory(), 1, 6)
 
 
 def test_a_longer_history_goes_on_from_the_sessions_that_are_known(scripted, make_history):
@@ -113,7 +113,7 @@ def test_an_optimizer_sees_the_update_that_took_the_evidence_in(scripted, make_h
         with dspy.context(trace=[]):
             program(history=make_history(4), question="Who saw Lisbon?", focus=(focus,))
             trace = list(dspy.settings.trace or [])
-    update = program.method.writers()["update"]
+    update = program.method.writer.predictors_below()["update"]
     dialogues = [inputs["dialogue"] for predictor, inputs, _ in trace if predictor is update]
     assert len(dialogues) == 1
     assert f"[{focus}]" in dialogues[0]

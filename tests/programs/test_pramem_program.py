@@ -4,16 +4,20 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import ClassVar
 
 import dspy
 import pytest
 from mempiler import Store
-from mempiler.data.benchmark import Benchmark, Score, Source
+from mempiler.data.benchmark import Benchmark
+from mempiler.data.dataset import Source
+from mempiler.data.scorer import Score, Scorer
 from mempiler.engines.embedders import embedder
 from mempiler.optimizers.compile import Compilation, compile_program
 from mempiler.programs.catalog import build
 from mempiler.programs.pramem.memory import COMMON_BIASES
 from mempiler.programs.remember import MemoryCache
+from mempiler.records import Query
 from mempiler.runs.artifact import save
 from mempiler.runs.run_store import RunStore
 
@@ -51,12 +55,12 @@ def test_recall_names_the_records_behind_an_experience(scripted, practice_script
     program = pramem()
     with dspy.context(lm=scripted(practice_script())):
         memory = program.remember(behavior_history()).memory
-    context = program.method.recall(memory, "what was agreed?")
+    context = program.method.reader.recall(memory, Query(text="what was agreed?"))
     assert context.hits[0].text == "agreed p-1"
     assert context.hits[0].sources == (memory.journal[0].record,)
     assert len(context.hits) == len(memory.experiences)
     assert (context.counts["patterns"], context.counts["alerts"]) == (2, 5)
-    assert program.method.search(memory, ["agreed", "nurse"], k=1)[1][0].id == "pattern-1"
+    assert program.method.reader.search(memory, ["agreed", "nurse"], k=1)[1][0].id == "pattern-1"
 
 
 @pytest.mark.parametrize(("tokens", "shown"), [(8000, 30), (60, 2), (0, 0)])
@@ -82,7 +86,7 @@ def test_other_tasks_and_policies_run_over_it(scripted, practice_script, behavio
         assert build("pramem", rounds=2)(history=behavior_history(), question="Who?").answer == "x"
         assert build("pramem")(history=make_history(2), question="Who?").answer == "x"
     over = build("pgr+pramem", embedder=embedder(), iterations=0, summary=False, inner_rounds=1)
-    assert over.method.store.rounds == 1
+    assert over.method.writer.rounds == 1
 
 
 @pytest.mark.parametrize(
@@ -154,25 +158,27 @@ def test_an_optimizer_sees_the_trial_behind_what_was_recalled(scripted, practice
         with dspy.context(trace=[]):
             program(history=behavior_history(), focus=(memory.journal[2].record,), **QUESTION)
             trace = list(dspy.settings.trace or [])
-    trials = [inputs["situation"] for predictor, inputs, _ in trace if predictor is program.method.trial]
+    trials = [inputs["situation"] for predictor, inputs, _ in trace if predictor is program.method.writer.trial]
     assert f"[{memory.journal[2].record}]" in "".join(trials)
     assert len(trace) > 3
 
 
-class Quiz(Benchmark):
-    """Four questions about one user each."""
-
-    name = "quiz"
-    task = "behavior-prediction"
-    metric_name = "accuracy"
-
-    @classmethod
-    def load(cls, path=None, **options):
-        raise NotImplementedError
+class Habits(Scorer):
+    title = "accuracy"
 
     def score(self, example, prediction):
         right = prediction.answer == example.answer
         return Score(float(right), "Right." if right else f"Say {example.answer}; mind the user's habits.")
+
+
+class Quiz(Benchmark):
+    name = "quiz"
+    task = "behavior-prediction"
+    metrics: ClassVar = {"accuracy": Habits}
+
+    @classmethod
+    def load(cls, path=None, **options):
+        raise NotImplementedError
 
 
 def quiz(behavior_history):
@@ -207,7 +213,7 @@ def test_it_compiles(scripted, practice_script, behavior_history, optimizer):
     if optimizer == "bootstrap":
         predictors = result.all_predictors().items()
         taught = {name for name, predictor in predictors if any(demo.get("augmented") for demo in predictor.demos)}
-        assert taught >= {"task.answer", "method.trial", "method.reflect"}
+        assert taught >= {"task.answer", "method.writer.trial", "method.writer.reflect"}
     else:
         reflections = [text for kind, text in lm.engine.prompts if kind == "new_instruction"]
         assert any("mind the user's habits" in text for text in reflections)
@@ -223,7 +229,7 @@ program = mempiler.load(sys.argv[1])
 history = mempiler.History.load(sys.argv[2])
 with dspy.context(lm=language_model("offline")):
     found = program(history=history, question="video; a clip. Does the user like it?", options=["Yes", "No"])
-print(program.method.rounds, found.memory.rounds, len(found.memory.experiences), bool(found.answer))
+print(program.method.writer.rounds, found.memory.rounds, len(found.memory.experiences), bool(found.answer))
 """
     paths = [str(tmp_path / "program"), str(tmp_path / "history.json")]
     ran = subprocess.run([sys.executable, "-c", code, *paths], capture_output=True, text=True, check=False)

@@ -135,7 +135,7 @@ def test_order_does_not_matter_and_settling_again_changes_nothing(scripted, prac
     assert memories[0] == memories[1]
     method = pramem().method
     with dspy.context(lm=None):
-        assert method.settle(memories[0]) == memories[0]
+        assert method.writer.settle(memories[0]) == memories[0]
 
 
 def test_later_records_continue_the_practice_and_older_ones_are_not_practised_again(
@@ -143,13 +143,13 @@ def test_later_records_continue_the_practice_and_older_ones_are_not_practised_ag
 ):
     method, items = pramem(rounds=80).method, behavior_history(60).items
     with dspy.context(lm=scripted(practice_script())):
-        memory = method.Memory()
+        memory = method.writer.Memory()
         for item in items[:4]:
-            memory = method.write(memory, item)
-        first = method.settle(memory)
+            memory = method.writer.write(memory, item)
+        first = method.writer.settle(memory)
         for item in items[4:]:
-            first = method.write(first, item)
-        second = method.settle(first)
+            first = method.writer.write(first, item)
+        second = method.writer.settle(first)
     records = [done.record for done in second.journal]
     assert sorted(records[:25], key=lambda id: int(id[1:])) == [f"a{n}" for n in range(6, 31)]
     assert sorted(records[25:], key=lambda id: int(id[1:])) == [f"a{n}" for n in range(31, 61)]
@@ -166,14 +166,14 @@ def test_there_are_as_many_rounds_as_records_allow(scripted, practice_script, be
 
 def test_write_takes_behaviour_and_profile_only_and_asks_nothing(behavior_history, make_history):
     method = pramem().method
-    memory = method.Memory()
-    assert method.write(memory, make_history(1).items[0]) is memory
+    memory = method.writer.Memory()
+    assert method.writer.write(memory, make_history(1).items[0]) is memory
     profile, batch, *_ = behavior_history().items
     assert isinstance(make_history(1).items[0], Session)
     assert isinstance(batch, Behavior)
-    assert len(method.write(memory, batch).records) == 10
-    assert memory == method.Memory()
-    assert method.write(memory, profile).patterns[0].sources == ("profile:1",)
+    assert len(method.writer.write(memory, batch).records) == 10
+    assert memory == method.writer.Memory()
+    assert method.writer.write(memory, profile).patterns[0].sources == ("profile:1",)
 
 
 def test_everybody_begins_with_alerts_about_common_biases(scripted, practice_script, behavior_history):

@@ -91,7 +91,7 @@ def test_no_trial_prompt_holds_the_outcome_of_its_target_or_of_a_later_record(re
     ).method
     lm = MeteredLM("scripted/test", Meter(), engine=Engine(), cache=False, temperature=0.0, num_retries=0)
     with dspy.context(lm=lm, adapter=dspy.ChatAdapter(use_json_adapter_fallback=False)):
-        method.settle(method.write(method.Memory(), Behavior.of("b", actions(records))))
+        method.writer.settle(method.writer.write(method.writer.Memory(), Behavior.of("b", actions(records))))
     trials = [text for text in prompts if "[[ ## situation ## ]]" in text]
     assert len(trials) == min(5, records - 3)
     for text in trials:

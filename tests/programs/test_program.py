@@ -8,14 +8,16 @@ import pytest
 from mempiler import History
 from mempiler.engines.embedders import embedder
 from mempiler.errors import UnknownNameError, UserError
+from mempiler.memory.turns import TurnMemory
 from mempiler.programs.catalog import METHODS, build
-from mempiler.programs.method import Method
+from mempiler.programs.method import Method, Reader, Writer
 from mempiler.programs.predictor import predictor
 from mempiler.programs.program import MemoryProgram
 from mempiler.programs.tasks.task import QuestionAnswering
+from mempiler.records import Query
 from mempiler.signatures.answering import AnswerFromContext
 
-WRITERS = {"method.extract", "method.manage"}
+WRITERS = {"method.writer.extract", "method.writer.manage"}
 
 
 def memory_r2():
@@ -51,8 +53,9 @@ def test_a_frozen_writer_writes_under_the_lm_of_the_stage(scripted, fact_replies
 def test_editing_instructions_in_place_stays_in_one_program():
     first, second = memory_r2(), memory_r2()
     twin = copy.deepcopy(first)
-    first.method.extract.signature.instructions = "changed"
-    assert "changed" not in (twin.method.extract.signature.instructions, second.method.extract.signature.instructions)
+    first.method.writer.extract.signature.instructions = "changed"
+    others = [program.method.writer.extract.signature.instructions for program in (twin, second)]
+    assert "changed" not in others
 
 
 def test_copies_share_the_cache_and_the_embedder():
@@ -120,24 +123,22 @@ def test_recent_items_are_seen_by_the_task_and_not_remembered(scripted, make_his
 def test_full_context_keeps_the_newest_turns_that_fit(make_history):
     program, history = build("full-context", max_tokens=60), make_history(3)
     memory = program.remember(history).memory
-    kept = [hit.id for hit in program.method.recall(memory, "anything").hits]
+    kept = [hit.id for hit in program.method.reader.recall(memory, Query(text="anything")).hits]
     assert kept == [f"D3:{n}" for n in range(7 - len(kept), 7)]
     assert 0 < len(kept) < 6
 
 
 def test_a_method_of_ones_own_needs_write_and_search_only(make_history):
-    class Last(Method):
-        Memory = type(build("turn-rag").remember(make_history(1)).memory)
-
-        def __init__(self):
-            super().__init__()
+    class Keep(Writer):
+        Memory = TurnMemory
 
         def write(self, memory, item, prepared=None):
             return memory.with_session(item)
 
+    class Last(Reader):
         def search(self, memory, queries, k=10, min_score=None):
-            return [memory.hits()[-k:] for _ in queries]
+            return [[entry.hit() for entry in memory.entries()[-k:]] for _ in queries]
 
-    program = MemoryProgram(Last(), QuestionAnswering())
-    context = program.method.recall(program.remember(make_history(2)).memory, "Where?")
+    program = MemoryProgram(Method(Keep(), Last()), QuestionAnswering())
+    context = program.method.reader.recall(program.remember(make_history(2)).memory, Query(text="Where?"))
     assert [hit.id for hit in context.hits][-1] == "D2:6"

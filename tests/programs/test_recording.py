@@ -8,7 +8,8 @@ from dspy.utils.exceptions import AdapterParseError
 from mempiler.programs.adapter import CorrectingAdapter
 from mempiler.programs.gather import gather
 from mempiler.programs.predictor import predictor
-from mempiler.programs.recording import recording, refuse
+from mempiler.programs.recording import record_context, record_failure, recording, refuse, texts
+from mempiler.records import Context, Failure
 
 
 class Name(dspy.Signature):
@@ -26,45 +27,45 @@ def test_calls_come_in_program_order_whatever_ran_at_the_same_time(scripted: Any
         return {"name": "x"}
 
     ask = predictor(Name)
-    with dspy.context(lm=scripted(reply), adapter=CorrectingAdapter()), recording() as calls:
+    with dspy.context(lm=scripted(reply), adapter=CorrectingAdapter()), recording(texts) as record:
         ask(thing="first")
         gather([lambda: (ask(thing="b one"), ask(thing="b two")), lambda: ask(thing="c")])
         ask(thing="last")
-    assert [call.inputs["thing"] for call in calls] == ["first", "b one", "b two", "c", "last"]
-    assert all(call.completions[0].text.startswith("[[ ## name") for call in calls)
+    assert [call.inputs["thing"] for call in record.calls] == ["first", "b one", "b two", "c", "last"]
+    assert all(call.completions[0].text.startswith("[[ ## name") for call in record.calls)
 
 
 @pytest.mark.parametrize("said", ["", "no heading at all", "[[ ## other ## ]]\nx"])
 def test_unreadable_output_is_kept_raw_with_what_was_wrong(scripted: Any, said: str) -> None:
     ask = predictor(Name)
-    with dspy.context(lm=scripted(lambda *_: said), adapter=CorrectingAdapter(0)), recording() as calls:
+    with dspy.context(lm=scripted(lambda *_: said), adapter=CorrectingAdapter(0)), recording(texts) as record:
         with pytest.raises(AdapterParseError):
             ask(thing="x")
         with pytest.raises(AdapterParseError):
             ask(thing="y")
-    assert [completion.text for call in calls for completion in call.completions] == [said, said]
-    assert calls[0].error
-    assert [message["role"] for message in calls[0].completions[0].messages] == ["system", "user"]
+    assert [completion.text for call in record.calls for completion in call.completions] == [said, said]
+    assert record.calls[0].error
+    assert [message["role"] for message in record.calls[0].completions[0].messages] == ["system", "user"]
 
 
 def test_a_correction_is_a_second_completion_of_the_same_call(scripted: Any) -> None:
     ask = predictor(Name)
     lm = scripted(lambda kind, text, n: "junk" if n == 1 else {"name": "x"})
-    with dspy.context(lm=lm, adapter=CorrectingAdapter(1)), recording() as calls:
+    with dspy.context(lm=lm, adapter=CorrectingAdapter(1)), recording(texts) as record:
         ask(thing="x")
-    assert [len(call.completions) for call in calls] == [2]
-    assert calls[0].error is None
+    assert [len(call.completions) for call in record.calls] == [2]
+    assert record.calls[0].error is None
 
 
 def test_refusals_belong_to_the_latest_call_of_the_predictor(scripted: Any) -> None:
     one, other = predictor(Name), predictor(Name)
-    with dspy.context(lm=scripted(lambda *_: {"name": "x"})), recording() as calls:
+    with dspy.context(lm=scripted(lambda *_: {"name": "x"})), recording(texts) as record:
         one(thing="1")
         one(thing="2")
         other(thing="3")
         refuse(one, 2)
         refuse(one, 0)
-    assert [call.refused for call in calls] == [0, 2, 0]
+    assert [call.refused for call in record.calls] == [0, 2, 0]
 
 
 def test_the_engines_own_record_is_put_beside_each_call(scripted: Any) -> None:
@@ -72,25 +73,62 @@ def test_the_engines_own_record_is_put_beside_each_call(scripted: Any) -> None:
     from types import SimpleNamespace
 
     ask = predictor(Name)
-    with dspy.context(lm=scripted(lambda *_: {"name": "x"})), recording() as plain:
+    with dspy.context(lm=scripted(lambda *_: {"name": "x"})), recording(texts) as plain:
         ask(thing="x")
-    assert plain[0].completions[0].sample is None
+    assert plain.calls[0].completions[0].sample is None
 
     @contextmanager
     def filled() -> Any:
         yield [SimpleNamespace(text="raw", messages=({"role": "user", "content": "q"},))]
 
-    with dspy.context(lm=scripted(lambda *_: {"name": "x"})), recording(filled) as calls:
+    with dspy.context(lm=scripted(lambda *_: {"name": "x"})), recording(filled) as record:
         ask(thing="x")
-    assert calls[0].completions[0].text == "raw"
-    assert calls[0].completions[0].sample.text == "raw"
+    assert record.calls[0].completions[0].text == "raw"
+    assert record.calls[0].completions[0].sample.text == "raw"
 
 
 def test_without_a_recording_nothing_is_kept_and_nothing_changes(scripted: Any) -> None:
     ask = predictor(Name)
     with dspy.context(lm=scripted(lambda *_: {"name": "x"})):
-        with recording() as calls:
+        with recording(texts) as record:
             pass
         assert ask(thing="x").name == "x"
         refuse(ask, 1)
-    assert calls == []
+    assert record.calls == []
+
+
+def test_without_a_capture_calls_are_kept_and_their_completions_are_not(scripted: Any) -> None:
+    ask = predictor(Name)
+    with dspy.context(lm=scripted(lambda *_: {"name": "x"})), recording() as record:
+        ask(thing="x")
+    assert [(call.prediction.name, call.completions) for call in record.calls] == [("x", [])]
+
+
+def test_a_call_that_could_not_be_read_has_an_error_and_no_prediction(scripted: Any) -> None:
+    ask = predictor(Name)
+    lm = scripted(lambda *_: "junk")
+    with dspy.context(lm=lm, adapter=CorrectingAdapter(0)), recording() as record, pytest.raises(AdapterParseError):
+        ask(thing="x")
+    assert record.calls[0].prediction is None
+    assert record.calls[0].error
+
+
+def test_failures_and_contexts_are_in_the_same_record() -> None:
+    failures = [Failure(kind="parse", where=where, message="no") for where in ("manage", "extract")]
+    with recording() as record:
+        gather([lambda failure=failure: record_failure(failure) for failure in failures])
+        record_context(Context(notes={"a": "b"}))
+    assert [failure.where for failure in record.failures] == ["extract", "manage"]
+    assert [context.notes for context in record.contexts] == [{"a": "b"}]
+
+
+def test_an_inner_recording_keeps_what_it_hears_to_itself(scripted: Any) -> None:
+    ask = predictor(Name)
+    with dspy.context(lm=scripted(lambda *_: {"name": "x"})), recording() as outer:
+        ask(thing="before")
+        with recording() as inner:
+            ask(thing="within")
+            record_failure(Failure(kind="error", where="x", message="y"))
+        ask(thing="after")
+    assert [call.inputs["thing"] for call in outer.calls] == ["before", "after"]
+    assert ([call.inputs["thing"] for call in inner.calls], outer.failures) == (["within"], [])

@@ -10,7 +10,7 @@ import pytest
 from dspy.lm15 import ServerError
 from mempiler.engines.embedders import embedder
 from mempiler.programs.catalog import build
-from mempiler.programs.keys import rollout, writer_key
+from mempiler.programs.identity import Identities, rollout
 
 
 def memory_r2(**config):
@@ -25,6 +25,10 @@ def in_threads(count, call):
 
 def ask(program, history):
     return program(history=history, question="Where was Ann?")
+
+
+def writer_key(program):
+    return Identities().writer_key(program.method.writer)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
@@ -104,25 +108,21 @@ def test_a_second_bootstrap_round_gets_a_memory_of_its_own(scripted, fact_replie
 
 
 def change_instructions(program):
-    p = program.method.manage
+    p = program.method.writer.manage
     p.signature = p.signature.with_instructions("Do as you like.")
 
 
 def change_demos(program):
-    program.method.extract.demos = [dspy.Example(dialogue="x", facts=[])]
+    program.method.writer.extract.demos = [dspy.Example(dialogue="x", facts=[])]
 
 
 def change_prefix(program):
-    p = program.method.manage
+    p = program.method.writer.manage
     p.signature = p.signature.with_updated_fields("operations", prefix="Edits:", desc="other words")
 
 
-def change_config(program):
-    program.method.related = 2
-
-
 def change_unseen_demo(program):
-    program.method.extract.demos = [dspy.Example(question="x", answer="y")]
+    program.method.writer.extract.demos = [dspy.Example(question="x", answer="y")]
 
 
 def change_reader(program):
@@ -135,7 +135,6 @@ def change_reader(program):
         (change_instructions, True),
         (change_demos, True),
         (change_prefix, True),
-        (change_config, True),
         (change_unseen_demo, False),
         (change_reader, False),
     ],
@@ -143,10 +142,25 @@ def change_reader(program):
 def test_the_key_holds_what_the_writer_lm_would_see(scripted, fact_replies, change, differs):
     program = memory_r2()
     with dspy.context(lm=scripted(fact_replies)):
-        before = writer_key(program.method)
+        before = writer_key(program)
         changed = copy.deepcopy(program)
         change(changed)
-        assert (writer_key(changed.method) != before) is differs
+        assert (writer_key(changed) != before) is differs
+
+
+@pytest.mark.parametrize(("config", "differs"), [({"related": 2}, True), ({"read_top": 2}, False), ({}, False)])
+def test_the_key_holds_the_settings_of_the_writer_alone(scripted, fact_replies, config, differs):
+    with dspy.context(lm=scripted(fact_replies)):
+        assert (writer_key(memory_r2(**config)) != writer_key(memory_r2())) is differs
+
+
+def test_programs_that_differ_in_reading_share_a_memory(scripted, fact_replies, make_history):
+    lm, program = scripted(fact_replies), memory_r2()
+    with dspy.context(lm=lm):
+        written = program.remember(make_history(2))
+        reading = memory_r2(read_top=1, cache=program.cache)
+        assert reading.remember(make_history(2)) is written
+    assert lm.engine.calls["operations"] == 4
 
 
 @pytest.mark.parametrize(
@@ -156,9 +170,9 @@ def test_the_key_holds_what_the_writer_lm_would_see(scripted, fact_replies, chan
 def test_the_key_holds_the_settings_of_the_lm(scripted, fact_replies, settings, differs):
     program, lm = memory_r2(), scripted(fact_replies)
     with dspy.context(lm=lm):
-        before = writer_key(program.method)
+        before = writer_key(program)
     with dspy.context(lm=lm.copy(**settings)):
-        assert (writer_key(program.method) != before) is differs
+        assert (writer_key(program) != before) is differs
 
 
 def test_the_key_does_not_depend_on_the_api_key():
@@ -166,7 +180,7 @@ def test_the_key_does_not_depend_on_the_api_key():
     keys = set()
     for secret in ("one", "two"):
         with dspy.context(lm=dspy.LM("openai/x", api_key=secret, api_base=f"http://{secret}")):
-            keys.add(writer_key(program.method))
+            keys.add(writer_key(program))
     assert len(keys) == 1
 
 

@@ -28,10 +28,10 @@ def test_a_cached_memory_replays_the_steps_that_saw_the_gold_evidence(scripted, 
     with dspy.context(lm=scripted(fact_replies)):
         traced(program, history=history, question="Where?")
         trace = traced(program, history=history, question="Where?", focus=("D2:5",))
-    dialogues = [inputs["dialogue"] for inputs in shown(trace, program.method.extract)]
+    dialogues = [inputs["dialogue"] for inputs in shown(trace, program.method.writer.extract)]
     assert len(dialogues) == 1
     assert "[D2:5]" in dialogues[0]
-    assert len(shown(trace, program.method.manage)) == 1
+    assert len(shown(trace, program.method.writer.manage)) == 1
     assert trace[-1][0] is program.task.answer
 
 
@@ -40,7 +40,9 @@ def test_steps_are_bound_to_the_running_copy(scripted, fact_replies, make_histor
     with dspy.context(lm=scripted(fact_replies)):
         program(history=history, question="Where?")
         trace = traced(twin, history=history, question="Where?", focus=("D1:1",))
-    assert {id(p) for p, _, _ in trace} == {id(p) for p in (twin.method.extract, twin.method.manage, twin.task.answer)}
+    assert {id(p) for p, _, _ in trace} == {
+        id(p) for p in (twin.method.writer.extract, twin.method.writer.manage, twin.task.answer)
+    }
 
 
 def test_replayed_inputs_are_copies(scripted, fact_replies, make_history, program):
@@ -56,13 +58,13 @@ def test_replayed_inputs_are_copies(scripted, fact_replies, make_history, progra
 def test_the_first_question_sees_no_step_twice(scripted, fact_replies, make_history, program):
     with dspy.context(lm=scripted(fact_replies)):
         trace = traced(program, history=make_history(1), question="Where?", focus=("D1:1",))
-    assert len(shown(trace, program.method.extract)) == 1
+    assert len(shown(trace, program.method.writer.extract)) == 1
 
 
 def test_without_evidence_the_steps_behind_the_best_hits_are_replayed(scripted, fact_replies, make_history, program):
     with dspy.context(lm=scripted(fact_replies)):
         trace = traced(program, history=make_history(3), question="Who saw Quito with 2 friends?")
-    dialogues = [inputs["dialogue"] for inputs in shown(trace, program.method.extract)]
+    dialogues = [inputs["dialogue"] for inputs in shown(trace, program.method.writer.extract)]
     assert any("[D2:2]" in dialogue for dialogue in dialogues)
 
 

@@ -4,6 +4,7 @@ import dspy
 import pytest
 from mempiler.engines.embedders import embedder
 from mempiler.programs.catalog import build
+from mempiler.records import Query
 
 BOTH = {"synthesize", "plan"}
 GRAPH = {"extract", "label"}
@@ -24,7 +25,7 @@ def variant(scripted, graph_replies, make_history):
         lm, program = scripted(reply), build("rgmem", embedder=embedder(), **flags)
         with dspy.context(lm=lm):
             memory = program.remember(make_history(9)).memory
-            context = program.method.recall(memory, "Who ran in week 3?")
+            context = program.method.reader.recall(memory, Query(text="Who ran in week 3?"))
         return memory, context, lm.engine.calls
 
     return run
@@ -42,8 +43,9 @@ def variant(scripted, graph_replies, make_history):
 )
 def test_a_variant_has_the_prompts_it_uses(flags, prompts):
     program = build("rgmem", embedder=embedder(), **flags)
-    assert set(program.all_predictors()) == {f"method.{name}" for name in prompts} | {"task.answer"}
-    assert program.writer_names() == {f"method.{name}" for name in prompts - {"plan"}}
+    writes = {f"method.writer.{name}" for name in prompts - {"plan"}}
+    assert set(program.all_predictors()) == writes | {"method.reader.plan", "task.answer"}
+    assert program.writer_names() == writes
 
 
 def test_without_l0_the_memory_is_the_same_and_no_evidence_is_recalled(variant):
@@ -63,7 +65,7 @@ def test_without_l0_search_finds_theories_alone(scripted, graph_replies, make_hi
     program = build("rgmem", embedder=embedder(), use_l0=False)
     with dspy.context(lm=scripted(graph_replies)):
         memory = program.remember(make_history(9)).memory
-    hits = program.method.search(memory, ["Ann ran, theory, law"], k=50)[0]
+    hits = program.method.reader.search(memory, ["Ann ran, theory, law"], k=50)[0]
     assert hits
     assert not any(hit.id.startswith("e") for hit in hits)
 

@@ -114,7 +114,7 @@ def test_items_one_by_one_give_the_memory_of_the_whole(scripted, make_history, g
         method = made().method
         memory = GraphMemory()
         for item in whole.items:
-            memory = method.settle(method.write(memory, item))
+            memory = method.writer.settle(method.writer.write(memory, item))
             memory = GraphMemory.model_validate_json(memory.model_dump_json())
         grown = made()
         for n in range(1, 13):
@@ -125,9 +125,9 @@ def test_items_one_by_one_give_the_memory_of_the_whole(scripted, make_history, g
 def test_writing_never_changes_its_argument(scripted, graph_replies, make_history):
     method = made(1).method
     with dspy.context(lm=scripted(graph_replies)):
-        memory = method.write(GraphMemory(), make_history(1).items[0])
+        memory = method.writer.write(GraphMemory(), make_history(1).items[0])
         before = memory.model_dump_json()
-        method.write(memory, make_history(2).items[1])
+        method.writer.write(memory, make_history(2).items[1])
     assert memory.model_dump_json() == before
 
 

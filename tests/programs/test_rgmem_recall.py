@@ -5,7 +5,9 @@ import pytest
 from mempiler import Context, History
 from mempiler.engines.embedders import embedder
 from mempiler.programs.catalog import build
+from mempiler.records import Query
 from mempiler.runs.artifact import load, save
+from mempiler.runs.evaluate import evidence_hits
 
 
 def made(**settings):
@@ -23,7 +25,7 @@ def recalled(scripted, graph_replies, make_history):
         program = made(**settings)
         with dspy.context(lm=scripted(reply)):
             memory = program.remember(make_history(sessions)).memory
-            return memory, program.method.recall(memory, question)
+            return memory, program.method.reader.recall(memory, Query(text=question))
 
     return recall
 
@@ -131,13 +133,16 @@ def test_search_finds_theories_and_the_measure_of_evidence_does_not(scripted, gr
     with dspy.context(lm=lm):
         memory = program.remember(make_history(9)).memory
         calls = len(lm.engine.prompts)
-        found = program.method.search(memory, ["concept theory", "relation theory", ""], k=20)
-        evidence = program.method.search_evidence(memory, ["concept theory week", "week"], k=20)
+        reader = program.method.reader
+        found = reader.search(memory, ["concept theory", "relation theory", ""], k=20)
+        evidence = [evidence_hits(reader, memory, probe, 20) for probe in ("concept theory week", "week")]
     assert len(lm.engine.prompts) == calls
     assert memory.nodes[found[0][0].id].name in ("Sports", "Health and Wellness")
     assert found[1][0].id in memory.relations
     assert found[2] == []
+    assert (found[0][0].kind, found[1][0].kind) == ("summary", "inference")
     assert {hit.id[0] for hits in evidence for hit in hits} == {"e"}
+    assert {hit.kind for hits in evidence for hit in hits} == {"fact", "conclusion"}
 
 
 @pytest.mark.parametrize("focus", ["D2:1", "D4:2"])
@@ -148,7 +153,7 @@ def test_an_optimizer_sees_the_calls_that_saw_the_evidence(scripted, graph_repli
         with dspy.context(trace=[]):
             program(history=make_history(4), question="Who ran?", focus=(focus,))
             trace = list(dspy.settings.trace or [])
-    writers = {id(one): name for name, one in program.method.writers().items()}
+    writers = {id(one): name for name, one in program.method.writer.predictors_below().items()}
     seen = {writers[id(one)] for one, _, _ in trace if id(one) in writers}
     assert {"synthesize", "extract", "label"} <= seen
     assert ("infer" in seen) == (focus == "D2:1")  # the other one is of base relevance: no operator sees it

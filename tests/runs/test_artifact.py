@@ -10,10 +10,11 @@ import pytest
 from mempiler import History, Session, Turn
 from mempiler.engines.embedders import embedder
 from mempiler.errors import MempilerError, UserError
-from mempiler.programs import memory_r2, tasks
 from mempiler.programs.adapter import adapter
 from mempiler.programs.catalog import build
+from mempiler.programs.memory_r2 import writer as memory_r2
 from mempiler.programs.state import signature_of
+from mempiler.programs.tasks import task as tasks
 from mempiler.programs.tasks.task import QuestionAnswering
 from mempiler.runs.artifact import Manifest, check_writable, load, read_manifest, save
 from mempiler.signatures.memory_r2 import ExtractFacts
@@ -88,7 +89,7 @@ def test_demos_come_back_as_the_models_they_were(tmp_path, scripted, fact_replie
     with dspy.context(lm=scripted(fact_replies)):
         tune(program, with_undated(make_history(2)))
     save(program, tmp_path / "program")
-    demos = load(tmp_path / "program").method.manage.demos
+    demos = load(tmp_path / "program").method.writer.manage.demos
     assert all(isinstance(fact, BaseModel) for demo in demos for fact in demo.new_facts)
     assert {operation.memory_id for demo in demos for operation in demo.operations} == {None}
 
@@ -118,7 +119,7 @@ def test_the_manifest_says_what_was_saved(saved):
     assert (manifest.method, manifest.task, manifest.config) == (
         "turn-rag",
         "question-answering",
-        {"k": 10, "logs": False},
+        {"k": 10},
     )
     assert [field[0] for field in manifest.signatures["task.answer"]] == ["context", "question", "answer"]
     assert manifest.packages["dspy"] == dspy.__version__
@@ -154,7 +155,7 @@ def cut(name: str) -> Any:
         (edit_manifest(adapter="json"), ("manifest.json", "altered after it was saved")),
         (edit_manifest(comment="mine"), ("manifest.json", "comment", "altered")),
         (edit_manifest(method=7), ("manifest.json", "method", "altered")),
-        (edit_manifest(schema_version=2), ("manifest.json", "schema version 2 is unknown")),
+        (edit_manifest(schema_version=3), ("manifest.json", "schema version 3 is unknown")),
         (edit_manifest(schema_version=None), ("manifest.json", "schema version None is unknown")),
         (cut("manifest.json"), ("manifest.json", "not valid JSON at line")),
         (cut("state.json"), ("state.json", "altered after it was saved")),
@@ -221,7 +222,7 @@ def test_a_change_inside_a_nested_model_is_seen(tmp_path, monkeypatch):
     changed = ExtractFacts.with_updated_fields("facts", type_=list[Fact])
     monkeypatch.setattr(memory_r2, "ExtractFacts", changed)
     message = refusal(tmp_path / "program")
-    assert "method.extract" in message
+    assert "method.writer.extract" in message
     assert "'facts'" in message
 
 
@@ -248,7 +249,7 @@ def test_a_predictor_too_few_or_too_many_is_named(tmp_path, monkeypatch, saved_a
 
 def test_saving_replaces_an_older_program(saved):
     save(build("turn-rag", k=3), saved)
-    assert load(saved).method.k == 3
+    assert load(saved).method.config["k"] == 3
     assert [path.name for path in saved.parent.iterdir()] == ["program"]
 
 
@@ -281,7 +282,7 @@ def test_a_crash_while_saving_leaves_the_old_program(saved, monkeypatch, error, 
         patch.setattr(Path, step, broken)
         with pytest.raises((UserError, KeyboardInterrupt)):
             save(build("turn-rag", k=3), saved)
-    assert load(saved).method.k == 10
+    assert load(saved).method.config["k"] == 10
     assert [path.name for path in saved.parent.iterdir()] == ["program"]
 
 
@@ -317,7 +318,7 @@ def test_code_outside_the_package_runs_only_when_allowed(tmp_path, monkeypatch):
     assert "'saved_program_of_mine:Mine'" in message
     assert "--allow-code" in message
     (tmp_path / "saved_program_of_mine.py").write_text(source + "# once more\n")
-    assert load(tmp_path / "program", allow_code=True).method.k == 4
+    assert load(tmp_path / "program", allow_code=True).method.config["k"] == 4
 
 
 def test_a_method_that_is_gone_is_one_line(saved):

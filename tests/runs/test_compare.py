@@ -7,7 +7,7 @@ from typing import Any
 
 import dspy
 import pytest
-from mempiler.data.benchmark import Source
+from mempiler.data.dataset import Source
 from mempiler.data.jsonl.benchmark import JsonlBenchmark
 from mempiler.data.locomo.benchmark import Locomo
 from mempiler.engines.embedders import embedder

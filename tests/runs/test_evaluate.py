@@ -7,11 +7,12 @@ from typing import Any
 import dspy
 import pytest
 from dspy.lm15 import AuthError, ContextLengthError, ServerError
-from mempiler.data.benchmark import Source
+from mempiler.data.dataset import Source
 from mempiler.data.locomo.benchmark import Locomo
 from mempiler.engines.embedders import embedder
 from mempiler.errors import EndpointError, UserError
 from mempiler.programs.catalog import build
+from mempiler.records import Query
 from mempiler.runs.evaluate import evaluate
 
 SAMPLE = Source("sample.json", "0" * 64, sample=True)
@@ -116,10 +117,10 @@ def test_a_failed_question_is_a_row_of_score_zero(scripted, make_history, reply,
 def test_a_bug_in_a_method_is_a_row_too(scripted, make_history, monkeypatch):
     program, examples = build("turn-rag"), questions(make_history(1), 2)
 
-    def recall(memory: Any, query: str, **hints: Any) -> Any:
+    def recall(memory: Any, query: Query) -> Any:
         raise ValueError("no such\nthing")
 
-    monkeypatch.setattr(program.method, "recall", recall)
+    monkeypatch.setattr(program.method.reader, "recall", recall)
     lm = scripted(right)
     with dspy.context(lm=lm):
         found = evaluate(program, Locomo(examples, SAMPLE), examples, lm.meter)
@@ -185,15 +186,34 @@ def test_a_refused_key_stops_at_once(scripted, make_history):
     assert len(lm.engine.prompts) == 1
 
 
-def test_evidence_recall_is_that_of_the_memory_alone(scripted, make_history):
+def test_evidence_recall_is_that_of_what_was_shown_and_that_of_the_index(scripted, make_history):
     history = make_history(3)
     examples = questions(history, 2)
     stray = examples[1].copy(focus=("D3:6", "D2:2"), question="Who saw Quito with 2 question1?")
     found = run(scripted(right), [examples[0], stray.with_inputs("history", "question", "focus")])
-    assert found.rows[0].recall == {"recall@5": 1.0, "recall@20": 1.0}
+    assert found.rows[0].recall == {"shown": 1.0, "recall@5": 1.0, "recall@20": 1.0}
     assert found.rows[1].recall["recall@5"] == 0.5
-    assert found.retrieval() == {"recall@5": 0.75, "recall@20": pytest.approx(found.retrieval()["recall@20"])}
+    assert found.retrieval()["recall@5"] == 0.75
     assert found.rows[0].sources[0].startswith("D1:")
+
+
+def test_a_policy_is_measured_by_what_it_shows(scripted, make_history):
+    """One hit per probe, and no probe but the question: less than the index of the method beneath would find."""
+
+    def reply(kind: str, text: str, n: int) -> dict[str, Any]:
+        return {"tree": []} if kind == "tree" else {"answer": "Ann"}
+
+    stray = questions(make_history(3), 1)[0].copy(focus=("D1:1", "D2:1"), question="Who saw Quito or Oslo with 1?")
+    asked, lm = [stray.with_inputs("history", "question", "focus")], scripted(reply)
+    program = build("pgr+turn-rag", k=1, iterations=0, augment="none", summary=False)
+    with dspy.context(lm=lm):
+        found = evaluate(program, Locomo(asked, SAMPLE), asked, lm.meter)
+    assert found.rows[0].recall == {"shown": 0.5, "recall@5": 1.0, "recall@20": 1.0}
+
+
+def test_a_question_without_an_answer_counts_in_recall(scripted, make_history):
+    found = run(scripted(lambda *call: "no field at all"), questions(make_history(1), 1))
+    assert (found.failures, found.retrieval()["shown"], found.retrieval()["recall@5"]) == (1, 1.0, 1.0)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])

@@ -150,7 +150,7 @@ def test_an_older_program_stays_while_a_compile_fails(tmp_path, scene, monkeypat
     monkeypatch.setitem(OPTIMIZERS, "broken", broken(RuntimeError("it broke")))
     with pytest.raises(RuntimeError, match="it broke"):
         run_compile("turn-rag", scene(learning), Compilation("broken"), out=tmp_path / "out")
-    assert load(tmp_path / "out").method.k == 3
+    assert load(tmp_path / "out").method.config["k"] == 3
 
 
 def test_an_altered_program_in_out_is_replaced_at_once(tmp_path, scene, monkeypatch):
@@ -159,7 +159,7 @@ def test_an_altered_program_in_out_is_replaced_at_once(tmp_path, scene, monkeypa
     monkeypatch.setitem(OPTIMIZERS, "broken", broken(RuntimeError("it broke")))
     with pytest.raises(RuntimeError, match="it broke"):
         run_compile("turn-rag", scene(learning), Compilation("broken"), out=tmp_path / "out")
-    assert load(tmp_path / "out").method.k == 10
+    assert load(tmp_path / "out").method.config["k"] == 10
 
 
 @pytest.mark.parametrize(

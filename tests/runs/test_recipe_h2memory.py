@@ -179,5 +179,6 @@ def test_baselines_keep_logs_apart_on_pal_bench_rivals_among_them():
     setup = replace(SETUP, benchmark="palbench.dialogue", options={"against": "turn-rag"})
     runtime = Runtime(setup, Meter(), Guard(), RunFolder.create("rival", {}))
     benchmark = setup.load()
-    assert runtime.program("turn-rag", benchmark).method.config == {"k": 3, "logs": True}
-    assert runtime.program("turn-rag", benchmark, {"k": 5, "logs": False}).method.config == {"k": 5, "logs": False}
+    assert runtime.program("logs+turn-rag", benchmark).method.config["inner_k"] == 3
+    assert runtime.program("logs+recursive-summary", benchmark).method.config["earlier"] == "summary"
+    assert runtime.program("logs+turn-rag", benchmark, {"inner_k": 5}).method.config["inner_k"] == 5

@@ -138,7 +138,6 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("torch", reason=REASON)
     pytest.importorskip("transformers", reason=REASON)
     pytest.importorskip("peft", reason=REASON)
-    from mempiler.data.memory_env.benchmark import MemoryEnv
     from mempiler.data.synthesis.memory_env import vocabulary
     from mempiler.engines.embedders import embedder
     from mempiler.engines.local import sft
@@ -149,7 +148,7 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from mempiler.programs.memory_r2.method import MemoryR2
 
     folder = tmp_path_factory.mktemp("ladder") / "start"
-    method = MemoryR2(embedder(), **MemoryEnv.method_settings["memory-r2"])
+    method = MemoryR2(embedder(), **MemoryR2.preset("memory-env"))
     shown = demonstrate(method, CompactAdapter(), 12, sessions=2, seed=1, errors={}, missed=0.0, misheard=0.0)
     create(folder, shown, vocabulary(), seed=0)
     model = LocalModel.load(folder, device="cpu", threads=1)

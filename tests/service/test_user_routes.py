@@ -44,14 +44,14 @@ def test_queued_session_is_remembered_in_the_background(connect: Any) -> None:
     client.post("/v1/users/ada/sessions", json={"id": "s", "messages": DATED})
     assert eventually(lambda: client.get("/v1/users/ada").json()["queued"] == 0)
     found = client.get("/v1/users/ada/memory").json()
-    assert (found["method"], found["waiting"], len(found["memory"]["entries"])) == ("turn-rag", 0, 1)
+    assert (found["method"], found["waiting"], len(found["memory"]["turns"])) == ("turn-rag", 0, 1)
     assert client.get("/v1/users/ada/sessions").json() == {"sessions": [{"id": "s", "state": "remembered", "turns": 1}]}
 
 
 def test_what_is_not_remembered_yet_is_counted_as_waiting(client: Any) -> None:
     client.post("/v1/users/ada/sessions", json={"messages": DATED})
     found = client.get("/v1/users/ada/memory").json()
-    assert (found["waiting"], found["memory"]["entries"]) == (1, [])
+    assert (found["waiting"], found["memory"]["turns"]) == (1, [])
 
 
 def test_users_of_the_tenant_are_listed_and_no_others(client: Any) -> None:
@@ -116,7 +116,7 @@ def test_options_reach_a_task_that_chooses(connect: Any, scripted: Any) -> None:
 
 
 def test_memory_of_another_program_is_a_conflict_without_addresses(connect: Any, store: Store) -> None:
-    build("turn-rag", k=3).memory(store, "ada", "acme").add(DATED)
+    build("session-rag").memory(store, "ada", "acme").add(DATED)
     response = connect().post("/v1/users/ada/ask", json={"question": "Where?"})
     assert response.status_code == 409
     assert "mempiler rebuild" in response.text

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from ....records import read_json
-from ...benchmark import Finding
+from ...dataset import Finding
 from ...probe import read_date
 from .framework_checks import CANDIDATES, CHOSEN, NEEDS
 from .layout import ACTIONS

@@ -5,12 +5,12 @@ from typing import Any
 
 import dspy
 import pytest
+from mempiler.data.dataset import askable
 from mempiler.errors import UserError
 from mempiler.optimizers.logo_grpo.collect import Batch, Collector
 from mempiler.optimizers.logo_grpo.curriculum import Curriculum
 from mempiler.optimizers.logo_grpo.groups import Group, Member, with_variance
 from mempiler.optimizers.logo_grpo.policy import by_history
-from mempiler.optimizers.logo_grpo.reward import askable
 from mempiler.optimizers.logo_grpo.rollout import single_attempt
 from mempiler.optimizers.logo_grpo.settings import TrainingSettings
 from mempiler.programs.recording import Completion

@@ -14,7 +14,7 @@ from mempiler.engines.embedders import embedder
 from mempiler.optimizers.logo_grpo import LoGoGRPO
 from mempiler.optimizers.logo_grpo.curriculum import Curriculum
 from mempiler.optimizers.logo_grpo.settings import TrainingSettings
-from mempiler.programs.catalog import build
+from mempiler.programs.catalog import build, preset
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def build_program() -> Any:
-    return build("memory-r2", "memory-lookup", embedder(), adapter="compact", **MemoryEnv.method_settings["memory-r2"])
+    return build("memory-r2", "memory-lookup", embedder(), adapter="compact", **preset("memory-r2", "memory-env"))
 
 
 def train(start: Path, folder: Path, kill: int | None = None) -> tuple[LoGoGRPO, Any, list[Any]]:

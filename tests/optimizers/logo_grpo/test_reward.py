@@ -5,11 +5,11 @@ from typing import Any
 
 import dspy
 import pytest
+from mempiler.data.dataset import askable
 from mempiler.errors import UserError
 from mempiler.optimizers.logo_grpo.reward import (
     Answered,
     RewardSettings,
-    askable,
     chosen,
     compression_excess,
     memory_words,
@@ -88,16 +88,16 @@ def test_session_questions_are_those_whose_evidence_touches_it() -> None:
 
 
 def test_words_of_a_memory_are_those_of_its_entries(make_history: Any) -> None:
+    from mempiler.memory.memory import Memory
     from mempiler.memory.turns import TurnMemory
-    from pydantic import BaseModel
 
-    class Summary(BaseModel):
-        text: str
-        more: list[dict[str, str]]
+    class Summary(Memory):
+        text: str = ""
+        more: tuple[dict[str, str], ...] = ()
 
     assert memory_words(FactMemory().apply([Edit("INSERT", content="Ann lives here")])) == 3
     assert memory_words(TurnMemory().with_session(make_history(1, turns=1).items[0])) == 7
-    assert memory_words(Summary(text="one two", more=[{"a": "three"}])) == 3
+    assert memory_words(Summary(text="one two", more=({"a": "three"},))) == 3
 
 
 @pytest.mark.parametrize(

@@ -39,12 +39,12 @@ def test_no_rollout_changes_the_memory_of_another(
     world: Any, reckless: Any, seed: int, session: int, threads: int
 ) -> None:
     made = world(reckless)
-    method, history = made.program.method, made.train[0].history
+    writer, history = made.program.method.writer, made.train[0].history
     with dspy.context(lm=made.lm.copy(temperature=1.0), adapter=single_attempt(made.program), trace=None):
-        taken = together([lambda n=n: roll_out(method, history, f"{seed}/{n}") for n in range(3)], threads)
+        taken = together([lambda n=n: roll_out(writer, history, f"{seed}/{n}") for n in range(3)], threads)
         before = [[as_bytes(run.before) for run in each.sessions] + [as_bytes(each.memory)] for each in taken]
-        again = together([lambda n=n: rerun(method, taken[0], session, f"{seed}/local/{n}") for n in range(4)], threads)
-        alone = roll_out(method, history, f"{seed}/1")
+        again = together([lambda n=n: rerun(writer, taken[0], session, f"{seed}/local/{n}") for n in range(4)], threads)
+        alone = roll_out(writer, history, f"{seed}/1")
     after = [[as_bytes(run.before) for run in each.sessions] + [as_bytes(each.memory)] for each in taken]
     assert after == before
     # The members of a local group start from the same bytes, so their first prompts are the same bytes.
@@ -59,9 +59,9 @@ def test_no_rollout_changes_the_memory_of_another(
 
 def test_rollouts_of_other_names_sample_other_memories(world: Any) -> None:
     made = world()
-    method, history = made.program.method, made.train[0].history
+    writer, history = made.program.method.writer, made.train[0].history
     with dspy.context(lm=made.lm.copy(temperature=1.0), adapter=single_attempt(made.program), trace=None):
-        memories = {as_bytes(roll_out(method, history, str(n)).memory) for n in range(6)}
+        memories = {as_bytes(roll_out(writer, history, str(n)).memory) for n in range(6)}
     assert len(memories) > 1
 
 
@@ -73,8 +73,8 @@ def test_any_method_that_writes_by_sessions_can_be_rolled_out_and_rerun(world: A
     made = world(reply, method=method)
     history = made.train[0].history
     with dspy.context(lm=made.lm.copy(temperature=1.0), adapter=single_attempt(made.program), trace=None):
-        taken = roll_out(made.program.method.store, history, "a")
-        again = rerun(made.program.method.store, taken, 1, "b")
+        taken = roll_out(made.program.method.writer, history, "a")
+        again = rerun(made.program.method.writer, taken, 1, "b")
     assert [run.item.id for run in taken.sessions] == ["D1", "D2", "D3"]
     assert [run.item.id for run in again.sessions] == ["D2"]
     assert len(again.history) == 2
@@ -93,7 +93,7 @@ def test_a_head_is_a_history_of_its_own(make_history: Any) -> None:
 def test_a_rollout_never_asks_a_second_time(world: Any) -> None:
     made = world(lambda kind, text, rng: "unreadable")
     with dspy.context(lm=made.lm, adapter=single_attempt(made.program), trace=None):
-        taken = roll_out(made.program.method, made.train[0].history, "a")
+        taken = roll_out(made.program.method.writer, made.train[0].history, "a")
     assert [len(call.completions) for call in taken.calls] == [1, 1, 1]
     assert all(call.error for call in taken.calls)
 

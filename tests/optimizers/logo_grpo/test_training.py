@@ -235,7 +235,7 @@ def test_what_cannot_be_trained_is_refused_in_one_line(world: Any, case: str) ->
     if case == "no provider":
         lm.provider = dspy.clients.provider.Provider()
     if case == "two models":
-        made.program.method.extract.lm = made.lm.copy()
+        made.program.method.writer.extract.lm = made.lm.copy()
     with dspy.context(lm=lm), pytest.raises(UserError) as caught:
         made.teleprompter(short()).compile(
             made.program,

@@ -1,0 +1,232 @@
+"""Scorers: one metric each, from the worth of one answer to the figures of a whole table.
+
+    scorer.score(example, prediction) ──> Score(value, feedback, parts)        one answer
+    scorer.aggregate(rows), .confusion(rows)                                   all of them
+    scorer.retrieval(example, ranked)                                          what the memory's search found
+
+Optimizers, tables and MLflow read scorers, so a new metric is one object. A scorer that asks a language model names its
+judges by role; whoever runs the benchmark binds them to a model. Binding makes a copy: nothing is shared by two runs.
+
+Example:
+    >>> scorer = Combined(Judged(), TokenF1(), Bleu1()).bound(lambda judge: judge(lm, adapter))
+    >>> scorer.score(example, dspy.Prediction(answer="Lisbon")).parts
+    {"judge": 1.0, "f1": 1.0, "bleu1": 1.0}
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self
+
+import dspy
+
+from ..errors import UserError
+from .confusion import Answered, Confusion
+from .judge import AnyJudge, Judge
+from .text_metrics import bleu1, exact_match, explain, squad_f1, squad_words
+
+
+@dataclass(frozen=True)
+class Score:
+    """What a metric says of one answer."""
+
+    value: float
+    """The headline score of this answer, 0 to 1."""
+    feedback: str
+    """One or two sentences for a reflective optimizer: what was wrong, and what a right answer does."""
+    parts: Mapping[str, float] = field(default_factory=dict)
+    """Further metrics by name, e.g. {"f1": .5, "bleu1": .4}."""
+
+
+class Scorer(ABC):
+    """One metric."""
+
+    title: str
+    """What it measures, as tables name it, e.g. "token F1"."""
+    roles: ClassVar[Mapping[str, type[Any]]] = {}
+    """The judges that `score` asks, by role; each is made from a language model and an adapter."""
+    retrieval_depth: int = 0
+    """How many hits of a memory's search `retrieval` looks at."""
+    judges: Mapping[str, Any] = {}
+    """The judges that are bound, by role."""
+
+    @property
+    def asked(self) -> Mapping[str, type[Any]]:
+        """The judges that are asked, those of its parts included."""
+        return self.roles
+
+    @abstractmethod
+    def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
+        """Scores one answer by the official metric.
+
+        Raises:
+            UserError: A judge is needed and none is bound.
+            AdapterParseError: A judge's reply stays unparseable.
+            LMError: A judge's endpoint failed.
+        """
+
+    def counts(self, example: dspy.Example) -> bool:
+        """Whether the example is part of the headline score (LoCoMo leaves its category 5 out)."""
+        return True
+
+    def aggregate(self, rows: Sequence[Answered]) -> dict[str, float]:
+        """Metrics of all answers together that are no mean over answers, e.g. macro-F1; {} where there are none.
+
+        Args:
+            rows: The answers; those with a failure have none. Not all questions need be among them.
+        """
+        return {}
+
+    def confusion(self, rows: Sequence[Answered]) -> Confusion | None:
+        """The confusion matrix of the answers, where the published result is one."""
+        return None
+
+    def retrieval(self, example: dspy.Example, ranked: Sequence[Sequence[str]]) -> dict[str, float]:
+        """The benchmark's own metrics of what a memory's plain search finds, beside the recall of evidence.
+
+        Args:
+            example: The question; one that names no evidence is not measured.
+            ranked: For every hit, best first, the ids of its source turns.
+        """
+        return {}
+
+    def bound(self, make: Callable[[type[Any]], AnyJudge]) -> Self:
+        """A copy whose judges are made by `make`, which is given the class of each."""
+        new = copy.copy(self)
+        new.judges = {role: make(kind) for role, kind in self.asked.items()}
+        return new
+
+    def judge(self, role: str = "judge") -> Any:
+        """The judge of a role.
+
+        Raises:
+            UserError: None is bound.
+        """
+        if role not in self.judges:
+            raise UserError(f"{self.title} is scored by a judge, and none is set; pass --judge-lm MODEL")
+        return self.judges[role]
+
+    @property
+    def judge_hash(self) -> str | None:
+        """Names the prompts of all judges, for tables and manifests; None where no judge is asked."""
+        hashes = [
+            self.judges[role].hash if role in self.judges else kind.prompt_hash() for role, kind in self.asked.items()
+        ]
+        return None if not hashes else hashes[0] if len(hashes) == 1 else _digest(hashes)
+
+
+class Combined(Scorer):
+    """The first scorer is the headline; the others add their parts to its own.
+
+    Args:
+        headline: Whose value and feedback count.
+        others: What is measured beside it.
+    """
+
+    def __init__(self, headline: Scorer, *others: Scorer) -> None:
+        self.parts = (headline, *others)
+        self.title = headline.title
+        self.retrieval_depth = max(scorer.retrieval_depth for scorer in self.parts)
+
+    @property
+    def asked(self) -> Mapping[str, type[Any]]:
+        return {role: kind for scorer in self.parts for role, kind in scorer.asked.items()}
+
+    @property
+    def headline(self) -> Scorer:
+        """The scorer whose value counts."""
+        return self.parts[0]
+
+    def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
+        found, *beside = [scorer.score(example, prediction) for scorer in self.parts]
+        parts = {name: value for score in (found, *beside) for name, value in score.parts.items()}
+        return Score(found.value, found.feedback, parts)
+
+    def counts(self, example: dspy.Example) -> bool:
+        return self.headline.counts(example)
+
+    def aggregate(self, rows: Sequence[Answered]) -> dict[str, float]:
+        return {name: value for scorer in self.parts for name, value in scorer.aggregate(rows).items()}
+
+    def confusion(self, rows: Sequence[Answered]) -> Confusion | None:
+        return next((found for scorer in self.parts if (found := scorer.confusion(rows)) is not None), None)
+
+    def retrieval(self, example: dspy.Example, ranked: Sequence[Sequence[str]]) -> dict[str, float]:
+        return {name: value for scorer in self.parts for name, value in scorer.retrieval(example, ranked).items()}
+
+    def bound(self, make: Callable[[type[Any]], AnyJudge]) -> Self:
+        new = super().bound(make)
+        new.parts = tuple(scorer.bound(make) for scorer in self.parts)
+        return new
+
+
+class TokenF1(Scorer):
+    """Token F1 on SQuAD-normalised words."""
+
+    title = "token F1"
+
+    def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
+        answer = answer_of(prediction)
+        value = squad_f1(answer, example.answer)
+        return Score(value, explained(example, answer, value), {"f1": value})
+
+
+class Bleu1(Scorer):
+    """BLEU-1, as community tables of chats print it beside token F1."""
+
+    title = "BLEU-1"
+
+    def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
+        answer = answer_of(prediction)
+        value = bleu1(answer, example.answer)
+        return Score(value, explained(example, answer, value), {"bleu1": value})
+
+
+class ExactMatch(Scorer):
+    """Exact match on SQuAD-normalised words."""
+
+    title = "exact match"
+
+    def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
+        answer = answer_of(prediction)
+        value = exact_match(answer, example.answer)
+        return Score(value, explained(example, answer, value), {"exact": value})
+
+
+class Judged(Scorer):
+    """A judge's word on the answer, right or wrong."""
+
+    title = "judged right"
+    roles: ClassVar[Mapping[str, type[Any]]] = {"judge": Judge}
+
+    def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
+        answer = answer_of(prediction)
+        value, reason = self.verdict(example, answer)
+        return Score(value, explained(example, answer, value) + reason, {"judge": value})
+
+    def verdict(self, example: dspy.Example, answer: str) -> tuple[float, str]:
+        """1 or 0, and the judge's reason as an addition to the feedback ("" without one)."""
+        said = self.judge()(example.question, self.gold(example), answer)
+        return float(said.correct), f" The judge says: {said.reasoning}" if said.reasoning else ""
+
+    def gold(self, example: dspy.Example) -> str:
+        """What the judge compares with."""
+        return example.answer
+
+
+def answer_of(prediction: dspy.Prediction) -> str:
+    """The answer as text; "" where there is none."""
+    return str(prediction.get("answer") or "")
+
+
+def explained(example: dspy.Example, answer: str, value: float) -> str:
+    """What was wrong with an answer, and what the right one is."""
+    return explain(answer, example.answer, value, example.get("evidence") or (), squad_words)
+
+
+def _digest(hashes: Sequence[str]) -> str:
+    return hashlib.sha256("".join(hashes).encode()).hexdigest()

@@ -1,0 +1,80 @@
+"""Search indexes of memories: built once per memory, gone with it.
+
+Both halves of a method search the same memories, many threads at a time. An index is built when a memory is first
+searched and kept for the memories used last. When a memory is gone, for instance because its user was forgotten, its
+index goes with the next search, or with `purge`.
+
+Example:
+    >>> indexes = Indexes(lambda memory: filled(SparseIndex(), memory.entries()))
+    >>> indexes.of(memory).search(["Lisbon"], k=5)
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+from .flight import Flight
+from .index import Embedder, Entry, Index
+
+I = TypeVar("I", bound=Index)  # noqa: E741
+
+
+class Indexes:
+    """The indexes of one method's memories.
+
+    Args:
+        build: Makes the index of a memory.
+        keep: Most indexes that are kept, those used last.
+    """
+
+    def __init__(self, build: Callable[[Any], Any], keep: int = 64) -> None:
+        self._build = build
+        self._kept = Flight(capacity=keep)
+        self._gone: deque[int] = deque()
+        self._purging = threading.Lock()
+
+    def of(self, memory: Any) -> Any:
+        """The index of a memory."""
+        self.purge()
+        return self._kept.once(id(memory), lambda: self._made(memory))
+
+    def purge(self) -> None:
+        """Lets go of the indexes of memories that are gone, whose ids may be given to other objects."""
+        # Nobody searches before what is noted as gone is out: its id may be that of the memory that is searched next.
+        with self._purging:
+            while self._gone:
+                self._kept.forget(self._gone.popleft())
+
+    def _made(self, memory: Any) -> Any:
+        index = self._build(memory)
+        # The end of a memory may come anywhere, also where a lock is held: it is only noted.
+        weakref.finalize(memory, self._gone.append, id(memory)).atexit = False
+        return index
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def __deepcopy__(self, memo: object = None) -> Indexes:
+        return self
+
+
+def filled(index: I, entries: Iterable[Entry]) -> I:
+    """An index with entries in it."""
+    index.add(entries)
+    return index
+
+
+def entry_indexes(embedder: Embedder | None = None) -> Indexes:
+    """Indexes over `memory.entries()`: cosine with an embedder, BM25 without."""
+
+    def build(memory: Any) -> Index:
+        from .dense import DenseIndex
+        from .sparse import SparseIndex
+
+        return filled(DenseIndex(embedder) if embedder is not None else SparseIndex(), memory.entries())
+
+    return Indexes(build)

@@ -1,0 +1,99 @@
+"""Folding a history into a memory: prepare all items at once, write them in order, settle.
+
+The order exists once, here. Who folds says by its `Steps` what each step is: the memory cache shares steps among
+threads, the queue of a store commits them, rollouts keep what was sampled.
+
+    items ── prepare, all at once ──> write, one after the other ──> settle
+
+Example:
+    >>> fold(history.items, TurnMemory(), PlainSteps(writer))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+from ..records import Failure, Item
+from .gather import gather
+from .method import Writer
+from .recording import Call, Capture, recording
+
+S = TypeVar("S")
+
+
+@dataclass(frozen=True)
+class Performed:
+    """One step of a writer that was taken: what it returned, what it asked, what failed."""
+
+    value: Any = None
+    calls: tuple[Call, ...] = ()
+    failures: tuple[Failure, ...] = ()
+
+    def then(self, other: Performed) -> Performed:
+        """Both steps as one, with the value of the later."""
+        return Performed(other.value, self.calls + other.calls, self.failures + other.failures)
+
+
+NOTHING = Performed()
+
+
+class Steps(Protocol, Generic[S]):
+    """How the steps of a fold are taken; `S` is what is carried from one item to the next."""
+
+    writer: Writer
+
+    def prepare(self, items: Sequence[Item]) -> Sequence[Performed]:
+        """Does what does not depend on the memory, for all items at once."""
+        ...
+
+    def write(self, state: S, item: Item, prepared: Performed) -> S:
+        """Takes one item in."""
+        ...
+
+    def settle(self, state: S) -> S:
+        """Closes the past."""
+        ...
+
+
+class PlainSteps:
+    """Steps over a bare memory: no cache, no store, nothing kept but the memory.
+
+    Args:
+        writer: Whose steps are taken.
+    """
+
+    def __init__(self, writer: Writer) -> None:
+        self.writer = writer
+
+    def prepare(self, items: Sequence[Item]) -> Sequence[Performed]:
+        return gather([lambda item=item: Performed(self.writer.prepare(item)) for item in items])
+
+    def write(self, state: Any, item: Item, prepared: Performed) -> Any:
+        return self.writer.write(state, item, prepared.value)
+
+    def settle(self, state: Any) -> Any:
+        return self.writer.settle(state)
+
+
+def fold(items: Sequence[Item], state: S, steps: Steps[S], settle: bool = True) -> S:
+    """Takes items into what was there before.
+
+    Args:
+        items: In time order.
+        state: What was there before.
+        steps: How each step is taken.
+        settle: Whether the past ends with the last item.
+    """
+    prepared = steps.prepare(items) if steps.writer.prepares and items else [NOTHING] * len(items)
+    for item, ready in zip(items, prepared, strict=True):
+        state = steps.write(state, item, ready)
+    return steps.settle(state) if settle else state
+
+
+def perform(work: Callable[[], Any], capture: Capture | None = None) -> Performed:
+    """Takes one step of a writer and keeps what it asked and what failed."""
+    with recording(capture) as record:
+        value = work()
+    return Performed(value, tuple(record.calls), tuple(record.failures))

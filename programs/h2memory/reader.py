@@ -1,0 +1,81 @@
+"""How H2Memory reads: situations of now, needs of ever, and what lies behind both.
+
+    query     ──> 3 situations of the current session, their backgrounds, 3 topics, their principles
+
+Source: Mem-PAL, "Memory-based RAG".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...memory.dense import DenseIndex
+from ...memory.index import Embedder
+from ...memory.indexes import Indexes, filled
+from ...records import Context, Hit, Query
+from ...signatures.h2memory_principles import SummarizeNeed
+from ..method import EntryReader
+from ..predictor import predictor
+from .memory import HeterogeneousMemory
+from .recall import Parts, entries, recalled, whole
+
+
+class UserReader(EntryReader):
+    """Recalls from all four parts, or what the switches leave of them.
+
+    Args:
+        embedder: Vectors of situations, needs and queries.
+        use_situations: Show situations.
+        use_background: Show the background.
+        use_topics: Show topics.
+        use_principles: Show principles.
+        situations: Situations recalled per query.
+        topics: Topics recalled per query.
+        need_summary: Whether a query that is a dialogue is summed up before the search.
+    """
+
+    def __init__(
+        self,
+        embedder: Embedder,
+        use_situations: bool,
+        use_background: bool,
+        use_topics: bool,
+        use_principles: bool,
+        situations: int,
+        topics: int,
+        need_summary: bool,
+    ) -> None:
+        self.parts = parts = Parts(use_situations, use_background, use_topics, use_principles)
+        super().__init__(indexes=Indexes(lambda memory: filled(DenseIndex(embedder), entries(memory, parts))))
+        self.situations = situations
+        self.topics = topics
+        self.need_summary = need_summary
+        if need_summary:
+            self.summarize_need = predictor(SummarizeNeed)
+
+    def search(
+        self, memory: HeterogeneousMemory, queries: Sequence[str], k: int = 10, min_score: float | None = None
+    ) -> list[list[Hit]]:
+        """All parts that are shown: situations of all sessions, backgrounds, topics and principles, by cosine."""
+        low = 0.0 if min_score is None else min_score
+        rows = self.indexes.of(memory).search(queries, k, low, lambda entry: bool(entry.tags["shown"]))
+        return [whole(memory, hits) for hits in rows]
+
+    def recall(self, memory: HeterogeneousMemory, query: Query) -> Context:
+        """The context of a query; nothing, without a call, from an empty memory.
+
+        A query that is a dialogue is summed up first; one about needs is shown no solutions and preferences.
+
+        Returns:
+            Hits of situations, backgrounds, topics and principles, in this order; `counts` has how many of each, the
+            `tokens` of all, the LM `calls`, and the `depth` of the memory.
+        """
+        if not (memory.situations or memory.topics):
+            return Context()
+        calls, probe = 0, query.probe
+        if self.need_summary and query.modality == "dialogue":
+            calls, said = 1, self.attempt(self.summarize_need, dialogue_so_far=probe)
+            probe = (" ".join(str(said.current_need or "").split()) if said else "") or probe
+        about = query.about or "solutions"
+        found = recalled(memory, self.indexes.of(memory), probe, self.parts, about, self.situations, self.topics)
+        return found.model_copy(update={"counts": {**found.counts, "calls": calls, "depth": memory.depth()}})

@@ -1,0 +1,146 @@
+"""Who a program is: one digest of what a model sees of it, for caches, stored memories, journals and manifests.
+
+    of_predictor   instructions, fields, types, demos and settings of one prompt
+    of_writer      class, settings, prompts, embedder, shape of the memory: two writers of one identity write alike
+    of_program     method, settings, task and every prompt
+    writer_key     of_writer under one adapter, model and rollout: what the memory cache goes by
+
+A demo that no prompt shows changes nothing, and neither does the key, address or header of a client. Digests of prompts
+are remembered by identity, since every question asks for them.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import functools
+import hashlib
+import inspect
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import dspy
+from pydantic import BaseModel, TypeAdapter
+
+from .. import __version__
+from ..memory.flight import Flight
+from .method import Method, Writer
+from .part import Part
+from .state import dump_predictor, signature_of
+
+_rollout: contextvars.ContextVar[str] = contextvars.ContextVar("rollout", default="")
+_UNSEEN = re.compile(r"^api_|key|token$|headers|base_url|secret|password|^timeout$", re.IGNORECASE)
+"""Settings of a client, of which the model sees nothing."""
+
+
+@contextmanager
+def rollout(name: str | int) -> Iterator[None]:
+    """Scope of one rollout of a reinforcement-learning group: memories are not shared across scopes.
+
+    Where the current LM samples (temperature above 0), it also gets a rollout id of its own, so that DSPy's LM cache
+    does not hand one rollout the answers of another.
+
+    Args:
+        name: What tells the rollout from its siblings.
+    """
+    token = _rollout.set(str(name))
+    lm = dspy.settings.lm
+    try:
+        if lm is not None and lm.kwargs.get("temperature"):
+            lm = lm.copy(rollout_id=f"{lm.kwargs.get('rollout_id') or ''}/{name}")
+        with dspy.context(lm=lm):
+            yield
+    finally:
+        _rollout.reset(token)
+
+
+class Identities:
+    """Digests of a program and its parts, remembered as long as what they are made from is the same."""
+
+    def __init__(self) -> None:
+        self._prompts = Flight(capacity=256)
+
+    def of_predictor(self, predictor: dspy.Predict) -> str:
+        """Digest of what a model sees of a prompt, but for its inputs and the adapter's form."""
+        signature, demos = signature_of(predictor), tuple(predictor.demos)
+        settings = json.dumps([predictor.config, predictor.fields], sort_keys=True, default=str)
+        # Instructions are named beside the signature: InferRules edits them in place.
+        key = (id(signature), signature.instructions, tuple(map(id, demos)), settings, vars(predictor).get("nearest"))
+
+        def make() -> tuple[Any, str]:
+            types = [_schema(field.annotation) for field in signature.fields.values()]
+            # Signature and demos are kept beside the digest, so that their ids stay theirs while it is known.
+            return (signature, demos), digest([dump_predictor(predictor).model_dump(mode="json"), types])
+
+        return self._prompts.once(key, make)[1]
+
+    def of_writer(self, writer: Writer) -> str:
+        """Digest of what decides the memories that a writer makes, but for the model and the adapter."""
+        embedder = getattr(getattr(writer, "embedder", None), "name", None)
+        return digest([*self._of_part(writer), embedder, _schema(writer.Memory)])
+
+    def of_program(self, program: Any) -> str:
+        """Digest of a program: method, task, adapter and every prompt."""
+        predictors = {name: self.of_predictor(one) for name, one in sorted(program.all_predictors().items())}
+        method: Method = program.method
+        return digest([program.name, method.config, program.task.name, program.adapter, predictors])
+
+    def writer_key(self, writer: Writer) -> str:
+        """What a written memory depends on besides the history, under the model and adapter of the context."""
+        adapter = dspy.settings.adapter or dspy.ChatAdapter()
+        predictors = writer.predictors_below()
+        lms = {name: _lm_key(predictor.lm or dspy.settings.lm) for name, predictor in predictors.items()}
+        return digest(
+            [self.of_writer(writer), _source_digest(type(writer)), _adapter_key(adapter), lms, _rollout.get()]
+        )
+
+    def _of_part(self, part: Part) -> list[Any]:
+        predictors = {name: self.of_predictor(one) for name, one in sorted(part.predictors_below().items())}
+        parts = [one for _, one in part.named_sub_modules(Part)]
+        about = [[f"{type(one).__module__}:{type(one).__qualname__}", one.config] for one in parts]  # pyright: ignore[reportAttributeAccessIssue]
+        return [about, predictors]
+
+    def __deepcopy__(self, memo: object = None) -> Identities:
+        return self
+
+    def __reduce__(self) -> tuple[type[Identities], tuple[()]]:
+        return Identities, ()
+
+
+def digest(parts: Any) -> str:
+    """sha256 of anything that has a JSON form."""
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=jsonable).encode()).hexdigest()
+
+
+def jsonable(value: Any) -> Any:
+    """`default=` of json.dumps for records and everything else."""
+    return value.model_dump(mode="json") if isinstance(value, BaseModel) else str(value)
+
+
+def _lm_key(lm: Any) -> dict[str, Any]:
+    if lm is None:
+        return {}
+    kwargs = {name: value for name, value in lm.kwargs.items() if not _UNSEEN.search(name)}
+    weights = getattr(getattr(lm, "engine", None), "weights_version", None)
+    return {"model": lm.model, "kwargs": kwargs, "weights": weights}
+
+
+def _adapter_key(adapter: dspy.Adapter) -> str:
+    settings = {name: value for name, value in vars(adapter).items() if isinstance(value, bool | int | str | None)}
+    return f"{type(adapter).__module__}.{type(adapter).__qualname__}{sorted(settings.items())}"
+
+
+@functools.lru_cache(maxsize=1024)
+def _schema(annotation: Any) -> str:
+    """Digest of a type's JSON schema, with the words in it: prompts show them."""
+    return digest(TypeAdapter(annotation).json_schema())
+
+
+@functools.cache
+def _source_digest(kind: type) -> str:
+    try:
+        return digest([__version__, inspect.getsource(kind)])
+    except (OSError, TypeError):
+        return __version__

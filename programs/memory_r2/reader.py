@@ -1,0 +1,71 @@
+"""How Memory-R2 reads: the nearest memories of each speaker, grouped by session date, and a short answer.
+
+question ── top 30 memories per speaker ──> read ──> answer
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import dspy
+
+from ...memory.indexes import Indexes
+from ...records import Context, Hit, Query, format_time
+from ...signatures.memory_r2 import AnswerFromMemories
+from ..method import EntryReader
+from ..predictor import predictor
+from ..tasks.task import QuestionAnswering, with_items
+from .memory import FactMemory
+
+FIRST = "first speaker"
+"""The note of a context that names the speaker whose memories come first."""
+
+
+class FactReader(EntryReader):
+    """Recalls the nearest memories of each of two sides: the first speaker, and everybody else.
+
+    Args:
+        min_score: Lowest cosine of a hit.
+        read_top: Memories per side.
+        indexes: Searches memories.
+    """
+
+    def __init__(self, min_score: float, read_top: int, indexes: Indexes) -> None:
+        super().__init__(min_score=min_score, indexes=indexes)
+        self.read_top = read_top
+
+    def recall(self, memory: FactMemory, query: Query) -> Context:
+        """The nearest memories of each side, best first; the first speaker's name is in the notes."""
+        speakers = query.speakers or tuple(dict.fromkeys(fact.speaker for fact in memory.facts))
+        first = speakers[0] if speakers else ""
+        index = self.indexes.of(memory)
+        sides = (lambda entry: entry.speaker == first), (lambda entry: entry.speaker != first)
+        found = [index.search([query.probe], self.read_top, self.min_score, where=side)[0] for side in sides]
+        hits = sorted((hit for side in found for hit in side), key=lambda hit: -hit.score)
+        return Context(hits=tuple(hits), notes={FIRST: first})
+
+
+class MemoryReader(QuestionAnswering):
+    """The paper's answer prompt: memories of both sides, grouped by session date."""
+
+    def __init__(self) -> None:
+        dspy.Module.__init__(self)
+        self.answer = predictor(AnswerFromMemories)
+
+    def forward(self, context: Context, query: Query) -> dspy.Prediction:
+        first = context.notes.get(FIRST, "")
+        mine = [hit for hit in context.hits if hit.speaker == first]
+        others = [hit for hit in context.hits if hit.speaker != first]
+        return self.answer(
+            first_speaker_memories=_grouped(mine),
+            second_speaker_memories=with_items(_grouped(others), query.shown),
+            question=query.line,
+        )
+
+
+def _grouped(hits: Sequence[Hit]) -> str:
+    """Memories by session date, oldest first; those of one session stay in rank order."""
+    dated = sorted(hits, key=lambda hit: (hit.time is not None, hit.time.timestamp() if hit.time else 0.0))
+    return "\n".join(
+        f"[{hit.id}]{f' ({format_time(hit.time)})' if hit.time else ''} {hit.speaker}: {hit.text}" for hit in dated
+    )

@@ -1,0 +1,116 @@
+"""Parts of a program that know what they were made with: the base of methods, writers and readers.
+
+The constructor arguments of a part are its settings. They are taken down when it is made, so nothing has to be kept by
+hand: they are saved with a program, and those of a writer name the memories that it writes.
+
+Example:
+    >>> class Shouting(Part):
+    ...     def __init__(self, loud: bool = True) -> None:
+    ...         super().__init__()
+    >>> Shouting().config
+    {'loud': True}
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import json
+from typing import Any, Self
+
+import dspy
+from dspy.utils.exceptions import AdapterParseError
+
+from ..errors import UserError
+from ..memory.indexes import Indexes
+from ..records import Failure
+from .recording import record_failure
+
+
+class Part(dspy.Module):
+    """A module whose settings are its constructor arguments.
+
+    Raises:
+        UserError: A setting is no plain value (a number, text, truth value, or a list or dict of these). Embedders,
+            indexes and other modules are no settings: they are what the part is made of.
+    """
+
+    _settings: dict[str, Any]
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        loose = [p.name for p in _parameters(cls) if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+        if loose and "__init__" in vars(cls):
+            raise UserError(f"{cls.__name__}: the constructor takes *{loose[0]}; name every setting")
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        self = super().__new__(cls)
+        self._settings = _settings(cls, args, kwargs)
+        return self
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The settings by name, without embedders and modules."""
+        return dict(self._settings)
+
+    def predictors_below(self) -> dict[str, dspy.Predict]:
+        """Every predictor at or below the part by its path, e.g. "extract" or "extract.predict"."""
+        found = self.named_sub_modules(dspy.Predict)
+        return {path.removeprefix("self."): module for path, module in found}  # pyright: ignore[reportReturnType]
+
+    def attempt(self, predictor: dspy.Module, **inputs: Any) -> dspy.Prediction | None:
+        """Calls a predictor, or a module made of them; output that stays unreadable is a recorded failure and None."""
+        try:
+            return predictor(**inputs)
+        except AdapterParseError as error:
+            record_failure(Failure(kind="parse", where=self._name(predictor), message=_first_line(error)))
+            return None
+
+    def _name(self, module: dspy.Module) -> str:
+        paths = (path for path, found in self.named_sub_modules() if found is module)
+        return next(paths, type(module).__name__).removeprefix("self.")
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        new = self.__class__.__new__(self.__class__)
+        memo[id(self)] = new
+        for name, value in self.__dict__.items():
+            setattr(new, name, value if hasattr(value, "embed") else copy.deepcopy(value, memo))
+        return new
+
+
+_PIECES = ("embedder", "indexes")
+"""Arguments that are no settings even where they are left out."""
+
+
+def _parameters(cls: type) -> list[inspect.Parameter]:
+    return list(inspect.signature(cls.__init__).parameters.values())[1:]
+
+
+def _settings(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The plain arguments with their defaults; copies are made without any, and get theirs afterwards."""
+    if cls.__init__ is dspy.Module.__init__:
+        return {}
+    try:
+        bound = inspect.signature(cls.__init__).bind_partial(None, *args, **kwargs)
+    except TypeError:
+        return {}  # the constructor itself says what is wrong
+    bound.apply_defaults()
+    values = dict(list(bound.arguments.items())[1:])
+    found = {name: value for name, value in values.items() if name not in _PIECES and not _is_made_of(value)}
+    for name, value in found.items():
+        try:
+            json.dumps(value)
+        except (TypeError, ValueError):
+            raise UserError(
+                f"{cls.__name__}: the setting {name} = {value!r} cannot be saved; use numbers, texts, lists or dicts"
+            ) from None
+    return found
+
+
+def _is_made_of(value: Any) -> bool:
+    """Whether an argument is a piece of the part rather than a setting."""
+    return isinstance(value, dspy.Module | Indexes) or hasattr(value, "embed")
+
+
+def _first_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:300]

@@ -1,0 +1,47 @@
+"""How PGR reads: the prospection policy over any search.
+
+Source: Chopra et al., "Thinking Ahead: Prospection-Guided Retrieval of Memory with Language Models", section 3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ...records import Context, Hit, Query
+from ..method import EntryReader, Reader
+from .memory import PersonalMemory
+from .prospection import Prospection
+
+
+class FactReader(EntryReader):
+    """Recalls the facts nearest to the query; the query-only baseline of Figure 3."""
+
+    def recall(self, memory: PersonalMemory, query: Query) -> Context:
+        hits = super().recall(memory, query).hits
+        return Context(hits=hits, counts={"facts": len(hits), "calls": 0})
+
+
+class ProspectiveReader(Reader):
+    """Recalls by a policy over another reader's search.
+
+    Args:
+        inner: Searches.
+        policy: How to recall.
+    """
+
+    def __init__(self, inner: Reader, policy: Prospection) -> None:
+        super().__init__()
+        self.inner = inner
+        self.policy = policy
+
+    def search(
+        self, memory: Any, queries: Sequence[str], k: int = 10, min_score: float | None = None
+    ) -> list[list[Hit]]:
+        return self.inner.search(memory, queries, k, min_score)
+
+    def recall(self, memory: Any, query: Query) -> Context:
+        """What the policy finds; nothing, without a call, in a memory into which nothing was ever written."""
+        if memory == type(memory)():
+            return Context()
+        return self.policy.recall(lambda texts, k, low: self.search(memory, texts, k, low), query.probe, query.date)

@@ -1,0 +1,96 @@
+"""How PGR's own store is written: sessions wait for an update, and new facts for a consolidation.
+
+    sessions ── every 3 ──> upsert ── every 50 new facts ──> consolidate ──> facts
+
+Source: Chopra et al., "Thinking Ahead: Prospection-Guided Retrieval of Memory with Language Models", section 3.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ...errors import UserError
+from ...memory.index import Embedder
+from ...records import Item, format_time
+from ...signatures.pgr import FactChange, KnownFact, MergeFacts, UpdateFacts
+from ..gather import gather
+from ..method import Writer
+from ..predictor import predictor
+from .memory import Change, PersonalFact, PersonalMemory, merge_groups
+
+
+class PersonalFactWriter(Writer):
+    """Takes sessions in as dated facts.
+
+    Args:
+        embedder: Vectors of facts, for clusters.
+        every: Sessions per upsert; those that wait are taken in where the history ends.
+        merge_after: New facts after which the memory is consolidated.
+        merge_score: Lowest cosine of facts that may be merged.
+        window_days: Most days between the latest dates of facts that are merged.
+
+    Raises:
+        UserError: A setting has no such value.
+    """
+
+    Memory = PersonalMemory
+
+    def __init__(self, embedder: Embedder, every: int, merge_after: int, merge_score: float, window_days: int) -> None:
+        super().__init__()
+        for name, number in (("every", every), ("merge_after", merge_after)):
+            if number < 1:
+                raise UserError(f"{name} = {number} is less than 1")
+        self.embedder = embedder
+        self.every = every
+        self.merge_after = merge_after
+        self.merge_score = merge_score
+        self.window_days = window_days
+        self.update = predictor(UpdateFacts)
+        self.merge = predictor(MergeFacts)
+
+    def write(self, memory: PersonalMemory, item: Item, prepared: Any = None) -> PersonalMemory:
+        waiting = memory.model_copy(update={"pending": (*memory.pending, item)})
+        return self._upserted(waiting) if len(waiting.pending) >= self.every else waiting
+
+    def settle(self, memory: PersonalMemory) -> PersonalMemory:
+        """Takes in the sessions that wait."""
+        return self._upserted(memory) if memory.pending else memory
+
+    def _upserted(self, memory: PersonalMemory) -> PersonalMemory:
+        lines = [
+            turn.line(session.time) for session in memory.pending for turn in session.turns if turn.content.strip()
+        ]
+        found = None
+        if lines:
+            known = [_shown(fact) for fact in memory.facts]
+            found = self.attempt(self.update, existing_facts=known, dialogue="\n".join(lines))
+        changes = [_change(fact) for fact in found.facts or []] if found else []
+        memory = memory.upsert(changes, memory.pending)
+        return self._consolidated(memory) if memory.fresh >= self.merge_after else memory
+
+    def _consolidated(self, memory: PersonalMemory) -> PersonalMemory:
+        """Merges what is alike and close in time; a group whose merge stays unparseable is left as it is."""
+        vectors = self.embedder.embed([fact.info for fact in memory.facts])
+        groups = merge_groups(memory.facts, vectors, self.merge_score, self.window_days)
+        shown = {fact.id: _shown(fact) for fact in memory.facts}
+
+        def merged(ids: Sequence[str]) -> Any:
+            return self.attempt(self.merge, similar_facts=[shown[id] for id in ids])
+
+        for ids, said in zip(groups, gather([lambda ids=ids: merged(ids) for ids in groups]), strict=True):
+            new = said.merged_fact if said else None
+            if new is not None:
+                memory = memory.merge(ids, new.info, new.type, new.related_entities)
+        return memory.model_copy(update={"fresh": 0})
+
+
+def _shown(fact: PersonalFact) -> KnownFact:
+    when = format_time(fact.latest) if fact.latest else None
+    shown = {"fact_id": fact.id, "info": fact.info, "type": fact.type, "frequency": fact.frequency, "date": when}
+    return KnownFact.model_validate({**shown, "related_entities": list(fact.entities)})
+
+
+def _change(fact: FactChange) -> Change:
+    named = fact.fact_id.strip() if fact.state == "update" else None
+    return Change(fact.info, fact.type, tuple(fact.related_entities), tuple(fact.turn_ids), named or None)

@@ -1,0 +1,20 @@
+"""How PraMem reads: all experience, what shares words with the query first."""
+
+from __future__ import annotations
+
+from ...records import Context, Query, estimate_tokens
+from ..method import EntryReader
+from .memory import ExperienceMemory
+
+
+class ExperienceReader(EntryReader):
+    """Recalls all patterns and alerts; proposals are not shown."""
+
+    def recall(self, memory: ExperienceMemory, query: Query) -> Context:
+        entries = memory.experiences
+        found = self.search(memory, [query.probe], max(1, len(entries)))[0]
+        known = {hit.id for hit in found}
+        rest = [part.entry().hit() for part in entries if part.id not in known]
+        tokens = sum(estimate_tokens(part.line()) for part in entries)
+        counts = {"patterns": len(memory.patterns), "alerts": len(memory.alerts), "tokens": tokens}
+        return Context(hits=(*found, *rest), counts=counts)

@@ -1,0 +1,169 @@
+"""How PraMem writes: records wait, and are practised on where the past ends.
+
+    write    records and profile join the memory; no LM call
+    settle   80 rounds of trial, reflection and review; every 5 rounds what several proposals support becomes experience
+
+Source: Li et al., "PraMem: Practice-derived Experiential Memory for Long-horizon Behavior Prediction", section 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from typing import Any, Literal, TypeVar
+
+import dspy
+
+from ...records import Behavior, Item, Profile
+from ...signatures.pramem import (
+    AdjustExperience,
+    PractiseAtOnce,
+    PractiseWithExperience,
+    ProposeAtOnce,
+    ReflectOnPractice,
+)
+from ...signatures.pramem_review import (
+    JudgeGenerality,
+    JudgeGroundedness,
+    JudgeOnRewritten,
+    PickScene,
+    PlanPerturbations,
+    RewriteActions,
+    WriteScenes,
+)
+from ..gather import gather
+from ..method import Writer
+from ..predictor import predictor
+from .consensus import adjust
+from .memory import COMMON_BIASES, ExperienceMemory, Kind
+from .practice import practise
+from .samples import Sample, Weighting, draw
+
+T = TypeVar("T")
+
+
+class PracticeWriter(Writer):
+    """Practises on a user's records; the settings are those of `PraMem`, without that of the answer."""
+
+    Memory = ExperienceMemory
+
+    trial: dspy.Predict
+    reflect: dspy.Predict
+    plan: dspy.Predict
+    rewrite: dspy.Predict
+    judge_groundedness: dspy.Predict
+    write_scenes: dspy.Predict
+    judge_generality: dspy.Predict
+    adjust: dspy.Predict
+
+    def __init__(
+        self,
+        rounds: int,
+        samples: int,
+        adjust_every: int,
+        proposals: int,
+        virtual_scenes: int,
+        perturbations: int,
+        practice_tokens: int,
+        weighting: Weighting,
+        start: Literal["profile", "empty"],
+        min_history: int,
+        execute_perturbation: bool,
+        blind: bool,
+        groundedness: bool,
+        generalizability: bool,
+        patterns: bool,
+        alerts: bool,
+        deep_thinking: bool,
+        reflection: bool,
+        consensus: bool,
+        seed: int,
+        parallel: bool,
+    ) -> None:
+        super().__init__()
+        self.rounds = rounds
+        self.samples = samples
+        self.adjust_every = adjust_every
+        self.proposals = proposals
+        self.virtual_scenes = virtual_scenes
+        self.perturbations = perturbations
+        self.practice_tokens = practice_tokens
+        self.weighting: Weighting = weighting
+        self.start = start
+        self.min_history = min_history
+        self.execute_perturbation = execute_perturbation
+        self.blind = blind
+        self.groundedness = groundedness
+        self.generalizability = generalizability
+        self.patterns = patterns
+        self.alerts = alerts
+        self.deep_thinking = deep_thinking
+        self.reflection = reflection
+        self.consensus = consensus
+        self.seed = seed
+        self.parallel = parallel
+        self._make_predictors()
+
+    def _make_predictors(self) -> None:
+        """Makes the prompts that the settings use, and no others: an optimizer would tune them in vain."""
+        self.trial = predictor(PractiseWithExperience if self.deep_thinking else PractiseAtOnce)
+        self.reflect = predictor(ReflectOnPractice if self.reflection else ProposeAtOnce)
+        if self.groundedness:
+            self.plan = predictor(PlanPerturbations)
+            self.judge_groundedness = predictor(JudgeOnRewritten if self.execute_perturbation else JudgeGroundedness)
+        if self.groundedness and self.execute_perturbation:
+            self.rewrite = predictor(RewriteActions)
+        if self.generalizability:
+            self.write_scenes = predictor(WriteScenes)
+            self.judge_generality = predictor(PickScene if self.blind else JudgeGenerality)
+        if self.consensus:
+            self.adjust = predictor(AdjustExperience)
+
+    @property
+    def off(self) -> tuple[Kind, ...]:
+        """Kinds of experience that are switched off."""
+        kept: dict[Kind, bool] = {"pattern": self.patterns, "alert": self.alerts}
+        return tuple(kind for kind, on in kept.items() if not on)
+
+    def run(self, calls: Sequence[Callable[[], T]]) -> list[T]:
+        """Runs calls that do not depend on one another, at the same time or in order."""
+        return gather(calls) if self.parallel else [call() for call in calls]
+
+    def write(self, memory: ExperienceMemory, item: Item, prepared: Any = None) -> ExperienceMemory:
+        """Takes behaviour records, which then wait for practice, or a profile; other items change nothing."""
+        if isinstance(item, Behavior):
+            return memory.with_records(item.actions)
+        if not isinstance(item, Profile):
+            return memory
+        memory = memory.with_profile(item.turns)
+        if self.start == "empty" or not self.patterns:
+            return memory
+        return memory.with_entries("pattern", [(turn.content, (turn.id,)) for turn in item.turns])
+
+    def settle(self, memory: ExperienceMemory) -> ExperienceMemory:
+        """Practises on the records that wait; nothing happens where none do."""
+        if not memory.waiting:
+            return memory
+        memory = memory if memory.snapshots else self._begun(memory)
+        drawn = draw(
+            memory, self.rounds, self.samples, self.practice_tokens, self.weighting, self.min_history, self.seed
+        )
+        first = memory.rounds
+        for _, batch in groupby(drawn, key=lambda sample: (sample.round - first - 1) // self.adjust_every):
+            memory = self._practised(memory, list(batch))
+        return memory.covered(self.practice_tokens)
+
+    def _begun(self, memory: ExperienceMemory) -> ExperienceMemory:
+        if self.start == "profile" and self.alerts:
+            memory = memory.with_entries("alert", [(text, ()) for text in COMMON_BIASES])
+        return memory.snapped(0)
+
+    def _practised(self, memory: ExperienceMemory, batch: list[Sample]) -> ExperienceMemory:
+        """The memory after the rounds between two adjustments, and the adjustment."""
+        before = memory
+        outcomes = self.run([lambda sample=sample: practise(self, before, sample) for sample in batch])
+        for outcome in outcomes:
+            memory = memory.after_round(outcome.round, outcome.accepted)
+        if any(outcome.accepted for outcome in outcomes):
+            memory = adjust(self, memory)
+        return memory.snapped(batch[-1].round)

@@ -1,0 +1,78 @@
+"""How RGMem reads: a plan of keywords with layers, and what they find in evidence and graph (section 3.4).
+
+    question ── plan ──> keywords ──> facts, conclusions (BM25), profiles, inferences, history (cosine)
+
+Source: Tian et al., "RGMem: Renormalization Group-inspired Memory Evolution for Language Agents", section 3.4.
+"""
+
+from __future__ import annotations
+
+from ...memory.dense import DenseIndex
+from ...memory.index import Embedder
+from ...memory.indexes import Indexes, filled
+from ...memory.sparse import SparseIndex
+from ...records import Context, Query
+from ...signatures.rgmem import Keyword, PlanRetrieval
+from ..method import EntryReader
+from ..predictor import predictor
+from .memory import GraphMemory
+from .retrieval import Retrieval, entries, name_entries
+
+
+class GraphReader(EntryReader):
+    """Plans what to look for and reads it at every scale.
+
+    `search` finds evidence and theories of all scales by BM25 (without L0 theories alone).
+
+    Args:
+        embedder: Vectors of the names of nodes and of keywords.
+        use_l0: Whether evidence is recalled.
+        use_l1: Whether there is a graph.
+        facts: Facts recalled per question.
+        conclusions: Conclusions recalled per question.
+        nodes: Concepts recalled per question, and events.
+        node_cosine: Lowest cosine of a keyword and a node's name.
+    """
+
+    def __init__(
+        self,
+        embedder: Embedder,
+        use_l0: bool,
+        use_l1: bool,
+        facts: int,
+        conclusions: int,
+        nodes: int,
+        node_cosine: float,
+    ) -> None:
+        super().__init__(indexes=Indexes(lambda memory: filled(SparseIndex(), entries(memory, use_l0))))
+        self.use_l0 = use_l0
+        self.use_l1 = use_l1
+        self.facts = facts
+        self.conclusions = conclusions
+        self.nodes = nodes
+        self.node_cosine = node_cosine
+        self.names = Indexes(lambda memory: filled(DenseIndex(embedder), name_entries(memory)))
+        self.plan = predictor(PlanRetrieval)
+
+    def recall(self, memory: GraphMemory, query: Query) -> Context:
+        """The context of section 3.4; nothing, without a call, from an empty memory.
+
+        `counts` holds what was recalled by kind, the `tokens` of the context and the LM `calls`. A plan that stays
+        unparseable is replaced by the question as the one keyword, for summaries.
+        """
+        if not memory.evidence:
+            return Context()
+        said = self.attempt(self.plan, question=query.probe)
+        keywords = [keyword for keyword in said.keywords or [] if keyword.name.strip()] if said else []
+        keywords = keywords or [Keyword(name=query.probe, retrieve=["summary"])]
+        found = Retrieval(
+            memory,
+            self.indexes.of(memory),
+            self.names.of(memory) if self.use_l1 else None,
+            self.facts,
+            self.conclusions,
+            self.nodes,
+            self.node_cosine,
+            self.use_l0,
+        ).context(query.probe, keywords)
+        return found.model_copy(update={"counts": {**found.counts, "calls": 1}})

@@ -1,0 +1,77 @@
+"""Memories: frozen values whose JSON is their stored form, and what further items are written into."""
+
+from typing import Any
+
+import pytest
+from mempiler.engines.embedders import embedder
+from mempiler.memory.memory import Memory
+from mempiler.memory.turns import TurnMemory, turn_entries
+from mempiler.programs.baselines.logs import KeptLogs, logged
+from mempiler.programs.catalog import METHODS, build
+from mempiler.programs.pramem.memory import ExperienceMemory
+from mempiler.records import Action, Behavior, Logs, Profile, Session, Turn
+from pydantic import ValidationError
+
+
+class Notes(Memory):
+    notes: tuple[str, ...] = ()
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_memory_of_somebody_unknown_is_empty_and_can_be_stored(name: str) -> None:
+    kind = build(name, embedder=embedder()).method.writer.Memory
+    assert issubclass(kind, Memory)
+    assert not [entry for entry in kind().entries() if entry.sources]
+    assert kind.model_validate_json(kind().model_dump_json()) == kind()
+
+
+def test_a_memory_without_entries_has_none() -> None:
+    assert Notes(notes=("a",)).entries() == ()
+
+
+def test_a_memory_does_not_change() -> None:
+    with pytest.raises(ValidationError, match="frozen"):
+        Notes().notes = ("a",)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_further_items_are_written_into_what_was_there_before_it_settled() -> None:
+    memory = Notes(notes=("a",))
+    assert memory.resumed(Notes(notes=("a", "b"))) is memory
+
+
+def test_work_that_is_done_once_for_all_goes_on_from_what_was_settled() -> None:
+    settled = ExperienceMemory(rounds=5)
+    assert ExperienceMemory().resumed(settled) is settled
+
+
+@pytest.mark.parametrize("inner", [Notes, ExperienceMemory])
+def test_beneath_logs_the_inner_memory_says_how_it_goes_on(inner: type[Any]) -> None:
+    kind = logged(inner)
+    before, settled = kind(logs=KeptLogs(answered=True)), kind(inner=inner())
+    found = before.resumed(settled)
+    assert found.logs.answered
+    assert found.inner is before.inner.resumed(settled.inner)
+
+
+TURN = Turn(id="x:1", speaker="Ann", text="I  moved\nto Lisbon.", caption="a street")
+
+
+@pytest.mark.parametrize(
+    ("item", "kind"),
+    [
+        (Session(id="x", turns=(TURN,)), "turn"),
+        (Logs(id="x", turns=(TURN,)), "log"),
+        (Profile(id="x", turns=(TURN,)), "profile"),
+        (Behavior.of("x", [Action(id="x:1", scene="video", situation="a clip", action="liked")]), "record"),
+    ],
+)
+def test_turns_are_kept_as_what_they_are(item: Any, kind: str) -> None:
+    (entry,) = turn_entries(item)
+    assert (entry.id, entry.kind, entry.sources) == ("x:1", kind, ("x:1",))
+    assert TurnMemory().with_session(item).entries() == (entry,)
+    assert entry.hit().kind == kind
+
+
+def test_empty_turns_are_left_out() -> None:
+    item = Session(id="x", turns=(Turn(id="x:0", speaker="Ann", text=" "), TURN))
+    assert [entry.text for entry in turn_entries(item)] == ["Ann: I moved to Lisbon. [shares an image of a street]"]

@@ -1,0 +1,151 @@
+"""Who a program and its writer are: what changes their digests and what does not."""
+
+import copy
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import dspy
+import pytest
+from mempiler import Item
+from mempiler.engines.embedders import embedder
+from mempiler.memory.index import Entry
+from mempiler.memory.memory import Memory
+from mempiler.programs.catalog import build
+from mempiler.programs.identity import Identities, rollout
+from mempiler.programs.live import stamp_of
+from mempiler.programs.method import EntryReader, Method, Writer
+from mempiler.programs.program import MemoryProgram
+from mempiler.programs.tasks.task import QuestionAnswering
+
+
+def made(**config: Any) -> MemoryProgram:
+    return build("memory-r2", embedder=embedder(), **config)
+
+
+def writer_of(program: MemoryProgram) -> str:
+    return Identities().of_writer(program.method.writer)
+
+
+def program_of(program: MemoryProgram) -> str:
+    return Identities().of_program(program)
+
+
+class Renamed:
+    """An embedder of another name."""
+
+    def __init__(self) -> None:
+        self.inner = embedder()
+        self.name, self.dimension, self.unrelated = "other", self.inner.dimension, self.inner.unrelated
+
+    def embed(self, texts: Any) -> Any:
+        return self.inner.embed(texts)
+
+
+@pytest.mark.parametrize(
+    ("other", "writes_like", "same"),
+    [
+        (lambda: made(), True, True),
+        (lambda: copy.deepcopy(made()), True, True),
+        (lambda: made(read_top=3), True, False),
+        (lambda: made(related=2), False, False),
+        (lambda: build("memory-r2", "multiple-choice", embedder=embedder()), True, False),
+        (lambda: made(adapter="json"), True, False),
+        (lambda: build("pgr+memory-r2", embedder=embedder()), True, False),
+        (lambda: build("fact-store", embedder=embedder()), False, False),
+    ],
+    ids=["again", "copy", "reading setting", "writing setting", "task", "adapter", "policy", "method"],
+)
+def test_what_a_program_is_and_what_its_writer_is(
+    other: Callable[[], MemoryProgram], writes_like: bool, same: bool
+) -> None:
+    assert (writer_of(other()) == writer_of(made())) is writes_like
+    assert (program_of(other()) == program_of(made())) is same
+
+
+def test_vectors_of_another_name_make_another_writer() -> None:
+    assert writer_of(build("memory-r2", embedder=Renamed())) != writer_of(made())
+
+
+def test_an_instruction_changes_a_writer_and_changing_it_back_makes_it_the_same() -> None:
+    program = made()
+    identities, extract = program.identities, program.method.writer.predictors_below()["extract"]
+    before, own = identities.of_writer(program.method.writer), extract.signature.instructions
+    extract.signature.instructions = "Do as you like."  # in place, as InferRules does
+    assert identities.of_writer(program.method.writer) != before
+    extract.signature.instructions = own
+    assert identities.of_writer(program.method.writer) == before
+
+
+def test_what_only_reads_leaves_the_writer_as_it_is() -> None:
+    program = made()
+    before = writer_of(program), program_of(program)
+    program.task.answer.demos = [dspy.Example(question="x", answer="y")]
+    assert writer_of(program) == before[0]
+    assert program_of(program) != before[1]
+
+
+class Kept(Memory):
+    """What is kept: its shape is part of a writer."""
+
+    notes: tuple[Entry, ...] = ()
+
+
+class Keeping(Writer):
+    Memory = Kept
+
+    def write(self, memory: Any, item: Item, prepared: Any = None) -> Any:
+        return memory
+
+
+class Shared(Keeping):
+    """Another class of the same memory."""
+
+
+class Shaped(Kept):
+    more: str = ""
+
+
+class Reshaped(Keeping):
+    Memory = Shaped
+
+
+def test_class_and_memory_of_a_writer_count() -> None:
+    digests = {Identities().of_writer(kind()) for kind in (Keeping, Shared, Reshaped)}
+    assert len(digests) == 3
+
+
+def test_a_stamp_holds_the_adapter_only_where_something_is_asked() -> None:
+    def writers(name: str) -> set[str]:
+        return {stamp_of(build(name, embedder=embedder(), adapter=adapter)).writer for adapter in ("chat", "json")}
+
+    assert (len(writers("memory-r2")), len(writers("turn-rag"))) == (2, 1)
+
+
+def test_a_rollout_has_a_key_of_its_own(scripted: Any, fact_replies: Any) -> None:
+    program = made()
+    with dspy.context(lm=scripted(fact_replies)):
+        keys = [program.identities.writer_key(program.method.writer)]
+        for name in (0, 1, 0):
+            with rollout(name):
+                keys.append(program.identities.writer_key(program.method.writer))
+    assert keys[1] == keys[3]
+    assert len(set(keys)) == 3
+
+
+def test_the_code_of_a_writer_is_in_its_key_and_not_in_its_identity(
+    monkeypatch: pytest.MonkeyPatch, scripted: Any, fact_replies: Any
+) -> None:
+    program = MemoryProgram(Method(Keeping(), EntryReader()), QuestionAnswering())
+    identities, writer = Identities(), program.method.writer
+    with dspy.context(lm=scripted(fact_replies)):
+        before = identities.of_writer(writer), identities.writer_key(writer)
+        monkeypatch.setattr("mempiler.programs.identity._source_digest", lambda kind: "other")
+        assert identities.of_writer(writer) == before[0]
+        assert identities.writer_key(writer) != before[1]
+
+
+def test_identities_are_shared_by_copies_and_start_anew_elsewhere() -> None:
+    identities = Identities()
+    assert copy.deepcopy(identities) is identities
+    assert isinstance(pickle.loads(pickle.dumps(identities)), Identities)

@@ -1,0 +1,260 @@
+"""A method of one's own: its two halves, what is refused of them in one line, and modules of DSPy's inside them."""
+
+from collections.abc import Callable
+from typing import Any
+
+import dspy
+import pytest
+from mempiler import Item, Session, Turn
+from mempiler.engines.embedders import embedder
+from mempiler.errors import ProgramError, UserError
+from mempiler.memory.index import Entry
+from mempiler.memory.memory import Memory
+from mempiler.memory.turns import TurnMemory
+from mempiler.programs.catalog import METHODS, build, method_class, preset
+from mempiler.programs.method import EntryReader, Method, Reader, Writer
+from mempiler.programs.part import Part
+from mempiler.programs.predictor import Predictor, predictor
+from mempiler.programs.program import MemoryProgram
+from mempiler.programs.tasks.task import QuestionAnswering
+from mempiler.records import Hit, Query
+from pydantic import BaseModel, ConfigDict
+
+
+class Note(dspy.Signature):
+    """Write down what is worth keeping."""
+
+    dialogue: str = dspy.InputField()
+    note: str = dspy.OutputField()
+
+
+class Notes(Memory):
+    notes: tuple[Entry, ...] = ()
+
+    def entries(self) -> tuple[Entry, ...]:
+        return self.notes
+
+
+class NoteWriter(Writer):
+    Memory = Notes
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.think = dspy.ChainOfThought(Note)
+
+    def prepare(self, item: Item) -> Any:
+        return self.attempt(self.think, dialogue="\n".join(item.lines()))
+
+    def write(self, memory: Notes, item: Item, prepared: Any = None) -> Notes:
+        text = prepared.note if prepared else "?"
+        entry = Entry(id=f"n{len(memory.notes) + 1}", text=text, sources=tuple(turn.id for turn in item.turns))
+        return Notes(notes=(*memory.notes, entry))
+
+
+class KeepTurns(Writer):
+    Memory = TurnMemory
+
+    def write(self, memory: TurnMemory, item: Item, prepared: Any = None) -> TurnMemory:
+        return memory.with_session(item)
+
+
+class Unsaid(Writer):
+    """Names no memory."""
+
+
+def asking(kind: type[Part], *args: Any) -> Any:
+    """A part of a kind with a prompt in it."""
+    part = kind(*args)
+    part.ask = predictor(Note)  # pyright: ignore[reportAttributeAccessIssue]
+    return part
+
+
+def outside() -> Method:
+    method = Method(KeepTurns(), EntryReader())
+    method.ask = predictor(Note)  # pyright: ignore[reportAttributeAccessIssue]
+    return method
+
+
+def both() -> Method:
+    method = Method(asking(KeepTurns), EntryReader())
+    method.reader.ask = method.writer.ask  # pyright: ignore[reportAttributeAccessIssue]
+    return method
+
+
+def halfless() -> Method:
+    class Half(Method):
+        def __init__(self) -> None:
+            dspy.Module.__init__(self)
+            self.writer = KeepTurns()
+
+    return Half()
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (halfless, "Half: self.reader is no Reader; give super().__init__ a writer and a reader"),
+        (
+            lambda: Method(EntryReader(), EntryReader()),  # pyright: ignore[reportArgumentType]
+            "Method: self.writer is no Writer; give super().__init__ a writer and a reader",
+        ),
+        (
+            lambda: Method(KeepTurns(), KeepTurns()),  # pyright: ignore[reportArgumentType]
+            "Method: self.reader is no Reader; give super().__init__ a writer and a reader",
+        ),
+        (
+            lambda: Method(Unsaid(), EntryReader()),
+            "Unsaid: names no Memory; set Memory to the class of what it writes",
+        ),
+        (outside, "Method: ask is below neither writer nor reader; move it into the half that calls it"),
+        (both, "Method: writer.ask is below writer and reader; a predictor either writes or reads"),
+    ],
+    ids=["no reader", "two readers", "two writers", "no memory", "below neither", "below both"],
+)
+def test_a_method_put_together_wrongly_is_refused_in_one_line(make: Callable[[], Method], message: str) -> None:
+    with pytest.raises(UserError) as caught:
+        MemoryProgram(make(), QuestionAnswering())
+    assert str(caught.value) == message
+
+
+class Thawed(Memory):
+    model_config = ConfigDict(frozen=False)
+
+
+class Needy(Memory):
+    name: str
+    age: int
+    mood: str = ""
+
+
+class Loose(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+@pytest.mark.parametrize(
+    ("memory", "message"),
+    [
+        (Loose, f"Mine: Memory = {Loose!r} is no subclass of mempiler.Memory"),
+        (Notes(), "Mine: Memory = Notes(notes=()) is no subclass of mempiler.Memory"),
+        (Thawed, "Mine: Thawed is not frozen; a memory never changes, it has a successor"),
+        (Needy, "Mine: Needy needs name, age; give every field a default"),
+    ],
+    ids=["another class", "an object", "not frozen", "not of nobody"],
+)
+def test_a_memory_that_cannot_be_one_is_refused_when_the_class_is_made(memory: Any, message: str) -> None:
+    with pytest.raises(UserError) as caught:
+        type("Mine", (Writer,), {"Memory": memory})
+    assert str(caught.value) == message
+
+
+def test_a_writer_knows_whether_it_prepares_and_settles() -> None:
+    assert (NoteWriter().prepares, NoteWriter().settles) == (True, False)
+    assert (KeepTurns().prepares, KeepTurns().settles) == (False, False)
+    memory = TurnMemory()
+    assert KeepTurns().settle(memory) is memory
+
+
+def test_a_reader_of_ones_own_needs_search_alone() -> None:
+    class Last(Reader):
+        def search(
+            self, memory: TurnMemory, queries: Any, k: int = 10, min_score: float | None = None
+        ) -> list[list[Hit]]:
+            return [[entry.hit() for entry in memory.turns[-k:]] for _ in queries]
+
+    turns = tuple(Turn(id=f"D1:{n}", speaker="Ann", text=f"number {n}") for n in range(1, 15))
+    memory = TurnMemory().with_session(Session(id="D1", turns=turns))
+    assert [hit.id for hit in Last().recall(memory, Query(text="Who?")).hits] == [f"D1:{n}" for n in range(5, 15)]
+
+
+@pytest.mark.parametrize(("name", "kind"), [("logs+turn-rag", "WithLogs"), ("pgr+logs+turn-rag", "PGROver")])
+def test_a_policy_takes_the_embedder_of_the_method_beneath(name: str, kind: str) -> None:
+    assert method_class(name).__name__ == kind
+    assert build(name, embedder=embedder()).method.embedder is None
+    vectors = embedder()
+    assert build(name.replace("turn-rag", "memory-r2"), embedder=vectors).method.embedder is vectors
+
+
+def test_a_class_that_is_no_method_is_refused() -> None:
+    with pytest.raises(ProgramError, match="is not a subclass of"):
+        build("mempiler.memory.turns:TurnMemory")
+
+
+@pytest.mark.parametrize(
+    ("name", "benchmark", "settings"),
+    [
+        ("turn-rag", "palbench.select", {"k": 3}),
+        ("turn-rag", "palbench", {"k": 3}),
+        ("turn-rag", "locomo", {}),
+        ("full-context", "omnibehavior", {"max_tokens": 32_000}),
+        ("memory-r2", "memory-env", {"chunk_turns": 1, "related": 2}),
+        (
+            "h2memory",
+            "longmemeval.preference",
+            {"use_situations": False, "use_background": False, "clustered": False},
+        ),
+        ("h2memory", "longmemeval", {}),
+        ("logs+turn-rag", "palbench.select", {"inner_k": 3}),
+        ("pgr+logs+turn-rag", "palbench.select", {"inner_inner_k": 3}),
+        ("pgr+memory-r2", "memory-env", {"inner_chunk_turns": 1, "inner_related": 2}),
+    ],
+)
+def test_a_preset_suits_a_method_for_a_benchmark(name: str, benchmark: str, settings: dict[str, Any]) -> None:
+    assert preset(name, benchmark) == settings
+    assert settings.items() <= build(name, embedder=embedder(), **settings).method.config.items()
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_preset_is_one_of_the_methods_settings(name: str) -> None:
+    kind = method_class(name)
+    for benchmark in kind.presets:
+        assert build(name, embedder=embedder(), **preset(name, benchmark)).name == name
+
+
+@pytest.fixture
+def notes() -> MemoryProgram:
+    """A program whose writer thinks step by step."""
+    return MemoryProgram(Method(NoteWriter(), EntryReader(k=2)), QuestionAnswering())
+
+
+def noting(kind: str, text: str, n: int) -> dict[str, Any]:
+    where = text.rsplit("I saw ", 1)[-1].split()[0]
+    return {"answer": "x"} if kind == "answer" else {"reasoning": "hm", "note": f"somebody saw {where}"}
+
+
+def test_a_module_of_dspys_inside_a_writer_is_adopted(notes: MemoryProgram) -> None:
+    assert set(notes.all_predictors()) == {"method.writer.think.predict", "task.answer"}
+    assert notes.writer_names() == {"method.writer.think.predict"}
+    assert all(isinstance(one, Predictor) for one in notes.all_predictors().values())
+    again = MemoryProgram(Method(NoteWriter(), EntryReader()), QuestionAnswering()).all_predictors()
+    assert all(again[name].signature is not one.signature for name, one in notes.all_predictors().items())
+
+
+def test_its_calls_are_kept_with_the_memory_they_wrote(scripted: Any, make_history: Any, notes: MemoryProgram) -> None:
+    with dspy.context(lm=scripted(noting)):
+        node = notes.remember(make_history(2))
+    assert [entry.text for entry in node.memory.entries()] == ["somebody saw Oslo", "somebody saw Quito"]
+    steps = [step for part in node.chain() for step in part.steps]
+    assert [(step.predictor, step.prediction.note) for step in steps] == [
+        ("think.predict", "somebody saw Oslo"),
+        ("think.predict", "somebody saw Quito"),
+    ]
+
+
+def test_its_calls_are_replayed_for_an_optimizer(scripted: Any, make_history: Any, notes: MemoryProgram) -> None:
+    history = make_history(3)
+    with dspy.context(lm=scripted(noting)):
+        notes.remember(history)
+        with dspy.context(trace=[]):
+            notes(history=history, question="Who?", focus=("D2:3",))
+            trace = list(dspy.settings.trace or [])
+    writer = notes.all_predictors()["method.writer.think.predict"]
+    shown = [inputs["dialogue"] for one, inputs, _ in trace if one is writer]
+    assert len(shown) == 1
+    assert "[D2:3]" in shown[0]
+
+
+def test_what_it_cannot_say_is_a_failed_write(scripted: Any, make_history: Any, notes: MemoryProgram) -> None:
+    with dspy.context(lm=scripted(lambda kind, text, n: "junk")):
+        node = notes.remember(make_history(1))
+    assert [(failure.kind, failure.where) for part in node.chain() for failure in part.failures] == [("parse", "think")]
+    assert [entry.text for entry in node.memory.entries()] == ["?"]

@@ -1,0 +1,139 @@
+"""Parts: the constructor arguments that are taken down as settings, copies, and calls that cannot be read."""
+
+import copy
+from typing import Any
+
+import dspy
+import pytest
+from mempiler.engines.embedders import embedder
+from mempiler.errors import UserError
+from mempiler.memory.indexes import Indexes, entry_indexes
+from mempiler.programs.catalog import METHODS, build
+from mempiler.programs.part import Part
+from mempiler.programs.predictor import predictor
+from mempiler.programs.recording import recording
+from mempiler.runs.artifact import load, save
+from mempiler.signatures.answering import AnswerFromContext
+
+
+class Shouting(Part):
+    def __init__(self, loud: bool = True, words: Any = "hey", *, times: int = 1) -> None:
+        super().__init__()
+        self.loud = loud
+
+
+class Searching(Part):
+    def __init__(self, embedder: Any = None, indexes: Indexes | None = None, inner: Any = None, k: int = 3) -> None:
+        super().__init__()
+
+
+class Louder(Shouting):
+    pass
+
+
+class Bare(Part):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "config"),
+    [
+        ((), {}, {"loud": True, "words": "hey", "times": 1}),
+        ((False,), {"times": 2}, {"loud": False, "words": "hey", "times": 2}),
+        ((), {"words": ["a", {"b": None}]}, {"loud": True, "words": ["a", {"b": None}], "times": 1}),
+    ],
+    ids=["defaults", "positional and keyword", "nested"],
+)
+def test_settings_are_taken_down(args: tuple[Any, ...], kwargs: dict[str, Any], config: dict[str, Any]) -> None:
+    assert Shouting(*args, **kwargs).config == config
+    assert Louder(*args, **kwargs).config == config
+
+
+def test_a_part_without_a_constructor_has_no_settings() -> None:
+    assert Bare().config == {}
+
+
+@pytest.mark.parametrize("pieces", [{}, {"embedder": embedder(), "indexes": entry_indexes(), "inner": Shouting()}])
+def test_what_a_part_is_made_of_is_no_setting(pieces: dict[str, Any]) -> None:
+    config = Searching(**pieces).config
+    assert {name: value for name, value in config.items() if value is not None} == {"k": 3}
+    assert not config.keys() & {"embedder", "indexes"}
+
+
+def test_an_embedder_by_another_name_is_no_setting_either() -> None:
+    assert Searching(inner=embedder()).config == {"k": 3}
+
+
+@pytest.mark.parametrize("value", [{1, 2}, object(), print])
+def test_a_setting_that_cannot_be_saved_is_one_line(value: Any) -> None:
+    with pytest.raises(UserError) as caught:
+        Shouting(words=value)
+    assert str(caught.value) == (
+        f"Shouting: the setting words = {value!r} cannot be saved; use numbers, texts, lists or dicts"
+    )
+
+
+def test_a_constructor_names_every_setting() -> None:
+    with pytest.raises(UserError, match=r"^Loose: the constructor takes \*more; name every setting$"):
+
+        class Loose(Part):  # pyright: ignore[reportUnusedClass]
+            def __init__(self, **more: Any) -> None:
+                super().__init__()
+
+
+def test_arguments_that_do_not_fit_are_pythons_own_error() -> None:
+    with pytest.raises(TypeError, match="quiet"):
+        Shouting(quiet=True)  # pyright: ignore[reportCallIssue]
+
+
+def test_settings_are_those_of_the_making_and_cannot_be_changed_from_outside() -> None:
+    part = Shouting()
+    part.config["loud"] = False
+    assert part.config["loud"] is True
+
+
+def test_a_copy_has_the_settings_and_shares_the_embedder() -> None:
+    part = Searching(embedder(), k=7)
+    part.embedder = embedder()  # pyright: ignore[reportAttributeAccessIssue]
+    twin = copy.deepcopy(part)
+    assert twin.config == part.config == {"inner": None, "k": 7}
+    assert twin.embedder is part.embedder  # pyright: ignore[reportAttributeAccessIssue]
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_no_setting_of_a_writer_or_reader_is_one_of_dspys(name: str) -> None:
+    method = build(name, embedder=embedder()).method
+    for part in (method.writer, method.reader):
+        assert not part.config.keys() & {"callbacks", "embedder", "indexes"}
+
+
+@pytest.mark.parametrize("name", ["turn-rag", "logs+turn-rag"])
+def test_settings_are_saved_and_loaded(name: str, tmp_path: Any) -> None:
+    program = build(name, k=7)
+    save(program, tmp_path / "program")
+    assert load(tmp_path / "program").method.config == program.method.config
+
+
+class Asking(Part):
+    def __init__(self) -> None:
+        super().__init__()
+        self.one = predictor(AnswerFromContext)
+        self.inner = Bare()
+        self.inner.two = dspy.ChainOfThought(AnswerFromContext)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_predictors_below_are_named_by_their_paths() -> None:
+    part = Asking()
+    assert set(part.predictors_below()) == {"one", "inner.two.predict"}
+    assert part.predictors_below()["one"] is part.one
+
+
+@pytest.mark.parametrize(("name", "where"), [("one", "one"), ("two", "inner.two")])
+def test_output_that_cannot_be_read_is_a_failure_of_its_predictor(scripted: Any, name: str, where: str) -> None:
+    part = Asking()
+    asked: Any = part.one if name == "one" else part.inner.two  # pyright: ignore[reportAttributeAccessIssue]
+    adapter = dspy.ChatAdapter(use_json_adapter_fallback=False)
+    with dspy.context(lm=scripted(lambda *_: "junk"), adapter=adapter), recording() as record:
+        assert part.attempt(asked, context="", question="Who?") is None
+    assert [(failure.kind, failure.where) for failure in record.failures] == [("parse", where)]
+    assert "\n" not in record.failures[0].message

@@ -1,0 +1,144 @@
+"""The query that a task makes of an example's fields, and the one way from it to an answer."""
+
+from datetime import datetime
+from typing import Any
+
+import dspy
+import pytest
+from mempiler.errors import UserError
+from mempiler.programs.catalog import build
+from mempiler.programs.method import EntryReader, Method
+from mempiler.programs.program import MemoryProgram
+from mempiler.programs.tasks.task import QuestionAnswering, Task, task
+from mempiler.records import Context, Logs, Query, Session, Turn
+
+ASKED = datetime(2023, 5, 8)
+LOGS = Logs(id="L1", turns=(Turn(id="L1:1", speaker="log", text="bought a bike"),))
+
+
+class Hearing(EntryReader):
+    """Keeps the queries that it is asked."""
+
+    def __init__(self) -> None:
+        super().__init__(k=2)
+        self.heard: list[Query] = []
+
+    def recall(self, memory: Any, query: Query) -> Context:
+        self.heard.append(query)
+        return super().recall(memory, query)
+
+
+def hearing(task: Task) -> tuple[MemoryProgram, Hearing]:
+    method = Method(build("turn-rag").method.writer, Hearing())
+    return MemoryProgram(method, task), method.reader  # pyright: ignore[reportReturnType]
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "missing"),
+    [
+        ("question-answering", {}, "question"),
+        ("question-answering", {"question": ""}, "question"),
+        ("multiple-choice", {"question": "Where?"}, "options"),
+        ("multiple-choice", {"question": "Where?", "options": []}, "options"),
+        ("memory-lookup", {}, "question"),
+    ],
+)
+def test_a_missing_field_is_one_line_that_names_it(name: str, fields: dict[str, Any], missing: str) -> None:
+    with pytest.raises(UserError) as caught:
+        task(name)().query(fields)
+    assert str(caught.value) == f"task {name} needs {missing}; pass {missing}=..."
+
+
+def test_all_missing_fields_are_named() -> None:
+    with pytest.raises(UserError, match=r"^task behavior-prediction needs question, options; pass question=\.\.\.$"):
+        task("behavior-prediction")().query({})
+
+
+def test_what_is_known_of_a_question_is_in_its_query() -> None:
+    fields = {"question": "Where?", "options": [1, "two"], "date": ASKED, "mood": "calm"}
+    query = QuestionAnswering().query(fields, past=(Session(id="D1"),), recent=(LOGS,), speakers=["Ann", "Bob"])
+    assert query == Query(
+        text="Where?",
+        options=("1", "two"),
+        date=ASKED,
+        speakers=("Ann", "Bob"),
+        shown=(LOGS,),
+        since=(LOGS,),
+        more={"mood": "calm"},
+    )
+
+
+def test_the_answer_sees_the_day_of_the_question(scripted: Any) -> None:
+    lm, asked = scripted(lambda *_: {"answer": "x"}), QuestionAnswering()
+    with dspy.context(lm=lm):
+        asked(context=Context(), query=Query(text="Where last week?", date=ASKED))
+    assert "Where last week? (asked on 8 May 2023, Monday)" in lm.engine.prompts[0][1]
+
+
+def test_a_method_is_given_the_query_of_the_program(scripted: Any, make_history: Any) -> None:
+    program, reader = hearing(QuestionAnswering())
+    with dspy.context(lm=scripted(lambda *_: {"answer": "x"})):
+        program(history=make_history(2), question="Who saw Quito?", date=ASKED, recent=(LOGS,))
+    assert reader.heard == [
+        Query(text="Who saw Quito?", date=ASKED, speakers=("Bob", "Ann"), shown=(LOGS,), since=(LOGS,))
+    ]
+
+
+def test_a_task_that_shows_the_end_of_a_history_is_given_it(make_history: Any) -> None:
+    history = make_history(2)
+    fields = {"question": "Like it?", "options": ["Yes", "No"]}
+    assert build("no-memory").query(fields, history).shown == ()
+    shown = build("no-memory", task="behavior-prediction").query(fields, history).shown
+    assert shown == history.items
+
+
+def test_the_query_of_an_example_holds_its_own_fields_and_no_evidence(make_history: Any) -> None:
+    history = make_history(2)
+    fields = {"question": "Who?", "mood": "calm", "answer": "Ann", "focus": ("D1:1",), "recent": (LOGS,)}
+    example = dspy.Example(history=history, **fields).with_inputs("history", "question", "mood", "focus", "recent")
+    program = build("turn-rag")
+    expected = Query(text="Who?", speakers=("Bob", "Ann"), shown=(LOGS,), since=(LOGS,), more={"mood": "calm"})
+    assert program.query_of(example) == expected
+
+
+def test_the_query_of_an_example_about_another_history_has_its_speakers(make_history: Any) -> None:
+    example = dspy.Example(history=make_history(2), question="Who?").with_inputs("history", "question")
+    assert build("turn-rag").query_of(example, make_history(1, turns=1)).speakers == ("Bob",)
+
+
+def test_a_memory_is_answered_from_without_its_history(scripted: Any, make_history: Any) -> None:
+    told: list[Context] = []
+    program = build("turn-rag", k=1)
+    memory = program.remember(make_history(2)).memory
+    with dspy.context(lm=scripted(lambda *_: {"answer": "x"})):
+        found = program.answer(memory, Query(text="Who saw Quito with 3 friends?"), recalled=told.append)
+    assert (found.answer, found.memory) == ("x", memory)
+    assert [hit.id for hit in found.context.hits] == ["D2:3"]
+    assert told == [found.context]
+
+
+def test_what_waits_is_shown_as_it_was_said(scripted: Any, make_history: Any) -> None:
+    lm, program = scripted(lambda *_: {"answer": "x"}), build("turn-rag", k=1)
+    told: list[Context] = []
+    waiting = (
+        Session(
+            id="D9",
+            turns=(Turn(id="D9:1", speaker="Ann", text="Cleo saw Rome."), Turn(id="D9:2", speaker="Bob", text="Hm.")),
+        ),
+    )
+    memory = program.remember(make_history(1)).memory
+    with dspy.context(lm=lm):
+        found = program.answer(memory, Query(text="Who saw Rome?"), waiting, told.append)
+    text = lm.engine.prompts[0][1]
+    assert text.count("[D9:1] Ann: Cleo saw Rome.") == 1
+    assert "[D9:2]" not in text
+    assert [hit.id for hit in found.context.hits][-1] == "D9:1"
+    assert "D9:1" not in told[0].sources
+
+
+def test_what_waits_and_is_shown_anyway_is_shown_once(scripted: Any) -> None:
+    lm, program = scripted(lambda *_: {"answer": "x"}), build("turn-rag")
+    query = Query(text="What was bought?", shown=(LOGS,))
+    with dspy.context(lm=lm):
+        program.answer(program.method.writer.Memory(), query, (LOGS,))
+    assert lm.engine.prompts[0][1].count("bought a bike") == 1

@@ -1,0 +1,83 @@
+"""A question's prompts are the same, byte for byte: in evaluate, compile, the rewards of training and Python."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import dspy
+import pytest
+from mempiler import Store
+from mempiler.data.catalog import benchmark
+from mempiler.engines.embedders import embedder
+from mempiler.engines.meter import Meter, MeteredLM
+from mempiler.engines.offline.engine import OfflineEngine
+from mempiler.optimizers.logo_grpo.reward import answer
+from mempiler.programs.catalog import METHODS, build
+from mempiler.runs.evaluate import evaluate
+
+CASES = [
+    *((name, "locomo") for name in METHODS if name not in ("pramem", "h2memory")),
+    ("pgr+turn-rag", "locomo"),
+    ("pramem", "movielens"),
+    ("turn-rag", "movielens"),
+    ("h2memory", "palbench.restate"),
+    ("logs+session-rag", "palbench.select"),
+    ("rgmem", "personamem"),
+]
+
+SMALLER = {"pramem": {"rounds": 2}}
+"""Settings that save time; the paths get the same ones."""
+
+
+class Hearing(OfflineEngine):
+    """The offline engine, and what it was asked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.prompts: list[str] = []
+
+    def complete(self, request: Any) -> Any:
+        self.prompts.append("\n".join([str(request.system or ""), *(each.text or "" for each in request.messages)]))
+        return super().complete(request)
+
+
+def evaluated(program: Any, questions: Any, example: dspy.Example, store: Store) -> None:
+    evaluate(program, questions, [example], dspy.settings.lm.meter)
+
+
+def compiled(program: Any, questions: Any, example: dspy.Example, store: Store) -> None:
+    if program.named_predictors():
+        teleprompter = dspy.BootstrapFewShot(max_bootstrapped_demos=1, max_labeled_demos=0, max_rounds=1)
+        teleprompter.compile(program.staged("read"), trainset=[example])
+
+
+def rewarded(program: Any, questions: Any, example: dspy.Example, store: Store) -> None:
+    memory = program.remember(example.history).memory
+    answer(program, example.history, memory, [example], lambda example, prediction: 0.0)
+
+
+def from_python(program: Any, questions: Any, example: dspy.Example, store: Store) -> None:
+    memory = program.memory(store, user=example.history.id)
+    for item in example.history:
+        memory.add(item, remember=False)
+    memory.remember()
+    inputs = {key: value for key, value in example.inputs().items() if key not in ("history", "focus")}
+    memory.ask(**inputs)
+
+
+@pytest.mark.parametrize(("method", "name"), CASES)
+def test_the_prompts_of_a_question_are_the_same_on_every_path(method: str, name: str, tmp_path: Path) -> None:
+    questions = benchmark(name)
+    example = next(each for each in questions.examples if questions.counts(each))
+    heard: dict[str, list[str]] = {}
+    ways: list[Callable[..., None]] = [evaluated, compiled, rewarded, from_python]
+    with Store(tmp_path / "memories.sqlite") as store:
+        for way in ways:
+            engine = Hearing()
+            lm = MeteredLM("offline/test", Meter(), engine=engine, cache=False, temperature=0.0)
+            with dspy.context(lm=lm, trace=None, disable_history=True):
+                way(build(method, questions.task, embedder(), **SMALLER.get(method, {})), questions, example, store)
+            heard[way.__name__] = sorted(engine.prompts)
+    first = heard.pop("evaluated")
+    assert first
+    assert {way: prompts == first for way, prompts in heard.items()} == dict.fromkeys(heard, True)
