@@ -98,7 +98,10 @@ def test_there_is_one_parent_run_and_every_other_is_nested_in_it(made):
     assert [file.path for file in mlflow.list_artifacts(made.run_id, "pictures")] == ["pictures/sizes-k.png"]
 
 
-def test_a_failing_analysis_leaves_no_run_open():
+def test_a_failing_analysis_leaves_no_run_open(tmp_path, monkeypatch):
+    # A home of its own: other tests kill runs, which stay open.
+    monkeypatch.setenv("MEMPILER_HOME", str(tmp_path))
+
     def broken(material):
         raise UserError("no such thing")
 
