@@ -1,10 +1,12 @@
-"""A question's prompts are the same, byte for byte: in evaluate, compile, the rewards of training and Python."""
+"""A question's prompts are the same, byte for byte: in evaluate, compile, the rewards of training, Python and HTTP."""
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import dspy
+import httpx
 import pytest
 from mempiler import Store
 from mempiler.data.catalog import benchmark
@@ -13,7 +15,12 @@ from mempiler.engines.meter import Meter, MeteredLM
 from mempiler.engines.offline.engine import OfflineEngine
 from mempiler.optimizers.logo_grpo.reward import answer
 from mempiler.programs.catalog import METHODS, build
+from mempiler.programs.user_memory import UserMemory
 from mempiler.runs.evaluate import evaluate
+from mempiler.service.app import make_app
+from mempiler.service.bodies import Question
+from mempiler.service.service import Service
+from mempiler.service.settings import Settings
 
 CASES = [
     *((name, "locomo") for name in METHODS if name not in ("pramem", "h2memory")),
@@ -57,20 +64,50 @@ def rewarded(program: Any, questions: Any, example: dspy.Example, store: Store) 
 
 
 def from_python(program: Any, questions: Any, example: dspy.Example, store: Store) -> None:
-    memory = program.memory(store, user=example.history.id)
+    stored(program, example, store, "python").ask(**fields_of(example))
+
+
+def over_http(program: Any, questions: Any, example: dspy.Example, store: Store) -> None:
+    user = stored(program, example, store, "http").owner.user
+    service = Service(program, store, dspy.settings.lm, settings=Settings(writers=0))
+
+    async def post() -> httpx.Response:
+        async with httpx.AsyncClient(
+            transport=httpx.ASGITransport(make_app(service)), base_url="http://localhost"
+        ) as client:
+            return await client.post(f"/v1/users/{user}/ask", json=fields_of(example))
+
+    answered = asyncio.run(post())
+    assert answered.status_code == 200, answered.text
+
+
+def dated(example: dspy.Example) -> dspy.Example:
+    """The example asked at a date: a service would say the present one."""
+    fields = dict(example)
+    return dspy.Example({"date": "2 June 2031, Monday", **fields}).with_inputs("date", *example.inputs().keys())
+
+
+def stored(program: Any, example: dspy.Example, store: Store, user: str) -> UserMemory:
+    """The memory of a user whose sessions are the example's history."""
+    memory = program.memory(store, user=user)
     for item in example.history:
         memory.add(item, remember=False)
     memory.remember()
-    inputs = {key: value for key, value in example.inputs().items() if key not in ("history", "focus")}
-    memory.ask(**inputs)
+    return memory
+
+
+def fields_of(example: dspy.Example) -> dict[str, Any]:
+    return {key: value for key, value in example.inputs().items() if key not in ("history", "focus")}
 
 
 @pytest.mark.parametrize(("method", "name"), CASES)
 def test_the_prompts_of_a_question_are_the_same_on_every_path(method: str, name: str, tmp_path: Path) -> None:
     questions = benchmark(name)
-    example = next(each for each in questions.examples if questions.counts(each))
+    example = dated(next(each for each in questions.examples if questions.counts(each)))
     heard: dict[str, list[str]] = {}
     ways: list[Callable[..., None]] = [evaluated, compiled, rewarded, from_python]
+    if fields_of(example).keys() <= Question.model_fields.keys():
+        ways.append(over_http)
     with Store(tmp_path / "memories.sqlite") as store:
         for way in ways:
             engine = Hearing()
