@@ -3,7 +3,7 @@
 import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import dspy
 import pytest
@@ -19,7 +19,7 @@ class Alike(Benchmark):
     """Questions that each have a conversation of their own."""
 
     name = "alike"
-    metrics = {"f1": TokenF1}
+    metrics: ClassVar = {"f1": TokenF1}
 
     @classmethod
     def load(cls, path: str | Path | None = None, **options: Any) -> "Alike":
@@ -75,7 +75,7 @@ class Silent(TokenF1):
 class SaysJudged(TokenF1):
     """Names a judge and scores without it."""
 
-    roles = {"judge": object}
+    roles: ClassVar = {"judge": object}
 
 
 def scored(scorer: type[Scorer]) -> Callable[[], Any]:
