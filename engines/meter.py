@@ -19,16 +19,17 @@ import threading
 import zlib
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
 import dspy
 from dspy.clients.call_result import CallResult
 from dspy.clients.execution import execute, finalize, prepare
 from dspy.utils.callback import with_callbacks
-from dspy.utils.exceptions import ContextWindowExceededError, LMAuthError, LMConfigurationError
+from dspy.utils.exceptions import LMAuthError, LMConfigurationError, LMInvalidRequestError, LMUnsupportedModelError
 
 from ..errors import UserError
+from ..reading.cut import marked
 from .guard import Guard
 
 Role = Literal["task", "prompt", "judge"]
@@ -51,17 +52,22 @@ class Usage:
     """US dollars, of those calls whose price is known."""
     unpriced: int = 0
     """Calls whose price is not known (offline and local engines among them)."""
+    answers: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Predictor calls by predictor and outcome: ok, salvaged, asked again, lost."""
+    faults: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """What was wrong with answers, by predictor and kind."""
 
     def __sub__(self, other: Usage) -> Usage:
-        calls = Counter({role: self.calls[role] - other.calls[role] for role in self.calls})
         return Usage(
-            calls,
+            _less(self.calls, other.calls),
             self.cached - other.cached,
             self.failed - other.failed,
             self.input_tokens - other.input_tokens,
             self.output_tokens - other.output_tokens,
             self.cost - other.cost,
             self.unpriced - other.unpriced,
+            _less(self.answers, other.answers),
+            _less(self.faults, other.faults),
         )
 
     def by_role(self) -> dict[str, int]:
@@ -75,25 +81,32 @@ class Meter:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._usage = Usage()
+        self._answers: Counter[tuple[str, str]] = Counter()
+        self._faults: Counter[tuple[str, str]] = Counter()
 
     def read(self) -> Usage:
         """The counters now; subtract two readings to get what lies between them."""
         with self._lock:
-            return self._usage
+            return replace(self._usage, answers=self._answers.copy(), faults=self._faults.copy())
 
     def add(self, role: Role, usage: dict[str, Any], cost: float | None, calls: int = 1) -> None:
         """Counts calls that reached a model."""
         with self._lock:
             old = self._usage
-            self._usage = Usage(
-                old.calls + Counter({role: calls}),
-                old.cached,
-                old.failed,
-                old.input_tokens + int(usage.get("prompt_tokens") or 0),
-                old.output_tokens + int(usage.get("completion_tokens") or 0),
-                old.cost + (cost or 0.0),
-                old.unpriced + (cost is None),
+            self._usage = replace(
+                old,
+                calls=old.calls + Counter({role: calls}),
+                input_tokens=old.input_tokens + int(usage.get("prompt_tokens") or 0),
+                output_tokens=old.output_tokens + int(usage.get("completion_tokens") or 0),
+                cost=old.cost + (cost or 0.0),
+                unpriced=old.unpriced + (cost is None),
             )
+
+    def add_answer(self, predictor: str, outcome: str, faults: Counter[str]) -> None:
+        """Counts a predictor call by how it ended."""
+        with self._lock:
+            self._answers[predictor, outcome] += 1
+            self._faults.update({(predictor, kind): count for kind, count in faults.items()})
 
     def add_cached(self) -> None:
         """Counts one call that the cache answered."""
@@ -105,7 +118,7 @@ class Meter:
 
     def _bump(self, name: str) -> None:
         with self._lock:
-            self._usage = Usage(**{**vars(self._usage), name: getattr(self._usage, name) + 1})
+            self._usage = replace(self._usage, **{name: getattr(self._usage, name) + 1})
 
     def __deepcopy__(self, memo: object = None) -> Meter:
         return self
@@ -159,7 +172,8 @@ class MeteredLM(dspy.LM):
         # The three steps of dspy.BaseLM.__call__, because only their result tells cache hits and cost.
         call = prepare(self, prompt, messages, self._seeded(kwargs))
         if self.answers is None:
-            return finalize(self, call, self._paid(lambda: execute(self, call)))
+            result = self._paid(lambda: execute(self, call))
+            return marked(finalize(self, call, result), result)
         try:
             key, cached = _key(self, call), bool(call.cache)
             record, known = self.answers.once(key, lambda: self._paid(lambda: execute(self, call)).dump(), cached)
@@ -173,7 +187,7 @@ class MeteredLM(dspy.LM):
         else:
             # CallResult.load marks what it loads as a cache hit; this one was paid for just now.
             result.cache_hit = False
-        return finalize(self, call, result)
+        return marked(finalize(self, call, result), result)
 
     @with_callbacks
     async def acall(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
@@ -186,7 +200,7 @@ class MeteredLM(dspy.LM):
         except Exception as error:
             self._failed(error)
             raise
-        return finalize(self, call, self._counted(result))
+        return marked(finalize(self, call, self._counted(result)), result)
 
     def _paid(self, execute_call: Callable[[], CallResult]) -> CallResult:
         self.guard.admit()
@@ -199,8 +213,8 @@ class MeteredLM(dspy.LM):
 
     def _failed(self, error: Exception) -> None:
         self.meter.add_failed()
-        if isinstance(error, ContextWindowExceededError):
-            return  # the prompt is too long; the endpoint is well
+        if isinstance(error, LMInvalidRequestError) and not isinstance(error, LMUnsupportedModelError):
+            return  # this prompt is refused, for its content or length; the endpoint is well
         if isinstance(error, LMConfigurationError):
             # A key that is not set is as final as one that is refused, and the guard ends the run for those.
             names = " or ".join(getattr(error, "env_keys", ()))
@@ -236,6 +250,10 @@ class MeteredLM(dspy.LM):
 
     def __deepcopy__(self, memo: object = None) -> MeteredLM:
         return self.copy()
+
+
+def _less(counts: Counter[Any], before: Counter[Any]) -> Counter[Any]:
+    return Counter({name: count - before[name] for name, count in counts.items() if count != before[name]})
 
 
 def _key(lm: MeteredLM, call: Any) -> str:

@@ -19,11 +19,10 @@ import json
 from typing import Any, Self
 
 import dspy
-from dspy.utils.exceptions import AdapterParseError
 
 from ..errors import UserError
 from ..memory.indexes import Indexes
-from ..records import Failure
+from .failing import LOST, concerns_prompt, failure_of
 from .recording import record_failure
 
 
@@ -59,11 +58,18 @@ class Part(dspy.Module):
         return {path.removeprefix("self."): module for path, module in found}  # pyright: ignore[reportReturnType]
 
     def attempt(self, predictor: dspy.Module, **inputs: Any) -> dspy.Prediction | None:
-        """Calls a predictor, or a module made of them; output that stays unreadable is a recorded failure and None."""
+        """Calls a predictor, or a module made of them.
+
+        Returns:
+            The prediction; None where the answer stays unreadable, or the endpoint refuses the prompt for its content
+            or length. The failure is recorded.
+        """
         try:
             return predictor(**inputs)
-        except AdapterParseError as error:
-            record_failure(Failure(kind="parse", where=self._name(predictor), message=_first_line(error)))
+        except LOST as error:
+            if not concerns_prompt(error):
+                raise
+            record_failure(failure_of(self._name(predictor), error))
             return None
 
     def _name(self, module: dspy.Module) -> str:
@@ -110,7 +116,3 @@ def _settings(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[
 def _is_made_of(value: Any) -> bool:
     """Whether an argument is a piece of the part rather than a setting."""
     return isinstance(value, dspy.Module | Indexes) or hasattr(value, "embed")
-
-
-def _first_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:300]

@@ -30,6 +30,14 @@ class Predictor(dspy.Predict):
 
     nearest: int | None = None
     """How many demos a prompt shows, the nearest ones; None shows all."""
+    path: str = ""
+    """Its name in the program it is part of."""
+
+    @property
+    def label(self) -> str:
+        """What tables call it: its name in its program, else what it does."""
+        signature = cast("type[dspy.Signature]", self.signature)
+        return self.path or f"{', '.join(signature.input_fields)} -> {', '.join(signature.output_fields)}"
 
     def forward(self, **kwargs: Any) -> dspy.Prediction:
         with recorded(self, kwargs) as call:
@@ -79,9 +87,8 @@ def adopt(module: dspy.Module) -> None:
             found.signature = signature.with_instructions(signature.instructions)
 
 
-def _kept(call: Call | None, prediction: dspy.Prediction) -> dspy.Prediction:
-    if call is not None:
-        call.prediction = prediction
+def _kept(call: Call, prediction: dspy.Prediction) -> dspy.Prediction:
+    call.prediction = prediction
     return prediction
 
 

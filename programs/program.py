@@ -72,6 +72,8 @@ class MemoryProgram(dspy.Module):
         self._frozen: frozenset[str] = frozenset()
         self._writing_lm: Any = None
         _refuse_equal_signatures(self.all_predictors())
+        for path, predictor in self.all_predictors().items():
+            predictor.path = path  # pyright: ignore[reportAttributeAccessIssue]
 
     def forward(
         self, history: History, focus: Sequence[str] = (), recent: Sequence[Item] = (), **fields: Any

@@ -16,15 +16,19 @@ from __future__ import annotations
 
 import contextvars
 import threading
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import dspy
 from dspy.utils.callback import BaseCallback
+from dspy.utils.exceptions import LMError
 
+from ..reading.mends import Mend
 from ..records import Context, Failure
+from .failing import concerns_prompt, kind_of
 from .gather import Place, place
 
 Capture = Callable[[], AbstractContextManager[list[Any]]]
@@ -42,6 +46,10 @@ class Completion:
     """The engine's record of it (token ids, log-probabilities), where the engine keeps one."""
 
 
+Outcome = Literal["ok", "salvaged", "asked again", "lost"]
+"""How a call ended: read as it came, read after mends, read the second time, not read."""
+
+
 @dataclass
 class Call:
     """One call of a predictor."""
@@ -56,9 +64,20 @@ class Call:
     """Why the last completion could not be read."""
     refused: int = 0
     """Operations of the output that code had to refuse, e.g. on an id that is not there."""
+    faults: Counter[str] = field(default_factory=Counter)
+    """What was wrong with its answers by kind: mends, what was asked for again, why it was lost."""
+    asked_again: bool = False
+    lost: bool = False
     at: tuple[int, ...] = ()
     """Place in program order."""
     thread: int = 0
+
+    @property
+    def outcome(self) -> Outcome:
+        """How it ended."""
+        if self.lost:
+            return "lost"
+        return "asked again" if self.asked_again else "salvaged" if self.faults else "ok"
 
 
 def texts() -> AbstractContextManager[list[Any]]:
@@ -116,26 +135,54 @@ def recording(capture: Capture | None = None) -> Iterator[Recording]:
 
 
 @contextmanager
-def recorded(predictor: Any, inputs: dict[str, Any]) -> Iterator[Call | None]:
-    """Records one call, if anybody records; predictors wrap their call in it and hand it what they read."""
+def recorded(predictor: Any, inputs: dict[str, Any]) -> Iterator[Call]:
+    """Records one call; predictors wrap their call in it and hand it what they read.
+
+    How the call ended is counted by the meter of its language model, also where nothing records.
+    """
     record, here = _recording.get(), place.get()
-    if record is None or here is None:
-        yield None
-        return
-    call = Call(predictor, dict(inputs), at=here.tick(), thread=threading.get_ident())
-    record.calls.append(call)
+    call = Call(predictor, dict(inputs), at=here.tick() if here else (), thread=threading.get_ident())
+    if record is not None:
+        record.calls.append(call)
     token = _open.set(call)
     try:
         with ExitStack() as stack:
-            if record.capture is not None:
+            if record is not None and record.capture is not None:
                 samples = stack.enter_context(record.capture())
                 stack.callback(_join, call, samples)
             yield call
+        _counted(call)
     except Exception as error:
         call.error = " ".join(str(error).split())[:300] or type(error).__name__
+        if concerns_prompt(error) or isinstance(error, LMError):
+            call.lost = True
+            call.faults[kind_of(error)] += 1
+            _counted(call)
         raise
     finally:
         _open.reset(token)
+
+
+def note_mends(mends: Sequence[Mend]) -> None:
+    """Says what was mended to read an answer of the running call."""
+    call = _open.get()
+    if call is not None:
+        call.faults.update(mend.kind for mend in mends)
+
+
+def note_asked_again(kind: str) -> None:
+    """Says that the running call asks once more, and why."""
+    call = _open.get()
+    if call is not None:
+        call.asked_again = True
+        call.faults[kind] += 1
+
+
+def _counted(call: Call) -> None:
+    lm = call.inputs.get("lm") or getattr(call.predictor, "lm", None) or dspy.settings.lm
+    meter = getattr(lm, "meter", None)
+    if meter is not None:
+        meter.add_answer(call.predictor.label, call.outcome, call.faults)
 
 
 def record_failure(failure: Failure) -> None:

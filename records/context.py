@@ -66,10 +66,13 @@ class Context(Record):
         return "\n".join([hit.line() for hit in self.hits] + notes)
 
 
+FailureKind = Literal["parse", "cut", "refused", "too-long", "endpoint", "error"]
+
+
 class Failure(Record):
     """Something that failed for one item or one question, kept and counted instead of raised."""
 
-    kind: Literal["parse", "endpoint", "refused", "error"]
+    kind: FailureKind
     where: str
     message: str
 

@@ -17,13 +17,13 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import TYPE_CHECKING, Any
 
 import dspy
-from dspy.utils.exceptions import AdapterParseError, ContextWindowExceededError, LMError
 
 from ..data.benchmark import Benchmark
 from ..data.text_metrics import evidence_recall
 from ..engines.meter import Meter
 from ..engines.models import is_offline
 from ..errors import BudgetError, EndpointError, MempilerError
+from ..programs.failing import failure_of
 from ..programs.method import Reader
 from ..programs.program import MemoryProgram
 from ..programs.recording import recording
@@ -147,7 +147,7 @@ def _row(program: MemoryProgram, benchmark: Benchmark, example: dspy.Example) ->
         except MempilerError:
             raise
         except Exception as error:
-            failure = _failure(str(example.id), error)
+            failure = failure_of(str(example.id), error)
     context = prediction.get("context") or (record.contexts[-1] if record.contexts else None)
     return Row(
         id=str(example.id),
@@ -167,18 +167,6 @@ def _row(program: MemoryProgram, benchmark: Benchmark, example: dspy.Example) ->
         recall_counts=dict(context.counts) if context else {},
         failure=failure,
     )
-
-
-def _failure(where: str, error: Exception) -> Failure:
-    """What became of a question that raised."""
-    message = one_line(error)
-    if isinstance(error, AdapterParseError):
-        return Failure(kind="parse", where=where, message=message)
-    if isinstance(error, ContextWindowExceededError):
-        return Failure(kind="refused", where=where, message=message)
-    if isinstance(error, LMError):
-        return Failure(kind="endpoint", where=where, message=message)
-    return Failure(kind="error", where=where, message=f"{type(error).__name__}: {message}")
 
 
 def _recall(
@@ -225,8 +213,3 @@ def _failed_writes(program: MemoryProgram, examples: Sequence[dspy.Example]) -> 
             where = f"{history.id}, {item}"
             failures += [each.model_copy(update={"where": f"{where}, {each.where}"}) for each in node.failures]
     return tuple(failures)
-
-
-def one_line(error: BaseException) -> str:
-    """The message of an error on one line, cut to a length that fits a table."""
-    return " ".join(str(error).split())[:300]

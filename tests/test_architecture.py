@@ -20,15 +20,16 @@ OUTSIDE = {"tests", "perf", "docs", "build", "dist", "setup.py"}
 """Folders of the repository that are no part of the package."""
 
 BASE = {"records", "errors"}
-PROGRAMS = BASE | {"memory", "signatures"}
+PROGRAMS = BASE | {"memory", "signatures", "reading"}
 OPTIMIZERS = PROGRAMS | {"programs", "data", "engines"}
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "records": {"errors"},
-    "signatures": BASE,
+    "reading": set(),
+    "signatures": BASE | {"reading"},
     "memory": BASE,
-    "data": BASE | {"signatures"},
-    "engines": {"errors", "memory"},
+    "data": BASE | {"signatures", "reading"},
+    "engines": {"errors", "memory", "reading"},
     "programs": PROGRAMS,
     "optimizers": OPTIMIZERS,
     "runs": OPTIMIZERS | {"optimizers"},

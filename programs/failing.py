@@ -1,0 +1,64 @@
+"""What kind of failure an error is: the one table for questions, writing steps and predictor calls.
+
+A refusal (parse, cut, refused, too-long) concerns one prompt: it is counted and skipped. Only `endpoint` says something
+of other prompts.
+
+    parse      the answer could not be read, also the second time
+    cut        the answer ended for want of room, also with more room
+    refused    the endpoint refuses this prompt, e.g. for its content
+    too-long   the prompt is longer than the model's window
+    endpoint   the endpoint failed
+    error      anything else
+"""
+
+from __future__ import annotations
+
+from dspy.utils.exceptions import (
+    AdapterParseError,
+    ContextWindowExceededError,
+    LMError,
+    LMInvalidRequestError,
+    LMUnsupportedModelError,
+)
+
+from ..records import Failure
+from ..records.context import FailureKind
+
+
+class CutShortError(AdapterParseError):
+    """Raised if an answer ended for want of room."""
+
+
+LOST = (AdapterParseError, LMInvalidRequestError)
+"""What concerns one prompt only; `concerns_prompt` excludes the unknown model."""
+
+
+def concerns_prompt(error: BaseException) -> bool:
+    """Whether an error is a matter of the one prompt, so that other prompts may well succeed."""
+    return isinstance(error, LOST) and not isinstance(error, LMUnsupportedModelError)
+
+
+def kind_of(error: BaseException) -> FailureKind:
+    """The kind of failure that an error is."""
+    return next((kind for error_type, kind in _KINDS if isinstance(error, error_type)), "error")
+
+
+_KINDS: tuple[tuple[type[BaseException], FailureKind], ...] = (
+    (CutShortError, "cut"),
+    (AdapterParseError, "parse"),
+    (ContextWindowExceededError, "too-long"),
+    (LMUnsupportedModelError, "endpoint"),
+    (LMInvalidRequestError, "refused"),
+    (LMError, "endpoint"),
+)
+
+
+def failure_of(where: str, error: BaseException) -> Failure:
+    """The failure that stands for an error in tables."""
+    kind, message = kind_of(error), one_line(error)
+    return Failure(kind=kind, where=where, message=f"{type(error).__name__}: {message}" if kind == "error" else message)
+
+
+def one_line(error: BaseException) -> str:
+    """The message of an error on one line, cut to a length that fits a table."""
+    return " ".join(str(error).split())[:300]

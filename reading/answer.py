@@ -1,0 +1,120 @@
+"""Reading an answer: the fields of a signature from a completion, in the layout asked for or another.
+
+    [[ ## facts ## ]] ...        as asked for
+    {"facts": [...]}             bare or fenced JSON
+    [...]                        the value alone, of a signature with one output that must be there
+    **Facts:** ...               headings in words
+
+What cannot be read of an output with a default (auxiliary: reasons, diagnoses) takes the default; an output without one
+makes the answer unreadable, and it is asked for again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import dspy
+
+from .ids import Shown, shown_ids
+from .mends import Mend, UnreadableError
+from .values import ValueReader, admits_none, bare_json
+
+_HEADER = re.compile(r"^[ \t]*[\[#*]*\s*\[?\[?\s*##\s*(\w+)\s*##\s*\]?\]?[ \t]*", re.MULTILINE)
+_THOUGHT = re.compile(r"^\s*<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL)
+
+
+def read_answer(
+    signature: type[dspy.Signature], completion: str, inputs: Mapping[str, Any] | None = None
+) -> tuple[dict[str, Any], list[Mend]]:
+    """The outputs of a completion, and what was mended.
+
+    Args:
+        signature: Whose outputs are due.
+        completion: What the model wrote.
+        inputs: What the prompt showed, for ids that outputs name.
+
+    Raises:
+        UnreadableError: An output without a default is missing or cannot be read.
+    """
+    reader = ValueReader({name: shown_ids(value) for name, value in (inputs or {}).items()})
+    texts, as_asked = _laid_out(signature, _THOUGHT.sub("", completion))
+    if not as_asked:
+        reader.mend("layout", "")
+    found: dict[str, Any] = {}
+    for name, field in signature.output_fields.items():
+        kept = len(reader.mends)
+        try:
+            if name not in texts:
+                raise UnreadableError(name, "is missing")
+            found[name] = reader.read(texts[name], _annotation(field), name)
+        except UnreadableError:
+            if field.is_required() and not admits_none(field.annotation):
+                raise
+            del reader.mends[kept:]
+            reader.mend("field", name)
+            found[name] = None if field.is_required() else field.get_default(call_default_factory=True)
+    return found, reader.mends
+
+
+def _annotation(field: Any) -> Any:
+    annotation = field.annotation
+    for mark in field.metadata:
+        if isinstance(mark, Shown):
+            annotation = Annotated[annotation, mark]
+    return annotation
+
+
+def _laid_out(signature: type[dspy.Signature], text: str) -> tuple[dict[str, Any], bool]:
+    """The text, or parsed value, of each output that is there; and whether it was laid out as asked for."""
+    names = list(signature.output_fields)
+    marked = _sections(_HEADER, text, names)
+    fields = signature.output_fields
+    needed = [name for name in names if fields[name].is_required() and not admits_none(fields[name].annotation)]
+    if all(name in marked for name in needed) and marked:
+        return marked, True
+    for found in (_from_json(signature, text, needed), _sections(_headings(names), text, names)):
+        found = {**found, **marked}
+        if found and all(name in found for name in needed):
+            return found, False
+    return marked, True
+
+
+def _sections(header: re.Pattern[str], text: str, names: list[str]) -> dict[str, Any]:
+    """What follows each header, up to the next one; the first of a name counts."""
+    plain = {name.casefold().replace(" ", "_"): name for name in names}
+    found = list(header.finditer(text))
+    sections: dict[str, Any] = {}
+    for n, match in enumerate(found):
+        end = found[n + 1].start() if n + 1 < len(found) else len(text)
+        name = plain.get(re.sub(r"\s+", "_", match[1].strip()).casefold())
+        if name is not None:
+            sections.setdefault(name, text[match.end() : end].strip())
+    return sections
+
+
+def _headings(names: list[str]) -> re.Pattern[str]:
+    """Headings in words, `answer:` or `**Final answer**:` and the like, each at the beginning of a line."""
+    words = "|".join(re.escape(name).replace("_", "[_ ]") for name in names)
+    return re.compile(
+        rf"^[ \t]*[#*>\- ]*[\"'`]?({words})[\"'`]?[*]*[ \t]*[:：=][ \t]*[*]*", re.MULTILINE | re.IGNORECASE
+    )
+
+
+def _from_json(signature: type[dspy.Signature], text: str, needed: list[str]) -> dict[str, Any]:
+    """Outputs from a JSON object with their names, or the only one that must be there from a bare JSON value."""
+    value = bare_json(text)
+    if value is None:
+        return {}
+    plain = {name.casefold().replace("_", ""): name for name in signature.output_fields}
+    named = {}
+    if isinstance(value, dict):
+        named = {plain[key]: part for raw, part in value.items() if (key := _plain_key(raw)) in plain}
+    if len(needed) == 1 and needed[0] not in named and signature.output_fields[needed[0]].annotation is not str:
+        return {**named, needed[0]: value}
+    return named
+
+
+def _plain_key(key: Any) -> str:
+    return re.sub(r"[\s_\-]+", "", str(key)).casefold()

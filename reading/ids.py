@@ -1,0 +1,86 @@
+"""Ids that a prompt shows, and what a model makes of them.
+
+A field of an output that names something of an input is typed with the input that shows it:
+
+    turn_ids: list[Annotated[str, Shown("dialogue")]]
+
+Models write `[D1:3]`, `"d1:3"`, `turn D1:3` or 3. An id is matched where exactly one shown id can be meant; for
+pydantic and in prompts it is a plain text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel
+
+_BRACKETED = re.compile(r"\[([^\[\]\n]{1,200})\]")
+_DIGITS = re.compile(r"\d+")
+_DECORATION = " \t\n[](){}<>\"'`*#.,;:"
+
+
+@dataclass(frozen=True)
+class Shown:
+    """Marks a text as an id that an input shows.
+
+    Args:
+        field: The input: a text with ids in brackets, or a list of objects whose first field is the id.
+        new: Whether other ids are allowed, for things that are not there yet.
+    """
+
+    field: str
+    new: bool = False
+
+
+def shown_ids(value: Any) -> tuple[str, ...]:
+    """The ids that the value of an input shows, each once, in order."""
+    return tuple(dict.fromkeys(_ids(value)))
+
+
+def match_id(said: Any, shown: Sequence[str]) -> str | None:
+    """The shown id that is meant, or None where none is or several may be.
+
+    Args:
+        said: What the model wrote: a text or a number.
+        shown: The ids of the input.
+    """
+    text = str(int(said)) if isinstance(said, float) and said.is_integer() else str(said)
+    if text in shown:
+        return text
+    bare = text.strip(_DECORATION)
+    for found in (
+        [id for id in shown if id.casefold() == bare.casefold()],
+        [id for id in shown if re.search(rf"(?<!\w){re.escape(id)}(?!\w)", text, re.IGNORECASE)],
+        _by_number(bare, shown),
+    ):
+        if found:
+            return found[0] if len(found) == 1 else None
+    return None
+
+
+def _by_number(bare: str, shown: Sequence[str]) -> list[str]:
+    """Ids with the same numbers, for an answer that is not much more than numbers."""
+    if len(_DIGITS.sub("", bare)) > 2:
+        return []
+    numbers = [int(part) for part in _DIGITS.findall(bare)]
+    return [id for id in shown if numbers and [int(part) for part in _DIGITS.findall(id)][-len(numbers) :] == numbers]
+
+
+def _ids(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        for inside in _BRACKETED.findall(value):
+            yield from (part.strip() for part in inside.split(",") if part.strip())
+    elif isinstance(value, BaseModel | Mapping):
+        fields = dict(value)
+        if fields:
+            yield str(next(iter(fields.values())))
+    elif isinstance(value, Sequence):
+        for part in value:
+            if isinstance(part, str):
+                # A list of plain texts: each begins with its id, in brackets or before a colon.
+                yield from _ids(part) if part.startswith("[") else (part.partition(":")[0].strip(),)
+            else:
+                yield from _ids(part)

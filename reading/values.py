@@ -1,0 +1,381 @@
+"""Reading a value of a type from what a model wrote, element by element.
+
+    [{"info": "Has a dog", "type": "identity"}, null, {"info": 7}]   as list[FactChange]
+     ^ spelling mended                          ^ dropped ^ cast, then dropped: it has no type
+
+Form is mended: shapes, casts, spellings, ids. Content is not: a value that is missing stays missing, unless the field
+has a default. A list loses its bad elements and keeps the others; one of which nothing is left cannot be read.
+"""
+
+from __future__ import annotations
+
+import ast
+import enum
+import functools
+import json
+import re
+import types
+from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+import json_repair
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic.fields import FieldInfo
+
+from .ids import Shown, match_id
+from .mends import Mend, MendKind, UnreadableError
+
+_FENCE = re.compile(r"```[\w-]*[ \t]*\n?(.*?)\n?[ \t]*```", re.DOTALL)
+_NEAR = 0.8
+_YES_NO = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
+_NOTHING = ("", "null", "none", "n/a", "nil")
+
+
+class ValueReader:
+    """Reads the values of one answer and keeps what it had to mend.
+
+    Args:
+        shown: Ids that each input shows, by its name.
+    """
+
+    def __init__(self, shown: Mapping[str, Sequence[str]] | None = None) -> None:
+        self.shown = shown or {}
+        self.mends: list[Mend] = []
+
+    def read(self, raw: Any, annotation: Any, where: str = "") -> Any:
+        """The value.
+
+        Args:
+            raw: Text of a field, or a value that was parsed already.
+            annotation: The type that is due.
+            where: Path of the value, for messages.
+
+        Raises:
+            UnreadableError: It is none of this type, and cannot be made one.
+        """
+        marks: tuple[Any, ...] = ()
+        while get_origin(annotation) is Annotated:
+            annotation, *found = get_args(annotation)
+            marks += tuple(found)
+        mark = next((each for each in marks if isinstance(each, Shown)), None)
+        if mark is not None and annotation is str:
+            return self._id(raw, mark, where)
+        if isinstance(raw, str) and annotation is not str and not _admits_text(annotation):
+            raw = _parsed(raw)
+        return self._typed(raw, annotation, where)
+
+    def mend(self, kind: MendKind, where: str) -> None:
+        """Notes something that was put right."""
+        self.mends.append(Mend(kind, where))
+
+    def _typed(self, raw: Any, annotation: Any, where: str) -> Any:
+        origin = get_origin(annotation)
+        if annotation is Any:
+            return raw
+        if origin in (Union, types.UnionType):
+            return self._union(raw, annotation, where)
+        if origin is Literal:
+            return self._choice(raw, get_args(annotation), where)
+        if origin in (list, tuple, set, frozenset, Sequence):
+            return self._list(raw, annotation, where)
+        if origin is dict:
+            return self._dict(raw, get_args(annotation), where)
+        if isinstance(annotation, type):
+            read = next((read for kind, read in self._plain.items() if issubclass(annotation, kind)), None)
+            if read is not None:
+                return read(raw, annotation, where)
+        return _validated(raw, annotation, where)
+
+    @property
+    def _plain(self) -> dict[type, Callable[[Any, Any, str], Any]]:
+        return {
+            BaseModel: self._model,
+            enum.Enum: lambda raw, kind, where: kind(self._choice(raw, [each.value for each in kind], where)),
+            bool: self._truth,
+            int: self._number,
+            float: self._number,
+            str: self._text,
+        }
+
+    def _union(self, raw: Any, annotation: Any, where: str) -> Any:
+        kinds = [kind for kind in get_args(annotation) if kind is not type(None)]
+        if len(kinds) < len(get_args(annotation)) and (
+            raw is None or (isinstance(raw, str) and raw.strip().casefold() in _NOTHING)
+        ):
+            return None
+        for kind in kinds[:-1]:
+            kept = len(self.mends)
+            try:
+                return self.read(raw, kind, where)
+            except UnreadableError:
+                del self.mends[kept:]
+        return self.read(raw, kinds[-1], where)
+
+    def _text(self, raw: Any, annotation: Any, where: str) -> str:
+        if isinstance(raw, str):
+            return raw
+        if isinstance(raw, Mapping) and len(raw) == 1:
+            raw = next(iter(raw.values()))
+            self.mend("shape", where)
+            return self._text(raw, annotation, where)
+        if isinstance(raw, list) and raw and all(isinstance(part, str | int | float) for part in raw):
+            self.mend("shape", where)
+            return ", ".join(str(part) for part in raw)
+        if isinstance(raw, bool) or not isinstance(raw, int | float):
+            raise UnreadableError(where, f"a text is due, not {_shown(raw)}")
+        self.mend("cast", where)
+        return str(int(raw)) if isinstance(raw, float) and raw.is_integer() else str(raw)
+
+    def _number(self, raw: Any, annotation: Any, where: str) -> Any:
+        if isinstance(raw, int | float) and not isinstance(raw, bool):
+            if annotation is float or isinstance(raw, int) or raw.is_integer():
+                return annotation(raw)
+        elif isinstance(raw, str) and re.fullmatch(r"\s*[-+]?\d+(\.\d+)?\s*%?\s*", raw):
+            self.mend("cast", where)
+            return self._number(float(raw.strip(" %\t\n")), annotation, where)
+        raise UnreadableError(where, f"{_article(annotation)} is due, not {_shown(raw)}")
+
+    def _truth(self, raw: Any, annotation: Any, where: str) -> bool:
+        if isinstance(raw, bool):
+            return raw
+        said = str(raw).strip(" .\"'`*").casefold()
+        if said not in _YES_NO:
+            raise UnreadableError(where, f"true or false is due, not {_shown(raw)}")
+        self.mend("cast", where)
+        return _YES_NO[said]
+
+    def _choice(self, raw: Any, allowed: Sequence[Any], where: str) -> Any:
+        """A defined value, or the one whose spelling is nearest."""
+        if raw in allowed and not isinstance(raw, bool):
+            return raw
+        by_name = {_plain(each): each for each in allowed}
+        said = _plain(raw) if isinstance(raw, str | int | float) else ""
+        near = [said] if said in by_name else get_close_matches(said, by_name, 1, _NEAR) if said else []
+        if not near:
+            raise UnreadableError(where, f"{_shown(raw)} is none of: {', '.join(map(str, allowed))}")
+        self.mend("spelling", where)
+        return by_name[near[0]]
+
+    def _id(self, raw: Any, mark: Shown, where: str) -> str:
+        """A shown id; another text is left as it is, for code to refuse, and counted."""
+        if raw is None or isinstance(raw, Mapping | bool):
+            raise UnreadableError(where, f"an id is due, not {_shown(raw)}")
+        if isinstance(raw, list):
+            raw = raw[0] if len(raw) == 1 else ", ".join(map(str, raw))
+        shown = self.shown.get(mark.field, ())
+        found = match_id(raw, shown)
+        if found is None:
+            if not mark.new and str(raw).strip():
+                self.mend("unknown id", where)
+            return str(raw)
+        if found != raw:
+            self.mend("id", where)
+        return found
+
+    def _list(self, raw: Any, annotation: Any, where: str) -> Any:
+        origin, args = get_origin(annotation), get_args(annotation)
+        kind = args[0] if args else Any
+        elements = self._elements(raw, kind, where)
+        found, why = [], ""
+        for n, element in enumerate(elements):
+            place, kept = f"{where}[{n}]", len(self.mends)
+            try:
+                value = self.read(element, kind, place)
+            except UnreadableError as error:
+                del self.mends[kept:]
+                self.mend("element", place)
+                why = why or str(error)
+                continue
+            if self.mends[kept:] and self.mends[-1] == Mend("unknown id", place):
+                continue
+            found.append(value)
+        if elements and not found and why:
+            raise UnreadableError(where, f"none of {len(elements)} elements can be read; {why}")
+        return found if origin in (list, Sequence) else origin(found)
+
+    def _elements(self, raw: Any, kind: Any, where: str) -> list[Any]:
+        """The elements of what is due as a list, whatever it is wrapped in."""
+        if isinstance(raw, list | tuple | set):
+            return list(raw)
+        if raw is None or raw == "":
+            raise UnreadableError(where, "a list is due, and there is nothing")
+        self.mend("shape", where)
+        if isinstance(raw, Mapping):
+            return _unwrapped(raw, kind)
+        if isinstance(raw, str) and _bare(kind) is str:
+            return _listed(raw) if _is_id(kind) else [line for line in map(_unbulleted, raw.splitlines()) if line]
+        if isinstance(raw, str) and get_origin(_bare(kind)) is Literal:
+            return _listed(raw)
+        return [raw]
+
+    def _dict(self, raw: Any, args: tuple[Any, ...], where: str) -> dict[Any, Any]:
+        if not isinstance(raw, Mapping):
+            raise UnreadableError(where, f"an object is due, not {_shown(raw)}")
+        kind = args[1] if len(args) > 1 else Any
+        return {str(key): self.read(value, kind, f"{where}.{key}") for key, value in raw.items()}
+
+    def _model(self, raw: Any, model: type[BaseModel], where: str) -> BaseModel:
+        if isinstance(raw, model):
+            return raw
+        if isinstance(raw, list) and len(raw) == 1:
+            self.mend("shape", where)
+            raw = raw[0]
+        if not isinstance(raw, Mapping):
+            raise UnreadableError(where, f"an object is due, not {_shown(raw)}")
+        given = {_plain(key): value for key, value in raw.items()}
+        if len(given) == 1 and not given.keys() & {_plain(name) for name in model.model_fields}:
+            inside = next(iter(given.values()))
+            if isinstance(inside, Mapping):
+                self.mend("shape", where)
+                return self._model(inside, model, where)
+        values: dict[str, Any] = {}
+        own = _own_reading(model)
+        for name, field in model.model_fields.items():
+            if _plain(name) in given and name in own:
+                given[_plain(name)] = own[name](given[_plain(name)])
+            self._field(values, name, field, given, f"{where}.{name}" if where else name)
+        try:
+            return model.model_validate(values)
+        except ValidationError as error:
+            raise UnreadableError(where, _first(error)) from error
+
+    def _field(self, values: dict[str, Any], name: str, field: FieldInfo, given: dict[str, Any], where: str) -> None:
+        """Puts the value of one field of an object to the others; nothing where its default is due."""
+        key = _plain(name)
+        if key not in given:
+            if field.is_required():
+                raise UnreadableError(where, "is missing")
+            return
+        annotation: Any = field.annotation
+        for mark in field.metadata:
+            if isinstance(mark, Shown):
+                annotation = Annotated[annotation, mark]
+        if given[key] is None and not field.is_required() and not admits_none(annotation):
+            self.mend("null", where)
+            return
+        kept = len(self.mends)
+        try:
+            values[name] = self.read(given[key], annotation, where)
+        except UnreadableError:
+            if field.is_required():
+                raise
+            del self.mends[kept:]
+            self.mend("field", where)
+
+
+def bare_json(text: str) -> Any:
+    """The JSON value that a text is, or holds in a fence; None where there is none."""
+    fenced = _FENCE.search(text)
+    for part in [fenced[1], text] if fenced else [text]:
+        part = part.strip()
+        start = min((n for n in (part.find("{"), part.find("[")) if n >= 0), default=-1)
+        if start < 0:
+            continue
+        found = json_repair.loads(part[start:])
+        if isinstance(found, dict | list) and found:
+            return found
+        if part in ("[]", "{}"):
+            return json.loads(part)
+    return None
+
+
+def _parsed(text: str) -> Any:
+    """The value that a text writes, or the text itself."""
+    fenced = _FENCE.fullmatch(text.strip())
+    bare = fenced[1].strip() if fenced else text.strip()
+    try:
+        return json.loads(bare)
+    except ValueError:
+        pass
+    if bare[:1] in "[{(":
+        try:
+            return ast.literal_eval(bare)
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            found = json_repair.loads(bare)
+            return found if isinstance(found, dict | list) and found else bare
+    held = bare_json(bare)
+    return bare if held is None else held
+
+
+def _unwrapped(raw: Mapping[Any, Any], kind: Any) -> list[Any]:
+    """The elements of an object that stands for a list: one element, a wrapper around a list, or a dict by id."""
+    model = _bare(kind)
+    names = {_plain(name) for name in model.model_fields} if _is_model(model) else set[str]()
+    keys = {_plain(key) for key in raw}
+    if names and keys & names:
+        return [raw]
+    values = list(raw.values())
+    if len(values) == 1 and isinstance(values[0], list | tuple):
+        return list(values[0])
+    if names and all(isinstance(value, Mapping) for value in values):
+        id = next((name for name in model.model_fields if name.endswith("id")), next(iter(model.model_fields)))
+        return [value if _plain(id) in map(_plain, value) else {id: key, **value} for key, value in raw.items()]
+    if len(values) == 1 and isinstance(values[0], Mapping):
+        return _unwrapped(values[0], kind)
+    return [raw] if names else values
+
+
+def _listed(text: str) -> list[str]:
+    """Ids or names that stand in one text."""
+    return [part for part in re.split(r"[,;\s、，]+|\band\b", text.strip(" \t\n[](){}")) if part.strip("\"'`.")]
+
+
+def _unbulleted(line: str) -> str:
+    return re.sub(r"^\s*(?:[-*•]|\d+[.)])\s+", "", line).strip()
+
+
+def _bare(kind: Any) -> Any:
+    return get_args(kind)[0] if get_origin(kind) is Annotated else kind
+
+
+def _is_id(kind: Any) -> bool:
+    return get_origin(kind) is Annotated and any(isinstance(mark, Shown) for mark in get_args(kind)[1:])
+
+
+def _is_model(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, BaseModel)
+
+
+def admits_none(annotation: Any) -> bool:
+    """Whether a value of the type may be None."""
+    return type(None) in get_args(annotation) or annotation is Any
+
+
+@functools.cache
+def _own_reading(model: type[BaseModel]) -> Mapping[str, Callable[[Any], Any]]:
+    """What a model's own "before" validators make of each field's raw value: synonyms that no spelling is near to."""
+    found = model.__pydantic_decorators__.field_validators.values()
+    return {name: each.func for each in found if each.info.mode == "before" for name in each.info.fields}
+
+
+def _admits_text(annotation: Any) -> bool:
+    return str in get_args(annotation) and get_origin(annotation) in (Union, types.UnionType)
+
+
+def _plain(value: Any) -> str:
+    """A name without case, blanks, underscores and decoration."""
+    text = str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+    return re.sub(r"[\s_\-\"'`*.\[\](){}<>:]+", "", text).casefold()
+
+
+def _validated(raw: Any, annotation: Any, where: str) -> Any:
+    kind: TypeAdapter[Any] = TypeAdapter(annotation)
+    try:
+        return kind.validate_python(raw)
+    except ValidationError as error:
+        raise UnreadableError(where, _first(error)) from error
+
+
+def _first(error: ValidationError) -> str:
+    found = error.errors()[0]
+    return f"{'.'.join(map(str, found['loc']))}: {found['msg']}".lstrip(": ")
+
+
+def _article(annotation: Any) -> str:
+    return "a whole number" if annotation is int else "a number"
+
+
+def _shown(raw: Any) -> str:
+    text = json.dumps(raw, ensure_ascii=False, default=str)
+    return text if len(text) <= 60 else f"{text[:57]}..."
