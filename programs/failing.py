@@ -40,7 +40,10 @@ def concerns_prompt(error: BaseException) -> bool:
 
 def kind_of(error: BaseException) -> FailureKind:
     """The kind of failure that an error is."""
-    return next((kind for error_type, kind in _KINDS if isinstance(error, error_type)), "error")
+    for error_type, kind in _KINDS:
+        if isinstance(error, error_type):
+            return kind
+    return "error"
 
 
 _KINDS: tuple[tuple[type[BaseException], FailureKind], ...] = (
