@@ -14,11 +14,6 @@
 
 Errors of the language model that concern a single question are not exceptions but data: they become a
 `records.Failure` that is counted in every table. Only a dead endpoint stops a run.
-
-Example:
-    >>> raise DataError("turns.json: line 3 is not valid JSON; delete or repair that line")
-    Traceback (most recent call last):
-    mempiler.errors.DataError: turns.json: line 3 is not valid JSON; delete or repair that line
 """
 
 from __future__ import annotations

@@ -4,10 +4,9 @@
     evidence per reference, sources of the hits ── evidence_parts ──> evidence, evidence_exact
 
 Example:
-    >>> judge = AcknowledgementJudge(language_model("openai/gpt-4.1-mini", role="judge"), adapter())
-    >>> levels = [found.level for found in judge("Plan my week", ["Has a bad knee"], "[D1:1] user: my knee hurts")]
-    >>> recall_parts(levels)
-    {"recall": 1.0, "recall_exact": 1.0, "recall_explicit": 1.0}
+    >>> from mempiler.data.acknowledgement import recall_parts
+    >>> recall_parts(["explicitly", "implicitly", "not", "not"])
+    {'recall': 0.5, 'recall_exact': 0.0, 'recall_explicit': 0.25}
 
 The paper's judge says yes ("explicitly or implicitly") or no; this one tells the two kinds of yes apart, so that a
 lenient judge is seen. `recall` is the paper's Recall, `recall_exact` its Recall_Exact (every reference is there);

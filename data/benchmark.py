@@ -2,12 +2,6 @@
 
 Every benchmark folder of this room has one class, which says how a file is read (`load`) and which scorers there are
 (`metrics`). What a question is worth is the scorer's business, how the questions are cut the dataset's.
-
-Example:
-    >>> benchmark = Locomo.load("locomo10.json")
-    >>> split = benchmark.split(train=60, seed=0)
-    >>> benchmark.score(split.test[0], dspy.Prediction(answer="7 May 2023")).value
-    1.0
 """
 
 from __future__ import annotations

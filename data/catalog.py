@@ -5,10 +5,10 @@ is an entry point of the group `mempiler.benchmarks`; any other is named `module
 are asked for, so that listing the names costs nothing.
 
 Example:
-    >>> benchmark("locomo").source.sample
-    True
-    >>> benchmark("mypackage.quizzes:Quiz", "quiz.csv").name
-    'quiz'
+    >>> from mempiler.data.catalog import benchmark
+    >>> locomo = benchmark("locomo")
+    >>> locomo.source.sample, len(locomo.split(train=10, seed=0).train)
+    (True, 10)
 """
 
 from __future__ import annotations

@@ -3,11 +3,6 @@
 The checks are the readers themselves, told to go on instead of stopping: what a check calls fatal is exactly what
 `load` refuses, and what it calls odd is exactly what `load` copes with.
 
-Example:
-    >>> report = check("locomo", "locomo10.json")
-    >>> report.ok, report.counts["conversations"]
-    (True, 10)
-
 Honest limits: only the form is checked, not whether a gold answer is right. Counts leave out what could not be read. A
 benchmark of one's own that has no `read` is loaded, which tells the first thing that is wrong.
 """

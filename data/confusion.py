@@ -11,6 +11,7 @@ the formula above is ours. It is 1 for a diagonal matrix, 0 where a class is mis
 found, and negative beyond. Answers that could not be read are in no cell.
 
 Example:
+    >>> from mempiler.data.confusion import Confusion
     >>> Confusion.of(["1", "2"], [("1", "1"), ("1", "2"), ("2", "2")]).accuracy
     0.6666666666666666
 """

@@ -3,11 +3,6 @@
 An example is a `dspy.Example` whose inputs are `history`, the query fields of its task (`question`), and `focus` (ids
 of the gold evidence turns: no predictor ever sees it, only traces are cut by it); its labels are `answer`, `category`
 and `id`.
-
-Example:
-    >>> split = dataset.split(train=60, seed=0)
-    >>> len(split.train)
-    60
 """
 
 from __future__ import annotations

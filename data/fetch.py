@@ -6,10 +6,6 @@
 A hub set is fetched as the file it is, at a fixed revision: its bytes can be checked against a sha256, which rows that
 went through Arrow and back could not. `datasets` brings the hub's cache, tokens and ways of transfer.
 
-Example:
-    >>> fetch("locomo", Path("data"), note=print).path
-    PosixPath('data/locomo10.json')
-
 Honest limits: the sha256 of `locomo` was computed by us; that of `msc` is one that others report, so a difference there
 is told and the file is kept (`verified` is False).
 """

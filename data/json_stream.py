@@ -5,10 +5,6 @@
 Text is read in pieces. An entry that ends beyond the piece is tried again with twice as much text, so the work stays
 within a small multiple of the file's size, whatever the entries' lengths are.
 
-Example:
-    >>> sum(1 for entry in stream_list(Path("longmemeval_m_cleaned.json")))
-    500
-
 Honest limits: only lists at the top level. An entry of more than `MOST` characters is refused, since what looks like it
 is nearly always a text whose closing quote is missing.
 """

@@ -6,11 +6,6 @@
 A scorer names the classes of its judges and does not know which model judges; without one it refuses to score. Judging
 runs under the judge's own model, outside every optimizer's trace.
 
-Example:
-    >>> benchmark = benchmark.bound(lambda judge: judge(language_model("openai/gpt-4.1-mini", role="judge"), adapter()))
-    >>> benchmark.score(example, dspy.Prediction(answer="Lisbon")).parts["judge"]
-    1.0
-
 Honest limits: one call per answer, no vote. A reply that stays unparseable raises DSPy's AdapterParseError, an endpoint
 that fails its LMError: a judge that said nothing did not say "wrong".
 """

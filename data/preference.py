@@ -2,11 +2,6 @@
 
     preference(judge, example, A, B)   the judge sees A first, then B first; mean of the two, ties count half
 
-Example:
-    >>> judge = PreferenceJudge(language_model("openai/gpt-4.1-mini", role="judge"), adapter())
-    >>> preference(judge, example, "Your knee hurt in March, so start with swimming.", "Join a gym.")
-    1.0
-
 The win rate of A over B is the mean over the queries. The labels of the responses are neutral and belong to the place,
 so that a liking for a place or for a label cancels out.
 

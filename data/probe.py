@@ -6,8 +6,9 @@
 For file forms that were described but not seen. A remark about a name is made once, however many objects have it.
 
 Example:
-    >>> probe = Probe({"session": {"date": ("timestamp",)}}, findings.append)
-    >>> probe.named("session", {"timestamp": "2024-03-05"}, "session 1")
+    >>> from mempiler.data.probe import Probe
+    >>> probe = Probe({"session": {"date": ("timestamp",)}}, lambda finding: None)
+    >>> probe.named("session", {"timestamp": "2024-03-05", "mood": "good"}, "session 1")
     {'date': '2024-03-05'}
 
 Honest limits: a likely name may mean something else; the remarks are there to be read.

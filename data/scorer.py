@@ -8,9 +8,11 @@ Optimizers, tables and MLflow read scorers, so a new metric is one object. A sco
 judges by role; whoever runs the benchmark binds them to a model. Binding makes a copy: nothing is shared by two runs.
 
 Example:
-    >>> scorer = Combined(Judged(), TokenF1(), Bleu1()).bound(lambda judge: judge(lm, adapter))
-    >>> scorer.score(example, dspy.Prediction(answer="Lisbon")).parts
-    {"judge": 1.0, "f1": 1.0, "bleu1": 1.0}
+    >>> import dspy
+    >>> from mempiler.data.scorer import Bleu1, Combined, TokenF1
+    >>> example = dspy.Example(question="Where?", answer="in Lisbon").with_inputs("question")
+    >>> Combined(TokenF1(), Bleu1()).score(example, dspy.Prediction(answer="in Lisbon")).parts
+    {'f1': 1.0, 'bleu1': 1.0}
 """
 
 from __future__ import annotations

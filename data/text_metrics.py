@@ -7,6 +7,7 @@
     explain                                                        the same comparison in words, for an optimizer
 
 Example:
+    >>> from mempiler.data.text_metrics import locomo_f1
     >>> round(locomo_f1("She moved in May 2023", "May 2023"), 3)
     0.571
 

@@ -10,6 +10,7 @@ embedded once, usable from many threads. `unrelated` is the mean and deviation o
 to do with each other: the zero against which a threshold of this embedder is to be read.
 
 Example:
+    >>> from mempiler.engines.embedders import embedder
     >>> a, b, c = embedder().embed(["Ann moved to Lisbon", "When did Ann move?", "Bob likes jazz"])
     >>> bool(a @ b > a @ c)
     True

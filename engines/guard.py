@@ -7,10 +7,6 @@ refused before it is made: whatever optimizer is running ends within moments, an
               overrun by the calls in flight
     breaker   strikes after `DEAD_AFTER` failures in a row, when over half of at least `SHARE_FROM` calls failed, or at
               once when the endpoint refuses the key
-
-Example:
-    >>> guard = Guard(Limits(max_calls=100))
-    >>> lm = language_model("openai/gpt-4.1-mini", guard=guard)
 """
 
 from __future__ import annotations

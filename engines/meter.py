@@ -5,9 +5,11 @@ optimizers make (other temperature, rollout id) keep counting into the same mete
 counted apart, with no tokens and no cost.
 
 Example:
+    >>> from mempiler.engines.meter import Meter
+    >>> from mempiler.engines.models import language_model
     >>> meter = Meter()
-    >>> lm = language_model("offline", meter=meter)
-    >>> before = meter.read(); lm("question: Where?"); (meter.read() - before).calls["task"]
+    >>> _ = language_model("offline", meter=meter)("question: Where?")
+    >>> meter.read().calls["task"]
     1
 """
 

@@ -3,9 +3,6 @@
 `offline` is the engine that needs no key (see `engines.offline`: it is no language model). `local:` and the folder or
 hub id of a transformers model is one that runs in this process (see `engines.local`). Every other name goes to DSPy as
 it is: `openai/gpt-4.1-mini`, `ollama_chat/qwen3`, `hosted_vllm/my-model` with `--api-base`, ...
-
-Example:
-    >>> lm = language_model("openai/gpt-4.1-mini", temperature=0.0)
 """
 
 from __future__ import annotations

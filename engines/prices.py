@@ -1,9 +1,4 @@
-"""What tokens cost, by litellm's price table, which ships with the package and needs no network.
-
-Example:
-    >>> token_prices("openai/gpt-4.1-mini")
-    (4e-07, 1.6e-06)
-"""
+"""What tokens cost, by litellm's price table, which ships with the package and needs no network."""
 
 from __future__ import annotations
 

@@ -8,6 +8,9 @@ Up to `SMALL` vectors a search runs on one thread, which was 25 times faster tha
 that number per calling thread: it is set around the search and put back, and no other thread sees it.
 
 Example:
+    >>> from mempiler.engines.embedders import embedder
+    >>> from mempiler.memory.dense import DenseIndex
+    >>> from mempiler.memory.index import Entry
     >>> index = DenseIndex(embedder("offline"))
     >>> index.add([Entry(id="f1", text="Ann moved to Lisbon"), Entry(id="f2", text="Bob likes jazz")])
     >>> index.search(["When was Ann moving?"], k=1, min_score=.1)[0][0].id

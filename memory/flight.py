@@ -5,8 +5,8 @@ gives each key to the first thread that asks; the others wait and share its valu
 kept: whoever asks afterwards tries again.
 
 Example:
-    >>> flight = Flight()
-    >>> flight.once("key", lambda: 1)
+    >>> from mempiler.memory.flight import Flight
+    >>> Flight().once("key", lambda: 1)
     1
 """
 

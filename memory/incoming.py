@@ -1,6 +1,7 @@
 """What comes in, as items: OpenAI-style messages become sessions, undated ones of now.
 
 Example:
+    >>> from mempiler.memory.incoming import incoming
     >>> item, digest = incoming([{"role": "user", "name": "Ada", "content": "I moved to Lisbon."}])
     >>> item.turns[0].speaker, item.id
     ('Ada', '')

@@ -9,12 +9,6 @@ Hits come best first and equal scores keep that order, so that the same calls al
 folder on disk: `index.json` (kind, settings and the sha256 of the other files), `entries.json`, and for a dense one
 `vectors.npy`. Nothing in it is a pickle.
 
-Example:
-    >>> index = SparseIndex()
-    >>> index.add([Entry(id="f1", text="Ann moved to Lisbon", kind="fact", sources=("D1:3",))])
-    >>> [[hit.id for hit in hits] for hits in index.search(["Where did Ann move?"], k=5)]
-    [['f1']]
-
 Limits: the digests find files that were altered or cut short by accident; they do not authenticate anybody. Saving over
 an older index replaces its files one by one: a crash in the middle is found when loading, not repaired.
 """

@@ -3,10 +3,6 @@
 Both halves of a method search the same memories, many threads at a time. An index is built when a memory is first
 searched and kept for the memories used last. When a memory is gone, for instance because its user was forgotten, its
 index goes with the next search, or with `purge`.
-
-Example:
-    >>> indexes = Indexes(lambda memory: filled(SparseIndex(), memory.entries()))
-    >>> indexes.of(memory).search(["Lisbon"], k=5)
 """
 
 from __future__ import annotations

@@ -3,12 +3,6 @@
 Writing never changes a memory, it makes the next one, so any memory of the past stays usable: caches, rollouts and
 snapshots rest on that. `settled` memories are what questions are asked of; a memory says itself which of the two
 further items are written into.
-
-Example:
-    >>> class Notes(Memory):
-    ...     notes: tuple[Entry, ...] = ()
-    ...     def entries(self):
-    ...         return self.notes
 """
 
 from __future__ import annotations

@@ -13,6 +13,8 @@ Measured on two LoCoMo conversations, conv-26 and conv-30 (231 questions of cate
 evidence recall .554 in the first 5 and .702 in the first 20.
 
 Example:
+    >>> from mempiler.memory.index import Entry
+    >>> from mempiler.memory.sparse import SparseIndex
     >>> index = SparseIndex()
     >>> index.add([Entry(id="f1", text="Ann moved to Lisbon"), Entry(id="f2", text="Ann likes jazz")])
     >>> index.search(["Which music does she like?"], k=1)[0][0].id

@@ -12,9 +12,13 @@ The store knows JSON and positions, and no program; `programs.remember_queued` d
 called from many threads and processes at once.
 
 Example:
-    >>> store = Store("memories.sqlite")
-    >>> store.add(Owner("ada"), session).new
-    True
+    >>> from mempiler.memory.store import Store
+    >>> from mempiler.memory.stored import Owner
+    >>> from mempiler.records import Session, Turn
+    >>> session = Session(id="D1", turns=(Turn(id="D1:1", speaker="Ada", text="I moved to Lisbon."),))
+    >>> with Store("memories.sqlite") as store:
+    ...     [store.add(Owner("ada"), session).new, store.add(Owner("ada"), session).new]
+    [True, False]
 
 Limits: see `memory/store_tables.py`; a claim rests on the workers' clocks, but a wrong clock costs only double work.
 """

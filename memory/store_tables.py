@@ -6,9 +6,6 @@
     open_turns  turns of sessions that have not ended
     memories    one document per user, made from the items up to a position, by a program
 
-Example:
-    >>> engine = open_engine("memories.sqlite", timeout=30.0)
-
 Limits: an SQLite file belongs on a local disk (its locks and its log do not work over a network), and has one writer at
 a time; several machines want PostgreSQL.
 """

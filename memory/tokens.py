@@ -5,6 +5,7 @@ lexical search: on LoCoMo turns raw words find 43 % of the evidence in the first
 stems too 53 %. The same function cuts entries and queries, so that they meet in the same terms.
 
 Example:
+    >>> from mempiler.memory.tokens import tokens
     >>> tokens("She was running in the parks!")
     ['run', 'park']
     >>> tokens("我喜欢在周末打篮球")

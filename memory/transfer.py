@@ -5,10 +5,6 @@
 
 One line per user, complete in itself, so a file can be cut and joined. A file holds what users said: keep it like the
 store.
-
-Example:
-    >>> with open("memories.jsonl", "w") as file:
-    ...     export_users(store, file)
 """
 
 from __future__ import annotations

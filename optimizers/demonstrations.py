@@ -3,10 +3,6 @@
 The method itself runs, with its own search for related memories, on conversations that nobody is tested on; only its
 predictors are replaced by a teacher who makes a set share of mistakes. So a model that is warmed up on them meets the
 same prompts as later in training, mistakes of the past in the memory included.
-
-Example:
-    >>> examples = demonstrate(MemoryR2(embedder()), CompactAdapter(), conversations=100, seed=0)
-    >>> messages, answer = examples[0]
 """
 
 from __future__ import annotations

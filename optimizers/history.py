@@ -3,12 +3,6 @@
 Optimizers score candidates through `dspy.Evaluate`, whose calls a DSPy callback sees; SIMBA does not, so its own logs
 are read when it is done. The best candidate that was scored in full is kept as a program, for the case that a budget
 strikes before the optimizer returns.
-
-Example:
-    >>> history = CandidateHistory(meter)
-    >>> with dspy.context(callbacks=[history]):
-    ...     teleprompter.compile(student, trainset=trainset)
-    >>> [(candidate.score, candidate.n) for candidate in history.candidates]
 """
 
 from __future__ import annotations

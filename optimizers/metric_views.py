@@ -9,10 +9,6 @@ wants a number, reflection wants words. Handing all of them the rich object woul
 
 Feedback follows the evidence: a writing predictor hears whether what it saw was never stored, stored but not recalled,
 or recalled and still answered wrongly; the answering one whether the evidence was before it at all.
-
-Example:
-    >>> views = MetricViews(benchmark, threshold=0.5)
-    >>> optimizer = dspy.BootstrapFewShot(metric=views.passed)
 """
 
 from __future__ import annotations

@@ -5,11 +5,6 @@ nothing and shows how many calls a question and an item of a history take, and h
 turns an optimizer's settings into a range of program runs and proposals; prices come from litellm's table.
 
 Calls that a cache answers are part of the range; they are free. Corrections of malformed answers and retries are not.
-
-Example:
-    >>> size = measure(program, benchmark, split.dev)
-    >>> compile_plan(size, job, optimizer("gepa"), dev=35, test=70).calls
-    Range(low=612, high=892)
 """
 
 from __future__ import annotations

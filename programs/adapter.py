@@ -2,10 +2,6 @@
 
 DSPy's own fallback repeats the whole request in another format and says nothing of what was wrong. Small models do
 better when they see their own answer and the error. A second malformed answer is raised, and becomes a typed failure.
-
-Example:
-    >>> with dspy.context(adapter=CorrectingAdapter()):
-    ...     program(history=history, question="Where does Ann live?")
 """
 
 from __future__ import annotations

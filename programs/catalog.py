@@ -4,9 +4,11 @@ A method of the suite is a folder beside this file whose `__init__` says what is
 an entry point of the group `mempiler.methods`; any other is named `module:Class`.
 
 Example:
-    >>> program = build("turn-rag", k=20)
-    >>> program = build("mypackage.methods:LastTurns")
-    >>> program = build("pgr+turn-rag", iterations=2, inner_k=20)
+    >>> from mempiler.programs.catalog import build
+    >>> build("turn-rag", k=20).method.config
+    {'k': 20}
+    >>> type(build("pgr+turn-rag", inner_k=20).method).__name__
+    'PGROver'
 """
 
 from __future__ import annotations

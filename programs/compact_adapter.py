@@ -12,10 +12,6 @@ not look them up. An answer leaves out what is as its default. With several outp
 Reading is strict, since a reward for form needs to see what was wrong: an answer that is cut short or is no JSON raises
 AdapterParseError with the raw text. It is neither repaired nor asked for again.
 
-Example:
-    >>> with dspy.context(adapter=CompactAdapter()):
-    ...     program(history=history, question="What is Ada's pet?")
-
 Limits: values hold no marks of where one ends; the rules in the system message name their order. Inputs lose their line
 breaks. A model from nothing sees the first line of the system message only, by its own chat template.
 """

@@ -6,6 +6,7 @@ the calls too, and takes back what the pool has not started: nested gathers cann
 gather. `dspy.Parallel` is not used because it mixes up traces, loses usage and turns failures into None.
 
 Example:
+    >>> from mempiler.programs.gather import gather
     >>> gather([lambda: 1, lambda: 2])
     [1, 2]
 """

@@ -8,15 +8,6 @@
 Both are DSPy modules: their prompts are predictors that teleprompters can tune. What lies below the writer writes, what
 lies below the reader reads; there is no list of names to keep. A retrieval policy over another method takes that
 method's writer as it is, and calls its reader's `search`.
-
-Example (a whole method; see docs/extend.md):
-    >>> class KeepTurns(Writer):
-    ...     Memory = TurnMemory
-    ...     def write(self, memory, item, prepared=None):
-    ...         return memory.with_session(item)
-    >>> class LastTurns(Method):
-    ...     def __init__(self, k: int = 10) -> None:
-    ...         super().__init__(KeepTurns(), EntryReader(k))
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ The constructor arguments of a part are its settings. They are taken down when i
 hand: they are saved with a program, and those of a writer name the memories that it writes.
 
 Example:
+    >>> from mempiler.programs.part import Part
     >>> class Shouting(Part):
     ...     def __init__(self, loud: bool = True) -> None:
     ...         super().__init__()

@@ -3,10 +3,6 @@
 DSPy's KNNFewShot picks demos per call by replacing `program.forward`, which no saved state holds. Here the pool is the
 predictor's own demos and `nearest` says how many of them a prompt shows, so both are saved and loaded like the rest.
 Nearness is BM25 over those text inputs that all demos of the pool have (a labelled question, for one).
-
-Example:
-    >>> answer = predictor(AnswerFromContext)
-    >>> answer.demos, answer.nearest = pool, 4
 """
 
 from __future__ import annotations

@@ -5,12 +5,6 @@
 DSPy sees an ordinary module, so every teleprompter can compile it. The memory of a history is written once and shared
 by all questions about it (`remember`); while an optimizer listens, the write steps that mattered for the question are
 replayed into its trace. `stage` restricts an optimizer to the writing or the reading predictors.
-
-Example:
-    >>> program = build("turn-rag")
-    >>> with dspy.context(lm=dspy.LM("openai/gpt-4.1-mini")):
-    ...     program(history=history, question="Where does Ann live?").answer
-    'Lisbon'
 """
 
 from __future__ import annotations

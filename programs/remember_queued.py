@@ -14,10 +14,6 @@ resume from their settled form (`Memory.resumed`) are the exception: what they b
 An item that cannot be written (the model refuses it, the method fails) is tried `ATTEMPTS` times, then kept as
 `failed`: its turns are still searched, and a rebuild tries it again. A dead endpoint is nobody's fault: the item stays
 queued, and the error is raised.
-
-Example:
-    >>> remember_queued(Store("memories.sqlite"), mempiler.load("my-program")).items
-    3
 """
 
 from __future__ import annotations

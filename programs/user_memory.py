@@ -8,12 +8,13 @@ Whatever `add` and `say` have returned for is on disk. A question is answered fr
 turns that are not in it yet (found by BM25): nothing that was said waits for the model to be known.
 
 Example:
-    >>> program = mempiler.load("my-program")
-    >>> memory = program.memory(store="memories.sqlite", user="ada", lm=dspy.LM("openai/gpt-4.1-mini"))
+    >>> import mempiler
+    >>> from mempiler.engines.models import language_model
+    >>> memory = mempiler.build("turn-rag").memory(store="memories.sqlite", user="ada", lm=language_model("offline"))
     >>> memory.add([{"role": "user", "name": "Ada", "content": "I moved to Lisbon."}])
     Added(id='D1', position=1, new=True)
-    >>> memory.ask("Where does Ada live?").answer
-    'Lisbon'
+    >>> memory.ask("Where did Ada move?").answer
+    'I moved to Lisbon.'
 
 Every method may be called from any number of threads, and has an asyncio form with an `a` before its name; those run
 in threads, since DSPy's own asynchronous calls cost twice the time of a thread each. Objects are cheap: make one per

@@ -1,10 +1,6 @@
 """What is not in a memory yet is searched as it was said: nothing that was told waits for a model to be known.
 
-    waiting items ── BM25 ──> turns that share words with the query ── shown as they are, beside the recalled context
-
-Example:
-    >>> [hit.id for hit in found_raw(waiting, "Where does Ann live?")]
-    ['D9:4']
+waiting items ── BM25 ──> turns that share words with the query ── shown as they are, beside the recalled context
 """
 
 from __future__ import annotations

@@ -4,11 +4,6 @@
     load(folder)                        everything is verified first; a mismatch names what differs and what to do
 
 The state holds prompts (instructions, fields, demos) by predictor name; never a language model, a key or a pickle.
-
-Example:
-    >>> program = mempiler.load("runs/local/turn-rag/program")
-    >>> with dspy.context(lm=dspy.LM("openai/gpt-4.1-mini")):
-    ...     program(history=history, question="Where does Ann live?").answer
 """
 
 from __future__ import annotations

@@ -7,11 +7,6 @@ The run's folder is the one source: `run.json` holds the summary and the paramet
 compile: `start_rows.jsonl` and `result_rows.jsonl`) one scored question a line. Questions are paired by id, words and
 gold answer; one that failed counts as 0 in its run.
 
-Example:
-    >>> found = compare(recorded("ab12"), recorded("runs/local/20260102-030405-evaluate-turn-rag-locomo-cd34"))
-    >>> found.overall.difference.mean, found.overall.verdict, found.overall.doubts
-    (0.031, 'not told apart', ())
-
 Limits: the interval is that of `statistics.paired`, with its unit. Every category is judged by itself: of twenty
 categories that do not differ, one is told apart by chance. Latency is what a question took in its own run, waiting
 for memories and other threads included.

@@ -1,9 +1,4 @@
-"""How a model is trained: which objectives, from how many seeds, with which numbers.
-
-Example:
-    >>> Course.for_model("local:tiny").settings.num_rollouts
-    8
-"""
+"""How a model is trained: which objectives, from how many seeds, with which numbers."""
 
 from __future__ import annotations
 

@@ -2,10 +2,6 @@
 
 DSPy's `Evaluate` keeps no error text, resubmits stragglers and knows no categories; this runner keeps one `Row` per
 question. Questions are interleaved by conversation, so that threads do not all wait for one memory.
-
-Example:
-    >>> with dspy.context(lm=lm):
-    ...     evaluation = evaluate(program, benchmark, split.test, meter=lm.meter, threads=32)
 """
 
 from __future__ import annotations

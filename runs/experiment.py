@@ -5,11 +5,6 @@
 Test questions are scored once, after the decision. The compiled program is kept only if it beats its start on the dev
 questions. The optimizer gets what is left of the budget after the scoring that must follow is set aside. Everything is
 logged to one MLflow run.
-
-Example:
-    >>> setup = Setup(benchmark="locomo", lm="offline")
-    >>> outcome = run_compile("turn-rag", setup, Compilation("bootstrap"), out="my-program")
-    >>> outcome.promoted, outcome.difference.mean
 """
 
 from __future__ import annotations

@@ -1,13 +1,9 @@
 """The folder of one run: what was asked for, how it stands, its store, and the program it made.
 
-    runs/local/20260102-030405-compile-turn-rag-locomo-ab12/
-        run.json       command, its settings, status, MLflow run id
-        run.sqlite     LM answers, memories, answered questions
-        program/       the saved program of a compile, unless --out names another folder
-
-Example:
-    >>> folder = RunFolder.create("compile-turn-rag-locomo", {"command": "compile", ...})
-    >>> RunFolder.open("ab12").store.answers
+runs/local/20260102-030405-compile-turn-rag-locomo-ab12/
+    run.json       command, its settings, status, MLflow run id
+    run.sqlite     LM answers, memories, answered questions
+    program/       the saved program of a compile, unless --out names another folder
 """
 
 from __future__ import annotations

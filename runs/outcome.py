@@ -1,10 +1,4 @@
-"""What a compile gave: the scores that decided, the test scores, the candidates, and where the program is.
-
-Example:
-    >>> outcome = run_compile("turn-rag", Setup(benchmark="locomo"))
-    >>> outcome.summary()["difference"]["mean"]
-    0.31
-"""
+"""What a compile gave: the scores that decided, the test scores, the candidates, and where the program is."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""`--plan`: what a compile or an evaluation will take, before anything is paid for.
-
-Example:
-    >>> plan_compile("turn-rag", Setup(benchmark="locomo"), Compilation("gepa")).calls
-    Range(low=512, high=830)
-"""
+"""`--plan`: what a compile or an evaluation will take, before anything is paid for."""
 
 from __future__ import annotations
 

@@ -3,11 +3,6 @@
     Recorded ┐                                   benchmark of the runs ── references, profile, date ──┐
     Recorded ┴── answers to the same queries ──────────────── data.preference.preference (both orders) ── win rate
 
-Example:
-    >>> found = preferences(recorded("ab12"), recorded("cd34"), PreferenceJudge(lm, adapter()))
-    >>> found.rate, found.n
-    (0.81, 42)
-
 Limits: the benchmark is read again from where the baseline's run found it. A query that failed in one of the runs has
 an empty response there, and is judged as one. Two calls a query; nothing is kept for a second time.
 """

@@ -10,10 +10,6 @@ the version says so.
 The model holds no pickle: a few lines of code (`registered_model.ENTRY`), the program's two JSON files, the sources of
 this package, so that it is served by the code it was registered with, and the exact versions of what they need.
 
-Example:
-    >>> register("my-program", "locomo-qa", alias="prod").address
-    'models:/locomo-qa@prod'
-
 Limits: a mean over few dev questions is a coarse gate; `mempiler compare A B --gate` tests the difference question by
 question. Registering the same program again makes no second version. Weights of a local model are not in it.
 """

@@ -9,10 +9,6 @@ artifacts to `Served`. The language model is not part of it. The server's enviro
     MEMPILER_EMBEDDER_API_BASE  address of the embedder's
     MEMPILER_ALLOW_CODE         1: a program whose method is a module:Class of your own may import it
 
-Example:
-    curl localhost:5001/invocations -H 'Content-Type: application/json' -d '{"inputs": [
-        {"question": "Where does Ada live?", "messages": [{"role": "user", "content": "I moved to Lisbon."}]}]}'
-
 Limits: a row brings its whole past. The rows of one request share memories, so that two questions about one past write
 it once; between requests nothing is kept. Memories that last are the store's (docs/production.md).
 """

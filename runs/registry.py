@@ -6,11 +6,6 @@ A registered version is a model that `mlflow models serve` runs (see `register`)
 saved program are fetched, checked like any saved program, and kept under their digest. None of the code in the registry
 is run. The digest is also a tag of the version, so that artifacts that were exchanged below the registry are refused;
 whoever may write the registry itself can change both.
-
-Example:
-    >>> mempiler.load("models:/locomo-qa@prod")
-    >>> resolve("models:/locomo-qa@prod")
-    PosixPath('runs/local/registry/5d41402abc4b2a76')
 """
 
 from __future__ import annotations

@@ -1,11 +1,4 @@
-"""What an evaluation found: one row per question, and the sums every table prints.
-
-Example:
-    >>> evaluation.score, evaluation.interval
-    (0.31, (0.24, 0.38))
-    >>> evaluation.by["temporal"]["n"]
-    37
-"""
+"""What an evaluation found: one row per question, and the sums every table prints."""
 
 from __future__ import annotations
 

@@ -6,11 +6,6 @@ row is committed as soon as it is there (write-ahead log), so a killed process l
     answers    digest of a call (model, messages, settings, rollout id) and its number -> the provider's answer
     nodes      writer key and history prefix                            -> memory and the steps that wrote it
     rows       phase and question id                                    -> the scored row
-
-Example:
-    >>> store = RunStore(folder / "run.sqlite")
-    >>> lm = language_model("offline", answers=store.answers)
-    >>> program = build("memory-r2", cache=MemoryCache(store.nodes), embedder=embedder())
 """
 
 from __future__ import annotations

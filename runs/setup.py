@@ -1,11 +1,4 @@
-"""What a run rests on (`Setup`), and the models, guard and store it runs with (`Runtime`).
-
-Example:
-    >>> setup = Setup(benchmark="locomo", lm="openai/gpt-4.1-mini", limits=Limits(max_usd=5))
-    >>> runtime = Runtime.start(setup, "evaluate", "turn-rag", {})
-    >>> with runtime.context():
-    ...     program(history=history, question="Where does Ann live?")
-"""
+"""What a run rests on (`Setup`), and the models, guard and store it runs with (`Runtime`)."""
 
 from __future__ import annotations
 

@@ -5,6 +5,7 @@ would make a table look surer than it is; with at least five groups (conversatio
 resampled, and every interval says in `unit` which of the two it did.
 
 Example:
+    >>> from mempiler.runs.statistics import interval, paired
     >>> values, groups = [1.0, 0.0, 1.0, 1.0, 0.0], ["ann", "bob", "cyd", "dan", "eve"]
     >>> interval(values, groups).unit
     'group'

@@ -9,10 +9,6 @@ The users of the demonstrations are none of the benchmark's.
 
 The folder is kept in the user's cache, named by a digest of everything it depends on: the demonstrations as rendered,
 the settings, the code of tokenizer and model, and the seed. `XDG_CACHE_HOME` moves it.
-
-Example:
-    >>> folder = tiny_folder(seed=0)
-    >>> lm = language_model(f"local:{folder}")
 """
 
 from __future__ import annotations

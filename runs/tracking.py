@@ -6,11 +6,6 @@ Everything is logged by run id through a client: MLflow's fluent calls would sta
 A store that cannot be reached at the start is an error, before anything is paid for. One that fails later costs the
 record in MLflow and nothing else: that is one line in the log `mempiler`, nothing more is sent, and the results stand
 in the run's own folder.
-
-Example:
-    >>> with Tracker("compile-turn-rag-locomo") as tracker:
-    ...     tracker.params({"optimizer": "bootstrap"})
-    ...     tracker.metrics({"result.score": 0.31})
 """
 
 from __future__ import annotations

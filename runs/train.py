@@ -9,10 +9,6 @@ last checkpoint was.
     RUN/start/                the model training begins from (local:tiny; other models stay where they are)
     RUN/logo-grpo-0/          objective and seed: train.json, checkpoints, model/, row.json
     RUN/program/              the program, whose manifest names the model that the asked objective trained
-
-Example:
-    >>> outcome = run_train("memory-r2", Setup(benchmark="memory-env", lm="local:tiny"), Course())
-    >>> [(row.name, row.greedy) for row in outcome.rows]
 """
 
 from __future__ import annotations

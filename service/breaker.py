@@ -2,9 +2,6 @@
 
 The guard of a run ends the run for good; a service must outlive the outage of its provider. While the breaker is open,
 questions fail at once instead of holding a thread until the timeout, and sessions are stored and stay queued.
-
-Example:
-    >>> lm = language_model("openai/gpt-4.1-mini", guard=Breaker())
 """
 
 from __future__ import annotations

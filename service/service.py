@@ -1,9 +1,4 @@
-"""What the routes of a service share: a program, one open store, a language model, tokens, threads and the worker.
-
-Example:
-    >>> service = Service(program, Store("memories.sqlite"), lm, name="my-program")
-    >>> app = make_app(service)
-"""
+"""What the routes of a service share: a program, one open store, a language model, tokens, threads and the worker."""
 
 from __future__ import annotations
 

@@ -6,8 +6,10 @@ unreadable or wrong lets nobody in whom it let in before and does not name any m
 all requests are refused until it is repaired.
 
 Example:
-    >>> tokens = Tokens("tokens.txt")        # acme sha256:9f86d0...
-    >>> tokens.tenant("a-long-random-token")
+    >>> from pathlib import Path
+    >>> from mempiler.service.tokens import Tokens
+    >>> _ = Path("tokens.txt").write_text("acme a-long-random-token")
+    >>> Tokens("tokens.txt").tenant("a-long-random-token")
     'acme'
 
 Limits: whoever has a token of a tenant may ask for all of its users; there are no narrower rights.

@@ -1,6 +1,7 @@
 """The promises of a benchmark: its examples, its split and its scorer.
 
 Example:
+    >>> from mempiler.testing.benchmark import check_benchmark
     >>> check_benchmark("locomo")
 """
 

@@ -6,6 +6,7 @@
     prompts     every prompt that writes is part of the memory's key, no prompt that reads is
 
 Example:
+    >>> from mempiler.testing.method import check_method
     >>> check_method("turn-rag")
 """
 

@@ -15,11 +15,6 @@ An example holds `history`, `question`, `focus` (inputs; the turns of the gold s
 answer with its reasoning), `reasoning` ("" where a row has none), `category` ("opposed" or "supportive"), `evidence`
 and `id` (labels).
 
-Example:
-    >>> benchmark = ImplexConv.load("ImplexConv_opposed.json", metric="f1")
-    >>> benchmark.examples[0].category
-    'opposed'
-
 Metrics: "judge" asks whether the retrieved context (`prediction.context`) acknowledges the reasoning, in words or by
 implication (`data.acknowledgement`; where a row has no reasoning, its answer): 1 or 0, and `parts["explicit"]` is 1
 only for words. "answer" asks a judge whether the answer is right, given answer and reasoning; "f1" is token F1 of the

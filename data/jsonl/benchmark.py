@@ -13,10 +13,6 @@ Rows with equal pasts (and the same user) share one History, so its memory is wr
 named by its user, else by the id inside `history`, else by the first letters of the history's digest; splits never
 cut one in two.
 
-Example:
-    >>> JsonlBenchmark.load("questions.jsonl", metric="exact").metric_name
-    'exact match'
-
 The metric is "f1", "exact", "judge" (a language model, see `data.judge`) or `module:function` (see `own_metric`);
 token F1 and exact match are in the parts of every score.
 

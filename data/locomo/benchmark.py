@@ -9,11 +9,6 @@ One History per conversation is shared by all of its examples. An example holds 
 (inputs), `answer`, `evidence`, `category` ("1" to "5"), `id` ("conv-26:17" is row 17, counted from
 0, of its conversation) and, where the file has one, `adversarial_answer` (labels).
 
-Example:
-    >>> benchmark = Locomo.load("locomo10.json", categories=["1", "4"])
-    >>> benchmark.examples[0].category
-    '1'
-
 `metric="judge"` is what RGMem, Mem0 and others print: a model labels each answer, with good will (`GenerousJudge`), and
 category 5 is left out, since it has no gold answer.
 

@@ -8,6 +8,7 @@ Source: LongMemEval (Wu et al., ICLR 2025), src/retrieval/eval_utils.py. In its 
 log2(2) = 1 as well, so the first two places count the same; that is kept.
 
 Example:
+    >>> from mempiler.data.longmemeval.metrics import retrieval_metrics
     >>> retrieval_metrics(["D4", "D1"], gold=["D1"], sessions=["D1", "D2", "D3", "D4"], k=2)
     {'recall_any@2': 1.0, 'recall_all@2': 1.0, 'ndcg@2': 1.0}
 

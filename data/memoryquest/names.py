@@ -1,9 +1,5 @@
 """The names in MemoryQuest's form, and likely other names: the genuine files' were not seen beyond the first three.
 
-Example:
-    >>> ALIASES["session"]["date"][0]
-    'session_date'
-
 Honest limits: the other names are guesses from neighbouring data sets (LoCoMo, PersonaLens, PersonaMem, LongMemEval).
 """
 

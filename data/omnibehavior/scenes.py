@@ -8,6 +8,7 @@ take place (so the released code says). Source: PraMem and OmniBehavior's releas
 repositories; the wording of the questions is ours.
 
 Example:
+    >>> from mempiler.data.omnibehavior.scenes import reacted
     >>> reacted("video_liked", {"type": "Video Browsing", "action": [{"type": "like"}]})
     True
 

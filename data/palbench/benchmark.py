@@ -15,11 +15,6 @@ An example holds `history`, `question`, `focus`, for `select` also `options`, wi
 the data tells them; no evidence is known of preferences. The query of the solution tasks is the gold requirement, as
 released.
 
-Example:
-    >>> benchmark = PalSelect.load("data_synthesis_v2/data")
-    >>> benchmark.score(benchmark.examples[0], dspy.Prediction(answer=["S2", "S7"])).parts
-    {"s_score": 0.5, "liked": 0.5, "disliked": 0.0, "valid": 1.0}
-
 Honest limits: a score is 0 to 1, but an S-score -1 to 1, as the paper has it: choosing by chance gives 0, and a failed
 question as well. BLEU rewards wording. Scores are means over topics, not over users, as released.
 """

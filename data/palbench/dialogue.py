@@ -8,11 +8,6 @@
 Each bracket is there or not with equal chance, drawn once per topic, so that all assistants have the same plan: 5, 6 or
 7 turns of user and assistant. The user is a language model (`SimulatedUser`), the assistant any callable.
 
-Example:
-    >>> dialogue = converse(user, reply, asked.persona, plan(asked.id), asked.topic.user_query)
-    >>> dialogue.text.splitlines()[0]
-    'user: How do I get fitter?'
-
 Source: Mem-PAL, appendix B: actions of Table 7, the transitions that Table 8 shows, and the released template (two
 guesses, two proposals).
 

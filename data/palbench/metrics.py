@@ -9,6 +9,7 @@ jieba's default cut also for English (blanks are words), weights .33 for BLEU-3,
 every order by itself.
 
 Example:
+    >>> from mempiler.data.palbench.metrics import bleu
     >>> bleu("the user wants rest", ["the user wants rest"])[0]
     1.0
 

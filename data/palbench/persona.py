@@ -9,10 +9,6 @@
 Each lies beside `input.json` or in the folders of the released data, and ends in `_en` for the English data. A file
 that is not there leaves its part of a persona empty; a topic's own needs and solutions are always in it.
 
-Example:
-    >>> SideFiles.beside(Path("data/input.json")).persona("0000", "2024-08-20", "topic-1", 0, topic).situation
-    'The user has slept badly since the move ...'
-
 Honest limits: the names of the English files are likely ones, not seen.
 """
 

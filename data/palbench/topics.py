@@ -1,9 +1,5 @@
 """The topics of a PAL-Set sample: query, needs, requirement and solutions, checked one by one.
 
-Example:
-    >>> topic.feedback["S3"], topic.options[2]
-    ('pos', 'S3: Walk to the market with a neighbour every morning.')
-
 Honest limits: a topic that lacks candidates can still be restated, one that lacks a query or a requirement is passed
 over.
 """

@@ -2,10 +2,6 @@
 
     {"key": "sha256 of step, prompt and inputs", "step": "timeline", "id": "user0/q3", "value": ...}
 
-Example:
-    >>> with Journal.open(Path("out/generation/journal.jsonl"), resume=True) as journal:
-    ...     journal.put("9f2c...", "timeline", "user0/q3", [{"date": "2024-02-11"}])
-
 Honest limits: one process at a time. A line that a crash cut short is dropped; that step runs again.
 """
 

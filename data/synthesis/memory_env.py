@@ -7,11 +7,13 @@ same sentences, so what is to be done with it depends on the memory alone. Nothi
 from the seed, and the right answer of every question is known after every session.
 
 Example:
+    >>> from mempiler.data.synthesis.memory_env import Conversation
     >>> talk = Conversation.make(seed=0, number=3, sessions=8)
     >>> talk.history.items[0].turns[0].text
-    'my pet is a parrot'
-    >>> [(ask.question, ask.answer, ask.kind) for ask in talk.questions(after=1)][0]
-    ("What is Ada's pet?", 'parrot', 'state')
+    'my sport is golf'
+    >>> ask = talk.questions(after=1)[0]
+    >>> ask.answer, ask.kind
+    ('golf', 'state')
 
 Honest limits: a sentence holds one fact, facts do not depend on one another, and wording hardly varies. It is made to
 be learned by a model of half a million weights in minutes and shows nothing about real conversations.

@@ -8,6 +8,8 @@ right: something for reinforcement learning to improve. The teacher reads the re
 `synthesis.memory_env` and its own notes; it knows nothing of the answers that will be asked for.
 
 Example:
+    >>> import random
+    >>> from mempiler.data.synthesis.memory_teacher import teach_facts
     >>> teach_facts("[D1:1] Ada: my pet is cat", random.Random(0))[0].fact
     'Ada pet cat'
 """

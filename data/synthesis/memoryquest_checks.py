@@ -2,10 +2,6 @@
 
 Every problem is a sentence for the model that has to do better.
 
-Example:
-    >>> timeline_problems([], query, ["Books"])
-    ['0 events; plan 5 to 10']
-
 Honest limits: a fact counts as told when half of its longer words and numbers are in the user's turns, whatever is said
 about them. Whether events fit the person, or contradict one another, is left to the model.
 """

@@ -16,9 +16,6 @@ What a user is shown drifts: half of the topics come up in the first days of Sep
 and are back in October, oftener than the others, so that the newest records alone do not tell everything that can be
 known.
 
-Example:
-    >>> write_omnibehavior(Path("raw_user_data"))
-
 Honest limits: every habit is plainer than real ones, and a record has few of the real fields (no words shown or said,
 few counts). Chinese and English users differ in language only.
 """

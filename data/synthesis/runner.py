@@ -8,11 +8,6 @@ A data set is a program of such steps: each has a signature with the input `comp
 was accepted is found again by its prompt and inputs, so a resumed run repeats the program and pays only for what is
 missing; what was rejected is tried again. Nothing is dropped in silence: the report holds every refused attempt.
 
-Example:
-    >>> step = Step("timeline", PlanTimeline, list[DraftEvent])
-    >>> runner = Runner(journal, attempts=3, threads=8)
-    >>> events = runner.ask(step, "user0/q1", inputs, lambda found: Checked(found.events, problems(found.events)))
-
 Honest limits: an answer is checked for form, dates and mentions, not for being good. The model is no part of the key:
 resuming with another one mixes them. From the third attempt on its number is among the complaints: the same complaints
 twice would be the same question, which DSPy's LM cache answers as before.

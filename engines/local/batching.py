@@ -5,8 +5,8 @@ everybody the result; whoever came meanwhile forms the next batch, led by one of
 there is nothing to shut down.
 
 Example:
-    >>> batcher = Batcher(lambda rows: [2 * row for row in rows])
-    >>> batcher.call(21)
+    >>> from mempiler.engines.local.batching import Batcher
+    >>> Batcher(lambda rows: [2 * row for row in rows]).call(21)
     42
 """
 

@@ -7,11 +7,6 @@ the same list; DSPy's own thread pools copy only DSPy's settings, so open a `cap
 
 With nested blocks, the innermost gets the samples. Samples stand in the order in which calls ended, which differs from
 run to run where calls ran at the same time. A call answered by a cache has no sample.
-
-Example:
-    >>> with capture() as samples:
-    ...     program(history=history, question="Where?")
-    >>> [sample.text for sample in samples]
 """
 
 from __future__ import annotations

@@ -5,11 +5,6 @@ its settings, not on its batch: `Config.seed` (the meter derives one from a roll
 prompt was sampled before enters the seed. At temperature 0 the same prompt has the same answer.
 
 Every raw completion goes to `capture`. Tokens are metered; calls have no price.
-
-Example:
-    >>> lm = local_lm(LocalModel.load("Qwen/Qwen2.5-1.5B-Instruct"), Meter(), temperature=1.0)
-    >>> with capture() as samples:
-    ...     lm("Where is Oslo?")
 """
 
 from __future__ import annotations

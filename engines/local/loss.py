@@ -12,6 +12,7 @@ Sources: GRPO: DeepSeekMath, equations 1-4; DAPO: section 3.1 (clip-higher) and 
 Dr. GRPO: "Understanding R1-Zero-like training", section 3.2. The same numbers as TRL's trainer, see the tests.
 
 Example:
+    >>> from mempiler.engines.local.loss import advantages
     >>> advantages([1.0, 0.0], scale=False)
     [0.5, -0.5]
 """

@@ -13,11 +13,6 @@ Three keys more are read where they are given:
 Groups whose rewards are all equal say nothing and are left out (with `beta` too: their rows are not trained). A
 checkpoint holds weights, the optimizer's moments and the count of steps; since the order of rows is drawn from the seed
 and that count, a resumed job gives the same weights as an unbroken one.
-
-Example:
-    >>> job = lm.reinforce({"learning_rate": 2e-4, "beta": 0.02})
-    >>> job.step([{"batch_id": 0, "group": items}], "grpo_chat")
-    >>> job.last.clipped
 """
 
 from __future__ import annotations

@@ -2,9 +2,6 @@
 
 Prompts are padded in front; keys and values of what was read are kept; rows that ended are dropped from the batch once
 they are half of it.
-
-Example:
-    >>> sample(model, [[1, 5, 7], [1, 5]], temperature=1.0, max_new_tokens=8, seed=0)
 """
 
 from __future__ import annotations

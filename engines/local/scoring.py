@@ -4,9 +4,6 @@
     log p(token t) = log softmax(logits[t - 1] / temperature)[token t]
 
 Padding in front leaves all completions at the same place, so that logits are computed for them alone.
-
-Example:
-    >>> found, mask = token_logprobs(model, [[1, 5, 7]], [[9, 2]], 1.0, 0)
 """
 
 from __future__ import annotations

@@ -10,10 +10,6 @@ that has read nothing.
 The folder is in the format of transformers: `LocalModel.load` reads it. It is the same for the same examples, words and
 seed. Without training it answers noise; see `runs.tiny` for its warm-up.
 
-Example:
-    >>> create("tiny", [([{"role": "user", "content": "dialogue: Ada: my pet is cat"}], '["Ada pet cat"]')])
-    >>> model = LocalModel.load("tiny")
-
 Limits: words that no example holds are all one unknown token. A width below 128 did not learn the made-up world.
 """
 
@@ -105,6 +101,7 @@ def scaffolding(answers: Iterable[str]) -> list[str]:
     """What stands between the string values of JSON answers, quotes included; each piece once, sorted.
 
     Example:
+        >>> from mempiler.engines.local.tiny import scaffolding
         >>> scaffolding(['[{"op": "NONE"}]'])
         ['"}]', '[{"op": "']
     """

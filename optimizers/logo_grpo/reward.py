@@ -10,6 +10,7 @@ code as here; that it costs something of its own, and an operation on an unknown
 that writes nothing readable scores as one that had nothing to write.
 
 Example:
+    >>> from mempiler.optimizers.logo_grpo.reward import compression_excess
     >>> compression_excess(memory_words=90, session_words=100, threshold=0.7)
     0.2
 """

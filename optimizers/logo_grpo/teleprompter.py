@@ -13,11 +13,6 @@ The paper's idea to the code:
 
 Any method that writes session by session can be trained; only weights change, prompts stay as they are.
 
-Example:
-    >>> teleprompter = LoGoGRPO(metric, TrainingSettings(num_rollouts=8, local_n=8), {"learning_rate": 2e-4})
-    >>> with dspy.context(lm=language_model("local:tiny")):
-    ...     trained = teleprompter.compile(program, trainset=split.train, valset=split.dev)
-
 Deviations from the released code: local reruns sample (there they may be greedy by accident); a penalty for unreadable
 completions; groups of the n-th call of a role instead of one group for all its calls; unreadable completions are asked
 for once. Not there: the entropy bonus, and importance weights for what the policy does after a rerun session.

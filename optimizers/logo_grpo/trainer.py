@@ -8,10 +8,6 @@ protocol's bare form: `messages`, `completion` and `reward` alone, every group o
 group per batch id that it asked for and never the same id twice. Weights become factors of the rewards there, which
 holds only while it does not divide by their spread.
 
-Example:
-    >>> trainer = Trainer(lm, {"learning_rate": 2e-4}, settings)
-    >>> trainer.train(batch.groups)
-
 Limits: a bare job has no way back to a checkpoint; its best one is named, not loaded.
 """
 

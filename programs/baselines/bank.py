@@ -10,8 +10,12 @@ Source: Zhong et al. 2024, "MemoryBank", section on memory updating. Strength gr
 recall.
 
 Example:
-    >>> piece = Piece(entry=Entry(id="D1:1", text="Ann: I have a cat."), last=datetime(2024, 1, 1))
-    >>> round(piece.retention(datetime(2024, 1, 6), days=5.0), 3), round(piece.recalled(None).retention(...), 3)
+    >>> from datetime import datetime
+    >>> from mempiler.memory.index import Entry
+    >>> from mempiler.programs.baselines.bank import Piece
+    >>> first, later = datetime(2024, 1, 1), datetime(2024, 1, 6)
+    >>> piece = Piece(entry=Entry(id="D1:1", text="Ann: I have a cat."), last=first)
+    >>> round(piece.retention(later, days=5.0), 3), round(piece.recalled(first).retention(later, days=5.0), 3)
     (0.368, 0.607)
 """
 

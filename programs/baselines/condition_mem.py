@@ -11,9 +11,6 @@ not here.
 Critical path: one call for all dialogues together (they do not need one another), with `reflection` one more per query,
 and the answer.
 
-Example:
-    >>> program = build("condition-mem", embedder=embedder("openai/text-embedding-3-small"))
-
 Honest limits: records are never merged or withdrawn, so a changed mind leaves two of them, told apart by their dates. A
 record whose turn is not one of its dialogue rests on all turns of it.
 """

@@ -8,9 +8,6 @@ update leaves out cannot be recalled later.
 Source: "Recursively summarizing enables long-term dialogue memory in large language models" (arXiv:2308.15022). The
 paper hands the summary to a model that goes on chatting; here it is the context of whatever task is asked.
 
-Example:
-    >>> program = build("recursive-summary", max_words=150)
-
 Honest limits: models that ignore the word limit have their last sentences cut (`dropped` counts the words). Provenance
 is coarse: a sentence is credited to the session after which it was first written in these words, so one that was merely
 reworded counts for the later session, and the whole summary rests on all sessions it has taken in.

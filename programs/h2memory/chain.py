@@ -6,10 +6,6 @@
 What a dialogue's needs are refined with is there when it comes, but nothing needs the result before the memory settles.
 So they wait, and are refined at the same time as the background takes in the logs that come next: the chain is not
 longer for it, and every need is refined once, whichever prefix of the history a question is about.
-
-Example:
-    >>> chain = Chain(update, refine, embedder, situations=3, situated=True)
-    >>> memory = chain.with_logs(memory, "L2", situations_of(logs, 10, link, describe))
 """
 
 from __future__ import annotations

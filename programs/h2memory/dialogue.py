@@ -1,12 +1,7 @@
 """From a dialogue to its topics, and from a topic's need to the need in full (Mem-PAL, steps 2-1 and 2-2).
 
-    dialogue ── outline ──> topics          spans repaired so that they tile the dialogue
-    need, its session's situations, their backgrounds ── refine ──> need
-
-Example:
-    >>> found = topics_of(session, outline)
-    >>> [(topic.need, topic.sources) for topic in found.topics]
-    [('The user wants to sleep better.', ('D1:1', 'D1:2'))]
+dialogue ── outline ──> topics          spans repaired so that they tile the dialogue
+need, its session's situations, their backgrounds ── refine ──> need
 """
 
 from __future__ import annotations

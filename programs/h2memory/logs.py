@@ -4,11 +4,6 @@
     background so far, situations ── update ──> background
 
 Nothing here needs the memory but the update of the background.
-
-Example:
-    >>> found = situations_of(logs, 10, link, describe)
-    >>> [situation.text for situation in found.situations]
-    ['The user has a cold and works from home.']
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ A situation leads to the backgrounds of its aspects, a topic to the principle th
 frozen: whatever was remembered of a past stays as it was then.
 
 Example:
+    >>> from mempiler.programs.h2memory.memory import HeterogeneousMemory, Situation
     >>> memory = HeterogeneousMemory().with_situations("L1", [Situation(text="Ann has a cold", aspects=("health",))])
     >>> memory = memory.with_background({"health": "prone to colds"}, memory.situations)
     >>> memory.behind(memory.situations)

@@ -7,9 +7,10 @@ its window: caused_by, or else follows. Groups are the connected components of a
 log without links is a group of its own.
 
 Example:
-    >>> window = windows(3, 10)[0]
-    >>> links, refused = accepted(["l1", "l2", "l3"], window, [Claim("l3", caused_by=("l1", "l9"))])
-    >>> refused, components(["l1", "l2", "l3"], links)
+    >>> from mempiler.programs.h2memory.situations import Claim, accepted, components, windows
+    >>> ids = ["l1", "l2", "l3"]
+    >>> links, refused = accepted(ids, windows(3, 10)[0], [Claim("l3", caused_by=("l1", "l9"))])
+    >>> refused, components(ids, links)
     (1, [['l1', 'l3'], ['l2']])
 """
 

@@ -6,6 +6,7 @@ Nothing is lost silently: every wording that an update replaced is kept with its
 `removed`, and what could not be applied is counted in `counts`.
 
 Example:
+    >>> from mempiler.programs.memory_r2.memory import Edit, FactMemory
     >>> memory = FactMemory().apply([Edit("INSERT", speaker="Ann", content="Ann lives in Lisbon")], ("D1:1",))
     >>> memory.facts[0].id
     'm1'

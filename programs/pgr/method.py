@@ -6,10 +6,6 @@
 `pgr+METHOD` takes the memory of any other method and calls nothing of it but `search`: all switches of the policy share
 one written memory.
 
-Example:
-    >>> program = build("pgr", embedder=embedder, strategy="chain")
-    >>> program = build("pgr+turn-rag", iterations=2, inner_k=10)
-
 Critical path: one update per three sessions of the whole history, in order, and per fifty new facts one merge (its
 groups at once); a question takes the calls of `Prospection` and one answer.
 

@@ -7,10 +7,6 @@ A query is first said again with the facts closest to it (`_augmented`), then tu
 steps (`imagine`). Every step is a probe; all probes of a round go to the index in one call. The facts found make the
 next round of steps personal (`refine`), until a round finds fewer than `min_new` facts that were not known.
 
-Example:
-    >>> policy = Prospection(strategy="chain", iterations=2)
-    >>> policy.recall(lambda queries, k, min_score: index.search(queries, k, min_score), "Shall I pre-order the game?")
-
 Critical path: 1 call to augment (only if something is close enough to the query), 1 to imagine, 1 per round, 1 to
 summarize. No round and no summary where nothing was found: there is nothing to personalise by.
 

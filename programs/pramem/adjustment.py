@@ -7,9 +7,11 @@ A proposal that no accepted change cites stays in the pool word for word: no mod
 change of an adjustment; what an earlier change used up does not count again for a later one.
 
 Example:
-    >>> change = Change("add pattern", text="Likes jazz", proposals=("p-1", "p-2", "p-3"))
-    >>> adjusted(memory, [change]).patterns[-1].text
-    'Likes jazz'
+    >>> from mempiler.programs.pramem.adjustment import Change, adjusted
+    >>> from mempiler.programs.pramem.memory import ExperienceMemory
+    >>> memory = adjusted(ExperienceMemory(), [Change("add pattern", text="Likes jazz", proposals=("p-9",))])
+    >>> memory.patterns, dict(memory.counts)
+    ((), {'refused: invented proposal': 1})
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ consensus makes), ids are counted, and what is refused is counted in `counts`. O
 later practice shows as the past of its samples.
 
 Example:
+    >>> from mempiler.programs.pramem.memory import ExperienceMemory
     >>> memory = ExperienceMemory().with_entries("pattern", [("Ann, 34, nurse", ("profile:1",))])
     >>> memory.patterns[0].id, memory.patterns[0].sources
     ('pattern-1', ('profile:1',))

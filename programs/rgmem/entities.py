@@ -6,8 +6,10 @@ the threshold and they hold the same numbers ("Marathon 2022" is not "Marathon 2
 concepts, events with events.
 
 Example:
-    >>> names = Names(nodes, vectors, min_cosine=0.85)
-    >>> names.find("Museum visits", abstract=False)
+    >>> from mempiler.programs.rgmem.entities import Names
+    >>> from mempiler.programs.rgmem.memory import Node
+    >>> names = Names([Node(id="n4", name="Visiting museums", tier="instance")], {}, min_cosine=0.85)
+    >>> names.find("to visit a museum", abstract=False)
     ('n4', False)
 
 Limits: a cosine belongs to its embedder. The offline one compares spelling: it joins "Pottery class" with "Pottery

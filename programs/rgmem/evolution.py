@@ -7,9 +7,6 @@
 A call whose answer stays unusable changes nothing: the counter or the flag stays, so the operator fires again at the
 next step. `single_scale` is what takes the place of all three in the variant w/o RG.
 
-Example:
-    >>> memory = evolve(memory, operators, theta_inf=3, theta_sum=6)
-
 Source: RGMem, section 3.3.2 and appendix A.
 """
 

@@ -6,7 +6,10 @@ Segmentation is by rule: pieces of equal length, of at most `segment_turns` turn
 segments of all sessions run at once; of one segment the three calls follow one another.
 
 Example:
-    >>> [len(piece) for piece in segments(session_of_20_turns, 8)]
+    >>> from mempiler.programs.rgmem.extraction import segments
+    >>> from mempiler.records import Session, Turn
+    >>> session = Session(id="D1", turns=tuple(Turn(id=f"D1:{n}", speaker="Ann", text="Hello") for n in range(20)))
+    >>> [len(piece) for piece in segments(session, 8)]
     [7, 7, 6]
 """
 

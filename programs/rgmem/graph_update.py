@@ -7,6 +7,8 @@ cycle: one that would is refused and counted, and the path goes on from the node
 user alone. A unit counts once on an event edge, and once on the lowest concept of its paths, however many paths say so.
 
 Example:
+    >>> from mempiler.programs.rgmem.graph_update import GraphPath, taken_in
+    >>> from mempiler.programs.rgmem.memory import Evidence, GraphMemory
     >>> path = GraphPath("Dining", events=("Steak",), labels=("user avoids eating due to allergy",))
     >>> memory = taken_in(GraphMemory(), Evidence(id="e1", step=1, fact="..."), [path])
     >>> memory.relations["r2"].count

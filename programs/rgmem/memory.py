@@ -9,6 +9,7 @@ The whole is one JSON document: counters, dirty flags, provenance (every theory 
 which operator fired when, with what it made. It is frozen; `graph_update` makes new ones.
 
 Example:
+    >>> from mempiler.programs.rgmem.memory import GraphMemory
     >>> memory = GraphMemory()
     >>> [memory.nodes[id].name for id in memory.children("user")][:2]
     ['Personal Identity and Traits', 'Health and Wellness']

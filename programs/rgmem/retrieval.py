@@ -8,9 +8,6 @@ event edges at it), conclusions (those of its evidence) and history (labels of t
 thing are searched for it. The paper bounds facts, conclusions and concepts, and leaves open how many events and how
 many inferences per node are read: as many events as concepts, and of every node the newest three of each kind.
 
-Example:
-    >>> found = Retrieval(memory, names, facts=5, conclusions=30, nodes=3, cosine=0.5).context(question, keywords)
-
 Limits: a cosine belongs to its embedder. The paper's .5 is for a semantic one. The offline one compares spelling.
 """
 

@@ -5,11 +5,6 @@ Algorithm 1, lines 17 to 29. The functions ask no model; which operator fires is
     inferred (R_K1)     relation: theory, count 0         concepts above it: score + 1
     abstracted (R_K2)   concept: own theory, score 0      its parents: dirty; itself too, if it has concepts below
     flowed (R_K3)       parent: flow theory, clean        its parents: dirty
-
-Example:
-    >>> memory = inferred(memory, "r2", Theory(sigma="Ann avoids beef.", evidence=("e1", "e4", "e9"), step=3))
-    >>> memory.relations["r2"].count
-    0
 """
 
 from __future__ import annotations

@@ -7,7 +7,9 @@ on the memory alone needs no reader model. That the oldest entry answers makes a
 missing update. Reading real conversations is left to `question-answering`.
 
 Example:
-    >>> MemoryLookup()(context=context, query=Query(text="What is Ada's pet?")).answer
+    >>> from mempiler.programs.tasks.lookup import lookup
+    >>> from mempiler.records import Hit
+    >>> lookup([Hit(id="m1", text="Ada pet parrot", score=1.0)], "What is Ada's pet?")
     'parrot'
 """
 

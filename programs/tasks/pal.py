@@ -8,11 +8,6 @@
 Source: Mem-PAL, "Evaluation Tasks" and appendix B. `Query.about` tells a method which half of a memory bears on the
 query: needs alone while a requirement is being understood, solutions and preferences as well after that (appendix C).
 
-Example:
-    >>> program = build("turn-rag", task="requirement-restatement")
-    >>> program(history=history, question="How do I get fitter?").answer
-    'The user wants exercise that spares the knee that hurts since March and fits into lunch breaks.'
-
 Honest limits: a selection that does not name two candidates is returned as it was written and scores nothing; the
 released code asks for it up to ten times. Critical path of each: one LM call.
 """

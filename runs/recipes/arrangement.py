@@ -4,6 +4,7 @@
     --option language=zh    every benchmark that has this option
 
 Example:
+    >>> from mempiler.runs.recipes.arrangement import members
     >>> members("palbench", ("palbench.restate", "locomo"))
     ('palbench.restate',)
 """

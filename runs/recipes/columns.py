@@ -1,9 +1,6 @@
 """Columns of our tables: a name, and what it reads off the evaluations of a variant.
 
 Over several seeds a cell is the mean and, behind "±", the standard deviation over the seeds.
-
-Example:
-    >>> section = Section("table1", ..., columns=(category("suggest_new_ideas", "Suggest Ideas"), score()))
 """
 
 from __future__ import annotations

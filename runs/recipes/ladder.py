@@ -6,10 +6,6 @@
 
 A rung has a program (prompts, demos) and a model (weights); both are in the run's folder, under `ladder/RUNG`.
 
-Example:
-    >>> ladder = Ladder((Rung("few-shot", "bootstrap"), Rung("SFT", "finetune", {"learning_rate": 1e-3})))
-    >>> [(step.label, step.evaluation.score, step.kept) for step in climb(ladder, "memory-r2", setup, bench)]
-
 Limits: one seed; a rung that loses on the dev questions is shown, and forgotten. The dev questions also choose the
 checkpoint of LoGo-GRPO, and all rungs are compared on them, so that dev scores are a little too high; test scores are
 not touched by that.

@@ -1,11 +1,4 @@
-"""What an analysis of a section gets: the evaluated variants, their programs and histories, and their memories.
-
-Example (how long the memory of each session is):
-    >>> def growth(material):
-    ...     memories = material.memories("RGMem", material.histories()[0])
-    ...     rows = tuple((str(n), float(len(memory.facts))) for n, memory in enumerate(memories, 1))
-    ...     yield OurTable("growth", ("session", "facts"), rows)
-"""
+"""What an analysis of a section gets: the evaluated variants, their programs and histories, and their memories."""
 
 from __future__ import annotations
 

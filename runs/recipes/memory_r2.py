@@ -9,11 +9,6 @@ training compare in a made-up world, nothing else.
     mempiler reproduce memory-r2
     mempiler reproduce memory-r2 --on locomo --data locomo10.json --lm local:Qwen/Qwen2.5-1.5B-Instruct \
         --prompt-lm openai/gpt-4.1 --embedder openai/text-embedding-3-small
-
-Example:
-    >>> made = run_recipe(MEMORY_R2, Setup(benchmark="", lm="local:tiny"))
-    >>> [each.label for each in made.rows]
-    ['start', 'few-shot', 'GEPA', 'SFT', 'LoGo-GRPO']
 """
 
 from __future__ import annotations

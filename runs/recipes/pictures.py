@@ -1,10 +1,5 @@
 """Pictures of a recipe: matplotlib figures with no window behind them, saved as PNG.
 
-Example:
-    >>> figure = lines("score over theta", "theta", {"score": ([1, 2, 3], [0.2, 0.4, 0.3])})
-    >>> save(Picture("theta", figure), folder)
-    PosixPath('runs/local/.../theta.png')
-
 Every function makes a new `Figure`, which draws with Agg: no display, no global state, safe in threads.
 """
 

@@ -5,11 +5,6 @@ the data and n. They are never put into one table, since other models, judges an
 
     Recipe ── Section (variants, sweeps, analyses) ── Workbench ──> Done: tables, pictures, win rates
                      one MLflow run for the recipe, one nested in it per variant and seed
-
-Example:
-    >>> found = run_recipe(RECIPES["pgr"], setup)
-    >>> found.rows[0].label, found.rows[0].evaluation.score
-    ('PGR, tree', 0.41)
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""The rung of LoGo-GRPO: a copy of the model is trained from the weights and prompts that the rung begins from.
-
-Example:
-    >>> program, lm, told = reinforce(program, lm, benchmark, split, {"rollouts": 4, "steps": 5}, setup, folder)
-"""
+"""The rung of LoGo-GRPO: a copy of the model is trained from the weights and prompts that the rung begins from."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ Every rung is scored greedy and sampled. Where two operations are about equally 
 greedy answers over without making the model any better: a gain that only the greedy score shows is such a turn.
 
 Example:
+    >>> from mempiler.runs.recipes.rungs import Ladder, Rung
     >>> Ladder((Rung("SFT", "finetune"),)).told({"sft.learning_rate": 1e-3}).rungs[0].settings
     {'learning_rate': 0.001}
 """

@@ -1,6 +1,7 @@
 """The two kinds of tables that a recipe prints, which are never one: the paper's cells, and ours.
 
 Example:
+    >>> from mempiler.runs.recipes.tables import OurTable
     >>> OurTable("Spread", ("method", "score"), (("x", 0.5),)).to_dict()["rows"]
     [['x', 0.5]]
 """

@@ -10,11 +10,6 @@ A user counts with a whole persona and all situations; a situation whose experie
 a dialogue counts with its logs, topics and all turns, or not at all: its logs then belong to the next one. A resumed
 run tries again what was given up.
 
-Example:
-    >>> with Journal.open(out / "generation" / "journal.jsonl") as journal, dspy.context(lm=lm):
-    ...     make_palset(2, out, Setting("en", 8, 0, Runner(journal, attempts=10)))
-    [PosixPath('palset/input_en.json'), PosixPath('palset/background_en.json'), ...]
-
 Honest limits: about 45 calls per user and month with reviews. One stage is done for all users before the next begins,
 and files are written at the end. What people did for the authors' data, reading and refining, is not done.
 """

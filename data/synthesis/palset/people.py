@@ -1,10 +1,6 @@
 """What a generated user is made of, on the way from a profile to records.
 
-    Person ──> Persona ──> Situation ──> Session (experience, logs, topics, dialogue)
-
-Example:
-    >>> person.background["health status"], person.profile.keys() - person.background.keys()
-    ('Often has a sore back. ...', set())
+Person ──> Persona ──> Situation ──> Session (experience, logs, topics, dialogue)
 """
 
 from __future__ import annotations

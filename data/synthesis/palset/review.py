@@ -7,10 +7,6 @@
 
 The three faults are those of the paper (Data Verification and Refinement); the authors also had people look at it.
 
-Example:
-    >>> review_logs(session, setting)[4].type
-    'transaction record'
-
 Honest limits: an entry is left out only where fifteen remain. Logs are compared with profile and past, not with
 preferences: entries are events. A finding is the model's opinion; a fault that it does not see stays.
 """

@@ -5,10 +5,6 @@
     dialogue    turn_1, turn_2, ...; known actions in an order that Table 8 of the paper allows; no empty words
     topics      one to three; a query, two needs, a requirement; eight candidates, two liked, two disliked
 
-Example:
-    >>> [fault.message for fault in validate("palset/input_en.json")]
-    []
-
 Honest limits: only the form is checked. A "fault" here need not hinder anybody: `mempiler data check palbench` lists
 them as remarks.
 """
