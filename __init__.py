@@ -1,6 +1,6 @@
 """Mempiler: long-term memory methods for LLM agents as DSPy programs.
 
-Everything here is imported when it is first used, so that `import mempiler` costs next to nothing and brings no DSPy.
+Names are imported on first use, so that `import mempiler` is fast and does not import DSPy.
 
 Example:
     >>> import dspy, mempiler

@@ -12,7 +12,7 @@ The paper's judge says yes ("explicitly or implicitly") or no; this one tells th
 lenient judge is seen. `recall` is the paper's Recall, `recall_exact` its Recall_Exact (every reference is there);
 `recall_explicit` is the fraction that is there in words.
 
-Honest limits: one call for all references of a query, no vote. A session that was recalled need not have shown the line
+Limits: one call for all references of a query, no vote. A session that was recalled need not have shown the line
 that mattered, so evidence at the level of sessions is an upper bound.
 """
 
@@ -32,14 +32,14 @@ Level = Literal["not", "implicitly", "explicitly"]
 
 @dataclass(frozen=True)
 class Acknowledged:
-    """What a judge says of one reference."""
+    """A judge's verdict on one reference."""
 
     level: Level
     reason: str = ""
 
 
 class ReferenceJudge(AnyJudge, Protocol):
-    """What a benchmark with references needs of its judge."""
+    """The judge that a benchmark with references calls."""
 
     def __call__(self, question: str, references: Sequence[str], context: str) -> tuple[Acknowledged, ...]:
         """Judges the references of one query, in their order; may be called from many threads at once."""

@@ -1,7 +1,7 @@
 """A benchmark: a dataset, the scorer of its official metric, and a simulated user where its answers are conversations.
 
 Every benchmark folder of this room has one class, which says how a file is read (`load`) and which scorers there are
-(`metrics`). What a question is worth is the scorer's business, how the questions are cut the dataset's.
+(`metrics`). The scorer scores the questions, the dataset splits them.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Benchmark(Dataset):
 
     @classmethod
     def read(cls, path: Path, note: Note) -> Reading | None:
-        """Reads a file and tells `note` whatever is odd, for `data check`; None where `load` alone can tell."""
+        """Reads a file and reports findings to `note`, for `data check`; None if only `load` can check it."""
         return None
 
     @classmethod

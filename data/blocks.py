@@ -9,7 +9,7 @@ Example:
     >>> [len(session.turns) for session in Blocks([{"role": role, "content": "..."} for role in roles]).until(5)]
     [3, 2]
 
-Honest limit: messages without further system messages are one long session.
+Limit: messages without further system messages are one long session.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A benchmark of the suite is a folder beside this file whose `__init__` says what is in it; one of an installed package
 is an entry point of the group `mempiler.benchmarks`; any other is named `module:Class`. Classes are imported when they
-are asked for, so that listing the names costs nothing.
+are asked for, so that listing the names is fast.
 
 Example:
     >>> from mempiler.data.catalog import benchmark

@@ -31,7 +31,7 @@ class Source:
 
     @property
     def name(self) -> str:
-        """The file's name alone: where it lies is nobody else's business, and the digest says which one it is."""
+        """The file's name without its folder, which is private; the digest identifies the file."""
         return Path(self.path).name
 
     @classmethod
@@ -55,7 +55,7 @@ class Finding:
 
 
 Note = Callable[[Finding], None]
-"""What a reader tells its findings to: `refuse_fatal` when loading, a list's `append` when checking."""
+"""Receives a reader's findings: `refuse_fatal` when loading, a list's `append` when checking."""
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@
 A scorer names the classes of its judges and does not know which model judges; without one it refuses to score. Judging
 runs under the judge's own model, outside every optimizer's trace.
 
-Honest limits: one call per answer, no vote. A reply that stays unparseable raises DSPy's AdapterParseError, an endpoint
+Limits: one call per answer, no vote. A reply that stays unparseable raises DSPy's AdapterParseError, an endpoint
 that fails its LMError: a judge that said nothing did not say "wrong".
 """
 
@@ -22,14 +22,14 @@ from ..signatures.judges import JudgeAnswer, JudgeGenerously, judge_hash
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a judge says of one answer."""
+    """A judge's verdict on one answer."""
 
     correct: bool
     reasoning: str = ""
 
 
 class AnyJudge(Protocol):
-    """What all judges have, whatever they are asked."""
+    """Members that all judges share."""
 
     @property
     def hash(self) -> str:

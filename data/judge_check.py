@@ -6,7 +6,7 @@
 A judge that accepts vague answers raises every score that it gives (snap-research/locomo#23); with the rate beside the
 score a reader can tell. The labelled answers that are bundled are our own: 17 questions with four answers each.
 
-Honest limits: short facts in English, one call per answer; a judge may do better here than on long answers.
+Limits: short facts in English, one call per answer; a judge may do better here than on long answers.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ Example:
     >>> probe.named("session", {"timestamp": "2024-03-05", "mood": "good"}, "session 1")
     {'date': '2024-03-05'}
 
-Honest limits: a likely name may mean something else; the remarks are there to be read.
+Limits: a likely name may mean something else; the remarks are there to be read.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Probe:
 
     Args:
         aliases: For each kind of object its names, and by which other names each may go.
-        note: Told the remarks.
+        note: Called with each remark.
     """
 
     def __init__(self, aliases: Mapping[str, Mapping[str, tuple[str, ...]]], note: Note) -> None:

@@ -1,11 +1,11 @@
-"""Scorers: one metric each, from the worth of one answer to the figures of a whole table.
+"""Scorers: one metric each, from the score of one answer to the figures of a whole table.
 
     scorer.score(example, prediction) ──> Score(value, feedback, parts)        one answer
     scorer.aggregate(rows), .confusion(rows)                                   all of them
     scorer.retrieval(example, ranked)                                          what the memory's search found
 
 Optimizers, tables and MLflow read scorers, so a new metric is one object. A scorer that asks a language model names its
-judges by role; whoever runs the benchmark binds them to a model. Binding makes a copy: nothing is shared by two runs.
+judges by role; the caller binds them to a model. Binding makes a copy, so that runs share no state.
 
 Example:
     >>> import dspy
@@ -34,7 +34,7 @@ from .text_metrics import bleu1, exact_match, explain, squad_f1, squad_words
 
 @dataclass(frozen=True)
 class Score:
-    """What a metric says of one answer."""
+    """The score of one answer."""
 
     value: float
     """The headline score of this answer, 0 to 1."""

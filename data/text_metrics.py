@@ -11,7 +11,7 @@ Example:
     >>> round(locomo_f1("She moved in May 2023", "May 2023"), 3)
     0.571
 
-Honest limits: shared words are not shared meaning. "not in May" scores well against "in May", "a week ago" scores
+Limits: shared words are not shared meaning. "not in May" scores well against "in May", "a week ago" scores
 nothing against the date it means, and only ASCII punctuation is removed, as in the official code.
 """
 

@@ -3,7 +3,7 @@
 Source: Mem-PAL, appendix E (tasks 1, 2-1, 2-2 and 3) with the actions of Table 7; rules and fields are the paper's, the
 words ours. Field names follow the suite: the query is `question`, what is said is `answer`.
 
-Honest limits: the prompts are English for both languages of the data; an answer keeps the language of the query.
+Limits: the prompts are English for both languages of the data; an answer keeps the language of the query.
 """
 
 from __future__ import annotations

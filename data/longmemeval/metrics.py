@@ -12,7 +12,7 @@ Example:
     >>> retrieval_metrics(["D4", "D1"], gold=["D1"], sessions=["D1", "D2", "D3", "D4"], k=2)
     {'recall_any@2': 1.0, 'recall_all@2': 1.0, 'ndcg@2': 1.0}
 
-Honest limits: a hit counts for every session that it rests on, in the order of its sources, each session once. The
+Limits: a hit counts for every session that it rests on, in the order of its sources, each session once. The
 released code lets several turns of one session fill several places of its NDCG; here the first of them counts.
 """
 
@@ -56,7 +56,7 @@ def retrieval_metrics(
 
 
 def declines(answer: str) -> bool:
-    """Whether an answer says that what is asked is not known."""
+    """Whether an answer states that it is not known."""
     text = " ".join(answer.lower().replace("\u2019", "'").split())
     return any(phrase in text for phrase in REFUSALS)
 

@@ -13,10 +13,10 @@ references, one per line), `references`, `category` (the domain, else "all"), `p
 with it.
 
 Metrics: "recall" (the paper's Recall) and "recall_exact" ask the judge, and `parts` holds both with `recall_explicit`;
-"evidence" asks nobody: the share of references of whose turns (or session) a hit names one. It is in the parts of every
+"evidence" (no judge): the share of references of whose turns (or session) a hit names one. It is in the parts of every
 score where the file says where the references were said, and is stricter for a file that names turns.
 
-Honest limits: notes of a context, such as a prospection summary, are not judged: the paper judges what was retrieved.
+Limits: notes of a context, such as a prospection summary, are not judged: the paper judges what was retrieved.
 There is no response to imitate: a labelled demo shows the references as the answer.
 """
 

@@ -12,7 +12,7 @@ Example:
     >>> reacted("video_liked", {"type": "Video Browsing", "action": [{"type": "like"}]})
     True
 
-Honest limits: watch seconds, search words and the next message to customer service are no yes-or-no questions and are
+Limits: watch seconds, search words and the next message to customer service are no yes-or-no questions and are
 not asked; the scenes service and search are history only. The names of actions are those of the English files, taken
 for the Chinese ones too.
 """

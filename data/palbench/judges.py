@@ -5,7 +5,7 @@
 
 Source: Mem-PAL, appendix B, after FairEval (Wang et al. 2024): positions balanced, several judgements of each.
 
-Honest limits: the paper does not say how judgements are sampled; here the judge is asked at temperature 1 with another
+Limits: the paper does not say how judgements are sampled; here the judge is asked at temperature 1 with another
 rollout each time.
 """
 

@@ -13,7 +13,7 @@ Example:
     >>> bleu("the user wants rest", ["the user wants rest"])[0]
     1.0
 
-Honest limits: BLEU of two good descriptions in different words is low; the paper's best method has BLEU-4 of 3.
+Limits: BLEU of two good descriptions in different words is low; the paper's best method has BLEU-4 of 3.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def words(text: str) -> list[str]:
 def bleu(answer: str, references: Sequence[str]) -> tuple[float, float, float, float]:
     """BLEU-1 to BLEU-4 of an answer, 0 to 1; of each order the best over the references.
 
-    An empty answer, or one that shares no word, scores 0; so does any answer where there is no reference.
+    An empty answer, or one that shares no word, scores 0; so does any answer without a reference.
     """
     from nltk.translate.bleu_score import SmoothingFunction, sentence_bleu  # takes a second to import
 

@@ -2,7 +2,7 @@
 
     input.json ──> users ──> sessions, logs, dialogue turns, topics, months of history and query ──> means over users
 
-Honest limits: a turn is an utterance of the user with its reply; a month is a calendar month in which a dialogue takes
+Limits: a turn is an utterance of the user with its reply; a month is a calendar month in which a dialogue takes
 place. The paper says neither.
 """
 

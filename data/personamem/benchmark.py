@@ -8,7 +8,7 @@ same form.
 An example holds `history`, `question`, `options`, `focus` (inputs; there is no evidence, so it is empty), `answer`
 ("(c)"), `category` (the skill), `topic`, `user` and `id` (labels).
 
-Honest limits: the score is the official one, so an answer that repeats an option without its letter is wrong. One of
+Limits: the score is the official one, so an answer that repeats an option without its letter is wrong. One of
 four options is right by chance. The released files hold six of the paper's seven skills
 once the two names of recalling facts are one; a skill that a file has not is shown with n = 0, and never filled.
 """

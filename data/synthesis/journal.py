@@ -1,8 +1,8 @@
-"""What a generation run has accepted so far, one JSON line each, so that a killed run pays for nothing twice.
+"""What a generation run has accepted so far, one JSON line each, so that a resumed run repeats no paid call.
 
     {"key": "sha256 of step, prompt and inputs", "step": "timeline", "id": "user0/q3", "value": ...}
 
-Honest limits: one process at a time. A line that a crash cut short is dropped; that step runs again.
+Limits: one process at a time. A line that a crash cut short is dropped; that step runs again.
 """
 
 from __future__ import annotations

@@ -8,9 +8,9 @@ PGR (arXiv paper, section 4.2) in three prompts; profiles are those of PersonaLe
 whole timeline: where a step is given up, the request is left out, and the report says why. The sessions of a user are
 those of all requests, by date.
 
-Honest limits: the threshold belongs to the paper's embedder, which it does not name; another one draws the line
-elsewhere. Chats are written side by side: they know the outlines of earlier chats of their own request, not their
-words, and nothing of the chats of other requests, so two requests of a user may disagree. How many candidates the
+Limits: the threshold belongs to the paper's embedder, which it does not name; another one draws the line
+elsewhere. Chats are written in parallel: they know the outlines of earlier chats of their own request, not their
+words, and not the chats of other requests, so two requests of a user may disagree. How many candidates the
 authors drew is not printed: three rounds of ten here.
 """
 

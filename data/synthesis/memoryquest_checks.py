@@ -2,7 +2,7 @@
 
 Every problem is a sentence for the model that has to do better.
 
-Honest limits: a fact counts as told when half of its longer words and numbers are in the user's turns, whatever is said
+Limits: a fact counts as told when half of its longer words and numbers are in the user's turns, whatever is said
 about them. Whether events fit the person, or contradict one another, is left to the model.
 """
 

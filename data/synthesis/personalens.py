@@ -6,7 +6,7 @@
 A domain's summary is its text in `interactions`; without one, its affinities in a line. Read are `profile.json` in a
 folder per user (`user0/profile.json`, at any depth) and files called `user0_profile.json`.
 
-Honest limits: tasks are not read. PersonaLens is CC BY-NC 4.0: it is not in this repository, and what is made from it
+Limits: tasks are not read. PersonaLens is CC BY-NC 4.0: it is not in this repository, and what is made from it
 is not for commercial use.
 """
 

@@ -1,6 +1,6 @@
 """Step 6-2 of PAL-Set: the dialogue of a session, along a script.
 
-Honest limits: what the assistant may know differs between history and query set, as in the released prompts; that it
+Limits: what the assistant may know differs between history and query set, as in the released prompts; that it
 keeps to it is left to the model.
 """
 

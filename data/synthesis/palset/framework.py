@@ -2,7 +2,7 @@
 
     requirement types ──> topics ──> 8 candidates each, without a look at the user ──> 2 liked, 2 disliked
 
-Honest limits: a dialogue counts with all of its topics or not at all.
+Limits: a dialogue counts with all of its topics or not at all.
 """
 
 from __future__ import annotations

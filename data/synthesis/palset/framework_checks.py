@@ -8,7 +8,7 @@ Example:
     >>> candidate_problems([], ["topic-1"])
     ['topics are []; give solutions for topic-1']
 
-Honest limits: whether a situation fits its month, or a solution its requirement, is left to the model.
+Limits: whether a situation fits its month, or a solution its requirement, is left to the model.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ A user counts with a whole persona and all situations; a situation whose experie
 a dialogue counts with its logs, topics and all turns, or not at all: its logs then belong to the next one. A resumed
 run tries again what was given up.
 
-Honest limits: about 45 calls per user and month with reviews. One stage is done for all users before the next begins,
+Limits: about 45 calls per user and month with reviews. One stage is done for all users before the next begins,
 and files are written at the end. What people did for the authors' data, reading and refining, is not done.
 """
 

@@ -9,7 +9,7 @@ or two of the liked ones, with equal chance. Each proposal is discussed for one 
     solution discussion ── solution discussion        T1_S1 T1_S1
     solution feedback ── feedback response            T1_S1 T1_S1
 
-Honest limits: the needs that are not guessed are the later ones, never the first.
+Limits: the needs that are not guessed are the later ones, never the first.
 """
 
 from __future__ import annotations
