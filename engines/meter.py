@@ -1,4 +1,4 @@
-"""Counting what language models are asked and what it costs, at the LM boundary.
+"""Counts calls, tokens and cost of language models, at the LM boundary.
 
 Every model of a run is a `MeteredLM` with a role (task, prompt, judge) and shares the run's `Meter`. Copies that
 optimizers make (other temperature, rollout id) keep counting into the same meter; answers from DSPy's cache are
@@ -79,7 +79,7 @@ class Meter:
         self._usage = Usage()
 
     def read(self) -> Usage:
-        """The counters now; subtract two readings to get what lies between them."""
+        """The counters now; subtract two readings to get the usage between them."""
         with self._lock:
             return self._usage
 
@@ -122,7 +122,7 @@ class Answers(Protocol):
     def once(
         self, key: str, compute: Callable[[], dict[str, Any]], merged: bool = False
     ) -> tuple[dict[str, Any], bool]:
-        """The record of a call, made if nobody has made it, and whether it was there before."""
+        """The record of a call, created if missing, and whether it existed."""
         ...
 
 
@@ -133,8 +133,8 @@ class MeteredLM(dspy.LM):
         model: As `dspy.LM` takes it.
         meter: Where calls are counted.
         role: What the model is used for.
-        guard: Refuses calls over budget or to a dead endpoint; one without limits if None.
-        answers: Answers of earlier calls of the run, so that a resumed run pays only for what is missing.
+        guard: Refuses calls over budget or to an unreachable endpoint; one without limits if None.
+        answers: Answers of earlier calls of the run, so that a resumed run calls the model only for missing ones.
         prices: US dollars per input and output token, for answers that come without a cost.
         **settings: Everything else that `dspy.LM` takes.
     """
@@ -173,7 +173,7 @@ class MeteredLM(dspy.LM):
         if known:
             self.meter.add_cached()
         else:
-            # CallResult.load marks what it loads as a cache hit; this one was paid for just now.
+            # CallResult.load marks what it loads as a cache hit; this one was made just now.
             result.cache_hit = False
         return finalize(self, call, result)
 

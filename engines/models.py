@@ -50,7 +50,7 @@ def language_model(
         name: `offline`, `local:` and a folder or hub id, or any name `dspy.LM` takes.
         meter: Where its calls are counted; a new one if None.
         role: What it is used for.
-        guard: Refuses calls over budget or to a dead endpoint.
+        guard: Refuses calls over budget or to an unreachable endpoint.
         answers: Answers of earlier calls of the same run.
         prices: US dollars per input and output token, for answers that come without a cost.
         api_base: Address of an OpenAI-compatible server.
@@ -102,7 +102,7 @@ def language_model(
 
 @contextmanager
 def endpoint_errors() -> Iterator[None]:
-    """Turns a failed call that nobody counted into the error tree.
+    """Converts an uncounted failed call into one of Mempiler's errors.
 
     Raises:
         EndpointError: A call inside the block failed.
@@ -114,7 +114,7 @@ def endpoint_errors() -> Iterator[None]:
 
 
 def is_offline(name: str) -> bool:
-    """Whether a model name stands for the offline engine: its scores are no scores of a language model."""
+    """Whether a model name means the offline engine, whose scores say nothing about language models."""
     return name == OFFLINE or name.startswith("offline/")
 
 
@@ -132,5 +132,5 @@ def keep(lm: MeteredLM, folder: Path) -> str:
 
 
 def is_local(name: str) -> bool:
-    """Whether a model name stands for a model that runs in this process."""
+    """Whether a model name means a model that runs in this process."""
     return name.startswith((LOCAL, "local/"))

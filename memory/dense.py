@@ -64,7 +64,7 @@ class DenseIndex:
         self._vectors: Any = None
 
     def add(self, entries: Iterable[Entry]) -> None:
-        """Adds entries with one call of the embedder; one whose id is known replaces the old one in its place.
+        """Adds entries with one call of the embedder; one whose id is known replaces the old one.
 
         Raises:
             EndpointError: The embedder cannot be reached; nothing was added.

@@ -2,7 +2,7 @@
 
 The memory cache asks 32 threads' worth of questions about one conversation; its memory must be written once. `Flight`
 gives each key to the first thread that asks; the others wait and share its value or its failure. A failure is not
-kept: whoever asks afterwards tries again.
+kept: the next caller tries again.
 
 Example:
     >>> from mempiler.memory.flight import Flight
@@ -32,7 +32,7 @@ class Flight:
         self._futures: OrderedDict[Hashable, Future[Any]] = OrderedDict()
 
     def once(self, key: Hashable, compute: Callable[[], Any]) -> Any:
-        """Returns the value of `key`, computing it in the calling thread if nobody has.
+        """Returns the value of `key`, computing it in the calling thread if no other thread has.
 
         Args:
             key: What names the value.

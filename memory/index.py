@@ -9,7 +9,7 @@ Hits come best first and equal scores keep that order, so that the same calls al
 folder on disk: `index.json` (kind, settings and the sha256 of the other files), `entries.json`, and for a dense one
 `vectors.npy`. Nothing in it is a pickle.
 
-Limits: the digests find files that were altered or cut short by accident; they do not authenticate anybody. Saving over
+Limits: the digests find files that were altered or cut short by accident; they are no authentication. Saving over
 an older index replaces its files one by one: a crash in the middle is found when loading, not repaired.
 """
 
@@ -83,7 +83,7 @@ class Embedder(Protocol):
 
     @property
     def unrelated(self) -> tuple[float, float] | None:
-        """Mean and standard deviation of the cosine of two unrelated texts; None where nobody has measured it."""
+        """Mean and standard deviation of the cosine of two unrelated texts; None if it was not measured."""
         ...
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
@@ -100,7 +100,7 @@ class Index(Protocol):
     """Entries that can be searched by text. Every method may be called from many threads at once."""
 
     def add(self, entries: Iterable[Entry]) -> None:
-        """Adds entries; one whose id is known replaces the old one in its place."""
+        """Adds entries; one whose id is known replaces the old one."""
         ...
 
     def remove(self, ids: Iterable[str]) -> None:

@@ -74,7 +74,7 @@ class SparseIndex:
         self._large: Bm25 | None = None
 
     def add(self, entries: Iterable[Entry]) -> None:
-        """Adds entries; one whose id is known replaces the old one in its place."""
+        """Adds entries; one whose id is known replaces the old one."""
         rows = {entry.id: (entry, tokens(entry.text)) for entry in entries}
         with self._lock:
             self._entries.update(rows)

@@ -4,7 +4,7 @@
     read(owner)      ──> Snapshot: the document, and whatever is not in it yet
 
 An item and its place in the queue are one row, written in one transaction, before anything else happens to it. A
-memory and the state of the items in it change in one transaction too, and only if nobody changed that memory meanwhile
+memory and the state of the items in it change in one transaction too, and only if that memory did not change meanwhile
 (`version`): a process may be killed at any moment, and two may write one user; every item is in the memory exactly
 once. No transaction is open while a language model works.
 
@@ -298,7 +298,7 @@ class Store:
             yield connection
 
     def _scrub(self) -> None:
-        """Takes what was deleted out of SQLite's log too, if nobody reads it at the moment."""
+        """Removes deleted data from SQLite's log too, if no reader uses it at the moment."""
         if self._engine.dialect.name == "sqlite":
             with t.store_errors(self._engine), t.outside_transactions(self._engine) as connection:
                 connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")

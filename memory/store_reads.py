@@ -105,7 +105,7 @@ def _summary(row: Any, counts: Any, open_turns: int) -> Summary:
 
 
 def claimable(worker: str, stamp: Stamp, owner: Owner | None, now: float) -> Select[Any, Any, Any]:
-    """Users with something to do that nobody else holds, the one that waits longest; its row gets locked."""
+    """The unclaimed user with queued work that has waited longest; locks its row."""
     u, i, m = t.users.c, t.items.c, t.memories.c
 
     def same(c: Any) -> tuple[Any, Any]:

@@ -140,7 +140,7 @@ def drop_item(db: Connection, owner: Owner, id: str) -> bool:
     if found.state == "remembered":
         reset(db, owner)
     else:
-        # Whoever is writing it at this moment must find the version changed.
+        # A concurrent writer must find the version changed.
         db.execute(update(t.users).where(*of(t.users, owner)).values(version=_token()))
     return True
 

@@ -154,7 +154,7 @@ def store_errors(engine: Engine) -> Iterator[None]:
     """Turns what the database raises into one line; a transaction that fails is rolled back.
 
     Raises:
-        StoreError: The disk is full, the file is locked or damaged, the server is gone, ...
+        StoreError: The disk is full, the file is locked or damaged, the server is down, ...
     """
     try:
         yield

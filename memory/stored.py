@@ -1,4 +1,4 @@
-"""What a memory store hands out: whose a memory is, what waits to be remembered, and the document it became.
+"""The records of a memory store: owners, queued items, and memories as documents.
 
 Owner      whose memory: a tenant and a user
 Stamp      who wrote it: program, writing prompts, embedder, version of the document

@@ -66,7 +66,7 @@ def _terms(text: str) -> Iterator[str]:
 def _stem(word: str) -> str:
     from snowballstemmer import stemmer
 
-    # A stemmer keeps the word it works on in itself, so that threads must not share one; the cache pays for a new one.
+    # A stemmer keeps its word in itself, so threads must not share one; the cache makes a new one affordable.
     # Of a single s the stemmer leaves nothing.
     return stemmer("porter").stemWord(word) or word
 

@@ -64,7 +64,7 @@ class Batcher(Generic[Row, Result]):
                 self._lead()
         finally:
             with self._changed:
-                if ticket in self._waiting:  # an interrupt: nobody is left to take the result
+                if ticket in self._waiting:  # an interrupt: no thread waits for the result any more
                     self._waiting.remove(ticket)
         if ticket.error is not None:
             raise ticket.error

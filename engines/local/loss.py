@@ -99,7 +99,7 @@ def grpo_loss(
         if reference is None:
             raise UserError("beta > 0 needs the log-probabilities of a reference")
         each = each + beta * divergence(logprobs, reference)
-    # Not a product: what stands in the padding may be infinite.
+    # Not a product: values in the padding may be infinite.
     each = torch.where(mask > 0, each, torch.zeros_like(each))
     if kind == "grpo":
         each = each / mask.sum(-1, keepdim=True).clamp(min=1)

@@ -268,7 +268,7 @@ class LocalModel:
             self.updated()
 
     def copy(self) -> LocalModel:
-        """A model of its own with the same weights: whatever trains one leaves the other alone."""
+        """An independent copy of the model: training one does not change the other."""
         from .weights import duplicate
 
         with self.lock:

@@ -30,7 +30,7 @@ class LocalTrainingJob(TrainingJob):
     fit: Fit | None = None
 
     def status(self) -> TrainingStatus:
-        """Where the job stands."""
+        """The state of the job."""
         if not self.done():
             return TrainingStatus.running
         return TrainingStatus.failed if isinstance(self.result(), Exception) else TrainingStatus.succeeded

@@ -26,7 +26,7 @@ def token_logprobs(
         model: A transformers causal language model.
         prompts: Token ids, at least one each.
         completions: Token ids of the answers; may be empty.
-        temperature: Divides the logits; 0 stands for 1, as when sampling.
+        temperature: Divides the logits; 0 means 1, as in sampling.
         pad: Fills rows.
 
     Returns:

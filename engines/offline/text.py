@@ -13,7 +13,7 @@ from datetime import date, datetime, timedelta
 
 Stems = frozenset[str]
 Moment = tuple[date, str]
-"""A day, and how it is written where it stands for its month or year: "%B %Y" or "%Y"."""
+"""A day, and how it is written if it means its month or year: "%B %Y" or "%Y"."""
 _WORD = re.compile(r"[぀-ヿ㐀-鿿가-힯]|[^\W_぀-ヿ㐀-鿿가-힯]+")
 _ENDING = re.compile(r"(?<=...)(?:ing|ed|ies|es|e|y|(?<!s)s)$")
 _SENTENCE = re.compile(r"(?<=[.!?])[\"')]*\s+|(?<=[。！？])|\n+|(?<!\s)\s+(?=\[)")
