@@ -1,7 +1,7 @@
 """How much each optimizer of the catalog does, as ranges that follow from its settings and DSPy's loops.
 
 T is the number of training questions it learns from, V of its valset, P of the predictors it may change. Bootstrapping
-stops early when enough demos pass, so it lies between the demos wanted and the questions tried.
+stops early when enough demos pass, so it is between the demos wanted and the questions tried.
 
 Example:
     >>> from mempiler.optimizers.effort import effort

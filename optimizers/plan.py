@@ -1,4 +1,4 @@
-"""What a run will take, before it is paid for: ranges of LM calls, tokens and money.
+"""An estimate of a run before it starts: ranges of LM calls, tokens and cost.
 
 Sizes are measured, not guessed: the start program runs on a few questions under the offline engine, which costs
 nothing and shows how many calls a question and an item of a history take, and how long their prompts are. `effort`

@@ -49,7 +49,7 @@ def _declared() -> Iterator[tuple[str, MethodEntry]]:
 _ALL = dict(_declared())
 METHODS: Mapping[str, MethodEntry] = {name: entry for name, entry in _ALL.items() if not name.endswith("+")}
 POLICIES: Mapping[str, MethodEntry] = {name[:-1]: entry for name, entry in _ALL.items() if name.endswith("+")}
-"""What stands before another method's name: `pgr+turn-rag`, `logs+session-rag`."""
+"""Prefixes of another method's name: `pgr+turn-rag`, `logs+session-rag`."""
 PLUGINS = "mempiler.methods"
 """The group of entry points under which packages offer methods of their own."""
 

@@ -97,7 +97,7 @@ class CompactAdapter(dspy.ChatAdapter):
 
         Raises:
             AdapterParseError: A field is missing, or its text is not exactly a value of its type; the error holds the
-                completion as it was.
+                unchanged completion.
         """
         fields = {}
         for name, text in _sections(signature, completion).items():

@@ -50,7 +50,7 @@ class Steps(Protocol, Generic[S]):
         ...
 
     def settle(self, state: S) -> S:
-        """Closes the past."""
+        """Ends the history."""
         ...
 
 

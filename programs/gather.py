@@ -33,7 +33,7 @@ class Place:
     """A place in program order, from which the steps and gathers that follow take their numbers.
 
     Args:
-        path: Where it lies itself.
+        path: Its own path.
     """
 
     def __init__(self, path: tuple[int, ...] = ()) -> None:
@@ -46,7 +46,7 @@ class Place:
 
 
 place: contextvars.ContextVar[Place | None] = contextvars.ContextVar("place", default=None)
-"""Where the running call lies; None where nobody asks for the order."""
+"""The path of the running call; None if the order is not recorded."""
 
 
 _in_order: contextvars.ContextVar[bool] = contextvars.ContextVar("in_order", default=False)

@@ -64,7 +64,7 @@ def predictor(signature: type[dspy.Signature]) -> Predictor:
 
 
 def adopt(module: dspy.Module) -> None:
-    """Makes every plain `dspy.Predict` below a module a `Predictor`, wherever it lies: it is the same and can do more.
+    """Replaces every plain `dspy.Predict` below a module by a `Predictor`, which does the same and more.
 
     So writing steps may be made of `dspy.ChainOfThought` or any other module of DSPy's.
     """

@@ -1,4 +1,4 @@
-"""What is not in a memory yet is searched as it was said: nothing that was told waits for a model to be known.
+"""Items that are not in a memory yet are searched as raw turns, before a model has written them.
 
 waiting items ── BM25 ──> turns that share words with the query ── shown as they are, beside the recalled context
 """

@@ -29,7 +29,7 @@ Roles = dict[int, str]
 """Name of each writing predictor, by its id."""
 
 END = "end"
-"""Stands for the session where the history ends, when methods settle."""
+"""Marks the end of the history, when methods settle."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ baselines "search" and the recursive summary "summary"; programs that are built 
 Source: Mem-PAL, appendix C, "Implementation Details of Memory Baselines". A method by itself reads logs as if they were
 turns of a dialogue.
 
-Honest limits: a benchmark that shows the current logs by itself (`show_logs` of palbench) shows them once: what a task
+Limits: a benchmark that shows the current logs by itself (`show_logs` of palbench) shows them once: what a task
 shows as raw items is not recalled again. Search merges both parts by score, which compares like with like only where
 both are searched in one way.
 """

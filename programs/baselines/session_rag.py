@@ -7,7 +7,7 @@ over one text per session.
     search   one hit per session: its turns line by line, the ids of all of them as sources
     recall   the k best sessions, oldest first, one hit per turn: `[D1:3] (date) Speaker: text`
 
-Honest limits: long sessions win many words and so many searches (BM25 only dampens it), and nothing caps the context:
+Limits: long sessions win many words and so many searches (BM25 only dampens it), and nothing caps the context:
 with long sessions choose a small k.
 """
 

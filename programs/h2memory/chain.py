@@ -1,4 +1,4 @@
-"""The only chain of H2Memory: the background takes in one session's situations after the other's.
+"""The only chain of H2Memory: the background is updated with each session's situations in turn.
 
     logs 1 ── background 1 ──────────> background 2 ──────────> background 3
     dialogue 1     refined by background 1 ─┘   dialogue 2  refined by background 2 ─┘

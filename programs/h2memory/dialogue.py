@@ -56,7 +56,7 @@ def refined(
     """The needs of topics in full, all at once; a topic of whose session nothing is known keeps its need.
 
     Args:
-        memory: Has the situations of the topics' sessions, and the background as it was at their time.
+        memory: Has the situations of the topics' sessions, and the background of their time.
         topics: What to refine.
         refine: Calls the prompt.
         embedder: Vectors of needs and situations.

@@ -5,7 +5,7 @@
     dialogues  topics (M_T)      ──────>  principles (M_P)
 
 A situation leads to the backgrounds of its aspects, a topic to the principle that has it as a member. Documents are
-frozen: whatever was remembered of a past stays as it was then.
+frozen: earlier memories never change.
 
 Example:
     >>> from mempiler.programs.h2memory.memory import HeterogeneousMemory, Situation

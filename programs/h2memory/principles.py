@@ -126,7 +126,7 @@ class Principles:
         if not liked:
             return principle, 1
         if not principle.preference:
-            # Nobody has said what they prefer before: there is nothing to adjust yet.
+            # No preference was stated before: there is nothing to adjust yet.
             said = self.ask("abstract_preference", type_of_need=kind, preference_experiences=liked)
             text = _line(said and said.general_preference)
         else:

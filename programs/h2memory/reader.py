@@ -1,4 +1,4 @@
-"""How H2Memory reads: situations of now, needs of ever, and what lies behind both.
+"""How H2Memory reads: current situations, all needs, and the backgrounds of both.
 
     query     ──> 3 situations of the current session, their backgrounds, 3 topics, their principles
 

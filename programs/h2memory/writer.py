@@ -110,7 +110,7 @@ class UserWriter(Writer):
         return topics_of(item, self._ask("outline")) if self._reads_dialogues else PreparedTopics()
 
     def write(self, memory: HeterogeneousMemory, item: Item, prepared: Any = None) -> HeterogeneousMemory:
-        """Takes in logs, which may change the background and refine the needs that wait, or a dialogue's topics."""
+        """Writes logs, which may change the background and refine pending needs, or a dialogue's topics."""
         found = self.prepare(item) if prepared is None else prepared
         memory = memory.at(item)
         if found is None:

@@ -29,7 +29,7 @@ class FactStore(Method):
 
     Args:
         embedder: Vectors of facts and queries.
-        every: Sessions per upsert; those that wait are taken in where the history ends.
+        every: Sessions per upsert; those that wait are written where the history ends.
         merge_after: New facts after which the memory is consolidated.
         merge_score: Lowest cosine of facts that may be merged.
         window_days: Most days between the latest dates of facts that are merged.

@@ -51,7 +51,7 @@ STRATEGIES, AUGMENTS = ("tree", "chain"), ("rewrite", "append", "none")
 
 
 class Prospection(Part):
-    """The retrieval policy; it stands on any search.
+    """The retrieval policy; it works over any search.
 
     Args:
         strategy: "tree" (PGR-TOT) or "chain" (PGR-COT).
@@ -147,7 +147,7 @@ class Prospection(Part):
         return "tree" if self.strategy == "tree" else "steps"
 
     def _augmented(self, walk: _Walk, question: str) -> str:
-        """Eq. 2. A query with no fact close to it stays as it is: there is nothing to make it clearer with."""
+        """Eq. 2. A query with no fact close to it stays as it is: there are no facts to clarify it with."""
         if self.augment == "none":
             return question
         close = walk.search([question], self.augment_k, self.augment_score)[0]

@@ -25,7 +25,7 @@ class PersonalFactWriter(Writer):
 
     Args:
         embedder: Vectors of facts, for clusters.
-        every: Sessions per upsert; those that wait are taken in where the history ends.
+        every: Sessions per upsert; those that wait are written where the history ends.
         merge_after: New facts after which the memory is consolidated.
         merge_score: Lowest cosine of facts that may be merged.
         window_days: Most days between the latest dates of facts that are merged.
@@ -54,7 +54,7 @@ class PersonalFactWriter(Writer):
         return self._upserted(waiting) if len(waiting.pending) >= self.every else waiting
 
     def settle(self, memory: PersonalMemory) -> PersonalMemory:
-        """Takes in the sessions that wait."""
+        """Writes the waiting sessions."""
         return self._upserted(memory) if memory.pending else memory
 
     def _upserted(self, memory: PersonalMemory) -> PersonalMemory:

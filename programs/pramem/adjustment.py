@@ -1,7 +1,7 @@
 """Adjusting experience by consensus: code checks what a model cites before anything changes (PraMem, Figure 9, Eq. 5).
 
     changes ── every cited proposal is in the pool? enough of them? entry there? ──> applied, supporters leave the pool
-                                                └──────────── no ──────────────────> refused, counted, pool as it was
+                                                └──────────── no ──────────────────> refused, counted, pool unchanged
 
 A proposal that no accepted change cites stays in the pool word for word: no model copies it. A proposal supports one
 change of an adjustment; what an earlier change used up does not count again for a later one.

@@ -8,7 +8,7 @@ contradicts another one of the same proposal rejects the proposal and is counted
 judgement that cannot be made because its plan, its rewritten records or its scenes are missing.
 
 Choices of ours: with several perturbations a proposal is grounded if one of them overturns it (each may leave alone
-what the proposal speaks of), and fewer scenes than asked for do, if there is one that differs from the true one.
+what the proposal is about), and fewer scenes than asked for do, if there is one that differs from the true one.
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ class PracticeWriter(Writer):
         self._make_predictors()
 
     def _make_predictors(self) -> None:
-        """Makes the prompts that the settings use, and no others: an optimizer would tune them in vain."""
+        """Makes the prompts that the settings use, and no others: an optimizer would tune unused ones."""
         self.trial = predictor(PractiseWithExperience if self.deep_thinking else PractiseAtOnce)
         self.reflect = predictor(ReflectOnPractice if self.reflection else ProposeAtOnce)
         if self.groundedness:

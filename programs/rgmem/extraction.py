@@ -59,7 +59,7 @@ def segments(item: Item, most: int) -> list[list[Turn]]:
 
 
 def synthesized(turns: Sequence[Turn], time: datetime | None, synthesize: Ask) -> Draft | None:
-    """f_synth: one segment as a unit; None where there is nothing in it worth keeping."""
+    """f_synth: one segment as a unit; None if it holds nothing to keep."""
     said = synthesize(dialogue="\n".join(turn.line(time) for turn in turns))
     if said is None:
         return None

@@ -1,6 +1,6 @@
 """How a new unit of evidence changes RGMem's graph: nodes, edges, counters (algorithm 1, lines 10 to 14).
 
-    GraphMemory ── taken_in(evidence, paths) ──> GraphMemory      (the old one stays as it was)
+    GraphMemory ── taken_in(evidence, paths) ──> GraphMemory      (the old one is unchanged)
 
 A path is a base concept, concepts and events. Names find their nodes by `entities`. Class edges never close a
 cycle: one that would is refused and counted, and the path goes on from the node it led to. A base concept hangs on the

@@ -194,12 +194,12 @@ class GraphMemory(Memory):
     classes: tuple[ClassEdge, ...] = Field(default_factory=_base_edges)
     relations: dict[str, Relation] = Field(default_factory=dict)
     step: int = 0
-    """Sessions taken in."""
+    """Sessions written so far."""
     issued: int = 0
     """Ids given so far to nodes and event edges."""
     counts: dict[str, int] = Field(default_factory=dict)
     """cycles (class edges refused), misplaced (a base concept below another concept: refused), merged (names joined by
-    cosine), unlabelled (mentions without a label: the unit's fact stands in), pathless (units without a path)."""
+    cosine), unlabelled (mentions without a label: the unit's fact is used), pathless (units without a path)."""
     journal: tuple[Firing, ...] = ()
 
     def children(self, id: str) -> tuple[str, ...]:

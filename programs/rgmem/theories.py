@@ -28,7 +28,7 @@ def inferred(memory: GraphMemory, id: str, theory: Theory) -> GraphMemory:
 
 
 def abstracted(memory: GraphMemory, id: str, theory: Theory, operator: Operator = "abstract") -> GraphMemory:
-    """R_K2 fired on a concept (Eq. 10): its evidence is taken in, and what stands above has to be renewed."""
+    """R_K2 fired on a concept (Eq. 10): its evidence is taken in, and the concepts above have to be renewed."""
     changes = {"own": theory, "fresh": (), "fresh_relations": (), "score": 0}
     nodes = {**memory.nodes, id: memory.nodes[id].model_copy(update=changes)}
     above = memory.parents(id) if operator == "abstract" else ()

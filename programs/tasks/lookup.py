@@ -1,8 +1,8 @@
-"""Answers read out of a memory by code: the oldest entry that matches a question answers it, without a language model.
+"""Answers looked up in a memory by code: the oldest entry that matches a question answers it, without a language model.
 
     context ── entries that hold every word of the question ── oldest ──> its other words
 
-For made-up worlds whose notes are a subject, what about it, and a value ("Ada pet parrot"): there a reward that depends
+For synthetic worlds whose notes are a subject, an attribute and a value ("Ada pet parrot"): there a reward that depends
 on the memory alone needs no reader model. That the oldest entry answers makes a stale duplicate cost as much as a
 missing update. Reading real conversations is left to `question-answering`.
 

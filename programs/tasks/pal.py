@@ -8,7 +8,7 @@
 Source: Mem-PAL, "Evaluation Tasks" and appendix B. `Query.about` tells a method which half of a memory bears on the
 query: needs alone while a requirement is being understood, solutions and preferences as well after that (appendix C).
 
-Honest limits: a selection that does not name two candidates is returned as it was written and scores nothing; the
+Limits: a selection that does not name two candidates is returned unchanged and scores 0; the
 released code asks for it up to ten times. Critical path of each: one LM call.
 """
 
