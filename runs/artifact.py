@@ -160,7 +160,7 @@ def load(folder: str | Path, allow_code: bool = False, embedder: Embedder | None
 
 
 def check_writable(folder: str | Path) -> None:
-    """Says whether `save` could write a folder, before anything is paid for.
+    """Checks that `save` can write a folder, before any paid call.
 
     Raises:
         UserError: The folder holds something else, or cannot be written.
@@ -170,7 +170,7 @@ def check_writable(folder: str | Path) -> None:
 
 
 def is_intact(folder: str | Path) -> bool:
-    """Whether a folder holds a saved program that nobody altered; whether it fits this code is `load`'s to say."""
+    """Whether a folder holds an unaltered saved program; `load` checks whether it fits this code."""
     try:
         _verified_states(Path(folder), read_manifest(folder))
     except UserError:

@@ -8,7 +8,7 @@ compile: `start_rows.jsonl` and `result_rows.jsonl`) one scored question a line.
 gold answer; one that failed counts as 0 in its run.
 
 Limits: the interval is that of `statistics.paired`, with its unit. Every category is judged by itself: of twenty
-categories that do not differ, one is told apart by chance. Latency is what a question took in its own run, waiting
+categories that do not differ, one seems to differ by chance. Latency is what a question took in its own run, waiting
 for memories and other threads included.
 """
 
@@ -94,7 +94,7 @@ class Paired:
 
     @property
     def verdict(self) -> str:
-        """`better` or `worse` where the interval leaves out zero, else why nothing is told apart."""
+        """`better` or `worse` where the interval leaves out zero, else why no difference is shown."""
         found = self.difference.interval
         if found is None:
             return "too few to tell"

@@ -11,7 +11,7 @@ from ..optimizers.logo_grpo.curriculum import Curriculum
 from ..optimizers.logo_grpo.settings import Objective, TrainingSettings
 
 TINY = "local:tiny"
-"""The model from nothing that a training makes and warms up itself."""
+"""The model that a training creates and warms up itself."""
 
 OBJECTIVES: dict[str, Objective] = {"logo-grpo": "logo", "grpo": "grpo", "local": "local"}
 """What `--with` takes."""

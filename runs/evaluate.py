@@ -57,10 +57,10 @@ def evaluate(
         phase: What the rows are filed under, beside the program's own digest.
 
     Returns:
-        One row per question, in the order of `examples`; fewer, and `stopped`, where a budget struck.
+        One row per question, in the order of `examples`; fewer, and `stopped`, where a budget was exhausted.
 
     Raises:
-        EndpointError: The model's endpoint is dead, or answered none of the questions.
+        EndpointError: The model's endpoint is unreachable, or answered none of the questions.
         UserError: The endpoint refuses the key.
     """
     before, started = meter.read(), time.perf_counter()

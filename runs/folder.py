@@ -1,4 +1,4 @@
-"""The folder of one run: what was asked for, how it stands, its store, and the program it made.
+"""The folder of one run: its command and settings, its state, its store, and the program it made.
 
 runs/local/20260102-030405-compile-turn-rag-locomo-ab12/
     run.json       command, its settings, status, MLflow run id
@@ -64,7 +64,7 @@ class RunFolder:
 
     @classmethod
     def resume(cls, name: str, settings: dict[str, Any]) -> RunFolder:
-        """Opens a run to go on with it.
+        """Opens a run to resume it.
 
         Raises:
             UserError: The settings differ from those it was started with; the message names the first.

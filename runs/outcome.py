@@ -27,7 +27,7 @@ class Compiled:
     usage: dict[str, Any]
     """Calls by role, tokens and cost of the whole run, optimizer and all scoring included."""
     stopped: str | None
-    """The limit that struck, if any."""
+    """The limit that was reached, if any."""
     run: Path
     run_id: str
     model: str | None = None

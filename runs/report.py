@@ -22,7 +22,7 @@ WIRING = "wiring check, not comparable"
 
 
 def heading(evaluation: Evaluation) -> str:
-    """One line that says what the numbers are worth."""
+    """One line on how reliable the numbers are."""
     warning = "" if evaluation.comparable else f" ({WIRING})"
     judge = f", judge {evaluation.judge}" if evaluation.judge else ""
     return f"{evaluation.program} on {evaluation.benchmark}, LM {evaluation.lm}{judge}{warning}"

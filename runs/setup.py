@@ -68,7 +68,7 @@ class Setup:
     repeat: int = 0
     """Which repetition of a run: from 1 on, a model that samples answers anew."""
     resume: str | None = None
-    """A run to go on with: whatever it has paid for is not paid again."""
+    """A run to resume: its paid calls are not repeated."""
 
     def load(self, compiling: bool = False) -> Benchmark:
         """Reads the benchmark.
@@ -119,7 +119,7 @@ class Runtime:
             setup: What the run rests on.
             command: "compile" or "evaluate".
             program: The method or saved program.
-            settings: Whatever else decides the result.
+            settings: Everything else that decides the result.
             meter: Counts the calls; a new one if None.
             guard: Holds the limits; one of its own if None.
 
@@ -170,10 +170,10 @@ class Runtime:
         )
 
     def _prices(self, name: str) -> tuple[float, float] | None:
-        """What a model's tokens cost, where a limit of money must hold.
+        """The price of a model's tokens, if a cost limit is set.
 
         Raises:
-            UserError: Nobody knows the price: such a limit would never strike.
+            UserError: The price is unknown: the limit could not be enforced.
         """
         if self.setup.limits.max_usd is None:
             return None
@@ -189,7 +189,7 @@ class Runtime:
         """DSPy's settings for the run: task LM, and the adapter of the setup or the program.
 
         Raises:
-            EndpointError: The endpoint is dead; the message says how to go on once it is back.
+            EndpointError: The endpoint is unreachable; the message says how to resume.
             UserError: It refuses the key; likewise.
         """
         adapter = make_adapter(self.setup.adapter or program.adapter)

@@ -5,7 +5,7 @@
 Every part runs with its own task, as an MLflow run inside the suite's. Memories do not depend on the task, so a history
 is written once for all parts. Limits hold for the parts together.
 
-Honest limits: a suite cannot be compiled on, nor resumed; its parts can. A mean of BLEU and S-score is a number to
+Limits: a suite cannot be compiled on, nor resumed; its parts can. A mean of BLEU and S-score is a number to
 watch one method by, not a published one.
 """
 

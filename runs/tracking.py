@@ -3,7 +3,7 @@
 The store is `runs/local/mlflow.db` (SQLite) with its artifacts beside it, unless `MLFLOW_TRACKING_URI` names another.
 Everything is logged by run id through a client: MLflow's fluent calls would start orphan runs in worker threads.
 
-A store that cannot be reached at the start is an error, before anything is paid for. One that fails later costs the
+A store that cannot be reached at the start is an error, before any paid call. One that fails later costs the
 record in MLflow and nothing else: that is one line in the log `mempiler`, nothing more is sent, and the results stand
 in the run's own folder.
 """
@@ -35,7 +35,7 @@ PARAM_LIMIT = 6000
 DATABASES = {"postgresql", "mysql", "mssql"}
 """Servers whose addresses name no place for artifacts."""
 LOG = "mempiler"
-"""The log that hears of a store that failed on the way."""
+"""The log for a store that failed during the run."""
 
 
 class Tracker:
@@ -75,7 +75,7 @@ class Tracker:
         self._send("set_terminated", status)
 
     def _send(self, call: str, *values: Any, **named: Any) -> None:
-        """Calls the client for this run; what was paid for is not lost with a store that fails on the way."""
+        """Calls the client for this run; a store that fails during the run loses no results."""
         if self.failed is not None:
             return  # Every further call would wait out its own retries.
         try:

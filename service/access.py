@@ -19,7 +19,7 @@ from .refusals import UNKNOWN_HOST, UNKNOWN_TOKEN
 from .service import Service
 
 GUARDED = "/v1"
-"""Below this path every request needs a token; what lies elsewhere tells nothing of anybody."""
+"""Below this path every request needs a token; other paths reveal nothing about users."""
 
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -77,7 +77,7 @@ def tenant_of(request: Request, shown: Annotated[Any, Depends(_bearer)]) -> str:
 
     Args:
         request: What `Access` let pass.
-        shown: The token once more, so that the OpenAPI page tells of it.
+        shown: The token once more, so that the OpenAPI page documents it.
 
     Raises:
         Refusal: The request came past the middleware (401).

@@ -100,7 +100,7 @@ def converse(memory: UserMemory, request: Request, gap: timedelta, deadline: Dea
 
 
 def _session(memory: UserMemory, wanted: str | None, gap: timedelta) -> Session | None:
-    """The open session that goes on, None if one begins; all others of the user end."""
+    """The open session to continue, None if one begins; all others of the user end."""
     opened = memory.store.read(memory.owner, lambda version: True).open
     oldest = now() - gap
     mine = [

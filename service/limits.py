@@ -32,7 +32,7 @@ class Deadline:
 
     @property
     def passed(self) -> bool:
-        """Whether nobody waits for the answer any more."""
+        """Whether the client has stopped waiting."""
         return time.monotonic() >= self.at
 
 

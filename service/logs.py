@@ -67,7 +67,7 @@ class JsonLines(logging.Formatter):
 
 
 class RequestLog:
-    """ASGI middleware: one line per request, an id in `X-Request-ID`, and 500 for what nobody foresaw.
+    """ASGI middleware: one line per request, an id in `X-Request-ID`, and 500 for unforeseen errors.
 
     Args:
         app: The application behind it.

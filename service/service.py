@@ -62,7 +62,7 @@ class Service:
         return isinstance(guard, Breaker) and guard.open
 
     def tenant_of(self, token: str | None) -> str | None:
-        """The tenant that a request with a token speaks for; None for nobody."""
+        """The tenant that a token belongs to; None if unknown."""
         if self.tokens is None:
             return OPEN_TENANT
         return self.tokens.tenant(token) if token else None

@@ -2,8 +2,7 @@
 
 A token file has one line per token, `TENANT TOKEN` or `TENANT sha256:HEX`; empty lines and lines that begin with # are
 left out. The file is read again when it changes, so a token is withdrawn by deleting its line. A file that has become
-unreadable or wrong lets nobody in whom it let in before and does not name any more, since what it names is not known:
-all requests are refused until it is repaired.
+unreadable or invalid could have withdrawn any token, so all requests are refused until it is repaired.
 
 Example:
     >>> from pathlib import Path
@@ -12,7 +11,7 @@ Example:
     >>> Tokens("tokens.txt").tenant("a-long-random-token")
     'acme'
 
-Limits: whoever has a token of a tenant may ask for all of its users; there are no narrower rights.
+Limits: a token of a tenant gives access to all of its users; there are no narrower rights.
 """
 
 from __future__ import annotations

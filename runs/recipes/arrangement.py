@@ -66,7 +66,7 @@ def arranged(recipe: Recipe, section: Section, setup: Setup, files: Mapping[str,
 
 
 def members(name: str, benchmarks: Sequence[str]) -> tuple[str, ...]:
-    """Those benchmarks that a name stands for: itself, and its parts, which read the same files."""
+    """The benchmarks that a name covers: itself, and its parts, which read the same files."""
     return tuple(each for each in benchmarks if name in (each, _data_set(each)))
 
 

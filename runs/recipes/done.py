@@ -80,7 +80,7 @@ def run_section(section: Section, setup: Setup, bench: Workbench, folder: Path, 
     for sweep in section.sweeps:
         tables.append(_sweep_table(sweep, section, made))
         pictures.append(_sweep_picture(sweep, section, material))
-    # A limit that struck leaves variants out; an analysis counts on all of its own.
+    # A reached limit leaves variants out; an analysis counts on all of its own.
     for analysis in section.analyses if bench.stopped is None else ():
         for result in analysis(material):
             if isinstance(result, Made):

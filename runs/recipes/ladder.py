@@ -79,7 +79,7 @@ def climb(ladder: Ladder, method: str, setup: Setup, bench: Workbench) -> list[S
         bench: Counts, limits and notes of the recipe's run.
 
     Returns:
-        The start and every rung that was scored in full; fewer where a limit struck, which `bench.stopped` names.
+        The start and every rung that was scored in full; fewer where a limit was reached, which `bench.stopped` names.
 
     Raises:
         UserError: The model cannot be trained in this process, or a setting does not fit.
@@ -151,14 +151,14 @@ class _Climb:
         return _Place(START, program, lm, model, dev, test, scored.sampled)
 
     def _check(self, rung: Rung, program: MemoryProgram) -> None:
-        """Refuses settings before the first rung is paid for."""
+        """Refuses settings before the first rung."""
         if rung.optimizer == LOGO:
             course(self.runtime.setup.lm, rung.settings)
         else:
             plan_job(program, self.benchmark, self._questions(rung), self._how(rung), self._proposer())
 
     def _rung(self, rung: Rung, best: _Place, steps: list[Step]) -> _Place | None:
-        """Tunes and scores; the place that the next rung begins from, or None where a limit struck."""
+        """Tunes and scores; the place that the next rung begins from, or None where a limit was reached."""
         before, began = self.bench.meter.read(), time.perf_counter()
         try:
             program, lm, told = self._tuned(rung, best)

@@ -78,5 +78,5 @@ class Material:
             return [node.memory for node in program.remember(history).chain() if node.parent is not None]
 
     def evaluate(self, variant: Variant) -> Made | None:
-        """Evaluates one more variant on the section's questions; None where a limit has struck."""
+        """Evaluates one more variant on the section's questions; None where a limit was reached."""
         return self.bench.made(variant, self.setup, self.section.name, self.section.seeds)

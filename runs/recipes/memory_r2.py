@@ -2,9 +2,9 @@ r"""Memory-R2's recipe: one program climbs from demonstrations in its prompts to
 
     start ── few-shot ── GEPA ── SFT ── LoGo-GRPO
 
-The paper trains Qwen2.5 models on LoCoMo; its tables are not at hand, so that none is printed. Without `--lm` the
+The paper trains Qwen2.5 models on LoCoMo; its tables were not available, so none is printed. Without `--lm` the
 ladder is climbed by `local:tiny` on `memory-env` in some minutes: that shows that every rung works, and how the ways of
-training compare in a made-up world, nothing else.
+training compare in a synthetic world, nothing else.
 
     mempiler reproduce memory-r2
     mempiler reproduce memory-r2 --on locomo --data locomo10.json --lm local:Qwen/Qwen2.5-1.5B-Instruct \
@@ -108,7 +108,7 @@ def _sampled(steps: Sequence[Step]) -> OurTable:
 
 
 def _caution(steps: Sequence[Step]) -> str:
-    """Says which greedy numbers say less than they seem to."""
+    """Notes which greedy numbers are less reliable than they seem."""
     tied = ", ".join(step.label for step in steps if step.near_tie)
     alone = ", ".join(step.label for step in steps if step.greedy_alone)
     told = ""

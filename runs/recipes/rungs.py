@@ -59,7 +59,7 @@ class Ladder:
         rungs = {rung.key: rung for rung in self.rungs}
         for name, value in changes.items():
             key, dot, setting = name.partition(".")
-            # Names come from a command line, where "_" stands for "-" in NAME=VALUE.
+            # Names come from a command line, where "_" means "-" in NAME=VALUE.
             rung = rungs.get(key.replace("_", "-"))
             if rung is None or not dot:
                 raise UserError(f"{name!r} is not RUNG.NAME; the rungs are {', '.join(rungs)}")

@@ -57,7 +57,7 @@ class Sweep:
     """Further settings that follow from the value; where the setting is one of them it need not be one itself."""
     title: str = ""
     axis: Literal["value", "tokens"] = "value"
-    """What lies on the x axis: the value, or the mean tokens of the recalled context."""
+    """The x axis: the value, or the mean tokens of the recalled context."""
     lines: tuple[Column, ...] = (score(),)
     """What is drawn over it, a line each."""
 
