@@ -52,7 +52,7 @@ class AcknowledgementJudge(PromptJudge):
     signature = JudgeAcknowledgement
 
     def __call__(self, question: str, references: Sequence[str], context: str) -> tuple[Acknowledged, ...]:
-        """Judges all references of a query in one call. An empty context acknowledges nothing, without a call.
+        """Judges all references of a query in one call. An empty context needs no call.
 
         Entries are taken by their numbers; where the numbers are not those of the references but there are as many
         entries, by their order.

@@ -85,7 +85,7 @@ class Benchmark(Dataset):
         return new
 
     def accompanied(self, lm: Any, adapter: dspy.Adapter | None, rival: Callable[..., dspy.Prediction]) -> Self:
-        """A copy in whose interaction a language model plays the user, and the rival is there."""
+        """A copy with a simulated user and a rival bound."""
         new = copy.copy(self)
         new.interaction = self.interaction.bound(lm, adapter, rival) if self.interaction else None
         return new

@@ -91,7 +91,7 @@ def _counts(reading: Reading, kind: type[Benchmark]) -> dict[str, int]:
     sessions = [session for history in reading.histories for session in history.items]
     turns = [turn for session in sessions for turn in session.turns]
     asked = Counter(str(example.get("category") or "all") for example in reading.examples)
-    # Categories that are numbers are told by name too.
+    # Numbered categories are shown by name too.
     names = {name: kind.categories.get(name, "") if name.isdigit() else "" for name in {*asked, *kind.categories}}
     return {
         "conversations": len(reading.histories),

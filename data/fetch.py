@@ -1,4 +1,4 @@
-"""Getting the genuine files: one address each, its licence shown first, its sha256 checked, nothing half-written.
+"""Downloads the genuine files: licence shown first, sha256 checked, no partial files.
 
     fetch("locomo", folder)   raw.githubusercontent.com, by urllib
     fetch("msc", folder)      the Hugging Face hub, by the `datasets` library
@@ -41,7 +41,7 @@ class Download:
     hub: bool = False
     """Whether it is fetched by the `datasets` library."""
     reported: bool = False
-    """Whether others report the sha256: a file with another one is then kept, and the difference is told."""
+    """Whether the sha256 is reported by third parties: a different file is then kept, with a note."""
 
 
 @dataclass(frozen=True)

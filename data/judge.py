@@ -1,4 +1,4 @@
-"""The judge of a benchmark: a language model that says whether an answer is right.
+"""The judge of a benchmark: a language model that decides whether an answer is right.
 
     runner ── benchmark.bound(lambda judge: judge(lm, adapter))      before the first question is scored
     scorer.score ── judge(question, gold, answer) ──> Verdict

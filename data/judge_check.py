@@ -114,7 +114,7 @@ class Agreement:
 
     @property
     def observed(self) -> float:
-        """The share on which both say the same."""
+        """The share on which both agree."""
         return sum(self.counts.get((label, label), 0) for label in self.labels) / self.n
 
     @property

@@ -1,4 +1,4 @@
-"""Reading objects whose names are not certain: by the names we know, then by likely ones, and saying which it was.
+"""Reads objects with uncertain field names: by known names, then by likely ones, reporting which matched.
 
     {"timestamp": "2024-03-05", "mood": "good"} ── Probe.named ──> {"date": "2024-03-05"}
                                                     remarks: 'timestamp' is read as 'date'; 'mood' is not read
@@ -65,7 +65,7 @@ class Probe:
 
 
 def read_date(value: Any) -> datetime | None:
-    """The moment that a date means, its time zone left out; None where it cannot be told.
+    """The moment that a date means, its time zone left out; None if unknown.
 
     ISO dates, "March 5, 2024", "5 March 2024" and "2024/03/05" are known; "03/05/2024" is read as in the US.
     """

@@ -76,7 +76,7 @@ class Scorer(ABC):
         return True
 
     def aggregate(self, rows: Sequence[Answered]) -> dict[str, float]:
-        """Metrics of all answers together that are no mean over answers, e.g. macro-F1; {} where there are none.
+        """Metrics of all answers together that are no mean over answers, e.g. macro-F1; may be empty.
 
         Args:
             rows: The answers; those with a failure have none. Not all questions need be among them.

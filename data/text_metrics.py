@@ -1,4 +1,4 @@
-"""Token metrics: how much of a gold answer an answer says, word by word, with no language model.
+"""Token metrics: the word overlap of an answer with a gold answer, without a language model.
 
     words ── normalised words ──> bleu1
     stems ── Porter stems of them ──> locomo_f1, locomo_multi_f1   (LoCoMo, task_eval/evaluation.py)

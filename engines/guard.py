@@ -110,7 +110,7 @@ class Guard:
             self._spent = replace(self._spent, max_calls=self._spent.max_calls + 1)
 
     def stop(self, error: MempilerError) -> None:
-        """Ends the run for a reason of its own: its store cannot be written, for one."""
+        """Ends the run for another reason, e.g. a store that cannot be written."""
         with self._lock:
             self._dead = self._dead or error
 

@@ -158,7 +158,7 @@ class MeteredLM(dspy.LM):
 
     @with_callbacks
     def __call__(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
-        # The three steps of dspy.BaseLM.__call__, because only their result tells cache hits and cost.
+        # The three steps of dspy.BaseLM.__call__, because only their result has cache hits and cost.
         call = prepare(self, prompt, messages, self._seeded(kwargs))
         if self.answers is None:
             return finalize(self, call, self._paid(lambda: execute(self, call)))
@@ -166,7 +166,7 @@ class MeteredLM(dspy.LM):
             key, cached = _key(self, call), bool(call.cache)
             record, known = self.answers.once(key, lambda: self._paid(lambda: execute(self, call)).dump(), cached)
         except UserError as error:
-            # Optimizers would take a store that fails for a wrong answer, and go on paying for what is lost.
+            # Optimizers would take a failing store for a wrong answer, and continue with calls that are lost.
             self.guard.stop(error)
             raise
         result = CallResult.load(record)
@@ -241,7 +241,7 @@ class MeteredLM(dspy.LM):
 
 
 def _key(lm: MeteredLM, call: Any) -> str:
-    """What an answer depends on; addresses, keys and timeouts are no part of it."""
+    """What an answer depends on, without addresses, keys and timeouts."""
     client = ("api_", "base_url", "timeout")
     key = {name: value for name, value in call.key(lm, False).items() if not name.startswith(client)}
     weights = getattr(lm.engine, "weights_version", None)

@@ -23,7 +23,7 @@ OFFLINE = "offline"
 LOCAL = "local:"
 """What the name of a model begins with that runs in this process."""
 RETRIES = 2
-"""How often a call is repeated that could not reach its model, after 1 and 2 seconds or when the server says."""
+"""Retries of a call that could not reach its model, after 1 and 2 seconds or as the server asks."""
 TIMEOUT = 120.0
 """Seconds without a byte from the server after which a call has failed."""
 

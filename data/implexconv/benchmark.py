@@ -1,4 +1,4 @@
-r"""ImplexConv: questions whose answer hangs on something said long ago that does not sound related (MIT licence).
+r"""ImplexConv: questions whose answer depends on an earlier statement that seems unrelated (MIT licence).
 
 The genuine files are `ImplexConv_opposed.json` and `ImplexConv_supportive.json` of the hub sets Kaylee0501/ImplexConv.
 In the opposed ones an implicit fact contradicts what the user seems to want, in the supportive ones it supports it.

@@ -128,7 +128,7 @@ def _evidence(
 
 
 def _quoted(gold: str, plain: Mapping[str, Mapping[str, str]]) -> list[str]:
-    """The turns that a text quotes, of the session of which it quotes most; a few short words prove nothing."""
+    """The turns that a text quotes, of the session of which it quotes most; a few short words are not enough."""
     best: list[str] = []
     most = _LEAST_WORDS - 1
     for turns in plain.values():

@@ -189,7 +189,7 @@ class _Row:
 
 
 def read_rows(path: Path, note: Note) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The objects of a JSON-lines file with their line numbers; what is no object is told to `note` as fatal.
+    """The objects of a JSON-lines file with their line numbers; anything else is a fatal finding.
 
     Raises:
         DataError: The file is missing, empty or no UTF-8 text.

@@ -62,5 +62,5 @@ def declines(answer: str) -> bool:
 
 
 def mean(values: Sequence[float]) -> float:
-    """The mean; 0 of nothing."""
+    """The mean; 0 if empty."""
     return sum(values) / len(values) if values else 0.0

@@ -256,7 +256,7 @@ class _User:
             yield Reference(text=text.strip(), date=self.date(row.get("date"), place), turns=turns)
 
     def evidence(self, row: Mapping[str, Any], history: History, where: str) -> tuple[str, ...]:
-        """The turns that hold a reference, as far as the file tells and the query's history reaches."""
+        """The turns that hold a reference, as far as the file states them and the history holds them."""
         id = row.get("session_id")
         if id is None:
             return ()

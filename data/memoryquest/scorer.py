@@ -24,7 +24,7 @@ class EvidenceRecall(Scorer):
     title = "evidence recall"
 
     def counts(self, example: dspy.Example) -> bool:
-        """False for a query without any evidence: it says nothing about retrieval."""
+        """False for a query without evidence, which cannot measure retrieval."""
         return any(reference.turns for reference in example.references)
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:

@@ -81,7 +81,7 @@ class Protocol:
     min_ratings: int = 300
     """A user counts who has more (PraMem, section 4.1)."""
     questions: int = 30
-    """Newest ratings of a user that are asked; 30 as OmniBehavior's test actions, the paper does not say."""
+    """Newest ratings of a user that are asked; 30 as OmniBehavior's test actions, the paper gives no number."""
     users: int | None = 100
     """Users drawn from those that count; None takes all."""
     seed: int = 0

@@ -96,7 +96,7 @@ def _is_list(path: Path) -> bool:
         with path.open(encoding="utf-8-sig") as file:
             return file.read(4096).lstrip().startswith("[")
     except (OSError, UnicodeDecodeError):
-        return False  # read_rows says what is wrong
+        return False  # read_rows reports the error
 
 
 class _Row:

@@ -86,7 +86,7 @@ _FLAGS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "submit": ("form_submit_total_cnt",),
     }
 )
-"""What must not be zero, where a reaction tells it."""
+"""What must not be zero if the reaction holds it."""
 _KNOWN = {name.lower(): scene for scene, names in SCENES.items() for name in names}
 _SECONDS = re.compile(r"\d+(?:\.\d+)?")
 
@@ -109,7 +109,7 @@ def fields_of(record: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def reacted(field: str, record: Mapping[str, Any]) -> bool:
-    """Whether the user's reaction says Yes to a field."""
+    """Whether the user's reaction means yes for a field."""
     kind = field.partition("_")[2]
     done = reactions(record)
     if kind == "completed":
@@ -126,7 +126,7 @@ def reactions(record: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def took_place(action: Mapping[str, Any]) -> bool:
-    """Whether a reaction took place: any flag that it tells is set, or it tells none."""
+    """Whether a reaction took place: any of its flags is set, or it has none."""
     told = [action[name] for name in _FLAGS.get(str(action["type"]), ()) if name in action]
     return not told or any(truth(value) for value in told)
 
@@ -149,7 +149,7 @@ def is_informative(record: Mapping[str, Any]) -> bool:
 
 
 def watch_seconds(action: Mapping[str, Any]) -> float | None:
-    """How long was watched, in seconds; None where a reaction does not tell."""
+    """How long was watched, in seconds; None if unknown."""
     for name in ("play_duration", "watch_seconds"):
         if name in action:
             return number(action[name])

@@ -114,7 +114,7 @@ _HIDDEN = frozenset({"user_id", "photo_id", "author_id", "item_id", "live_id"})
 
 
 def situation(record: Mapping[str, Any], detail: int = DETAIL) -> str:
-    """What the user had before them, on one line; nothing of the reaction.
+    """What the user saw, on one line, without the reaction.
 
     Args:
         record: A record of the file.

@@ -135,7 +135,7 @@ class PalBench(Benchmark):
 
     @classmethod
     def evidence(cls, asked: Asked) -> tuple[str, ...]:
-        """Ids of the turns that hold what is asked for, where the data tells."""
+        """Ids of the turns that hold the answer, if the data has them."""
         return asked.topic.evidence
 
 

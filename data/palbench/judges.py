@@ -83,7 +83,7 @@ class NeedsJudge(PromptJudge):
     signature = JudgeImplicitNeeds
 
     def __call__(self, topic: Topic, answer: str) -> Points:
-        """Scores a restatement. An empty one gets nothing without a call.
+        """Scores a restatement. An empty one scores 0 without a call.
 
         Raises:
             AdapterParseError: The judge's reply stays unparseable.

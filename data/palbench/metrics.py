@@ -64,7 +64,7 @@ def bleu_parts(answer: str, references: Sequence[str]) -> dict[str, float]:
 
 
 def scaled(points: Sequence[float]) -> float:
-    """The paper's scale for means of points; 0 of nothing.
+    """The paper's scale for means of points; 0 if empty.
 
     0 to 2 points for implicit needs give a G-score of 0 to 100, -2 to 2 points for selections an S-score of -100 to 100
     (appendix B, Requirement Restatement and Solution Proposal).

@@ -54,7 +54,7 @@ class Topic(Record):
     candidates: tuple[Candidate, ...] = ()
     """Eight, in the order of the file: S1 to S8."""
     evidence: tuple[str, ...] = ()
-    """Ids of the log entries that the needs rest on, where the data tells them."""
+    """Ids of the log entries that the needs rest on, if the data has them."""
 
     @property
     def feedback(self) -> dict[str, Feedback]:

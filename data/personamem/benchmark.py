@@ -89,7 +89,7 @@ class PersonaMem(Benchmark):
         return cls(chosen, Source.of(path, sample))
 
     def group(self, example: dspy.Example) -> str:
-        """The persona: its contexts tell of the same person."""
+        """The persona: its contexts are about the same person."""
         return example.user
 
 

@@ -62,7 +62,7 @@ class Journal:
         return self._values[key]
 
     def put(self, key: str, step: str, id: str, value: Any) -> None:
-        """Writes a value down before anything is made of it."""
+        """Writes a value before it is used."""
         line = json.dumps({"key": key, "step": step, "id": id, "value": value}, ensure_ascii=False)
         with self._lock:
             self._values[key] = value

@@ -1,4 +1,4 @@
-"""Writes MemoryQuest: requests whose needed facts no search for their words finds, and the chats that hold the facts.
+"""Writes MemoryQuest: requests whose facts a search for their words does not find, and the chats with the facts.
 
     profile ──> requests ──> gate: mean cosine of request and references <= .3, the 15 lowest
                                 ├──> timeline: 5 to 10 chats in outline, each reference in one, the rest filler
@@ -86,7 +86,7 @@ def choose(profiles: Sequence[Profile], users: int | None, seed: int = 0) -> lis
 
 
 def check_embedder(embedder: Embeds, force: bool = False) -> None:
-    """Refuses an embedder whose cosine means nothing to the gate.
+    """Refuses an embedder whose cosines do not suit the gate.
 
     Raises:
         UserError: It is the offline one and `force` is not set.

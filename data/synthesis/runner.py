@@ -6,7 +6,7 @@
 
 A data set is a program of such steps: each has a signature with the input `complaints` and a type of what is kept. What
 was accepted is found again by its prompt and inputs, so a resumed run repeats the program and asks only for what is
-missing; what was rejected is tried again. Nothing is dropped in silence: the report holds every refused attempt.
+missing; what was rejected is tried again. The report holds every refused attempt.
 
 Limits: an answer is checked for form, dates and mentions, not for being good. The model is no part of the key:
 resuming with another one mixes them. From the third attempt on its number is among the complaints: the same complaints
@@ -52,7 +52,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Checked:
-    """What a check says of an answer.
+    """The result of checking an answer.
 
     Args:
         value: What is kept; None refuses the answer.

@@ -1,8 +1,7 @@
 """Calls of many threads as one batch, without a thread of its own.
 
-The first caller leads: it waits a few milliseconds for others, or until the batch is full, runs the batch, and hands
-everybody the result; whoever came meanwhile forms the next batch, led by one of them. No thread outlives its call, so
-there is nothing to shut down.
+The first caller leads: it waits a few milliseconds for others, or until the batch is full, runs the batch, and returns
+the results to all; threads that came meanwhile form the next batch. No thread outlives its call.
 
 Example:
     >>> from mempiler.engines.local.batching import Batcher

@@ -78,5 +78,5 @@ def half(device: Any) -> AbstractContextManager[Any]:
 
 
 def _core(model: Any) -> Any:
-    """The transformers model inside a peft model: its signature says what it takes."""
+    """The transformers model inside a peft model, whose signature names its arguments."""
     return model.get_base_model() if hasattr(model, "get_base_model") else model

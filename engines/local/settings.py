@@ -1,4 +1,4 @@
-"""What training is told by `train_kwargs`: names, defaults, and a plain refusal of everything else.
+"""Settings of training in `train_kwargs`: names and defaults; unknown ones are refused.
 
 Example:
     >>> from mempiler.engines.local.settings import Reinforcement

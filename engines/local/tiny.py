@@ -1,4 +1,4 @@
-"""A language model from nothing: a whitespace tokenizer made from examples, and a random Llama of 0.4M weights.
+"""A language model from scratch: a whitespace tokenizer made from examples, and a random Llama of 0.4M weights.
 
     examples (messages, answer) ── words, JSON scaffolding ──> tokenizer ── vocabulary ──> random model in a folder
 

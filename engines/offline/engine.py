@@ -31,7 +31,7 @@ _FENCED = re.compile(r"```\w*\n(.*?)\n?```(?=.*```)(.*)", re.S)
 
 
 class _Engine:
-    """What both engines tell DSPy about themselves."""
+    """Capabilities that the engine reports to DSPy."""
 
     supports_function_calling: ClassVar[bool] = False
     supports_reasoning: ClassVar[bool] = False

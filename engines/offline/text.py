@@ -40,7 +40,7 @@ def words(text: str) -> list[str]:
 
 @functools.lru_cache(maxsize=50_000)
 def stems(text: str) -> Stems:
-    """Stems of the words of `text` that say something; kept, since prompts repeat their lines."""
+    """Stems of the content words of `text`; kept, since prompts repeat their lines."""
     return frozenset(_ENDING.sub("", word) for word in words(text) if word not in _SILENT)
 
 

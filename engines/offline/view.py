@@ -99,7 +99,7 @@ class View:
         parts = [stems(part) for unit in self.material for part in sentences(unit.body)]
         self._seen, self._most = Counter(word for part in parts for word in part), len(parts) + 1.0
         self._whole = functools.cache(self.weight)
-        # Without a query, what says most is looked for.
+        # Without a query, the most informative unit is sought.
         self.stems = stems(self.query) or stems(" ".join(unit.body for unit in self.material))
 
     def weight(self, text: Stems) -> float:

@@ -96,7 +96,7 @@ def _talk(session: Session, setting: Setting) -> None:
 
 
 def _complete(sessions: Sequence[Session], setting: Setting, note: Callable[[str], None]) -> bool:
-    """Whether a user can be written: both parts, and nothing that the validator finds."""
+    """Whether a user can be written: both parts, without findings of the validator."""
     user = sessions[0].persona.person.id
     parts = [session.part for session in told(sessions)]
     problems = [f"no dialogue in the {part} set" for part in ("history", "query") if part not in parts]

@@ -51,7 +51,7 @@ def validate(path: str | Path) -> list[Finding]:
 
 
 def faults(content: Any) -> Iterator[Finding]:
-    """What is wrong with the content of a data file; nothing of it is fatal to a reader."""
+    """Findings on the content of a data file; none is fatal to a reader."""
     if not isinstance(content, dict) or not content:
         yield Finding("not a PAL-Set", "whole file", "expected an object with user ids")
         return
