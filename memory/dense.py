@@ -191,7 +191,7 @@ class DenseIndex:
             )
 
     def _candidates(self, vectors: np.ndarray, k: int, labels: list[int] | None) -> list[np.ndarray]:
-        """Labels that hold the k best of each query, and whatever ties with the last of them."""
+        """Labels that hold the k best of each query, and all that tie with the last of them."""
         faiss = _faiss()
         options: dict[str, Any] = {}
         if labels is not None:

@@ -39,7 +39,7 @@ class Flight:
             compute: Makes it; runs at most once at a time per key. It must not ask for its own key.
 
         Raises:
-            BaseException: Whatever `compute` raised, in every thread that waited for it.
+            BaseException: The exception of `compute`, in every thread that waited for it.
         """
         with self._lock:
             future = self._futures.get(key)

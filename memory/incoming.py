@@ -22,7 +22,7 @@ Messages = Sequence[Mapping[str, Any]]
 
 
 def incoming(session: Item | Messages, id: str | None = None) -> tuple[Item, str]:
-    """An item with an id (or "") and a time, and the digest of what was given: the time of the call is no part of it.
+    """An item with an id (or "") and a time, and the digest of what was given: the time of the call is not in it.
 
     Raises:
         DataError: It is neither an item nor a list of messages, or a message is malformed.

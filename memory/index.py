@@ -78,7 +78,7 @@ class Embedder(Protocol):
 
     @property
     def dimension(self) -> int:
-        """Length of a vector; 0 until an endpoint has told."""
+        """Length of a vector; 0 until the endpoint has returned one."""
         ...
 
     @property
@@ -116,7 +116,7 @@ class Index(Protocol):
             queries: What to look for; a query without words finds nothing.
             k: The most hits per query.
             min_score: Hits that score lower are left out.
-            where: A pure function that says which entries count; the k best *of those* are found.
+            where: A pure filter of entries; the k best *of those* are found.
 
         Returns:
             One list of hits per query, best first, equal scores in the order of `ids`.

@@ -47,7 +47,7 @@ class Indexes:
 
     def _made(self, memory: Any) -> Any:
         index = self._build(memory)
-        # The end of a memory may come anywhere, also where a lock is held: it is only noted.
+        # A memory may be collected anywhere, also while a lock is held: its end is only noted here.
         weakref.finalize(memory, self._gone.append, id(memory)).atexit = False
         return index
 

@@ -1,7 +1,7 @@
 """The memory store: what users said, durably, and the memory that was made of it.
 
     add(owner, item) ──> queued item ──> claim ── a program writes ──> commit(document, items) ──> remembered
-    read(owner)      ──> Snapshot: the document, and whatever is not in it yet
+    read(owner)      ──> Snapshot: the document, and what is not in it yet
 
 An item and its place in the queue are one row, written in one transaction, before anything else happens to it. A
 memory and the state of the items in it change in one transaction too, and only if that memory did not change meanwhile
@@ -69,7 +69,7 @@ class Store:
             owner: Whose it is.
             item: A session, logs, ...; one without an id gets `D` and its position. Turns without an id get the
                 item's and a number.
-            digest: What tells whether the same item came before; that of the item's content if None.
+            digest: Identifies a repeated item; that of the item's content if None.
 
         Returns:
             Its id and position; `new` is False for an item that had been added before, which is left alone.
@@ -84,7 +84,7 @@ class Store:
             return rows.queue(db, owner, item, digest or rows.digest_of(item))
 
     def append(self, owner: Owner, session: str, turns: Sequence[Turn], begin: bool = True) -> tuple[Turn, ...]:
-        """Writes turns of a session that goes on, or begins; turns without an id get the session's and a number.
+        """Writes turns of an open or a new session; turns without an id get the session's and a number.
 
         Raises:
             ConflictError: It has ended, or not begun and `begin` is False; another turn of the user has the id of one.
@@ -137,7 +137,7 @@ class Store:
             return reads.items(db, owner)
 
     def turns(self, owner: Owner, ids: Sequence[str]) -> dict[str, tuple[Turn, Item]]:
-        """Turns by id, each with its item: what the sources of a recalled context say; unknown ids are left out."""
+        """Turns by id, each with its item, e.g. the sources of a recalled context; unknown ids are skipped."""
         with self._read() as db:
             return reads.turns(db, owner, ids)
 

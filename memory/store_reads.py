@@ -39,7 +39,7 @@ def items(db: Connection, owner: Owner, after: int | None = None) -> list[Stored
 
 
 def turns(db: Connection, owner: Owner, ids: Sequence[str]) -> dict[str, tuple[Turn, Item]]:
-    """Turns of remembered and waiting items by id, each with its item; ids that are not there are left out."""
+    """Turns of remembered and waiting items by id, each with its item; unknown ids are skipped."""
     positions: set[int] = set()
     for n in range(0, len(ids), BATCH):
         mine = (*of(t.turns, owner), t.turns.c.turn.in_(ids[n : n + BATCH]))

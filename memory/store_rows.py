@@ -25,7 +25,7 @@ from .stored import Added, Document, Owner, StoredItem, check_key
 
 
 def check_item(item: Item) -> None:
-    """Refuses items that hold nothing, or that cannot be stored.
+    """Refuses items that are empty or cannot be stored.
 
     Raises:
         UserError: No turns, or an id or a text that is no plain text.

@@ -166,7 +166,7 @@ def store_errors(engine: Engine) -> Iterator[None]:
 
 
 def reading(engine: Engine) -> Engine:
-    """The engine with transactions that see one state of the database, and write nothing."""
+    """The engine with read-only transactions that see one state of the database."""
     if engine.dialect.name == "postgresql":
         return engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
     return engine

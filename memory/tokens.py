@@ -67,7 +67,7 @@ def _stem(word: str) -> str:
     from snowballstemmer import stemmer
 
     # A stemmer keeps its word in itself, so threads must not share one; the cache makes a new one affordable.
-    # Of a single s the stemmer leaves nothing.
+    # The stemmer reduces a single s to "".
     return stemmer("porter").stemWord(word) or word
 
 

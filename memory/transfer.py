@@ -82,7 +82,7 @@ def export_users(store: Store, file: TextIO, tenant: str | None = None, user: st
 
 
 def import_users(store: Store, lines: Iterable[str], name: str, replace: bool = False) -> int:
-    """Reads users from JSON lines, each in a transaction of its own.
+    """Reads users from JSON lines, each in its own transaction.
 
     Args:
         store: Where they go.
@@ -140,7 +140,7 @@ def _document(line: DocumentLine | None) -> Document | None:
 
 
 def _check(line: UserLine, where: str) -> None:
-    """Refuses positions that would lose an item or apply it twice."""
+    """Refuses positions that would skip an item or apply it twice."""
     positions = [item.position for item in line.items]
     if positions != sorted(set(positions)) or any(position < 1 for position in positions):
         raise DataError(f"{where}: the positions of its items do not rise; export it again")

@@ -169,7 +169,7 @@ def _check_kind(optimizer: str, name: str, value: Any, default: Any) -> None:
 def _run(chosen: Optimizer, job: Job, history: CandidateHistory, guard: Guard) -> MemoryProgram | None:
     """The optimizer's result; None where the budget ended it."""
     before = guard.refused
-    # Optimizers get a copy: a rescue must not find the student half changed.
+    # Optimizers get a copy, so that a rescue never sees a half changed student.
     work = replace(job, student=job.student.deepcopy())  # pyright: ignore[reportArgumentType]
     callbacks = [*(dspy.settings.callbacks or []), history]
     # Without a trace of its own, plain calls inside an optimizer would fill the process-wide one.
@@ -181,7 +181,7 @@ def _run(chosen: Optimizer, job: Job, history: CandidateHistory, guard: Guard) -
         except MempilerError:
             raise
         except Exception:
-            # Whatever an optimizer makes of refused calls is not its fault; the guard knows why they were refused.
+            # An optimizer's exception may follow from refused calls; the guard knows why they were refused.
             if guard.dead is None and guard.refused == before:
                 raise
             return None

@@ -67,7 +67,7 @@ def demonstrate(
         object.__setattr__(writer, name, _Taught(signature, adapter, teach, found))
     for number in range(conversations):
         memory = writer.Memory()
-        # Nothing runs at the same time: threads would draw the errors in any order.
+        # Sequential: threads would draw the errors in any order.
         with in_order():
             for item in Conversation.make(WORLD + seed, number, sessions).history.items:
                 memory = fold([item], memory, PlainSteps(writer), settle=False)

@@ -58,7 +58,7 @@ class CandidateHistory(BaseCallback):
             self._open[call_id] = (inputs.get("program"), usage.failed)
 
     def on_evaluate_end(self, call_id: str, outputs: Any | None, exception: BaseException | None = None) -> None:
-        """Adds the candidate; evaluations with failed calls are no evidence for a rescue."""
+        """Adds the candidate; evaluations with failed calls do not count for a rescue."""
         with self._lock:
             program, failed = self._open.pop(call_id, (None, 0))
         if outputs is None or exception is not None or not outputs.results:

@@ -1,6 +1,6 @@
 """The adapter programs run under: DSPy's chat format, with a malformed answer asked for once more.
 
-DSPy's own fallback repeats the whole request in another format and says nothing of what was wrong. Small models do
+DSPy's own fallback repeats the whole request in another format and does not name the error. Small models do
 better when they see their own answer and the error. A second malformed answer is raised, and becomes a typed failure.
 """
 

@@ -70,7 +70,7 @@ def build(
         embedder: Needed by methods that search by meaning.
         cache: Memories to share with other programs.
         adapter: Name of the adapter it runs under.
-        **config: Constructor arguments of the method; of the one beneath a policy with `inner_` before them.
+        **config: Constructor arguments of the method; of a policy's inner method with the prefix `inner_`.
 
     Raises:
         UnknownNameError: No such method or task.

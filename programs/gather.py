@@ -41,7 +41,7 @@ class Place:
         self._steps = itertools.count()
 
     def tick(self) -> tuple[int, ...]:
-        """The place of the next step; places compare in program order, whatever ran at the same time."""
+        """The place of the next step; places compare in program order, not in that of execution."""
         return (*self._path, next(self._steps))
 
 

@@ -160,7 +160,7 @@ class Method(Part):
 
         Args:
             benchmark: Its name.
-            beneath: The name of the method beneath, for policies that go by it.
+            beneath: The name of the inner method, for policies that depend on it.
         """
         return dict(cls.presets.get(benchmark) or cls.presets.get(benchmark.partition(".")[0]) or {})
 
@@ -200,7 +200,7 @@ class Policy(Method):
     """
 
     INNER: ClassVar[str] = "inner_"
-    """What the names of settings of the method beneath begin with."""
+    """Prefix of the settings of the inner method."""
 
     def __init__(self, inner: Method, reader: Reader, writer: Writer | None = None) -> None:
         super().__init__(writer or inner.writer, reader, inner.embedder)
@@ -208,7 +208,7 @@ class Policy(Method):
 
     @property
     def config(self) -> dict[str, Any]:
-        """The policy's settings and, with `inner_` before their names, those of the method beneath."""
+        """The policy's settings and, with `inner_` before their names, those of the inner method."""
         return {**super().config, **{f"{self.INNER}{name}": value for name, value in self._inner_config.items()}}
 
 

@@ -41,7 +41,7 @@ class Predictor(dspy.Predict):
             return self.demos
         demos = list(self.demos)
         names = _shared_inputs(cast("type[dspy.Signature]", self.signature), demos)
-        # The demos are kept beside their index, so that their ids stay theirs while it is known.
+        # The demos are kept beside their index, so that their ids are not reused while it is cached.
         indexes: Flight = vars(self).setdefault("_indexes", Flight(capacity=4))
         _, index = indexes.once(tuple(map(id, demos)), lambda: (demos, _index(demos, names)))
         query = " ".join(str(inputs.get(name, "")) for name in names)
@@ -55,7 +55,7 @@ class Predictor(dspy.Predict):
 
 
 def predictor(signature: type[dspy.Signature]) -> Predictor:
-    """A predictor with a signature class of its own.
+    """A predictor with its own signature class.
 
     DSPy's InferRules edits the instructions of the signature class in place; a copy keeps that from reaching every
     other program of the process.

@@ -123,7 +123,7 @@ class MemoryProgram(dspy.Module):
             query: What is asked.
             waiting: Items that are not in the memory yet: those of their turns that share words with the query are
                 shown as they are, and stand at the end of the context.
-            recalled: Told the recalled context before the task sees it.
+            recalled: Called with the recalled context before the task sees it.
 
         Returns:
             The task's outputs, the recalled `context`, and the `memory`.
@@ -218,7 +218,7 @@ class MemoryProgram(dspy.Module):
         memo[id(self._writing_lm)] = self._writing_lm
         for name, value in self.__dict__.items():
             setattr(new, name, copy.deepcopy(value, memo))
-        # A signature class of its own for every predictor: InferRules edits instructions on the class.
+        # An own signature class for every predictor: InferRules edits instructions on the class.
         for predictor in new.all_predictors().values():
             signature = signature_of(predictor)
             predictor.signature = signature.with_instructions(signature.instructions)

@@ -48,13 +48,13 @@ class Call:
     predictor: Any
     inputs: dict[str, Any]
     prediction: Any = None
-    """What was read; None where nothing could be."""
+    """What was parsed; None if nothing could be."""
     completions: list[Completion] = field(default_factory=list)
     """Raw completions, where the recording captures them."""
     error: str | None = None
     """Why the last completion could not be read."""
     refused: int = 0
-    """Operations of the output that code had to refuse, e.g. on an id that is not there."""
+    """Operations of the output that code had to refuse, e.g. on an unknown id."""
     at: tuple[int, ...] = ()
     """Place in program order."""
     thread: int = 0

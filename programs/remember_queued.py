@@ -75,10 +75,10 @@ def remember_queued(
     Args:
         store: Holds the queue.
         program: Writes the memories.
-        owner: Only this user's; returns when nothing of theirs is left, and waits for another worker to finish it.
+        owner: Only this user's; waits for other workers, and returns when none of theirs is left.
         lm: The language model; that of `dspy.settings` if None.
         lease: Seconds after which another worker may take over if this one dies.
-        stop: Asked before every item; once it says so, what is left stays queued.
+        stop: Checked before every item; if True, the rest stays queued.
 
     Raises:
         ProgramError: The user's memory was written by another program; `rebuild` is the remedy. Without `owner` such
@@ -134,7 +134,7 @@ def _drained(store: Store, program: MemoryProgram, claim: Claim, lease: float, s
 
 
 class _StoredSteps:
-    """One claimed user's memory while it is being written; what is carried on is whether to go on."""
+    """One claimed user's memory while it is being written; the result is whether to continue."""
 
     def __init__(
         self, store: Store, program: MemoryProgram, claim: Claim, seen: View, lease: float, stop: Callable[[], bool]

@@ -115,7 +115,7 @@ class UserMemory:
         return added
 
     def remember(self) -> Remembered:
-        """Writes whatever is queued for this user; returns when nothing is.
+        """Writes all items that are queued for this user.
 
         Raises:
             ProgramError: Another program, embedder or version wrote the memory; the message has the remedy.

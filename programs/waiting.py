@@ -27,7 +27,7 @@ def found_raw(waiting: Sequence[Item], probe: str) -> tuple[Hit, ...]:
 
 
 def with_raw(query: Query, waiting: Sequence[Item], raw: Sequence[Hit]) -> Query:
-    """The query whose task also shows the turns that were found, but for those that it shows anyway."""
+    """The query whose task also shows the turns that were found, except those that it shows anyway."""
     found = {hit.id for hit in raw} - query.shown_ids
     if not found:
         return query

@@ -91,7 +91,7 @@ def grouped(
     settings: RewardSettings,
     weight: float = 1.0,
 ) -> list[Group]:
-    """Groups the calls of rollouts that tell of the same sessions.
+    """Groups the calls of rollouts on the same sessions.
 
     Args:
         kind: Global for whole trajectories, local for reruns of one session.

@@ -60,7 +60,7 @@ class LoGoGRPO(FinetuneTeleprompter):
         reader: The language model that answers; the trained one at temperature 0 if None. Tasks that answer by code
             ask neither.
         folder: Keeps the journal, a local model's checkpoints, and at the end the model itself under `model`; with one,
-            a killed training goes on where its last checkpoint was.
+            a killed training resumes at its last checkpoint.
         capture: Opens the engine's record of raw completions; without one, texts are trained on.
         note: Told every step and validation.
         pause: Seconds between two looks at the status of a remote trainer.
@@ -230,7 +230,7 @@ class _Run:
         return self._kept(before, replace(progress, stage=progress.stage + 1, stage_steps=0))
 
     def _collapsed(self, progress: Progress) -> str | None:
-        """Why to stop, where too many completions cannot be read any more."""
+        """The reason to stop if too many completions are unparseable."""
         shares = [row["format_failures"] for row in progress.rows if "format_failures" in row]
         recent = shares[-self.settings.window :]
         mean = sum(recent) / len(recent)
@@ -243,7 +243,7 @@ class _Run:
         return self.owner.reader if self.owner.reader is not None else fresh(self.lm)
 
     def _kept(self, before: Progress, progress: Progress) -> Progress:
-        """Writes the journal, then drops the checkpoints that it does not name any more."""
+        """Writes the journal, then drops the checkpoints that it no longer names."""
         self.journal.write(progress)
         for name in _checkpoints(before) - _checkpoints(progress):
             self.trainer.drop(name)
@@ -266,7 +266,7 @@ def single_lm(program: MemoryProgram) -> Any:
 
 
 def fresh(lm: Any, temperature: float = 0.0) -> Any:
-    """A copy of a language model of which nothing is answered from a cache or an earlier run."""
+    """A copy of a language model that bypasses caches and answers of earlier runs."""
     changes = {"answers": None} if hasattr(lm, "answers") else {}
     return lm.copy(temperature=temperature, cache=False, **changes)
 

@@ -48,7 +48,7 @@ _WEEKDAY = re.compile(r",\s*\w+day")
 
 @dataclass(frozen=True)
 class Told:
-    """What a dialogue tells by itself."""
+    """What is extracted from one dialogue."""
 
     events: str = ""
     personality: str = ""
@@ -82,7 +82,7 @@ class BankWriter(Writer):
             self.merge_personality = predictor(MergePersonality)
 
     def prepare(self, item: Item) -> Told:
-        """The digest of a dialogue, and what it tells of the user."""
+        """The digest of a dialogue, and what it shows of the user."""
         entries = turn_entries(item)
         if not entries:
             return Told()
@@ -131,7 +131,7 @@ class BankWriter(Writer):
         return memory.model_copy(update={**changed, "settled": len(memory.digests)})
 
     def _recalls(self, memory: BankMemory, now: datetime | None, entries: Sequence[Entry]) -> dict[str, int]:
-        """How often each piece is recalled while a dialogue takes place; nothing fades where nothing is forgotten."""
+        """How often each piece is recalled while a dialogue takes place; nothing fades without forgetting."""
         queries = [entry.text for entry in entries if (entry.speaker or "").lower() != "assistant"]
         if not (self.forgetting and memory.pieces and queries):
             return {}

@@ -6,7 +6,7 @@ The memory never grows, and every answer costs the same few hundred tokens. What
 update leaves out cannot be recalled later.
 
 Source: "Recursively summarizing enables long-term dialogue memory in large language models" (arXiv:2308.15022). The
-paper hands the summary to a model that goes on chatting; here it is the context of whatever task is asked.
+paper hands the summary to a model that continues the chat; here it is the context of any task.
 
 Limits: models that ignore the word limit have their last sentences cut (`dropped` counts the words). Provenance
 is coarse: a sentence is credited to the session after which it was first written in these words, so one that was merely

@@ -42,12 +42,12 @@ class StoredSession(BaseModel):
 
 
 class SessionMemory(Memory):
-    """Sessions in time order; each has an id of its own."""
+    """Sessions in time order; each has its own id."""
 
     sessions: tuple[StoredSession, ...] = ()
 
     def with_session(self, item: Item) -> SessionMemory:
-        """The memory with one more session; one without words is left out."""
+        """The memory with one more session; one without words is skipped."""
         turns = turn_entries(item)
         if not turns:
             return self

@@ -62,7 +62,7 @@ class Chain:
         return memory.with_needs(needs).deeper(refine=int(asked))
 
     def _needs(self, memory: HeterogeneousMemory) -> tuple[dict[str, str], bool]:
-        """The needs that wait in full, by topic id, and whether anything was asked."""
+        """The pending needs in full, by topic id, and whether a model was called."""
         waiting = [topic for topic in memory.topics if topic.id in memory.waiting]
         if self.refine is None or not waiting:
             return {}, False

@@ -22,7 +22,7 @@ from .situations import Situation
 
 @dataclass(frozen=True)
 class PreparedTopics:
-    """What a dialogue tells by itself."""
+    """What is extracted from one dialogue."""
 
     topics: tuple[Topic, ...] = ()
     repaired: int = 0
@@ -53,7 +53,7 @@ def topics_of(item: Item, outline: Ask) -> PreparedTopics:
 def refined(
     memory: HeterogeneousMemory, topics: Sequence[Topic], refine: Ask, embedder: Embedder, k: int, situated: bool
 ) -> tuple[dict[str, str], bool]:
-    """The needs of topics in full, all at once; a topic of whose session nothing is known keeps its need.
+    """The needs of topics in full, all at once; a topic of an unknown session keeps its need.
 
     Args:
         memory: Has the situations of the topics' sessions, and the background of their time.

@@ -26,7 +26,7 @@ Ask = Callable[..., dspy.Prediction | None]
 
 @dataclass(frozen=True)
 class PreparedLogs:
-    """What an item of logs tells by itself."""
+    """What is extracted from one item of logs."""
 
     situations: tuple[Situation, ...] = ()
     refused: int = 0
@@ -50,7 +50,7 @@ def situations_of(item: Item, size: int, link: Ask, describe: Ask) -> PreparedLo
     if not logs:
         return PreparedLogs()
     ids = [log.id for log in logs]
-    # The first log has nothing before it: alone it has no link to ask for.
+    # The first log has no predecessor: alone it has no link to ask for.
     parts = windows(len(logs), size) if len(logs) > 1 else []
     found = gather([lambda part=part: _linked(logs, item.time, part, link) for part in parts])
     links = [edge for edges, _ in found for edge in edges]

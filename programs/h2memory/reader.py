@@ -62,7 +62,7 @@ class UserReader(EntryReader):
         return [whole(memory, hits) for hits in rows]
 
     def recall(self, memory: HeterogeneousMemory, query: Query) -> Context:
-        """The context of a query; nothing, without a call, from an empty memory.
+        """The context of a query; empty, without a call, for an empty memory.
 
         A query that is a dialogue is summed up first; one about needs is shown no solutions and preferences.
 

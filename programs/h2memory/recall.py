@@ -40,7 +40,7 @@ def recalled(
     situations: int = 3,
     topics: int = 3,
 ) -> Context:
-    """The retrieved part m of a memory; `counts` says how much of each part, and the tokens of all.
+    """The retrieved part m of a memory; `counts` has the size of each part, and the tokens of all.
 
     Args:
         memory: What is recalled from.

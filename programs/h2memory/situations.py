@@ -24,7 +24,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 Aspect = Literal["work", "health", "family", "leisure"]
-"""What a background is told by; the paper's four."""
+"""The aspects of a background; the paper's four."""
 ASPECTS: tuple[Aspect, ...] = ("work", "health", "family", "leisure")
 LinkKind = Literal["caused_by", "follows"]
 KINDS: tuple[LinkKind, ...] = ("caused_by", "follows")
@@ -43,7 +43,7 @@ class Link(BaseModel):
 
 
 class Situation(BaseModel):
-    """What a group of linked logs tells."""
+    """The situation of a group of linked logs."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -71,7 +71,7 @@ class Window:
 
 @dataclass(frozen=True)
 class Claim:
-    """What a model says one log is linked to, as it says it."""
+    """The links of one log as the model gives them."""
 
     log: str
     caused_by: tuple[str, ...] = ()

@@ -92,7 +92,7 @@ class PGR(Method):
 
 
 class PGROver(Policy):
-    """`pgr+METHOD`: the policy over another method's `search`. Settings of the method beneath begin with `inner_`.
+    """`pgr+METHOD`: the policy over another method's `search`. Settings of the inner method begin with `inner_`.
 
     Args:
         inner: The method beneath.

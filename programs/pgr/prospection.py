@@ -97,7 +97,7 @@ class Prospection(Part):
         self.iterations = iterations
         self.summary = summary
         tree = strategy == "tree"
-        # Only what the settings use is there: an optimizer spends nothing on prompts that are never asked.
+        # Only what the settings use, so that an optimizer does not tune unused prompts.
         self.imagine = predictor(ImagineTree if tree else ImagineChain)
         self.imagine.demos = list(tree_examples() if tree else chain_examples())
         if iterations:
@@ -147,7 +147,7 @@ class Prospection(Part):
         return "tree" if self.strategy == "tree" else "steps"
 
     def _augmented(self, walk: _Walk, question: str) -> str:
-        """Eq. 2. A query with no fact close to it stays as it is: there are no facts to clarify it with."""
+        """Eq. 2. A query with no fact close to it is unchanged."""
         if self.augment == "none":
             return question
         close = walk.search([question], self.augment_k, self.augment_score)[0]
@@ -200,7 +200,7 @@ class _Walk:
             return None
 
     def probe(self, probes: Sequence[str]) -> int:
-        """Searches with all probes at once and says how many facts are new (Eq. 6)."""
+        """Searches with all probes at once and counts the new facts (Eq. 6)."""
         probes = list(dict.fromkeys(probes))
         self.counts["probes"] += len(probes)
         best: dict[str, Hit] = {}

@@ -19,7 +19,7 @@ from ...signatures.pgr import TreeNode
 
 
 def repaired(nodes: Sequence[TreeNode]) -> tuple[list[TreeNode], tuple[str, ...]]:
-    """A tree in which every step has its place, whatever the model wrote.
+    """A valid tree of all steps, for any output of the model.
 
     Args:
         nodes: The nodes as they came.

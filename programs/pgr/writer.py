@@ -70,7 +70,7 @@ class PersonalFactWriter(Writer):
         return self._consolidated(memory) if memory.fresh >= self.merge_after else memory
 
     def _consolidated(self, memory: PersonalMemory) -> PersonalMemory:
-        """Merges what is alike and close in time; a group whose merge stays unparseable is left as it is."""
+        """Merges what is alike and close in time; a group whose merge stays unparseable is unchanged."""
         vectors = self.embedder.embed([fact.info for fact in memory.facts])
         groups = merge_groups(memory.facts, vectors, self.merge_score, self.window_days)
         shown = {fact.id: _shown(fact) for fact in memory.facts}

@@ -34,7 +34,7 @@ class Change:
     target: str | None = None
     text: str = ""
     proposals: tuple[str, ...] = ()
-    """Ids of the proposals that it says support the change."""
+    """Ids of the proposals that it cites for the change."""
 
 
 def adjusted(
@@ -46,7 +46,7 @@ def adjusted(
         memory: The memory so far.
         changes: What a model asks for, in order.
         needed: Supporting proposals a change needs.
-        off: Kinds of experience that are switched off: nothing of them is added.
+        off: Kinds of experience that are switched off.
 
     Returns:
         A new memory. `counts` tells per outcome: added, merged, modified, removed, downgraded; refused for an invented

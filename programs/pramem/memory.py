@@ -38,7 +38,7 @@ COMMON_BIASES = (
     "I tend to give single striking records more weight than many plain ones.",
     "I tend to take interest in a topic for a reaction: who watches something need not like, follow or buy.",
 )
-"""Alerts that every user begins with. The paper says "generic prompts regarding common LLM biases" and prints none."""
+"""Alerts that every user begins with. The paper has "generic prompts regarding common LLM biases" and prints none."""
 
 
 class Frozen(BaseModel):
@@ -125,7 +125,7 @@ class ExperienceMemory(Memory):
     records: tuple[Action, ...] = ()
     """In time order: those that practice has covered and still shows, then those that wait."""
     dropped: int = 0
-    """How many records came before `records` and are not needed any more."""
+    """How many records came before `records` and were dropped."""
     practised: int = 0
     """t': how many records of the whole stream practice has covered."""
     rounds: int = 0

@@ -64,7 +64,7 @@ def groundwork(writer: PracticeWriter, sample: Sample) -> list[Callable[[], Any]
 
 
 def perturbations(writer: PracticeWriter, sample: Sample) -> tuple[Perturbed, ...]:
-    """Plans that turn the sample's past around, carried out where the method says so."""
+    """Plans that reverse the sample's past; applied if `execute_perturbation` is set."""
     found = writer.attempt(writer.plan, recent_records=sample.records, count=writer.perturbations)
     plans = list(found.plans or [])[: writer.perturbations] if found else []
     if not writer.execute_perturbation:

@@ -100,7 +100,7 @@ def fragment(draft: Draft) -> str:
 
 
 def conclusion_line(conclusion: Conclusion, time: datetime | None) -> str:
-    """`[D1:3] (8 May 2023, Monday) Ann likes jazz`; the turn ids also tell an optimizer which step saw the evidence."""
+    """`[D1:3] (8 May 2023, Monday) Ann likes jazz`; the turn ids also show an optimizer which step saw the evidence."""
     when = f"({format_time(time)}) " if time else ""
     return f"[{', '.join(conclusion.sources)}] {when}{conclusion.text}"
 

@@ -54,7 +54,7 @@ class Retrieval:
     use_l0: bool = True
 
     def context(self, question: str, keywords: Sequence[Keyword]) -> Context:
-        """The unified context: facts, conclusions, profiles, inferences, history; `counts` says how many of each."""
+        """The unified context: facts, conclusions, profiles, inferences, history; `counts` has how many of each."""
         parts: dict[str, list[Hit]] = {name: [] for name in ("facts", "conclusions", "nodes", "inferences", "history")}
         if self.use_l0:
             query = [" ".join(dict.fromkeys([question, *(keyword.name for keyword in keywords)]))]

@@ -37,7 +37,7 @@ def abstracted(memory: GraphMemory, id: str, theory: Theory, operator: Operator 
 
 
 def rewritten(memory: GraphMemory, id: str, theory: Theory) -> GraphMemory:
-    """The single-scale update of the variant w/o RG: the concept's one summary is new, nothing flows."""
+    """The single-scale update of the variant w/o RG: the concept's one summary is replaced, without flow."""
     return abstracted(memory, id, theory, "rewrite")
 
 

@@ -30,7 +30,7 @@ NOT_FOUND = "none"
 
 
 class MemoryLookup(Task):
-    """Answers from the oldest matching entry; asks no language model and has nothing to tune."""
+    """Answers from the oldest matching entry; calls no language model and has no prompts."""
 
     name = "memory-lookup"
 

@@ -5,7 +5,7 @@
     solution-selection        requirement, S1..S8 ──> two ids                about "solutions"
     dialogue-reply            what was said, kind of reply ──> one reply     about by the kind of reply
 
-Source: Mem-PAL, "Evaluation Tasks" and appendix B. `Query.about` tells a method which half of a memory bears on the
+Source: Mem-PAL, "Evaluation Tasks" and appendix B. `Query.about` gives a method which half of a memory bears on the
 query: needs alone while a requirement is being understood, solutions and preferences as well after that (appendix C).
 
 Limits: a selection that does not name two candidates is returned unchanged and scores 0; the
@@ -116,5 +116,5 @@ class DialogueReply(Task):
 
 
 def _action(query: Query) -> Any:
-    """The kind of reply; where a caller does not say, the answer to a first query, or to what follows it."""
+    """The kind of reply; by default the answer to a first query, or to what follows it."""
     return query.more.get("action") or ("solution proposal" if query.dialogue.strip() else "requirement prediction")
