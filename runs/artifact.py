@@ -118,7 +118,7 @@ def save(program: MemoryProgram, folder: str | Path, manifest: Manifest | None =
 
 
 def load(folder: str | Path, allow_code: bool = False, embedder: Embedder | None = None) -> MemoryProgram:
-    """Loads a saved program; nothing is half loaded.
+    """Loads a saved program.
 
     Args:
         folder: A folder that `save` wrote, or the address of a registered program, `models:/NAME@ALIAS`.

@@ -29,7 +29,7 @@ from .results import Evaluation, Row, mean
 from .statistics import Difference, paired
 
 MIN_QUESTIONS = 20
-"""Fewer shared questions than these are called too few, whatever their interval says."""
+"""Fewer shared questions than these are called too few, for any interval."""
 LEVEL = 0.05
 """What the sign test must be able to fall below."""
 BASIS = {
@@ -50,7 +50,7 @@ class Recorded:
     name: str
     """Name of the run's folder."""
     phases: Mapping[str, Evaluation]
-    """`evaluation` of an evaluate; `start` and `result` of a compile, the same where nothing was gained."""
+    """`evaluation` of an evaluate; `start` and `result` of a compile, the same without a gain."""
     basis: Mapping[str, Any]
     """What the scores rest on, by the names of `BASIS`."""
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -104,7 +104,7 @@ class Paired:
 
     @property
     def doubts(self) -> tuple[str, ...]:
-        """Why n is too small to tell, in words; empty where it is not."""
+        """Why n is too small for a verdict; empty if it is not."""
         decided = self.n - self.difference.ties
         found = []
         if self.n < MIN_QUESTIONS:

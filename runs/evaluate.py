@@ -1,4 +1,4 @@
-"""Running a program over questions: many threads, every failure a row, nothing lost.
+"""Runs a program over questions, in many threads; every failure is a row.
 
 DSPy's `Evaluate` keeps no error text, resubmits stragglers and knows no categories; this runner keeps one `Row` per
 question. Questions are interleaved by conversation, so that threads do not all wait for one memory.
@@ -115,7 +115,7 @@ def evaluate(
 
 
 def _refuse_silent_zero(rows: Sequence[Row]) -> None:
-    """A score of no answers at all is no score; the guard does not strike where questions are few."""
+    """Without any answer there is no score; with few questions the guard does not trip."""
     failures = [row.failure for row in rows if row.failure is not None and row.failure.kind == "endpoint"]
     if rows and len(failures) == len(rows):
         raise EndpointError(f"the model's endpoint answered none of {len(rows)} questions: {failures[-1].message}")
@@ -198,7 +198,7 @@ def _recall(
 
 
 def evidence_hits(reader: Reader, memory: Any, probe: str, k: int) -> list[Hit]:
-    """The k best hits of a plain search that count as evidence: summaries rest on too much to have found anything."""
+    """The k best hits of a plain search that count as evidence: summaries rest on too many turns to count."""
     asked = k
     while True:
         hits = reader.search(memory, [probe], asked)[0]

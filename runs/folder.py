@@ -82,7 +82,7 @@ class RunFolder:
 
     @property
     def program(self) -> Path:
-        """Where a compile saves its program unless told otherwise."""
+        """Where a compile saves its program by default."""
         return self.path / "program"
 
     @cached_property
@@ -91,7 +91,7 @@ class RunFolder:
         return RunStore(self.path / "run.sqlite")
 
     def read(self) -> dict[str, Any]:
-        """What `run.json` says.
+        """The content of `run.json`.
 
         Raises:
             DataError: It is no such file.

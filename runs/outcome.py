@@ -17,9 +17,9 @@ class Compiled:
 
     start: Evaluation
     result: Evaluation
-    """The kept program on the test questions; equal to `start` where nothing was gained."""
+    """The kept program on the test questions; equal to `start` without a gain."""
     dev: tuple[Evaluation, Evaluation | None]
-    """Start and compiled program on the dev questions, which decided; None where the budget left nothing for it."""
+    """Start and compiled program on the dev questions, which decided; None if the budget did not suffice."""
     difference: Difference
     promoted: bool
     program: Path

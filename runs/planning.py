@@ -31,7 +31,7 @@ def plan_evaluate(
     program = _program(name, setup, benchmark, config, allow_code)
     size = measure(program, benchmark, examples)
     if benchmark.interaction is not None:
-        # Two assistants reply, and the user writes before each reply; what judges take is no part of a plan.
+        # Two assistants reply, and the user writes before each reply; plans leave out judges.
         turns = 2 * benchmark.interaction.replies
         size = replace(size, read_calls=turns * (size.read_calls + 1), read_tokens=2 * turns * size.read_tokens)
     return evaluation_plan(size, examples, setup.lm)

@@ -33,7 +33,7 @@ class Preferences:
     n: int
     """Queries judged."""
     rate: float | None
-    """1 where the baseline is never preferred, ties half; None where nothing could be judged."""
+    """1 where the baseline is never preferred, ties half; None if none could be judged."""
     interval: Interval | None
     wins: int
     ties: int

@@ -143,7 +143,7 @@ def _refusal(manifest: Manifest, other: Manifest | None, address: str) -> str | 
 
 
 def _current(name: str, alias: str | None) -> tuple[Manifest | None, str]:
-    """The manifest of what an alias names, None for nothing, and its address."""
+    """The manifest of what an alias names, if anything, and its address."""
     if alias is None:
         return None, ""
     registry, address = client(), f"{REGISTERED}{name}@{alias}"
@@ -163,7 +163,7 @@ def _known(name: str, digest: str) -> str | None:
 
 
 def _version(folder: Path, program: MemoryProgram, manifest: Manifest, name: str, told: str) -> str:
-    """Logs the model in a run of its own and makes it a version; returns the number."""
+    """Logs the model in its own run and makes it a version; returns the number."""
     scored = manifest.scores.get("gate", {})
     tags = {
         DIGEST: manifest.manifest_sha256,

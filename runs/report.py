@@ -1,4 +1,4 @@
-"""Tables for people and the picture of a comparison. Numbers come from `results`; nothing is computed here.
+"""Tables for people and the picture of a comparison. All numbers come from `results`.
 
 Every table says which model, which data and how many questions it rests on. A bundled sample or the offline engine
 heads it with "wiring check, not comparable".

@@ -178,7 +178,7 @@ def difference(start: Evaluation, result: Evaluation) -> Difference:
 
 
 def mean(values: Sequence[float]) -> float | None:
-    """Mean, or None of nothing."""
+    """Mean, or None if empty."""
     return sum(values) / len(values) if values else None
 
 

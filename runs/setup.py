@@ -83,7 +83,7 @@ class Setup:
         return benchmark
 
     def split(self, benchmark: Benchmark) -> Split:
-        """Cuts it as this setup says."""
+        """Splits it by this setup."""
         return benchmark.split(self.train, self.dev, self.test, self.seed)
 
     @property
@@ -243,7 +243,7 @@ class Runtime:
             program = load(folder, allow_code, make_embedder(made_with, address) if made_with and address else None)
             if program.task.name != benchmark.task and program.task.predictors():
                 raise UserError(f"{name}: is for {program.task.name}, but {benchmark.name} asks for {benchmark.task}")
-            # A task that asks no model was not tuned: what was trained are the writers, for whatever comes after them.
+            # A task that calls no model was not tuned: the writers were trained, for any reader.
             program = answering(program, benchmark.task)
             if config:
                 raise UserError(f"{name}: a saved program keeps its settings; compile a new one with --set instead")

@@ -15,7 +15,7 @@ Example:
 Limits: a percentile interval is too narrow when there are few groups: in simulated data (five questions a group, half
 of the variance between groups) a nominal 95 % covered 84 % with five groups, 90 % with ten, 94 % with thirty;
 resampling questions covered 68 to 75 %. When the unit is the question, the interval holds for further questions about
-the same conversations, not of new ones. The sign test always counts questions as independent, and who won, not by how
+the same conversations, not about new ones. The sign test always counts questions as independent, and who won, not by how
 much.
 """
 
@@ -35,7 +35,7 @@ MIN_GROUPS = 5
 """Below this many groups, questions are resampled: two or three groups give no meaningful interval."""
 
 _TIE = 1e-9
-"""Scores closer than this are equal: the same sum in another order is no win."""
+"""Scores closer than this are equal: summation order must not decide."""
 
 _BLOCK = 1_000_000
 """Draws held in memory at once (8 MB)."""

@@ -153,6 +153,6 @@ def _named(note: Note, short: str) -> Note:
 
 
 def _part(found: Evaluation) -> dict[str, Any]:
-    """A part's own summary, with its score under a name that says its scale."""
+    """A part's own summary, with its score under a name that includes its scale."""
     summary = found.summary()
     return {"of_one": summary.pop("score"), **summary}

@@ -33,7 +33,7 @@ PARAM_LIMIT = 6000
 
 
 DATABASES = {"postgresql", "mysql", "mssql"}
-"""Servers whose addresses name no place for artifacts."""
+"""Servers whose addresses are no artifact locations."""
 LOG = "mempiler"
 """The log for a store that failed during the run."""
 
@@ -54,7 +54,7 @@ class Tracker:
         self._tags = dict(tags or {})
         self.run_id = ""
         self.failed: str | None = None
-        """What the store failed with; nothing is sent to it after that."""
+        """The store's failure; no calls follow it."""
 
     def __enter__(self) -> Tracker:
         self._client = client()
@@ -265,5 +265,5 @@ def _metric_name(name: str) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """What an error says, on one line."""
+    """An error's message on one line."""
     return " ".join(str(error).split())[:300]

@@ -1,4 +1,4 @@
-"""Who asks: bearer tokens are checked before a body is read, and every route gets its user through its tenant.
+"""Authentication: bearer tokens are checked before a body is read, and every route gets its user through its tenant.
 
     Authorization: Bearer TOKEN ──> tenant ──> Owner(user, tenant)
 
@@ -45,7 +45,7 @@ class Access:
                 await send_refusal(send, UNKNOWN_TOKEN())
                 return
             if self._service.tokens is None and _host(scope["headers"]) not in LOOPBACK:
-                # A web page whose name was made to point here must not be taken for the user of this machine.
+                # DNS rebinding: a web page must not be taken for the user of this machine.
                 await send_refusal(send, UNKNOWN_HOST())
                 return
             scope.setdefault("state", {})["tenant"] = tenant

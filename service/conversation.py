@@ -38,11 +38,11 @@ class Request:
     before: tuple[Turn, ...]
     """The conversation up to the last answer; turns without ids."""
     new: tuple[Turn, ...]
-    """What the user says now; the last of it is the question."""
+    """The user's new messages; the last is the question."""
     session: str | None = None
     """The session it belongs to; the open one if None."""
     repeated: bool = False
-    """Whether the client says that it sent this before."""
+    """Whether the client marks this as a repetition."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ def _session(memory: UserMemory, wanted: str | None, gap: timedelta) -> Session 
 
 
 def _say(memory: UserMemory, session: str, turns: Sequence[Turn]) -> tuple[str, tuple[Turn, ...]]:
-    """Stores turns; those of a session that has ended begin one that goes on from it, `NAME~...`."""
+    """Stores turns; those of an ended session begin a continuation of it, `NAME~...`."""
     try:
         return session, memory.say(session, turns)
     except ConflictError:

@@ -92,7 +92,7 @@ class Threads:
 
 
 class BodyLimit:
-    """ASGI middleware that refuses bodies that are large, announced or not, or slow, before anything parses them.
+    """ASGI middleware that refuses bodies that are large, announced or not, or slow, before they are parsed.
 
     Args:
         app: The application behind it.

@@ -1,4 +1,4 @@
-"""How a service says no: one JSON form for all errors, that of OpenAI, so that its clients understand it.
+"""Error responses: one JSON form for all errors, that of OpenAI, so that its clients understand it.
 
     {"error": {"message": "messages.0.content: Field required", "type": "invalid_request_error", "code": 400}}
 

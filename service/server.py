@@ -67,7 +67,7 @@ def serve(service: Service, host: str, port: int, level: str = "info") -> None:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Opens the port, before anything else is begun.
+    """Opens the port first.
 
     Raises:
         UserError: It is taken, or is not this machine's to take.

@@ -82,7 +82,7 @@ class Service:
         return memory
 
     def begin_stop(self) -> float:
-        """Begins nothing new in the background; returns the seconds that are left until the process ends."""
+        """Stops new background work; returns the seconds left until the process ends."""
         if self._stop_at is None:
             self._stop_at = time.monotonic() + self.settings.grace
             self.worker.begin_stop()
@@ -94,7 +94,7 @@ class Service:
             log.info("answered", extra={"user": memory.owner.user, "question": question, "answer": answer})
 
     def ready(self) -> dict[str, bool]:
-        """What must work for a request to be served, each part by name; `model` is told and not needed."""
+        """What must work for a request to be served, each part by name; `model` is informative only."""
         try:
             self.store.read(Owner("ready", "ready"))
             stored = True

@@ -1,4 +1,4 @@
-"""Bearer tokens, each bound to a tenant: who may ask for whose memories.
+"""Bearer tokens, each bound to a tenant whose memories it gives access to.
 
 A token file has one line per token, `TENANT TOKEN` or `TENANT sha256:HEX`; empty lines and lines that begin with # are
 left out. The file is read again when it changes, so a token is withdrawn by deleting its line. A file that has become

@@ -90,7 +90,7 @@ _TABLE_3 = (
 
 
 def holdings(material: Material) -> Iterator[OurTable]:
-    """Table 1: means over the users of the files, all of them, whatever --test says."""
+    """Table 1: means over the users of the files, all of them, regardless of --test."""
     setup = material.setup
     parts = statistics_of(setup.data, setup.options.get("language"))
     names = {"sessions": "sessions", "logs": "logs", "turns": "dialogue turns", "topics": "dialogue topics"}

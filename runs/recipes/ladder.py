@@ -272,7 +272,7 @@ class _Climb:
         model: str,
         scores: Mapping[str, Any],
     ) -> Evaluation:
-        """Saves a rung's program, and logs it in an MLflow run of its own."""
+        """Saves a rung's program, and logs it in its own MLflow run."""
         folder: Path = self.folder / label.lower() / "program"
         source, setup = self.benchmark.source, self.runtime.setup
         data = {"name": self.benchmark.name, "file": source.name, "sha256": source.sha256, "sample": source.sample}

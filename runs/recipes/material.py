@@ -29,7 +29,7 @@ class Material:
     setup: Setup
     """With the section's benchmark, data and options."""
     made: Mapping[str, Made]
-    """By the variant's label; one that a limit has kept from being evaluated is not there."""
+    """By the variant's label; those that a limit prevented are missing."""
     bench: Workbench
 
     @property
@@ -43,7 +43,7 @@ class Material:
         return all(each.evaluation.comparable for each in self.made.values())
 
     def title(self, text: str) -> str:
-        """A picture's title, which says where it is a wiring check."""
+        """A picture's title, marked if it is a wiring check."""
         return text if self.comparable else f"{text}\n{WIRING}"
 
     def examples(self) -> list[dspy.Example]:

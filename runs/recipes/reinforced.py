@@ -114,7 +114,7 @@ def reinforce(
 
 
 def _begun(model: Any, lora: int | None, folder: Path) -> Any:
-    """A model of its own with the same weights: an earlier adapter merged, and a new one if a rank is set."""
+    """An independent copy of the model: an earlier adapter merged, and a new one if a rank is set."""
     from ...engines.local.model import LocalModel
 
     adapted = hasattr(model.model, "disable_adapter")

@@ -21,7 +21,7 @@ class PaperTable:
     title: str
     """The paper and the table's number."""
     model: str
-    """The models behind it, and n where the paper says."""
+    """The models behind it, and n if the paper gives it."""
     columns: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
     note: str = ""
@@ -30,7 +30,7 @@ class PaperTable:
 
 @dataclass(frozen=True)
 class OurTable:
-    """Cells that were computed here. The section it belongs to says from which LM and data."""
+    """Cells that were computed here. Its section names the LM and the data."""
 
     title: str
     columns: tuple[str, ...]

@@ -61,7 +61,7 @@ class Workbench:
     changes: Mapping[str, Any] = field(default_factory=dict)
     cache: MemoryCache = field(default_factory=MemoryCache)
     stopped: str | None = None
-    """The limit that was reached; nothing is evaluated after it."""
+    """The limit that was reached; no evaluation follows it."""
     _known: dict[str, Evaluation] = field(default_factory=dict)
 
     def made(self, variant: Variant, setup: Setup, section: str = "", seeds: int | None = None) -> Made | None:
