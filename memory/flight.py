@@ -1,8 +1,7 @@
 """Single flight: many threads ask for one thing, one of them makes it.
 
-The memory cache asks 32 threads' worth of questions about one conversation; its memory must be written once. `Flight`
-gives each key to the first thread that asks; the others wait and share its value or its failure. A failure is not
-kept: the next caller tries again.
+32 threads may ask about one conversation at once; its memory must be written once. `Flight` gives each key to the first
+thread that asks; the others wait and share its value or its failure. A failure is not kept: the next caller retries.
 
 Example:
     >>> from mempiler.memory.flight import Flight

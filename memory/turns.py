@@ -1,4 +1,4 @@
-"""The simplest memory: every turn as it was said, with its session's date.
+"""The simplest memory: every turn verbatim, with its session's date.
 
 Example:
     >>> from mempiler.memory.turns import TurnMemory

@@ -1,8 +1,8 @@
 """The candidates an optimizer tried, with their scores: what curves, budgets and rescues are made from.
 
 Optimizers score candidates through `dspy.Evaluate`, whose calls a DSPy callback sees; SIMBA does not, so its own logs
-are read when it is done. The best candidate that was scored in full is kept as a program, for the case that a budget
-strikes before the optimizer returns.
+are read when it is done. The best candidate that was scored in full is kept as a program, in case the budget ends
+before the optimizer does.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ Example:
 Limits: a percentile interval is too narrow when there are few groups: in simulated data (five questions a group, half
 of the variance between groups) a nominal 95 % covered 84 % with five groups, 90 % with ten, 94 % with thirty;
 resampling questions covered 68 to 75 %. When the unit is the question, the interval holds for further questions about
-the same conversations, not about new ones. The sign test always counts questions as independent, and who won, not by how
+the same conversations, not for new ones. The sign test always counts questions as independent, and who won, not by how
 much.
 """
 

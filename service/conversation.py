@@ -77,7 +77,7 @@ def converse(memory: UserMemory, request: Request, gap: timedelta, deadline: Dea
         memory: Whose it is.
         request: What is said.
         gap: Time without a turn after which a session is over.
-        deadline: An answer that is late is not stored: nobody gets it.
+        deadline: A late answer is not stored, since the client does not get it.
 
     Raises:
         MempilerError: See `UserMemory.say` and `UserMemory.ask`; what was said is stored unless saying it failed.

@@ -9,9 +9,9 @@ jieba's default cut also for English (blanks are words), weights .33 for BLEU-3,
 every order by itself.
 
 Example:
-    >>> from mempiler.data.palbench.metrics import bleu
-    >>> bleu("the user wants rest", ["the user wants rest"])[0]
-    1.0
+    >>> from mempiler.data.palbench.metrics import selection_points
+    >>> selection_points(["S1", "S2"], {"S1": "pos", "S2": "neg", "S3": "pos"})
+    0
 
 Limits: BLEU of two good descriptions in different words is low; the paper's best method has BLEU-4 of 3.
 """

@@ -1,4 +1,4 @@
-"""What code can check of a generated MemoryQuest: numbers, dates, who speaks, and that facts are mentioned.
+"""What code can check of a generated MemoryQuest: numbers, dates, speakers, and that facts are mentioned.
 
 Every problem is a sentence for the model that has to do better.
 

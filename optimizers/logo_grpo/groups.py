@@ -10,8 +10,8 @@ concatenates them with ids of their own). Their balance is a matter of counts; a
 A group whose rewards are all equal teaches nothing: it is dropped and counted. Arbor wants all groups of one size:
 `padded` repeats members, in order.
 
-Limits: in a global group the memories of the members differ from the second session on; that bias is what local
-groups are there to mend.
+Limits: in a global group the memories of the members differ from the second session on; local groups correct that
+bias.
 """
 
 from __future__ import annotations

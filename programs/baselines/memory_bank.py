@@ -16,7 +16,7 @@ a turn with its reply; digests are per session instead of per day, and fade by t
 
 Critical path: one call for all dialogues together, one for both accounts, and the answer.
 
-Limits: with the default of five days a piece that was never recalled is gone after a month with probability
+Limits: with the default of five days a piece that was never recalled is forgotten after a month with probability
 .998; of a long history little but the two accounts remains. They are made anew from all digests when the memory
 settles, in one call each, which a history of thousands of sessions outgrows.
 """

@@ -10,7 +10,7 @@ paper hands the summary to a model that continues the chat; here it is the conte
 
 Limits: models that ignore the word limit have their last sentences cut (`dropped` counts the words). Provenance
 is coarse: a sentence is credited to the session after which it was first written in these words, so one that was merely
-reworded counts for the later session, and the whole summary rests on all sessions it has taken in.
+reworded counts for the later session, and the whole summary rests on all sessions written so far.
 """
 
 from __future__ import annotations

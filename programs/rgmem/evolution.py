@@ -27,11 +27,11 @@ class Operators(Protocol):
     """What makes theories; None where no usable answer came."""
 
     def relation(self, memory: GraphMemory, relation: Relation) -> Theory | None:
-        """R_K1: a relation's theory with its fresh mentions taken in."""
+        """R_K1: a relation's theory, updated with its fresh mentions."""
         ...
 
     def concept(self, memory: GraphMemory, node: Node) -> Theory | None:
-        """R_K2: a concept's own theory with its fresh evidence taken in."""
+        """R_K2: a concept's own theory, updated with its fresh evidence."""
         ...
 
     def parent(self, memory: GraphMemory, node: Node) -> Theory | None:
@@ -39,7 +39,7 @@ class Operators(Protocol):
         ...
 
     def rewrite(self, memory: GraphMemory, node: Node) -> Theory | None:
-        """Without RG: a concept's one summary with its fresh evidence taken in."""
+        """Without RG: a concept's one summary, updated with its fresh evidence."""
         ...
 
 

@@ -111,9 +111,9 @@ class Node(Part):
     evidence: tuple[str, ...] = ()
     """Units with a path on which it is the lowest concept, or an event."""
     fresh: tuple[str, ...] = ()
-    """Those of a concept that R_K2 has not taken in."""
+    """Those of a concept that R_K2 has not processed."""
     fresh_relations: tuple[str, ...] = ()
-    """Event edges below a concept with a theory that R_K2 has not taken in."""
+    """Event edges below a concept with a theory that R_K2 has not processed."""
     score: int = 0
     """New units and new relation theories since R_K2: what theta_sum is compared with."""
     dirty: bool = False
@@ -161,7 +161,7 @@ class Relation(Part):
 
     @property
     def fresh(self) -> tuple[Mention, ...]:
-        """The mentions that R_K1 has not taken in."""
+        """The mentions that R_K1 has not processed."""
         return self.mentions[len(self.mentions) - self.count :]
 
 

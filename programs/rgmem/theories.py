@@ -16,7 +16,7 @@ from .memory import Firing, GraphMemory, Node, Operator, Theory
 
 
 def inferred(memory: GraphMemory, id: str, theory: Theory) -> GraphMemory:
-    """R_K1 fired on an event edge (Eq. 6): its mentions are taken in, and every concept above has something new."""
+    """R_K1 fired on an event edge (Eq. 6): its mentions are processed, and every concept above has fresh evidence."""
     relation = memory.relations[id].model_copy(update={"theory": theory, "count": 0})
     nodes = dict(memory.nodes)
     for concept, edges in memory.below().items():
@@ -28,7 +28,7 @@ def inferred(memory: GraphMemory, id: str, theory: Theory) -> GraphMemory:
 
 
 def abstracted(memory: GraphMemory, id: str, theory: Theory, operator: Operator = "abstract") -> GraphMemory:
-    """R_K2 fired on a concept (Eq. 10): its evidence is taken in, and the concepts above have to be renewed."""
+    """R_K2 fired on a concept (Eq. 10): its evidence is processed, and the concepts above have to be renewed."""
     changes = {"own": theory, "fresh": (), "fresh_relations": (), "score": 0}
     nodes = {**memory.nodes, id: memory.nodes[id].model_copy(update=changes)}
     above = memory.parents(id) if operator == "abstract" else ()

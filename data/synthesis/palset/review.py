@@ -1,7 +1,7 @@
 """The later checks of PAL-Set: a model looks for errors in finished records, corrects them, and checks again.
 
     logs ──────> type fits content? ─┐
-        └──────> contradicts persona? ├──> mended ──> looked at again ──> what is still faulty is left out
+        └──────> contradicts persona? ├──> corrected ──> checked again ──> what is still wrong is left out
     dialogue ──> action fits words? ──┤                                   (a dialogue keeps it, and the report tells)
         └──────> contradicts persona? ┘
 
