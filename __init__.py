@@ -1,13 +1,15 @@
 """Mempiler: long-term memory methods for LLM agents as DSPy programs.
 
-Everything here is imported when it is first used, so that `import mempiler` costs next to nothing and brings no DSPy.
+Names are imported on first use, so that `import mempiler` is fast and does not import DSPy.
 
 Example:
     >>> import dspy, mempiler
-    >>> program = mempiler.load("runs/local/my-run/program")
-    >>> history = mempiler.History.load("history.json")
-    >>> with dspy.context(lm=dspy.LM("openai/gpt-4.1-mini")):
-    ...     program(history=history, question="Where does Ann live?").answer
+    >>> from mempiler.engines.models import language_model
+    >>> said = [{"role": "user", "name": "Ada", "content": "I moved to Lisbon."}]
+    >>> history = mempiler.History.from_messages(said, id="ada")
+    >>> with dspy.context(lm=language_model("offline")):
+    ...     mempiler.build("turn-rag")(history=history, question="Where did Ada move?").answer
+    'I moved to Lisbon.'
 """
 
 from __future__ import annotations

@@ -1,24 +1,19 @@
-"""Every error Mempiler raises on purpose, drawn as one tree.
+"""The exceptions that Mempiler raises.
 
     MempilerError                 anything below; the CLI prints it as one line and exits with its code
-    ├── UserError                  the caller can mend it: the message names the value and the fix (exit code 2)
+    ├── UserError                  the caller can correct it: the message names the value and the fix (exit code 2)
     │   ├── DataError              a file or record is not what the reader needs (wrong file, truncated JSON, ...)
     │   ├── ProgramError           a saved program does not fit this code (altered file, renamed field, ...)
     │   ├── UnknownNameError       no such method, benchmark, optimizer, engine
     │   ├── ConflictError          what is to be stored contradicts what is stored already
     │   └── MissingDependencyError an optional package is needed; the message holds the install line
     ├── EndpointError              the language model or embedder could not be reached (exit code 3)
-    ├── StoreError                 memories could not be read or written: full disk, lock, server gone (exit code 4)
-    ├── BudgetError              a limit of calls, tokens, money or time struck; what was done is kept (exit code 0)
-    └── InternalError              a promise of this code was broken: a bug of ours (exit code 70)
+    ├── StoreError                 memories could not be read or written: full disk, lock, server down (exit code 4)
+    ├── BudgetError              a limit of calls, tokens, cost or time was reached; finished work is kept (exit code 0)
+    └── InternalError              an internal contract was broken: a bug (exit code 70)
 
 Errors of the language model that concern a single question are not exceptions but data: they become a
-`records.Failure` that is counted in every table. Only a dead endpoint stops a run.
-
-Example:
-    >>> raise DataError("turns.json: line 3 is not valid JSON; delete or repair that line")
-    Traceback (most recent call last):
-    mempiler.errors.DataError: turns.json: line 3 is not valid JSON; delete or repair that line
+`records.Failure` that is counted in every table. Only an unreachable endpoint stops a run.
 """
 
 from __future__ import annotations
@@ -28,27 +23,27 @@ from collections.abc import Iterable
 
 
 class MempilerError(Exception):
-    """Root of the tree; `exit_code` is what the command line ends with."""
+    """Base of all errors; `exit_code` is the exit status of the command line."""
 
     exit_code = 1
 
 
 class UserError(MempilerError):
-    """Something the caller can put right; the message says how."""
+    """Raised if the caller can correct the cause; the message says how."""
 
     exit_code = 2
 
 
 class DataError(UserError):
-    """A file, row or field is missing, malformed or of the wrong kind."""
+    """Raised if a file, row or field is missing, malformed or of the wrong kind."""
 
 
 class ProgramError(UserError):
-    """A saved program was altered, or no longer fits the code that loads it."""
+    """Raised if a saved program was altered or does not fit the code that loads it."""
 
 
 class UnknownNameError(UserError):
-    """A name that is in no catalog.
+    """Raised if a name is in no catalog.
 
     Args:
         kind: What was looked up, e.g. "method".
@@ -64,11 +59,11 @@ class UnknownNameError(UserError):
 
 
 class ConflictError(UserError):
-    """Something else is stored under the same name; nothing was changed."""
+    """Raised if other content is stored under the same name; nothing was changed."""
 
 
 class MissingDependencyError(UserError):
-    """An optional package is not installed.
+    """Raised if an optional package is not installed.
 
     Args:
         package: The package that is missing.
@@ -80,24 +75,24 @@ class MissingDependencyError(UserError):
 
 
 class EndpointError(MempilerError):
-    """The model's endpoint does not answer; nothing that was computed so far is lost."""
+    """Raised if the model's endpoint does not answer; results computed so far are kept."""
 
     exit_code = 3
 
 
 class StoreError(MempilerError):
-    """The store cannot be opened, read or written; what was stored stays, and nothing is half written."""
+    """Raised if the store cannot be opened, read or written; no transaction is left half written."""
 
     exit_code = 4
 
 
 class BudgetError(MempilerError):
-    """A limit that the user set was reached; raised for every further call, caught where work can end cleanly."""
+    """Raised for every call after a user's limit was reached; caught where work can end cleanly."""
 
     exit_code = 0
 
 
 class InternalError(MempilerError):
-    """A contract inside Mempiler was broken."""
+    """Raised if an internal contract was broken."""
 
     exit_code = 70

@@ -80,7 +80,7 @@ def main(arguments: list[str] | None = None) -> None:
     except MempilerError as error:
         _fail(str(error), error.exit_code)
     except BrokenPipeError:
-        # Whoever read the output has left; Python would complain once more when it flushes at its end.
+        # The reader closed the pipe; Python would complain again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
 

@@ -132,7 +132,7 @@ def _is_program(name: str) -> bool:
 def _evaluated(
     names: Sequence[str], others: Sequence[Recorded], values: dict[str, Any], console: Any
 ) -> dict[str, Recorded]:
-    """Evaluates programs; whatever would make the comparison impossible is found before anything is paid for."""
+    """Evaluates programs; first checks, without paid calls, that they can be compared."""
     from ..engines.meter import Meter
     from ..runs.artifact import read_states
     from ..runs.compare import recorded

@@ -1,9 +1,4 @@
-"""What all generation runs of `mempiler data make` share: model, journal, and the report of what was refused.
-
-Example:
-    >>> generate(console, "quest", Writer("offline"), {}, lambda runner, note: [], attempts=3, threads=8, resume=False)
-    {'files': [], 'lm': 'offline', ..., 'rejections': []}
-"""
+"""What all generation runs of `mempiler data make` share: model, journal, and the report of what was refused."""
 
 from __future__ import annotations
 

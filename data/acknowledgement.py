@@ -4,16 +4,15 @@
     evidence per reference, sources of the hits ── evidence_parts ──> evidence, evidence_exact
 
 Example:
-    >>> judge = AcknowledgementJudge(language_model("openai/gpt-4.1-mini", role="judge"), adapter())
-    >>> levels = [found.level for found in judge("Plan my week", ["Has a bad knee"], "[D1:1] user: my knee hurts")]
-    >>> recall_parts(levels)
-    {"recall": 1.0, "recall_exact": 1.0, "recall_explicit": 1.0}
+    >>> from mempiler.data.acknowledgement import recall_parts
+    >>> recall_parts(["explicitly", "implicitly", "not", "not"])
+    {'recall': 0.5, 'recall_exact': 0.0, 'recall_explicit': 0.25}
 
 The paper's judge says yes ("explicitly or implicitly") or no; this one tells the two kinds of yes apart, so that a
 lenient judge is seen. `recall` is the paper's Recall, `recall_exact` its Recall_Exact (every reference is there);
 `recall_explicit` is the fraction that is there in words.
 
-Honest limits: one call for all references of a query, no vote. A session that was recalled need not have shown the line
+Limits: one call for all references of a query, no vote. A session that was recalled need not have shown the line
 that mattered, so evidence at the level of sessions is an upper bound.
 """
 
@@ -33,14 +32,14 @@ Level = Literal["not", "implicitly", "explicitly"]
 
 @dataclass(frozen=True)
 class Acknowledged:
-    """What a judge says of one reference."""
+    """A judge's verdict on one reference."""
 
     level: Level
     reason: str = ""
 
 
 class ReferenceJudge(AnyJudge, Protocol):
-    """What a benchmark with references needs of its judge."""
+    """The judge that a benchmark with references calls."""
 
     def __call__(self, question: str, references: Sequence[str], context: str) -> tuple[Acknowledged, ...]:
         """Judges the references of one query, in their order; may be called from many threads at once."""
@@ -53,7 +52,7 @@ class AcknowledgementJudge(PromptJudge):
     signature = JudgeAcknowledgement
 
     def __call__(self, question: str, references: Sequence[str], context: str) -> tuple[Acknowledged, ...]:
-        """Judges all references of a query in one call. An empty context acknowledges nothing, without a call.
+        """Judges all references of a query in one call. An empty context needs no call.
 
         Entries are taken by their numbers; where the numbers are not those of the references but there are as many
         entries, by their order.

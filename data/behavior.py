@@ -5,11 +5,7 @@
 Memory is frozen at the first test action of a user: all questions of that user have one history, and what happened
 after it comes in as `recent`. No question sees a record of its own moment or later.
 
-Example:
-    >>> benchmark.score(example, dspy.Prediction(answer="Yes, most likely.")).value
-    1.0
-
-Honest limits: an answer that names no option, or several, is a failed parse: it scores 0 in the headline, which every
+Limits: an answer that names no option, or several, is a failed parse: it scores 0 in the headline, which every
 benchmark of Mempiler has, and is left out of the published metrics (`aggregate`), as in PraMem's released evaluator.
 """
 

@@ -1,13 +1,7 @@
 """A benchmark: a dataset, the scorer of its official metric, and a simulated user where its answers are conversations.
 
 Every benchmark folder of this room has one class, which says how a file is read (`load`) and which scorers there are
-(`metrics`). What a question is worth is the scorer's business, how the questions are cut the dataset's.
-
-Example:
-    >>> benchmark = Locomo.load("locomo10.json")
-    >>> split = benchmark.split(train=60, seed=0)
-    >>> benchmark.score(split.test[0], dspy.Prediction(answer="7 May 2023")).value
-    1.0
+(`metrics`). The scorer scores the questions, the dataset splits them.
 """
 
 from __future__ import annotations
@@ -66,7 +60,7 @@ class Benchmark(Dataset):
 
     @classmethod
     def read(cls, path: Path, note: Note) -> Reading | None:
-        """Reads a file and tells `note` whatever is odd, for `data check`; None where `load` alone can tell."""
+        """Reads a file and reports findings to `note`, for `data check`; None if only `load` can check it."""
         return None
 
     @classmethod
@@ -91,7 +85,7 @@ class Benchmark(Dataset):
         return new
 
     def accompanied(self, lm: Any, adapter: dspy.Adapter | None, rival: Callable[..., dspy.Prediction]) -> Self:
-        """A copy in whose interaction a language model plays the user, and the rival is there."""
+        """A copy with a simulated user and a rival bound."""
         new = copy.copy(self)
         new.interaction = self.interaction.bound(lm, adapter, rival) if self.interaction else None
         return new

@@ -4,10 +4,12 @@ A message of the role "system" begins a session and stays in it as a turn of the
 persona there).
 
 Example:
-    >>> [len(session.turns) for session in Blocks(messages).until(5)]
+    >>> from mempiler.data.blocks import Blocks
+    >>> roles = ("system", "user", "assistant", "system", "user", "assistant")
+    >>> [len(session.turns) for session in Blocks([{"role": role, "content": "..."} for role in roles]).until(5)]
     [3, 2]
 
-Honest limit: messages without further system messages are one long session.
+Limit: messages without further system messages are one long session.
 """
 
 from __future__ import annotations

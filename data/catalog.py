@@ -2,13 +2,13 @@
 
 A benchmark of the suite is a folder beside this file whose `__init__` says what is in it; one of an installed package
 is an entry point of the group `mempiler.benchmarks`; any other is named `module:Class`. Classes are imported when they
-are asked for, so that listing the names costs nothing.
+are asked for, so that listing the names is fast.
 
 Example:
-    >>> benchmark("locomo").source.sample
-    True
-    >>> benchmark("mypackage.quizzes:Quiz", "quiz.csv").name
-    'quiz'
+    >>> from mempiler.data.catalog import benchmark
+    >>> locomo = benchmark("locomo")
+    >>> locomo.source.sample, len(locomo.split(train=10, seed=0).train)
+    (True, 10)
 """
 
 from __future__ import annotations

@@ -1,15 +1,10 @@
-"""What is in a benchmark file and what is wrong with it, row by row, before any money is spent on it.
+"""What is in a benchmark file and what is wrong with it, row by row, before any model is called.
 
-The checks are the readers themselves, told to go on instead of stopping: what a check calls fatal is exactly what
-`load` refuses, and what it calls odd is exactly what `load` copes with.
+The checks are the readers themselves, which continue after an error: what a check calls fatal is what `load` refuses,
+and what it calls odd is what `load` accepts.
 
-Example:
-    >>> report = check("locomo", "locomo10.json")
-    >>> report.ok, report.counts["conversations"]
-    (True, 10)
-
-Honest limits: only the form is checked, not whether a gold answer is right. Counts leave out what could not be read. A
-benchmark of one's own that has no `read` is loaded, which tells the first thing that is wrong.
+Limits: only the form is checked, not whether a gold answer is right. Counts leave out what could not be read. A
+custom benchmark without `read` is loaded, which reports only the first error.
 """
 
 from __future__ import annotations
@@ -96,7 +91,7 @@ def _counts(reading: Reading, kind: type[Benchmark]) -> dict[str, int]:
     sessions = [session for history in reading.histories for session in history.items]
     turns = [turn for session in sessions for turn in session.turns]
     asked = Counter(str(example.get("category") or "all") for example in reading.examples)
-    # Categories that are numbers are told by name too.
+    # Numbered categories are shown by name too.
     names = {name: kind.categories.get(name, "") if name.isdigit() else "" for name in {*asked, *kind.categories}}
     return {
         "conversations": len(reading.histories),

@@ -6,11 +6,12 @@
     diagonal dominance   mean over the classes that occur of: share of its golds on the diagonal, minus the largest
                          share that any other class got
 
-Source: PraMem, section 4.1 and Figure 3, shows 5 x 5 matrices and speaks of their diagonal dominance without a formula;
+Source: PraMem, section 4.1 and Figure 3, shows 5 x 5 matrices and mentions their diagonal dominance without a formula;
 the formula above is ours. It is 1 for a diagonal matrix, 0 where a class is mistaken for another as often as it is
 found, and negative beyond. Answers that could not be read are in no cell.
 
 Example:
+    >>> from mempiler.data.confusion import Confusion
     >>> Confusion.of(["1", "2"], [("1", "1"), ("1", "2"), ("2", "2")]).accuracy
     0.6666666666666666
 """

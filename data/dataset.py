@@ -3,11 +3,6 @@
 An example is a `dspy.Example` whose inputs are `history`, the query fields of its task (`question`), and `focus` (ids
 of the gold evidence turns: no predictor ever sees it, only traces are cut by it); its labels are `answer`, `category`
 and `id`.
-
-Example:
-    >>> split = dataset.split(train=60, seed=0)
-    >>> len(split.train)
-    60
 """
 
 from __future__ import annotations
@@ -36,7 +31,7 @@ class Source:
 
     @property
     def name(self) -> str:
-        """The file's name alone: where it lies is nobody else's business, and the digest says which one it is."""
+        """The file's name without its folder, which is private; the digest identifies the file."""
         return Path(self.path).name
 
     @classmethod
@@ -60,7 +55,7 @@ class Finding:
 
 
 Note = Callable[[Finding], None]
-"""What a reader tells its findings to: `refuse_fatal` when loading, a list's `append` when checking."""
+"""Receives a reader's findings: `refuse_fatal` when loading, a list's `append` when checking."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Getting the genuine files: one address each, its licence shown first, its sha256 checked, nothing half-written.
+"""Downloads the genuine files: licence shown first, sha256 checked, no partial files.
 
     fetch("locomo", folder)   raw.githubusercontent.com, by urllib
     fetch("msc", folder)      the Hugging Face hub, by the `datasets` library
@@ -6,11 +6,7 @@
 A hub set is fetched as the file it is, at a fixed revision: its bytes can be checked against a sha256, which rows that
 went through Arrow and back could not. `datasets` brings the hub's cache, tokens and ways of transfer.
 
-Example:
-    >>> fetch("locomo", Path("data"), note=print).path
-    PosixPath('data/locomo10.json')
-
-Honest limits: the sha256 of `locomo` was computed by us; that of `msc` is one that others report, so a difference there
+Limits: the sha256 of `locomo` was computed by us; that of `msc` is one that others report, so a difference there
 is told and the file is kept (`verified` is False).
 """
 
@@ -45,7 +41,7 @@ class Download:
     hub: bool = False
     """Whether it is fetched by the `datasets` library."""
     reported: bool = False
-    """Whether others report the sha256: a file with another one is then kept, and the difference is told."""
+    """Whether the sha256 is reported by third parties: a different file is then kept, with a note."""
 
 
 @dataclass(frozen=True)
@@ -88,11 +84,11 @@ def fetch(name: str, folder: Path, note: Callable[[str], None]) -> Fetched:
     Args:
         name: A key of `DOWNLOADS`.
         folder: Where to; it must exist.
-        note: Told the licence before anything is downloaded, and a checksum that is another than reported.
+        note: Called with the licence before the download, and with a checksum that differs from the recorded one.
 
     Raises:
         UnknownNameError: There is no such file.
-        EndpointError: The address cannot be reached; the message says how to go on by hand.
+        EndpointError: The address cannot be reached; the message says how to download it manually.
         DataError: What came is not the expected file, or another file of its name is in the folder.
         UserError: The folder cannot be written.
     """
@@ -143,7 +139,7 @@ def _from_hub(address: str) -> bytes:
 
 
 def _reach(wanted: Download) -> None:
-    """Fails if the address cannot be reached, so that nothing is shown in vain."""
+    """Fails early if the address cannot be reached."""
     if wanted.hub:
         from datasets import config
 

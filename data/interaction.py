@@ -2,9 +2,9 @@
 
     runner ── interaction.bound(user's model, rival) ──> interaction.hold(program, example) ──> the whole conversation
 
-The program under test and the rival are callables: a benchmark knows nothing of programs.
+The program under test and the rival are callables: a benchmark does not depend on programs.
 
-Honest limits: an optimizer runs a program on one example at a time, not through a conversation, so nothing can be
+Limits: an optimizer runs a program on one example at a time, not through a conversation, so nothing can be
 compiled on such a benchmark.
 """
 
@@ -38,7 +38,7 @@ class Interaction(ABC):
         """Lets the user talk with the program and with the rival.
 
         Raises:
-            UserError: Nobody plays the user, or there is no rival.
+            UserError: There is no simulated user, or no rival.
         """
 
     @abstractmethod

@@ -5,11 +5,7 @@
 Text is read in pieces. An entry that ends beyond the piece is tried again with twice as much text, so the work stays
 within a small multiple of the file's size, whatever the entries' lengths are.
 
-Example:
-    >>> sum(1 for entry in stream_list(Path("longmemeval_m_cleaned.json")))
-    500
-
-Honest limits: only lists at the top level. An entry of more than `MOST` characters is refused, since what looks like it
+Limits: only lists at the top level. An entry of more than `MOST` characters is refused, since what looks like it
 is nearly always a text whose closing quote is missing.
 """
 
@@ -30,7 +26,7 @@ MOST = 1 << 28
 
 _SPACE = re.compile(r"[ \t\n\r]*")
 _LONGEST_TOKEN = 16
-"""An error so near to the end of what was read may be about a word or an escape that goes on."""
+"""An error this close to the end of the buffer may be a token or an escape that continues in the next piece."""
 
 
 def stream_list(path: Path, piece: int = PIECE) -> Iterator[Any]:
@@ -124,7 +120,7 @@ class _Reader:
             except RecursionError:
                 raise DataError(f"{self.path}: entry {self.number}: nested too deeply") from None
             length = end - self.at
-            # A number so near to the end may go on in the next piece: "1." is 1 until a digit follows.
+            # A number this close to the end may continue in the next piece: "1." is 1 until a digit follows.
             if isinstance(value, int | float) and end > len(self.text) - _LONGEST_TOKEN and self.more():
                 continue
             self.at += length

@@ -1,4 +1,4 @@
-"""The judge of a benchmark: a language model that says whether an answer is right.
+"""The judge of a benchmark: a language model that decides whether an answer is right.
 
     runner ── benchmark.bound(lambda judge: judge(lm, adapter))      before the first question is scored
     scorer.score ── judge(question, gold, answer) ──> Verdict
@@ -6,12 +6,7 @@
 A scorer names the classes of its judges and does not know which model judges; without one it refuses to score. Judging
 runs under the judge's own model, outside every optimizer's trace.
 
-Example:
-    >>> benchmark = benchmark.bound(lambda judge: judge(language_model("openai/gpt-4.1-mini", role="judge"), adapter()))
-    >>> benchmark.score(example, dspy.Prediction(answer="Lisbon")).parts["judge"]
-    1.0
-
-Honest limits: one call per answer, no vote. A reply that stays unparseable raises DSPy's AdapterParseError, an endpoint
+Limits: one call per answer, no vote. A reply that stays unparseable raises DSPy's AdapterParseError, an endpoint
 that fails its LMError: a judge that said nothing did not say "wrong".
 """
 
@@ -27,14 +22,14 @@ from ..signatures.judges import JudgeAnswer, JudgeGenerously, judge_hash
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a judge says of one answer."""
+    """A judge's verdict on one answer."""
 
     correct: bool
     reasoning: str = ""
 
 
 class AnyJudge(Protocol):
-    """What all judges have, whatever they are asked."""
+    """Members that all judges share."""
 
     @property
     def hash(self) -> str:

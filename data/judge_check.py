@@ -6,12 +6,7 @@
 A judge that accepts vague answers raises every score that it gives (snap-research/locomo#23); with the rate beside the
 score a reader can tell. The labelled answers that are bundled are our own: 17 questions with four answers each.
 
-Example:
-    >>> report = check_judge(Judge(language_model("openai/gpt-4.1-mini", role="judge"), adapter()), read_labelled())
-    >>> report.kinds["vague-wrong"].accepted
-    2
-
-Honest limits: short facts in English, one call per answer; a judge may do better here than on long answers.
+Limits: short facts in English, one call per answer; a judge may do better here than on long answers.
 """
 
 from __future__ import annotations
@@ -119,7 +114,7 @@ class Agreement:
 
     @property
     def observed(self) -> float:
-        """The share on which both say the same."""
+        """The share on which both agree."""
         return sum(self.counts.get((label, label), 0) for label in self.labels) / self.n
 
     @property

@@ -2,15 +2,10 @@
 
     preference(judge, example, A, B)   the judge sees A first, then B first; mean of the two, ties count half
 
-Example:
-    >>> judge = PreferenceJudge(language_model("openai/gpt-4.1-mini", role="judge"), adapter())
-    >>> preference(judge, example, "Your knee hurt in March, so start with swimming.", "Join a gym.")
-    1.0
-
 The win rate of A over B is the mean over the queries. The labels of the responses are neutral and belong to the place,
 so that a liking for a place or for a label cancels out.
 
-Honest limits: the paper reports the fraction of queries on which a response is preferred, and does not say what a tie
+Limits: the paper reports the fraction of queries on which a response is preferred, and does not say what a tie
 counts; here it counts half, so A's rate and B's add up to 1. Two calls a query, no vote.
 """
 
@@ -32,7 +27,7 @@ _VALUES: dict[Side, float] = {"first": 1.0, "tie": 0.5, "second": 0.0}
 
 @dataclass(frozen=True)
 class Preferred:
-    """What a judge says of two responses."""
+    """A judge's verdict on two responses."""
 
     side: Side
     reasoning: str = ""

@@ -1,4 +1,4 @@
-"""Reading objects whose names are not certain: by the names we know, then by likely ones, and saying which it was.
+"""Reads objects with uncertain field names: by known names, then by likely ones, reporting which matched.
 
     {"timestamp": "2024-03-05", "mood": "good"} ── Probe.named ──> {"date": "2024-03-05"}
                                                     remarks: 'timestamp' is read as 'date'; 'mood' is not read
@@ -6,11 +6,12 @@
 For file forms that were described but not seen. A remark about a name is made once, however many objects have it.
 
 Example:
-    >>> probe = Probe({"session": {"date": ("timestamp",)}}, findings.append)
-    >>> probe.named("session", {"timestamp": "2024-03-05"}, "session 1")
+    >>> from mempiler.data.probe import Probe
+    >>> probe = Probe({"session": {"date": ("timestamp",)}}, lambda finding: None)
+    >>> probe.named("session", {"timestamp": "2024-03-05", "mood": "good"}, "session 1")
     {'date': '2024-03-05'}
 
-Honest limits: a likely name may mean something else; the remarks are there to be read.
+Limits: a likely name may mean something else; the remarks are there to be read.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class Probe:
 
     Args:
         aliases: For each kind of object its names, and by which other names each may go.
-        note: Told the remarks.
+        note: Called with each remark.
     """
 
     def __init__(self, aliases: Mapping[str, Mapping[str, tuple[str, ...]]], note: Note) -> None:
@@ -64,7 +65,7 @@ class Probe:
 
 
 def read_date(value: Any) -> datetime | None:
-    """The moment that a date means, its time zone left out; None where it cannot be told.
+    """The moment that a date means, its time zone left out; None if unknown.
 
     ISO dates, "March 5, 2024", "5 March 2024" and "2024/03/05" are known; "03/05/2024" is read as in the US.
     """

@@ -1,16 +1,18 @@
-"""Scorers: one metric each, from the worth of one answer to the figures of a whole table.
+"""Scorers: one metric each, from the score of one answer to the figures of a whole table.
 
     scorer.score(example, prediction) ──> Score(value, feedback, parts)        one answer
     scorer.aggregate(rows), .confusion(rows)                                   all of them
     scorer.retrieval(example, ranked)                                          what the memory's search found
 
 Optimizers, tables and MLflow read scorers, so a new metric is one object. A scorer that asks a language model names its
-judges by role; whoever runs the benchmark binds them to a model. Binding makes a copy: nothing is shared by two runs.
+judges by role; the caller binds them to a model. Binding makes a copy, so that runs share no state.
 
 Example:
-    >>> scorer = Combined(Judged(), TokenF1(), Bleu1()).bound(lambda judge: judge(lm, adapter))
-    >>> scorer.score(example, dspy.Prediction(answer="Lisbon")).parts
-    {"judge": 1.0, "f1": 1.0, "bleu1": 1.0}
+    >>> import dspy
+    >>> from mempiler.data.scorer import Bleu1, Combined, TokenF1
+    >>> example = dspy.Example(question="Where?", answer="in Lisbon").with_inputs("question")
+    >>> Combined(TokenF1(), Bleu1()).score(example, dspy.Prediction(answer="in Lisbon")).parts
+    {'f1': 1.0, 'bleu1': 1.0}
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ from .text_metrics import bleu1, exact_match, explain, squad_f1, squad_words
 
 @dataclass(frozen=True)
 class Score:
-    """What a metric says of one answer."""
+    """The score of one answer."""
 
     value: float
     """The headline score of this answer, 0 to 1."""
@@ -74,7 +76,7 @@ class Scorer(ABC):
         return True
 
     def aggregate(self, rows: Sequence[Answered]) -> dict[str, float]:
-        """Metrics of all answers together that are no mean over answers, e.g. macro-F1; {} where there are none.
+        """Metrics of all answers together that are no mean over answers, e.g. macro-F1; may be empty.
 
         Args:
             rows: The answers; those with a failure have none. Not all questions need be among them.

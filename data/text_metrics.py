@@ -1,4 +1,4 @@
-"""Token metrics: how much of a gold answer an answer says, word by word, with no language model.
+"""Token metrics: the word overlap of an answer with a gold answer, without a language model.
 
     words ── normalised words ──> bleu1
     stems ── Porter stems of them ──> locomo_f1, locomo_multi_f1   (LoCoMo, task_eval/evaluation.py)
@@ -7,10 +7,11 @@
     explain                                                        the same comparison in words, for an optimizer
 
 Example:
+    >>> from mempiler.data.text_metrics import locomo_f1
     >>> round(locomo_f1("She moved in May 2023", "May 2023"), 3)
     0.571
 
-Honest limits: shared words are not shared meaning. "not in May" scores well against "in May", "a week ago" scores
+Limits: shared words are not shared meaning. "not in May" scores well against "in May", "a week ago" scores
 nothing against the date it means, and only ASCII punctuation is removed, as in the official code.
 """
 

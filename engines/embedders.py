@@ -2,14 +2,15 @@
 
     embedder()                                          "offline": hashed words and character n-grams, 384 numbers
     embedder("openai/text-embedding-3-small")           OpenAI, key from OPENAI_API_KEY
-    embedder("bge-m3", "http://localhost:8000/v1")      any server that speaks OpenAI's protocol; a key is optional
-    embedder("gemini/gemini-embedding-001")             whatever litellm knows by that name
+    embedder("bge-m3", "http://localhost:8000/v1")      any OpenAI-compatible server; a key is optional
+    embedder("gemini/gemini-embedding-001")             any name that litellm supports
 
 All are a `TextEmbedder`: rows of length 1, a bounded cache of the texts last seen, each distinct text of a batch
 embedded once, usable from many threads. `unrelated` is the mean and deviation of the cosine of texts that have nothing
 to do with each other: the zero against which a threshold of this embedder is to be read.
 
 Example:
+    >>> from mempiler.engines.embedders import embedder
     >>> a, b, c = embedder().embed(["Ann moved to Lisbon", "When did Ann move?", "Bob likes jazz"])
     >>> bool(a @ b > a @ c)
     True
@@ -151,7 +152,7 @@ class TextEmbedder:
 
 
 def embedder(name: str = OFFLINE, api_base: str | None = None) -> TextEmbedder:
-    """Makes an embedder by name; nothing is imported and nobody is called before the first text.
+    """Makes an embedder by name; imports and calls start with the first text.
 
     Args:
         name: "offline"; a model of the server at `api_base`; "openai/<model>"; or any embedding model of litellm.

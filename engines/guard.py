@@ -1,16 +1,12 @@
-"""The guard at the LM boundary: stops a run that has spent its budget or talks to a dead endpoint.
+"""The guard at the LM boundary: stops a run whose budget is spent or whose endpoint does not answer.
 
-Optimizers swallow failures and burn whole budgets on a dead endpoint. Once the guard has struck, every further call is
-refused before it is made: whatever optimizer is running ends within moments, and its caller asks the guard why.
+Optimizers catch failures and would spend a whole budget on a dead endpoint. Once the guard has tripped, every call is
+refused before it is made: a running optimizer ends within moments, and its caller reads the reason from the guard.
 
-    budget    calls are counted before they are made, so `max_calls` is exact; tokens, money and time may be
+    budget    calls are counted before they are made, so `max_calls` is exact; tokens, cost and time may be
               overrun by the calls in flight
-    breaker   strikes after `DEAD_AFTER` failures in a row, when over half of at least `SHARE_FROM` calls failed, or at
+    breaker   trips after `DEAD_AFTER` failures in a row, when over half of at least `SHARE_FROM` calls failed, or at
               once when the endpoint refuses the key
-
-Example:
-    >>> guard = Guard(Limits(max_calls=100))
-    >>> lm = language_model("openai/gpt-4.1-mini", guard=guard)
 """
 
 from __future__ import annotations
@@ -26,9 +22,9 @@ from dspy.utils.exceptions import LMAuthError, LMError
 from ..errors import BudgetError, EndpointError, MempilerError, UserError
 
 DEAD_AFTER = 5
-"""Failures in a row that make an endpoint dead."""
+"""Consecutive failures that trip the breaker."""
 SHARE_FROM = 20
-"""Calls after which a failure share above one half makes it dead, too."""
+"""Calls after which a failure share above one half trips it, too."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +88,7 @@ class Guard:
         """Called before a call that costs.
 
         Raises:
-            EndpointError: The endpoint is dead.
+            EndpointError: The endpoint is unreachable.
             UserError: It refuses the key.
             BudgetError: A limit is reached.
         """
@@ -114,12 +110,12 @@ class Guard:
             self._spent = replace(self._spent, max_calls=self._spent.max_calls + 1)
 
     def stop(self, error: MempilerError) -> None:
-        """Ends the run for a reason of its own: its store cannot be written, for one."""
+        """Ends the run for another reason, e.g. a store that cannot be written."""
         with self._lock:
             self._dead = self._dead or error
 
     def free(self) -> None:
-        """Called after a call that a cache answered: it has cost nothing."""
+        """Called after a call that a cache answered: it has no cost."""
         with self._lock:
             self._spent = replace(self._spent, max_calls=self._spent.max_calls - 1)
 
@@ -139,7 +135,7 @@ class Guard:
 
         Raises:
             UserError: The endpoint refuses the key.
-            EndpointError: This failure makes the endpoint dead.
+            EndpointError: This failure trips the breaker.
         """
         if not isinstance(error, LMError):
             return

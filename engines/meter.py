@@ -1,13 +1,15 @@
-"""Counting what language models are asked and what it costs, at the LM boundary.
+"""Counts calls, tokens and cost of language models, at the LM boundary.
 
 Every model of a run is a `MeteredLM` with a role (task, prompt, judge) and shares the run's `Meter`. Copies that
 optimizers make (other temperature, rollout id) keep counting into the same meter; answers from DSPy's cache are
 counted apart, with no tokens and no cost.
 
 Example:
+    >>> from mempiler.engines.meter import Meter
+    >>> from mempiler.engines.models import language_model
     >>> meter = Meter()
-    >>> lm = language_model("offline", meter=meter)
-    >>> before = meter.read(); lm("question: Where?"); (meter.read() - before).calls["task"]
+    >>> _ = language_model("offline", meter=meter)("question: Where?")
+    >>> meter.read().calls["task"]
     1
 """
 
@@ -85,7 +87,7 @@ class Meter:
         self._faults: Counter[tuple[str, str]] = Counter()
 
     def read(self) -> Usage:
-        """The counters now; subtract two readings to get what lies between them."""
+        """The counters now; subtract two readings to get the usage between them."""
         with self._lock:
             return replace(self._usage, answers=self._answers.copy(), faults=self._faults.copy())
 
@@ -133,7 +135,7 @@ class Answers(Protocol):
     def once(
         self, key: str, compute: Callable[[], dict[str, Any]], merged: bool = False
     ) -> tuple[dict[str, Any], bool]:
-        """The record of a call, made if nobody has made it, and whether it was there before."""
+        """The record of a call, created if missing, and whether it existed."""
         ...
 
 
@@ -144,8 +146,8 @@ class MeteredLM(dspy.LM):
         model: As `dspy.LM` takes it.
         meter: Where calls are counted.
         role: What the model is used for.
-        guard: Refuses calls over budget or to a dead endpoint; one without limits if None.
-        answers: Answers of earlier calls of the run, so that a resumed run pays only for what is missing.
+        guard: Refuses calls over budget or to an unreachable endpoint; one without limits if None.
+        answers: Answers of earlier calls of the run, so that a resumed run calls the model only for missing ones.
         prices: US dollars per input and output token, for answers that come without a cost.
         **settings: Everything else that `dspy.LM` takes.
     """
@@ -169,7 +171,7 @@ class MeteredLM(dspy.LM):
 
     @with_callbacks
     def __call__(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
-        # The three steps of dspy.BaseLM.__call__, because only their result tells cache hits and cost.
+        # The three steps of dspy.BaseLM.__call__, because only their result has cache hits and cost.
         call = prepare(self, prompt, messages, self._seeded(kwargs))
         if self.answers is None:
             result = self._paid(lambda: execute(self, call))
@@ -178,14 +180,14 @@ class MeteredLM(dspy.LM):
             key, cached = _key(self, call), bool(call.cache)
             record, known = self.answers.once(key, lambda: self._paid(lambda: execute(self, call)).dump(), cached)
         except UserError as error:
-            # Optimizers would take a store that fails for a wrong answer, and go on paying for what is lost.
+            # Optimizers would take a failing store for a wrong answer, and continue with calls that are lost.
             self.guard.stop(error)
             raise
         result = CallResult.load(record)
         if known:
             self.meter.add_cached()
         else:
-            # CallResult.load marks what it loads as a cache hit; this one was paid for just now.
+            # CallResult.load marks what it loads as a cache hit; this one was made just now.
             result.cache_hit = False
         return marked(finalize(self, call, result), result)
 
@@ -257,7 +259,7 @@ def _less(counts: Counter[Any], before: Counter[Any]) -> Counter[Any]:
 
 
 def _key(lm: MeteredLM, call: Any) -> str:
-    """What an answer depends on; addresses, keys and timeouts are no part of it."""
+    """What an answer depends on, without addresses, keys and timeouts."""
     client = ("api_", "base_url", "timeout")
     key = {name: value for name, value in call.key(lm, False).items() if not name.startswith(client)}
     weights = getattr(lm.engine, "weights_version", None)

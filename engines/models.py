@@ -3,9 +3,6 @@
 `offline` is the engine that needs no key (see `engines.offline`: it is no language model). `local:` and the folder or
 hub id of a transformers model is one that runs in this process (see `engines.local`). Every other name goes to DSPy as
 it is: `openai/gpt-4.1-mini`, `ollama_chat/qwen3`, `hosted_vllm/my-model` with `--api-base`, ...
-
-Example:
-    >>> lm = language_model("openai/gpt-4.1-mini", temperature=0.0)
 """
 
 from __future__ import annotations
@@ -26,7 +23,7 @@ OFFLINE = "offline"
 LOCAL = "local:"
 """What the name of a model begins with that runs in this process."""
 RETRIES = 2
-"""How often a call is repeated that could not reach its model, after 1 and 2 seconds or when the server says."""
+"""Retries of a call that could not reach its model, after 1 and 2 seconds or as the server asks."""
 TIMEOUT = 120.0
 """Seconds without a byte from the server after which a call has failed."""
 
@@ -53,7 +50,7 @@ def language_model(
         name: `offline`, `local:` and a folder or hub id, or any name `dspy.LM` takes.
         meter: Where its calls are counted; a new one if None.
         role: What it is used for.
-        guard: Refuses calls over budget or to a dead endpoint.
+        guard: Refuses calls over budget or to an unreachable endpoint.
         answers: Answers of earlier calls of the same run.
         prices: US dollars per input and output token, for answers that come without a cost.
         api_base: Address of an OpenAI-compatible server.
@@ -105,7 +102,7 @@ def language_model(
 
 @contextmanager
 def endpoint_errors() -> Iterator[None]:
-    """Turns a failed call that nobody counted into the error tree.
+    """Converts an uncounted failed call into one of Mempiler's errors.
 
     Raises:
         EndpointError: A call inside the block failed.
@@ -117,7 +114,7 @@ def endpoint_errors() -> Iterator[None]:
 
 
 def is_offline(name: str) -> bool:
-    """Whether a model name stands for the offline engine: its scores are no scores of a language model."""
+    """Whether a model name means the offline engine, whose scores say nothing about language models."""
     return name == OFFLINE or name.startswith("offline/")
 
 
@@ -135,5 +132,5 @@ def keep(lm: MeteredLM, folder: Path) -> str:
 
 
 def is_local(name: str) -> bool:
-    """Whether a model name stands for a model that runs in this process."""
+    """Whether a model name means a model that runs in this process."""
     return name.startswith((LOCAL, "local/"))

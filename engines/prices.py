@@ -1,9 +1,4 @@
-"""What tokens cost, by litellm's price table, which ships with the package and needs no network.
-
-Example:
-    >>> token_prices("openai/gpt-4.1-mini")
-    (4e-07, 1.6e-06)
-"""
+"""What tokens cost, by litellm's price table, which ships with the package and needs no network."""
 
 from __future__ import annotations
 
@@ -16,7 +11,7 @@ def token_prices(name: str) -> tuple[float, float] | None:
     """US dollars per input and per output token of a model; None where the table does not know it.
 
     Args:
-        name: A model name as `language_model` takes it; the offline engine and local models cost nothing.
+        name: A model name as `language_model` takes it; the offline engine and local models are free.
     """
     if is_offline(name) or is_local(name):
         return 0.0, 0.0

@@ -12,6 +12,7 @@ a query of common words, and all of them rank otherwise: they know no floor for 
 (names of speakers), so 99 % of LoCoMo's questions would get other hits on the day a memory outgrows rank-bm25.
 
 Example:
+    >>> from mempiler.memory.bm25 import Bm25
     >>> scorer = Bm25()
     >>> scorer.put("f1", ["ann", "moved", "lisbon"])
     >>> scorer.put("f2", ["ann", "likes", "jazz"])

@@ -8,6 +8,9 @@ Up to `SMALL` vectors a search runs on one thread, which was 25 times faster tha
 that number per calling thread: it is set around the search and put back, and no other thread sees it.
 
 Example:
+    >>> from mempiler.engines.embedders import embedder
+    >>> from mempiler.memory.dense import DenseIndex
+    >>> from mempiler.memory.index import Entry
     >>> index = DenseIndex(embedder("offline"))
     >>> index.add([Entry(id="f1", text="Ann moved to Lisbon"), Entry(id="f2", text="Bob likes jazz")])
     >>> index.search(["When was Ann moving?"], k=1, min_score=.1)[0][0].id
@@ -61,7 +64,7 @@ class DenseIndex:
         self._vectors: Any = None
 
     def add(self, entries: Iterable[Entry]) -> None:
-        """Adds entries with one call of the embedder; one whose id is known replaces the old one in its place.
+        """Adds entries with one call of the embedder; one whose id is known replaces the old one.
 
         Raises:
             EndpointError: The embedder cannot be reached; nothing was added.
@@ -188,7 +191,7 @@ class DenseIndex:
             )
 
     def _candidates(self, vectors: np.ndarray, k: int, labels: list[int] | None) -> list[np.ndarray]:
-        """Labels that hold the k best of each query, and whatever ties with the last of them."""
+        """Labels that hold the k best of each query, and all that tie with the last of them."""
         faiss = _faiss()
         options: dict[str, Any] = {}
         if labels is not None:

@@ -1,6 +1,7 @@
 """What comes in, as items: OpenAI-style messages become sessions, undated ones of now.
 
 Example:
+    >>> from mempiler.memory.incoming import incoming
     >>> item, digest = incoming([{"role": "user", "name": "Ada", "content": "I moved to Lisbon."}])
     >>> item.turns[0].speaker, item.id
     ('Ada', '')
@@ -21,7 +22,7 @@ Messages = Sequence[Mapping[str, Any]]
 
 
 def incoming(session: Item | Messages, id: str | None = None) -> tuple[Item, str]:
-    """An item with an id (or "") and a time, and the digest of what was given: the time of the call is no part of it.
+    """An item with an id (or "") and a time, and the digest of what was given: the time of the call is not in it.
 
     Raises:
         DataError: It is neither an item nor a list of messages, or a message is malformed.

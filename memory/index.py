@@ -9,13 +9,7 @@ Hits come best first and equal scores keep that order, so that the same calls al
 folder on disk: `index.json` (kind, settings and the sha256 of the other files), `entries.json`, and for a dense one
 `vectors.npy`. Nothing in it is a pickle.
 
-Example:
-    >>> index = SparseIndex()
-    >>> index.add([Entry(id="f1", text="Ann moved to Lisbon", kind="fact", sources=("D1:3",))])
-    >>> [[hit.id for hit in hits] for hits in index.search(["Where did Ann move?"], k=5)]
-    [['f1']]
-
-Limits: the digests find files that were altered or cut short by accident; they do not authenticate anybody. Saving over
+Limits: the digests find files that were altered or cut short by accident; they are no authentication. Saving over
 an older index replaces its files one by one: a crash in the middle is found when loading, not repaired.
 """
 
@@ -84,12 +78,12 @@ class Embedder(Protocol):
 
     @property
     def dimension(self) -> int:
-        """Length of a vector; 0 until an endpoint has told."""
+        """Length of a vector; 0 until the endpoint has returned one."""
         ...
 
     @property
     def unrelated(self) -> tuple[float, float] | None:
-        """Mean and standard deviation of the cosine of two unrelated texts; None where nobody has measured it."""
+        """Mean and standard deviation of the cosine of two unrelated texts; None if it was not measured."""
         ...
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
@@ -106,7 +100,7 @@ class Index(Protocol):
     """Entries that can be searched by text. Every method may be called from many threads at once."""
 
     def add(self, entries: Iterable[Entry]) -> None:
-        """Adds entries; one whose id is known replaces the old one in its place."""
+        """Adds entries; one whose id is known replaces the old one."""
         ...
 
     def remove(self, ids: Iterable[str]) -> None:
@@ -122,7 +116,7 @@ class Index(Protocol):
             queries: What to look for; a query without words finds nothing.
             k: The most hits per query.
             min_score: Hits that score lower are left out.
-            where: A pure function that says which entries count; the k best *of those* are found.
+            where: A pure filter of entries; the k best *of those* are found.
 
         Returns:
             One list of hits per query, best first, equal scores in the order of `ids`.

@@ -1,12 +1,8 @@
-"""Search indexes of memories: built once per memory, gone with it.
+"""Search indexes of memories: built once per memory, dropped with it.
 
 Both halves of a method search the same memories, many threads at a time. An index is built when a memory is first
-searched and kept for the memories used last. When a memory is gone, for instance because its user was forgotten, its
+searched and kept for the memories used last. When a memory is deleted, for instance because its user was forgotten, its
 index goes with the next search, or with `purge`.
-
-Example:
-    >>> indexes = Indexes(lambda memory: filled(SparseIndex(), memory.entries()))
-    >>> indexes.of(memory).search(["Lisbon"], k=5)
 """
 
 from __future__ import annotations
@@ -43,15 +39,15 @@ class Indexes:
         return self._kept.once(id(memory), lambda: self._made(memory))
 
     def purge(self) -> None:
-        """Lets go of the indexes of memories that are gone, whose ids may be given to other objects."""
-        # Nobody searches before what is noted as gone is out: its id may be that of the memory that is searched next.
+        """Drops the indexes of deleted memories, whose ids may be reused by other objects."""
+        # Drop deleted memories before every search: their ids may be reused by the memory searched next.
         with self._purging:
             while self._gone:
                 self._kept.forget(self._gone.popleft())
 
     def _made(self, memory: Any) -> Any:
         index = self._build(memory)
-        # The end of a memory may come anywhere, also where a lock is held: it is only noted.
+        # A memory may be collected anywhere, also while a lock is held: its end is only noted here.
         weakref.finalize(memory, self._gone.append, id(memory)).atexit = False
         return index
 

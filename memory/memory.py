@@ -1,14 +1,8 @@
 """What a method keeps for one user: a frozen value whose JSON is its stored form.
 
-Writing never changes a memory, it makes the next one, so any memory of the past stays usable: caches, rollouts and
+Writing never changes a memory but returns a new one, so earlier memories stay usable: caches, rollouts and
 snapshots rest on that. `settled` memories are what questions are asked of; a memory says itself which of the two
 further items are written into.
-
-Example:
-    >>> class Notes(Memory):
-    ...     notes: tuple[Entry, ...] = ()
-    ...     def entries(self):
-    ...         return self.notes
 """
 
 from __future__ import annotations
@@ -22,7 +16,7 @@ from .index import Entry
 
 
 class Memory(BaseModel):
-    """Base of all memories; without arguments it is the memory of somebody of whom nothing is known."""
+    """Base of all memories; without arguments it is the empty memory."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -31,10 +25,10 @@ class Memory(BaseModel):
         return ()
 
     def resumed(self, settled: Any) -> Any:
-        """What further items are written into once the past was settled.
+        """The memory that further items are written into after it was settled.
 
         By default this memory: how often it was settled meanwhile then changes nothing, and a stored memory equals the
-        one that is written in one go. A memory whose settling is work done once and for all returns `settled`.
+        one that is written at once. A memory whose settling must not be repeated returns `settled`.
 
         Args:
             settled: What `settle` made of this memory.

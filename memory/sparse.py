@@ -6,13 +6,15 @@ negative one; such terms get a small positive weight here, so that the first fac
 
 rank-bm25 rebuilds its statistics after each change (10 ms per thousand entries) and reads every entry for every term of
 a query. With more than `SMALL` entries `memory.bm25` takes over: same weights, same scores (to 1e-9), same order, but
-an add costs the same whatever is there, and a query over ten thousand entries takes a thirtieth of the time.
+an add takes the same time at any size, and a query over ten thousand entries takes a thirtieth of the time.
 `python perf/retrieval.py` measures both in one run.
 
 Measured on two LoCoMo conversations, conv-26 and conv-30 (231 questions of categories 1-4, one entry per turn):
 evidence recall .554 in the first 5 and .702 in the first 20.
 
 Example:
+    >>> from mempiler.memory.index import Entry
+    >>> from mempiler.memory.sparse import SparseIndex
     >>> index = SparseIndex()
     >>> index.add([Entry(id="f1", text="Ann moved to Lisbon"), Entry(id="f2", text="Ann likes jazz")])
     >>> index.search(["Which music does she like?"], k=1)[0][0].id
@@ -47,7 +49,7 @@ SMALL = 500
 
 @dataclass(frozen=True)
 class _Snapshot:
-    """Entries and their statistics at one moment; searched without a lock, since nothing changes it."""
+    """Entries and their statistics at one moment; immutable, so searched without a lock."""
 
     entries: tuple[Entry, ...]
     statistics: BM25Okapi | None
@@ -72,7 +74,7 @@ class SparseIndex:
         self._large: Bm25 | None = None
 
     def add(self, entries: Iterable[Entry]) -> None:
-        """Adds entries; one whose id is known replaces the old one in its place."""
+        """Adds entries; one whose id is known replaces the old one."""
         rows = {entry.id: (entry, tokens(entry.text)) for entry in entries}
         with self._lock:
             self._entries.update(rows)

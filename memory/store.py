@@ -1,10 +1,10 @@
 """The memory store: what users said, durably, and the memory that was made of it.
 
     add(owner, item) ──> queued item ──> claim ── a program writes ──> commit(document, items) ──> remembered
-    read(owner)      ──> Snapshot: the document, and whatever is not in it yet
+    read(owner)      ──> Snapshot: the document, and what is not in it yet
 
 An item and its place in the queue are one row, written in one transaction, before anything else happens to it. A
-memory and the state of the items in it change in one transaction too, and only if nobody changed that memory meanwhile
+memory and the state of the items in it change in one transaction too, and only if that memory did not change meanwhile
 (`version`): a process may be killed at any moment, and two may write one user; every item is in the memory exactly
 once. No transaction is open while a language model works.
 
@@ -12,9 +12,13 @@ The store knows JSON and positions, and no program; `programs.remember_queued` d
 called from many threads and processes at once.
 
 Example:
-    >>> store = Store("memories.sqlite")
-    >>> store.add(Owner("ada"), session).new
-    True
+    >>> from mempiler.memory.store import Store
+    >>> from mempiler.memory.stored import Owner
+    >>> from mempiler.records import Session, Turn
+    >>> session = Session(id="D1", turns=(Turn(id="D1:1", speaker="Ada", text="I moved to Lisbon."),))
+    >>> with Store("memories.sqlite") as store:
+    ...     [store.add(Owner("ada"), session).new, store.add(Owner("ada"), session).new]
+    [True, False]
 
 Limits: see `memory/store_tables.py`; a claim rests on the workers' clocks, but a wrong clock costs only double work.
 """
@@ -65,7 +69,7 @@ class Store:
             owner: Whose it is.
             item: A session, logs, ...; one without an id gets `D` and its position. Turns without an id get the
                 item's and a number.
-            digest: What tells whether the same item came before; that of the item's content if None.
+            digest: Identifies a repeated item; that of the item's content if None.
 
         Returns:
             Its id and position; `new` is False for an item that had been added before, which is left alone.
@@ -80,7 +84,7 @@ class Store:
             return rows.queue(db, owner, item, digest or rows.digest_of(item))
 
     def append(self, owner: Owner, session: str, turns: Sequence[Turn], begin: bool = True) -> tuple[Turn, ...]:
-        """Writes turns of a session that goes on, or begins; turns without an id get the session's and a number.
+        """Writes turns of an open or a new session; turns without an id get the session's and a number.
 
         Raises:
             ConflictError: It has ended, or not begun and `begin` is False; another turn of the user has the id of one.
@@ -133,7 +137,7 @@ class Store:
             return reads.items(db, owner)
 
     def turns(self, owner: Owner, ids: Sequence[str]) -> dict[str, tuple[Turn, Item]]:
-        """Turns by id, each with its item: what the sources of a recalled context say; unknown ids are left out."""
+        """Turns by id, each with its item, e.g. the sources of a recalled context; unknown ids are skipped."""
         with self._read() as db:
             return reads.turns(db, owner, ids)
 
@@ -294,7 +298,7 @@ class Store:
             yield connection
 
     def _scrub(self) -> None:
-        """Takes what was deleted out of SQLite's log too, if nobody reads it at the moment."""
+        """Removes deleted data from SQLite's log too, if no reader uses it at the moment."""
         if self._engine.dialect.name == "sqlite":
             with t.store_errors(self._engine), t.outside_transactions(self._engine) as connection:
                 connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -39,7 +39,7 @@ def items(db: Connection, owner: Owner, after: int | None = None) -> list[Stored
 
 
 def turns(db: Connection, owner: Owner, ids: Sequence[str]) -> dict[str, tuple[Turn, Item]]:
-    """Turns of remembered and waiting items by id, each with its item; ids that are not there are left out."""
+    """Turns of remembered and waiting items by id, each with its item; unknown ids are skipped."""
     positions: set[int] = set()
     for n in range(0, len(ids), BATCH):
         mine = (*of(t.turns, owner), t.turns.c.turn.in_(ids[n : n + BATCH]))
@@ -105,7 +105,7 @@ def _summary(row: Any, counts: Any, open_turns: int) -> Summary:
 
 
 def claimable(worker: str, stamp: Stamp, owner: Owner | None, now: float) -> Select[Any, Any, Any]:
-    """Users with something to do that nobody else holds, the one that waits longest; its row gets locked."""
+    """The unclaimed user with queued work that has waited longest; locks its row."""
     u, i, m = t.users.c, t.items.c, t.memories.c
 
     def same(c: Any) -> tuple[Any, Any]:

@@ -25,7 +25,7 @@ from .stored import Added, Document, Owner, StoredItem, check_key
 
 
 def check_item(item: Item) -> None:
-    """Refuses items that hold nothing, or that cannot be stored.
+    """Refuses items that are empty or cannot be stored.
 
     Raises:
         UserError: No turns, or an id or a text that is no plain text.
@@ -140,7 +140,7 @@ def drop_item(db: Connection, owner: Owner, id: str) -> bool:
     if found.state == "remembered":
         reset(db, owner)
     else:
-        # Whoever is writing it at this moment must find the version changed.
+        # A concurrent writer must find the version changed.
         db.execute(update(t.users).where(*of(t.users, owner)).values(version=_token()))
     return True
 

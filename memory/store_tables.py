@@ -6,9 +6,6 @@
     open_turns  turns of sessions that have not ended
     memories    one document per user, made from the items up to a position, by a program
 
-Example:
-    >>> engine = open_engine("memories.sqlite", timeout=30.0)
-
 Limits: an SQLite file belongs on a local disk (its locks and its log do not work over a network), and has one writer at
 a time; several machines want PostgreSQL.
 """
@@ -157,7 +154,7 @@ def store_errors(engine: Engine) -> Iterator[None]:
     """Turns what the database raises into one line; a transaction that fails is rolled back.
 
     Raises:
-        StoreError: The disk is full, the file is locked or damaged, the server is gone, ...
+        StoreError: The disk is full, the file is locked or damaged, the server is down, ...
     """
     try:
         yield
@@ -169,7 +166,7 @@ def store_errors(engine: Engine) -> Iterator[None]:
 
 
 def reading(engine: Engine) -> Engine:
-    """The engine with transactions that see one state of the database, and write nothing."""
+    """The engine with read-only transactions that see one state of the database."""
     if engine.dialect.name == "postgresql":
         return engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
     return engine

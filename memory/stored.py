@@ -1,13 +1,9 @@
-"""What a memory store hands out: whose a memory is, what waits to be remembered, and the document it became.
+"""The records of a memory store: owners, queued items, and memories as documents.
 
-    Owner      whose memory: a tenant and a user
-    Stamp      who wrote it: program, writing prompts, embedder, version of the document
-    Document   the memory as JSON, and the position up to which items are in it
-    Snapshot   one consistent view of all of these
-
-Example:
-    >>> Owner("ada").user, Owner("ada").tenant
-    ('ada', 'default')
+Owner      whose memory: a tenant and a user
+Stamp      who wrote it: program, writing prompts, embedder, version of the document
+Document   the memory as JSON, and the position up to which items are in it
+Snapshot   one consistent view of all of these
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ lexical search: on LoCoMo turns raw words find 43 % of the evidence in the first
 stems too 53 %. The same function cuts entries and queries, so that they meet in the same terms.
 
 Example:
+    >>> from mempiler.memory.tokens import tokens
     >>> tokens("She was running in the parks!")
     ['run', 'park']
     >>> tokens("我喜欢在周末打篮球")
@@ -65,8 +66,8 @@ def _terms(text: str) -> Iterator[str]:
 def _stem(word: str) -> str:
     from snowballstemmer import stemmer
 
-    # A stemmer keeps the word it works on in itself, so that threads must not share one; the cache pays for a new one.
-    # Of a single s the stemmer leaves nothing.
+    # A stemmer keeps its word in itself, so threads must not share one; the cache makes a new one affordable.
+    # The stemmer reduces a single s to "".
     return stemmer("porter").stemWord(word) or word
 
 

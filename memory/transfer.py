@@ -5,10 +5,6 @@
 
 One line per user, complete in itself, so a file can be cut and joined. A file holds what users said: keep it like the
 store.
-
-Example:
-    >>> with open("memories.jsonl", "w") as file:
-    ...     export_users(store, file)
 """
 
 from __future__ import annotations
@@ -86,7 +82,7 @@ def export_users(store: Store, file: TextIO, tenant: str | None = None, user: st
 
 
 def import_users(store: Store, lines: Iterable[str], name: str, replace: bool = False) -> int:
-    """Reads users from JSON lines, each in a transaction of its own.
+    """Reads users from JSON lines, each in its own transaction.
 
     Args:
         store: Where they go.
@@ -144,7 +140,7 @@ def _document(line: DocumentLine | None) -> Document | None:
 
 
 def _check(line: UserLine, where: str) -> None:
-    """Refuses positions that would lose an item or apply it twice."""
+    """Refuses positions that would skip an item or apply it twice."""
     positions = [item.position for item in line.items]
     if positions != sorted(set(positions)) or any(position < 1 for position in positions):
         raise DataError(f"{where}: the positions of its items do not rise; export it again")

@@ -1,9 +1,11 @@
-"""The simplest memory: every turn as it was said, with its session's date.
+"""The simplest memory: every turn verbatim, with its session's date.
 
 Example:
-    >>> memory = TurnMemory().with_session(session)
-    >>> [entry.id for entry in memory.turns]
-    ['D1:1', 'D1:2']
+    >>> from mempiler.memory.turns import TurnMemory
+    >>> from mempiler.records import Session, Turn
+    >>> session = Session(id="D1", turns=(Turn(id="D1:1", speaker="Ada", text="I moved to Lisbon."),))
+    >>> [(entry.id, entry.text) for entry in TurnMemory().with_session(session).turns]
+    [('D1:1', 'Ada: I moved to Lisbon.')]
 """
 
 from __future__ import annotations

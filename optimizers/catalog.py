@@ -2,10 +2,6 @@
 
 An entry is a function from a `Job` to a compiled program, its settings with their defaults, and what it needs. Needs
 are checked before the first paid call. `mempiler list optimizers` prints this catalog.
-
-Example:
-    >>> OPTIMIZERS["mipro"].check(job)
-    >>> compiled = OPTIMIZERS["mipro"].run(job)
 """
 
 from __future__ import annotations

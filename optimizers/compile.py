@@ -5,7 +5,7 @@
 The program that is passed in is not changed. Questions that are not part of the benchmark's headline score (LoCoMo's
 adversarial ones) are not trained on. Optimizers that choose by a valset get a third of the training questions for it.
 
-When the budget strikes while an optimizer runs, the best candidate that was scored in full is returned; when the
+When the budget is exhausted while an optimizer runs, the best candidate that was scored in full is returned; when the
 endpoint dies, nothing is: DSPy's optimizers would hand back an untuned program as compiled.
 """
 
@@ -52,7 +52,7 @@ def plan_job(
     how: Compilation,
     prompt_lm: MeteredLM | None = None,
 ) -> Job:
-    """Makes an optimizer's job and checks its needs, before anything is paid for.
+    """Makes an optimizer's job and checks its needs, before any paid call.
 
     Args:
         program: What to tune; stays as it is.
@@ -114,7 +114,7 @@ def compile_program(
         history: Collects the candidates, and the LM whose weights were trained; a new one if None.
 
     Returns:
-        A compiled copy that shares the program's memory cache; a copy of the program itself where the budget struck
+        A compiled copy that shares the program's memory cache; a copy of the program itself where the budget ended
         before any candidate was scored.
 
     Raises:
@@ -141,7 +141,7 @@ def tidy(compiled: MemoryProgram, start: MemoryProgram) -> MemoryProgram:
     """Makes what an optimizer returned fit to be saved.
 
     Nothing is frozen, no LM is bound, predictors keep only demos that a prompt shows, and whatever the optimizer hung
-    onto the program (candidate programs, logs, scores) is gone.
+    onto the program (candidate programs, logs, scores) is removed.
 
     Args:
         compiled: What the optimizer returned; changed.
@@ -169,7 +169,7 @@ def _check_kind(optimizer: str, name: str, value: Any, default: Any) -> None:
 def _run(chosen: Optimizer, job: Job, history: CandidateHistory, guard: Guard) -> MemoryProgram | None:
     """The optimizer's result; None where the budget ended it."""
     before = guard.refused
-    # Optimizers get a copy: a rescue must not find the student half changed.
+    # Optimizers get a copy, so that a rescue never sees a half changed student.
     work = replace(job, student=job.student.deepcopy())  # pyright: ignore[reportArgumentType]
     callbacks = [*(dspy.settings.callbacks or []), history]
     # Without a trace of its own, plain calls inside an optimizer would fill the process-wide one.
@@ -181,7 +181,7 @@ def _run(chosen: Optimizer, job: Job, history: CandidateHistory, guard: Guard) -
         except MempilerError:
             raise
         except Exception:
-            # Whatever an optimizer makes of refused calls is not its fault; the guard knows why they were refused.
+            # An optimizer's exception may follow from refused calls; the guard knows why they were refused.
             if guard.dead is None and guard.refused == before:
                 raise
             return None

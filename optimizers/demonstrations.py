@@ -1,12 +1,8 @@
 """Demonstrations of a memory method by a teacher, as the messages and answers that its model would see and give.
 
-The method itself runs, with its own search for related memories, on conversations that nobody is tested on; only its
+The method itself runs, with its own search for related memories, on conversations that no test uses; only its
 predictors are replaced by a teacher who makes a set share of mistakes. So a model that is warmed up on them meets the
-same prompts as later in training, mistakes of the past in the memory included.
-
-Example:
-    >>> examples = demonstrate(MemoryR2(embedder()), CompactAdapter(), conversations=100, seed=0)
-    >>> messages, answer = examples[0]
+same prompts as later in training, earlier mistakes in the memory included.
 """
 
 from __future__ import annotations
@@ -28,7 +24,7 @@ Example = tuple[list[dict[str, str]], str]
 """Messages and the answer to them."""
 
 WORLD = 1_000_000
-"""Added to the seed: users of the benchmark have smaller seeds, so that nobody is both shown and tested."""
+"""Added to the seed: users of the benchmark have smaller seeds, so that no user is both shown and tested."""
 
 
 def demonstrate(
@@ -71,7 +67,7 @@ def demonstrate(
         object.__setattr__(writer, name, _Taught(signature, adapter, teach, found))
     for number in range(conversations):
         memory = writer.Memory()
-        # Nothing runs at the same time: threads would draw the errors in any order.
+        # Sequential: threads would draw the errors in any order.
         with in_order():
             for item in Conversation.make(WORLD + seed, number, sessions).history.items:
                 memory = fold([item], memory, PlainSteps(writer), settle=False)
@@ -79,7 +75,7 @@ def demonstrate(
 
 
 class _Taught:
-    """Stands for a predictor: asks the teacher, and keeps what a model would have seen and said."""
+    """Replaces a predictor: calls the teacher, and records the prompt and the answer."""
 
     def __init__(
         self,

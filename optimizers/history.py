@@ -1,14 +1,8 @@
 """The candidates an optimizer tried, with their scores: what curves, budgets and rescues are made from.
 
 Optimizers score candidates through `dspy.Evaluate`, whose calls a DSPy callback sees; SIMBA does not, so its own logs
-are read when it is done. The best candidate that was scored in full is kept as a program, for the case that a budget
-strikes before the optimizer returns.
-
-Example:
-    >>> history = CandidateHistory(meter)
-    >>> with dspy.context(callbacks=[history]):
-    ...     teleprompter.compile(student, trainset=trainset)
-    >>> [(candidate.score, candidate.n) for candidate in history.candidates]
+are read when it is done. The best candidate that was scored in full is kept as a program, in case the budget ends
+before the optimizer does.
 """
 
 from __future__ import annotations
@@ -64,7 +58,7 @@ class CandidateHistory(BaseCallback):
             self._open[call_id] = (inputs.get("program"), usage.failed)
 
     def on_evaluate_end(self, call_id: str, outputs: Any | None, exception: BaseException | None = None) -> None:
-        """Adds the candidate; evaluations with failed calls are no evidence for a rescue."""
+        """Adds the candidate; evaluations with failed calls do not count for a rescue."""
         with self._lock:
             program, failed = self._open.pop(call_id, (None, 0))
         if outputs is None or exception is not None or not outputs.results:

@@ -1,18 +1,14 @@
 """One metric, the views of it that optimizers need.
 
-A benchmark scores an answer once, richly (`Score`). Bootstrapping wants to know whether a trace is good enough, search
-wants a number, reflection wants words. Handing all of them the rich object would be a silent fault: any object is true.
+A benchmark scores an answer once (`Score`). Bootstrapping needs to know whether a trace is good enough, search
+a number, reflection text. Passing a `Score` to all of them would be a silent bug: any object is true.
 
-    passed    bool      bootstrapping (BootstrapFewShot and whatever bootstraps inside)
+    passed    bool      bootstrapping (BootstrapFewShot and optimizers that use it)
     number    float     search and reinforcement learning
     feedback  Prediction(score, feedback)   GEPA: the score of the answer, and for one predictor what it did to it
 
-Feedback follows the evidence: a writing predictor hears whether what it saw was never stored, stored but not recalled,
+Feedback follows the evidence: a writing predictor learns whether its input was never stored, stored but not recalled,
 or recalled and still answered wrongly; the answering one whether the evidence was before it at all.
-
-Example:
-    >>> views = MetricViews(benchmark, threshold=0.5)
-    >>> optimizer = dspy.BootstrapFewShot(metric=views.passed)
 """
 
 from __future__ import annotations

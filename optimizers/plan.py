@@ -1,15 +1,10 @@
-"""What a run will take, before it is paid for: ranges of LM calls, tokens and money.
+"""An estimate of a run before it starts: ranges of LM calls, tokens and cost.
 
 Sizes are measured, not guessed: the start program runs on a few questions under the offline engine, which costs
 nothing and shows how many calls a question and an item of a history take, and how long their prompts are. `effort`
 turns an optimizer's settings into a range of program runs and proposals; prices come from litellm's table.
 
 Calls that a cache answers are part of the range; they are free. Corrections of malformed answers and retries are not.
-
-Example:
-    >>> size = measure(program, benchmark, split.dev)
-    >>> compile_plan(size, job, optimizer("gepa"), dev=35, test=70).calls
-    Range(low=612, high=892)
 """
 
 from __future__ import annotations

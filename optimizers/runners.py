@@ -240,7 +240,7 @@ def trained_lm(program: MemoryProgram, start: Any) -> Any:
 
 
 def check_optuna(job: Job) -> None:
-    """MIPROv2 fails only after its proposals are paid for where optuna is missing."""
+    """Without optuna, MIPROv2 would fail only after its paid proposals."""
     if importlib.util.find_spec("optuna") is None:
         raise MissingDependencyError("optuna", "dev")
 

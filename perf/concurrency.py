@@ -9,7 +9,7 @@ memory cache, retrieval, scoring, and the run's store. The ideal is the longest 
 Each conversation has ten sessions, made from those of the file by repeating them; each session is written with two
 calls, of which the extractions of all sessions run at once: a chain of 1 + 10. Turn RAG writes without calls.
 
-Example:
+Usage:
     $ python perf/concurrency.py locomo10.json --threads 32
 """
 

@@ -21,7 +21,7 @@ session's other operation, as in training.
 The statement under test: local groups, as large as training makes them, give the wrong sign at most half as often as
 the trajectory reward does, by the upper end of the 95 % interval of the ratio, on at least 200 decisive operations.
 
-Example:
+Usage:
     $ python perf/credit.py            # some ten minutes of one free core, most of it the truth
     $ python perf/credit.py --quick    # a minute: fewer users, no verdict
 

@@ -12,7 +12,7 @@ the bundled sample.
 
 The exit code is 1 if any cell is not as it must be.
 
-Example:
+Usage:
     $ python perf/faults.py > docs/faults.md
 """
 

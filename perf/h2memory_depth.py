@@ -7,7 +7,7 @@ must take at most a fifth of the first. The ideal is `HeterogeneousMemory.depth(
     2 to read all items, 1 per session for the background, 1 for the last needs, 2 for the principles and for each
     dialogue of the last month
 
-Example:
+Usage:
     $ python perf/h2memory_depth.py
     $ python perf/h2memory_depth.py --sessions 8 --latency 0.05
 """

@@ -12,7 +12,7 @@ the end, for every user, the memory must hold every turn of every session once, 
 A write takes `--delay` seconds, in place of a language model. The exit code is 1 if anything is lost, twice or wrong,
 or if the load was over before the last kill.
 
-Example:
+Usage:
     $ python perf/kill.py --store sqlite --kills 50
     $ python perf/kill.py --store postgres --kills 50
 """

@@ -14,7 +14,7 @@ whatever comes back is searched for markers, and one that another user stored is
 
 Clients, service and store share the cores of the machine. The exit code is 1 if there are errors or leaks.
 
-Example:
+Usage:
     $ python perf/load.py --users 200 --seconds 60
 """
 

@@ -6,7 +6,7 @@ and of it the sentence that shares most terms with the question. Both are scored
 1 to 4, question by question. The last column says whether the engine is weaker: its interval lies below zero. Then the
 exit code is 1.
 
-Example:
+Usage:
     $ python perf/offline_start.py locomo10.json
 """
 

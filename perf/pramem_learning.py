@@ -5,7 +5,7 @@ not the form of an answer. For each bundled sample the held-out questions are an
 paired by question. It takes a model: the offline engine, the default, only shows that everything runs. It weighs no
 records against one another, so that under it the difference is zero.
 
-Example:
+Usage:
     $ python perf/pramem_learning.py --lm openai/gpt-4.1-mini --on movielens --rounds 20 --part dev
 """
 

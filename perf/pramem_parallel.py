@@ -6,7 +6,7 @@ must be equal, and the second run must take at most a quarter of the first. The 
 
     per five rounds   trial, reflection, two reviews, adjustment     5 calls of 200 ms, 16 times
 
-Example:
+Usage:
     $ python perf/pramem_parallel.py
     $ python perf/pramem_parallel.py --rounds 20 --latency 0.05
 """

@@ -7,7 +7,7 @@
 Calls are counted where they reach the engine. The engine is the offline one, so times are of the machinery: with a real
 model every call costs its latency and its price on top.
 
-Example:
+Usage:
     $ python perf/remember.py locomo10.json --conversation conv-30 --threads 32
 """
 

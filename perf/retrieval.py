@@ -7,7 +7,7 @@ one run, in CPU time, so that a busy machine slows them alike. Each is given ter
     query   one query, k = 30                      build   all documents
     add     one more document, and for rank-bm25 the rebuild without which it does not find it
 
-Example:
+Usage:
     $ python perf/retrieval.py --sizes 1000 10000
 """
 

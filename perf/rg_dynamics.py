@@ -12,7 +12,7 @@ below it again after the last; both are counted here.
 B.3: a fast and a slow average both reach the trait, before and after it switches, at the rates (1-b)^t and (1-a)^t.
 The slow rate has one exception: a start whose slow part is zero, b0 = -a a0 / (b - a), decays at the fast rate.
 
-Example:
+Usage:
     $ python perf/rg_dynamics.py
 """
 

@@ -7,7 +7,7 @@ length that the prompts ask for. The time of saving and loading is the median of
 The depth is counted twice: by `GraphMemory.depth`, from the journal, and at the model, which takes a fixed time for
 every call, so that the time from first to last call of a session is its depth times that.
 
-Example:
+Usage:
     $ python perf/rgmem_memory.py --turns 600 --sessions 27
 """
 

@@ -4,7 +4,7 @@
                  └ unreadable ── the same request, the answer and what was wrong with it ──> answer
                  └ cut short ─── the same request with twice the room ──> answer
 
-DSPy's own fallback repeats the whole request in another format and says nothing of what was wrong. Small models do
+DSPy's own fallback repeats the whole request in another format and does not name the error. Small models do
 better when they see their own answer and the error. A second malformed answer is raised, and becomes a typed failure.
 """
 

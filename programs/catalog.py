@@ -4,9 +4,11 @@ A method of the suite is a folder beside this file whose `__init__` says what is
 an entry point of the group `mempiler.methods`; any other is named `module:Class`.
 
 Example:
-    >>> program = build("turn-rag", k=20)
-    >>> program = build("mypackage.methods:LastTurns")
-    >>> program = build("pgr+turn-rag", iterations=2, inner_k=20)
+    >>> from mempiler.programs.catalog import build
+    >>> build("turn-rag", k=20).method.config
+    {'k': 20}
+    >>> type(build("pgr+turn-rag", inner_k=20).method).__name__
+    'PGROver'
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ def _declared() -> Iterator[tuple[str, MethodEntry]]:
 _ALL = dict(_declared())
 METHODS: Mapping[str, MethodEntry] = {name: entry for name, entry in _ALL.items() if not name.endswith("+")}
 POLICIES: Mapping[str, MethodEntry] = {name[:-1]: entry for name, entry in _ALL.items() if name.endswith("+")}
-"""What stands before another method's name: `pgr+turn-rag`, `logs+session-rag`."""
+"""Prefixes of another method's name: `pgr+turn-rag`, `logs+session-rag`."""
 PLUGINS = "mempiler.methods"
 """The group of entry points under which packages offer methods of their own."""
 
@@ -68,7 +70,7 @@ def build(
         embedder: Needed by methods that search by meaning.
         cache: Memories to share with other programs.
         adapter: Name of the adapter it runs under.
-        **config: Constructor arguments of the method; of the one beneath a policy with `inner_` before them.
+        **config: Constructor arguments of the method; of a policy's inner method with the prefix `inner_`.
 
     Raises:
         UnknownNameError: No such method or task.

@@ -12,10 +12,6 @@ not look them up. An answer leaves out what is as its default. With several outp
 Reading is strict, since a reward for form needs to see what was wrong: an answer that is cut short or is no JSON raises
 AdapterParseError with the raw text. It is neither repaired nor asked for again.
 
-Example:
-    >>> with dspy.context(adapter=CompactAdapter()):
-    ...     program(history=history, question="What is Ada's pet?")
-
 Limits: values hold no marks of where one ends; the rules in the system message name their order. Inputs lose their line
 breaks. A model from nothing sees the first line of the system message only, by its own chat template.
 """
@@ -101,7 +97,7 @@ class CompactAdapter(dspy.ChatAdapter):
 
         Raises:
             AdapterParseError: A field is missing, or its text is not exactly a value of its type; the error holds the
-                completion as it was.
+                unchanged completion.
         """
         fields = {}
         for name, text in _sections(signature, completion).items():

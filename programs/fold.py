@@ -4,9 +4,6 @@ The order exists once, here. Who folds says by its `Steps` what each step is: th
 threads, the queue of a store commits them, rollouts keep what was sampled.
 
     items ── prepare, all at once ──> write, one after the other ──> settle
-
-Example:
-    >>> fold(history.items, TurnMemory(), PlainSteps(writer))
 """
 
 from __future__ import annotations
@@ -53,7 +50,7 @@ class Steps(Protocol, Generic[S]):
         ...
 
     def settle(self, state: S) -> S:
-        """Closes the past."""
+        """Ends the history."""
         ...
 
 

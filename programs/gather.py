@@ -6,6 +6,7 @@ the calls too, and takes back what the pool has not started: nested gathers cann
 gather. `dspy.Parallel` is not used because it mixes up traces, loses usage and turns failures into None.
 
 Example:
+    >>> from mempiler.programs.gather import gather
     >>> gather([lambda: 1, lambda: 2])
     [1, 2]
 """
@@ -32,7 +33,7 @@ class Place:
     """A place in program order, from which the steps and gathers that follow take their numbers.
 
     Args:
-        path: Where it lies itself.
+        path: Its own path.
     """
 
     def __init__(self, path: tuple[int, ...] = ()) -> None:
@@ -40,12 +41,12 @@ class Place:
         self._steps = itertools.count()
 
     def tick(self) -> tuple[int, ...]:
-        """The place of the next step; places compare in program order, whatever ran at the same time."""
+        """The place of the next step; places compare in program order, not in that of execution."""
         return (*self._path, next(self._steps))
 
 
 place: contextvars.ContextVar[Place | None] = contextvars.ContextVar("place", default=None)
-"""Where the running call lies; None where nobody asks for the order."""
+"""The path of the running call; None if the order is not recorded."""
 
 
 _in_order: contextvars.ContextVar[bool] = contextvars.ContextVar("in_order", default=False)

@@ -32,7 +32,7 @@ from .state import dump_predictor, signature_of
 
 _rollout: contextvars.ContextVar[str] = contextvars.ContextVar("rollout", default="")
 _UNSEEN = re.compile(r"^api_|key|token$|headers|base_url|secret|password|^timeout$", re.IGNORECASE)
-"""Settings of a client, of which the model sees nothing."""
+"""Settings of a client that do not reach the model."""
 
 
 @contextmanager
@@ -71,7 +71,7 @@ class Identities:
 
         def make() -> tuple[Any, str]:
             types = [_schema(field.annotation) for field in signature.fields.values()]
-            # Signature and demos are kept beside the digest, so that their ids stay theirs while it is known.
+            # Signature and demos are kept beside the digest, so that their ids are not reused while it is cached.
             return (signature, demos), digest([dump_predictor(predictor).model_dump(mode="json"), types])
 
         return self._prompts.once(key, make)[1]

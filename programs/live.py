@@ -36,7 +36,7 @@ def view(program: MemoryProgram, store: Store, owner: Owner) -> View:
     """Reads a user's memory, from the store only where it changed since this process read it.
 
     Raises:
-        ProgramError: Another program, embedder or version wrote it; the message has the command that mends it.
+        ProgramError: Another program, embedder or version wrote it; the message has the command that repairs it.
     """
     kept: dict[str, Any] = {}
 
@@ -64,7 +64,7 @@ def keep(program: MemoryProgram, store: Store, owner: Owner, version: str, parse
 
 
 def drop(program: MemoryProgram, store: Store, owner: Owner) -> None:
-    """Takes everything of a user out of this process: parsed memories and, with them, their indexes."""
+    """Removes a user's parsed memories and their indexes from this process."""
     program.live.drop(lambda key: isinstance(key, tuple) and key[:3] == ("view", store.url, owner))
     program.method.reader.forget()
 

@@ -1,22 +1,13 @@
-"""A memory method: a writer, which takes the past into a memory, and a reader, which gets a context out of it.
+"""A memory method: a writer, which writes a history into a memory, and a reader, which recalls a context from it.
 
     memory = method.writer.Memory()
     for item in history: memory = method.writer.write(memory, item, method.writer.prepare(item))
     memory = method.writer.settle(memory)
     context = method.reader.recall(memory, Query(text="Where does Ann live?"))
 
-Both are DSPy modules: their prompts are predictors that teleprompters can tune. What lies below the writer writes, what
-lies below the reader reads; there is no list of names to keep. A retrieval policy over another method takes that
+Both are DSPy modules: their prompts are predictors that teleprompters can tune. Predictors below the writer write,
+those below the reader read; there is no list of names to keep. A retrieval policy over another method takes that
 method's writer as it is, and calls its reader's `search`.
-
-Example (a whole method; see docs/extend.md):
-    >>> class KeepTurns(Writer):
-    ...     Memory = TurnMemory
-    ...     def write(self, memory, item, prepared=None):
-    ...         return memory.with_session(item)
-    >>> class LastTurns(Method):
-    ...     def __init__(self, k: int = 10) -> None:
-    ...         super().__init__(KeepTurns(), EntryReader(k))
 """
 
 from __future__ import annotations
@@ -65,7 +56,7 @@ class Writer(Part):
         raise NotImplementedError
 
     def settle(self, memory: Any) -> Any:
-        """Called once where the past given as history ends; idempotent. Default: the memory as it is."""
+        """Called once at the end of a history; idempotent. Default: the memory unchanged."""
         return memory
 
     @property
@@ -103,7 +94,7 @@ class Reader(Part):
         return Context(hits=tuple(self.search(memory, [query.probe])[0]))
 
     def forget(self) -> None:
-        """Lets go of whatever is kept in this process of memories that are gone."""
+        """Drops what this process caches of deleted memories."""
         for _, part in self.named_sub_modules(Part):
             for value in list(vars(part).values()):
                 if isinstance(value, Indexes):
@@ -141,7 +132,7 @@ class Method(Part):
     """A writer and a reader.
 
     Args:
-        writer: Takes the past in.
+        writer: Writes the history.
         reader: Gets a context out.
         embedder: Turns texts into vectors, for methods that search by meaning.
     """
@@ -169,7 +160,7 @@ class Method(Part):
 
         Args:
             benchmark: Its name.
-            beneath: The name of the method beneath, for policies that go by it.
+            beneath: The name of the inner method, for policies that depend on it.
         """
         return dict(cls.presets.get(benchmark) or cls.presets.get(benchmark.partition(".")[0]) or {})
 
@@ -200,16 +191,16 @@ class Method(Part):
 
 
 class Policy(Method):
-    """A method that stands on another one, as `pgr+turn-rag`: it takes that method's memory and recalls otherwise.
+    """A method over another one, as `pgr+turn-rag`: it uses that method's memory and recalls in its own way.
 
     Args:
         inner: The method beneath.
-        writer: Takes the past in; that of the method beneath if None.
+        writer: Writes the history; that of the inner method if None.
         reader: Gets a context out.
     """
 
     INNER: ClassVar[str] = "inner_"
-    """What the names of settings of the method beneath begin with."""
+    """Prefix of the settings of the inner method."""
 
     def __init__(self, inner: Method, reader: Reader, writer: Writer | None = None) -> None:
         super().__init__(writer or inner.writer, reader, inner.embedder)
@@ -217,12 +208,12 @@ class Policy(Method):
 
     @property
     def config(self) -> dict[str, Any]:
-        """The policy's settings and, with `inner_` before their names, those of the method beneath."""
+        """The policy's settings and, with `inner_` before their names, those of the inner method."""
         return {**super().config, **{f"{self.INNER}{name}": value for name, value in self._inner_config.items()}}
 
 
 def _check_memory(writer: str, kind: Any) -> None:
-    """Refuses what cannot be a memory: without arguments it must be that of somebody unknown."""
+    """Refuses what cannot be a memory: without arguments it must be the empty one."""
     if not (isinstance(kind, type) and issubclass(kind, Memory)):
         raise UserError(f"{writer}: Memory = {kind!r} is no subclass of mempiler.Memory")
     if not kind.model_config.get("frozen"):

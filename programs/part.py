@@ -4,6 +4,7 @@ The constructor arguments of a part are its settings. They are taken down when i
 hand: they are saved with a program, and those of a writer name the memories that it writes.
 
 Example:
+    >>> from mempiler.programs.part import Part
     >>> class Shouting(Part):
     ...     def __init__(self, loud: bool = True) -> None:
     ...         super().__init__()
@@ -85,7 +86,7 @@ class Part(dspy.Module):
 
 
 _PIECES = ("embedder", "indexes")
-"""Arguments that are no settings even where they are left out."""
+"""Arguments that are never settings."""
 
 
 def _parameters(cls: type) -> list[inspect.Parameter]:
@@ -99,7 +100,7 @@ def _settings(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[
     try:
         bound = inspect.signature(cls.__init__).bind_partial(None, *args, **kwargs)
     except TypeError:
-        return {}  # the constructor itself says what is wrong
+        return {}  # the constructor itself reports the error
     bound.apply_defaults()
     values = dict(list(bound.arguments.items())[1:])
     found = {name: value for name, value in values.items() if name not in _PIECES and not _is_made_of(value)}

@@ -3,10 +3,6 @@
 DSPy's KNNFewShot picks demos per call by replacing `program.forward`, which no saved state holds. Here the pool is the
 predictor's own demos and `nearest` says how many of them a prompt shows, so both are saved and loaded like the rest.
 Nearness is BM25 over those text inputs that all demos of the pool have (a labelled question, for one).
-
-Example:
-    >>> answer = predictor(AnswerFromContext)
-    >>> answer.demos, answer.nearest = pool, 4
 """
 
 from __future__ import annotations
@@ -53,7 +49,7 @@ class Predictor(dspy.Predict):
             return self.demos
         demos = list(self.demos)
         names = _shared_inputs(cast("type[dspy.Signature]", self.signature), demos)
-        # The demos are kept beside their index, so that their ids stay theirs while it is known.
+        # The demos are kept beside their index, so that their ids are not reused while it is cached.
         indexes: Flight = vars(self).setdefault("_indexes", Flight(capacity=4))
         _, index = indexes.once(tuple(map(id, demos)), lambda: (demos, _index(demos, names)))
         query = " ".join(str(inputs.get(name, "")) for name in names)
@@ -67,7 +63,7 @@ class Predictor(dspy.Predict):
 
 
 def predictor(signature: type[dspy.Signature]) -> Predictor:
-    """A predictor with a signature class of its own.
+    """A predictor with its own signature class.
 
     DSPy's InferRules edits the instructions of the signature class in place; a copy keeps that from reaching every
     other program of the process.
@@ -76,7 +72,7 @@ def predictor(signature: type[dspy.Signature]) -> Predictor:
 
 
 def adopt(module: dspy.Module) -> None:
-    """Makes every plain `dspy.Predict` below a module a `Predictor`, wherever it lies: it is the same and can do more.
+    """Replaces every plain `dspy.Predict` below a module by a `Predictor`, which does the same and more.
 
     So writing steps may be made of `dspy.ChainOfThought` or any other module of DSPy's.
     """

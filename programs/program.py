@@ -5,12 +5,6 @@
 DSPy sees an ordinary module, so every teleprompter can compile it. The memory of a history is written once and shared
 by all questions about it (`remember`); while an optimizer listens, the write steps that mattered for the question are
 replayed into its trace. `stage` restricts an optimizer to the writing or the reading predictors.
-
-Example:
-    >>> program = build("turn-rag")
-    >>> with dspy.context(lm=dspy.LM("openai/gpt-4.1-mini")):
-    ...     program(history=history, question="Where does Ann live?").answer
-    'Lisbon'
 """
 
 from __future__ import annotations
@@ -131,7 +125,7 @@ class MemoryProgram(dspy.Module):
             query: What is asked.
             waiting: Items that are not in the memory yet: those of their turns that share words with the query are
                 shown as they are, and stand at the end of the context.
-            recalled: Told the recalled context before the task sees it.
+            recalled: Called with the recalled context before the task sees it.
 
         Returns:
             The task's outputs, the recalled `context`, and the `memory`.
@@ -226,7 +220,7 @@ class MemoryProgram(dspy.Module):
         memo[id(self._writing_lm)] = self._writing_lm
         for name, value in self.__dict__.items():
             setattr(new, name, copy.deepcopy(value, memo))
-        # A signature class of its own for every predictor: InferRules edits instructions on the class.
+        # An own signature class for every predictor: InferRules edits instructions on the class.
         for predictor in new.all_predictors().values():
             signature = signature_of(predictor)
             predictor.signature = signature.with_instructions(signature.instructions)

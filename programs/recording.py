@@ -5,9 +5,8 @@
     record.calls[0].predictor, record.calls[0].prediction, record.calls[0].error, record.failures
 
 Memories keep the calls that wrote them, tables count the failures, and reinforcement learning takes the raw completions
-too (`capture`): one that was read, one that was half read, an empty one. The calls come in program order, also those of
-`gather`, so that two rollouts can be laid side by side. Recording costs nothing where nobody records; an inner
-recording keeps what it hears to itself.
+too (`capture`): read, half read or empty. The calls come in program order, also those of `gather`, so that two rollouts
+can be compared. It costs nothing while no recording is active; an inner recording keeps its calls to itself.
 
 Limits: calls of `programs.predictor.Predictor` are seen, which every `dspy.Predict` of a program is (`method.adopt`).
 """
@@ -57,7 +56,7 @@ class Call:
     predictor: Any
     inputs: dict[str, Any]
     prediction: Any = None
-    """What was read; None where nothing could be."""
+    """What was parsed; None if nothing could be."""
     completions: list[Completion] = field(default_factory=list)
     """Raw completions, where the recording captures them."""
     error: str | None = None
@@ -186,14 +185,14 @@ def _counted(call: Call) -> None:
 
 
 def record_failure(failure: Failure) -> None:
-    """Adds a failure to the running recording; lost where nobody records."""
+    """Adds a failure to the running recording; dropped if nothing is recording."""
     record = _recording.get()
     if record is not None:
         record.failures.append(failure)
 
 
 def record_context(context: Context) -> None:
-    """Adds a recalled context to the running recording; lost where nobody records."""
+    """Adds a recalled context to the running recording; dropped if nothing is recording."""
     record = _recording.get()
     if record is not None:
         record.contexts.append(context)
@@ -219,7 +218,7 @@ def _join(call: Call, samples: list[Any]) -> None:
 
 
 class _Listener(BaseCallback):
-    """Hears what language models are asked and answer."""
+    """Callback that receives prompts and answers of language models."""
 
     def __init__(self, record: Recording) -> None:
         self._record = record

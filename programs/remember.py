@@ -58,7 +58,7 @@ class MemoryCache:
 
         Args:
             writer: Writes the memory, under the LM and adapter of the current context.
-            history: The past.
+            history: The history to write.
 
         Returns:
             The node after the last item, settled.
@@ -83,14 +83,14 @@ class MemoryCache:
 
 
 class _SharedSteps:
-    """Steps of one history that all threads share: each is taken by whoever comes first."""
+    """Steps of one history, shared between threads: each is run by the first thread that needs it."""
 
     def __init__(self, cache: MemoryCache, writer: Writer, key: str, history: History) -> None:
         self.writer, self.key = writer, key
         self._nodes, self._prepared, self._store = cache._nodes, cache._prepared, cache._store
         self._history = history
         self.at = 0
-        """Items that are taken in."""
+        """Items that are written."""
 
     def longest(self) -> tuple[Node, int]:
         """The node of the longest prefix that is known, and that prefix's length."""

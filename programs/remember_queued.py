@@ -1,10 +1,10 @@
-"""Remembering what is queued in a store: the work of a worker.
+"""The worker: remembers the queued items of a store.
 
     claim a user ── prepare the queued items ── write one, commit ── write the next, commit ── ... ── settle, commit
 
-Items of one user are written in the order in which they came; users go side by side, one worker each. Every commit
-stores the memory together with the state of the items in it, and only if nobody changed that memory meanwhile: a killed
-worker loses the item it was writing, and whoever comes next writes it again. Language models are called outside
+Items of one user are written in the order in which they came; users go in parallel, one worker each. Every commit
+stores the memory together with the state of the items in it, and only if that memory did not change meanwhile: a killed
+worker loses the item it was writing, and the next worker writes it again. Language models are called outside
 transactions.
 
 The memory of n items is what `program.remember` writes for the same n items, however they arrived: items are written
@@ -12,12 +12,8 @@ into the memory as it was before it was settled, and the settled one is kept bes
 resume from their settled form (`Memory.resumed`) are the exception: what they become depends on where they settled.
 
 An item that cannot be written (the model refuses it, the method fails) is tried `ATTEMPTS` times, then kept as
-`failed`: its turns are still searched, and a rebuild tries it again. A dead endpoint is nobody's fault: the item stays
+`failed`: its turns are still searched, and a rebuild retries it. An unreachable endpoint does not count: the item stays
 queued, and the error is raised.
-
-Example:
-    >>> remember_queued(Store("memories.sqlite"), mempiler.load("my-program")).items
-    3
 """
 
 from __future__ import annotations
@@ -46,7 +42,7 @@ from .live import View, check, drop, keep, stamp_of, view
 from .program import MemoryProgram
 
 LEASE = 120.0
-"""Seconds after which a worker that does not commit is taken for dead."""
+"""Seconds without a commit after which a worker's claim ends."""
 ATTEMPTS = 3
 AHEAD = 8
 """Queued items of one user that are prepared at once."""
@@ -74,15 +70,15 @@ def remember_queued(
     lease: float = LEASE,
     stop: Callable[[], bool] = lambda: False,
 ) -> Remembered:
-    """Remembers queued items until none is left that nobody else works on.
+    """Remembers queued items until no unclaimed one is left.
 
     Args:
         store: Holds the queue.
         program: Writes the memories.
-        owner: Only this user's; returns when nothing of theirs is left, and waits for another worker to finish it.
+        owner: Only this user's; waits for other workers, and returns when none of theirs is left.
         lm: The language model; that of `dspy.settings` if None.
         lease: Seconds after which another worker may take over if this one dies.
-        stop: Asked before every item; once it says so, what is left stays queued.
+        stop: Checked before every item; if True, the rest stays queued.
 
     Raises:
         ProgramError: The user's memory was written by another program; `rebuild` is the remedy. Without `owner` such
@@ -108,7 +104,7 @@ def remember_queued(
 def writing_context(program: MemoryProgram, lm: Any = None) -> Iterator[None]:
     """The settings under which live memories are written and asked.
 
-    What users say goes into no trace, history or cache of DSPy's: it must be gone when it is forgotten.
+    What users say goes into no trace, history or cache of DSPy's: forgetting must remove it.
     """
     lm = lm or dspy.settings.lm
     if getattr(lm, "cache", False):
@@ -138,7 +134,7 @@ def _drained(store: Store, program: MemoryProgram, claim: Claim, lease: float, s
 
 
 class _StoredSteps:
-    """One claimed user's memory while it is being written; what is carried on is whether to go on."""
+    """One claimed user's memory while it is being written; the result is whether to continue."""
 
     def __init__(
         self, store: Store, program: MemoryProgram, claim: Claim, seen: View, lease: float, stop: Callable[[], bool]
@@ -167,7 +163,7 @@ class _StoredSteps:
         return gather([lambda item=item: _attempt(lambda: self.writer.prepare(item)) for item in items])
 
     def write(self, state: bool, item: Item, prepared: Performed) -> bool:
-        """Writes one item, or gives it up; false if the work is to stop or the memory is somebody else's by now."""
+        """Writes one item, or gives it up; False if the work is to stop or the claim was lost."""
         stored = self.batch.popleft()
         if not state or self.stop():
             return False

@@ -3,10 +3,6 @@
 Demos are dumped and validated by the types of the predictor's own fields, so that after loading they are the same
 models they were before and render to the same prompt. Keys of a demo that the predictor has no field for (a labelled
 example's history, for one) are left out, and so are demos that no prompt would show.
-
-Example:
-    >>> state = dump_predictor(program.task.answer)
-    >>> load_predictor(other.task.answer, parse_predictor(other.task.answer, state, "task.answer"))
 """
 
 from __future__ import annotations

@@ -101,6 +101,6 @@ def _relevant(node: Node, wanted: list[str]) -> list[Step]:
 
 
 def saw(inputs: dict[str, Any], turn: str) -> bool:
-    """Whether a turn id stands anywhere in what a call was given."""
+    """Whether a turn id is anywhere in the inputs of a call."""
     text = json.dumps(inputs, default=jsonable, ensure_ascii=False)
     return re.search(rf"(?<![\w:]){re.escape(turn)}(?![\w:])", text) is not None

@@ -1,19 +1,20 @@
 """The durable memory of one user: the Python API of production.
 
     add(session) ── stored and queued ──> remembered now, or by a worker later
-    say(session, messages) ... end(session)     the same for a chat that goes on, turn by turn
+    say(session, messages) ... end(session)     the same for an open chat, turn by turn
     ask(question)   memory, and the turns that are not in it yet ──> answer, with what it rests on
 
-Whatever `add` and `say` have returned for is on disk. A question is answered from the settled memory, and from the raw
-turns that are not in it yet (found by BM25): nothing that was said waits for the model to be known.
+When `add` or `say` returns, the item is on disk. A question is answered from the settled memory, and from the raw
+turns that are not in it yet (found by BM25): new turns are usable before a model has written them.
 
 Example:
-    >>> program = mempiler.load("my-program")
-    >>> memory = program.memory(store="memories.sqlite", user="ada", lm=dspy.LM("openai/gpt-4.1-mini"))
+    >>> import mempiler
+    >>> from mempiler.engines.models import language_model
+    >>> memory = mempiler.build("turn-rag").memory(store="memories.sqlite", user="ada", lm=language_model("offline"))
     >>> memory.add([{"role": "user", "name": "Ada", "content": "I moved to Lisbon."}])
     Added(id='D1', position=1, new=True)
-    >>> memory.ask("Where does Ada live?").answer
-    'Lisbon'
+    >>> memory.ask("Where did Ada move?").answer
+    'I moved to Lisbon.'
 
 Every method may be called from any number of threads, and has an asyncio form with an `a` before its name; those run
 in threads, since DSPy's own asynchronous calls cost twice the time of a thread each. Objects are cheap: make one per
@@ -47,7 +48,7 @@ from .waiting import found_raw
 T = TypeVar("T")
 
 THREADS = 64
-"""Calls of the asyncio forms that run side by side in a process; asyncio's own pool has six threads on two cores."""
+"""Concurrent calls of the asyncio forms in a process; asyncio's own pool has six threads on two cores."""
 
 
 class UserMemory:
@@ -89,7 +90,7 @@ class UserMemory:
         return added
 
     def say(self, session: str, messages: Messages | Sequence[Turn], begin: bool = True) -> tuple[Turn, ...]:
-        """Stores turns of a session that goes on, and returns them with their ids and times.
+        """Stores turns of an open session, and returns them with their ids and times.
 
         Args:
             session: Its id.
@@ -114,7 +115,7 @@ class UserMemory:
         return added
 
     def remember(self) -> Remembered:
-        """Writes whatever is queued for this user; returns when nothing is.
+        """Writes all items that are queued for this user.
 
         Raises:
             ProgramError: Another program, embedder or version wrote the memory; the message has the remedy.
@@ -130,7 +131,7 @@ class UserMemory:
         Args:
             question: The question, or request, of the program's task.
             recent: Items that the answer's prompt shows as they are, e.g. the running conversation.
-            asked: Ids of stored turns that are the question itself: they would answer it with its own words.
+            asked: Ids of stored turns that are the question itself: they would be recalled as its answer.
             **query: Further query fields of the task, e.g. `options`, `date`.
 
         Returns:
@@ -184,7 +185,7 @@ class UserMemory:
         """Writes the memory anew from the raw sessions, if another program wrote it; always with `force`.
 
         Until it is done, questions are answered from the raw turns, and from what has been rebuilt. A rebuild that was
-        killed goes on with the next call of `remember` or `rebuild`.
+        killed continues with the next call of `remember` or `rebuild`.
         """
         snapshot = self.store.read(self.owner, lambda version: True)
         if force or (snapshot.stamp is not None and not snapshot.stamp.writes_like(stamp_of(self.program))):

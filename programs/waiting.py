@@ -1,10 +1,6 @@
-"""What is not in a memory yet is searched as it was said: nothing that was told waits for a model to be known.
+"""Items that are not in a memory yet are searched as raw turns, before a model has written them.
 
-    waiting items ── BM25 ──> turns that share words with the query ── shown as they are, beside the recalled context
-
-Example:
-    >>> [hit.id for hit in found_raw(waiting, "Where does Ann live?")]
-    ['D9:4']
+waiting items ── BM25 ──> turns that share words with the query ── shown as they are, beside the recalled context
 """
 
 from __future__ import annotations
@@ -31,7 +27,7 @@ def found_raw(waiting: Sequence[Item], probe: str) -> tuple[Hit, ...]:
 
 
 def with_raw(query: Query, waiting: Sequence[Item], raw: Sequence[Hit]) -> Query:
-    """The query whose task also shows the turns that were found, but for those that it shows anyway."""
+    """The query whose task also shows the turns that were found, except those that it shows anyway."""
     found = {hit.id for hit in raw} - query.shown_ids
     if not found:
         return query

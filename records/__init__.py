@@ -10,6 +10,7 @@ A history is compared, hashed and printed by its content digest, so that copying
 or an optimizer printing its training set, costs nothing.
 
 Example:
+    >>> from mempiler.records import History
     >>> history = History.from_messages([{"role": "user", "content": "I moved to Lisbon."}], id="ada")
     >>> history.items[0].turns[0].id
     'D1:1'

@@ -1,4 +1,4 @@
-"""What comes out of a memory: ranked hits with their sources, and failures as data."""
+"""What is recalled from a memory: ranked hits with their sources, and failures as data."""
 
 from __future__ import annotations
 

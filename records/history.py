@@ -1,4 +1,4 @@
-"""The past of one user or conversation, and the JSON it is read from."""
+"""The history of one user or conversation, and the JSON it is read from."""
 
 from __future__ import annotations
 

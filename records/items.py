@@ -1,6 +1,7 @@
 """The items of a history: sessions of turns, device logs, behaviour records, a profile.
 
 Example:
+    >>> from mempiler.records import Turn
     >>> Turn(id="D3:11", speaker="Ann", text="I moved to Lisbon.").line()
     '[D3:11] Ann: I moved to Lisbon.'
 """

@@ -4,10 +4,8 @@ One frozen value goes through recall and task, so that nothing about a question 
 `line`, indexes are searched with `probe`.
 
 Example:
-    >>> query = Query(text="Where does Ann live?", date="8 May 2023")
-    >>> query.probe
-    'Where does Ann live?'
-    >>> query.line
+    >>> from mempiler.records import Query
+    >>> Query(text="Where does Ann live?", date="8 May 2023").line
     'Where does Ann live? (asked on 8 May 2023)'
 """
 

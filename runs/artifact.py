@@ -4,11 +4,6 @@
     load(folder)                        everything is verified first; a mismatch names what differs and what to do
 
 The state holds prompts (instructions, fields, demos) by predictor name; never a language model, a key or a pickle.
-
-Example:
-    >>> program = mempiler.load("runs/local/turn-rag/program")
-    >>> with dspy.context(lm=dspy.LM("openai/gpt-4.1-mini")):
-    ...     program(history=history, question="Where does Ann live?").answer
 """
 
 from __future__ import annotations
@@ -123,7 +118,7 @@ def save(program: MemoryProgram, folder: str | Path, manifest: Manifest | None =
 
 
 def load(folder: str | Path, allow_code: bool = False, embedder: Embedder | None = None) -> MemoryProgram:
-    """Loads a saved program; nothing is half loaded.
+    """Loads a saved program.
 
     Args:
         folder: A folder that `save` wrote, or the address of a registered program, `models:/NAME@ALIAS`.
@@ -165,7 +160,7 @@ def load(folder: str | Path, allow_code: bool = False, embedder: Embedder | None
 
 
 def check_writable(folder: str | Path) -> None:
-    """Says whether `save` could write a folder, before anything is paid for.
+    """Checks that `save` can write a folder, before any paid call.
 
     Raises:
         UserError: The folder holds something else, or cannot be written.
@@ -175,7 +170,7 @@ def check_writable(folder: str | Path) -> None:
 
 
 def is_intact(folder: str | Path) -> bool:
-    """Whether a folder holds a saved program that nobody altered; whether it fits this code is `load`'s to say."""
+    """Whether a folder holds an unaltered saved program; `load` checks whether it fits this code."""
     try:
         _verified_states(Path(folder), read_manifest(folder))
     except UserError:

@@ -7,13 +7,8 @@ The run's folder is the one source: `run.json` holds the summary and the paramet
 compile: `start_rows.jsonl` and `result_rows.jsonl`) one scored question a line. Questions are paired by id, words and
 gold answer; one that failed counts as 0 in its run.
 
-Example:
-    >>> found = compare(recorded("ab12"), recorded("runs/local/20260102-030405-evaluate-turn-rag-locomo-cd34"))
-    >>> found.overall.difference.mean, found.overall.verdict, found.overall.doubts
-    (0.031, 'not told apart', ())
-
 Limits: the interval is that of `statistics.paired`, with its unit. Every category is judged by itself: of twenty
-categories that do not differ, one is told apart by chance. Latency is what a question took in its own run, waiting
+categories that do not differ, one seems to differ by chance. Latency is what a question took in its own run, waiting
 for memories and other threads included.
 """
 
@@ -34,7 +29,7 @@ from .results import Evaluation, Row, mean
 from .statistics import Difference, paired
 
 MIN_QUESTIONS = 20
-"""Fewer shared questions than these are called too few, whatever their interval says."""
+"""Fewer shared questions than these are called too few, for any interval."""
 LEVEL = 0.05
 """What the sign test must be able to fall below."""
 BASIS = {
@@ -55,7 +50,7 @@ class Recorded:
     name: str
     """Name of the run's folder."""
     phases: Mapping[str, Evaluation]
-    """`evaluation` of an evaluate; `start` and `result` of a compile, the same where nothing was gained."""
+    """`evaluation` of an evaluate; `start` and `result` of a compile, the same without a gain."""
     basis: Mapping[str, Any]
     """What the scores rest on, by the names of `BASIS`."""
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -99,7 +94,7 @@ class Paired:
 
     @property
     def verdict(self) -> str:
-        """`better` or `worse` where the interval leaves out zero, else why nothing is told apart."""
+        """`better` or `worse` where the interval leaves out zero, else why no difference is shown."""
         found = self.difference.interval
         if found is None:
             return "too few to tell"
@@ -109,7 +104,7 @@ class Paired:
 
     @property
     def doubts(self) -> tuple[str, ...]:
-        """Why n is too small to tell, in words; empty where it is not."""
+        """Why n is too small for a verdict; empty if it is not."""
         decided = self.n - self.difference.ties
         found = []
         if self.n < MIN_QUESTIONS:

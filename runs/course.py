@@ -1,9 +1,4 @@
-"""How a model is trained: which objectives, from how many seeds, with which numbers.
-
-Example:
-    >>> Course.for_model("local:tiny").settings.num_rollouts
-    8
-"""
+"""How a model is trained: which objectives, from how many seeds, with which numbers."""
 
 from __future__ import annotations
 
@@ -16,7 +11,7 @@ from ..optimizers.logo_grpo.curriculum import Curriculum
 from ..optimizers.logo_grpo.settings import Objective, TrainingSettings
 
 TINY = "local:tiny"
-"""The model from nothing that a training makes and warms up itself."""
+"""The model that a training creates and warms up itself."""
 
 OBJECTIVES: dict[str, Objective] = {"logo-grpo": "logo", "grpo": "grpo", "local": "local"}
 """What `--with` takes."""

@@ -1,11 +1,7 @@
-"""Running a program over questions: many threads, every failure a row, nothing lost.
+"""Runs a program over questions, in many threads; every failure is a row.
 
 DSPy's `Evaluate` keeps no error text, resubmits stragglers and knows no categories; this runner keeps one `Row` per
 question. Questions are interleaved by conversation, so that threads do not all wait for one memory.
-
-Example:
-    >>> with dspy.context(lm=lm):
-    ...     evaluation = evaluate(program, benchmark, split.test, meter=lm.meter, threads=32)
 """
 
 from __future__ import annotations
@@ -61,10 +57,10 @@ def evaluate(
         phase: What the rows are filed under, beside the program's own digest.
 
     Returns:
-        One row per question, in the order of `examples`; fewer, and `stopped`, where a budget struck.
+        One row per question, in the order of `examples`; fewer, and `stopped`, where a budget was exhausted.
 
     Raises:
-        EndpointError: The model's endpoint is dead, or answered none of the questions.
+        EndpointError: The model's endpoint is unreachable, or answered none of the questions.
         UserError: The endpoint refuses the key.
     """
     before, started = meter.read(), time.perf_counter()
@@ -119,7 +115,7 @@ def evaluate(
 
 
 def _refuse_silent_zero(rows: Sequence[Row]) -> None:
-    """A score of no answers at all is no score; the guard does not strike where questions are few."""
+    """Without any answer there is no score; with few questions the guard does not trip."""
     failures = [row.failure for row in rows if row.failure is not None and row.failure.kind == "endpoint"]
     if rows and len(failures) == len(rows):
         raise EndpointError(f"the model's endpoint answered none of {len(rows)} questions: {failures[-1].message}")
@@ -190,7 +186,7 @@ def _recall(
 
 
 def evidence_hits(reader: Reader, memory: Any, probe: str, k: int) -> list[Hit]:
-    """The k best hits of a plain search that count as evidence: summaries rest on too much to have found anything."""
+    """The k best hits of a plain search that count as evidence: summaries rest on too many turns to count."""
     asked = k
     while True:
         hits = reader.search(memory, [probe], asked)[0]

@@ -5,11 +5,6 @@
 Test questions are scored once, after the decision. The compiled program is kept only if it beats its start on the dev
 questions. The optimizer gets what is left of the budget after the scoring that must follow is set aside. Everything is
 logged to one MLflow run.
-
-Example:
-    >>> setup = Setup(benchmark="locomo", lm="offline")
-    >>> outcome = run_compile("turn-rag", setup, Compilation("bootstrap"), out="my-program")
-    >>> outcome.promoted, outcome.difference.mean
 """
 
 from __future__ import annotations
@@ -43,7 +38,7 @@ from .tracking import Tracker
 
 Part = Literal["all", "train", "dev", "test"]
 Note = Callable[[str], Progress | None]
-"""Told the name of each phase; may return a progress callback for it."""
+"""Called with the name of each phase; may return a progress callback for it."""
 
 
 def run_evaluate(
@@ -65,9 +60,9 @@ def run_evaluate(
         setup: Data and models.
         part: Which questions: all, or a part of the split that compile uses.
         config: Constructor arguments of the method.
-        note: Told the phase.
+        note: Called with the name of each phase.
         allow_code: Whether a saved `module:Class` method may be imported.
-        meter: Counts the calls, for whoever wants to watch them; a new one if None.
+        meter: Counts the calls; a new one if None.
         cache: Memories to share with other evaluations; one that the run keeps on disk if None.
         guard: Limits to share with other evaluations; the setup's own if None.
         tags: Labels of the MLflow run, e.g. `nested_in(parent)`.
@@ -106,9 +101,9 @@ def run_compile(
             moment on.
         config: Constructor arguments of the method.
         force: Keeps the compiled program even without a gain on the dev questions.
-        note: Told the phases.
+        note: Called with the name of each phase.
         allow_code: Whether a saved `module:Class` method may be imported.
-        meter: Counts the calls, for whoever wants to watch them; a new one if None.
+        meter: Counts the calls; a new one if None.
     """
     how = replace(how or Compilation(), seed=setup.seed, threads=setup.threads)
     if setup.dev == 0 and not force:

@@ -1,13 +1,9 @@
-"""The folder of one run: what was asked for, how it stands, its store, and the program it made.
+"""The folder of one run: its command and settings, its state, its store, and the program it made.
 
-    runs/local/20260102-030405-compile-turn-rag-locomo-ab12/
-        run.json       command, its settings, status, MLflow run id
-        run.sqlite     LM answers, memories, answered questions
-        program/       the saved program of a compile, unless --out names another folder
-
-Example:
-    >>> folder = RunFolder.create("compile-turn-rag-locomo", {"command": "compile", ...})
-    >>> RunFolder.open("ab12").store.answers
+runs/local/20260102-030405-compile-turn-rag-locomo-ab12/
+    run.json       command, its settings, status, MLflow run id
+    run.sqlite     LM answers, memories, answered questions
+    program/       the saved program of a compile, unless --out names another folder
 """
 
 from __future__ import annotations
@@ -68,7 +64,7 @@ class RunFolder:
 
     @classmethod
     def resume(cls, name: str, settings: dict[str, Any]) -> RunFolder:
-        """Opens a run to go on with it.
+        """Opens a run to resume it.
 
         Raises:
             UserError: The settings differ from those it was started with; the message names the first.
@@ -86,7 +82,7 @@ class RunFolder:
 
     @property
     def program(self) -> Path:
-        """Where a compile saves its program unless told otherwise."""
+        """Where a compile saves its program by default."""
         return self.path / "program"
 
     @cached_property
@@ -95,7 +91,7 @@ class RunFolder:
         return RunStore(self.path / "run.sqlite")
 
     def read(self) -> dict[str, Any]:
-        """What `run.json` says.
+        """The content of `run.json`.
 
         Raises:
             DataError: It is no such file.

@@ -16,7 +16,7 @@ def home() -> Path:
 
 
 def new_run_folder(name: str) -> Path:
-    """Creates a folder of its own for one run.
+    """Creates the folder of one run.
 
     Args:
         name: What the run does, e.g. "compile-turn-rag-locomo".

@@ -1,8 +1,4 @@
-"""The picture of a confusion matrix.
-
-Example:
-    >>> write(confusion_picture(evaluation.confusion, heading(evaluation)), folder / "evaluation_confusion.png")
-"""
+"""The picture of a confusion matrix."""
 
 from __future__ import annotations
 

@@ -1,10 +1,4 @@
-"""What a compile gave: the scores that decided, the test scores, the candidates, and where the program is.
-
-Example:
-    >>> outcome = run_compile("turn-rag", Setup(benchmark="locomo"))
-    >>> outcome.summary()["difference"]["mean"]
-    0.31
-"""
+"""What a compile gave: the scores that decided, the test scores, the candidates, and where the program is."""
 
 from __future__ import annotations
 
@@ -23,9 +17,9 @@ class Compiled:
 
     start: Evaluation
     result: Evaluation
-    """The kept program on the test questions; equal to `start` where nothing was gained."""
+    """The kept program on the test questions; equal to `start` without a gain."""
     dev: tuple[Evaluation, Evaluation | None]
-    """Start and compiled program on the dev questions, which decided; None where the budget left nothing for it."""
+    """Start and compiled program on the dev questions, which decided; None if the budget did not suffice."""
     difference: Difference
     promoted: bool
     program: Path
@@ -33,7 +27,7 @@ class Compiled:
     usage: dict[str, Any]
     """Calls by role, tokens and cost of the whole run, optimizer and all scoring included."""
     stopped: str | None
-    """The limit that struck, if any."""
+    """The limit that was reached, if any."""
     run: Path
     run_id: str
     model: str | None = None

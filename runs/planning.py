@@ -1,9 +1,4 @@
-"""`--plan`: what a compile or an evaluation will take, before anything is paid for.
-
-Example:
-    >>> plan_compile("turn-rag", Setup(benchmark="locomo"), Compilation("gepa")).calls
-    Range(low=512, high=830)
-"""
+"""`--plan`: estimates a compile or an evaluation before any paid call."""
 
 from __future__ import annotations
 
@@ -36,7 +31,7 @@ def plan_evaluate(
     program = _program(name, setup, benchmark, config, allow_code)
     size = measure(program, benchmark, examples)
     if benchmark.interaction is not None:
-        # Two assistants reply, and the user speaks before each reply; what judges take is no part of a plan.
+        # Two assistants reply, and the user writes before each reply; plans leave out judges.
         turns = 2 * benchmark.interaction.replies
         size = replace(size, read_calls=turns * (size.read_calls + 1), read_tokens=2 * turns * size.read_tokens)
     return evaluation_plan(size, examples, setup.lm)
@@ -69,7 +64,7 @@ def _program(
     folder = program_folder(name)
     if folder is not None:
         return load(folder, allow_code)
-    # The offline embedder stands in for a paid one: what is recalled has the same size.
+    # The offline embedder replaces a paid one: the recalled context has the same size.
     embedder = make_embedder() if needs_embedder(name) else None
     settings = {**preset(name, benchmark.name), **dict(config or {})}
     return build(name, benchmark.task, embedder, adapter=setup.adapter or "chat", **settings)

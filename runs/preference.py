@@ -3,11 +3,6 @@
     Recorded ┐                                   benchmark of the runs ── references, profile, date ──┐
     Recorded ┴── answers to the same queries ──────────────── data.preference.preference (both orders) ── win rate
 
-Example:
-    >>> found = preferences(recorded("ab12"), recorded("cd34"), PreferenceJudge(lm, adapter()))
-    >>> found.rate, found.n
-    (0.81, 42)
-
 Limits: the benchmark is read again from where the baseline's run found it. A query that failed in one of the runs has
 an empty response there, and is judged as one. Two calls a query; nothing is kept for a second time.
 """
@@ -38,7 +33,7 @@ class Preferences:
     n: int
     """Queries judged."""
     rate: float | None
-    """1 where the baseline is never preferred, ties half; None where nothing could be judged."""
+    """1 where the baseline is never preferred, ties half; None if none could be judged."""
     interval: Interval | None
     wins: int
     ties: int

@@ -4,15 +4,11 @@
 
 The gate is on the dev questions, the ones that decided whether the compile kept its program: the test questions are
 for reporting, and choosing by them would use them up. A program without a score there is refused, and so is one that
-scored lower than what the alias names now, or on other questions, where nobody can tell. `force` lets it pass, and
+scored lower than what the alias names now, or on other questions, which cannot be compared. `force` lets it pass, and
 the version says so.
 
 The model holds no pickle: a few lines of code (`registered_model.ENTRY`), the program's two JSON files, the sources of
 this package, so that it is served by the code it was registered with, and the exact versions of what they need.
-
-Example:
-    >>> register("my-program", "locomo-qa", alias="prod").address
-    'models:/locomo-qa@prod'
 
 Limits: a mean over few dev questions is a coarse gate; `mempiler compare A B --gate` tests the difference question by
 question. Registering the same program again makes no second version. Weights of a local model are not in it.
@@ -39,7 +35,7 @@ from .registry import DIGEST, program_folder, resolve
 from .tracking import Tracker, client, first_line, tracking_uri
 
 PART = "model"
-"""Where the model lies among the artifacts of its run."""
+"""The model's path among the artifacts of its run."""
 SAME = {"name": "benchmark", "metric": "metric", "sha256": "data (sha256)", "split_sha256": "split"}
 """What two manifests' benchmarks must share for their dev scores to be compared."""
 
@@ -75,7 +71,7 @@ def register(
         program: Its folder, or the address of a version (to give it an alias, or another name).
         name: The registered model; made if it is new.
         alias: Points to the version from here on; what it points to now is what the gate compares with.
-        force: Whatever the gate says.
+        force: Registers whatever the gate decides.
         allow_code: Whether a program's `module:Class` method may be imported.
 
     Raises:
@@ -147,7 +143,7 @@ def _refusal(manifest: Manifest, other: Manifest | None, address: str) -> str | 
 
 
 def _current(name: str, alias: str | None) -> tuple[Manifest | None, str]:
-    """The manifest of what an alias names, None for nothing, and its address."""
+    """The manifest of what an alias names, if anything, and its address."""
     if alias is None:
         return None, ""
     registry, address = client(), f"{REGISTERED}{name}@{alias}"
@@ -167,7 +163,7 @@ def _known(name: str, digest: str) -> str | None:
 
 
 def _version(folder: Path, program: MemoryProgram, manifest: Manifest, name: str, told: str) -> str:
-    """Logs the model in a run of its own and makes it a version; returns the number."""
+    """Logs the model in its own run and makes it a version; returns the number."""
     scored = manifest.scores.get("gate", {})
     tags = {
         DIGEST: manifest.manifest_sha256,

@@ -9,10 +9,6 @@ artifacts to `Served`. The language model is not part of it. The server's enviro
     MEMPILER_EMBEDDER_API_BASE  address of the embedder's
     MEMPILER_ALLOW_CODE         1: a program whose method is a module:Class of your own may import it
 
-Example:
-    curl localhost:5001/invocations -H 'Content-Type: application/json' -d '{"inputs": [
-        {"question": "Where does Ada live?", "messages": [{"role": "user", "content": "I moved to Lisbon."}]}]}'
-
 Limits: a row brings its whole past. The rows of one request share memories, so that two questions about one past write
 it once; between requests nothing is kept. Memories that last are the store's (docs/production.md).
 """
@@ -99,7 +95,7 @@ class Served:
         try:
             lm = self._model(str(params.get("lm") or self.lm))
             asked = [_query(self.program, dict(row), n) for n, row in enumerate(rows, 1)]
-            # A copy, because what one request tells must not stay for the next.
+            # A copy, so that requests share no state.
             program = copy.copy(self.program)
             program.cache = MemoryCache()
             adapter = make_adapter(program.adapter)
@@ -112,7 +108,7 @@ class Served:
         if name not in self.lms:
             known = ", ".join(self.lms)
             raise UserError(f"lm {name!r} is not served here; choose one of: {known}, or set MEMPILER_LMS")
-        # What users say is not to lie in DSPy's cache on the server's disk.
+        # Keeps user content out of DSPy's disk cache on the server.
         return language_model(name, api_base=os.environ.get("MEMPILER_API_BASE"), cache=False, loaded=self._loaded)
 
 

@@ -5,12 +5,7 @@
 A registered version is a model that `mlflow models serve` runs (see `register`); of it only the two JSON files of the
 saved program are fetched, checked like any saved program, and kept under their digest. None of the code in the registry
 is run. The digest is also a tag of the version, so that artifacts that were exchanged below the registry are refused;
-whoever may write the registry itself can change both.
-
-Example:
-    >>> mempiler.load("models:/locomo-qa@prod")
-    >>> resolve("models:/locomo-qa@prod")
-    PosixPath('runs/local/registry/5d41402abc4b2a76')
+someone with write access to the registry can change both.
 """
 
 from __future__ import annotations
@@ -29,7 +24,7 @@ from .tracking import client, first_line, tracking_uri
 DIGEST = "mempiler.manifest_sha256"
 """Tag of a version: the digest of its program's manifest, which holds that of the prompts."""
 INSIDE = "artifacts/program"
-"""Where the program lies in the files of a version."""
+"""The program's path in the files of a version."""
 _ADDRESS = re.compile(r"models:/(?P<name>[^/@:'\"]+)(?:@(?P<alias>[^/@]+)|/(?P<version>\d+))")
 
 
@@ -41,7 +36,7 @@ def is_registered(name: str | Path) -> bool:
 def pinned(name: str) -> str:
     """The address of the version behind an alias; any other name is returned as it is.
 
-    An alias may move while a run goes on, or before it is resumed; a version stays what it is.
+    An alias may move during a run, or before it is resumed; a version does not change.
 
     Raises:
         UserError: There is no such model, version or alias.

@@ -1,4 +1,4 @@
-"""Tables for people and the picture of a comparison. Numbers come from `results`; nothing is computed here.
+"""Tables for people and the picture of a comparison. All numbers come from `results`.
 
 Every table says which model, which data and how many questions it rests on. A bundled sample or the offline engine
 heads it with "wiring check, not comparable".
@@ -22,7 +22,7 @@ WIRING = "wiring check, not comparable"
 
 
 def heading(evaluation: Evaluation) -> str:
-    """One line that says what the numbers are worth."""
+    """One line on how reliable the numbers are."""
     warning = "" if evaluation.comparable else f" ({WIRING})"
     judge = f", judge {evaluation.judge}" if evaluation.judge else ""
     return f"{evaluation.program} on {evaluation.benchmark}, LM {evaluation.lm}{judge}{warning}"

@@ -1,11 +1,4 @@
-"""What an evaluation found: one row per question, and the sums every table prints.
-
-Example:
-    >>> evaluation.score, evaluation.interval
-    (0.31, (0.24, 0.38))
-    >>> evaluation.by["temporal"]["n"]
-    37
-"""
+"""What an evaluation found: one row per question, and the sums every table prints."""
 
 from __future__ import annotations
 
@@ -185,7 +178,7 @@ def difference(start: Evaluation, result: Evaluation) -> Difference:
 
 
 def mean(values: Sequence[float]) -> float | None:
-    """Mean, or None of nothing."""
+    """Mean, or None if empty."""
     return sum(values) / len(values) if values else None
 
 

@@ -1,16 +1,11 @@
 """The memory of a run: LM answers, written memories and answered questions, in one SQLite file of its folder.
 
-Resume is replay: the same command runs again from its seed, and whatever the file holds is not paid for twice. Every
-row is committed as soon as it is there (write-ahead log), so a killed process loses only calls that were in flight.
+Resume is replay: the same command runs again from its seed, and calls that the file holds are not repeated. Every
+row is committed at once (write-ahead log), so a killed process loses only calls that were in flight.
 
     answers    digest of a call (model, messages, settings, rollout id) and its number -> the provider's answer
     nodes      writer key and history prefix                            -> memory and the steps that wrote it
     rows       phase and question id                                    -> the scored row
-
-Example:
-    >>> store = RunStore(folder / "run.sqlite")
-    >>> lm = language_model("offline", answers=store.answers)
-    >>> program = build("memory-r2", cache=MemoryCache(store.nodes), embedder=embedder())
 """
 
 from __future__ import annotations

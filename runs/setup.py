@@ -1,11 +1,4 @@
-"""What a run rests on (`Setup`), and the models, guard and store it runs with (`Runtime`).
-
-Example:
-    >>> setup = Setup(benchmark="locomo", lm="openai/gpt-4.1-mini", limits=Limits(max_usd=5))
-    >>> runtime = Runtime.start(setup, "evaluate", "turn-rag", {})
-    >>> with runtime.context():
-    ...     program(history=history, question="Where does Ann live?")
-"""
+"""What a run rests on (`Setup`), and the models, guard and store it runs with (`Runtime`)."""
 
 from __future__ import annotations
 
@@ -75,7 +68,7 @@ class Setup:
     repeat: int = 0
     """Which repetition of a run: from 1 on, a model that samples answers anew."""
     resume: str | None = None
-    """A run to go on with: whatever it has paid for is not paid again."""
+    """A run to resume: its paid calls are not repeated."""
 
     def load(self, compiling: bool = False) -> Benchmark:
         """Reads the benchmark.
@@ -90,7 +83,7 @@ class Setup:
         return benchmark
 
     def split(self, benchmark: Benchmark) -> Split:
-        """Cuts it as this setup says."""
+        """Splits it by this setup."""
         return benchmark.split(self.train, self.dev, self.test, self.seed)
 
     @property
@@ -126,7 +119,7 @@ class Runtime:
             setup: What the run rests on.
             command: "compile" or "evaluate".
             program: The method or saved program.
-            settings: Whatever else decides the result.
+            settings: Everything else that decides the result.
             meter: Counts the calls; a new one if None.
             guard: Holds the limits; one of its own if None.
 
@@ -177,10 +170,10 @@ class Runtime:
         )
 
     def _prices(self, name: str) -> tuple[float, float] | None:
-        """What a model's tokens cost, where a limit of money must hold.
+        """The price of a model's tokens, if a cost limit is set.
 
         Raises:
-            UserError: Nobody knows the price: such a limit would never strike.
+            UserError: The price is unknown: the limit could not be enforced.
         """
         if self.setup.limits.max_usd is None:
             return None
@@ -196,7 +189,7 @@ class Runtime:
         """DSPy's settings for the run: task LM, and the adapter of the setup or the program.
 
         Raises:
-            EndpointError: The endpoint is dead; the message says how to go on once it is back.
+            EndpointError: The endpoint is unreachable; the message says how to resume.
             UserError: It refuses the key; likewise.
         """
         adapter = make_adapter(self.setup.adapter or program.adapter)
@@ -250,7 +243,7 @@ class Runtime:
             program = load(folder, allow_code, make_embedder(made_with, address) if made_with and address else None)
             if program.task.name != benchmark.task and program.task.predictors():
                 raise UserError(f"{name}: is for {program.task.name}, but {benchmark.name} asks for {benchmark.task}")
-            # A task that asks no model was not tuned: what was trained are the writers, for whatever comes after them.
+            # A task that calls no model was not tuned: the writers were trained, for any reader.
             program = answering(program, benchmark.task)
             if config:
                 raise UserError(f"{name}: a saved program keeps its settings; compile a new one with --set instead")

@@ -5,6 +5,7 @@ would make a table look surer than it is; with at least five groups (conversatio
 resampled, and every interval says in `unit` which of the two it did.
 
 Example:
+    >>> from mempiler.runs.statistics import interval, paired
     >>> values, groups = [1.0, 0.0, 1.0, 1.0, 0.0], ["ann", "bob", "cyd", "dan", "eve"]
     >>> interval(values, groups).unit
     'group'
@@ -13,8 +14,8 @@ Example:
 
 Limits: a percentile interval is too narrow when there are few groups: in simulated data (five questions a group, half
 of the variance between groups) a nominal 95 % covered 84 % with five groups, 90 % with ten, 94 % with thirty;
-resampling questions covered 68 to 75 %. When the unit is the question, the interval speaks of further questions about
-the same conversations, not of new ones. The sign test always counts questions as independent, and who won, not by how
+resampling questions covered 68 to 75 %. When the unit is the question, the interval holds for further questions about
+the same conversations, not for new ones. The sign test always counts questions as independent, and who won, not by how
 much.
 """
 
@@ -31,10 +32,10 @@ from numpy.typing import NDArray
 from ..errors import UserError
 
 MIN_GROUPS = 5
-"""Below this many groups, questions are resampled: two or three groups give no interval worth the name."""
+"""Below this many groups, questions are resampled: two or three groups give no meaningful interval."""
 
 _TIE = 1e-9
-"""Scores closer than this are equal: the same sum in another order is no win."""
+"""Scores closer than this are equal: summation order must not decide."""
 
 _BLOCK = 1_000_000
 """Draws held in memory at once (8 MB)."""

@@ -5,12 +5,7 @@
 Every part runs with its own task, as an MLflow run inside the suite's. Memories do not depend on the task, so a history
 is written once for all parts. Limits hold for the parts together.
 
-Example:
-    >>> found = run_suite("turn-rag", Setup(benchmark="palbench"))
-    >>> found.score, found.by
-    (12.3, {"restate": 20.1, "generate": 8.2, "select": 8.6})
-
-Honest limits: a suite cannot be compiled on, nor resumed; its parts can. A mean of BLEU and S-score is a number to
+Limits: a suite cannot be compiled on, nor resumed; its parts can. A mean of BLEU and S-score is a number to
 watch one method by, not a published one.
 """
 
@@ -158,6 +153,6 @@ def _named(note: Note, short: str) -> Note:
 
 
 def _part(found: Evaluation) -> dict[str, Any]:
-    """A part's own summary, with its score under a name that says its scale."""
+    """A part's own summary, with its score under a name that includes its scale."""
     summary = found.summary()
     return {"of_one": summary.pop("score"), **summary}

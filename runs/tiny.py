@@ -1,4 +1,4 @@
-"""The start of `local:tiny`: a model from nothing, warmed up until it knows the form of every answer, and kept.
+"""The start of `local:tiny`: a model from scratch, warmed up until it knows the form of every answer, and cached.
 
     good teacher ── what depends on the memory ──┐
     poor teacher ── its mistakes ────────────────┴─> warm-up ──> a folder that LocalModel.load reads
@@ -9,10 +9,6 @@ The users of the demonstrations are none of the benchmark's.
 
 The folder is kept in the user's cache, named by a digest of everything it depends on: the demonstrations as rendered,
 the settings, the code of tokenizer and model, and the seed. `XDG_CACHE_HOME` moves it.
-
-Example:
-    >>> folder = tiny_folder(seed=0)
-    >>> lm = language_model(f"local:{folder}")
 """
 
 from __future__ import annotations
@@ -138,7 +134,7 @@ def _make(folder: Path, good: list[Example], poor: list[Example], settings: Warm
     create(folder, [*good, *poor], [*ids, *turns, *vocabulary()], seed)
     model = LocalModel.load(folder, device="cpu", threads=1)
     shared: dict[str, Any] = {"batch": settings.batch, "micro_batch": settings.batch}
-    # A few small steps first: Adam's first ones are too long for a model from nothing.
+    # A few small steps first: Adam's first ones are too long for an untrained model.
     sft.fit(model, good, steps=20, learning_rate=settings.learning_rate / 4, cosine=False, seed=seed + 1, **shared)
     sft.fit(model, good, steps=settings.steps, learning_rate=settings.learning_rate, seed=seed, **shared)
     sft.fit(model, poor, steps=settings.poor_steps, learning_rate=settings.poor_learning_rate, seed=seed, **shared)

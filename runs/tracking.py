@@ -3,14 +3,9 @@
 The store is `runs/local/mlflow.db` (SQLite) with its artifacts beside it, unless `MLFLOW_TRACKING_URI` names another.
 Everything is logged by run id through a client: MLflow's fluent calls would start orphan runs in worker threads.
 
-A store that cannot be reached at the start is an error, before anything is paid for. One that fails later costs the
+A store that cannot be reached at the start is an error, before any paid call. One that fails later costs the
 record in MLflow and nothing else: that is one line in the log `mempiler`, nothing more is sent, and the results stand
 in the run's own folder.
-
-Example:
-    >>> with Tracker("compile-turn-rag-locomo") as tracker:
-    ...     tracker.params({"optimizer": "bootstrap"})
-    ...     tracker.metrics({"result.score": 0.31})
 """
 
 from __future__ import annotations
@@ -38,9 +33,9 @@ PARAM_LIMIT = 6000
 
 
 DATABASES = {"postgresql", "mysql", "mssql"}
-"""Servers whose addresses name no place for artifacts."""
+"""Servers whose addresses are no artifact locations."""
 LOG = "mempiler"
-"""The log that hears of a store that failed on the way."""
+"""The log for a store that failed during the run."""
 
 
 class Tracker:
@@ -59,7 +54,7 @@ class Tracker:
         self._tags = dict(tags or {})
         self.run_id = ""
         self.failed: str | None = None
-        """What the store failed with; nothing is sent to it after that."""
+        """The store's failure; no calls follow it."""
 
     def __enter__(self) -> Tracker:
         self._client = client()
@@ -80,7 +75,7 @@ class Tracker:
         self._send("set_terminated", status)
 
     def _send(self, call: str, *values: Any, **named: Any) -> None:
-        """Calls the client for this run; what was paid for is not lost with a store that fails on the way."""
+        """Calls the client for this run; a store that fails during the run loses no results."""
         if self.failed is not None:
             return  # Every further call would wait out its own retries.
         try:
@@ -270,5 +265,5 @@ def _metric_name(name: str) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """What an error says, on one line."""
+    """An error's message on one line."""
     return " ".join(str(error).split())[:300]

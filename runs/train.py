@@ -3,16 +3,12 @@
     model (made and warmed up for local:tiny) ── score ── per objective and seed: train ── score ── keep ── save, log
 
 All objectives begin from the same weights and may generate the same number of tokens. The test users are scored greedy
-and sampled, once, after each training. Whatever has been done is in the run's folder: a killed run goes on where its
+and sampled, once, after each training. Finished work is in the run's folder: a killed run continues where its
 last checkpoint was.
 
     RUN/start/                the model training begins from (local:tiny; other models stay where they are)
     RUN/logo-grpo-0/          objective and seed: train.json, checkpoints, model/, row.json
     RUN/program/              the program, whose manifest names the model that the asked objective trained
-
-Example:
-    >>> outcome = run_train("memory-r2", Setup(benchmark="memory-env", lm="local:tiny"), Course())
-    >>> [(row.name, row.greedy) for row in outcome.rows]
 """
 
 from __future__ import annotations
@@ -62,7 +58,7 @@ def run_train(
         course: How to train.
         out: Folder for the program; one in the run's folder if None.
         config: Constructor arguments of the method.
-        note: Told the phases.
+        note: Called with the name of each phase.
         allow_code: Whether a saved `module:Class` method may be imported.
         meter: Counts the calls; a new one if None.
 

@@ -1,11 +1,7 @@
 """What a training gave: one row per objective and seed, as numbers, a table and pictures.
 
 Every row says how many questions it rests on and what the training took. Intervals are of the test questions, resampled
-by user: they say nothing of how much another seed would differ.
-
-Example:
-    >>> outcome = run_train("memory-r2", Setup(benchmark="memory-env", lm="local:tiny"))
-    >>> print_trained(console, outcome)
+by user: they do not cover differences between seeds.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Who asks: bearer tokens are checked before a body is read, and every route gets its user through its tenant.
+"""Authentication: bearer tokens are checked before a body is read, and every route gets its user through its tenant.
 
     Authorization: Bearer TOKEN ──> tenant ──> Owner(user, tenant)
 
@@ -19,7 +19,7 @@ from .refusals import UNKNOWN_HOST, UNKNOWN_TOKEN
 from .service import Service
 
 GUARDED = "/v1"
-"""Below this path every request needs a token; what lies elsewhere tells nothing of anybody."""
+"""Below this path every request needs a token; other paths reveal nothing about users."""
 
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -45,7 +45,7 @@ class Access:
                 await send_refusal(send, UNKNOWN_TOKEN())
                 return
             if self._service.tokens is None and _host(scope["headers"]) not in LOOPBACK:
-                # A web page whose name was made to point here must not be taken for the user of this machine.
+                # DNS rebinding: a web page must not be taken for the user of this machine.
                 await send_refusal(send, UNKNOWN_HOST())
                 return
             scope.setdefault("state", {})["tenant"] = tenant
@@ -77,7 +77,7 @@ def tenant_of(request: Request, shown: Annotated[Any, Depends(_bearer)]) -> str:
 
     Args:
         request: What `Access` let pass.
-        shown: The token once more, so that the OpenAPI page tells of it.
+        shown: The token once more, so that the OpenAPI page documents it.
 
     Raises:
         Refusal: The request came past the middleware (401).

@@ -1,9 +1,6 @@
 """The application: routes, error forms and middleware around one `Service`.
 
-    log ──> tokens ──> body limit ──> routes ──> threads ──> UserMemory
-
-Example:
-    >>> app = make_app(Service(program, Store("memories.sqlite"), lm))
+log ──> tokens ──> body limit ──> routes ──> threads ──> UserMemory
 """
 
 from __future__ import annotations

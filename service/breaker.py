@@ -1,10 +1,7 @@
-"""The breaker of a service: a dead endpoint is refused for a while, then tried again.
+"""The breaker of a service: calls to an unreachable endpoint are refused for a while, then tried again.
 
-The guard of a run ends the run for good; a service must outlive the outage of its provider. While the breaker is open,
+The guard of a run ends the run; a service must survive an outage of its provider. While the breaker is open,
 questions fail at once instead of holding a thread until the timeout, and sessions are stored and stay queued.
-
-Example:
-    >>> lm = language_model("openai/gpt-4.1-mini", guard=Breaker())
 """
 
 from __future__ import annotations
@@ -24,7 +21,7 @@ class Breaker(Guard):
 
     Args:
         pause: Seconds.
-        clock: Tells the time in seconds.
+        clock: Returns the time in seconds.
     """
 
     def __init__(self, pause: float = 10.0, clock: Callable[[], float] = time.monotonic) -> None:
@@ -48,7 +45,7 @@ class Breaker(Guard):
             raise EndpointError("the language model does not answer; it is tried again in a few seconds")
 
     def failed(self, error: Exception) -> None:
-        """Called after a call that failed; a request that the model refuses says nothing of its endpoint."""
+        """Called after a call that failed; a request that the model refuses does not count."""
         if not isinstance(error, LMError) or isinstance(error, LMInvalidRequestError):
             return
         with self._mutex:

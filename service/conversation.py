@@ -38,11 +38,11 @@ class Request:
     before: tuple[Turn, ...]
     """The conversation up to the last answer; turns without ids."""
     new: tuple[Turn, ...]
-    """What the user says now; the last of it is the question."""
+    """The user's new messages; the last is the question."""
     session: str | None = None
     """The session it belongs to; the open one if None."""
     repeated: bool = False
-    """Whether the client says that it sent this before."""
+    """Whether the client marks this as a repetition."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def converse(memory: UserMemory, request: Request, gap: timedelta, deadline: Dea
         memory: Whose it is.
         request: What is said.
         gap: Time without a turn after which a session is over.
-        deadline: An answer that is late is not stored: nobody gets it.
+        deadline: A late answer is not stored, since the client does not get it.
 
     Raises:
         MempilerError: See `UserMemory.say` and `UserMemory.ask`; what was said is stored unless saying it failed.
@@ -100,7 +100,7 @@ def converse(memory: UserMemory, request: Request, gap: timedelta, deadline: Dea
 
 
 def _session(memory: UserMemory, wanted: str | None, gap: timedelta) -> Session | None:
-    """The open session that goes on, None if one begins; all others of the user end."""
+    """The open session to continue, None if one begins; all others of the user end."""
     opened = memory.store.read(memory.owner, lambda version: True).open
     oldest = now() - gap
     mine = [
@@ -116,7 +116,7 @@ def _session(memory: UserMemory, wanted: str | None, gap: timedelta) -> Session 
 
 
 def _say(memory: UserMemory, session: str, turns: Sequence[Turn]) -> tuple[str, tuple[Turn, ...]]:
-    """Stores turns; those of a session that has ended begin one that goes on from it, `NAME~...`."""
+    """Stores turns; those of an ended session begin a continuation of it, `NAME~...`."""
     try:
         return session, memory.say(session, turns)
     except ConflictError:

@@ -32,7 +32,7 @@ class Deadline:
 
     @property
     def passed(self) -> bool:
-        """Whether nobody waits for the answer any more."""
+        """Whether the client has stopped waiting."""
         return time.monotonic() >= self.at
 
 
@@ -92,7 +92,7 @@ class Threads:
 
 
 class BodyLimit:
-    """ASGI middleware that refuses bodies that are large, announced or not, or slow, before anything parses them.
+    """ASGI middleware that refuses bodies that are large, announced or not, or slow, before they are parsed.
 
     Args:
         app: The application behind it.

@@ -1,4 +1,4 @@
-"""Structured logs: one JSON object per line on standard error, without what users say.
+"""Structured logs: one JSON object per line on standard error, without user content.
 
     {"time": "2025-01-31T12:00:00.123+00:00", "level": "info", "event": "request", "request": "5f0c...",
      "method": "POST", "route": "/v1/users/{user}/ask", "status": 200, "ms": 12.3, "tenant": "acme"}
@@ -56,7 +56,7 @@ class JsonLines(logging.Formatter):
     def _event(self, record: logging.LogRecord) -> str:
         if self._contents or record.name.startswith(("mempiler.service", "uvicorn")):
             return record.getMessage()
-        # A template without its arguments holds nothing that was said; a text that was put together may.
+        # A template without its arguments holds no user content; a formatted text may.
         return str(record.msg) if record.args else "message left out"
 
     def _error(self, info: Any) -> dict[str, Any]:
@@ -67,7 +67,7 @@ class JsonLines(logging.Formatter):
 
 
 class RequestLog:
-    """ASGI middleware: one line per request, an id in `X-Request-ID`, and 500 for what nobody foresaw.
+    """ASGI middleware: one line per request, an id in `X-Request-ID`, and 500 for unforeseen errors.
 
     Args:
         app: The application behind it.

@@ -1,8 +1,8 @@
-"""How a service says no: one JSON form for all errors, that of OpenAI, so that its clients understand it.
+"""Error responses: one JSON form for all errors, that of OpenAI, so that its clients understand it.
 
     {"error": {"message": "messages.0.content: Field required", "type": "invalid_request_error", "code": 400}}
 
-What is the caller's to mend comes with its message. What is the operator's (store, endpoint, a program that does not
+What the caller can correct comes with its message. What is the operator's (store, endpoint, a program that does not
 fit its memories) comes without addresses and reasons; those are in the log.
 """
 
@@ -72,13 +72,13 @@ _REFUSALS: Sequence[tuple[type[Exception], int, str]] = (
     (StoreError, 503, "the store does not answer; nothing was half stored, and the request can be repeated"),
     (BudgetError, 503, "the budget of the language model is spent"),
 )
-"""Errors with their status and message, the first that fits; "" stands for the error's own message."""
+"""Errors with their status and message, the first that fits; "" means the error's own message."""
 
 CAUGHT = (Refusal, *(kind for kind, _, _ in _REFUSALS))
 
 
 def refusal_of(error: Exception) -> Refusal:
-    """The refusal that an error stands for; a `BUG` for any that is not foreseen."""
+    """The refusal for an error; `BUG` for any that is not foreseen."""
     if isinstance(error, Refusal):
         return error
     for kind, status, message in _REFUSALS:

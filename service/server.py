@@ -2,7 +2,7 @@
 
 On SIGTERM or SIGINT no further connection is taken, and no writer begins another session. Requests that are being
 answered and sessions that are being written get `grace` seconds together. What has not ended by then is left where it
-is: it is stored and queued, and whoever comes next does it again.
+is: it is stored and queued, and the next worker does it again.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def serve(service: Service, host: str, port: int, level: str = "info") -> None:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Opens the port, before anything else is begun.
+    """Opens the port first.
 
     Raises:
         UserError: It is taken, or is not this machine's to take.
@@ -86,7 +86,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 class _Server(uvicorn.Server):
-    """Tells the service of the signal that ends it: from then on writers begin nothing new."""
+    """Passes the termination signal to the service: from then on writers start no new session."""
 
     def __init__(self, config: uvicorn.Config, service: Service) -> None:
         super().__init__(config)

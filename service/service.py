@@ -1,9 +1,4 @@
-"""What the routes of a service share: a program, one open store, a language model, tokens, threads and the worker.
-
-Example:
-    >>> service = Service(program, Store("memories.sqlite"), lm, name="my-program")
-    >>> app = make_app(service)
-"""
+"""What the routes of a service share: a program, one open store, a language model, tokens, threads and the worker."""
 
 from __future__ import annotations
 
@@ -67,7 +62,7 @@ class Service:
         return isinstance(guard, Breaker) and guard.open
 
     def tenant_of(self, token: str | None) -> str | None:
-        """The tenant that a request with a token speaks for; None for nobody."""
+        """The tenant that a token belongs to; None if unknown."""
         if self.tokens is None:
             return OPEN_TENANT
         return self.tokens.tenant(token) if token else None
@@ -87,7 +82,7 @@ class Service:
         return memory
 
     def begin_stop(self) -> float:
-        """Begins nothing new in the background; returns the seconds that are left until the process ends."""
+        """Stops new background work; returns the seconds left until the process ends."""
         if self._stop_at is None:
             self._stop_at = time.monotonic() + self.settings.grace
             self.worker.begin_stop()
@@ -99,7 +94,7 @@ class Service:
             log.info("answered", extra={"user": memory.owner.user, "question": question, "answer": answer})
 
     def ready(self) -> dict[str, bool]:
-        """What must work for a request to be served, each part by name; `model` is told and not needed."""
+        """What must work for a request to be served, each part by name; `model` is informative only."""
         try:
             self.store.read(Owner("ready", "ready"))
             stored = True

@@ -1,16 +1,17 @@
-"""Bearer tokens, each bound to a tenant: who may ask for whose memories.
+"""Bearer tokens, each bound to a tenant whose memories it gives access to.
 
 A token file has one line per token, `TENANT TOKEN` or `TENANT sha256:HEX`; empty lines and lines that begin with # are
 left out. The file is read again when it changes, so a token is withdrawn by deleting its line. A file that has become
-unreadable or wrong lets nobody in whom it let in before and does not name any more, since what it names is not known:
-all requests are refused until it is repaired.
+unreadable or invalid could have withdrawn any token, so all requests are refused until it is repaired.
 
 Example:
-    >>> tokens = Tokens("tokens.txt")        # acme sha256:9f86d0...
-    >>> tokens.tenant("a-long-random-token")
+    >>> from pathlib import Path
+    >>> from mempiler.service.tokens import Tokens
+    >>> _ = Path("tokens.txt").write_text("acme a-long-random-token")
+    >>> Tokens("tokens.txt").tenant("a-long-random-token")
     'acme'
 
-Limits: whoever has a token of a tenant may ask for all of its users; there are no narrower rights.
+Limits: a token of a tenant gives access to all of its users; there are no narrower rights.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
     writers     claim a user with something queued, write one session after another, commit each
 
 Any number of processes may do this over one store at the same time: it gives each user to one writer at a time, and a
-session ends once. `stop` lets every writer finish the session it is at; what is left stays queued for others.
+session ends once. `stop` lets every writer finish its current session; the rest stays queued for others.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Worker:
             grace: Seconds to wait for that.
 
         Returns:
-            Whether all has ended; what has not is written again by whoever comes next.
+            Whether all has ended; what has not is written again by the next worker.
         """
         self.begin_stop()
         until = time.monotonic() + grace

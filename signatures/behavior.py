@@ -42,6 +42,7 @@ def chosen_option(text: str, options: Sequence[str]) -> str | None:
     option and names several is a failed parse.
 
     Example:
+        >>> from mempiler.signatures.behavior import chosen_option
         >>> chosen_option("No, the user skips ads.", ["Yes", "No"])
         'No'
     """

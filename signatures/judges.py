@@ -3,11 +3,7 @@
 A judged score is only as good as its judge, so every table names the prompt by its hash: `judge_hash` changes with any
 word of the instructions and with any field.
 
-Example:
-    >>> judge_hash(JudgeAnswer)[:8]
-    '...'
-
-Honest limits: judges of this kind are known to accept vague answers that stay on the topic (snap-research/locomo#23);
+Limits: judges of this kind are known to accept vague answers that stay on the topic (snap-research/locomo#23);
 `JudgeAnswer` asks for the particular fact. `JudgeGenerously` carries the rules of the judge that RGMem and others score
 LoCoMo with, leniency and all. The other two prompts carry the rules of PGR's
 retrieval evaluation and pairwise comparison, with three levels of acknowledgement where the paper asks yes or no. The

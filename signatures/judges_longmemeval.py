@@ -8,10 +8,6 @@
 
 Source: LongMemEval (Wu et al., ICLR 2025), src/evaluation/evaluate_qa.py, its rules in our own words. There the reply
 is free text and counts as yes where "yes" is in it; here it is one of two words.
-
-Example:
-    >>> judges_hash()[:8]
-    '...'
 """
 
 from __future__ import annotations

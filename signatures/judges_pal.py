@@ -1,9 +1,9 @@
-"""Prompts of PAL-Bench's judges: implicit needs met by a restatement, and two dialogues side by side.
+"""Prompts of PAL-Bench's judges: implicit needs met by a restatement, and two dialogues in parallel.
 
 Source: Mem-PAL, appendix E (scoring of task 1, and the two evaluations of task 3); rules and fields are the paper's,
 the words ours. Tables name each prompt by `signatures.judges.judge_hash`.
 
-Honest limits: a score beyond the paper's values is taken as the nearest of them, not asked for again.
+Limits: a score beyond the paper's values is taken as the nearest of them, not asked for again.
 """
 
 from __future__ import annotations

@@ -3,11 +3,7 @@
 Source: Mem-PAL, appendix E (tasks 1, 2-1, 2-2 and 3) with the actions of Table 7; rules and fields are the paper's, the
 words ours. Field names follow the suite: the query is `question`, what is said is `answer`.
 
-Example:
-    >>> ASSISTANT_ACTIONS["solution proposal"][:18]
-    'Propose one way to'
-
-Honest limits: the prompts are English for both languages of the data; an answer keeps the language of the query.
+Limits: the prompts are English for both languages of the data; an answer keeps the language of the query.
 """
 
 from __future__ import annotations
@@ -139,6 +135,7 @@ def selected(answer: str, count: int) -> tuple[str, ...]:
     """The candidates an answer names, each once, in its order; ids beyond `count` candidates are passed over.
 
     Example:
+        >>> from mempiler.signatures.pal import selected
         >>> selected("I would take S7 and s2.", 8)
         ('S7', 'S2')
     """

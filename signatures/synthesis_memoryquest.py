@@ -3,11 +3,7 @@
 The paper describes the steps (PGR, section 4.2) and prints no prompt for them: the words are ours, the numbers its own.
 Each prompt takes `complaints`, what code found wrong with the last attempt, so that a retry is another question.
 
-Example:
-    >>> dspy.Predict(PlanTimeline)(demographics=..., complaints="").events[0].date
-    '2024-02-11'
-
-Honest limits: the prompts ask for realism, code can check dates, numbers and mentions only.
+Limits: the prompts ask for realism, code can check dates, numbers and mentions only.
 """
 
 from __future__ import annotations

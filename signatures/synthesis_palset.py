@@ -4,11 +4,7 @@ Mem-PAL, appendix E, steps 1 to 2-3. The rules and the fields are the paper's, t
 for both languages of the data, and `language` says in which one the texts are written. Each prompt takes `complaints`,
 what code found wrong with the last attempt, so that a retry is another question.
 
-Example:
-    >>> dspy.Predict(InventPeople)(language="English", count=2, ..., complaints="").people[0].personality.openness
-    'low'
-
-Honest limits: the authors asked in Chinese and had their English data translated; here both are written at first hand.
+Limits: the authors asked in Chinese and had their English data translated; here both are written at first hand.
 """
 
 from __future__ import annotations

@@ -4,11 +4,7 @@ Mem-PAL, appendix E, steps 6-1 and 6-2, with the log types of Table 5 and the ac
 records are looked over for three kinds of faults and mended is in the paper's main text (Data Verification and
 Refinement); it prints no prompts for it, so those are ours.
 
-Example:
-    >>> dspy.Predict(WriteLogs)(begin="2024-03-01 09:00", ..., complaints="").logs[0].type
-    'device operation'
-
-Honest limits: a log entry's type is told to writers and reviewers and kept in `log.json`, but is no part of the data.
+Limits: a log entry's type is told to writers and reviewers and kept in `log.json`, but is no part of the data.
 """
 
 from __future__ import annotations

@@ -2,11 +2,7 @@
 
 Mem-PAL, appendix E, steps 3 to 5-3; see `synthesis_palset` for what the prompts share.
 
-Example:
-    >>> dspy.Predict(PlanSituations)(month="2024-03", ..., complaints="").situations[0].requirement_ids
-    ['work-1', 'health-3']
-
-Honest limits: candidates are written without a look at the user, as in the paper; so some may not fit a liked or
+Limits: candidates are written without a look at the user, as in the paper; so some may not fit a liked or
 disliked pair, and the choice among them is the model's opinion.
 """
 

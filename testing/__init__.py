@@ -3,7 +3,7 @@
     check_method("session_notes:SessionNotes")
     check_benchmark("trivia:Trivia", "trivia.json")
 
-Both raise one error that lists every broken promise on a line of its own. Nothing is sent anywhere: the model is the
+Both raise one error that lists every violation on its own line. Nothing is sent anywhere: the model is the
 offline engine.
 """
 

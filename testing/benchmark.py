@@ -1,6 +1,7 @@
-"""The promises of a benchmark: its examples, its split and its scorer.
+"""Contract checks of a benchmark: its examples, its split and its scorer.
 
 Example:
+    >>> from mempiler.testing.benchmark import check_benchmark
     >>> check_benchmark("locomo")
 """
 
@@ -21,11 +22,11 @@ from ..programs.tasks.task import task as task_class
 from ..records import Context
 
 Broken = Iterator[str]
-"""Broken promises, each in one sentence."""
+"""Violations, each in one sentence."""
 
 
 def check_benchmark(benchmark: str | Benchmark, path: str | Path | None = None, **options: Any) -> None:
-    """Tries a benchmark's promises.
+    """Checks a benchmark's contract.
 
     Args:
         benchmark: A name, `module:Class`, or a benchmark that was loaded already.
@@ -33,7 +34,7 @@ def check_benchmark(benchmark: str | Benchmark, path: str | Path | None = None, 
         **options: Options of its `load`.
 
     Raises:
-        UserError: Promises are broken; each is a line of the message.
+        UserError: The contract is broken; each violation is a line of the message.
     """
     loaded = benchmark if isinstance(benchmark, Benchmark) else load_benchmark(benchmark, path, **options)
     broken = [line for check in CHECKS for line in check(loaded)]
@@ -93,7 +94,7 @@ def _split(benchmark: Benchmark) -> Broken:
 
 
 def _scorer(benchmark: Benchmark) -> Broken:
-    """What the scorer says of the gold answer, of nothing, and twice of the same."""
+    """The scorer's results for the gold answer, for nothing, and twice for the same."""
     scorer = benchmark.scorer
     if scorer.asked or benchmark.interaction is not None:
         try:

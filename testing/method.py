@@ -1,4 +1,4 @@
-"""The promises of a method, tried on a small history with the offline engine as the model.
+"""Contract checks of a method, on a small history with the offline engine as the model.
 
     writing     changes nothing it is given; the same twice; item by item as at once; settling twice is settling once
     memory      its JSON is its stored form; it rests on turns of the history
@@ -6,6 +6,7 @@
     prompts     every prompt that writes is part of the memory's key, no prompt that reads is
 
 Example:
+    >>> from mempiler.testing.method import check_method
     >>> check_method("turn-rag")
 """
 
@@ -31,11 +32,11 @@ from ..programs.tasks.task import task as task_class
 from ..records import Action, Behavior, History, Item, Logs, Profile, Query, Session, Turn
 
 Broken = Iterator[str]
-"""Broken promises, each in one sentence."""
+"""Violations, each in one sentence."""
 
 
 def check_method(method: str | Method, history: History | None = None, task: str | None = None, **config: Any) -> None:
-    """Tries a method's promises.
+    """Checks a method's contract.
 
     Args:
         method: A name, `module:Class`, or a method that was made already.
@@ -44,7 +45,7 @@ def check_method(method: str | Method, history: History | None = None, task: str
         **config: Settings, for a method that is named.
 
     Raises:
-        UserError: Promises are broken; each is a line of the message.
+        UserError: The contract is broken; each violation is a line of the message.
     """
     past = history or sample_history()
 

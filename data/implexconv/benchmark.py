@@ -1,7 +1,7 @@
-r"""ImplexConv: questions whose answer hangs on something said long ago that does not sound related (MIT licence).
+r"""ImplexConv: questions whose answer depends on an earlier statement that seems unrelated (MIT licence).
 
 The genuine files are `ImplexConv_opposed.json` and `ImplexConv_supportive.json` of the hub sets Kaylee0501/ImplexConv.
-In the opposed ones an implicit fact speaks against what the user seems to want, in the supportive ones it backs it.
+In the opposed ones an implicit fact contradicts what the user seems to want, in the supportive ones it supports it.
 
     [{"conversation": ["Speaker1: ...\n\nAssistant: ...", ...],                          (one string per session)
       "qa": [{"question", "answer", "retrieved_conv": ["session text"], "opposed reasoning": "why"}]}, ...]
@@ -15,20 +15,15 @@ An example holds `history`, `question`, `focus` (inputs; the turns of the gold s
 answer with its reasoning), `reasoning` ("" where a row has none), `category` ("opposed" or "supportive"), `evidence`
 and `id` (labels).
 
-Example:
-    >>> benchmark = ImplexConv.load("ImplexConv_opposed.json", metric="f1")
-    >>> benchmark.examples[0].category
-    'opposed'
-
 Metrics: "judge" asks whether the retrieved context (`prediction.context`) acknowledges the reasoning, in words or by
 implication (`data.acknowledgement`; where a row has no reasoning, its answer): 1 or 0, and `parts["explicit"]` is 1
 only for words. "answer" asks a judge whether the answer is right, given answer and reasoning; "f1" is token F1 of the
-answer and asks nobody. `parts["evidence"]`, of every metric, is the share of gold sessions of which the recalled
+answer and calls no judge. `parts["evidence"]`, of every metric, is the share of gold sessions of which the recalled
 context names a turn, and needs no judge.
 
-Honest limits: written by a model, and undated. The judges' prompts are ours, not the paper's; BLEU-1 takes the place of
-BLEU-1 to 3 and ROUGE-L. Under "judge" the answer earns nothing, and a row without reasoning asks much of the context:
-its answer is advice that nobody gave yet. A memory of summaries names whole sessions as evidence. The form is taken
+Limits: written by a model, and undated. The judges' prompts are ours, not the paper's; BLEU-1 takes the place of
+BLEU-1 to 3 and ROUGE-L. Under "judge" the answer is not scored, and a row without reasoning asks much of the context:
+its answer is advice not yet given. A memory of summaries names whole sessions as evidence. The form is taken
 from the card and the released code, not from the files themselves. The sample is our own.
 """
 

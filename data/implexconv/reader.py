@@ -1,6 +1,6 @@
 """Reading ImplexConv's files: sessions out of marked-up texts, and evidence out of what a gold text quotes.
 
-Honest limits: the form is taken from the card and the released code, not from the files themselves.
+Limits: the form is taken from the card and the released code, not from the files themselves.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LEAST_WORDS = 4
 def read_implexconv(path: Path, note: Note) -> Reading:
     """Reads a file of ImplexConv's form, telling `note` everything that is odd about it.
 
-    A part with a fatal finding is left out if `note` does not raise.
+    A part with a fatal finding is skipped if `note` does not raise.
 
     Raises:
         DataError: The file is no JSON list of objects with `conversation` and `qa`.
@@ -53,7 +53,7 @@ def read_implexconv(path: Path, note: Note) -> Reading:
 
 
 def turns_of(text: str) -> list[tuple[str, str]]:
-    """The speakers and words of a session; what stands before the first speaker is dropped."""
+    """The speakers and words of a session; text before the first speaker is dropped."""
     marks = list(_SPEAKER.finditer(text))
     ends = [*(mark.start() for mark in marks), len(text)][1:]
     said = [(mark[1], text[mark.end() : end].strip()) for mark, end in zip(marks, ends, strict=True)]
@@ -128,7 +128,7 @@ def _evidence(
 
 
 def _quoted(gold: str, plain: Mapping[str, Mapping[str, str]]) -> list[str]:
-    """The turns that a text quotes, of the session of which it quotes most; a few short words prove nothing."""
+    """The turns that a text quotes, of the session of which it quotes most; a few short words are not enough."""
     best: list[str] = []
     most = _LEAST_WORDS - 1
     for turns in plain.values():

@@ -13,14 +13,10 @@ Rows with equal pasts (and the same user) share one History, so its memory is wr
 named by its user, else by the id inside `history`, else by the first letters of the history's digest; splits never
 cut one in two.
 
-Example:
-    >>> JsonlBenchmark.load("questions.jsonl", metric="exact").metric_name
-    'exact match'
-
 The metric is "f1", "exact", "judge" (a language model, see `data.judge`) or `module:function` (see `own_metric`);
 token F1 and exact match are in the parts of every score.
 
-Honest limits: one gold answer per question; token metrics see words, not meaning; the whole file is held in memory.
+Limits: one gold answer per question; token metrics see words, not meaning; the whole file is held in memory.
 """
 
 from __future__ import annotations
@@ -96,7 +92,7 @@ class JsonlBenchmark(Benchmark):
 def read_jsonl(path: Path, note: Note) -> Reading:
     """Reads a JSON-lines file, telling `note` everything that is odd about it.
 
-    A row with a fatal finding is left out if `note` does not raise.
+    A row with a fatal finding is skipped if `note` does not raise.
 
     Raises:
         DataError: The file is missing, empty or no UTF-8 text.
@@ -148,7 +144,7 @@ class _Row:
         ).with_inputs("history", "question", "focus")
 
     def text(self, column: str, needed: bool) -> str | None:
-        """The column as text, "" where an optional one is not there, None after a fault."""
+        """The column as text, "" where an optional one is not there, None after an error."""
         value = self.row.get(column)
         if value in (None, ""):
             if not needed:
@@ -193,7 +189,7 @@ class _Row:
 
 
 def read_rows(path: Path, note: Note) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The objects of a JSON-lines file with their line numbers; what is no object is told to `note` as fatal.
+    """The objects of a JSON-lines file with their line numbers; anything else is a fatal finding.
 
     Raises:
         DataError: The file is missing, empty or no UTF-8 text.

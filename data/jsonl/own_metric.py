@@ -32,7 +32,7 @@ class OwnMetric:
         path: `module:function`.
 
     Raises:
-        UserError: It cannot be imported, or is nothing that can be called.
+        UserError: It cannot be imported, or is not callable.
     """
 
     def __init__(self, path: str) -> None:
@@ -93,7 +93,7 @@ def _imported(path: str) -> Callable[[dspy.Example, dspy.Prediction], Any]:
         for part in name.split("."):
             found = getattr(found, part)
     except Exception as error:
-        # Whatever the module does when it is imported can fail, in any way.
+        # Importing a module can raise any exception.
         hint = "; is its folder on PYTHONPATH?" if isinstance(error, ModuleNotFoundError) else ""
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise UserError(f"metric {path!r} cannot be imported: {reason}{hint}") from error

@@ -9,15 +9,10 @@ One History per conversation is shared by all of its examples. An example holds 
 (inputs), `answer`, `evidence`, `category` ("1" to "5"), `id` ("conv-26:17" is row 17, counted from
 0, of its conversation) and, where the file has one, `adversarial_answer` (labels).
 
-Example:
-    >>> benchmark = Locomo.load("locomo10.json", categories=["1", "4"])
-    >>> benchmark.examples[0].category
-    '1'
-
 `metric="judge"` is what RGMem, Mem0 and others print: a model labels each answer, with good will (`GenerousJudge`), and
 category 5 is left out, since it has no gold answer.
 
-Honest limits: about 6 % of the gold answers are known to be wrong (snap-research/locomo#23), and token F1 rewards
+Limits: about 6 % of the gold answers are known to be wrong (snap-research/locomo#23), and token F1 rewards
 wording. Where this differs from the official task_eval/evaluation.py: category 5 is not asked as a two-way choice
 and is reported apart; evidence ids are repaired; a question without evidence has no recall instead of 1.
 """

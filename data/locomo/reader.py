@@ -44,7 +44,7 @@ _PLAIN_EVIDENCE = re.compile(r"D(?:0|[1-9]\d*):(?:0|[1-9]\d*)", re.ASCII)
 def read_locomo(path: Path, note: Note) -> Reading:
     """Reads a file of locomo10.json's form, telling `note` everything that is odd about it.
 
-    A part with a fatal finding is left out if `note` does not raise.
+    A part with a fatal finding is skipped if `note` does not raise.
 
     Raises:
         DataError: The file is no JSON, or JSON of another kind.

@@ -1,6 +1,6 @@
 """LoCoMo's metrics: token F1 by category, as task_eval/evaluation.py has it, and the judge of published tables.
 
-Honest limits: token F1 rewards wording, and about 6 % of the gold answers are known to be wrong
+Limits: token F1 rewards wording, and about 6 % of the gold answers are known to be wrong
 (snap-research/locomo#23). `bleu1` is community practice, not in the official file, and so is the judge.
 """
 
@@ -29,7 +29,7 @@ class LocomoF1(Scorer):
     title = "token F1"
 
     def counts(self, example: dspy.Example) -> bool:
-        """False for category 5: it pays for declining to answer, and is reported apart."""
+        """False for category 5: it rewards declining to answer, and is reported separately."""
         return example.category != "5"
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:

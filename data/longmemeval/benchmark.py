@@ -18,12 +18,7 @@ that cannot be answered (which count in their types as well), theirs.
 Retrieval, beside evidence recall by turns: recall_any, recall_all and NDCG of the evidence sessions, of the memory's
 plain search, without the questions that cannot be answered.
 
-Example:
-    >>> benchmark = LongMemEval.load("longmemeval_s_cleaned.json", categories="knowledge-update", limit=10)
-    >>> benchmark.examples[0].date
-    '10 April 2023, Monday 23:07'
-
-Honest limits: every question has a past of its own, so nothing is remembered twice and memories are written once per
+Limits: every question has a past of its own, so nothing is remembered twice and memories are written once per
 question. An empty answer is wrong without asking the judge. Short answers suit five of the types; preferences want
 `longmemeval.preference`. Sums are over the questions that were asked; the mean over types is over the types among them.
 """

@@ -8,10 +8,11 @@ Source: LongMemEval (Wu et al., ICLR 2025), src/retrieval/eval_utils.py. In its 
 log2(2) = 1 as well, so the first two places count the same; that is kept.
 
 Example:
+    >>> from mempiler.data.longmemeval.metrics import retrieval_metrics
     >>> retrieval_metrics(["D4", "D1"], gold=["D1"], sessions=["D1", "D2", "D3", "D4"], k=2)
     {'recall_any@2': 1.0, 'recall_all@2': 1.0, 'ndcg@2': 1.0}
 
-Honest limits: a hit counts for every session that it rests on, in the order of its sources, each session once. The
+Limits: a hit counts for every session that it rests on, in the order of its sources, each session once. The
 released code lets several turns of one session fill several places of its NDCG; here the first of them counts.
 """
 
@@ -55,11 +56,11 @@ def retrieval_metrics(
 
 
 def declines(answer: str) -> bool:
-    """Whether an answer says that what is asked is not known."""
+    """Whether an answer states that it is not known."""
     text = " ".join(answer.lower().replace("\u2019", "'").split())
     return any(phrase in text for phrase in REFUSALS)
 
 
 def mean(values: Sequence[float]) -> float:
-    """The mean; 0 of nothing."""
+    """The mean; 0 if empty."""
     return sum(values) / len(values) if values else 0.0

@@ -9,9 +9,9 @@
 release differ in their names only. An id with `_abs` in it marks a question whose answer is not in the sessions.
 
 Sessions are put in time order (those of `oracle` are not) and get ids of their own, D1, D2, ...: the ids of the file
-begin with "answer" where the evidence is, and whatever a prompt shows must not tell that.
+begin with "answer" where the evidence is, which no prompt may reveal.
 
-Honest limits: the file is read piece by piece, but the questions that are kept are held in memory; equal texts are held
+Limits: the file is read piece by piece, but the questions that are kept are held in memory; equal texts are held
 once, and an `m` file still takes some gigabytes, unless `limit` or `types` leaves most questions out.
 """
 
@@ -53,7 +53,7 @@ _DATE = "%Y/%m/%d %H:%M"
 
 
 def file_of(path: Path, size: str | None = None) -> Path:
-    """The file that a path stands for: itself, or in a folder the released file of a size.
+    """The file that a path denotes: itself, or in a folder the released file of a size.
 
     Args:
         path: A file, or a folder with released files.
@@ -80,7 +80,7 @@ def file_of(path: Path, size: str | None = None) -> Path:
 def read_longmemeval(path: Path, note: Note, types: Collection[str] | None = None, limit: int | None = None) -> Reading:
     """Reads a file of LongMemEval's form, telling `note` everything that is odd about it.
 
-    A question with a fatal finding is left out if `note` does not raise.
+    A question with a fatal finding is skipped if `note` does not raise.
 
     Args:
         path: The file.

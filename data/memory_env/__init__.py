@@ -1,4 +1,4 @@
-"""memory-env: a made-up world to train memory operations in."""
+"""memory-env: a synthetic world to train memory operations in."""
 
 BENCHMARKS = {
     "memory-env": (

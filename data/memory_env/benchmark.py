@@ -5,12 +5,7 @@ users follow from a seed, and those of train, dev and test are disjoint. An exam
 one question about its end; its category is what was last done to the fact. `questions_after` gives the questions about
 any earlier moment with the answers of that moment, for rewards in the middle of a history.
 
-Example:
-    >>> benchmark = MemoryEnv.load(users=40, sessions=8)
-    >>> benchmark.task
-    'memory-lookup'
-
-Honest limits: synthetic and small, made so that a model of half a million weights can learn it; see the generator.
+Limits: synthetic and small, made so that a model of half a million weights can learn it; see the generator.
 Scores on it compare ways of training with one another, nothing else.
 """
 

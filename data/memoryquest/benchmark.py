@@ -12,16 +12,11 @@ references, one per line), `references`, `category` (the domain, else "all"), `p
 `focus` names the turns of the references; of a reference that only names its session, the turn that shares most words
 with it.
 
-Example:
-    >>> benchmark = MemoryQuest.load("MemoryQuest/data", metric="evidence")
-    >>> benchmark.score(benchmark.examples[0], program(**benchmark.examples[0].inputs())).parts
-    {"evidence": .75, "evidence_exact": 0.0}
-
 Metrics: "recall" (the paper's Recall) and "recall_exact" ask the judge, and `parts` holds both with `recall_explicit`;
-"evidence" asks nobody: the share of references of whose turns (or session) a hit names one. It is in the parts of every
+"evidence" (no judge): the share of references of whose turns (or session) a hit names one. It is in the parts of every
 score where the file says where the references were said, and is stricter for a file that names turns.
 
-Honest limits: notes of a context, such as a prospection summary, are not judged: the paper judges what was retrieved.
+Limits: notes of a context, such as a prospection summary, are not judged: the paper judges what was retrieved.
 There is no response to imitate: a labelled demo shows the references as the answer.
 """
 

@@ -1,10 +1,6 @@
 """The names in MemoryQuest's form, and likely other names: the genuine files' were not seen beyond the first three.
 
-Example:
-    >>> ALIASES["session"]["date"][0]
-    'session_date'
-
-Honest limits: the other names are guesses from neighbouring data sets (LoCoMo, PersonaLens, PersonaMem, LongMemEval).
+Limits: the other names are inferred from similar data sets (LoCoMo, PersonaLens, PersonaMem, LongMemEval).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The form of MemoryQuest, and a reader for it that says what it found under which name.
+"""A reader for MemoryQuest that reports which name each field was found under.
 
     {"user_id": "u1", "demographics": {...}, "domain_summaries": {"food": "..."},
      "sessions": [{"session_id": "s1", "date": "2024-03-05", "turns": [{"speaker": "user", "text": "..."}]}],
@@ -16,7 +16,7 @@ read at all, is a remark. Sessions may be a mapping from id to session, a turn m
 The history of a query ends at its date, that day included; undated sessions stay in every one. Session and turn ids
 are made here (D1, D1:1, ...), in time order. A reference without `turns` rests on all turns of its session.
 
-Honest limits: unverified on the genuine files. A remark about a name is made once per file.
+Limits: unverified on the genuine files. A remark about a name is made once per file.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Reference(Record):
 def read_memoryquest(path: Path, note: Note) -> Reading:
     """Reads a folder or a file of this form, telling `note` everything that is odd about it.
 
-    A user or a query with a fatal finding is left out if `note` does not raise.
+    A user or a query with a fatal finding is skipped if `note` does not raise.
 
     Returns:
         The whole history of every user, and the examples, each with the part of it before its query.
@@ -77,7 +77,7 @@ def read_memoryquest(path: Path, note: Note) -> Reading:
 
 
 def files_of(path: Path) -> list[Path]:
-    """The files that a path stands for, users in the order of their numbers.
+    """The files that a path denotes, users in the order of their numbers.
 
     Raises:
         DataError: A folder without `user*.json`.
@@ -103,7 +103,7 @@ def _users(path: Path) -> Iterator[tuple[str, Any]]:
 
 
 class _User:
-    """One user on the way to a history and examples; keeps the place for its findings."""
+    """One user being read into a history and examples; keeps the place for its findings."""
 
     def __init__(self, where: str, row: Mapping[str, Any], note: Note, probe: Probe) -> None:
         self.where, self.note, self.probe = where, note, probe
@@ -125,7 +125,7 @@ class _User:
         return found
 
     def objects(self, name: str) -> list[Any] | None:
-        """A list of the user's, None after a fault."""
+        """A list of the user's, None after an error."""
         value = self.row.get(name)
         if isinstance(value, dict):
             key = "session_id" if name == "sessions" else "query_id"
@@ -256,7 +256,7 @@ class _User:
             yield Reference(text=text.strip(), date=self.date(row.get("date"), place), turns=turns)
 
     def evidence(self, row: Mapping[str, Any], history: History, where: str) -> tuple[str, ...]:
-        """The turns that hold a reference, as far as the file tells and the query's history reaches."""
+        """The turns that hold a reference, as far as the file states them and the history holds them."""
         id = row.get("session_id")
         if id is None:
             return ()

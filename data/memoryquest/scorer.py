@@ -1,6 +1,6 @@
 """MemoryQuest's metrics: which of a query's references are in the retrieved context (PGR, section 5.2).
 
-Honest limits: notes of a context, such as a prospection summary, are not judged: the paper judges what was retrieved.
+Limits: notes of a context, such as a prospection summary, are not judged: the paper judges what was retrieved.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _SHOWN = 200
 
 
 class EvidenceRecall(Scorer):
-    """The share of references of whose turns (or session) a hit names one; asks nobody."""
+    """The share of references of whose turns (or session) a hit names one; needs no judge."""
 
     title = "evidence recall"
 
     def counts(self, example: dspy.Example) -> bool:
-        """False for a query without any evidence: it says nothing about retrieval."""
+        """False for a query without evidence, which cannot measure retrieval."""
         return any(reference.turns for reference in example.references)
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:

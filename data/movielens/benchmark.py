@@ -9,7 +9,7 @@ diagonal dominance (`data.confusion`), and the matrix. `reader` says how the fil
 An example holds `history` (the profile, then all ratings before the asked ones), `recent` (the ratings since),
 `question`, `options`, `focus` (inputs; there is no evidence), `answer`, `category` and `id` (labels).
 
-Honest limits: the paper prints no number for this benchmark, nor how many users and which ratings it asked; ours are
+Limits: the paper prints no number for this benchmark, nor how many users and which ratings it asked; ours are
 the newest 30 of 100 drawn users. The set may not be passed on (GroupLens): the sample is our own, in the same form,
 made by `data.synthesis.movielens`; what it holds is no real person's taste, and it is easier than the real thing.
 """

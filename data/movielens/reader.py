@@ -7,7 +7,7 @@
 Users with more than `min_ratings` ratings count, their ratings in order of time (equal times in the file's order). The
 newest `questions` ratings of a user are asked, the ones before are the history.
 
-Honest limits: all times are read as UTC, since the time zone of a user is not told. Of the users that count, `users`
+Limits: all times are read as UTC, since the time zone of a user is not told. Of the users that count, `users`
 are drawn with a seed: PraMem does not say how many it took, nor which ratings it asked.
 """
 
@@ -81,7 +81,7 @@ class Protocol:
     min_ratings: int = 300
     """A user counts who has more (PraMem, section 4.1)."""
     questions: int = 30
-    """Newest ratings of a user that are asked; 30 as OmniBehavior's test actions, the paper does not say."""
+    """Newest ratings of a user that are asked; 30 as OmniBehavior's test actions, the paper gives no number."""
     users: int | None = 100
     """Users drawn from those that count; None takes all."""
     seed: int = 0
@@ -108,7 +108,7 @@ def read_movielens(path: Path, note: Note, protocol: Protocol = Protocol()) -> R
 
     Args:
         path: The zip, its folder, or ratings.dat with the others beside it.
-        note: A row with a fatal finding is left out if it does not raise.
+        note: A row with a fatal finding is skipped if it does not raise.
         protocol: Which users and ratings are asked.
 
     Raises:

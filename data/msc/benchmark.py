@@ -7,12 +7,7 @@ is our own, in the same form.
 An example holds `history`, `question`, `focus` (inputs; there is no evidence, so it is empty), `answer`, `category`
 ("all") and `id` (labels).
 
-Example:
-    >>> benchmark = Msc.load("msc_self_instruct.jsonl")
-    >>> benchmark.examples[0].history.items[-1].id
-    'D5'
-
-Honest limits: the questions and answers were written by a model and say "you" without saying who asks whom. There is no
+Limits: the questions and answers were written by a model and say "you" without saying who asks whom. There is no
 evidence, hence no recall. The published tables of this set use ROUGE-L and a judge (MemGPT) or token F1, BLEU-1 and a
 judge (Memory-R2); here the score is SQuAD's token F1 with BLEU-1 beside it, or `metric="judge"`. The set calls no
 split: conversations are shuffled by seed.

@@ -52,7 +52,7 @@ _LONGEST = timedelta(days=36_500)
 def read_msc(path: Path, note: Note) -> Reading:
     """Reads a file of one of the two forms, telling `note` everything that is odd about it.
 
-    A row with a fatal finding is left out if `note` does not raise.
+    A row with a fatal finding is skipped if `note` does not raise.
 
     Raises:
         DataError: The file is missing, empty, no UTF-8 text, or a list form that is no JSON.
@@ -96,7 +96,7 @@ def _is_list(path: Path) -> bool:
         with path.open(encoding="utf-8-sig") as file:
             return file.read(4096).lstrip().startswith("[")
     except (OSError, UnicodeDecodeError):
-        return False  # read_rows says what is wrong
+        return False  # read_rows reports the error
 
 
 class _Row:
@@ -123,7 +123,7 @@ class _Row:
         return example.with_inputs("history", "question", "focus")
 
     def asked(self) -> tuple[str | None, str | None]:
-        """Question and answer, None after a fault."""
+        """Question and answer, None after an error."""
         column, keys = ("qa", ("question", "answer")) if "qa" in self.row else ("self_instruct", ("B", "A"))
         asked = self.row.get(column)
         if not isinstance(asked, dict):

@@ -14,7 +14,7 @@ denominator, and counted apart. A field or scene that was not asked is left out 
 An example holds `history`, `recent`, `question`, `options`, `focus` (inputs; there is no evidence), `answer`,
 `category` (the field) and `id` (labels).
 
-Honest limits: OmniBehavior's own final score also rates watch seconds and replies to customer service, which are no
+Limits: OmniBehavior's own final score also rates watch seconds and replies to customer service, which are no
 yes-or-no questions and not asked here. Not compared with a run of the released code. The sample is our own, made by
 `data.synthesis.omnibehavior`; no real user is in it.
 """

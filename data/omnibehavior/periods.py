@@ -10,7 +10,7 @@ Drawing (released: ten buckets of time, scenes in turn in a shuffled order, half
 the test period is cut into ten buckets of as many records each, in each bucket scenes take turns, and records with a
 reaction beyond watching take turns with those without.
 
-Honest limits: the released draw is described, not copied, so that the same seed does not draw the same records. Who
+Limits: the released draw is described, not copied, so that the same seed does not draw the same records. Who
 needs them takes the prepared experiment file.
 """
 
@@ -55,7 +55,7 @@ class Periods:
         """The places of the records that are asked, ascending.
 
         Args:
-            user: Their id; the draw is theirs alone, whoever else is in the file.
+            user: Their id; the draw does not depend on the other users of the file.
             rows: The test period.
         """
         seed = self.seed + int(hashlib.sha256(user.encode()).hexdigest()[:8], 16) % 10**9

@@ -9,7 +9,7 @@ Of a raw file, `periods` says what is asked; a prepared one says so itself. Ever
 an asked record is one question. Memory is frozen at the first asked record of a user (as released): what came before,
 test period included, is the history, and what came since is `recent`.
 
-Honest limits: the forms are taken from a description of the released code and from the data card, not from the files
+Limits: the forms are taken from a description of the released code and from the data card, not from the files
 themselves, which may not be passed on (CC BY-NC-SA 4.0, no re-identification).
 """
 
@@ -57,7 +57,7 @@ def read_omnibehavior(path: Path, note: Note, periods: Periods | None = None, de
 
     Args:
         path: The folder, or the file.
-        note: What has a fatal finding is left out if it does not raise.
+        note: What has a fatal finding is skipped if it does not raise.
         periods: How raw files are cut; prepared ones are cut already.
         detail: Most characters of one field of a situation.
 

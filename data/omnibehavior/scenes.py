@@ -8,10 +8,11 @@ take place (so the released code says). Source: PraMem and OmniBehavior's releas
 repositories; the wording of the questions is ours.
 
 Example:
+    >>> from mempiler.data.omnibehavior.scenes import reacted
     >>> reacted("video_liked", {"type": "Video Browsing", "action": [{"type": "like"}]})
     True
 
-Honest limits: watch seconds, search words and the next message to customer service are no yes-or-no questions and are
+Limits: watch seconds, search words and the next message to customer service are no yes-or-no questions and are
 not asked; the scenes service and search are history only. The names of actions are those of the English files, taken
 for the Chinese ones too.
 """
@@ -85,7 +86,7 @@ _FLAGS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "submit": ("form_submit_total_cnt",),
     }
 )
-"""What must not be zero, where a reaction tells it."""
+"""What must not be zero if the reaction holds it."""
 _KNOWN = {name.lower(): scene for scene, names in SCENES.items() for name in names}
 _SECONDS = re.compile(r"\d+(?:\.\d+)?")
 
@@ -108,7 +109,7 @@ def fields_of(record: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def reacted(field: str, record: Mapping[str, Any]) -> bool:
-    """Whether the user's reaction says Yes to a field."""
+    """Whether the user's reaction means yes for a field."""
     kind = field.partition("_")[2]
     done = reactions(record)
     if kind == "completed":
@@ -125,7 +126,7 @@ def reactions(record: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def took_place(action: Mapping[str, Any]) -> bool:
-    """Whether a reaction took place: any flag that it tells is set, or it tells none."""
+    """Whether a reaction took place: any of its flags is set, or it has none."""
     told = [action[name] for name in _FLAGS.get(str(action["type"]), ()) if name in action]
     return not told or any(truth(value) for value in told)
 
@@ -148,7 +149,7 @@ def is_informative(record: Mapping[str, Any]) -> bool:
 
 
 def watch_seconds(action: Mapping[str, Any]) -> float | None:
-    """How long was watched, in seconds; None where a reaction does not tell."""
+    """How long was watched, in seconds; None if unknown."""
     for name in ("play_duration", "watch_seconds"):
         if name in action:
             return number(action[name])

@@ -7,7 +7,7 @@
 Fields have a fixed order and a name in both languages; a field without a name is shown under its own. What is empty is
 left out. A record whose scene has a Chinese name is rendered in Chinese.
 
-Honest limits: the order and the names are ours; the released renderer's are not described. Long texts (words shown or
+Limits: the order and the names are ours; the released renderer's are not described. Long texts (words shown or
 said in a video, descriptions) are cut at `detail` characters, 10,000 as released.
 """
 
@@ -114,7 +114,7 @@ _HIDDEN = frozenset({"user_id", "photo_id", "author_id", "item_id", "live_id"})
 
 
 def situation(record: Mapping[str, Any], detail: int = DETAIL) -> str:
-    """What the user had before them, on one line; nothing of the reaction.
+    """What the user saw, on one line, without the reaction.
 
     Args:
         record: A record of the file.

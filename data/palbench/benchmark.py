@@ -15,12 +15,7 @@ An example holds `history`, `question`, `focus`, for `select` also `options`, wi
 the data tells them; no evidence is known of preferences. The query of the solution tasks is the gold requirement, as
 released.
 
-Example:
-    >>> benchmark = PalSelect.load("data_synthesis_v2/data")
-    >>> benchmark.score(benchmark.examples[0], dspy.Prediction(answer=["S2", "S7"])).parts
-    {"s_score": 0.5, "liked": 0.5, "disliked": 0.0, "valid": 1.0}
-
-Honest limits: a score is 0 to 1, but an S-score -1 to 1, as the paper has it: choosing by chance gives 0, and a failed
+Limits: a score is 0 to 1, but an S-score -1 to 1, as the paper has it: choosing by chance gives 0, and a failed
 question as well. BLEU rewards wording. Scores are means over topics, not over users, as released.
 """
 
@@ -55,7 +50,7 @@ class PalBench(Benchmark):
 
         Args:
             path: A data file, or a folder of them.
-            note: Told whatever is odd.
+            note: Called with each finding.
             strict: Whether everything is remarked on that the released form does not have, also what readers cope with.
         """
         for file in files_of(path, "all") if strict else ():
@@ -140,7 +135,7 @@ class PalBench(Benchmark):
 
     @classmethod
     def evidence(cls, asked: Asked) -> tuple[str, ...]:
-        """Ids of the turns that hold what is asked for, where the data tells."""
+        """Ids of the turns that hold the answer, if the data has them."""
         return asked.topic.evidence
 
 

@@ -8,15 +8,10 @@
 Each bracket is there or not with equal chance, drawn once per topic, so that all assistants have the same plan: 5, 6 or
 7 turns of user and assistant. The user is a language model (`SimulatedUser`), the assistant any callable.
 
-Example:
-    >>> dialogue = converse(user, reply, asked.persona, plan(asked.id), asked.topic.user_query)
-    >>> dialogue.text.splitlines()[0]
-    'user: How do I get fitter?'
-
 Source: Mem-PAL, appendix B: actions of Table 7, the transitions that Table 8 shows, and the released template (two
 guesses, two proposals).
 
-Honest limits: where a user says nothing, the topic's query stands at first and "..." later, so that a dialogue always
+Limits: if a user says nothing, the topic's query is used in the first turn and "..." later, so that a dialogue always
 runs to its end.
 """
 
@@ -137,7 +132,7 @@ def converse(
         reply: The assistant.
         persona: Who the user is.
         turns: The plan.
-        query: What the user says where `user` says nothing at first.
+        query: The first message if `user` returns none.
 
     Returns:
         The dialogue, and the assistant's last prediction.

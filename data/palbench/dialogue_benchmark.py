@@ -14,7 +14,7 @@ An example holds `history`, `question` (the user's query), `focus` (inputs); `an
 `category`, `asked` and `id` (labels). The score of a topic is the mean over the two dimensions of 1 for a win, .5 for a
 tie and 0 for a defeat; wins, ties and defeats are counted beside it.
 
-Honest limits: the simulated user answers each assistant anew, so two dialogues differ by more than their assistants
+Limits: the simulated user answers each assistant anew, so two dialogues differ by more than their assistants
 (the paper says the same). A topic takes five to seven calls of the user and of each assistant, and twelve of the judge.
 """
 

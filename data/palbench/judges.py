@@ -3,13 +3,9 @@
     NeedsJudge                       0, .5, 1, 1.5 or 2 points for one restatement (GPT-4 Score)
     compare(judge, persona, A, B)    3 judgements with A first, 3 with B first; the higher mean wins, equal is a tie
 
-Example:
-    >>> compare(NeedUnderstandingJudge(lm), persona, "user: ...", "user: ...").outcome
-    'win'
-
 Source: Mem-PAL, appendix B, after FairEval (Wang et al. 2024): positions balanced, several judgements of each.
 
-Honest limits: the paper does not say how judgements are sampled; here the judge is asked at temperature 1 with another
+Limits: the paper does not say how judgements are sampled; here the judge is asked at temperature 1 with another
 rollout each time.
 """
 
@@ -87,7 +83,7 @@ class NeedsJudge(PromptJudge):
     signature = JudgeImplicitNeeds
 
     def __call__(self, topic: Topic, answer: str) -> Points:
-        """Scores a restatement. An empty one gets nothing without a call.
+        """Scores a restatement. An empty one scores 0 without a call.
 
         Raises:
             AdapterParseError: The judge's reply stays unparseable.

@@ -9,10 +9,11 @@ jieba's default cut also for English (blanks are words), weights .33 for BLEU-3,
 every order by itself.
 
 Example:
-    >>> bleu("the user wants rest", ["the user wants rest"])[0]
-    1.0
+    >>> from mempiler.data.palbench.metrics import selection_points
+    >>> selection_points(["S1", "S2"], {"S1": "pos", "S2": "neg", "S3": "pos"})
+    0
 
-Honest limits: BLEU of two good descriptions in different words is low; the paper's best method has BLEU-4 of 3.
+Limits: BLEU of two good descriptions in different words is low; the paper's best method has BLEU-4 of 3.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def words(text: str) -> list[str]:
 def bleu(answer: str, references: Sequence[str]) -> tuple[float, float, float, float]:
     """BLEU-1 to BLEU-4 of an answer, 0 to 1; of each order the best over the references.
 
-    An empty answer, or one that shares no word, scores 0; so does any answer where there is no reference.
+    An empty answer, or one that shares no word, scores 0; so does any answer without a reference.
     """
     from nltk.translate.bleu_score import SmoothingFunction, sentence_bleu  # takes a second to import
 
@@ -63,7 +64,7 @@ def bleu_parts(answer: str, references: Sequence[str]) -> dict[str, float]:
 
 
 def scaled(points: Sequence[float]) -> float:
-    """The paper's scale for means of points; 0 of nothing.
+    """The paper's scale for means of points; 0 if empty.
 
     0 to 2 points for implicit needs give a G-score of 0 to 100, -2 to 2 points for selections an S-score of -100 to 100
     (appendix B, Requirement Restatement and Solution Proposal).

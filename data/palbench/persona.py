@@ -1,4 +1,4 @@
-"""What PAL-Set tells of its users beside the records; judges and simulated users see it, assistants never do.
+"""What PAL-Set holds on its users besides the records; judges and simulated users see it, assistants never do.
 
     background.json                {user: {gender, age, ..., personality: {trait: level}}}
     situation.json                 {user: {date: {situation, requirement_ids, ...}}}
@@ -6,14 +6,10 @@
     requirement_framework.json     {user: {date: {topic: {implicit_needs: [{need, evidences}], ...}}}}
     solution_preference.json       {user: {date: {topic: {pos_list, neg_list: [{solution, feedback_reason}]}}}}
 
-Each lies beside `input.json` or in the folders of the released data, and ends in `_en` for the English data. A file
+Each is next to `input.json` or in the folders of the released data, and ends in `_en` for the English data. A file
 that is not there leaves its part of a persona empty; a topic's own needs and solutions are always in it.
 
-Example:
-    >>> SideFiles.beside(Path("data/input.json")).persona("0000", "2024-08-20", "topic-1", 0, topic).situation
-    'The user has slept badly since the move ...'
-
-Honest limits: the names of the English files are likely ones, not seen.
+Limits: the names of the English files are likely ones, not seen.
 """
 
 from __future__ import annotations
@@ -53,7 +49,7 @@ class SideFiles:
 
     @classmethod
     def beside(cls, path: Path) -> SideFiles:
-        """Reads what lies beside a data file.
+        """Reads the files next to a data file.
 
         Raises:
             DataError: One of the files is no JSON.

@@ -15,8 +15,8 @@ The history of a sample's topics is: of every earlier sample its logs, then its 
 logs alone. So no answer sees the dialogue it belongs to, and an earlier query sample is history of the later ones.
 Items are L1, D1, L2, D2, ... with turns L1:1, D1:1 and so on; actions of utterances are not kept.
 
-Honest limits: the format was read from the authors' code and notes; the genuine English file, machine translated, was
-not seen. Log entries after the dialogue they precede are passed over: they would tell of the future.
+Limits: the format was read from the authors' code and notes; the genuine English file, machine translated, was
+not seen. Log entries after the dialogue they precede are skipped: they would reveal the future.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Asked(Record):
 
 
 def files_of(path: Path, language: str | None = None) -> list[Path]:
-    """The data files that a path stands for.
+    """The data files that a path denotes.
 
     Args:
         path: A file, or a folder with `input.json` or `input_en.json`.
@@ -104,7 +104,7 @@ def files_of(path: Path, language: str | None = None) -> list[Path]:
 def read_palset(files: Sequence[Path], note: Note) -> tuple[tuple[History, ...], tuple[Asked, ...]]:
     """Reads data files, telling `note` everything that is odd about them.
 
-    A user with a fatal finding is left out if `note` does not raise.
+    A user with a fatal finding is skipped if `note` does not raise.
 
     Returns:
         The whole record of every user, and the topics that are asked.
@@ -139,7 +139,7 @@ def read_palset(files: Sequence[Path], note: Note) -> tuple[tuple[History, ...],
 
 
 class _User:
-    """One user on the way to items and topics."""
+    """One user being read into items and topics."""
 
     def __init__(self, name: str, id: str, note: Note, probe: Probe, sides: SideFiles) -> None:
         self.name, self.id, self.note, self.probe, self.sides = name, id, note, probe, sides

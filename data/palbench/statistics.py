@@ -2,11 +2,7 @@
 
     input.json ──> users ──> sessions, logs, dialogue turns, topics, months of history and query ──> means over users
 
-Example:
-    >>> [(row.part, row.sessions) for row in statistics_of("data_synthesis_v2/data")]
-    [('history', 25.7), ('query', 3.3)]
-
-Honest limits: a turn is an utterance of the user with its reply; a month is a calendar month in which a dialogue takes
+Limits: a turn is an utterance of the user with its reply; a month is a calendar month in which a dialogue takes
 place. The paper says neither.
 """
 

@@ -1,10 +1,6 @@
 """The topics of a PAL-Set sample: query, needs, requirement and solutions, checked one by one.
 
-Example:
-    >>> topic.feedback["S3"], topic.options[2]
-    ('pos', 'S3: Walk to the market with a neighbour every morning.')
-
-Honest limits: a topic that lacks candidates can still be restated, one that lacks a query or a requirement is passed
+Limits: a topic that lacks candidates can still be restated, one that lacks a query or a requirement is passed
 over.
 """
 
@@ -32,7 +28,7 @@ CANDIDATES = 8
 
 
 class Fault(Protocol):
-    """Told what is odd: the kind, the place, and a sentence."""
+    """Called with a finding: the kind, the place, and a sentence."""
 
     def __call__(self, kind: str, where: str, message: str, fatal: bool = False) -> None:
         """Takes one finding."""
@@ -58,7 +54,7 @@ class Topic(Record):
     candidates: tuple[Candidate, ...] = ()
     """Eight, in the order of the file: S1 to S8."""
     evidence: tuple[str, ...] = ()
-    """Ids of the log entries that the needs rest on, where the data tells them."""
+    """Ids of the log entries that the needs rest on, if the data has them."""
 
     @property
     def feedback(self) -> dict[str, Feedback]:
@@ -132,7 +128,7 @@ def _candidates(
 
 
 def _list(value: Any) -> list[Any]:
-    """A list, or the values of an object that stands for one."""
+    """A list, or the values of an object used as one."""
     if isinstance(value, dict):
         return list(value.values())
     return value if isinstance(value, list) else []

@@ -8,12 +8,7 @@ same form.
 An example holds `history`, `question`, `options`, `focus` (inputs; there is no evidence, so it is empty), `answer`
 ("(c)"), `category` (the skill), `topic`, `user` and `id` (labels).
 
-Example:
-    >>> benchmark = PersonaMem.load("questions_32k.csv")
-    >>> benchmark.score(benchmark.examples[0], dspy.Prediction(answer="(c)")).value
-    1.0
-
-Honest limits: the score is the official one, so an answer that repeats an option without its letter is wrong. One of
+Limits: the score is the official one, so an answer that repeats an option without its letter is wrong. One of
 four options is right by chance. The released files hold six of the paper's seven skills
 once the two names of recalling facts are one; a skill that a file has not is shown with n = 0, and never filled.
 """
@@ -94,7 +89,7 @@ class PersonaMem(Benchmark):
         return cls(chosen, Source.of(path, sample))
 
     def group(self, example: dspy.Example) -> str:
-        """The persona: its contexts tell of the same person."""
+        """The persona: its contexts are about the same person."""
         return example.user
 
 

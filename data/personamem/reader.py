@@ -12,7 +12,7 @@ A message of the role "system" begins a session and stays in it as a turn of the
 persona). Histories that end at different messages of one context share the sessions before, and with them their
 prefixes: a memory that was written for one question goes on from there for a later one.
 
-Honest limits: a context without further system messages is one long session, and then nothing is shared but equal ends.
+Limits: a context without further system messages is one long session, and then nothing is shared but equal ends.
 A file without persona ids is grouped by context, so that two contexts of one persona may be in different parts.
 """
 
@@ -83,7 +83,7 @@ def read_personamem(path: Path, note: Note, contexts: Path | None = None) -> Rea
 
     Args:
         path: The questions.
-        note: A row with a fatal finding is left out if it does not raise.
+        note: A row with a fatal finding is skipped if it does not raise.
         contexts: The contexts; the file beside the questions (see `contexts_beside`) if None.
 
     Raises:
@@ -155,7 +155,7 @@ def read_contexts(path: Path, needed: Iterable[str], note: Note) -> dict[str, Bl
 
 
 def skill_of(name: str) -> str:
-    """The skill a `question_type` stands for: both names of recalling facts are one, and spellings differ."""
+    """The skill that a `question_type` denotes: both names of recalling facts are one, and spellings differ."""
     plain = re.sub(r"\W+", "_", name.strip().lower())
     if plain in SKILLS:
         return plain

@@ -1,11 +1,7 @@
 """Which files of a PersonaMem release belong together: questions of one length, and their contexts.
 
-    folder/questions_32k.csv     folder/shared_contexts_32k.jsonl
-    folder/questions_128k.csv    folder/shared_contexts_128k.jsonl
-
-Example:
-    >>> questions_of(Path("personamem"), "128k")
-    PosixPath('personamem/questions_128k.csv')
+folder/questions_32k.csv     folder/shared_contexts_32k.jsonl
+folder/questions_128k.csv    folder/shared_contexts_128k.jsonl
 """
 
 from __future__ import annotations

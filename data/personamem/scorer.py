@@ -47,7 +47,7 @@ def letters(text: str) -> set[str]:
 
 
 def explain_choice(example: dspy.Example, answer: str, right: bool) -> str:
-    """Says which option is right and why an answer did not count."""
+    """Feedback: the right option, and why an answer did not count."""
     if right:
         return "Right: the answer chooses the right option."
     gold = next((option for option in example.options if option.strip().lower().startswith(example.answer)), "")

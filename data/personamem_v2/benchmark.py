@@ -13,12 +13,7 @@ instead: one right and three wrong replies in an order that is drawn from the ro
 An example holds `history`, `question`, `focus` (inputs, and `options` for mcq), `answer` (the right reply, or its
 letter), `reference` (the preference, else the snippet), `category` (pref_type), `evidence` and `id` (labels).
 
-Example:
-    >>> benchmark = PersonaMemV2.load("benchmark/text/benchmark.csv", metric="mcq")
-    >>> benchmark.task
-    'multiple-choice'
-
-Honest limits: notes of a context, such as a summary, are not judged, and an answer that was saved without its context
+Limits: notes of a context, such as a summary, are not judged, and an answer that was saved without its context
 scores 0. The official order of options rests on Python's randomised hash and cannot be had again. A chat history
 without further system messages is one long session.
 """

@@ -26,7 +26,7 @@ _UP = 3
 def read_personamem_v2(path: Path, note: Note, length: str = "32k") -> Reading:
     """Reads a CSV and the chat histories it links to, telling `note` everything that is odd.
 
-    A row with a fatal finding is left out if `note` does not raise.
+    A row with a fatal finding is skipped if `note` does not raise.
 
     Raises:
         DataError: The file is missing, is no CSV, or lacks a column.

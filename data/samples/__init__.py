@@ -1,6 +1,7 @@
 """Sample data of our own, in the benchmarks' genuine formats.
 
 Example:
+    >>> from mempiler.data.samples import sample
     >>> with sample("locomo.json") as path:
     ...     path.name
     'locomo.json'

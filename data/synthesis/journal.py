@@ -1,12 +1,8 @@
-"""What a generation run has accepted so far, one JSON line each, so that a killed run pays for nothing twice.
+"""What a generation run has accepted so far, one JSON line each, so that a resumed run repeats no paid call.
 
     {"key": "sha256 of step, prompt and inputs", "step": "timeline", "id": "user0/q3", "value": ...}
 
-Example:
-    >>> with Journal.open(Path("out/generation/journal.jsonl"), resume=True) as journal:
-    ...     journal.put("9f2c...", "timeline", "user0/q3", [{"date": "2024-02-11"}])
-
-Honest limits: one process at a time. A line that a crash cut short is dropped; that step runs again.
+Limits: one process at a time. A line that a crash cut short is dropped; that step runs again.
 """
 
 from __future__ import annotations
@@ -66,7 +62,7 @@ class Journal:
         return self._values[key]
 
     def put(self, key: str, step: str, id: str, value: Any) -> None:
-        """Writes a value down before anything is made of it."""
+        """Writes a value before it is used."""
         line = json.dumps({"key": key, "step": step, "id": id, "value": value}, ensure_ascii=False)
         with self._lock:
             self._values[key] = value

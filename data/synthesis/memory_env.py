@@ -1,4 +1,4 @@
-"""A made-up world for learning to keep a memory: two speakers state, change, restate and retract facts over sessions.
+"""A synthetic world for learning to keep a memory: two speakers state, change, restate and retract facts over sessions.
 
     person(seed, n) ── sessions of two utterances ──> Conversation ── state after t sessions ──> questions
 
@@ -7,13 +7,15 @@ same sentences, so what is to be done with it depends on the memory alone. Nothi
 from the seed, and the right answer of every question is known after every session.
 
 Example:
+    >>> from mempiler.data.synthesis.memory_env import Conversation
     >>> talk = Conversation.make(seed=0, number=3, sessions=8)
     >>> talk.history.items[0].turns[0].text
-    'my pet is a parrot'
-    >>> [(ask.question, ask.answer, ask.kind) for ask in talk.questions(after=1)][0]
-    ("What is Ada's pet?", 'parrot', 'state')
+    'my sport is golf'
+    >>> ask = talk.questions(after=1)[0]
+    >>> ask.answer, ask.kind
+    ('golf', 'state')
 
-Honest limits: a sentence holds one fact, facts do not depend on one another, and wording hardly varies. It is made to
+Limits: a sentence holds one fact, facts do not depend on one another, and wording hardly varies. It is made to
 be learned by a model of half a million weights in minutes and shows nothing about real conversations.
 """
 
@@ -37,14 +39,14 @@ VALUES: Mapping[str, tuple[str, ...]] = {
     "city": ("Paris", "Rome", "Lima", "Oslo", "Cairo", "Tokyo", "Delhi", "Porto", "Sofia", "Quito"),
     "dish": ("pizza", "soup", "curry", "salad", "pasta", "sushi", "stew", "rice", "tacos", "pie"),
 }
-"""Subjects and what can be said of them; no word stands for two things."""
+"""Subjects and what can be said of them; no word is used for two subjects."""
 STATEMENTS = ("my {key} is {value}", "I picked {value} as my {key}", "these days my {key} is {value}")
 RETRACTIONS = ("I have no {key} any more", "forget about my {key}")
 CHATTER = ("how was your day", "that sounds nice", "see you soon", "what a long week", "good to hear from you")
 NOTHING = "none"
 """The answer of a question about a fact that was retracted, and what is noted of one."""
 MIXTURE: Mapping[str, float] = {"state": 0.34, "change": 0.30, "restate": 0.10, "retract": 0.14, "chatter": 0.12}
-"""How often an utterance is of a kind, where the past allows it."""
+"""Probability of each kind of utterance, if the history allows it."""
 UTTERANCES = 2
 """Utterances per session, one by each speaker."""
 
@@ -145,7 +147,7 @@ def note(speaker: str, key: str, value: str | None) -> str:
 def _utterance(
     rng: random.Random, known: Mapping[tuple[str, str], str | None], turn_id: str, session: int, speaker: str
 ) -> tuple[Event | None, str]:
-    """An utterance of a drawn kind; one that the past does not allow becomes a statement."""
+    """An utterance of a drawn kind; one that the history does not allow becomes a statement."""
     kind = rng.choices(list(MIXTURE), list(MIXTURE.values()))[0]
     if kind == "chatter":
         return None, rng.choice(CHATTER)

@@ -1,13 +1,15 @@
-"""A teacher of the made-up world: what a good writer of memories says at each of its two steps, and what a poor one.
+"""A teacher of the synthetic world: the outputs of a good and of a poor memory writer at both steps.
 
     turns      ── teach_facts ──────> the facts in them, with some left out or misheard
     new facts  ── teach_operations ─> the edits they call for, with some wrong ones
 
 Warm-up on a poor teacher's demonstrations gives a model that knows the form of every answer and does about half of it
 right: something for reinforcement learning to improve. The teacher reads the regular language of
-`synthesis.memory_env` and its own notes; it knows nothing of the answers that will be asked for.
+`synthesis.memory_env` and its own notes; it does not see the gold answers.
 
 Example:
+    >>> import random
+    >>> from mempiler.data.synthesis.memory_teacher import teach_facts
     >>> teach_facts("[D1:1] Ada: my pet is cat", random.Random(0))[0].fact
     'Ada pet cat'
 """
@@ -86,7 +88,7 @@ def teach_operations(
 
 
 def _heard(line: str) -> tuple[str, str, str, str | None] | None:
-    """Turn id, speaker, subject and value of a line that tells a fact."""
+    """Turn id, speaker, subject and value of a line that states a fact."""
     match = _LINE.match(line)
     words = match["text"].split() if match else []
     key = next((word for word in words if word in VALUES), None)

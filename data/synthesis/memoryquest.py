@@ -1,4 +1,4 @@
-"""Writes MemoryQuest: requests whose needed facts no search for their words finds, and the chats that hold the facts.
+"""Writes MemoryQuest: requests whose facts a search for their words does not find, and the chats with the facts.
 
     profile ──> requests ──> gate: mean cosine of request and references <= .3, the 15 lowest
                                 ├──> timeline: 5 to 10 chats in outline, each reference in one, the rest filler
@@ -8,14 +8,9 @@ PGR (arXiv paper, section 4.2) in three prompts; profiles are those of PersonaLe
 whole timeline: where a step is given up, the request is left out, and the report says why. The sessions of a user are
 those of all requests, by date.
 
-Example:
-    >>> with Journal.open(out / "generation" / "journal.jsonl") as journal, dspy.context(lm=lm):
-    ...     make_memoryquest(profiles, out, Runner(journal), embedder)
-    [PosixPath('quest/user0.json')]
-
-Honest limits: the threshold belongs to the paper's embedder, which it does not name; another one draws the line
-elsewhere. Chats are written side by side: they know the outlines of earlier chats of their own request, not their
-words, and nothing of the chats of other requests, so two requests of a user may disagree. How many candidates the
+Limits: the threshold belongs to the paper's embedder, which it does not name; another one draws the line
+elsewhere. Chats are written in parallel: they know the outlines of earlier chats of their own request, not their
+words, and not the chats of other requests, so two requests of a user may disagree. How many candidates the
 authors drew is not printed: three rounds of ten here.
 """
 
@@ -91,7 +86,7 @@ def choose(profiles: Sequence[Profile], users: int | None, seed: int = 0) -> lis
 
 
 def check_embedder(embedder: Embeds, force: bool = False) -> None:
-    """Refuses an embedder whose cosine means nothing to the gate.
+    """Refuses an embedder whose cosines do not suit the gate.
 
     Raises:
         UserError: It is the offline one and `force` is not set.

@@ -1,12 +1,8 @@
-"""What code can check of a generated MemoryQuest: numbers, dates, who speaks, and that facts are mentioned.
+"""What code can check of a generated MemoryQuest: numbers, dates, speakers, and that facts are mentioned.
 
 Every problem is a sentence for the model that has to do better.
 
-Example:
-    >>> timeline_problems([], query, ["Books"])
-    ['0 events; plan 5 to 10']
-
-Honest limits: a fact counts as told when half of its longer words and numbers are in the user's turns, whatever is said
+Limits: a fact counts as told when half of its longer words and numbers are in the user's turns, whatever is said
 about them. Whether events fit the person, or contradict one another, is left to the model.
 """
 
@@ -79,7 +75,7 @@ def timeline_problems(events: Sequence[DraftEvent], query: DraftQuery, domains: 
 
 
 def dialogue_problems(turns: Sequence[DraftTurn], facts: Sequence[str]) -> list[str]:
-    """What is wrong with a chat in which the user has to tell these facts."""
+    """What is wrong with a chat in which the user has to state these facts."""
     found = [] if TURNS[0] <= len(turns) <= TURNS[1] else [f"{len(turns)} turns; write 5 to 30"]
     if turns and turns[0].speaker != "user":
         found.append("the user has to begin")
@@ -136,5 +132,5 @@ def _same(text: str) -> str:
 
 
 def _words(text: str) -> set[str]:
-    """Beginnings of the longer words, and all numbers: "moved" and "moving" are told by the same letters."""
+    """Beginnings of the longer words, and all numbers: "moved" and "moving" share them."""
     return {word[:4] for word in re.findall(r"\w+", text.casefold()) if len(word) > 3 or word.isdigit()}

@@ -12,11 +12,8 @@ A user's rating of a film is 3, moved by what is true of this user, and by chanc
 What a user watches drifts: some genres are watched in the first months, hardly ever in between, and again at the end,
 so that the newest records alone do not tell everything that can be known.
 
-Example:
-    >>> write_movielens(Path("ml-1m"))
-
-Honest limits: real ratings are far noisier, films are not drawn by genre, and few tastes are this plain. The sample
-shows that something can be learnt, never how much of it real users have.
+Limits: real ratings are far noisier, films are not drawn by genre, and few tastes are this plain. The sample
+shows that something can be learnt, not how regular real users are.
 """
 
 from __future__ import annotations

@@ -16,10 +16,7 @@ What a user is shown drifts: half of the topics come up in the first days of Sep
 and are back in October, oftener than the others, so that the newest records alone do not tell everything that can be
 known.
 
-Example:
-    >>> write_omnibehavior(Path("raw_user_data"))
-
-Honest limits: every habit is plainer than real ones, and a record has few of the real fields (no words shown or said,
+Limits: every habit is plainer than real ones, and a record has few of the real fields (no words shown or said,
 few counts). Chinese and English users differ in language only.
 """
 
@@ -88,7 +85,7 @@ class Habits:
     early: tuple[int, ...]
     """Topics of the first days, which come back in October."""
     price: int
-    """The most that the user pays."""
+    """The highest price that the user pays."""
 
     def likes(self, topic: int, time: datetime) -> bool:
         """Whether the user likes a topic at a moment."""

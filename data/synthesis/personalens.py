@@ -6,11 +6,7 @@
 A domain's summary is its text in `interactions`; without one, its affinities in a line. Read are `profile.json` in a
 folder per user (`user0/profile.json`, at any depth) and files called `user0_profile.json`.
 
-Example:
-    >>> [profile.user_id for profile in read_profiles("PersonaLens/data/profile")][:2]
-    ['user0', 'user1']
-
-Honest limits: tasks are not read. PersonaLens is CC BY-NC 4.0: it is not in this repository, and what is made from it
+Limits: tasks are not read. PersonaLens is CC BY-NC 4.0: it is not in this repository, and what is made from it
 is not for commercial use.
 """
 

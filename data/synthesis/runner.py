@@ -5,15 +5,10 @@
                                          └──── again, at most `attempts` times ────┘   then: rejected, None
 
 A data set is a program of such steps: each has a signature with the input `complaints` and a type of what is kept. What
-was accepted is found again by its prompt and inputs, so a resumed run repeats the program and pays only for what is
-missing; what was rejected is tried again. Nothing is dropped in silence: the report holds every refused attempt.
+was accepted is found again by its prompt and inputs, so a resumed run repeats the program and asks only for what is
+missing; what was rejected is tried again. The report holds every refused attempt.
 
-Example:
-    >>> step = Step("timeline", PlanTimeline, list[DraftEvent])
-    >>> runner = Runner(journal, attempts=3, threads=8)
-    >>> events = runner.ask(step, "user0/q1", inputs, lambda found: Checked(found.events, problems(found.events)))
-
-Honest limits: an answer is checked for form, dates and mentions, not for being good. The model is no part of the key:
+Limits: an answer is checked for form, dates and mentions, not for being good. The model is no part of the key:
 resuming with another one mixes them. From the third attempt on its number is among the complaints: the same complaints
 twice would be the same question, which DSPy's LM cache answers as before.
 """
@@ -57,7 +52,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Checked:
-    """What a check says of an answer.
+    """The result of checking an answer.
 
     Args:
         value: What is kept; None refuses the answer.
@@ -79,7 +74,7 @@ class Rejection:
     id: str
     problems: tuple[str, ...]
     outcome: str
-    """"retried", "given up", "left out" for parts of a kept answer, or "kept" where a fault stays in the data."""
+    """"retried", "given up", "left out" for parts of a kept answer, or "kept" if an error stays in the data."""
 
 
 @dataclass
@@ -89,7 +84,7 @@ class Report:
     accepted: Counter[str] = field(default_factory=Counter)
     """Answers that passed, by step."""
     resumed: Counter[str] = field(default_factory=Counter)
-    """Answers that an earlier run had paid for, by step."""
+    """Answers reused from an earlier run, by step."""
     rejections: list[Rejection] = field(default_factory=list)
 
     def count(self, step: str, outcome: str) -> int:
@@ -139,7 +134,7 @@ class Runner:
             step: What to ask.
             id: What it is for, in reports.
             inputs: The signature's inputs, without `complaints`; JSON values.
-            check: Says what of an answer is kept; the same for the same inputs.
+            check: Decides what of an answer is kept; deterministic.
             last: Says it of the last attempt's answer, where that is judged more mildly.
 
         Returns:

@@ -1,12 +1,11 @@
 """Calls of many threads as one batch, without a thread of its own.
 
-The first caller leads: it waits a few milliseconds for others, or until the batch is full, runs the batch, and hands
-everybody the result; whoever came meanwhile forms the next batch, led by one of them. No thread outlives its call, so
-there is nothing to shut down.
+The first caller leads: it waits a few milliseconds for others, or until the batch is full, runs the batch, and returns
+the results to all; threads that came meanwhile form the next batch. No thread outlives its call.
 
 Example:
-    >>> batcher = Batcher(lambda rows: [2 * row for row in rows])
-    >>> batcher.call(21)
+    >>> from mempiler.engines.local.batching import Batcher
+    >>> Batcher(lambda rows: [2 * row for row in rows]).call(21)
     42
 """
 
@@ -64,7 +63,7 @@ class Batcher(Generic[Row, Result]):
                 self._lead()
         finally:
             with self._changed:
-                if ticket in self._waiting:  # an interrupt: nobody is left to take the result
+                if ticket in self._waiting:  # an interrupt: no thread waits for the result any more
                     self._waiting.remove(ticket)
         if ticket.error is not None:
             raise ticket.error

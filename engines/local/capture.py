@@ -1,17 +1,12 @@
 """The raw completions of a block of code, as they were sampled: what reinforcement learning trains on.
 
 DSPy's traces hold parsed fields; a completion that cannot be parsed is lost there, and one that can is rendered anew.
-Inside `capture()`, every completion of a local model is kept as it was: token ids, log-probabilities, text, also the
+Inside `capture()`, every completion of a local model is recorded: token ids, log-probabilities, text, also the
 malformed and the empty ones. Threads started with a copied context (`programs.gather`, `asyncio.to_thread`) write into
 the same list; DSPy's own thread pools copy only DSPy's settings, so open a `capture()` inside each of their tasks.
 
 With nested blocks, the innermost gets the samples. Samples stand in the order in which calls ended, which differs from
 run to run where calls ran at the same time. A call answered by a cache has no sample.
-
-Example:
-    >>> with capture() as samples:
-    ...     program(history=history, question="Where?")
-    >>> [sample.text for sample in samples]
 """
 
 from __future__ import annotations

@@ -5,11 +5,6 @@ its settings, not on its batch: `Config.seed` (the meter derives one from a roll
 prompt was sampled before enters the seed. At temperature 0 the same prompt has the same answer.
 
 Every raw completion goes to `capture`. Tokens are metered; calls have no price.
-
-Example:
-    >>> lm = local_lm(LocalModel.load("Qwen/Qwen2.5-1.5B-Instruct"), Meter(), temperature=1.0)
-    >>> with capture() as samples:
-    ...     lm("Where is Oslo?")
 """
 
 from __future__ import annotations
@@ -79,7 +74,7 @@ class LocalEngine:
 
     @property
     def weights_version(self) -> str:
-        """What tells the weights of now from others; part of the keys under which memories and answers are kept."""
+        """Identifies the current weights; part of the cache keys of memories and answers."""
         return self.model.fingerprint[:16]
 
     def complete(self, request: Request) -> Response:
@@ -113,7 +108,7 @@ class LocalEngine:
         yield StreamEndEvent(finish_reason=response.finish_reason, usage=response.usage)
 
     def close(self) -> None:
-        """Nothing to let go of: the model belongs to whoever loaded it."""
+        """Does nothing: the caller that loaded the model owns it."""
 
     def dump_state(self) -> dict[str, Any]:
         """Where the model was loaded from; weights trained since are not part of it."""
@@ -177,7 +172,7 @@ class AsyncLocalEngine:
             yield event
 
     async def aclose(self) -> None:
-        """Nothing to let go of."""
+        """Does nothing."""
 
     def dump_state(self) -> dict[str, Any]:
         """That of the engine it asks."""
@@ -207,7 +202,7 @@ class LocalLM(MeteredLM):
                 raise InternalError("a local fine-tuning ended without a model")
             job.set_result(self.over(job.tuned, name))
         except Exception as error:
-            # As in DSPy: whoever waits for the result raises what it gets.
+            # As in DSPy: the thread that waits for the result raises the exception.
             job.set_result(error)
 
     def over(self, model: LocalModel, name: str | None = None) -> LocalLM:

@@ -1,8 +1,4 @@
-"""Reading a model and its tokenizer from a folder or the hub.
-
-Example:
-    >>> model, tokenizer = load("Qwen/Qwen2.5-1.5B-Instruct", lora={"r": 16})
-"""
+"""Reading a model and its tokenizer from a folder or the hub."""
 
 from __future__ import annotations
 

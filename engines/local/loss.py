@@ -12,6 +12,7 @@ Sources: GRPO: DeepSeekMath, equations 1-4; DAPO: section 3.1 (clip-higher) and 
 Dr. GRPO: "Understanding R1-Zero-like training", section 3.2. The same numbers as TRL's trainer, see the tests.
 
 Example:
+    >>> from mempiler.engines.local.loss import advantages
     >>> advantages([1.0, 0.0], scale=False)
     [0.5, -0.5]
 """
@@ -98,7 +99,7 @@ def grpo_loss(
         if reference is None:
             raise UserError("beta > 0 needs the log-probabilities of a reference")
         each = each + beta * divergence(logprobs, reference)
-    # Not a product: what stands in the padding may be infinite.
+    # Not a product: values in the padding may be infinite.
     each = torch.where(mask > 0, each, torch.zeros_like(each))
     if kind == "grpo":
         each = each / mask.sum(-1, keepdim=True).clamp(min=1)

@@ -6,11 +6,6 @@ can tip a draw that falls on the border between two tokens; bfloat16 makes that 
 
 Weights: float32 on the CPU. On a GPU they are loaded as bfloat16 and computed in bfloat16; the first update turns the
 trainable ones into float32 (small steps would be rounded away otherwise). With LoRA only the adapter is trainable.
-
-Example:
-    >>> model = LocalModel.load("Qwen/Qwen2.5-1.5B-Instruct", lora={"r": 16})
-    >>> ids = model.encode([{"role": "user", "content": "Where is Oslo?"}])
-    >>> [sample] = model.sample([ids], temperature=1.0, max_new_tokens=64, seed=0)
 """
 
 from __future__ import annotations
@@ -273,7 +268,7 @@ class LocalModel:
             self.updated()
 
     def copy(self) -> LocalModel:
-        """A model of its own with the same weights: whatever trains one leaves the other alone."""
+        """An independent copy of the model: training one does not change the other."""
         from .weights import duplicate
 
         with self.lock:

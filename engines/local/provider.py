@@ -2,10 +2,6 @@
 
 `finetune` trains a copy, so that the model a run started with can still be asked; `reinforce` updates the model in
 place, since its completions have to come from the weights that learn (train a `LocalModel.copy()` to keep the start).
-
-Example:
-    >>> job = lm.finetune([{"messages": messages}], TrainDataFormat.CHAT, {"learning_rate": 1e-4, "epochs": 2})
-    >>> tuned = job.result()
 """
 
 from __future__ import annotations
@@ -34,7 +30,7 @@ class LocalTrainingJob(TrainingJob):
     fit: Fit | None = None
 
     def status(self) -> TrainingStatus:
-        """Where the job stands."""
+        """The state of the job."""
         if not self.done():
             return TrainingStatus.running
         return TrainingStatus.failed if isinstance(self.result(), Exception) else TrainingStatus.succeeded

@@ -13,11 +13,6 @@ Three keys more are read where they are given:
 Groups whose rewards are all equal say nothing and are left out (with `beta` too: their rows are not trained). A
 checkpoint holds weights, the optimizer's moments and the count of steps; since the order of rows is drawn from the seed
 and that count, a resumed job gives the same weights as an unbroken one.
-
-Example:
-    >>> job = lm.reinforce({"learning_rate": 2e-4, "beta": 0.02})
-    >>> job.step([{"batch_id": 0, "group": items}], "grpo_chat")
-    >>> job.last.clipped
 """
 
 from __future__ import annotations
@@ -161,7 +156,7 @@ class LocalReinforceJob(ReinforceJob):
         self.last_checkpoint = checkpoint_name
 
     def load_checkpoint(self, path: str | Path) -> None:
-        """Goes on from a checkpoint; the reference of a job that trains all weights stays what it was initialised with.
+        """Continues from a checkpoint; the reference of a job that trains all weights stays as initialised.
 
         Raises:
             UserError: The file is no checkpoint of such a model, or the job does not run.
@@ -184,7 +179,7 @@ class LocalReinforceJob(ReinforceJob):
         """Nothing to push: the LM samples the very weights that are trained."""
 
     def terminate(self) -> None:
-        """Lets go of the optimizer; the trained weights stay in the model, and are written to `output_dir`/model."""
+        """Releases the optimizer; the trained weights stay in the model, and are written to `output_dir`/model."""
         if self._update is not None and self.settings.output_dir is not None:
             self.model.save(Path(self.settings.output_dir) / "model")
         self._update, self._status = None, "terminated"

@@ -2,9 +2,6 @@
 
 Prompts are padded in front; keys and values of what was read are kept; rows that ended are dropped from the batch once
 they are half of it.
-
-Example:
-    >>> sample(model, [[1, 5, 7], [1, 5]], temperature=1.0, max_new_tokens=8, seed=0)
 """
 
 from __future__ import annotations
@@ -130,7 +127,7 @@ def _choose(logits: Tensor, heats: Tensor, uniforms: Tensor) -> tuple[Tensor, Te
     cold = heats <= 0
     logprobs = (logits / torch.where(cold, torch.ones_like(heats), heats).unsqueeze(-1)).log_softmax(-1)
     sums = logprobs.double().exp().cumsum(-1)
-    # `right`: the first token whose sum lies above the number, so that none of probability 0 is drawn.
+    # `right`: the first token whose sum is above the number, so that none of probability 0 is drawn.
     drawn = torch.searchsorted(sums, (uniforms * sums[:, -1]).unsqueeze(-1), right=True).squeeze(-1)
     tokens = torch.where(cold, logits.argmax(-1), drawn.clamp(max=logits.shape[-1] - 1))
     return tokens, logprobs.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)

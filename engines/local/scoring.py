@@ -4,9 +4,6 @@
     log p(token t) = log softmax(logits[t - 1] / temperature)[token t]
 
 Padding in front leaves all completions at the same place, so that logits are computed for them alone.
-
-Example:
-    >>> found, mask = token_logprobs(model, [[1, 5, 7]], [[9, 2]], 1.0, 0)
 """
 
 from __future__ import annotations
@@ -29,7 +26,7 @@ def token_logprobs(
         model: A transformers causal language model.
         prompts: Token ids, at least one each.
         completions: Token ids of the answers; may be empty.
-        temperature: Divides the logits; 0 stands for 1, as when sampling.
+        temperature: Divides the logits; 0 means 1, as in sampling.
         pad: Fills rows.
 
     Returns:
@@ -81,5 +78,5 @@ def half(device: Any) -> AbstractContextManager[Any]:
 
 
 def _core(model: Any) -> Any:
-    """The transformers model inside a peft model: its signature says what it takes."""
+    """The transformers model inside a peft model, whose signature names its arguments."""
     return model.get_base_model() if hasattr(model, "get_base_model") else model

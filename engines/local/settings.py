@@ -1,6 +1,7 @@
-"""What training is told by `train_kwargs`: names, defaults, and a plain refusal of everything else.
+"""Settings of training in `train_kwargs`: names and defaults; unknown ones are refused.
 
 Example:
+    >>> from mempiler.engines.local.settings import Reinforcement
     >>> Reinforcement.parse({"learning_rate": 2e-4, "beta": 0.02}).batch_size
     48
 """

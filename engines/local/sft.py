@@ -4,10 +4,6 @@
 
 Prompts are read, not learned. The learning rate falls along a cosine to 0, if wanted. Every epoch goes through the
 examples in an order of its own, drawn from the seed.
-
-Example:
-    >>> found = fit(model, [([{"role": "user", "content": "Where?"}], "In Oslo")], steps=20, learning_rate=3e-3)
-    >>> found.losses[-1] < found.losses[0]
 """
 
 from __future__ import annotations

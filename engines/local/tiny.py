@@ -1,20 +1,16 @@
-"""A language model from nothing: a whitespace tokenizer made from examples, and a random Llama of 0.4M weights.
+"""A language model from scratch: a whitespace tokenizer made from examples, and a random Llama of 0.4M weights.
 
     examples (messages, answer) ── words, JSON scaffolding ──> tokenizer ── vocabulary ──> random model in a folder
 
-A word has one id wherever it stands, in a chat, in a memory or inside JSON, so that copying it is the same act
+A word has one id everywhere, in a chat, in a memory or inside JSON, so that copying it is the same act
 everywhere; the scaffolding between the values of JSON answers (`", "content": "`) is one token each, which halves
-their length. The chat template keeps only the first line of a system message: rules in prose say nothing to a model
+their length. The chat template keeps only the first line of a system message: rules in prose are useless to a model
 that has read nothing.
 
 The folder is in the format of transformers: `LocalModel.load` reads it. It is the same for the same examples, words and
 seed. Without training it answers noise; see `runs.tiny` for its warm-up.
 
-Example:
-    >>> create("tiny", [([{"role": "user", "content": "dialogue: Ada: my pet is cat"}], '["Ada pet cat"]')])
-    >>> model = LocalModel.load("tiny")
-
-Limits: words that no example holds are all one unknown token. A width below 128 did not learn the made-up world.
+Limits: words that no example holds are all one unknown token. A width below 128 did not learn the synthetic world.
 """
 
 from __future__ import annotations
@@ -102,9 +98,10 @@ def make_tokenizer(examples: Sequence[Example], words: Iterable[str] = ()) -> An
 
 
 def scaffolding(answers: Iterable[str]) -> list[str]:
-    """What stands between the string values of JSON answers, quotes included; each piece once, sorted.
+    """The text between the string values of JSON answers, quotes included; each piece once, sorted.
 
     Example:
+        >>> from mempiler.engines.local.tiny import scaffolding
         >>> scaffolding(['[{"op": "NONE"}]'])
         ['"}]', '[{"op": "']
     """

@@ -1,11 +1,7 @@
-"""Gradient steps on a local model: accumulation, clipping, and a state to go on from.
+"""Gradient steps on a local model: accumulation, clipping, and a state to resume from.
 
 The model stays in evaluation mode, without dropout: otherwise the ratio of new to old probabilities would not start at
 1. A step whose gradient is not finite is left out and counted.
-
-Example:
-    >>> update = Update(model, learning_rate=1e-5)
-    >>> update.step([lambda: loss_of(part) for part in parts])
 """
 
 from __future__ import annotations

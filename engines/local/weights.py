@@ -1,8 +1,4 @@
-"""The weights of a model: their digest, a frozen copy, putting them back, working an adapter in.
-
-Example:
-    >>> fingerprint(model.model)[:8]
-"""
+"""The weights of a model: their digest, a frozen copy, putting them back, working an adapter in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The offline engine: answers without weights, key or network. `engine` says what it is and what it is not."""
+"""The offline engine: answers without weights, key or network. See `engine` for its limits."""
 
 from .engine import AsyncOfflineEngine, OfflineEngine
 

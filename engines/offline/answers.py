@@ -8,7 +8,7 @@ Lists map over the first list of the material, one item a unit; a unit is left o
 the three nearest of them are in no item. In a record a text is a part of its unit: the property of the same name, its
 id for `id` and `x_id`, its speaker, its date for `time` and `date`, else its body. Options follow the nearest demo.
 
-Honest limits: nothing is inferred, and there is no table of question words; what is not in the text is not found.
+Limits: nothing is inferred, and there is no table of question words; what is not in the text is not found.
 Values have the right type, not the right meaning; patterns of strings are not obeyed.
 """
 

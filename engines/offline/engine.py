@@ -31,7 +31,7 @@ _FENCED = re.compile(r"```\w*\n(.*?)\n?```(?=.*```)(.*)", re.S)
 
 
 class _Engine:
-    """What both engines tell DSPy about themselves."""
+    """Capabilities that the engine reports to DSPy."""
 
     supports_function_calling: ClassVar[bool] = False
     supports_reasoning: ClassVar[bool] = False
@@ -81,7 +81,7 @@ class OfflineEngine(_Engine):
         yield lm15.StreamEndEvent(finish_reason="stop", usage=response.usage)
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Does nothing."""
 
     def _seed(self, prompt: str, chosen: int | None) -> int:
         key = hashlib.sha256(prompt.encode()).digest()
@@ -109,7 +109,7 @@ class AsyncOfflineEngine(_Engine):
             yield event
 
     async def aclose(self) -> None:
-        """Nothing to let go of."""
+        """Does nothing."""
 
 
 def _reply(view: View) -> str:

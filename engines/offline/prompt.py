@@ -2,7 +2,7 @@
 
 Understands the prompts of `dspy.ChatAdapter`, `dspy.JSONAdapter` and `dspy.XMLAdapter`; any other text is "plain". The
 request is the last user message that asks for output fields, so a complaint that a reply does not parse changes
-nothing. Honest limit: XML prompts show nested types as tags without types; DSPy then falls back to JSON.
+nothing. Limit: XML prompts show nested types as tags without types; DSPy then falls back to JSON.
 """
 
 from __future__ import annotations

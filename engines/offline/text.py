@@ -13,7 +13,7 @@ from datetime import date, datetime, timedelta
 
 Stems = frozenset[str]
 Moment = tuple[date, str]
-"""A day, and how it is written where it stands for its month or year: "%B %Y" or "%Y"."""
+"""A day, and how it is written if it means its month or year: "%B %Y" or "%Y"."""
 _WORD = re.compile(r"[぀-ヿ㐀-鿿가-힯]|[^\W_぀-ヿ㐀-鿿가-힯]+")
 _ENDING = re.compile(r"(?<=...)(?:ing|ed|ies|es|e|y|(?<!s)s)$")
 _SENTENCE = re.compile(r"(?<=[.!?])[\"')]*\s+|(?<=[。！？])|\n+|(?<!\s)\s+(?=\[)")
@@ -40,7 +40,7 @@ def words(text: str) -> list[str]:
 
 @functools.lru_cache(maxsize=50_000)
 def stems(text: str) -> Stems:
-    """Stems of the words of `text` that say something; kept, since prompts repeat their lines."""
+    """Stems of the content words of `text`; kept, since prompts repeat their lines."""
     return frozenset(_ENDING.sub("", word) for word in words(text) if word not in _SILENT)
 
 

@@ -4,7 +4,7 @@ A unit is an item of a JSON list, a line with a head, or else a sentence. The li
 has an id, a date, a speaker and a body. Of a record the longest text is the body; keys that end in id, speaker, time or
 date hold the rest. The query is the last input of one plain line (one that asks, or else has three words, if there is
 any), whatever its name. Only an output called `x_id` or `x_ids` points, by name, at the lists that have the word x in
-theirs: these are references, not material to work through. Honest limit: other heads are read as part of the body.
+theirs: these are references, not material to work through. Limit: other heads are read as part of the body.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class View:
         parts = [stems(part) for unit in self.material for part in sentences(unit.body)]
         self._seen, self._most = Counter(word for part in parts for word in part), len(parts) + 1.0
         self._whole = functools.cache(self.weight)
-        # Without a query, what says most is looked for.
+        # Without a query, the most informative unit is sought.
         self.stems = stems(self.query) or stems(" ".join(unit.body for unit in self.material))
 
     def weight(self, text: Stems) -> float:

@@ -5,6 +5,7 @@ stages compare and the best checkpoint of one stage can begin the next. A stage 
 used its share of a budget of generated tokens.
 
 Example:
+    >>> from mempiler.optimizers.logo_grpo.curriculum import Curriculum
     >>> Curriculum((8, 16), steps=10).stages(longest=12)
     (8, 12)
 """

@@ -10,8 +10,8 @@ concatenates them with ids of their own). Their balance is a matter of counts; a
 A group whose rewards are all equal teaches nothing: it is dropped and counted. Arbor wants all groups of one size:
 `padded` repeats members, in order.
 
-Limits: in a global group the memories of the members differ from the second session on; that bias is what local
-groups are there to mend.
+Limits: in a global group the memories of the members differ from the second session on; local groups correct that
+bias.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Roles = dict[int, str]
 """Name of each writing predictor, by its id."""
 
 END = "end"
-"""Stands for the session where the history ends, when methods settle."""
+"""Marks the end of the history, when methods settle."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def grouped(
     settings: RewardSettings,
     weight: float = 1.0,
 ) -> list[Group]:
-    """Groups the calls of rollouts that tell of the same sessions.
+    """Groups the calls of rollouts on the same sessions.
 
     Args:
         kind: Global for whole trajectories, local for reruns of one session.

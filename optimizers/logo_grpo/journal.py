@@ -1,4 +1,4 @@
-"""How far a training has come, on disk beside its checkpoints: what a killed run goes on from.
+"""The progress of a training, stored beside its checkpoints: where a killed run resumes.
 
 The journal is written right after a checkpoint, in one piece, so that it never names weights that are not there. Steps
 after it are done again; since a step follows from the seed and its number, they are the same steps.
@@ -41,7 +41,7 @@ class Progress:
     tokens: int = 0
     """Tokens generated for training."""
     checkpoint: str | None = None
-    """What training goes on from: a path, or a name where the trainer keeps it."""
+    """Where training resumes: a path, or a name where the trainer keeps it."""
     checked: int = -1
     """The step of the last checkpoint that was saved."""
     best: Best | None = None
@@ -73,7 +73,7 @@ class Journal:
         self._settings = json.loads(json.dumps(settings, default=str))
 
     def read(self) -> Progress:
-        """What was written last; a fresh start where there is nothing.
+        """What was written last; a fresh start if there is none.
 
         Raises:
             UserError: It is the journal of a training with other settings.

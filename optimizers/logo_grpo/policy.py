@@ -2,11 +2,6 @@
 
 Greedy and sampled decoding are two policies of one model: a model can be sharper without being better. Malformed
 completions are counted, not asked for again.
-
-Example:
-    >>> found = score_policy(program, benchmark.examples, metric, lm, temperature=0.0)
-    >>> found.score, found.format_failures
-    (0.52, 0.03)
 """
 
 from __future__ import annotations

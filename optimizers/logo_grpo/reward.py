@@ -1,4 +1,4 @@
-r"""Rewards: what a written memory is worth, by the answers it gives and by what it takes up.
+r"""Rewards: scores of a written memory, by the answers it gives and by its length.
 
     c = max(0, memory words - .7 session words) / session words
     R = mean score of the answers - lambda c                            lambda = .3
@@ -10,6 +10,7 @@ code as here; that it costs something of its own, and an operation on an unknown
 that writes nothing readable scores as one that had nothing to write.
 
 Example:
+    >>> from mempiler.optimizers.logo_grpo.reward import compression_excess
     >>> compression_excess(memory_words=90, session_words=100, threshold=0.7)
     0.2
 """
@@ -82,7 +83,7 @@ class Answered:
         return sum(self.scores) / len(self.scores) if self.scores else 0.0
 
     def touching(self, turns: Iterable[str]) -> Answered:
-        """The questions whose evidence lies in some turns, wholly or in part; those without evidence always."""
+        """The questions with evidence in some turns, wholly or in part, and those without evidence."""
         own = set(turns)
         kept = [
             (example, score)
@@ -107,7 +108,7 @@ def answer(
 
     Args:
         program: Recalls and answers.
-        history: The past that the memory holds.
+        history: The history that the memory holds.
         memory: The settled memory.
         examples: The questions.
         metric: Scores an answer, 0 to 1.

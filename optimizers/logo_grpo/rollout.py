@@ -71,7 +71,7 @@ def roll_out(writer: Writer, history: History, name: str, capture: Capture = tex
     Args:
         writer: Writes.
         history: The sessions of the horizon.
-        name: Tells the rollout from its siblings: nothing is shared between names.
+        name: Identifies the rollout; names share no cache.
         capture: Opens the engine's record of raw completions.
 
     Returns:
@@ -87,7 +87,7 @@ def rerun(writer: Writer, taken: Rollout, session: int, name: str, capture: Capt
         writer: As in `roll_out`.
         taken: The rollout whose snapshot is used.
         session: Index of the session.
-        name: Tells the rerun from all others.
+        name: Identifies the rerun.
         capture: As in `roll_out`.
 
     Returns:
@@ -103,7 +103,7 @@ def head(history: History, sessions: int) -> History:
 
 
 def single_attempt(program: MemoryProgram) -> dspy.Adapter:
-    """The adapter of the context, or else the program's, with nothing that asks a model a second time."""
+    """The adapter of the context, or else the program's, without retries."""
     chosen = copy.copy(dspy.settings.adapter or make_adapter(program.adapter))
     for name, value in (("corrections", 0), ("use_json_adapter_fallback", False)):
         if hasattr(chosen, name):

@@ -1,4 +1,4 @@
-"""What LoGo-GRPO can be told, with the defaults of Memory-R2's paper and released code.
+"""Settings of LoGo-GRPO, with the defaults of Memory-R2's paper and released code.
 
     setting              default        source
     num_rollouts         16             released code, n (its example script: 8)

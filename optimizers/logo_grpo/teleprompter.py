@@ -13,11 +13,6 @@ The paper's idea to the code:
 
 Any method that writes session by session can be trained; only weights change, prompts stay as they are.
 
-Example:
-    >>> teleprompter = LoGoGRPO(metric, TrainingSettings(num_rollouts=8, local_n=8), {"learning_rate": 2e-4})
-    >>> with dspy.context(lm=language_model("local:tiny")):
-    ...     trained = teleprompter.compile(program, trainset=split.train, valset=split.dev)
-
 Deviations from the released code: local reruns sample (there they may be greedy by accident); a penalty for unreadable
 completions; groups of the n-th call of a role instead of one group for all its calls; unreadable completions are asked
 for once. Not there: the entropy bonus, and importance weights for what the policy does after a rerun session.
@@ -65,7 +60,7 @@ class LoGoGRPO(FinetuneTeleprompter):
         reader: The language model that answers; the trained one at temperature 0 if None. Tasks that answer by code
             ask neither.
         folder: Keeps the journal, a local model's checkpoints, and at the end the model itself under `model`; with one,
-            a killed training goes on where its last checkpoint was.
+            a killed training resumes at its last checkpoint.
         capture: Opens the engine's record of raw completions; without one, texts are trained on.
         note: Told every step and validation.
         pause: Seconds between two looks at the status of a remote trainer.
@@ -235,7 +230,7 @@ class _Run:
         return self._kept(before, replace(progress, stage=progress.stage + 1, stage_steps=0))
 
     def _collapsed(self, progress: Progress) -> str | None:
-        """Why to stop, where too many completions cannot be read any more."""
+        """The reason to stop if too many completions are unparseable."""
         shares = [row["format_failures"] for row in progress.rows if "format_failures" in row]
         recent = shares[-self.settings.window :]
         mean = sum(recent) / len(recent)
@@ -248,7 +243,7 @@ class _Run:
         return self.owner.reader if self.owner.reader is not None else fresh(self.lm)
 
     def _kept(self, before: Progress, progress: Progress) -> Progress:
-        """Writes the journal, then drops the checkpoints that it does not name any more."""
+        """Writes the journal, then drops the checkpoints that it no longer names."""
         self.journal.write(progress)
         for name in _checkpoints(before) - _checkpoints(progress):
             self.trainer.drop(name)
@@ -271,7 +266,7 @@ def single_lm(program: MemoryProgram) -> Any:
 
 
 def fresh(lm: Any, temperature: float = 0.0) -> Any:
-    """A copy of a language model of which nothing is answered from a cache or an earlier run."""
+    """A copy of a language model that bypasses caches and answers of earlier runs."""
     changes = {"answers": None} if hasattr(lm, "answers") else {}
     return lm.copy(temperature=temperature, cache=False, **changes)
 

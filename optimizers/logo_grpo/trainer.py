@@ -8,10 +8,6 @@ protocol's bare form: `messages`, `completion` and `reward` alone, every group o
 group per batch id that it asked for and never the same id twice. Weights become factors of the rewards there, which
 holds only while it does not divide by their spread.
 
-Example:
-    >>> trainer = Trainer(lm, {"learning_rate": 2e-4}, settings)
-    >>> trainer.train(batch.groups)
-
 Limits: a bare job has no way back to a checkpoint; its best one is named, not loaded.
 """
 
@@ -32,7 +28,7 @@ from .groups import Group
 from .settings import TrainingSettings
 
 PATIENCE = 3600.0
-"""Seconds without a batch id after which a trainer counts as dead."""
+"""Seconds without a batch id after which a trainer counts as failed."""
 
 
 class Trainer:
@@ -127,12 +123,12 @@ class Trainer:
         return name if self.portable else str(self.job.checkpoints[name])
 
     def restore(self, checkpoint: str) -> None:
-        """Puts the job back to a checkpoint; does nothing where it cannot be put back."""
+        """Puts the job back to a checkpoint; does nothing if that is not supported."""
         if self.can_restore:
             self.job.load_checkpoint(checkpoint)
 
     def drop(self, checkpoint: str) -> None:
-        """Deletes a checkpoint of a local job that nothing needs any more."""
+        """Deletes an unused checkpoint of a local job."""
         if not self.portable:
             Path(checkpoint).unlink(missing_ok=True)
 
@@ -145,7 +141,7 @@ class Trainer:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """Tells a full disk in one line; torch and safetensors have errors of their own for it."""
+        """Reports a full disk in one line; torch and safetensors have their own errors for it."""
         try:
             yield
         except Exception as error:

@@ -2,7 +2,7 @@
 
     retention R = exp(-t / (days * S))    t: days since a piece was learned or last recalled; S: its strength, from 1
 
-A piece is forgotten once R falls below its lot, a number from 0 to 1 that its id and a seed give. So of many pieces the
+A piece is forgotten once R falls below its threshold, a number from 0 to 1 given by its id and a seed. So of many the
 share R is remembered, as in the paper, and the same calls forget the same pieces; one that is forgotten stays so, for
 without being found it cannot be recalled. Accounts are never forgotten.
 
@@ -10,8 +10,12 @@ Source: Zhong et al. 2024, "MemoryBank", section on memory updating. Strength gr
 recall.
 
 Example:
-    >>> piece = Piece(entry=Entry(id="D1:1", text="Ann: I have a cat."), last=datetime(2024, 1, 1))
-    >>> round(piece.retention(datetime(2024, 1, 6), days=5.0), 3), round(piece.recalled(None).retention(...), 3)
+    >>> from datetime import datetime
+    >>> from mempiler.memory.index import Entry
+    >>> from mempiler.programs.baselines.bank import Piece
+    >>> first, later = datetime(2024, 1, 1), datetime(2024, 1, 6)
+    >>> piece = Piece(entry=Entry(id="D1:1", text="Ann: I have a cat."), last=first)
+    >>> round(piece.retention(later, days=5.0), 3), round(piece.recalled(first).retention(later, days=5.0), 3)
     (0.368, 0.607)
 """
 
@@ -47,7 +51,7 @@ class Piece(BaseModel):
         return math.exp(-max(0.0, days_between(self.last, now)) / (days * self.strength))
 
     def forgotten(self, now: datetime | None, days: float, seed: int) -> bool:
-        """Whether its retention has fallen below its lot."""
+        """Whether its retention has fallen below its threshold."""
         return self.retention(now, days) < lot(self.entry.id, seed)
 
     def recalled(self, now: datetime | None, times: int = 1) -> Piece:

@@ -1,9 +1,9 @@
-"""ConditionMem: what of a dialogue is worth keeping, each thing with the condition under which it came up.
+"""ConditionMem: what to keep of a dialogue, each item with the condition under which it came up.
 
     dialogue ── record ──> records (condition, content) ── cosine ──> the k nearest to a query ── reflect ──> context
 
 Source: Yuan et al., "Personalized Large Language Model Assistant with Evolving Conditional Memory" (COLING 2025), as
-Mem-PAL compares with it (Table 2 and 4). Only the abstract and summaries of that paper were at hand, so both prompts
+Mem-PAL compares with it (Table 2 and 4). Only the abstract and summaries of that paper were available, so both prompts
 are ours: `signatures.baselines.RecordConditions`, and `ReflectOnRecords` for its self-reflection, which Mem-PAL does
 not speak of and which is off by default. The history-based memory of the paper is `turn-rag`; its summary-based one is
 not here.
@@ -11,10 +11,7 @@ not here.
 Critical path: one call for all dialogues together (they do not need one another), with `reflection` one more per query,
 and the answer.
 
-Example:
-    >>> program = build("condition-mem", embedder=embedder("openai/text-embedding-3-small"))
-
-Honest limits: records are never merged or withdrawn, so a changed mind leaves two of them, told apart by their dates. A
+Limits: records are never merged or withdrawn, so a changed preference leaves two, which differ in date. A
 record whose turn is not one of its dialogue rests on all turns of it.
 """
 

@@ -1,6 +1,6 @@
 """Full context: the task sees the conversation itself, as much of its end as fits.
 
-The ceiling for short histories and the honest rival of every memory: what no memory method should lose to.
+The upper bound for short histories, and the baseline that no memory method should lose to.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .turn_rag import TurnWriter
 
 
 class NewestReader(EntryReader):
-    """Recalls the newest turns that fit, whatever the question is.
+    """Recalls the newest turns that fit, for any question.
 
     `search` finds single turns as turn RAG does, so that retrieval policies can stand on it.
 

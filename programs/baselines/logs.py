@@ -1,8 +1,8 @@
 """`logs+METHOD`: the basic handling of device logs that Mem-PAL gives its baselines, over any method.
 
     logs      ── kept apart ──> those of the current session, those of all sessions before it
-    the rest  ──> the method beneath
-    recall    ──> what the method beneath recalls, then earlier logs (by `earlier`), then all of the current session
+    the rest  ──> the inner method
+    recall    ──> what the inner method recalls, then earlier logs (by `earlier`), then all of the current session
 
     earlier "search"    the k nearest log entries of earlier sessions
             "summary"   a summary of the logs, rewritten with every batch
@@ -15,10 +15,7 @@ baselines "search" and the recursive summary "summary"; programs that are built 
 Source: Mem-PAL, appendix C, "Implementation Details of Memory Baselines". A method by itself reads logs as if they were
 turns of a dialogue.
 
-Example:
-    >>> program = build("logs+turn-rag", k=3, inner_k=3)
-
-Honest limits: a benchmark that shows the current logs by itself (`show_logs` of palbench) shows them once: what a task
+Limits: a benchmark that shows the current logs by itself (`show_logs` of palbench) shows them once: what a task
 shows as raw items is not recalled again. Search merges both parts by score, which compares like with like only where
 both are searched in one way.
 """
@@ -58,7 +55,7 @@ class KeptLogs(BaseModel):
     """Whether the dialogue that follows the current ones has come."""
 
     def after(self, item: Item, keep: bool = True) -> KeptLogs:
-        """What is kept after one more item; items that are neither logs nor a dialogue change nothing.
+        """What is kept after one more item; other items are ignored.
 
         Args:
             item: The item.
@@ -74,7 +71,7 @@ class KeptLogs(BaseModel):
 
 
 class LoggedMemory(Memory):
-    """The memory of the method beneath, and the logs beside it."""
+    """The memory of the inner method, and the logs beside it."""
 
     inner: Any = None
     logs: KeptLogs = KeptLogs()
@@ -98,7 +95,7 @@ class LoggedWriter(Writer):
 
     Args:
         inner: Writes everything else.
-        earlier: What becomes of logs of earlier sessions.
+        earlier: How logs of earlier sessions are handled.
         max_words: Most words of their summary.
     """
 
@@ -111,7 +108,7 @@ class LoggedWriter(Writer):
 
     @property
     def embedder(self) -> Any:
-        """That of the writer beneath."""
+        """That of the inner writer."""
         return getattr(self.inner, "embedder", None)
 
     @property
@@ -148,7 +145,7 @@ class LoggedWriter(Writer):
 
 
 class LoggedReader(Reader):
-    """Recalls what the reader beneath recalls, and logs after it.
+    """Recalls what the inner reader recalls, and logs after it.
 
     Args:
         inner: Reads everything else.
@@ -172,7 +169,7 @@ class LoggedReader(Reader):
     def search(
         self, memory: LoggedMemory, queries: Sequence[str], k: int = 10, min_score: float | None = None
     ) -> list[list[Hit]]:
-        """Entries of the method beneath and log entries, best first."""
+        """Entries of the inner method and log entries, best first."""
         found = self.inner.search(memory.inner, queries, k, min_score)
         if not (memory.logs.earlier or memory.logs.current):
             return found
@@ -197,7 +194,7 @@ class LoggedReader(Reader):
 
 
 class WithLogs(Policy):
-    """Device logs apart from the memory of another method. Settings of the method beneath begin with `inner_`.
+    """Device logs apart from the memory of another method. Settings of the inner method begin with `inner_`.
 
     Args:
         inner: The method beneath.
@@ -217,6 +214,6 @@ class WithLogs(Policy):
 
     @classmethod
     def preset(cls, benchmark: str, beneath: str = "") -> dict[str, Any]:
-        """What Mem-PAL does with the logs of earlier sessions, by the baseline that is beneath."""
+        """What Mem-PAL does with the logs of earlier sessions, by inner baseline."""
         earlier = {"no-memory": "none", "recursive-summary": "summary"}.get(beneath)
         return {"earlier": earlier} if earlier else {}

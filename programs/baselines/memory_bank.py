@@ -16,10 +16,7 @@ a turn with its reply; digests are per session instead of per day, and fade by t
 
 Critical path: one call for all dialogues together, one for both accounts, and the answer.
 
-Example:
-    >>> program = build("memory-bank", embedder=embedder("openai/text-embedding-3-small"), forgetting=False)
-
-Honest limits: with the default of five days a piece that was never recalled is gone after a month with probability
+Limits: with the default of five days a piece that was never recalled is forgotten after a month with probability
 .998; of a long history little but the two accounts remains. They are made anew from all digests when the memory
 settles, in one call each, which a history of thousands of sessions outgrows.
 """
@@ -51,7 +48,7 @@ _WEEKDAY = re.compile(r",\s*\w+day")
 
 @dataclass(frozen=True)
 class Told:
-    """What a dialogue tells by itself."""
+    """What is extracted from one dialogue."""
 
     events: str = ""
     personality: str = ""
@@ -85,7 +82,7 @@ class BankWriter(Writer):
             self.merge_personality = predictor(MergePersonality)
 
     def prepare(self, item: Item) -> Told:
-        """The digest of a dialogue, and what it tells of the user."""
+        """The digest of a dialogue, and what it shows of the user."""
         entries = turn_entries(item)
         if not entries:
             return Told()
@@ -98,7 +95,7 @@ class BankWriter(Writer):
         return Told(*said)
 
     def write(self, memory: BankMemory, item: Item, prepared: Told | None = None) -> BankMemory:
-        """Recalls older pieces by what the user says, then takes in the dialogue."""
+        """Recalls older pieces by the user's messages, then writes the dialogue."""
         told = self.prepare(item) if prepared is None else prepared
         before = memory
         memory = memory.at(item.time)
@@ -134,7 +131,7 @@ class BankWriter(Writer):
         return memory.model_copy(update={**changed, "settled": len(memory.digests)})
 
     def _recalls(self, memory: BankMemory, now: datetime | None, entries: Sequence[Entry]) -> dict[str, int]:
-        """How often each piece is recalled while a dialogue takes place; nothing fades where nothing is forgotten."""
+        """How often each piece is recalled while a dialogue takes place; nothing fades without forgetting."""
         queries = [entry.text for entry in entries if (entry.speaker or "").lower() != "assistant"]
         if not (self.forgetting and memory.pieces and queries):
             return {}

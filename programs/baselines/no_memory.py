@@ -11,7 +11,7 @@ from ..method import Method, Reader, Writer
 
 
 class Nothing(Memory):
-    """A memory that holds nothing."""
+    """An empty memory."""
 
 
 class NothingWriter(Writer):

@@ -2,18 +2,15 @@
 
     summary ── + session ── update ──> summary ── + next session ── update ──> ...
 
-The memory never grows, and every answer costs the same few hundred tokens. What it loses is gone: a fact that one
+The memory never grows, and every answer costs the same few hundred tokens. What it drops is lost: a fact that one
 update leaves out cannot be recalled later.
 
 Source: "Recursively summarizing enables long-term dialogue memory in large language models" (arXiv:2308.15022). The
-paper hands the summary to a model that goes on chatting; here it is the context of whatever task is asked.
+paper hands the summary to a model that continues the chat; here it is the context of any task.
 
-Example:
-    >>> program = build("recursive-summary", max_words=150)
-
-Honest limits: models that ignore the word limit have their last sentences cut (`dropped` counts the words). Provenance
+Limits: models that ignore the word limit have their last sentences cut (`dropped` counts the words). Provenance
 is coarse: a sentence is credited to the session after which it was first written in these words, so one that was merely
-reworded counts for the later session, and the whole summary rests on all sessions it has taken in.
+reworded counts for the later session, and the whole summary rests on all sessions written so far.
 """
 
 from __future__ import annotations
@@ -71,7 +68,7 @@ class SummaryMemory(Memory):
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """Turn ids of all sessions taken in, newest session first."""
+        """Turn ids of all sessions written, newest session first."""
         return tuple(dict.fromkeys(id for version in reversed(self.versions) for id in version.sources))
 
     def hits(self, id: str) -> tuple[Hit, ...]:
@@ -103,7 +100,7 @@ class SummaryMemory(Memory):
 
 
 def updated(memory: SummaryMemory, found: Any, field: str, where: str, item: Item, max_words: int) -> SummaryMemory:
-    """The memory after an update, as it was where the update failed.
+    """The memory after an update, unchanged if the update failed.
 
     Args:
         memory: The summary so far.

@@ -7,10 +7,7 @@ over one text per session.
     search   one hit per session: its turns line by line, the ids of all of them as sources
     recall   the k best sessions, oldest first, one hit per turn: `[D1:3] (date) Speaker: text`
 
-Example:
-    >>> program = build("session-rag", k=2)
-
-Honest limits: long sessions win many words and so many searches (BM25 only dampens it), and nothing caps the context:
+Limits: long sessions win many words and so many searches (BM25 only dampens it), and nothing caps the context:
 with long sessions choose a small k.
 """
 
@@ -45,12 +42,12 @@ class StoredSession(BaseModel):
 
 
 class SessionMemory(Memory):
-    """Sessions in time order; each has an id of its own."""
+    """Sessions in time order; each has its own id."""
 
     sessions: tuple[StoredSession, ...] = ()
 
     def with_session(self, item: Item) -> SessionMemory:
-        """The memory with one more session; one without words is left out."""
+        """The memory with one more session; one without words is skipped."""
         turns = turn_entries(item)
         if not turns:
             return self

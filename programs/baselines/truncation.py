@@ -1,7 +1,7 @@
-"""Truncation: the end of the conversation, whatever the question is.
+"""Truncation: the end of the conversation, for any question.
 
 What a chat does that only keeps its last tokens. It needs no search and no memory prompt, so any memory that costs more
-than this must find what lies further back. Full context is the same with room for everything.
+than this must find older evidence. Full context is the same with room for everything.
 """
 
 from __future__ import annotations

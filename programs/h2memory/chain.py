@@ -1,4 +1,4 @@
-"""The only chain of H2Memory: the background takes in one session's situations after the other's.
+"""The only chain of H2Memory: the background is updated with each session's situations in turn.
 
     logs 1 ── background 1 ──────────> background 2 ──────────> background 3
     dialogue 1     refined by background 1 ─┘   dialogue 2  refined by background 2 ─┘
@@ -6,10 +6,6 @@
 What a dialogue's needs are refined with is there when it comes, but nothing needs the result before the memory settles.
 So they wait, and are refined at the same time as the background takes in the logs that come next: the chain is not
 longer for it, and every need is refined once, whichever prefix of the history a question is about.
-
-Example:
-    >>> chain = Chain(update, refine, embedder, situations=3, situated=True)
-    >>> memory = chain.with_logs(memory, "L2", situations_of(logs, 10, link, describe))
 """
 
 from __future__ import annotations
@@ -66,7 +62,7 @@ class Chain:
         return memory.with_needs(needs).deeper(refine=int(asked))
 
     def _needs(self, memory: HeterogeneousMemory) -> tuple[dict[str, str], bool]:
-        """The needs that wait in full, by topic id, and whether anything was asked."""
+        """The pending needs in full, by topic id, and whether a model was called."""
         waiting = [topic for topic in memory.topics if topic.id in memory.waiting]
         if self.refine is None or not waiting:
             return {}, False

@@ -6,12 +6,10 @@
 A centre is always the mean of its members' vectors, so it is not stored: `centre` computes it again.
 
 Example:
-    >>> vectors = np.array([[0, 0], [0, 2], [9, 9]], dtype=float)
-    >>> groups = clusters(vectors, 2, seed=0)
-    >>> groups
+    >>> import numpy as np
+    >>> from mempiler.programs.h2memory.clusters import clusters
+    >>> clusters(np.array([[0, 0], [0, 2], [9, 9]], dtype=float), 2, seed=0)
     [[0, 1], [2]]
-    >>> assigned(np.array([[0, 4.0]]), [vectors[group].mean(0) for group in groups], [2, 1])
-    ([0], [array([0., 2.]), array([9., 9.])])
 
 Limits: the clusters are those of scikit-learn's KMeans from one seed; another release may cut ties otherwise. The
 released code repeats KMeans until every cluster has two members, up to a hundred times; here a cluster may have one.

@@ -1,12 +1,7 @@
 """From a dialogue to its topics, and from a topic's need to the need in full (Mem-PAL, steps 2-1 and 2-2).
 
-    dialogue ── outline ──> topics          spans repaired so that they tile the dialogue
-    need, its session's situations, their backgrounds ── refine ──> need
-
-Example:
-    >>> found = topics_of(session, outline)
-    >>> [(topic.need, topic.sources) for topic in found.topics]
-    [('The user wants to sleep better.', ('D1:1', 'D1:2'))]
+dialogue ── outline ──> topics          spans repaired so that they tile the dialogue
+need, its session's situations, their backgrounds ── refine ──> need
 """
 
 from __future__ import annotations
@@ -27,7 +22,7 @@ from .situations import Situation
 
 @dataclass(frozen=True)
 class PreparedTopics:
-    """What a dialogue tells by itself."""
+    """What is extracted from one dialogue."""
 
     topics: tuple[Topic, ...] = ()
     repaired: int = 0
@@ -58,10 +53,10 @@ def topics_of(item: Item, outline: Ask) -> PreparedTopics:
 def refined(
     memory: HeterogeneousMemory, topics: Sequence[Topic], refine: Ask, embedder: Embedder, k: int, situated: bool
 ) -> tuple[dict[str, str], bool]:
-    """The needs of topics in full, all at once; a topic of whose session nothing is known keeps its need.
+    """The needs of topics in full, all at once; a topic of an unknown session keeps its need.
 
     Args:
-        memory: Has the situations of the topics' sessions, and the background as it was at their time.
+        memory: Has the situations of the topics' sessions, and the background of their time.
         topics: What to refine.
         refine: Calls the prompt.
         embedder: Vectors of needs and situations.

@@ -4,11 +4,6 @@
     background so far, situations ── update ──> background
 
 Nothing here needs the memory but the update of the background.
-
-Example:
-    >>> found = situations_of(logs, 10, link, describe)
-    >>> [situation.text for situation in found.situations]
-    ['The user has a cold and works from home.']
 """
 
 from __future__ import annotations
@@ -31,7 +26,7 @@ Ask = Callable[..., dspy.Prediction | None]
 
 @dataclass(frozen=True)
 class PreparedLogs:
-    """What an item of logs tells by itself."""
+    """What is extracted from one item of logs."""
 
     situations: tuple[Situation, ...] = ()
     refused: int = 0
@@ -55,7 +50,7 @@ def situations_of(item: Item, size: int, link: Ask, describe: Ask) -> PreparedLo
     if not logs:
         return PreparedLogs()
     ids = [log.id for log in logs]
-    # The first log has nothing before it: alone it has no link to ask for.
+    # The first log has no predecessor: alone it has no link to ask for.
     parts = windows(len(logs), size) if len(logs) > 1 else []
     found = gather([lambda part=part: _linked(logs, item.time, part, link) for part in parts])
     links = [edge for edges, _ in found for edge in edges]

@@ -5,9 +5,10 @@
     dialogues  topics (M_T)      ──────>  principles (M_P)
 
 A situation leads to the backgrounds of its aspects, a topic to the principle that has it as a member. Documents are
-frozen: whatever was remembered of a past stays as it was then.
+frozen: earlier memories never change.
 
 Example:
+    >>> from mempiler.programs.h2memory.memory import HeterogeneousMemory, Situation
     >>> memory = HeterogeneousMemory().with_situations("L1", [Situation(text="Ann has a cold", aspects=("health",))])
     >>> memory = memory.with_background({"health": "prone to colds"}, memory.situations)
     >>> memory.behind(memory.situations)
@@ -68,7 +69,7 @@ class HeterogeneousMemory(Memory):
     """LM calls that had to follow one another, by stage."""
 
     def resumed(self, settled: Any) -> HeterogeneousMemory:
-        """Principles are made once; whatever comes after them joins."""
+        """Principles are made once; later topics join them."""
         return settled
 
     def depth(self) -> int:
@@ -147,7 +148,7 @@ class HeterogeneousMemory(Memory):
         ).counted(updates_refused=refused)
 
     def with_topics(self, dialogue: str, topics: Sequence[Topic]) -> HeterogeneousMemory:
-        """The memory with the topics of one more dialogue, which get their ids; nothing is refined yet."""
+        """The memory with the topics of one more dialogue, which get their ids; not refined yet."""
         own = () if self.answered else self.batches
         first = len(self.topics) + 1
         new = [
@@ -158,7 +159,7 @@ class HeterogeneousMemory(Memory):
         return self.changed(topics=(*self.topics, *new), waiting=waiting, answered=True)
 
     def with_needs(self, needs: Mapping[str, str]) -> HeterogeneousMemory:
-        """The memory with refined needs, by topic id; no topic waits any more."""
+        """The memory with refined needs, by topic id; no topic is pending."""
         topics = [
             topic.model_copy(update={"need": needs[topic.id]}) if needs.get(topic.id) else topic
             for topic in self.topics

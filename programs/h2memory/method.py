@@ -32,11 +32,6 @@ to join, the paper's data says. Here `online_month` takes the dialogues of the m
 ones, as PAL-Set does, if there are enough before them (as many topics as clusters). A stored memory goes on from what
 it was when it settled: whatever comes then joins, likewise.
 
-Example:
-    >>> program = build("h2memory", task="requirement-restatement", embedder=embedder)
-    >>> program(history=history, question="How do I get fitter?").context.counts["situations"]
-    3
-
 Limits: for every question about a longer history the principles are made anew, since they settle where it ends; the
 rest of the memory is shared. Optimizers see for a question the prompts that link, describe and outline; the others name
 no turn, so that no replay shows them. The paper's vectors are those of paraphrase-multilingual-mpnet-base-v2; the

@@ -4,6 +4,7 @@ The spans of a dialogue's topics tile it: no turn is left out and none belongs t
 repaired where they do not (`tiled`).
 
 Example:
+    >>> from mempiler.programs.h2memory.outlines import span, tiled
     >>> ids = ["t1", "t2", "t3", "t4"]
     >>> tiled([span(["t1", "t2"], ids), span(["t4", "t4"], ids)], len(ids))
     ([(0, 2), (3, 3)], 1)

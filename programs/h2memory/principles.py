@@ -4,11 +4,6 @@
     later topics   ── nearest centre, dialogue by dialogue ── adjust ──> type of need ── adjust ──> principle
 
 The clusters of one step do not depend on one another, so their calls run at once; of a cluster the type comes first.
-
-Example:
-    >>> memory = Principles(ask, embedder, clusters=8).of(memory)
-    >>> [principle.text() for principle in memory.principles]
-    ['Type of need: better sleep | Principle: The user prefers habits to pills.']
 """
 
 from __future__ import annotations
@@ -131,7 +126,7 @@ class Principles:
         if not liked:
             return principle, 1
         if not principle.preference:
-            # Nobody has said what they prefer before: there is nothing to adjust yet.
+            # No preference was stated before: there is nothing to adjust yet.
             said = self.ask("abstract_preference", type_of_need=kind, preference_experiences=liked)
             text = _line(said and said.general_preference)
         else:

@@ -1,4 +1,4 @@
-"""How H2Memory reads: situations of now, needs of ever, and what lies behind both.
+"""How H2Memory reads: current situations, all needs, and the backgrounds of both.
 
     query     ──> 3 situations of the current session, their backgrounds, 3 topics, their principles
 
@@ -62,7 +62,7 @@ class UserReader(EntryReader):
         return [whole(memory, hits) for hits in rows]
 
     def recall(self, memory: HeterogeneousMemory, query: Query) -> Context:
-        """The context of a query; nothing, without a call, from an empty memory.
+        """The context of a query; empty, without a call, for an empty memory.
 
         A query that is a dialogue is summed up first; one about needs is shown no solutions and preferences.
 

@@ -4,11 +4,6 @@
     query ── cosine ──> topics of all sessions ── their clusters ──> principles
 
 A part that is switched off is not shown; the way through it to the part that hangs on it stays open.
-
-Example:
-    >>> found = recalled(memory, index, "How do I get fitter?", Parts(), "needs", situations=3, topics=3)
-    >>> [hit.id for hit in found.hits]
-    ['s41', 's39', 'health', 't7', 't2', 'p1']
 """
 
 from __future__ import annotations
@@ -45,7 +40,7 @@ def recalled(
     situations: int = 3,
     topics: int = 3,
 ) -> Context:
-    """The retrieved part m of a memory; `counts` says how much of each part, and the tokens of all.
+    """The retrieved part m of a memory; `counts` has the size of each part, and the tokens of all.
 
     Args:
         memory: What is recalled from.

@@ -7,9 +7,10 @@ its window: caused_by, or else follows. Groups are the connected components of a
 log without links is a group of its own.
 
 Example:
-    >>> window = windows(3, 10)[0]
-    >>> links, refused = accepted(["l1", "l2", "l3"], window, [Claim("l3", caused_by=("l1", "l9"))])
-    >>> refused, components(["l1", "l2", "l3"], links)
+    >>> from mempiler.programs.h2memory.situations import Claim, accepted, components, windows
+    >>> ids = ["l1", "l2", "l3"]
+    >>> links, refused = accepted(ids, windows(3, 10)[0], [Claim("l3", caused_by=("l1", "l9"))])
+    >>> refused, components(ids, links)
     (1, [['l1', 'l3'], ['l2']])
 """
 
@@ -23,7 +24,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 Aspect = Literal["work", "health", "family", "leisure"]
-"""What a background is told by; the paper's four."""
+"""The aspects of a background; the paper's four."""
 ASPECTS: tuple[Aspect, ...] = ("work", "health", "family", "leisure")
 LinkKind = Literal["caused_by", "follows"]
 KINDS: tuple[LinkKind, ...] = ("caused_by", "follows")
@@ -42,7 +43,7 @@ class Link(BaseModel):
 
 
 class Situation(BaseModel):
-    """What a group of linked logs tells."""
+    """The situation of a group of linked logs."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -70,7 +71,7 @@ class Window:
 
 @dataclass(frozen=True)
 class Claim:
-    """What a model says one log is linked to, as it says it."""
+    """The links of one log as the model gives them."""
 
     log: str
     caused_by: tuple[str, ...] = ()

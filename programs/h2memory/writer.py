@@ -82,7 +82,7 @@ class UserWriter(Writer):
         self._make_predictors()
 
     def _make_predictors(self) -> None:
-        """Only what the settings use: an optimizer spends nothing on prompts that are never asked."""
+        """Only what the settings use, so that an optimizer does not tune unused prompts."""
         if self._reads_logs:
             self.link = predictor(LinkLogs)
             self.describe = predictor(DescribeSituation)
@@ -100,7 +100,7 @@ class UserWriter(Writer):
             self.adjust_preference = predictor(AdjustPrinciple)
 
     def prepare(self, item: Item) -> PreparedLogs | PreparedTopics | None:
-        """What an item tells by itself: the situations of logs, the topics of a dialogue."""
+        """What is extracted from one item: the situations of logs, the topics of a dialogue."""
         if isinstance(item, Profile):
             return None
         if isinstance(item, Logs | Behavior):
@@ -110,7 +110,7 @@ class UserWriter(Writer):
         return topics_of(item, self._ask("outline")) if self._reads_dialogues else PreparedTopics()
 
     def write(self, memory: HeterogeneousMemory, item: Item, prepared: Any = None) -> HeterogeneousMemory:
-        """Takes in logs, which may change the background and refine the needs that wait, or a dialogue's topics."""
+        """Writes logs, which may change the background and refine pending needs, or a dialogue's topics."""
         found = self.prepare(item) if prepared is None else prepared
         memory = memory.at(item)
         if found is None:

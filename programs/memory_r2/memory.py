@@ -1,11 +1,12 @@
 """A list of dated facts about people, edited by operations that code applies and checks.
 
-    FactMemory ── apply(operations, sources, time) ──> FactMemory      (the old one stays as it was)
+    FactMemory ── apply(operations, sources, time) ──> FactMemory      (the old one is unchanged)
 
-Nothing is lost silently: every wording that an update replaced is kept with its entry, a deleted entry moves to
+Nothing is lost: every wording that an update replaced is kept with its entry, a deleted entry moves to
 `removed`, and what could not be applied is counted in `counts`.
 
 Example:
+    >>> from mempiler.programs.memory_r2.memory import Edit, FactMemory
     >>> memory = FactMemory().apply([Edit("INSERT", speaker="Ann", content="Ann lives in Lisbon")], ("D1:1",))
     >>> memory.facts[0].id
     'm1'

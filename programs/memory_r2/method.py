@@ -3,7 +3,7 @@
     session ── chunks of 4 turns ──> extract ──> facts ── relate ──> manage ──> operations ── apply ──> memory
     question ── top 30 memories per speaker ──> read ──> answer
 
-Equations to functions (the paper is not at hand in full; `docs/coverage.md` names the source of each):
+Equations to functions (the full paper was not available; `docs/coverage.md` names the source of each):
     fact extraction     `writer.FactWriter.prepare`: all chunks of all sessions at once, since it needs no memory
     memory evolution    `writer.FactWriter.write`: per chunk `relate`, one manager call, `memory.FactMemory.apply`
     reading             `reader.FactReader.recall`, `reader.MemoryReader`

@@ -7,9 +7,11 @@ frequencies, dates and provenance. Nothing is lost: a merged fact carries the id
 parts, and the sum of their frequencies.
 
 Example:
-    >>> memory = PersonalMemory().upsert([Change("Ann lives in Lisbon", "Identity", sources=("D1:1",))], sessions)
-    >>> memory.facts[0].id
-    'f1'
+    >>> from mempiler.programs.pgr.memory import Change, PersonalMemory
+    >>> memory = PersonalMemory().upsert([Change("Ann lives in Lisbon", "Identity")], [])
+    >>> memory = memory.upsert([Change("Ann lives in Porto", "Identity", fact_id="f1")], [])
+    >>> memory.facts[0].info, memory.facts[0].frequency, memory.facts[0].earlier
+    ('Ann lives in Porto', 2, ('Ann lives in Lisbon',))
 
 Limits: an update rewords a fact; its earlier wording is kept in `earlier` and not searched. Clusters are transitive
 (two facts may be in one because a third is near to both), which the paper leaves open.

@@ -6,10 +6,6 @@
 `pgr+METHOD` takes the memory of any other method and calls nothing of it but `search`: all switches of the policy share
 one written memory.
 
-Example:
-    >>> program = build("pgr", embedder=embedder, strategy="chain")
-    >>> program = build("pgr+turn-rag", iterations=2, inner_k=10)
-
 Critical path: one update per three sessions of the whole history, in order, and per fifty new facts one merge (its
 groups at once); a question takes the calls of `Prospection` and one answer.
 
@@ -33,7 +29,7 @@ class FactStore(Method):
 
     Args:
         embedder: Vectors of facts and queries.
-        every: Sessions per upsert; those that wait are taken in where the history ends.
+        every: Sessions per upsert; those that wait are written where the history ends.
         merge_after: New facts after which the memory is consolidated.
         merge_score: Lowest cosine of facts that may be merged.
         window_days: Most days between the latest dates of facts that are merged.
@@ -96,7 +92,7 @@ class PGR(Method):
 
 
 class PGROver(Policy):
-    """`pgr+METHOD`: the policy over another method's `search`. Settings of the method beneath begin with `inner_`.
+    """`pgr+METHOD`: the policy over another method's `search`. Settings of the inner method begin with `inner_`.
 
     Args:
         inner: The method beneath.

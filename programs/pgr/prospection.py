@@ -7,10 +7,6 @@ A query is first said again with the facts closest to it (`_augmented`), then tu
 steps (`imagine`). Every step is a probe; all probes of a round go to the index in one call. The facts found make the
 next round of steps personal (`refine`), until a round finds fewer than `min_new` facts that were not known.
 
-Example:
-    >>> policy = Prospection(strategy="chain", iterations=2)
-    >>> policy.recall(lambda queries, k, min_score: index.search(queries, k, min_score), "Shall I pre-order the game?")
-
 Critical path: 1 call to augment (only if something is close enough to the query), 1 to imagine, 1 per round, 1 to
 summarize. No round and no summary where nothing was found: there is nothing to personalise by.
 
@@ -55,7 +51,7 @@ STRATEGIES, AUGMENTS = ("tree", "chain"), ("rewrite", "append", "none")
 
 
 class Prospection(Part):
-    """The retrieval policy; it stands on any search.
+    """The retrieval policy; it works over any search.
 
     Args:
         strategy: "tree" (PGR-TOT) or "chain" (PGR-COT).
@@ -101,7 +97,7 @@ class Prospection(Part):
         self.iterations = iterations
         self.summary = summary
         tree = strategy == "tree"
-        # Only what the settings use is there: an optimizer spends nothing on prompts that are never asked.
+        # Only what the settings use, so that an optimizer does not tune unused prompts.
         self.imagine = predictor(ImagineTree if tree else ImagineChain)
         self.imagine.demos = list(tree_examples() if tree else chain_examples())
         if iterations:
@@ -151,7 +147,7 @@ class Prospection(Part):
         return "tree" if self.strategy == "tree" else "steps"
 
     def _augmented(self, walk: _Walk, question: str) -> str:
-        """Eq. 2. A query with no fact close to it stays as it is: there is nothing to make it clearer with."""
+        """Eq. 2. A query with no fact close to it is unchanged."""
         if self.augment == "none":
             return question
         close = walk.search([question], self.augment_k, self.augment_score)[0]
@@ -204,7 +200,7 @@ class _Walk:
             return None
 
     def probe(self, probes: Sequence[str]) -> int:
-        """Searches with all probes at once and says how many facts are new (Eq. 6)."""
+        """Searches with all probes at once and counts the new facts (Eq. 6)."""
         probes = list(dict.fromkeys(probes))
         self.counts["probes"] += len(probes)
         best: dict[str, Hit] = {}

@@ -41,7 +41,7 @@ class ProspectiveReader(Reader):
         return self.inner.search(memory, queries, k, min_score)
 
     def recall(self, memory: Any, query: Query) -> Context:
-        """What the policy finds; nothing, without a call, in a memory into which nothing was ever written."""
+        """What the policy finds; nothing, without a call, in an empty memory."""
         if memory == type(memory)():
             return Context()
         return self.policy.recall(lambda texts, k, low: self.search(memory, texts, k, low), query.probe, query.date)

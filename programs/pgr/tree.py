@@ -1,6 +1,7 @@
 """Trees of imagined futures as models write them: with cycles, orphans and two roots, and put right.
 
 Example:
+    >>> from mempiler.programs.pgr.tree import TreeNode, repaired
     >>> tree, defects = repaired([TreeNode(action_id="A1", action="pack"), TreeNode(action_id="A2", action="go")])
     >>> tree[1].parent, defects
     ('A1', ('second root',))
@@ -18,7 +19,7 @@ from ...signatures.pgr import TreeNode
 
 
 def repaired(nodes: Sequence[TreeNode]) -> tuple[list[TreeNode], tuple[str, ...]]:
-    """A tree in which every step has its place, whatever the model wrote.
+    """A valid tree of all steps, for any output of the model.
 
     Args:
         nodes: The nodes as they came.

@@ -25,7 +25,7 @@ class PersonalFactWriter(Writer):
 
     Args:
         embedder: Vectors of facts, for clusters.
-        every: Sessions per upsert; those that wait are taken in where the history ends.
+        every: Sessions per upsert; those that wait are written where the history ends.
         merge_after: New facts after which the memory is consolidated.
         merge_score: Lowest cosine of facts that may be merged.
         window_days: Most days between the latest dates of facts that are merged.
@@ -54,7 +54,7 @@ class PersonalFactWriter(Writer):
         return self._upserted(waiting) if len(waiting.pending) >= self.every else waiting
 
     def settle(self, memory: PersonalMemory) -> PersonalMemory:
-        """Takes in the sessions that wait."""
+        """Writes the waiting sessions."""
         return self._upserted(memory) if memory.pending else memory
 
     def _upserted(self, memory: PersonalMemory) -> PersonalMemory:
@@ -70,7 +70,7 @@ class PersonalFactWriter(Writer):
         return self._consolidated(memory) if memory.fresh >= self.merge_after else memory
 
     def _consolidated(self, memory: PersonalMemory) -> PersonalMemory:
-        """Merges what is alike and close in time; a group whose merge stays unparseable is left as it is."""
+        """Merges what is alike and close in time; a group whose merge stays unparseable is unchanged."""
         vectors = self.embedder.embed([fact.info for fact in memory.facts])
         groups = merge_groups(memory.facts, vectors, self.merge_score, self.window_days)
         shown = {fact.id: _shown(fact) for fact in memory.facts}

@@ -1,15 +1,17 @@
 """Adjusting experience by consensus: code checks what a model cites before anything changes (PraMem, Figure 9, Eq. 5).
 
     changes ── every cited proposal is in the pool? enough of them? entry there? ──> applied, supporters leave the pool
-                                                └──────────── no ──────────────────> refused, counted, pool as it was
+                                                └──────────── no ──────────────────> refused, counted, pool unchanged
 
 A proposal that no accepted change cites stays in the pool word for word: no model copies it. A proposal supports one
 change of an adjustment; what an earlier change used up does not count again for a later one.
 
 Example:
-    >>> change = Change("add pattern", text="Likes jazz", proposals=("p-1", "p-2", "p-3"))
-    >>> adjusted(memory, [change]).patterns[-1].text
-    'Likes jazz'
+    >>> from mempiler.programs.pramem.adjustment import Change, adjusted
+    >>> from mempiler.programs.pramem.memory import ExperienceMemory
+    >>> memory = adjusted(ExperienceMemory(), [Change("add pattern", text="Likes jazz", proposals=("p-9",))])
+    >>> memory.patterns, dict(memory.counts)
+    ((), {'refused: invented proposal': 1})
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ class Change:
     target: str | None = None
     text: str = ""
     proposals: tuple[str, ...] = ()
-    """Ids of the proposals that it says support the change."""
+    """Ids of the proposals that it cites for the change."""
 
 
 def adjusted(
@@ -44,7 +46,7 @@ def adjusted(
         memory: The memory so far.
         changes: What a model asks for, in order.
         needed: Supporting proposals a change needs.
-        off: Kinds of experience that are switched off: nothing of them is added.
+        off: Kinds of experience that are switched off.
 
     Returns:
         A new memory. `counts` tells per outcome: added, merged, modified, removed, downgraded; refused for an invented

@@ -17,7 +17,7 @@ def adjust(writer: PracticeWriter, memory: ExperienceMemory) -> ExperienceMemory
     """The memory after one adjustment.
 
     A pool of fewer proposals than a change needs is left alone without a call; an answer that stays unreadable leaves
-    everything as it was. Without consensus every proposal is carried out by code.
+    everything unchanged. Without consensus every proposal is applied by code.
 
     Args:
         writer: Whose prompt is used.

@@ -9,6 +9,7 @@ consensus makes), ids are counted, and what is refused is counted in `counts`. O
 later practice shows as the past of its samples.
 
 Example:
+    >>> from mempiler.programs.pramem.memory import ExperienceMemory
     >>> memory = ExperienceMemory().with_entries("pattern", [("Ann, 34, nurse", ("profile:1",))])
     >>> memory.patterns[0].id, memory.patterns[0].sources
     ('pattern-1', ('profile:1',))
@@ -37,7 +38,7 @@ COMMON_BIASES = (
     "I tend to give single striking records more weight than many plain ones.",
     "I tend to take interest in a topic for a reaction: who watches something need not like, follow or buy.",
 )
-"""Alerts that every user begins with. The paper says "generic prompts regarding common LLM biases" and prints none."""
+"""Alerts that every user begins with. The paper has "generic prompts regarding common LLM biases" and prints none."""
 
 
 class Frozen(BaseModel):
@@ -97,7 +98,7 @@ class Round(Frozen):
     verdicts: tuple[str, ...] = ()
     """What reflection judged of each task: right, wrong, right by accident."""
     outcome: dict[str, int] = Field(default_factory=dict)
-    """Proposals by fate: pooled, invalid, ungrounded, specific, malformed; failed: 1 where the trial was unreadable."""
+    """Proposals by outcome: pooled, invalid, ungrounded, specific, malformed; failed: 1 for an unreadable trial."""
 
 
 class Snapshot(Frozen):
@@ -124,7 +125,7 @@ class ExperienceMemory(Memory):
     records: tuple[Action, ...] = ()
     """In time order: those that practice has covered and still shows, then those that wait."""
     dropped: int = 0
-    """How many records came before `records` and are not needed any more."""
+    """How many records came before `records` and were dropped."""
     practised: int = 0
     """t': how many records of the whole stream practice has covered."""
     rounds: int = 0
@@ -162,11 +163,11 @@ class ExperienceMemory(Memory):
         return self.changed(records=(*self.records, *records))
 
     def with_profile(self, turns: Iterable[Turn]) -> ExperienceMemory:
-        """The memory that knows more of the user from the start."""
+        """The memory with more of the user's profile."""
         return self.changed(profile=(*self.profile, *turns))
 
     def with_entries(self, kind: Kind, texts: Iterable[tuple[str, tuple[str, ...]]]) -> ExperienceMemory:
-        """The memory with new entries; one that is there already, in the same words, is left out.
+        """The memory with new entries; one with the same text is skipped.
 
         Args:
             kind: Their kind.
@@ -210,7 +211,7 @@ class ExperienceMemory(Memory):
         return memory.changed(journal=(*memory.journal, done)).counted(done.outcome)
 
     def snapped(self, round: int) -> ExperienceMemory:
-        """The memory with a snapshot of its experience as it stands after a round."""
+        """The memory with a snapshot of its experience after a round."""
         bare = tuple(part.model_copy(update={"sources": ()}) for part in self.experiences)
         snapshot = Snapshot(round=round, experiences=bare, pool=len(self.pool))
         return self.changed(rounds=round, snapshots=(*self.snapshots, snapshot))
@@ -220,7 +221,7 @@ class ExperienceMemory(Memory):
 
         Args:
             max_tokens: What the past of a sample may take.
-            at_least: Records that are kept whatever they take.
+            at_least: Records that are kept whatever their size.
         """
         kept = max(len(suffix(self.records, max_tokens)), min(at_least, len(self.records)))
         gone = len(self.records) - kept

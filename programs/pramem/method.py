@@ -22,11 +22,6 @@ practice, older ones are never practised again. `python perf/pramem_parallel.py`
 Deviations: samples are drawn without replacement, so there are no more rounds than records; a sample shows no later
 record; consensus is checked by code; reviews reject what has no clear verdict; no model is asked to adjust a pool that
 is too small for any change, or to which the last rounds added nothing. The rest is in `docs/coverage.md`.
-
-Example:
-    >>> program = build("pramem", task="behavior-prediction", rounds=20)
-    >>> program.remember(history).memory.experiences[0].text
-    'This user watches outdoor streams to the end.'
 """
 
 from __future__ import annotations

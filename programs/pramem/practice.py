@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Practised:
-    """What came out of one sample."""
+    """The result of one sample."""
 
     round: Round
     accepted: tuple[Proposal, ...] = ()
@@ -43,7 +43,7 @@ class Reflection:
 
 
 def practise(writer: PracticeWriter, memory: ExperienceMemory, sample: Sample) -> Practised:
-    """Practises one sample under the experience as it stands; the memory is not changed.
+    """Practises one sample with the current experience; the memory is not changed.
 
     Args:
         writer: Whose prompts and settings are used.

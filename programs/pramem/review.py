@@ -8,7 +8,7 @@ contradicts another one of the same proposal rejects the proposal and is counted
 judgement that cannot be made because its plan, its rewritten records or its scenes are missing.
 
 Choices of ours: with several perturbations a proposal is grounded if one of them overturns it (each may leave alone
-what the proposal speaks of), and fewer scenes than asked for do, if there is one that differs from the true one.
+what the proposal is about), and fewer scenes than asked for do, if there is one that differs from the true one.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def groundwork(writer: PracticeWriter, sample: Sample) -> list[Callable[[], Any]
 
 
 def perturbations(writer: PracticeWriter, sample: Sample) -> tuple[Perturbed, ...]:
-    """Plans that turn the sample's past around, carried out where the method says so."""
+    """Plans that reverse the sample's past; applied if `execute_perturbation` is set."""
     found = writer.attempt(writer.plan, recent_records=sample.records, count=writer.perturbations)
     plans = list(found.plans or [])[: writer.perturbations] if found else []
     if not writer.execute_perturbation:

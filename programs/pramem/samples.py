@@ -6,10 +6,6 @@
 No sample shows a record at or after its target: the suffix is cut from the records before it (the authors' released
 code shows later ones, the target among them). Within one run no record is practised twice; the released code draws with
 replacement.
-
-Example:
-    >>> [sample.target.id for sample in draw(memory, rounds=2, seed=0)]
-    ['a7', 'a4']
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ class PracticeWriter(Writer):
         self._make_predictors()
 
     def _make_predictors(self) -> None:
-        """Makes the prompts that the settings use, and no others: an optimizer would tune them in vain."""
+        """Makes the prompts that the settings use, and no others: an optimizer would tune unused ones."""
         self.trial = predictor(PractiseWithExperience if self.deep_thinking else PractiseAtOnce)
         self.reflect = predictor(ReflectOnPractice if self.reflection else ProposeAtOnce)
         if self.groundedness:
@@ -130,7 +130,7 @@ class PracticeWriter(Writer):
         return gather(calls) if self.parallel else [call() for call in calls]
 
     def write(self, memory: ExperienceMemory, item: Item, prepared: Any = None) -> ExperienceMemory:
-        """Takes behaviour records, which then wait for practice, or a profile; other items change nothing."""
+        """Takes behaviour records, which then wait for practice, or a profile; other items are ignored."""
         if isinstance(item, Behavior):
             return memory.with_records(item.actions)
         if not isinstance(item, Profile):
@@ -141,7 +141,7 @@ class PracticeWriter(Writer):
         return memory.with_entries("pattern", [(turn.content, (turn.id,)) for turn in item.turns])
 
     def settle(self, memory: ExperienceMemory) -> ExperienceMemory:
-        """Practises on the records that wait; nothing happens where none do."""
+        """Practises on the waiting records, if any."""
         if not memory.waiting:
             return memory
         memory = memory if memory.snapshots else self._begun(memory)

@@ -1,13 +1,15 @@
 """Which node a name means: the same words in another form, or nearly the same meaning.
 
-Merging is aggressive, as in the paper (appendix C.7), which gives no rule; this one is ours. Two names are one when
+Merging is aggressive, as in the paper (appendix C.7), which gives no rule; this one is our own. Two names are one when
 their stems without function words are the same ("Running", "to run"), or when the cosine of their embeddings reaches
 the threshold and they hold the same numbers ("Marathon 2022" is not "Marathon 2023"). Concepts are merged with
 concepts, events with events.
 
 Example:
-    >>> names = Names(nodes, vectors, min_cosine=0.85)
-    >>> names.find("Museum visits", abstract=False)
+    >>> from mempiler.programs.rgmem.entities import Names
+    >>> from mempiler.programs.rgmem.memory import Node
+    >>> names = Names([Node(id="n4", name="Visiting museums", tier="instance")], {}, min_cosine=0.85)
+    >>> names.find("to visit a museum", abstract=False)
     ('n4', False)
 
 Limits: a cosine belongs to its embedder. The offline one compares spelling: it joins "Pottery class" with "Pottery
@@ -56,7 +58,7 @@ class Names:
             self._rows[abstract].append((node.id, node.name, self._vectors[node.name]))
 
     def find(self, name: str, abstract: bool) -> tuple[str, bool] | None:
-        """The node that a name means, and whether its embedding told; None for a new one.
+        """The node that a name means, and whether its embedding decided; None for a new one.
 
         Of several that are near the nearest counts, of equally near ones the first.
         """

@@ -7,9 +7,6 @@
 A call whose answer stays unusable changes nothing: the counter or the flag stays, so the operator fires again at the
 next step. `single_scale` is what takes the place of all three in the variant w/o RG.
 
-Example:
-    >>> memory = evolve(memory, operators, theta_inf=3, theta_sum=6)
-
 Source: RGMem, section 3.3.2 and appendix A.
 """
 
@@ -30,11 +27,11 @@ class Operators(Protocol):
     """What makes theories; None where no usable answer came."""
 
     def relation(self, memory: GraphMemory, relation: Relation) -> Theory | None:
-        """R_K1: a relation's theory with its fresh mentions taken in."""
+        """R_K1: a relation's theory, updated with its fresh mentions."""
         ...
 
     def concept(self, memory: GraphMemory, node: Node) -> Theory | None:
-        """R_K2: a concept's own theory with its fresh evidence taken in."""
+        """R_K2: a concept's own theory, updated with its fresh evidence."""
         ...
 
     def parent(self, memory: GraphMemory, node: Node) -> Theory | None:
@@ -42,7 +39,7 @@ class Operators(Protocol):
         ...
 
     def rewrite(self, memory: GraphMemory, node: Node) -> Theory | None:
-        """Without RG: a concept's one summary with its fresh evidence taken in."""
+        """Without RG: a concept's one summary, updated with its fresh evidence."""
         ...
 
 

@@ -6,7 +6,10 @@ Segmentation is by rule: pieces of equal length, of at most `segment_turns` turn
 segments of all sessions run at once; of one segment the three calls follow one another.
 
 Example:
-    >>> [len(piece) for piece in segments(session_of_20_turns, 8)]
+    >>> from mempiler.programs.rgmem.extraction import segments
+    >>> from mempiler.records import Session, Turn
+    >>> session = Session(id="D1", turns=tuple(Turn(id=f"D1:{n}", speaker="Ann", text="Hello") for n in range(20)))
+    >>> [len(piece) for piece in segments(session, 8)]
     [7, 7, 6]
 """
 
@@ -56,7 +59,7 @@ def segments(item: Item, most: int) -> list[list[Turn]]:
 
 
 def synthesized(turns: Sequence[Turn], time: datetime | None, synthesize: Ask) -> Draft | None:
-    """f_synth: one segment as a unit; None where there is nothing in it worth keeping."""
+    """f_synth: one segment as a unit; None if it holds nothing to keep."""
     said = synthesize(dialogue="\n".join(turn.line(time) for turn in turns))
     if said is None:
         return None
@@ -97,7 +100,7 @@ def fragment(draft: Draft) -> str:
 
 
 def conclusion_line(conclusion: Conclusion, time: datetime | None) -> str:
-    """`[D1:3] (8 May 2023, Monday) Ann likes jazz`; the turn ids also tell an optimizer which step saw the evidence."""
+    """`[D1:3] (8 May 2023, Monday) Ann likes jazz`; the turn ids also show an optimizer which step saw the evidence."""
     when = f"({format_time(time)}) " if time else ""
     return f"[{', '.join(conclusion.sources)}] {when}{conclusion.text}"
 

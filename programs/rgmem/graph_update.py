@@ -1,12 +1,14 @@
 """How a new unit of evidence changes RGMem's graph: nodes, edges, counters (algorithm 1, lines 10 to 14).
 
-    GraphMemory ── taken_in(evidence, paths) ──> GraphMemory      (the old one stays as it was)
+    GraphMemory ── taken_in(evidence, paths) ──> GraphMemory      (the old one is unchanged)
 
 A path is a base concept, concepts and events. Names find their nodes by `entities`. Class edges never close a
-cycle: one that would is refused and counted, and the path goes on from the node it led to. A base concept hangs on the
+cycle: one that would is refused and counted; the path continues from the node it led to. A base concept hangs on the
 user alone. A unit counts once on an event edge, and once on the lowest concept of its paths, however many paths say so.
 
 Example:
+    >>> from mempiler.programs.rgmem.graph_update import GraphPath, taken_in
+    >>> from mempiler.programs.rgmem.memory import Evidence, GraphMemory
     >>> path = GraphPath("Dining", events=("Steak",), labels=("user avoids eating due to allergy",))
     >>> memory = taken_in(GraphMemory(), Evidence(id="e1", step=1, fact="..."), [path])
     >>> memory.relations["r2"].count
@@ -114,7 +116,7 @@ class _Draft:
         return [*path.labels, *[""] * len(path.events)][: len(path.events)]
 
     def _descend(self, parent: str, child: str) -> str:
-        """Joins two concepts, unless that is nothing new or closes a cycle; the path goes on from the lower one."""
+        """Joins two concepts, unless joined already or closing a cycle; the path continues from the lower one."""
         if child == parent or parent in self._above[child]:
             return child
         if child in self._bases.values():

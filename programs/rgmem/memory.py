@@ -9,6 +9,7 @@ The whole is one JSON document: counters, dirty flags, provenance (every theory 
 which operator fired when, with what it made. It is frozen; `graph_update` makes new ones.
 
 Example:
+    >>> from mempiler.programs.rgmem.memory import GraphMemory
     >>> memory = GraphMemory()
     >>> [memory.nodes[id].name for id in memory.children("user")][:2]
     ['Personal Identity and Traits', 'Health and Wellness']
@@ -110,9 +111,9 @@ class Node(Part):
     evidence: tuple[str, ...] = ()
     """Units with a path on which it is the lowest concept, or an event."""
     fresh: tuple[str, ...] = ()
-    """Those of a concept that R_K2 has not taken in."""
+    """Those of a concept that R_K2 has not processed."""
     fresh_relations: tuple[str, ...] = ()
-    """Event edges below a concept with a theory that R_K2 has not taken in."""
+    """Event edges below a concept with a theory that R_K2 has not processed."""
     score: int = 0
     """New units and new relation theories since R_K2: what theta_sum is compared with."""
     dirty: bool = False
@@ -160,7 +161,7 @@ class Relation(Part):
 
     @property
     def fresh(self) -> tuple[Mention, ...]:
-        """The mentions that R_K1 has not taken in."""
+        """The mentions that R_K1 has not processed."""
         return self.mentions[len(self.mentions) - self.count :]
 
 
@@ -193,12 +194,12 @@ class GraphMemory(Memory):
     classes: tuple[ClassEdge, ...] = Field(default_factory=_base_edges)
     relations: dict[str, Relation] = Field(default_factory=dict)
     step: int = 0
-    """Sessions taken in."""
+    """Sessions written so far."""
     issued: int = 0
     """Ids given so far to nodes and event edges."""
     counts: dict[str, int] = Field(default_factory=dict)
     """cycles (class edges refused), misplaced (a base concept below another concept: refused), merged (names joined by
-    cosine), unlabelled (mentions without a label: the unit's fact stands in), pathless (units without a path)."""
+    cosine), unlabelled (mentions without a label: the unit's fact is used), pathless (units without a path)."""
     journal: tuple[Firing, ...] = ()
 
     def children(self, id: str) -> tuple[str, ...]:

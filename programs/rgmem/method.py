@@ -27,11 +27,6 @@ cosine (`entities`, merge_cosine); where two people talk, both are the user; the
 w/o L0 (the graph is written as ever, but no evidence is recalled or searched), w/o L1 (no graph) and w/o RG (every
 concept with new evidence is rewritten at every step from raw evidence, with one flat prompt).
 
-Example:
-    >>> program = build("rgmem", embedder=embedder, theta_inf=3, theta_sum=6)
-    >>> memory = program.remember(history).memory
-    >>> [firing.theory.sigma for firing in memory.course("user")]
-
 Limits: merge_cosine and node_cosine belong to their embedder. The offline one compares spelling: "Pottery class" and
 "Pottery classes" have .90, "Pottery" and "Pottery class" .71, "Running" and "Jogging" .21, unrelated names 0; so .85
 joins spellings of one name, and the paper's .5 finds names that share most of their letters. The offline engine plans

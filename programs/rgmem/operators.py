@@ -6,11 +6,7 @@
     w/o RG `rewrite`   summary before, raw evidence                               -> one text
 
 Projection by rule (`projected`): fresh relation theories come first; of the fresh units only those stay that no such
-theory has taken in already, and of their conclusions only those of high relevance, if there are any.
-
-Example:
-    >>> operators = LanguageOperators(infer=..., abstract=..., flow=..., rewrite=...)
-    >>> operators.relation(memory, memory.relations["r2"]).sigma
+theory already covers, and of their conclusions only those of high relevance, if there are any.
 
 Limits: an answer without words counts as none, so that the operator tries again at the next step.
 """

@@ -55,7 +55,7 @@ class GraphReader(EntryReader):
         self.plan = predictor(PlanRetrieval)
 
     def recall(self, memory: GraphMemory, query: Query) -> Context:
-        """The context of section 3.4; nothing, without a call, from an empty memory.
+        """The context of section 3.4; empty, without a call, for an empty memory.
 
         `counts` holds what was recalled by kind, the `tokens` of the context and the LM `calls`. A plan that stays
         unparseable is replaced by the question as the one keyword, for summaries.

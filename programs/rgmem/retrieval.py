@@ -8,9 +8,6 @@ event edges at it), conclusions (those of its evidence) and history (labels of t
 thing are searched for it. The paper bounds facts, conclusions and concepts, and leaves open how many events and how
 many inferences per node are read: as many events as concepts, and of every node the newest three of each kind.
 
-Example:
-    >>> found = Retrieval(memory, names, facts=5, conclusions=30, nodes=3, cosine=0.5).context(question, keywords)
-
 Limits: a cosine belongs to its embedder. The paper's .5 is for a semantic one. The offline one compares spelling.
 """
 
@@ -57,7 +54,7 @@ class Retrieval:
     use_l0: bool = True
 
     def context(self, question: str, keywords: Sequence[Keyword]) -> Context:
-        """The unified context: facts, conclusions, profiles, inferences, history; `counts` says how many of each."""
+        """The unified context: facts, conclusions, profiles, inferences, history; `counts` has how many of each."""
         parts: dict[str, list[Hit]] = {name: [] for name in ("facts", "conclusions", "nodes", "inferences", "history")}
         if self.use_l0:
             query = [" ".join(dict.fromkeys([question, *(keyword.name for keyword in keywords)]))]

@@ -5,11 +5,6 @@ Algorithm 1, lines 17 to 29. The functions ask no model; which operator fires is
     inferred (R_K1)     relation: theory, count 0         concepts above it: score + 1
     abstracted (R_K2)   concept: own theory, score 0      its parents: dirty; itself too, if it has concepts below
     flowed (R_K3)       parent: flow theory, clean        its parents: dirty
-
-Example:
-    >>> memory = inferred(memory, "r2", Theory(sigma="Ann avoids beef.", evidence=("e1", "e4", "e9"), step=3))
-    >>> memory.relations["r2"].count
-    0
 """
 
 from __future__ import annotations
@@ -21,7 +16,7 @@ from .memory import Firing, GraphMemory, Node, Operator, Theory
 
 
 def inferred(memory: GraphMemory, id: str, theory: Theory) -> GraphMemory:
-    """R_K1 fired on an event edge (Eq. 6): its mentions are taken in, and every concept above has something new."""
+    """R_K1 fired on an event edge (Eq. 6): its mentions are processed, and every concept above has fresh evidence."""
     relation = memory.relations[id].model_copy(update={"theory": theory, "count": 0})
     nodes = dict(memory.nodes)
     for concept, edges in memory.below().items():
@@ -33,7 +28,7 @@ def inferred(memory: GraphMemory, id: str, theory: Theory) -> GraphMemory:
 
 
 def abstracted(memory: GraphMemory, id: str, theory: Theory, operator: Operator = "abstract") -> GraphMemory:
-    """R_K2 fired on a concept (Eq. 10): its evidence is taken in, and what stands above has to be renewed."""
+    """R_K2 fired on a concept (Eq. 10): its evidence is processed, and the concepts above have to be renewed."""
     changes = {"own": theory, "fresh": (), "fresh_relations": (), "score": 0}
     nodes = {**memory.nodes, id: memory.nodes[id].model_copy(update=changes)}
     above = memory.parents(id) if operator == "abstract" else ()
@@ -42,7 +37,7 @@ def abstracted(memory: GraphMemory, id: str, theory: Theory, operator: Operator 
 
 
 def rewritten(memory: GraphMemory, id: str, theory: Theory) -> GraphMemory:
-    """The single-scale update of the variant w/o RG: the concept's one summary is new, nothing flows."""
+    """The single-scale update of the variant w/o RG: the concept's one summary is replaced, without flow."""
     return abstracted(memory, id, theory, "rewrite")
 
 

@@ -60,7 +60,7 @@ class GraphWriter(Writer):
         self.use_rg = use_rg
         self.merge_cosine = merge_cosine
         self.segment_turns = segment_turns
-        # Only what the settings use: an optimizer spends nothing on prompts that are never asked.
+        # Only what the settings use, so that an optimizer does not tune unused prompts.
         self.synthesize = predictor(SynthesizeEvidence)
         if use_l1:
             self.extract = predictor(ExtractEntityPaths)

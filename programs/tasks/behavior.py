@@ -7,12 +7,7 @@ Every method sees the same suffix (PraMem, equation 2: the k records right befor
 by their memory alone. The memory may be frozen at an earlier moment: the records since then come in as `recent`, and
 the suffix reaches back into the history where they are few. A profile is always shown.
 
-Example:
-    >>> program = build("turn-rag", task="behavior-prediction")
-    >>> program(history=history, recent=recent, question="... Does the user like it?", options=["Yes", "No"]).answer
-    'No'
-
-Honest limits: an answer that names no option, or several, is returned as the model wrote it, and counts as a failed
+Limits: an answer that names no option, or several, is returned as the model wrote it, and counts as a failed
 parse; it is not asked for again (the released code asks up to five times, at the default temperature).
 """
 

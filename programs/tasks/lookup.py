@@ -1,13 +1,15 @@
-"""Answers read out of a memory by code: the oldest entry that matches a question answers it, without a language model.
+"""Answers looked up in a memory by code: the oldest entry that matches a question answers it, without a language model.
 
     context ── entries that hold every word of the question ── oldest ──> its other words
 
-For made-up worlds whose notes are a subject, what about it, and a value ("Ada pet parrot"): there a reward that depends
+For synthetic worlds whose notes are a subject, an attribute and a value ("Ada pet parrot"): there a reward that depends
 on the memory alone needs no reader model. That the oldest entry answers makes a stale duplicate cost as much as a
 missing update. Reading real conversations is left to `question-answering`.
 
 Example:
-    >>> MemoryLookup()(context=context, query=Query(text="What is Ada's pet?")).answer
+    >>> from mempiler.programs.tasks.lookup import lookup
+    >>> from mempiler.records import Hit
+    >>> lookup([Hit(id="m1", text="Ada pet parrot", score=1.0)], "What is Ada's pet?")
     'parrot'
 """
 
@@ -28,7 +30,7 @@ NOT_FOUND = "none"
 
 
 class MemoryLookup(Task):
-    """Answers from the oldest matching entry; asks no language model and has nothing to tune."""
+    """Answers from the oldest matching entry; calls no language model and has no prompts."""
 
     name = "memory-lookup"
 

@@ -5,15 +5,10 @@
     solution-selection        requirement, S1..S8 ──> two ids                about "solutions"
     dialogue-reply            what was said, kind of reply ──> one reply     about by the kind of reply
 
-Source: Mem-PAL, "Evaluation Tasks" and appendix B. `Query.about` tells a method which half of a memory bears on the
+Source: Mem-PAL, "Evaluation Tasks" and appendix B. `Query.about` gives a method which half of a memory bears on the
 query: needs alone while a requirement is being understood, solutions and preferences as well after that (appendix C).
 
-Example:
-    >>> program = build("turn-rag", task="requirement-restatement")
-    >>> program(history=history, question="How do I get fitter?").answer
-    'The user wants exercise that spares the knee that hurts since March and fits into lunch breaks.'
-
-Honest limits: a selection that does not name two candidates is returned as it was written and scores nothing; the
+Limits: a selection that does not name two candidates is returned unchanged and scores 0; the
 released code asks for it up to ten times. Critical path of each: one LM call.
 """
 
@@ -121,5 +116,5 @@ class DialogueReply(Task):
 
 
 def _action(query: Query) -> Any:
-    """The kind of reply; where a caller does not say, the answer to a first query, or to what follows it."""
+    """The kind of reply; by default the answer to a first query, or to what follows it."""
     return query.more.get("action") or ("solution proposal" if query.dialogue.strip() else "requirement prediction")

@@ -1,9 +1,10 @@
-"""What a recipe's sections run on: whose files, options and judge each gets, and which have to be left out.
+"""What a recipe's sections run on: files, options and judge of each, and which are skipped.
 
     --data palbench=FILE    every section on palbench or a part of it
     --option language=zh    every benchmark that has this option
 
 Example:
+    >>> from mempiler.runs.recipes.arrangement import members
     >>> members("palbench", ("palbench.restate", "locomo"))
     ('palbench.restate',)
 """
@@ -48,7 +49,7 @@ def files_of(sections: Sequence[Section], setup: Setup, data: Mapping[str, str] 
 
 
 def arranged(recipe: Recipe, section: Section, setup: Setup, files: Mapping[str, str]) -> Setup:
-    """The setup of a section; what the command line says goes before what the recipe says."""
+    """The setup of a section; the command line overrides the recipe."""
     name = section.benchmark
     suited = (recipe.options if setup.judge_lm else recipe.offline_options).get(name, {})
     data = files.get(name)
@@ -65,7 +66,7 @@ def arranged(recipe: Recipe, section: Section, setup: Setup, files: Mapping[str,
 
 
 def members(name: str, benchmarks: Sequence[str]) -> tuple[str, ...]:
-    """Those benchmarks that a name stands for: itself, and its parts, which read the same files."""
+    """The benchmarks that a name covers: itself, and its parts, which read the same files."""
     return tuple(each for each in benchmarks if name in (each, _data_set(each)))
 
 
@@ -89,7 +90,7 @@ def judgeable(
 
 
 def _data_set(benchmark: str) -> str:
-    """What a part is a part of: "palbench" of "palbench.select". A `module:Class` is no part of anything."""
+    """What a part is a part of: "palbench" of "palbench.select". A `module:Class` has no whole."""
     return benchmark if ":" in benchmark else benchmark.partition(".")[0]
 
 

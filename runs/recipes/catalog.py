@@ -1,9 +1,4 @@
-"""The recipes by name.
-
-Example:
-    >>> recipe("pgr").benchmarks[0]
-    'memoryquest'
-"""
+"""The recipes by name."""
 
 from __future__ import annotations
 

@@ -1,9 +1,6 @@
 """Columns of our tables: a name, and what it reads off the evaluations of a variant.
 
 Over several seeds a cell is the mean and, behind "±", the standard deviation over the seeds.
-
-Example:
-    >>> section = Section("table1", ..., columns=(category("suggest_new_ideas", "Suggest Ideas"), score()))
 """
 
 from __future__ import annotations
@@ -81,12 +78,12 @@ def part(key: str, name: str = "") -> Column:
 
 
 def over_all(key: str, name: str = "", digits: int = 3) -> Column:
-    """A metric of all answers together, e.g. "Overall F1"; nothing where it was not asked."""
+    """A metric of all answers together, e.g. "Overall F1"; empty if not measured."""
     return Column(name or key, lambda found: found.aggregate.get(key), digits)
 
 
 def category(key: str, name: str = "") -> Column:
-    """The score of one category; nothing where no question is of it, and then n is 0."""
+    """The score of one category; empty if it has no question, and then n is 0."""
 
     def value(found: Evaluation) -> float | None:
         return found.by_category().get(key, {}).get("score")

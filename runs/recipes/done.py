@@ -46,7 +46,7 @@ class Done:
 
 
 def _data_alone(section: Section, setup: Setup) -> str:
-    """The heading of a section that describes data and asks nothing; empty where a limit left its rows out."""
+    """The heading of a section that only describes data; empty if a limit left its rows out."""
     if section.all_variants():
         return ""
     source = setup.load().source
@@ -70,7 +70,7 @@ def run_section(section: Section, setup: Setup, bench: Workbench, folder: Path, 
         judge: Compares the answers of duels; no win rates without it.
     """
     found = [bench.made(variant, setup, section.name, section.seeds) for variant in section.all_variants()]
-    # A limit may strike within an evaluation: scores over a part of the questions stand beside no others.
+    # A limit may end an evaluation early: scores over a part of the questions are not compared.
     whole = [each for each in found if each is not None and not any(one.stopped for one in each.evaluations)]
     made = {each.label: each for each in whole}
     shown = [made[variant.label] for variant in section.variants if variant.label in made]
@@ -80,7 +80,7 @@ def run_section(section: Section, setup: Setup, bench: Workbench, folder: Path, 
     for sweep in section.sweeps:
         tables.append(_sweep_table(sweep, section, made))
         pictures.append(_sweep_picture(sweep, section, material))
-    # A limit that struck leaves variants out; an analysis counts on all of its own.
+    # A reached limit leaves variants out; an analysis counts on all of its own.
     for analysis in section.analyses if bench.stopped is None else ():
         for result in analysis(material):
             if isinstance(result, Made):

@@ -15,7 +15,7 @@ Table 2 with another model and embedder: name them with --lm and --embedder. G-s
 --judge-lm; the user of the dialogues is played by --prompt-lm. Without a judge, Table 4 shows the token F1 with the
 rubric instead, which says little.
 
-Honest limits: turn and session RAG search by BM25 here, by the encoder in the paper. Nobody is asked, so that
+Limits: turn and session RAG search by BM25 here, by the encoder in the paper. No judge is called, so that
 Table 11 has no row of people.
 """
 
@@ -90,7 +90,7 @@ _TABLE_3 = (
 
 
 def holdings(material: Material) -> Iterator[OurTable]:
-    """Table 1: means over the users of the files, all of them, whatever --test says."""
+    """Table 1: means over the users of the files, all of them, regardless of --test."""
     setup = material.setup
     parts = statistics_of(setup.data, setup.options.get("language"))
     names = {"sessions": "sessions", "logs": "logs", "turns": "dialogue turns", "topics": "dialogue topics"}

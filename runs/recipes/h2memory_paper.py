@@ -10,7 +10,7 @@ _BASELINES = "All baselines but the first see the logs of the current session; s
 
 
 def _rows(lines: str) -> tuple[tuple[Cell, ...], ...]:
-    """Rows from lines of "name | cell | cell ..."; what is no number ("478 / 29 / 319") is kept as it is."""
+    """Rows from lines of "name | cell | cell ..."; non-numbers ("478 / 29 / 319") are kept as text."""
     return tuple(_row(line) for line in lines.strip().splitlines())
 
 

@@ -6,10 +6,6 @@
 
 A rung has a program (prompts, demos) and a model (weights); both are in the run's folder, under `ladder/RUNG`.
 
-Example:
-    >>> ladder = Ladder((Rung("few-shot", "bootstrap"), Rung("SFT", "finetune", {"learning_rate": 1e-3})))
-    >>> [(step.label, step.evaluation.score, step.kept) for step in climb(ladder, "memory-r2", setup, bench)]
-
 Limits: one seed; a rung that loses on the dev questions is shown, and forgotten. The dev questions also choose the
 checkpoint of LoGo-GRPO, and all rungs are compared on them, so that dev scores are a little too high; test scores are
 not touched by that.
@@ -83,7 +79,7 @@ def climb(ladder: Ladder, method: str, setup: Setup, bench: Workbench) -> list[S
         bench: Counts, limits and notes of the recipe's run.
 
     Returns:
-        The start and every rung that was scored in full; fewer where a limit struck, which `bench.stopped` names.
+        The start and every rung that was scored in full; fewer where a limit was reached, which `bench.stopped` names.
 
     Raises:
         UserError: The model cannot be trained in this process, or a setting does not fit.
@@ -155,14 +151,14 @@ class _Climb:
         return _Place(START, program, lm, model, dev, test, scored.sampled)
 
     def _check(self, rung: Rung, program: MemoryProgram) -> None:
-        """Refuses settings before the first rung is paid for."""
+        """Refuses settings before the first rung."""
         if rung.optimizer == LOGO:
             course(self.runtime.setup.lm, rung.settings)
         else:
             plan_job(program, self.benchmark, self._questions(rung), self._how(rung), self._proposer())
 
     def _rung(self, rung: Rung, best: _Place, steps: list[Step]) -> _Place | None:
-        """Tunes and scores; the place that the next rung begins from, or None where a limit struck."""
+        """Tunes and scores; the place that the next rung begins from, or None where a limit was reached."""
         before, began = self.bench.meter.read(), time.perf_counter()
         try:
             program, lm, told = self._tuned(rung, best)
@@ -276,7 +272,7 @@ class _Climb:
         model: str,
         scores: Mapping[str, Any],
     ) -> Evaluation:
-        """Saves a rung's program, and logs it in an MLflow run of its own."""
+        """Saves a rung's program, and logs it in its own MLflow run."""
         folder: Path = self.folder / label.lower() / "program"
         source, setup = self.benchmark.source, self.runtime.setup
         data = {"name": self.benchmark.name, "file": source.name, "sha256": source.sha256, "sample": source.sample}

@@ -1,11 +1,4 @@
-"""What an analysis of a section gets: the evaluated variants, their programs and histories, and their memories.
-
-Example (how long the memory of each session is):
-    >>> def growth(material):
-    ...     memories = material.memories("RGMem", material.histories()[0])
-    ...     rows = tuple((str(n), float(len(memory.facts))) for n, memory in enumerate(memories, 1))
-    ...     yield OurTable("growth", ("session", "facts"), rows)
-"""
+"""What an analysis of a section gets: the evaluated variants, their programs and histories, and their memories."""
 
 from __future__ import annotations
 
@@ -36,7 +29,7 @@ class Material:
     setup: Setup
     """With the section's benchmark, data and options."""
     made: Mapping[str, Made]
-    """By the variant's label; one that a limit has kept from being evaluated is not there."""
+    """By the variant's label; those that a limit prevented are missing."""
     bench: Workbench
 
     @property
@@ -50,7 +43,7 @@ class Material:
         return all(each.evaluation.comparable for each in self.made.values())
 
     def title(self, text: str) -> str:
-        """A picture's title, which says where it is a wiring check."""
+        """A picture's title, marked if it is a wiring check."""
         return text if self.comparable else f"{text}\n{WIRING}"
 
     def examples(self) -> list[dspy.Example]:
@@ -85,5 +78,5 @@ class Material:
             return [node.memory for node in program.remember(history).chain() if node.parent is not None]
 
     def evaluate(self, variant: Variant) -> Made | None:
-        """Evaluates one more variant on the section's questions; None where a limit has struck."""
+        """Evaluates one more variant on the section's questions; None where a limit was reached."""
         return self.bench.made(variant, self.setup, self.section.name, self.section.seeds)

@@ -2,18 +2,13 @@ r"""Memory-R2's recipe: one program climbs from demonstrations in its prompts to
 
     start ── few-shot ── GEPA ── SFT ── LoGo-GRPO
 
-The paper trains Qwen2.5 models on LoCoMo; its tables are not at hand, so that none is printed. Without `--lm` the
+The paper trains Qwen2.5 models on LoCoMo; its tables were not available, so none is printed. Without `--lm` the
 ladder is climbed by `local:tiny` on `memory-env` in some minutes: that shows that every rung works, and how the ways of
-training compare in a made-up world, nothing else.
+training compare in a synthetic world, nothing else.
 
     mempiler reproduce memory-r2
     mempiler reproduce memory-r2 --on locomo --data locomo10.json --lm local:Qwen/Qwen2.5-1.5B-Instruct \
         --prompt-lm openai/gpt-4.1 --embedder openai/text-embedding-3-small
-
-Example:
-    >>> made = run_recipe(MEMORY_R2, Setup(benchmark="", lm="local:tiny"))
-    >>> [each.label for each in made.rows]
-    ['start', 'few-shot', 'GEPA', 'SFT', 'LoGo-GRPO']
 """
 
 from __future__ import annotations
@@ -113,7 +108,7 @@ def _sampled(steps: Sequence[Step]) -> OurTable:
 
 
 def _caution(steps: Sequence[Step]) -> str:
-    """Says which greedy numbers say less than they seem to."""
+    """Notes which greedy numbers are less reliable than they seem."""
     tied = ", ".join(step.label for step in steps if step.near_tie)
     alone = ", ".join(step.label for step in steps if step.greedy_alone)
     told = ""

@@ -1,10 +1,5 @@
 """Pictures of a recipe: matplotlib figures with no window behind them, saved as PNG.
 
-Example:
-    >>> figure = lines("score over theta", "theta", {"score": ([1, 2, 3], [0.2, 0.4, 0.3])})
-    >>> save(Picture("theta", figure), folder)
-    PosixPath('runs/local/.../theta.png')
-
 Every function makes a new `Figure`, which draws with Agg: no display, no global state, safe in threads.
 """
 
@@ -72,7 +67,7 @@ def scatter(title: str, x: str, y: str, points: Mapping[str, tuple[float, float]
 
 
 def bars(title: str, groups: Sequence[str], series: Mapping[str, Sequence[float | None]], y: str = "score") -> Any:
-    """Bars side by side: a group per name of `groups`, in it one bar per series."""
+    """Bars in parallel: a group per name of `groups`, in it one bar per series."""
     figure, axes = _axes(title, "", y, width=max(6.0, 1.2 * len(groups)))
     wide = 0.8 / max(1, len(series))
     for n, (name, values) in enumerate(series.items()):

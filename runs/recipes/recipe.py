@@ -5,11 +5,6 @@ the data and n. They are never put into one table, since other models, judges an
 
     Recipe ── Section (variants, sweeps, analyses) ── Workbench ──> Done: tables, pictures, win rates
                      one MLflow run for the recipe, one nested in it per variant and seed
-
-Example:
-    >>> found = run_recipe(RECIPES["pgr"], setup)
-    >>> found.rows[0].label, found.rows[0].evaluation.score
-    ('PGR, tree', 0.41)
 """
 
 from __future__ import annotations
@@ -45,9 +40,9 @@ class Recipe:
     seeds: int = 1
     """Repetitions in the paper; a model that does not sample is asked once."""
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """By benchmark: its options where a judge is at hand."""
+    """By benchmark: its options with a judge."""
     offline_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """By benchmark: its options where no judge is at hand, e.g. an LM-free metric."""
+    """By benchmark: its options without a judge, e.g. an LM-free metric."""
     offline_config: Mapping[str, Any] = field(default_factory=dict)
     """Settings of every variant under the offline embedder, whose cosines are not those of the paper's."""
     offline_test: int | None = None
@@ -159,11 +154,11 @@ def run_recipe(
         recipe: What to run.
         setup: Models and sizes; its benchmark, where it names one, chooses the sections that run on it.
         judge: Compares answers for the win rates; none are printed without it.
-        note: Told the variants.
+        note: Called with the name of each variant.
         only: Names of sections; all if empty.
         seeds: Repetitions; those of the paper if None.
         data: Files by benchmark; the setup's own file is that of the only benchmark.
-        meter: Counts the calls, for whoever wants to watch them.
+        meter: Counts the calls.
         changes: Settings of the recipe's rungs, by RUNG.NAME.
 
     Raises:
@@ -177,7 +172,7 @@ def run_recipe(
     sections = tuple(replace(section, seeds=seeds or section.seeds or recipe.seeds) for section in sections)
     setups = [arranged(recipe, section, setup, files_of(sections, setup, data)) for section in sections]
     for found in setups:
-        found.load()  # a wrong file or option is told before anything is paid for
+        found.load()  # a wrong file or option fails before any paid call
     wanted = seeds or recipe.seeds
     notes = (*notes_on(recipe, setups, sections, setup.test), *left_out)
     asked = {"command": "reproduce", "program": recipe.name, "sections": [each.name for each in sections]}

@@ -1,8 +1,4 @@
-"""The rung of LoGo-GRPO: a copy of the model is trained from the weights and prompts that the rung begins from.
-
-Example:
-    >>> program, lm, told = reinforce(program, lm, benchmark, split, {"rollouts": 4, "steps": 5}, setup, folder)
-"""
+"""The rung of LoGo-GRPO: a copy of the model is trained from the weights and prompts that the rung begins from."""
 
 from __future__ import annotations
 
@@ -118,7 +114,7 @@ def reinforce(
 
 
 def _begun(model: Any, lora: int | None, folder: Path) -> Any:
-    """A model of its own with the same weights: an earlier adapter merged, and a new one if a rank is set."""
+    """An independent copy of the model: an earlier adapter merged, and a new one if a rank is set."""
     from ...engines.local.model import LocalModel
 
     adapted = hasattr(model.model, "disable_adapter")

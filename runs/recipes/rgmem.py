@@ -104,7 +104,7 @@ def convergence(material: Material) -> Iterator[OurTable | Picture]:
     """Figure 7: cosine of consecutive macroscopic profiles, session by session, of the longest history of every user.
 
     Sigma_t is the user node's Sigma after session t. A session that does not rewrite it leaves the cosine at 1, which
-    the paper does not tell apart; here the rewritten ones are a line of their own.
+    the paper does not distinguish; here the rewritten ones are a line of their own.
     """
     with material.program(OURS) as program:
         courses = [_course(program.remember(history).memory) for history in _longest(material)]

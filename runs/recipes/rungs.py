@@ -4,6 +4,7 @@ Every rung is scored greedy and sampled. Where two operations are about equally 
 greedy answers over without making the model any better: a gain that only the greedy score shows is such a turn.
 
 Example:
+    >>> from mempiler.runs.recipes.rungs import Ladder, Rung
     >>> Ladder((Rung("SFT", "finetune"),)).told({"sft.learning_rate": 1e-3}).rungs[0].settings
     {'learning_rate': 0.001}
 """
@@ -58,7 +59,7 @@ class Ladder:
         rungs = {rung.key: rung for rung in self.rungs}
         for name, value in changes.items():
             key, dot, setting = name.partition(".")
-            # Names come from a command line, where "_" stands for "-" in NAME=VALUE.
+            # Names come from a command line, where "_" means "-" in NAME=VALUE.
             rung = rungs.get(key.replace("_", "-"))
             if rung is None or not dot:
                 raise UserError(f"{name!r} is not RUNG.NAME; the rungs are {', '.join(rungs)}")

@@ -57,7 +57,7 @@ class Sweep:
     """Further settings that follow from the value; where the setting is one of them it need not be one itself."""
     title: str = ""
     axis: Literal["value", "tokens"] = "value"
-    """What lies on the x axis: the value, or the mean tokens of the recalled context."""
+    """The x axis: the value, or the mean tokens of the recalled context."""
     lines: tuple[Column, ...] = (score(),)
     """What is drawn over it, a line each."""
 
@@ -97,7 +97,7 @@ class Section:
     seeds: int | None = None
     """Repetitions in the paper, where they are not those of the whole recipe."""
     judged: bool = False
-    """Whether there is nothing to show without a judge: then it is left out, or on the offline engine judged by it."""
+    """Whether the section needs a judge: then it is left out, or on the offline engine judged by it."""
 
     def all_variants(self) -> tuple[Variant, ...]:
         """The variants of the table and of the sweeps."""

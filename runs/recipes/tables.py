@@ -1,6 +1,7 @@
 """The two kinds of tables that a recipe prints, which are never one: the paper's cells, and ours.
 
 Example:
+    >>> from mempiler.runs.recipes.tables import OurTable
     >>> OurTable("Spread", ("method", "score"), (("x", 0.5),)).to_dict()["rows"]
     [['x', 0.5]]
 """
@@ -20,7 +21,7 @@ class PaperTable:
     title: str
     """The paper and the table's number."""
     model: str
-    """The models behind it, and n where the paper says."""
+    """The models behind it, and n if the paper gives it."""
     columns: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
     note: str = ""
@@ -29,7 +30,7 @@ class PaperTable:
 
 @dataclass(frozen=True)
 class OurTable:
-    """Cells that were computed here. The section it belongs to says from which LM and data."""
+    """Cells that were computed here. Its section names the LM and the data."""
 
     title: str
     columns: tuple[str, ...]

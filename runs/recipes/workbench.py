@@ -33,7 +33,7 @@ from .columns import Made
 from .section import Variant
 
 Note = Callable[[str], Progress | None]
-"""Told the name of a variant; may return a progress callback for it."""
+"""Called with the name of a variant; may return a progress callback for it."""
 
 
 @dataclass
@@ -47,7 +47,7 @@ class Workbench:
         suited: Settings under the offline embedder, for the methods that have them.
         meter: Counts the calls.
         guard: Holds the limits of the whole recipe.
-        note: Told the variants.
+        note: Called with the name of each variant.
         changes: Settings of rungs, by RUNG.NAME, for recipes that have a ladder.
     """
 
@@ -61,11 +61,11 @@ class Workbench:
     changes: Mapping[str, Any] = field(default_factory=dict)
     cache: MemoryCache = field(default_factory=MemoryCache)
     stopped: str | None = None
-    """The limit that struck; nothing is evaluated after it."""
+    """The limit that was reached; no evaluation follows it."""
     _known: dict[str, Evaluation] = field(default_factory=dict)
 
     def made(self, variant: Variant, setup: Setup, section: str = "", seeds: int | None = None) -> Made | None:
-        """Evaluates a variant, once per seed; None where a limit has struck before.
+        """Evaluates a variant, once per seed; None where a limit was reached before.
 
         Args:
             variant: Method and settings.

@@ -5,6 +5,7 @@ between 7 and 12 o'clock and ends between 12 and 21; it gets a dialogue with pro
 that got none; the dialogues of the last month are the query set, which is drawn again until it has one.
 
 Example:
+    >>> from mempiler.data.synthesis.palset.calendar import months_back
     >>> months_back(3)
     ['2024-10', '2024-11', '2024-12']
 """

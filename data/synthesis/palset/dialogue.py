@@ -1,10 +1,6 @@
 """Step 6-2 of PAL-Set: the dialogue of a session, along a script.
 
-Example:
-    >>> [turn.user.content for turn in dialogue(session, script, setting)][:1]
-    ['I never get to the gym, what can I do?']
-
-Honest limits: what the assistant may know differs between history and query set, as in the released prompts; that it
+Limits: what the assistant may know differs between history and query set, as in the released prompts; that it
 keeps to it is left to the model.
 """
 

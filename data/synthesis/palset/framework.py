@@ -2,11 +2,7 @@
 
     requirement types ──> topics ──> 8 candidates each, without a look at the user ──> 2 liked, 2 disliked
 
-Example:
-    >>> [choice.solution for choice in topics(session, setting)[0].choice.liked]
-    ['Ask the team lead for ...', 'Use the half hour before ...']
-
-Honest limits: a dialogue counts with all of its topics or not at all.
+Limits: a dialogue counts with all of its topics or not at all.
 """
 
 from __future__ import annotations

@@ -4,10 +4,11 @@ The rules of the released code, and those of the paper's prompts that can be cou
 two needs. Ours are two: situations follow one another within three days, and no two candidates are the same.
 
 Example:
+    >>> from mempiler.data.synthesis.palset.framework_checks import candidate_problems
     >>> candidate_problems([], ["topic-1"])
-    ["topics are []; give solutions for topic-1"]
+    ['topics are []; give solutions for topic-1']
 
-Honest limits: whether a situation fits its month, or a solution its requirement, is left to the model.
+Limits: whether a situation fits its month, or a solution its requirement, is left to the model.
 """
 
 from __future__ import annotations

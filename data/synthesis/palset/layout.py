@@ -13,11 +13,7 @@
 A day is the last one of a situation. The English files end in `_en`. A sample holds the logs since the last dialogue,
 of situations without a dialogue too; types, events and references are not in it.
 
-Example:
-    >>> write(Path("palset"), sessions, "en")[0].name
-    'input_en.json'
-
-Honest limits: all files lie in one folder, where the released ones have folders of their own. Names of actions are
+Limits: all files lie in one folder, where the released ones have folders of their own. Names of actions are
 English in the English files; how the authors' translation calls them was not seen.
 """
 

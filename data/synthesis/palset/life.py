@@ -3,12 +3,7 @@
     month ──> 4 to 6 situations (they know those of the month before)
     situation ──> experience (it knows the situation before) ──> logs
 
-Example:
-    >>> found = situations(persona, setting)
-    >>> experience(persona, found, 3, setting)[:40]
-    'The user handed in the report on Monday.'
-
-Honest limits: experiences are written side by side, each knowing the situation before it and not the experience that
+Limits: experiences are written in parallel, each knowing the situation before it and not the experience that
 was made of that. Twenty entries are asked for and fifteen accepted, as in the released code; the last attempt may have
 entries outside the span or out of order, which are then left out or put in order, as there.
 """

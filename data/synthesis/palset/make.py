@@ -10,12 +10,7 @@ A user counts with a whole persona and all situations; a situation whose experie
 a dialogue counts with its logs, topics and all turns, or not at all: its logs then belong to the next one. A resumed
 run tries again what was given up.
 
-Example:
-    >>> with Journal.open(out / "generation" / "journal.jsonl") as journal, dspy.context(lm=lm):
-    ...     make_palset(2, out, Setting("en", 8, 0, Runner(journal, attempts=10)))
-    [PosixPath('palset/input_en.json'), PosixPath('palset/background_en.json'), ...]
-
-Honest limits: about 45 calls per user and month with reviews. One stage is done for all users before the next begins,
+Limits: about 45 calls per user and month with reviews. One stage is done for all users before the next begins,
 and files are written at the end. What people did for the authors' data, reading and refining, is not done.
 """
 
@@ -101,7 +96,7 @@ def _talk(session: Session, setting: Setting) -> None:
 
 
 def _complete(sessions: Sequence[Session], setting: Setting, note: Callable[[str], None]) -> bool:
-    """Whether a user can be written: both parts, and nothing that the validator finds."""
+    """Whether a user can be written: both parts, without findings of the validator."""
     user = sessions[0].persona.person.id
     parts = [session.part for session in told(sessions)]
     problems = [f"no dialogue in the {part} set" for part in ("history", "query") if part not in parts]

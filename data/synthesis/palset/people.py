@@ -1,10 +1,6 @@
-"""What a generated user is made of, on the way from a profile to records.
+"""The parts of a generated user, from profile to records.
 
-    Person ──> Persona ──> Situation ──> Session (experience, logs, topics, dialogue)
-
-Example:
-    >>> person.background["health status"], person.profile.keys() - person.background.keys()
-    ('Often has a sore back. ...', set())
+Person ──> Persona ──> Situation ──> Session (experience, logs, topics, dialogue)
 """
 
 from __future__ import annotations
@@ -37,7 +33,7 @@ class Setting:
     seed: int
     runner: Runner
     reviews: int = 1
-    """How often records are looked over and mended."""
+    """How often records are reviewed and corrected."""
 
     @property
     def inputs(self) -> dict[str, Any]:
@@ -151,5 +147,5 @@ def months(timeline: Sequence[DraftMonth]) -> list[str]:
 
 
 def topic_text(draft: DraftTopic) -> str:
-    """A topic without its type, in JSON: it must not tell what the user likes."""
+    """A topic without its type, in JSON: it must not reveal what the user likes."""
     return json.dumps(draft.model_dump(exclude={"requirement_type"}), ensure_ascii=False)

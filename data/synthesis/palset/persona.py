@@ -2,11 +2,7 @@
 
     people ──> timeline ──> requirement types ──> preferences of work, health, family, leisure
 
-Example:
-    >>> [persona.types["work-1"] for persona in personas(invent(2, setting), setting)]
-    ['ways through a heavy workload', 'standing up to a supervisor']
-
-Honest limits: a batch knows names and occupations of the people before it, no more. The examples that a batch is shown
+Limits: a batch knows names and occupations of the people before it, no more. The examples that a batch is shown
 are ours; the authors had ten of their own.
 """
 

@@ -4,11 +4,7 @@ The rules of the released code (fields, levels, months, ids, wording, nothing em
 prompts that can be counted: sentences at least, and that the user is not named. Every problem is a sentence for the
 model that has to do better.
 
-Example:
-    >>> timeline_problems([], ["2024-12"], "Ann Bell")
-    ['months are []; tell 2024-12']
-
-Honest limits: sentences are counted by their full stops, so an upper number is not checked. That nobody is a student or
+Limits: sentences are counted by their full stops, so an upper number is not checked. That no user is a student or
 retired, and that types are abstract, is left to the model.
 """
 

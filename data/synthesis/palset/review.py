@@ -1,18 +1,14 @@
-"""The later checks of PAL-Set: a model looks for faults in finished records, mends them, and looks again.
+"""The later checks of PAL-Set: a model looks for errors in finished records, corrects them, and checks again.
 
     logs ──────> type fits content? ─┐
-        └──────> contradicts persona? ├──> mended ──> looked at again ──> what is still faulty is left out
+        └──────> contradicts persona? ├──> corrected ──> checked again ──> what is still wrong is left out
     dialogue ──> action fits words? ──┤                                   (a dialogue keeps it, and the report tells)
         └──────> contradicts persona? ┘
 
 The three faults are those of the paper (Data Verification and Refinement); the authors also had people look at it.
 
-Example:
-    >>> review_logs(session, setting)[4].type
-    'transaction record'
-
-Honest limits: an entry is left out only where fifteen remain. Logs are compared with profile and past, not with
-preferences: entries are events. A finding is the model's opinion; a fault that it does not see stays.
+Limits: an entry is left out only where fifteen remain. Logs are compared with profile and past, not with
+preferences: entries are events. A finding is the model's opinion; an error that it misses stays.
 """
 
 from __future__ import annotations

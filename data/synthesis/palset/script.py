@@ -9,11 +9,7 @@ or two of the liked ones, with equal chance. Each proposal is discussed for one 
     solution discussion ── solution discussion        T1_S1 T1_S1
     solution feedback ── feedback response            T1_S1 T1_S1
 
-Example:
-    >>> script(topics, "history", seed="0 0000 2024-03-12").lines[0]
-    'turn 1: user topic inquiry (T1_Q); assistant requirement prediction (T1_N1)'
-
-Honest limits: the needs that are not guessed are the later ones, never the first.
+Limits: the needs that are not guessed are the later ones, never the first.
 """
 
 from __future__ import annotations

@@ -1,15 +1,11 @@
-"""Is a finished PAL-Set what its form promises? Stricter than the reader, which copes with most oddities.
+"""Checks the form of a finished PAL-Set, more strictly than the reader, which accepts most oddities.
 
     samples     numbered on through history and query, in time; the query set is one month, the last
     logs        some, in time, after the dialogue before and not after their own
     dialogue    turn_1, turn_2, ...; known actions in an order that Table 8 of the paper allows; no empty words
     topics      one to three; a query, two needs, a requirement; eight candidates, two liked, two disliked
 
-Example:
-    >>> [fault.message for fault in validate("palset/input_en.json")]
-    []
-
-Honest limits: only the form is checked. A "fault" here need not hinder anybody: `mempiler data check palbench` lists
+Limits: only the form is checked. A "fault" here need not prevent use: `mempiler data check palbench` lists
 them as remarks.
 """
 
@@ -55,7 +51,7 @@ def validate(path: str | Path) -> list[Finding]:
 
 
 def faults(content: Any) -> Iterator[Finding]:
-    """What is wrong with the content of a data file; nothing of it is fatal to a reader."""
+    """Findings on the content of a data file; none is fatal to a reader."""
     if not isinstance(content, dict) or not content:
         yield Finding("not a PAL-Set", "whole file", "expected an object with user ids")
         return
