@@ -7,18 +7,50 @@ further items are written into.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict
 
+from ..records import AnyItem, Item
 from .index import Entry
+
+
+class Unwritten(BaseModel):
+    """What could not be taken into a memory: its turns are searched as they were said, and tried again."""
+
+    model_config = ConfigDict(frozen=True)
+
+    item: AnyItem
+    """The item, with those of its turns that are not in the memory."""
+    tries: int = 1
+
+    def pieces(self) -> Iterator[Item]:
+        """The item in halves: what was too much for one prompt may fit into two."""
+        turns = self.item.turns
+        middle = (len(turns) + 1) // 2
+        yield from (self.item.only([turn.id for turn in part]) for part in (turns[:middle], turns[middle:]) if part)
 
 
 class Memory(BaseModel):
     """Base of all memories; without arguments it is the empty memory."""
 
     model_config = ConfigDict(frozen=True)
+
+    unwritten: tuple[Unwritten, ...] = ()
+    """What could not be taken in. Writers add to it with `left`; everything else is `Writer.take`'s business."""
+
+    def left(self, item: Any, turns: Collection[str] | None = None) -> Self:
+        """The memory that knows that an item could not be taken in.
+
+        Args:
+            item: The item.
+            turns: The ids of its turns that could not; all of them if None.
+        """
+        lost = [turn.id for turn in item.turns if turn.content.strip() and (turns is None or turn.id in turns)]
+        if not lost:
+            return self
+        return self.model_copy(update={"unwritten": (*self.unwritten, Unwritten(item=item.only(lost)))})
 
     def entries(self) -> Sequence[Entry]:
         """What can be searched in it, in order."""

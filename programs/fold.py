@@ -68,10 +68,10 @@ class PlainSteps:
         return gather([lambda item=item: Performed(self.writer.prepare(item)) for item in items])
 
     def write(self, state: Any, item: Item, prepared: Performed) -> Any:
-        return self.writer.write(state, item, prepared.value)
+        return self.writer.take(state, item, prepared.value)
 
     def settle(self, state: Any) -> Any:
-        return self.writer.settle(state)
+        return self.writer.close(state)
 
 
 def fold(items: Sequence[Item], state: S, steps: Steps[S], settle: bool = True) -> S:

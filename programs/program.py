@@ -130,6 +130,7 @@ class MemoryProgram(dspy.Module):
         Returns:
             The task's outputs, the recalled `context`, and the `memory`.
         """
+        waiting = (*(each.item for each in memory.unwritten), *waiting)
         raw = found_raw(waiting, query.probe)
         query = with_raw(query, waiting, raw)
         context = self.method.reader.recall(memory, query)

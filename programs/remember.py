@@ -120,16 +120,16 @@ class _SharedSteps:
 
     def write(self, state: Node, item: Item, prepared: Performed) -> Node:
         def work() -> Performed:
-            return prepared.then(_step(lambda: self.writer.write(state.memory, item, prepared.value)))
+            return prepared.then(_step(lambda: self.writer.take(state.memory, item, prepared.value)))
 
         self.at += 1
         return self._node(self._history.prefixes[self.at - 1], item, state, work)
 
     def settle(self, state: Node) -> Node:
-        if not self.writer.settles:
+        if not self.writer.settles and not state.memory.unwritten:
             return state
         settled = f"{self._history.digest}:settled"
-        return self._node(settled, None, state, lambda: _step(lambda: self.writer.settle(state.memory)))
+        return self._node(settled, None, state, lambda: _step(lambda: self.writer.close(state.memory)))
 
     def _node(self, prefix: str, item: Item | None, parent: Node, work: Callable[[], Performed]) -> Node:
         """The node of a prefix: known, stored, or made now."""

@@ -181,7 +181,7 @@ class _StoredSteps:
         return True
 
     def _written(self, item: Item, prepared: Performed) -> tuple[Memory, str]:
-        memory = self.writer.write(self.memory, item, prepared.value)
+        memory = self.writer.take(self.memory, item, prepared.value)
         return memory, memory.model_dump_json()
 
     def _store_item(self, stored: StoredItem, written: tuple[Memory, str], failures: Sequence[Failure]) -> bool:
@@ -206,7 +206,7 @@ class _StoredSteps:
         """Settles what was written; one that cannot be is kept as it is: trying for ever would hold up the queue."""
         if not state or self.document is None or self.document.settled_position >= self.document.position:
             return state
-        made = _attempt(lambda: self.writer.settle(self.memory))
+        made = _attempt(lambda: self.writer.close(self.memory))
         failures = made.failures
         if made.error is not None:
             failures = (*failures, Failure(kind="error", where="settle", message=_one_line(made.error)))

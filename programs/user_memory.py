@@ -153,7 +153,8 @@ class UserMemory:
             seen = view(self.program, self.store, self.owner)
             asked = Query(text=query, date=date, speakers=_speakers(seen))
             context = self.program.method.reader.recall(seen.settled, asked)
-        return context.model_copy(update={"hits": (*context.hits, *found_raw(_unwritten(seen), query))})
+        raw = found_raw([*(each.item for each in seen.settled.unwritten), *_unwritten(seen)], query)
+        return context.model_copy(update={"hits": (*context.hits, *raw)})
 
     def read(self) -> Memory:
         """The memory that questions are answered from; the blank one of the method for an unknown user."""

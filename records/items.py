@@ -9,10 +9,10 @@ Example:
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from functools import cached_property
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Tag
 
@@ -68,6 +68,11 @@ class Item(Record):
         """Every turn on a line of its own, each with its date."""
         return [turn.line(self.time) for turn in self.turns]
 
+    def only(self, ids: Collection[str]) -> Self:
+        """The item with those of its turns that have one of the ids."""
+        fields = {name: getattr(self, name) for name in type(self).model_fields}
+        return type(self)(**{**fields, "turns": tuple(turn for turn in self.turns if turn.id in ids)})
+
 
 class Session(Item):
     """One conversation sitting: turns that share a date."""
@@ -122,6 +127,9 @@ class Behavior(Item):
         actions = tuple(actions)
         time = actions[0].time if actions else None
         return cls(id=id, time=time, actions=actions, turns=tuple(action.turn() for action in actions))
+
+    def only(self, ids: Collection[str]) -> Behavior:
+        return Behavior.of(self.id, (action for action in self.actions if action.id in ids))
 
 
 def _kind(value: Any) -> Any:

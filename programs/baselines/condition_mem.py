@@ -18,12 +18,13 @@ record whose turn is not one of its dialogue rests on all turns of it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from ...memory.index import Embedder, Entry
 from ...memory.memory import Memory
 from ...records import Context, Hit, Item, Query
 from ...signatures.baselines import ConditionalRecord, RecordConditions, ReflectOnRecords
-from ..method import EntryReader, Method, Writer
+from ..method import EntryReader, Lost, Method, Writer
 from ..predictor import predictor
 
 
@@ -60,16 +61,17 @@ class RecordWriter(Writer):
         super().__init__()
         self.record = predictor(RecordConditions)
 
-    def prepare(self, item: Item) -> list[ConditionalRecord]:
+    def prepare(self, item: Item) -> list[ConditionalRecord] | Lost:
         """The records of a dialogue."""
         turns = [turn for turn in item.turns if turn.content.strip()]
         if not turns:
             return []
         found = self.attempt(self.record, past_dialogue="\n".join(turn.line(item.time) for turn in turns))
-        return [] if found is None else found.records
+        return Lost() if found is None else found.records
 
-    def write(self, memory: RecordMemory, item: Item, prepared: list[ConditionalRecord] | None = None) -> RecordMemory:
-        return memory.with_records(item, self.prepare(item) if prepared is None else prepared)
+    def write(self, memory: RecordMemory, item: Item, prepared: Any = None) -> RecordMemory:
+        found = self.prepare(item) if prepared is None else prepared
+        return memory.left(item) if isinstance(found, Lost) else memory.with_records(item, found)
 
 
 class RecordReader(EntryReader):

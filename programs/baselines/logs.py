@@ -80,6 +80,12 @@ class LoggedMemory(Memory):
     def entries(self) -> list[Entry]:
         return [*self.inner.entries(), *self.logs.earlier, *self.logs.current]
 
+    def holding(self, **parts: Memory) -> LoggedMemory:
+        """The memory with other parts; what they could not take in is told by the whole."""
+        lost = tuple(each for part in parts.values() for each in part.unwritten)
+        bare = {name: part.model_copy(update={"unwritten": ()}) for name, part in parts.items()}
+        return self.model_copy(update={**bare, "unwritten": (*self.unwritten, *lost)})
+
     def resumed(self, settled: Any) -> LoggedMemory:
         return self.model_copy(update={"inner": self.inner.resumed(settled.inner)})
 
@@ -125,14 +131,23 @@ class LoggedWriter(Writer):
     def write(self, memory: LoggedMemory, item: Item, prepared: Any = None) -> LoggedMemory:
         kept = memory.logs.after(item, keep=self.earlier == "search")
         memory = memory.model_copy(update={"logs": kept})
-        if not isinstance(item, Logs):
-            return memory.model_copy(update={"inner": self.inner.write(memory.inner, item, prepared)})
+        if isinstance(item, Logs):
+            return self._with_logs(memory, item)
+        return memory.holding(inner=self.inner.write(memory.inner, item, prepared))
+
+    def write_piece(self, memory: LoggedMemory, piece: Item) -> LoggedMemory:
+        """Takes a piece in; logs are kept already, and lack only in their summary."""
+        if isinstance(piece, Logs):
+            return self._with_logs(memory, piece)
+        return memory.holding(inner=self.inner.write_piece(memory.inner, piece))
+
+    def _with_logs(self, memory: LoggedMemory, item: Logs) -> LoggedMemory:
         if self.earlier == "summary" and any(turn.content.strip() for turn in item.turns):
-            return memory.model_copy(update={"log_summary": self._summed_up(memory.log_summary, item)})
+            return memory.holding(log_summary=self._summed_up(memory.log_summary, item))
         return memory
 
     def settle(self, memory: LoggedMemory) -> LoggedMemory:
-        return memory.model_copy(update={"inner": self.inner.settle(memory.inner)})
+        return memory.holding(inner=self.inner.settle(memory.inner))
 
     def _summed_up(self, before: SummaryMemory, item: Item) -> SummaryMemory:
         found = self.attempt(

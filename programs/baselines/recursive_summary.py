@@ -115,7 +115,7 @@ def updated(memory: SummaryMemory, found: Any, field: str, where: str, item: Ite
         message = f"the {field} after session {item.id} is empty; the one before it was kept"
         record_failure(Failure(kind="parse", where=where, message=message))
     if not text:
-        return memory.unchanged()
+        return memory.unchanged() if found is not None and not memory.sentences else memory.unchanged().left(item)
     turns = tuple(turn.id for turn in item.turns if turn.content.strip())
     return memory.updated(text, turns, max_words)
 
@@ -146,6 +146,10 @@ class SummaryWriter(Writer):
             max_words=self.max_words,
         )
         return updated(memory, found, "summary", "update", item, self.max_words)
+
+    def write_piece(self, memory: SummaryMemory, piece: Item) -> SummaryMemory:
+        """Takes a piece in; its session was counted before."""
+        return super().write_piece(memory, piece).model_copy(update={"sessions": memory.sessions})
 
 
 class SummaryReader(EntryReader):

@@ -31,15 +31,19 @@ class PreparedTopics:
     """Outlines without a need, which are left out."""
     levels: int = 0
     """LM calls that had to follow one another."""
+    lost: bool = False
+    """Whether the dialogue could not be outlined."""
 
 
 def topics_of(item: Item, outline: Ask) -> PreparedTopics:
-    """T of one dialogue; none where the output stays unparseable."""
+    """T of one dialogue."""
     turns = [turn for turn in item.turns if turn.content.strip()]
     if not turns:
         return PreparedTopics()
     said = outline(conversation="\n".join(turn.line(item.time) for turn in turns))
-    drafts: Sequence[DraftOutline] = (said.outlines or []) if said else []
+    if said is None:
+        return PreparedTopics(levels=1, lost=True)
+    drafts: Sequence[DraftOutline] = said.outlines or []
     kept = [draft for draft in drafts if draft.requirement.strip()]
     ids = [turn.id for turn in turns]
     spans, repaired = tiled([span(draft.turn_span, ids) for draft in kept], len(ids))

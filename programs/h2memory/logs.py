@@ -35,6 +35,8 @@ class PreparedLogs:
     """Situations without an aspect."""
     levels: int = 0
     """LM calls that had to follow one another."""
+    lost: tuple[str, ...] = ()
+    """Ids of the logs that no situation could be made of."""
 
 
 def situations_of(item: Item, size: int, link: Ask, describe: Ask) -> PreparedLogs:
@@ -44,7 +46,7 @@ def situations_of(item: Item, size: int, link: Ask, describe: Ask) -> PreparedLo
         item: The logs.
         size: Logs per window.
         link: Calls the prompt that links logs.
-        describe: Calls the prompt that describes a group; a group whose description stays unparseable is left out.
+        describe: Calls the prompt that describes a group; logs of a group that gets none are `lost`.
     """
     logs = [turn for turn in item.turns if turn.content.strip()]
     if not logs:
@@ -57,11 +59,13 @@ def situations_of(item: Item, size: int, link: Ask, describe: Ask) -> PreparedLo
     groups = components(ids, links)
     drawn = gather([lambda group=group: _described(logs, item.time, group, links, describe) for group in groups])
     situations = tuple(situation for situation in drawn if situation is not None)
+    lost = tuple(id for group, one in zip(groups, drawn, strict=True) if one is None for id in group)
     return PreparedLogs(
         situations=situations,
         refused=sum(refused for _, refused in found),
         unplaced=sum(not situation.aspects for situation in situations),
         levels=1 + bool(parts),
+        lost=lost,
     )
 
 

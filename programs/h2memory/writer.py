@@ -116,10 +116,11 @@ class UserWriter(Writer):
         if found is None:
             return memory
         if isinstance(found, PreparedLogs):
-            memory = self._chain.with_logs(memory, item.id, found)
+            memory = self._chain.with_logs(memory, item.id, found).left(item, found.lost)
         else:
             memory = memory.with_topics(item.id, found.topics)
             memory = memory.counted(spans_repaired=found.repaired, outlines_empty=found.empty)
+            memory = memory.left(item) if found.lost else memory
         # All items are prepared at once: the deepest of them counts.
         return memory.deeper(prepare=max(0, found.levels - memory.levels.get("prepare", 0)))
 

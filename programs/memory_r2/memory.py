@@ -84,12 +84,13 @@ class FactMemory(Memory):
         draft = _Draft(self, set(shown), time)
         for edit in edits:
             draft.apply(edit)
-        return FactMemory(
-            facts=tuple(draft.facts.values()),
-            removed=(*self.removed, *draft.removed),
-            issued=draft.issued,
-            counts=dict(Counter(self.counts) + draft.counts),
-        )
+        changed = {
+            "facts": tuple(draft.facts.values()),
+            "removed": (*self.removed, *draft.removed),
+            "issued": draft.issued,
+            "counts": dict(Counter(self.counts) + draft.counts),
+        }
+        return self.model_copy(update=changed)
 
     def entries(self) -> list[Entry]:
         return [

@@ -53,16 +53,15 @@ class FactWriter(Writer):
         self.extract = predictor(ExtractFacts)
         self.manage = predictor(ManageMemory)
 
-    def prepare(self, item: Item) -> list[list[Fact]]:
-        """Extracts the facts of every chunk of a session, all chunks at once."""
-        turns = [turn for turn in item.turns if turn.content.strip()]
-        chunks = [turns[n : n + self.chunk_turns] for n in range(0, len(turns), self.chunk_turns)]
-        return gather([lambda chunk=chunk: self._extract(item, chunk) for chunk in chunks])
+    def prepare(self, item: Item) -> list[list[Fact] | None]:
+        """Extracts the facts of every chunk of a session, all chunks at once; None of a chunk that could not be."""
+        return gather([lambda chunk=chunk: self._extract(item, chunk) for chunk in self._chunks(item)])
 
-    def write(self, memory: FactMemory, item: Item, prepared: list[list[Fact]] | None = None) -> FactMemory:
-        for facts in self.prepare(item) if prepared is None else prepared:
-            if facts:
-                memory = self._manage(memory, item, facts)
+    def write(self, memory: FactMemory, item: Item, prepared: list[list[Fact] | None] | None = None) -> FactMemory:
+        found = self.prepare(item) if prepared is None else prepared
+        for chunk, facts in zip(self._chunks(item), found, strict=True):
+            after = memory if facts == [] else self._manage(memory, item, facts) if facts else None
+            memory = memory.left(item, {turn.id for turn in chunk}) if after is None else after
         return memory
 
     def relate(self, memory: FactMemory, facts: Sequence[Fact]) -> list[list[str]]:
@@ -72,12 +71,16 @@ class FactWriter(Writer):
         shown = set(list(dict.fromkeys(hit.id for hit in ranked))[: self.related_total])
         return [[hit.id for hit in found if hit.id in shown] for found in hits]
 
-    def _extract(self, item: Item, chunk: Sequence[Turn]) -> list[Fact]:
+    def _chunks(self, item: Item) -> list[Sequence[Turn]]:
+        turns = [turn for turn in item.turns if turn.content.strip()]
+        return [turns[n : n + self.chunk_turns] for n in range(0, len(turns), self.chunk_turns)]
+
+    def _extract(self, item: Item, chunk: Sequence[Turn]) -> list[Fact] | None:
         found = self.attempt(self.extract, dialogue="\n".join(turn.line(item.time) for turn in chunk))
         ids = {turn.id for turn in chunk}
-        return [] if found is None else [_grounded(fact, ids, chunk) for fact in found.facts if fact.fact.strip()]
+        return None if found is None else [_grounded(fact, ids, chunk) for fact in found.facts if fact.fact.strip()]
 
-    def _manage(self, memory: FactMemory, item: Item, facts: list[Fact]) -> FactMemory:
+    def _manage(self, memory: FactMemory, item: Item, facts: list[Fact]) -> FactMemory | None:
         related = self.relate(memory, facts)
         shown = {id for ids in related for id in ids}
         managed = self.attempt(
@@ -98,7 +101,7 @@ class FactWriter(Writer):
             ],
         )
         if managed is None:
-            return memory
+            return None
         edits = [_edit(operation, facts) for operation in managed.operations]
         after = memory.apply(edits, sorted(shown), item.time)
         refuse(self.manage, after.counts.get("refused", 0) - memory.counts.get("refused", 0))

@@ -57,6 +57,11 @@ class PersonalFactWriter(Writer):
         """Writes the waiting sessions."""
         return self._upserted(memory) if memory.pending else memory
 
+    def write_piece(self, memory: PersonalMemory, piece: Item) -> PersonalMemory:
+        """Takes a piece in by itself: it does not wait for others."""
+        alone = self._upserted(memory.model_copy(update={"pending": (piece,)}))
+        return alone.model_copy(update={"pending": memory.pending})
+
     def _upserted(self, memory: PersonalMemory) -> PersonalMemory:
         lines = [
             turn.line(session.time) for session in memory.pending for turn in session.turns if turn.content.strip()
@@ -65,6 +70,8 @@ class PersonalFactWriter(Writer):
         if lines:
             known = [_shown(fact) for fact in memory.facts]
             found = self.attempt(self.update, existing_facts=known, dialogue="\n".join(lines))
+            if found is None:
+                return _left(memory)
         changes = [_change(fact) for fact in found.facts or []] if found else []
         memory = memory.upsert(changes, memory.pending)
         return self._consolidated(memory) if memory.fresh >= self.merge_after else memory
@@ -83,6 +90,14 @@ class PersonalFactWriter(Writer):
             if new is not None:
                 memory = memory.merge(ids, new.info, new.type, new.related_entities)
         return memory.model_copy(update={"fresh": 0})
+
+
+def _left(memory: PersonalMemory) -> PersonalMemory:
+    """The memory whose pending sessions could not be taken in."""
+    after = memory.model_copy(update={"pending": ()})
+    for session in memory.pending:
+        after = after.left(session)
+    return after
 
 
 def _shown(fact: PersonalFact) -> KnownFact:

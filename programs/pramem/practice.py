@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ...records import Action
 from ...signatures.pramem import DraftProposal, KnownExperience
 from .memory import Experience, ExperienceMemory, Proposal, Round
 from .review import Materials, groundwork, reviewed
@@ -29,6 +30,7 @@ class Practised:
     """The result of one sample."""
 
     round: Round
+    target: Action
     accepted: tuple[Proposal, ...] = ()
 
 
@@ -58,7 +60,7 @@ def practise(writer: PracticeWriter, memory: ExperienceMemory, sample: Sample) -
     fates["pooled"] = len(accepted)
     outcome = {name: count for name, count in fates.items() if count}
     done = Round(number=sample.round, record=sample.target.id, verdicts=reflection.verdicts, outcome=outcome)
-    return Practised(done, tuple(accepted))
+    return Practised(done, sample.target, tuple(accepted))
 
 
 def tried(writer: PracticeWriter, memory: ExperienceMemory, sample: Sample) -> Reflection:

@@ -95,3 +95,10 @@ def draw(
         )
         for n, place in enumerate(drawn)
     ]
+
+
+def again(memory: ExperienceMemory, target: Action, max_tokens: int) -> Sample:
+    """One more sample of a record that was practised on in vain, after the rounds so far."""
+    place = next((n for n, action in enumerate(memory.records) if action.id == target.id), len(memory.records))
+    past = suffix(memory.records[:place], max_tokens)
+    return Sample(round=memory.rounds, target=target, past=past, profile=memory.profile)

@@ -36,8 +36,8 @@ from ..method import Writer
 from ..predictor import predictor
 from .consensus import adjust
 from .memory import COMMON_BIASES, ExperienceMemory, Kind
-from .practice import practise
-from .samples import Sample, Weighting, draw
+from .practice import Practised, practise
+from .samples import Sample, Weighting, again, draw
 
 T = TypeVar("T")
 
@@ -153,6 +153,19 @@ class PracticeWriter(Writer):
             memory = self._practised(memory, list(batch))
         return memory.covered(self.practice_tokens)
 
+    def write_piece(self, memory: ExperienceMemory, piece: Item) -> ExperienceMemory:
+        """Practises once more on records of which practice came to nothing; the proposals wait for an adjustment."""
+        for action in piece.actions if isinstance(piece, Behavior) else ():
+            outcome = practise(self, memory, again(memory, action, self.practice_tokens))
+            memory = self._after(memory, outcome)
+        return memory
+
+    def _after(self, memory: ExperienceMemory, outcome: Practised) -> ExperienceMemory:
+        """The memory after one practice sample; a record of which it came to nothing is left for another try."""
+        memory = memory.after_round(outcome.round, outcome.accepted)
+        lost = outcome.round.outcome.get("failed")
+        return memory.left(Behavior.of(outcome.target.id, [outcome.target])) if lost else memory
+
     def _begun(self, memory: ExperienceMemory) -> ExperienceMemory:
         if self.start == "profile" and self.alerts:
             memory = memory.with_entries("alert", [(text, ()) for text in COMMON_BIASES])
@@ -163,7 +176,7 @@ class PracticeWriter(Writer):
         before = memory
         outcomes = self.run([lambda sample=sample: practise(self, before, sample) for sample in batch])
         for outcome in outcomes:
-            memory = memory.after_round(outcome.round, outcome.accepted)
+            memory = self._after(memory, outcome)
         if any(outcome.accepted for outcome in outcomes):
             memory = adjust(self, memory)
         return memory.snapped(batch[-1].round)

@@ -26,6 +26,7 @@ import dspy
 from ...records import Item, Turn, format_time
 from ...signatures.rgmem import DrawnConclusion
 from ...signatures.rgmem_graph import EntityPath, PathSegment
+from ..method import Lost
 from .graph_update import GraphPath
 from .memory import Conclusion, Evidence
 
@@ -58,11 +59,11 @@ def segments(item: Item, most: int) -> list[list[Turn]]:
     return [turns[a:b] for a, b in pairwise(cuts)]
 
 
-def synthesized(turns: Sequence[Turn], time: datetime | None, synthesize: Ask) -> Draft | None:
-    """f_synth: one segment as a unit; None if it holds nothing to keep."""
+def synthesized(turns: Sequence[Turn], time: datetime | None, synthesize: Ask) -> Draft | Lost | None:
+    """f_synth: one segment as a unit; None where there is nothing in it worth keeping."""
     said = synthesize(dialogue="\n".join(turn.line(time) for turn in turns))
     if said is None:
-        return None
+        return Lost(frozenset(turn.id for turn in turns))
     ids = [turn.id for turn in turns]
     drawn = [_conclusion(one, ids) for one in said.conclusions or [] if one.text.strip()]
     fact = " ".join(str(said.fact or "").split())

@@ -80,7 +80,7 @@ class LanguageOperators:
         sigma = f"{said.macro_law or ''}\n{said.core_traits or ''}"
         return _theory(memory, "flow", sigma, said.restrictions, *(theory.evidence for _, theory in below))
 
-    def rewrite(self, memory: GraphMemory, node: Node) -> Theory | None:
+    def write_piece(self, memory: GraphMemory, node: Node) -> Theory | None:
         """Without RG; see `evolution.Operators`."""
         before = node.own
         units = [memory.evidence[id] for id in node.fresh]

@@ -18,7 +18,7 @@ from ...signatures.rgmem import RewriteConceptSummary, SynthesizeEvidence
 from ...signatures.rgmem_graph import ExtractEntityPaths, LabelSegments
 from ...signatures.rgmem_operators import AbstractConcept, InferRelation, IntegrateConcept
 from ..gather import gather
-from ..method import Writer
+from ..method import Lost, Writer
 from ..predictor import predictor
 from .evolution import evolve, single_scale
 from .extraction import Draft, placed, segments, synthesized
@@ -72,16 +72,18 @@ class GraphWriter(Writer):
         elif use_l1:
             self.rewrite = predictor(RewriteConceptSummary)
 
-    def prepare(self, item: Item) -> list[Draft]:
+    def prepare(self, item: Item) -> list[Draft | Lost]:
         """The units of an item with their places in the graph; all segments at once."""
         pieces = segments(item, self.segment_turns)
         found = gather([lambda turns=turns: self._draft(item, turns) for turns in pieces])
         return [draft for draft in found if draft is not None]
 
-    def write(self, memory: GraphMemory, item: Item, prepared: list[Draft] | None = None) -> GraphMemory:
+    def write(self, memory: GraphMemory, item: Item, prepared: list[Draft | Lost] | None = None) -> GraphMemory:
         """One step: the item's units come in, then the operators that are due fire."""
-        drafts = self.prepare(item) if prepared is None else prepared
+        found = self.prepare(item) if prepared is None else prepared
+        drafts = [draft for draft in found if isinstance(draft, Draft)]
         memory = memory.model_copy(update={"step": memory.step + 1})
+        memory = memory.left(item, {id for lost in found if isinstance(lost, Lost) for id in lost.turns or ()})
         vectors = self._vectors(memory, drafts)
         for draft in drafts:
             unit = draft.evidence(f"e{len(memory.evidence) + 1}", memory.step)
@@ -95,9 +97,9 @@ class GraphWriter(Writer):
             return single_scale(memory, self._operators())
         return evolve(memory, self._operators(), self.theta_inf, self.theta_sum)
 
-    def _draft(self, item: Item, turns: Any) -> Draft | None:
+    def _draft(self, item: Item, turns: Any) -> Draft | Lost | None:
         draft = synthesized(turns, item.time, partial(self.attempt, self.synthesize))
-        if draft is None or not self.use_l1:
+        if not isinstance(draft, Draft) or not self.use_l1:
             return draft
         return placed(draft, partial(self.attempt, self.extract), partial(self.attempt, self.label))
 
