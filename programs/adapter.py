@@ -89,8 +89,7 @@ def _reason(error: AdapterParseError) -> str:
     if said.strip():
         return " ".join(said.split())[:500]
     found = error.parsed_result if isinstance(error.parsed_result, dict) else {}
-    expected: Any = error.signature
-    missing = [name for name in expected.output_fields if name not in found]
+    missing = [name for name in error.signature.output_fields if name not in found]
     return f"the fields {', '.join(missing)} are missing"
 
 
