@@ -123,7 +123,7 @@ class Behavior(Item):
         return cls(id=id, time=time, actions=actions, turns=tuple(action.turn() for action in actions))
 
 
-def _kind(value: Any) -> Any:
+def _kind(value: Mapping[str, Any] | Item | str | float | None) -> Any:
     return value.get("kind", "session") if isinstance(value, Mapping) else getattr(value, "kind", "session")
 
 
