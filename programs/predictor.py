@@ -11,7 +11,7 @@ Example:
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import dspy
 
@@ -44,7 +44,7 @@ class Predictor(dspy.Predict):
         if self.nearest is None or len(self.demos) <= self.nearest:
             return self.demos
         demos = list(self.demos)
-        names = _shared_inputs(cast("type[dspy.Signature]", self.signature), demos)
+        names = _shared_inputs(self.signature, demos)
         # The demos are kept beside their index, so that their ids stay theirs while it is known.
         indexes: Flight = vars(self).setdefault("_indexes", Flight(capacity=4))
         _, index = indexes.once(tuple(map(id, demos)), lambda: (demos, _index(demos, names)))
@@ -75,8 +75,7 @@ def adopt(module: dspy.Module) -> None:
     for _, found in module.named_sub_modules(dspy.Predict):
         if type(found) is dspy.Predict:
             found.__class__ = Predictor
-            signature = cast("type[dspy.Signature]", found.signature)
-            found.signature = signature.with_instructions(signature.instructions)
+            found.signature = found.signature.with_instructions(found.signature.instructions)
 
 
 def _kept(call: Call | None, prediction: dspy.Prediction) -> dspy.Prediction:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import contextvars
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -50,7 +50,7 @@ class Call:
     inputs: dict[str, Any]
     prediction: Any = None
     """What was read; None where nothing could be."""
-    completions: list[Completion] = field(default_factory=list)
+    completions: list[Completion] = field(default_factory=list[Completion])
     """Raw completions, where the recording captures them."""
     error: str | None = None
     """Why the last completion could not be read."""
@@ -94,7 +94,7 @@ _open: contextvars.ContextVar[Call | None] = contextvars.ContextVar("open_call",
 
 
 @contextmanager
-def recording(capture: Capture | None = None) -> Iterator[Recording]:
+def recording(capture: Capture | None = None) -> Generator[Recording]:
     """Records every predictor call and failure of the block.
 
     Args:
@@ -116,7 +116,7 @@ def recording(capture: Capture | None = None) -> Iterator[Recording]:
 
 
 @contextmanager
-def recorded(predictor: Any, inputs: dict[str, Any]) -> Iterator[Call | None]:
+def recorded(predictor: Any, inputs: dict[str, Any]) -> Generator[Call | None]:
     """Records one call, if anybody records; predictors wrap their call in it and hand it what they read."""
     record, here = _recording.get(), place.get()
     if record is None or here is None:
@@ -194,11 +194,11 @@ def _plain(messages: Any) -> tuple[dict[str, str], ...]:
     return tuple({"role": str(message["role"]), "content": _content(message.get("content"))} for message in messages)
 
 
-def _content(content: Any) -> str:
+def _content(content: str | list[str | dict[str, Any]] | None) -> str:
     if isinstance(content, list):
         return "".join(part.get("text", "") if isinstance(part, dict) else str(part) for part in content)
     return str(content or "")
 
 
-def _text(output: Any) -> str:
+def _text(output: str | dict[str, Any] | None) -> str:
     return str(output.get("text") or "") if isinstance(output, dict) else str(output or "")

@@ -148,7 +148,7 @@ def _conclusions(units: Sequence[Evidence], every: bool = False) -> list[str]:
 
 def _raw_events(memory: GraphMemory, relation: Relation, units: Sequence[str]) -> list[str]:
     way = f"{memory.nodes[relation.source].name} to {memory.nodes[relation.target].name}"
-    found = []
+    found: list[str] = []
     for mention in relation.mentions:
         if mention.evidence in units and mention.label:
             time = memory.evidence[mention.evidence].time
