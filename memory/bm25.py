@@ -178,7 +178,7 @@ class Bm25:
         rows = np.flatnonzero((scores > 0) & (scores >= min_score))
         fetch = k
         while True:
-            keys = [(self._keys[row] or "", float(scores[row])) for row in _highest(scores, rows, fetch)]
+            keys = [(self._keys[row] or "", float(scores[row])) for row in map(int, _highest(scores, rows, fetch))]
             found = [(key, score) for key, score in keys if passes(key)]
             if len(found) >= k or fetch >= len(rows):
                 return found[:k]

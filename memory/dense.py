@@ -26,7 +26,7 @@ from __future__ import annotations
 import io
 import math
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -226,7 +226,7 @@ def _faiss() -> Any:
 
 
 @contextmanager
-def _one_thread(vectors: int) -> Iterator[None]:
+def _one_thread(vectors: int) -> Generator[None]:
     faiss = _faiss()
     before = faiss.omp_get_max_threads()
     if vectors <= SMALL:

@@ -42,9 +42,10 @@ def turns_of(messages: Messages) -> list[Turn]:
     Raises:
         DataError: They are no messages.
     """
-    if isinstance(messages, str | Mapping) or not isinstance(messages, Sequence):
+    # Callers without types pass anything.
+    if isinstance(messages, str | Mapping) or not isinstance(messages, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise DataError(f"expected a session or a list of messages, got {type(messages).__name__}")
-    found = []
+    found: list[Turn] = []
     for message in messages:
         (session,) = History.from_messages([message]).items
         for turn in session.turns:

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field, JsonValue, TypeAdapter, ValidationError
 
 from ..errors import DataError, UserError
 from ..records import Hit, Record, read_json
@@ -213,14 +213,16 @@ def load_folder(
         DataError: A file is missing, altered, or of another kind or schema.
     """
     folder = Path(folder)
-    manifest = read_json(folder / MANIFEST)
-    if not isinstance(manifest, dict) or not all(isinstance(manifest.get(key), dict) for key in ("about", "sha256")):
+    found: JsonValue = read_json(folder / MANIFEST)
+    manifest: dict[str, JsonValue] = found if isinstance(found, dict) else {}
+    about, digests = manifest.get("about"), manifest.get("sha256")
+    if not isinstance(about, dict) or not isinstance(digests, dict):
         raise DataError(f"{folder / MANIFEST}: not the manifest of an index; point to a folder that save() wrote")
     if manifest.get("schema") != SCHEMA:
         raise DataError(f"{folder / MANIFEST}: schema {manifest.get('schema')!r}, this version reads {SCHEMA}; rebuild")
     if manifest.get("kind") != kind:
         raise DataError(f"{folder}: holds a {manifest.get('kind')} index, not a {kind} one; load it as what it is")
-    contents = {name: _verified(folder / name, manifest["sha256"].get(name)) for name in (ENTRIES, *names)}
+    contents = {name: _verified(folder / name, digests.get(name)) for name in (ENTRIES, *names)}
     try:
         entries = TypeAdapter(list[Entry]).validate_json(contents.pop(ENTRIES))
     except ValidationError as error:
@@ -229,7 +231,7 @@ def load_folder(
         raise DataError(f"{folder / ENTRIES}: {where}: {first['msg']}; rebuild the index") from error
     if len({entry.id for entry in entries}) != len(entries):
         raise DataError(f"{folder / ENTRIES}: two entries have the same id; rebuild the index")
-    return entries, manifest["about"], contents
+    return entries, about, contents
 
 
 def _verified(path: Path, digest: object) -> bytes:

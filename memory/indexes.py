@@ -27,13 +27,13 @@ class Indexes:
         keep: Most indexes that are kept, those used last.
     """
 
-    def __init__(self, build: Callable[[Any], Any], keep: int = 64) -> None:
+    def __init__(self, build: Callable[[Any], Index], keep: int = 64) -> None:
         self._build = build
         self._kept = Flight(capacity=keep)
         self._gone: deque[int] = deque()
         self._purging = threading.Lock()
 
-    def of(self, memory: Any) -> Any:
+    def of(self, memory: Any) -> Index:
         """The index of a memory."""
         self.purge()
         return self._kept.once(id(memory), lambda: self._made(memory))
@@ -45,7 +45,7 @@ class Indexes:
             while self._gone:
                 self._kept.forget(self._gone.popleft())
 
-    def _made(self, memory: Any) -> Any:
+    def _made(self, memory: Any) -> Index:
         index = self._build(memory)
         # A memory may be collected anywhere, also while a lock is held: its end is only noted here.
         weakref.finalize(memory, self._gone.append, id(memory)).atexit = False

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from pydantic import BaseModel
+from pydantic import BaseModel, JsonValue
 
 
 def stored_sources(memory: BaseModel) -> frozenset[str]:
@@ -14,7 +12,7 @@ def stored_sources(memory: BaseModel) -> frozenset[str]:
     return frozenset(found)
 
 
-def _collect(value: Any, found: set[str]) -> None:
+def _collect(value: JsonValue, found: set[str]) -> None:
     if isinstance(value, list):
         for part in value:
             _collect(part, found)

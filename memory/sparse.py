@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -106,12 +106,12 @@ class SparseIndex:
         allowed = np.ones(len(snapshot.entries), dtype=bool)
         if where is not None:
             allowed = np.fromiter(map(where, snapshot.entries), dtype=bool, count=len(snapshot.entries))
-        found = []
+        found: list[list[Hit]] = []
         for query in queries:
             scores = snapshot.scores(query)
             rows = np.flatnonzero(allowed & (scores > 0) & (scores >= min_score))
             best = rows[np.argsort(-scores[rows], kind="stable")[:k]]
-            found.append([snapshot.entries[row].hit(float(scores[row])) for row in best])
+            found.append([snapshot.entries[row].hit(float(scores[row])) for row in map(int, best)])
         return found
 
     def __len__(self) -> int:
@@ -148,7 +148,7 @@ class SparseIndex:
     def _search_large(
         self, large: Bm25, queries: Sequence[str], k: int, min_score: float, where: Where | None
     ) -> list[list[Hit]]:
-        passes = None if where is None else lambda id: where(self._entries[id][0])
+        passes: Callable[[str], bool] | None = None if where is None else lambda id: where(self._entries[id][0])
         found = large.search([tokens(query) for query in queries], k, min_score, passes)
         return [[self._entries[id][0].hit(score) for id, score in best] for best in found]
 

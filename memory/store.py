@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Self
@@ -287,13 +287,13 @@ class Store:
         return self
 
     @contextmanager
-    def _write(self) -> Iterator[Connection]:
+    def _write(self) -> Generator[Connection]:
         engine = self._engine.execution_options(write=True)
         with self._writing, t.store_errors(self._engine), engine.begin() as connection:
             yield connection
 
     @contextmanager
-    def _read(self) -> Iterator[Connection]:
+    def _read(self) -> Generator[Connection]:
         with t.store_errors(self._engine), t.reading(self._engine).begin() as connection:
             yield connection
 

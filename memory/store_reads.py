@@ -21,7 +21,8 @@ BATCH = 500
 
 def open_sessions(db: Connection, owner: Owner) -> list[Session]:
     """The sessions of a user that have not ended, with their turns so far, in order of their first turn."""
-    c, parts = t.open_turns.c, {}
+    c = t.open_turns.c
+    parts: dict[str, list[Turn]] = {}
     for row in db.execute(select(c.session, c.json).where(*of(t.open_turns, owner)).order_by(c.added, c.number)):
         parts.setdefault(row.session, []).append(Turn.model_validate_json(row.json))
     return [Session(id=id, time=turns[0].time, turns=tuple(turns)) for id, turns in parts.items()]

@@ -12,7 +12,7 @@ a time; several machines want PostgreSQL.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -150,7 +150,7 @@ def address_of(engine: Engine) -> str:
 
 
 @contextmanager
-def store_errors(engine: Engine) -> Iterator[None]:
+def store_errors(engine: Engine) -> Generator[None]:
     """Turns what the database raises into one line; a transaction that fails is rolled back.
 
     Raises:

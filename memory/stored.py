@@ -135,7 +135,7 @@ class Summary:
     """Seconds since 1970 of the last change of the memory."""
 
 
-def check_key(what: str, value: str) -> None:
+def check_key(what: str, value: object) -> None:
     """Refuses ids that a database or a line of a prompt cannot hold; everything else is data, however it looks.
 
     Raises:

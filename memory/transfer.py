@@ -13,7 +13,7 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any, TextIO
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 from ..errors import DataError
 from ..records import AnyItem, Session
@@ -157,12 +157,12 @@ def _objects(lines: Iterable[str], name: str) -> Iterator[tuple[int, Any]]:
         if not text.strip():
             continue
         try:
-            found = json.loads(text)
+            found: JsonValue = json.loads(text)
         except json.JSONDecodeError as error:
             raise DataError(f"{name}: line {number} is not valid JSON ({error.msg}); the file was cut") from error
-        header = isinstance(found, dict) and found.get("mempiler") == "memories"
-        if header and found.get("schema") != SCHEMA:
-            raise DataError(f"{name}: version {found.get('schema')!r} of the format, this Mempiler reads {SCHEMA}")
+        header = found if isinstance(found, dict) and found.get("mempiler") == "memories" else None
+        if header and header.get("schema") != SCHEMA:
+            raise DataError(f"{name}: version {header.get('schema')!r} of the format, this Mempiler reads {SCHEMA}")
         if number == 1 and not header:
             raise DataError(f"{name}: no memories of Mempiler; give a file that `mempiler memories export` wrote")
         if not header:

@@ -170,7 +170,7 @@ def _run(chosen: Optimizer, job: Job, history: CandidateHistory, guard: Guard) -
     """The optimizer's result; None where the budget ended it."""
     before = guard.refused
     # Optimizers get a copy, so that a rescue never sees a half changed student.
-    work = replace(job, student=job.student.deepcopy())  # pyright: ignore[reportArgumentType]
+    work = replace(job, student=job.student.deepcopy())
     callbacks = [*(dspy.settings.callbacks or []), history]
     # Without a trace of its own, plain calls inside an optimizer would fill the process-wide one.
     with dspy.context(trace=None, callbacks=callbacks, max_errors=ENDLESS, disable_history=True):

@@ -85,7 +85,7 @@ class CandidateHistory(BaseCallback):
     def _keep(self, n: int, score: float, program: MemoryProgram) -> None:
         with self._lock:
             if self._best is None or (n, score) > self._best[:2]:
-                self._best = (n, score, program.deepcopy())  # pyright: ignore[reportAttributeAccessIssue]
+                self._best = (n, score, program.deepcopy())
 
 
 def _answered(prediction: Any) -> bool:

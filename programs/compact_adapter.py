@@ -22,7 +22,7 @@ import json
 import re
 import textwrap
 from collections.abc import Mapping, Sequence
-from typing import Any, get_args
+from typing import Any, TypeAlias, get_args
 
 import dspy
 from dspy.adapters.utils import apply_output_field_defaults
@@ -30,6 +30,11 @@ from dspy.utils.exceptions import AdapterParseError
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 _FENCE = re.compile(r"^```(?:json)?\s*(.*?)\s*```$", re.DOTALL)
+
+_Value: TypeAlias = (
+    "BaseModel | Mapping[str, _Value] | list[_Value] | tuple[_Value, ...] | set[_Value] | str | float | None"
+)
+"""What a field of a prompt or an answer holds."""
 
 
 class CompactAdapter(dspy.ChatAdapter):
@@ -99,7 +104,7 @@ class CompactAdapter(dspy.ChatAdapter):
             AdapterParseError: A field is missing, or its text is not exactly a value of its type; the error holds the
                 unchanged completion.
         """
-        fields = {}
+        fields: dict[str, Any] = {}
         for name, text in _sections(signature, completion).items():
             try:
                 fields[name] = _read(text, signature.output_fields[name].annotation)
@@ -119,7 +124,7 @@ def _refusal(signature: Any, completion: str, message: str | None = None, parsed
 def _references(signature: type[dspy.Signature]) -> dict[str, str]:
     """Input lists whose objects another input names by id: field name -> name of the id."""
     models = {name: _model(field.annotation) for name, field in signature.input_fields.items()}
-    found = {}
+    found: dict[str, str] = {}
     for name, model in models.items():
         id = next((id for id in model.model_fields if id.endswith("_id")), None) if model else None
         others = [other for key, other in models.items() if key != name and other is not None]
@@ -141,7 +146,7 @@ def _model(annotation: Any) -> type[BaseModel] | None:
     return None
 
 
-def _listed(value: Any) -> list[Any]:
+def _listed(value: _Value) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else [] if value is None else [value]
 
 
@@ -149,11 +154,13 @@ def _by_id(value: Any, id: str) -> dict[str, Any]:
     return {str(_plain(entry).get(id)): entry for entry in _listed(value)}
 
 
-def _plain(entry: Any) -> Mapping[str, Any]:
+def _plain(entry: _Value) -> Mapping[str, Any]:
     return dict(entry) if isinstance(entry, BaseModel | Mapping) else {}
 
 
-def _input_text(value: Any, pools: Mapping[str, Mapping[str, Any]], owned: Mapping[str, str], named: set[int]) -> str:
+def _input_text(
+    value: _Value, pools: Mapping[str, Mapping[str, Any]], owned: Mapping[str, str], named: set[int]
+) -> str:
     """A value on one line; ids that `pools` know are replaced by their objects, which are added to `named`."""
     if isinstance(value, str):
         return " | ".join(" ".join(line.split()) for line in value.splitlines() if line.strip())
@@ -189,7 +196,7 @@ def _output_text(value: Any, annotation: Any, names: Sequence[str] | Mapping[str
     return json.dumps(_trimmed(value), ensure_ascii=False, default=str)
 
 
-def _trimmed(value: Any) -> Any:
+def _trimmed(value: _Value) -> Any:
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json", exclude_defaults=True)
     if isinstance(value, list | tuple | set):

@@ -16,7 +16,7 @@ from __future__ import annotations
 import contextvars
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -53,7 +53,7 @@ _in_order: contextvars.ContextVar[bool] = contextvars.ContextVar("in_order", def
 
 
 @contextmanager
-def in_order() -> Iterator[None]:
+def in_order() -> Generator[None]:
     """Makes the gathers of the block run their calls one after another: slower, and independent of timing.
 
     An engine that batches concurrent calls rounds otherwise in another batch; where that must not be, nothing may run

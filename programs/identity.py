@@ -17,7 +17,7 @@ import hashlib
 import inspect
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
@@ -36,7 +36,7 @@ _UNSEEN = re.compile(r"^api_|key|token$|headers|base_url|secret|password|^timeou
 
 
 @contextmanager
-def rollout(name: str | int) -> Iterator[None]:
+def rollout(name: str | int) -> Generator[None]:
     """Scope of one rollout of a reinforcement-learning group: memories are not shared across scopes.
 
     Where the current LM samples (temperature above 0), it also gets a rollout id of its own, so that DSPy's LM cache
@@ -99,7 +99,7 @@ class Identities:
     def _of_part(self, part: Part) -> list[Any]:
         predictors = {name: self.of_predictor(one) for name, one in sorted(part.predictors_below().items())}
         parts = [one for _, one in part.named_sub_modules(Part)]
-        about = [[f"{type(one).__module__}:{type(one).__qualname__}", one.config] for one in parts]  # pyright: ignore[reportAttributeAccessIssue]
+        about = [[f"{type(one).__module__}:{type(one).__qualname__}", one.config] for one in parts]
         return [about, predictors]
 
     def __deepcopy__(self, memo: object = None) -> Identities:

@@ -7,7 +7,7 @@ Nearness is BM25 over those text inputs that all demos of the pool have (a label
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import dspy
 
@@ -32,7 +32,7 @@ class Predictor(dspy.Predict):
     @property
     def label(self) -> str:
         """What tables call it: its name in its program, else what it does."""
-        signature = cast("type[dspy.Signature]", self.signature)
+        signature = self.signature
         return self.path or f"{', '.join(signature.input_fields)} -> {', '.join(signature.output_fields)}"
 
     def forward(self, **kwargs: Any) -> dspy.Prediction:
@@ -48,7 +48,7 @@ class Predictor(dspy.Predict):
         if self.nearest is None or len(self.demos) <= self.nearest:
             return self.demos
         demos = list(self.demos)
-        names = _shared_inputs(cast("type[dspy.Signature]", self.signature), demos)
+        names = _shared_inputs(self.signature, demos)
         # The demos are kept beside their index, so that their ids are not reused while it is cached.
         indexes: Flight = vars(self).setdefault("_indexes", Flight(capacity=4))
         _, index = indexes.once(tuple(map(id, demos)), lambda: (demos, _index(demos, names)))
@@ -79,8 +79,7 @@ def adopt(module: dspy.Module) -> None:
     for _, found in module.named_sub_modules(dspy.Predict):
         if type(found) is dspy.Predict:
             found.__class__ = Predictor
-            signature = cast("type[dspy.Signature]", found.signature)
-            found.signature = signature.with_instructions(signature.instructions)
+            found.signature = found.signature.with_instructions(found.signature.instructions)
 
 
 def _kept(call: Call, prediction: dspy.Prediction) -> dspy.Prediction:

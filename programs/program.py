@@ -176,7 +176,7 @@ class MemoryProgram(dspy.Module):
         """Every predictor by name, frozen ones and those of compiled sub-modules included."""
         found: dict[str, dspy.Predict] = {}
         for path, module in self.named_sub_modules(dspy.Predict):
-            found[path.removeprefix("self.")] = module  # pyright: ignore[reportArgumentType]
+            found[path.removeprefix("self.")] = module
         return found
 
     def writer_names(self) -> frozenset[str]:

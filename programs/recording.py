@@ -16,7 +16,7 @@ from __future__ import annotations
 import contextvars
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -57,13 +57,13 @@ class Call:
     inputs: dict[str, Any]
     prediction: Any = None
     """What was parsed; None if nothing could be."""
-    completions: list[Completion] = field(default_factory=list)
+    completions: list[Completion] = field(default_factory=list[Completion])
     """Raw completions, where the recording captures them."""
     error: str | None = None
     """Why the last completion could not be read."""
     refused: int = 0
     """Operations of the output that code had to refuse, e.g. on an id that is not there."""
-    faults: Counter[str] = field(default_factory=Counter)
+    faults: Counter[str] = field(default_factory=Counter[str])
     """What was wrong with its answers by kind: mends, what was asked for again, why it was lost."""
     asked_again: bool = False
     lost: bool = False
@@ -112,7 +112,7 @@ _open: contextvars.ContextVar[Call | None] = contextvars.ContextVar("open_call",
 
 
 @contextmanager
-def recording(capture: Capture | None = None) -> Iterator[Recording]:
+def recording(capture: Capture | None = None) -> Generator[Recording]:
     """Records every predictor call and failure of the block.
 
     Args:
@@ -134,7 +134,7 @@ def recording(capture: Capture | None = None) -> Iterator[Recording]:
 
 
 @contextmanager
-def recorded(predictor: Any, inputs: dict[str, Any]) -> Iterator[Call]:
+def recorded(predictor: Any, inputs: dict[str, Any]) -> Generator[Call]:
     """Records one call; predictors wrap their call in it and hand it what they read.
 
     How the call ended is counted by the meter of its language model, also where nothing records.
@@ -240,11 +240,11 @@ def _plain(messages: Any) -> tuple[dict[str, str], ...]:
     return tuple({"role": str(message["role"]), "content": _content(message.get("content"))} for message in messages)
 
 
-def _content(content: Any) -> str:
+def _content(content: str | list[str | dict[str, Any]] | None) -> str:
     if isinstance(content, list):
         return "".join(part.get("text", "") if isinstance(part, dict) else str(part) for part in content)
     return str(content or "")
 
 
-def _text(output: Any) -> str:
+def _text(output: str | dict[str, Any] | None) -> str:
     return str(output.get("text") or "") if isinstance(output, dict) else str(output or "")

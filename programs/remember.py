@@ -66,7 +66,9 @@ class MemoryCache:
         Raises:
             Exception: What the endpoint raised; every thread that waits for the same item gets the same.
         """
-        steps = _SharedSteps(self, writer, self.identities.writer_key(writer), history)
+        steps = _SharedSteps(
+            self._nodes, self._prepared, self._store, writer, self.identities.writer_key(writer), history
+        )
         node, done = steps.longest()
         if self._store is not None and done < len(history):
             # Before anything is prepared: what another process has written needs no extraction either.
@@ -85,9 +87,11 @@ class MemoryCache:
 class _SharedSteps:
     """Steps of one history, shared between threads: each is run by the first thread that needs it."""
 
-    def __init__(self, cache: MemoryCache, writer: Writer, key: str, history: History) -> None:
+    def __init__(
+        self, nodes: Flight, prepared: Flight, store: NodeStore | None, writer: Writer, key: str, history: History
+    ) -> None:
         self.writer, self.key = writer, key
-        self._nodes, self._prepared, self._store = cache._nodes, cache._prepared, cache._store
+        self._nodes, self._prepared, self._store = nodes, prepared, store
         self._history = history
         self.at = 0
         """Items that are written."""

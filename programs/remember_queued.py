@@ -22,9 +22,9 @@ import logging
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import dspy
@@ -101,7 +101,7 @@ def remember_queued(
 
 
 @contextmanager
-def writing_context(program: MemoryProgram, lm: Any = None) -> Iterator[None]:
+def writing_context(program: MemoryProgram, lm: Any = None) -> Generator[None]:
     """The settings under which live memories are written and asked.
 
     What users say goes into no trace, history or cache of DSPy's: forgetting must remove it.
@@ -213,9 +213,13 @@ class _StoredSteps:
             _log.warning("settling the memory of user %r failed: %s", self.claim.owner.user, _one_line(made.error))
         settled = self.memory if made.error is not None else made.value
         memory = self.memory.resumed(settled)
-        changed = {"settled": settled.model_dump_json(), "settled_position": self.document.position}
-        changed["memory"] = memory.model_dump_json()
-        if self._commit(Document(**{**vars(self.document), **changed}), memory, settled):
+        document = replace(
+            self.document,
+            memory=memory.model_dump_json(),
+            settled=settled.model_dump_json(),
+            settled_position=self.document.position,
+        )
+        if self._commit(document, memory, settled):
             self.done += Remembered(0, failures)
         return state
 

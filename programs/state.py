@@ -11,11 +11,11 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import dspy
 from dspy.adapters.utils import get_annotation_name
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, JsonValue, TypeAdapter, ValidationError
 
 from ..errors import ProgramError
 from .predictor import Predictor
@@ -60,14 +60,14 @@ class ParsedState:
 
 def signature_of(predictor: dspy.Predict) -> type[dspy.Signature]:
     """The signature class of a predictor, with the type that DSPy's annotations lose."""
-    return cast("type[dspy.Signature]", predictor.signature)
+    return predictor.signature
 
 
 def field_states(signature: type[dspy.Signature]) -> list[FieldState]:
     """The fields of a signature in order."""
-    states = []
+    states: list[FieldState] = []
     for name, info in signature.fields.items():
-        extra = dict(info.json_schema_extra or {}) if isinstance(info.json_schema_extra, dict) else {}
+        extra: Mapping[str, Any] = {} if callable(info.json_schema_extra) else info.json_schema_extra or {}
         states.append(
             FieldState(
                 name=name,
@@ -111,8 +111,7 @@ def parse_predictor(predictor: dspy.Predict, state: PredictorState, name: str) -
     check_fields(name, saved, fingerprint(signature))
     signature = signature.with_instructions(state.instructions)
     for field in state.fields:
-        words: Any = {"desc": field.desc, "prefix": field.prefix}
-        signature = signature.with_updated_fields(field.name, **words)
+        signature = signature.with_updated_fields(field.name, desc=field.desc, prefix=field.prefix)
     demos = [load_values(signature, demo, name) for demo in state.demos]
     if state.nearest is not None and not isinstance(predictor, Predictor):
         raise ProgramError(f"predictor {name}: saved with nearest demos, but the code's predictor cannot choose any")
@@ -157,7 +156,7 @@ def own_demos(predictor: dspy.Predict) -> list[Any]:
 
 def dump_values(signature: type[dspy.Signature], values: Any) -> dict[str, Any]:
     """JSON of those values that the signature has fields for."""
-    dumped = {}
+    dumped: dict[str, Any] = {}
     for name, info in signature.fields.items():
         if name in values:
             kind: Any = Any if values[name] is None else info.annotation
@@ -173,7 +172,7 @@ def load_values(signature: type[dspy.Signature], values: Mapping[str, Any], name
     Raises:
         ProgramError: A value does not fit the type of its field.
     """
-    loaded = {}
+    loaded: dict[str, Any] = {}
     for key, value in values.items():
         kind: Any = signature.fields[key].annotation if key in signature.fields and value is not None else Any
         try:
@@ -189,7 +188,7 @@ def _shape(annotation: Any) -> str:
     return hashlib.sha256(json.dumps(_without_prose(schema), sort_keys=True).encode()).hexdigest()[:12]
 
 
-def _without_prose(schema: Any) -> Any:
+def _without_prose(schema: JsonValue) -> JsonValue:
     """A JSON schema without titles and descriptions of its types: rewording those changes no demo."""
     if isinstance(schema, list):
         return [_without_prose(part) for part in schema]

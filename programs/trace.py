@@ -48,7 +48,8 @@ class Node:
 
     def chain(self) -> list[Node]:
         """The nodes from the first item to this one."""
-        node, nodes = self, []
+        node = self
+        nodes: list[Node] = []
         while node is not None:
             nodes.append(node)
             node = node.parent

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import JsonValue, ValidationError
 
 from ..errors import DataError
 from .items import AnyItem, Item, Record, Session, Turn
@@ -27,7 +27,8 @@ class History(Record):
     @cached_property
     def prefixes(self) -> tuple[str, ...]:
         """Chain of digests, one per item: `prefixes[i]` names the items up to and including i."""
-        chain, last = [], ""
+        chain: list[str] = []
+        last = ""
         for item in self.items:
             last = hashlib.sha256(f"{last}{item.digest}".encode()).hexdigest()
             chain.append(last)
@@ -62,7 +63,7 @@ class History(Record):
         return cls(id=id, items=(_session(messages, 1),))
 
     @classmethod
-    def parse(cls, value: Any, id: str = "history") -> History:
+    def parse(cls, value: Mapping[str, Any] | list[Any] | str | float | None, id: str = "history") -> History:
         """Reads a history from parsed JSON: its own form, a list of messages, or a list of such lists.
 
         Raises:
@@ -131,8 +132,9 @@ def read_json(path: str | Path) -> Any:
         raise DataError(f"{path}: not valid JSON at line {error.lineno}, column {error.colno}: {error.msg}") from error
 
 
-def _session(messages: Iterable[Mapping[str, Any]], number: int) -> Session:
-    turns, time = [], None
+def _session(messages: Iterable[Mapping[str, Any] | JsonValue], number: int) -> Session:
+    turns: list[Turn] = []
+    time = None
     for message in messages:
         if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
             raise DataError(f"message {len(turns) + 1} of session {number} has no role; expected {{role, content}}")
@@ -147,7 +149,7 @@ def _session(messages: Iterable[Mapping[str, Any]], number: int) -> Session:
         raise DataError(f"session {number}: time {time!r} is not an ISO date") from error
 
 
-def _message_text(content: Any, number: int) -> str:
+def _message_text(content: JsonValue, number: int) -> str:
     if content is None:
         return ""
     if isinstance(content, str):

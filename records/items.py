@@ -70,8 +70,9 @@ class Item(Record):
 
     def only(self, ids: Collection[str]) -> Self:
         """The item with those of its turns that have one of the ids."""
-        fields = {name: getattr(self, name) for name in type(self).model_fields}
-        return type(self)(**{**fields, "turns": tuple(turn for turn in self.turns if turn.id in ids)})
+        fields: dict[str, Any] = {name: getattr(self, name) for name in type(self).model_fields}
+        fields["turns"] = tuple(turn for turn in self.turns if turn.id in ids)
+        return type(self)(**fields)
 
 
 class Session(Item):
@@ -132,7 +133,7 @@ class Behavior(Item):
         return Behavior.of(self.id, (action for action in self.actions if action.id in ids))
 
 
-def _kind(value: Any) -> Any:
+def _kind(value: Mapping[str, Any] | Item | str | float | None) -> Any:
     return value.get("kind", "session") if isinstance(value, Mapping) else getattr(value, "kind", "session")
 
 

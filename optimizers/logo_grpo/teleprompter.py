@@ -134,7 +134,7 @@ class LoGoGRPO(FinetuneTeleprompter):
                 self.progress = run.train(self.progress)
         finally:
             trainer.close()
-        return student.deepcopy()  # pyright: ignore[reportReturnType]
+        return student.deepcopy()
 
 
 class _Run:

@@ -24,7 +24,7 @@ settles, in one call each, which a history of thousands of sessions outgrows.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -214,11 +214,12 @@ def time_of(date: Any) -> datetime | None:
     if isinstance(date, datetime):
         return date
     text = _WEEKDAY.sub("", str(date or "")).strip()
-    for read in (
+    readers: tuple[Callable[[str], datetime], ...] = (
         datetime.fromisoformat,
         lambda t: datetime.strptime(t, _SPOKEN_DATE),
         lambda t: datetime.strptime(t, "%d %B %Y"),
-    ):
+    )
+    for read in readers:
         try:
             return read(text)
         except ValueError:

@@ -67,7 +67,7 @@ def clusters(vectors: np.ndarray, count: int, seed: int) -> list[list[int]]:
         return [list(range(len(rows)))]
     from sklearn.cluster import KMeans
 
-    means = KMeans(n_clusters=count, n_init=RESTARTS, random_state=seed)  # pyright: ignore[reportArgumentType]
+    means = KMeans(n_clusters=count, n_init=RESTARTS, random_state=seed)
     labels = means.fit_predict(rows)
     found: dict[int, list[int]] = {}
     for row, label in enumerate(labels.tolist()):
@@ -88,7 +88,8 @@ def assigned(
     Returns:
         The number of the centre of each row, the first of equally near ones; and the centres afterwards.
     """
-    moved, sizes, found = [np.asarray(centre, dtype=np.float64) for centre in centres], list(counts), []
+    moved, sizes = [np.asarray(centre, dtype=np.float64) for centre in centres], list(counts)
+    found: list[int] = []
     for row in np.asarray(vectors, dtype=np.float64):
         nearest = int(np.argmin([np.linalg.norm(row - centre) for centre in moved]))
         sizes[nearest] += 1

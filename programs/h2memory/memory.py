@@ -46,7 +46,7 @@ class HeterogeneousMemory(Memory):
     """What is kept for one user."""
 
     situations: tuple[Situation, ...] = ()
-    background: dict[Aspect, Background] = Field(default_factory=dict)
+    background: dict[Aspect, Background] = Field(default_factory=dict[Aspect, Background])
     since: datetime | None = None
     """When the first situation of the background began."""
     until: datetime | None = None

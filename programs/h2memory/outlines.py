@@ -105,7 +105,7 @@ def _starts(given: Sequence[int | None], turns: int) -> list[int]:
     known: dict[int, float] = {n: start for n, start in enumerate(given) if start is not None}
     known = {**known, 0: 0, count: turns}
     marks = sorted(known)
-    wanted = []
+    wanted: list[int] = []
     for n in range(count):
         low = max(mark for mark in marks if mark <= n)
         high = min(mark for mark in marks if mark > n)

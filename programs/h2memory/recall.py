@@ -12,8 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...memory.dense import DenseIndex
-from ...memory.index import Entry
+from ...memory.index import Entry, Index
 from ...records import Context, Hit, estimate_tokens
 from .clusters import Principle
 from .memory import HeterogeneousMemory
@@ -33,7 +32,7 @@ class Parts:
 
 def recalled(
     memory: HeterogeneousMemory,
-    index: DenseIndex,
+    index: Index,
     query: str,
     parts: Parts,
     content: Content | None,

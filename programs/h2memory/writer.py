@@ -129,8 +129,12 @@ class UserWriter(Writer):
         memory = self._chain.settled(memory)
         if not self.use_principles:
             return memory
+
+        def ask(name: str, **inputs: Any) -> Any:
+            return self.attempt(getattr(self, name), **inputs)
+
         return Principles(
-            lambda name, **inputs: self.attempt(getattr(self, name), **inputs),
+            ask,
             self.embedder,
             self.clusters,
             self.sample_per_cluster,

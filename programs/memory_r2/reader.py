@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import dspy
 
+from ...memory.index import Where
 from ...memory.indexes import Indexes
 from ...records import Context, Hit, Query, format_time
 from ...signatures.memory_r2 import AnswerFromMemories
@@ -39,7 +40,7 @@ class FactReader(EntryReader):
         speakers = query.speakers or tuple(dict.fromkeys(fact.speaker for fact in memory.facts))
         first = speakers[0] if speakers else ""
         index = self.indexes.of(memory)
-        sides = (lambda entry: entry.speaker == first), (lambda entry: entry.speaker != first)
+        sides: tuple[Where, ...] = (lambda entry: entry.speaker == first), (lambda entry: entry.speaker != first)
         found = [index.search([query.probe], self.read_top, self.min_score, where=side)[0] for side in sides]
         hits = sorted((hit for side in found for hit in side), key=lambda hit: -hit.score)
         return Context(hits=tuple(hits), notes={FIRST: first})

@@ -192,7 +192,7 @@ def merge_groups(
     Returns:
         Ids of each group of two or more, in the order of the facts.
     """
-    found = []
+    found: list[list[int]] = []
     for cluster in _clusters(vectors, min_cosine):
         dated = sorted((latest.date(), n) for n in cluster if (latest := facts[n].latest) is not None)
         groups = [[n for n in cluster if facts[n].latest is None]]
@@ -211,7 +211,8 @@ def _clusters(vectors: np.ndarray, min_cosine: float) -> list[list[int]]:
     wide = vectors.astype(np.float64)
     # Rounding must not push a pair of equal texts below a threshold of 1.
     near = wide @ wide.T >= min_cosine - 1e-6 if len(wide) else np.zeros((0, 0), bool)
-    left, found = dict.fromkeys(range(len(wide))), []
+    left = dict.fromkeys(range(len(wide)))
+    found: list[list[int]] = []
     while left:
         first = next(iter(left))
         del left[first]

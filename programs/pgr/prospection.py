@@ -164,7 +164,7 @@ class Prospection(Part):
         if said is None:
             return []
         name = self._field if prompt is self.imagine else f"updated_{self._field}"
-        nodes = said[name] or []
+        nodes: list[Any] = said[name] or []
         if self.strategy == "tree":
             steps, defects = repaired(nodes)
             walk.counts["repaired"] += bool(defects)
@@ -188,8 +188,8 @@ class _Walk:
     search: Search
     k: int
     min_score: float
-    found: dict[str, Hit] = field(default_factory=dict)
-    counts: Counter[str] = field(default_factory=Counter)
+    found: dict[str, Hit] = field(default_factory=dict[str, Hit])
+    counts: Counter[str] = field(default_factory=Counter[str])
 
     def ask(self, prompt: dspy.Predict, **inputs: Any) -> dspy.Prediction | None:
         self.counts["calls"] += 1

@@ -72,7 +72,8 @@ class PersonalFactWriter(Writer):
             found = self.attempt(self.update, existing_facts=known, dialogue="\n".join(lines))
             if found is None:
                 return _left(memory)
-        changes = [_change(fact) for fact in found.facts or []] if found else []
+        facts: list[FactChange] = found.facts or [] if found else []
+        changes = [_change(fact) for fact in facts]
         memory = memory.upsert(changes, memory.pending)
         return self._consolidated(memory) if memory.fresh >= self.merge_after else memory
 

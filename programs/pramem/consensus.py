@@ -36,7 +36,8 @@ def adjust(writer: PracticeWriter, memory: ExperienceMemory) -> ExperienceMemory
     )
     if found is None:
         return memory.counted({"unreadable adjustments": 1})
-    return adjusted(memory, [_change(change) for change in found.changes or []], NEEDED, writer.off)
+    changes: list[ExperienceChange] = found.changes or []
+    return adjusted(memory, [_change(change) for change in changes], NEEDED, writer.off)
 
 
 def _shown(proposal: Proposal) -> PooledProposal:

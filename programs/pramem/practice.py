@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...records import Action
-from ...signatures.pramem import DraftProposal, KnownExperience
+from ...signatures.pramem import DraftProposal, KnownExperience, PractisedTask
 from .memory import Experience, ExperienceMemory, Proposal, Round
 from .review import Materials, groundwork, reviewed
 from .samples import Sample
@@ -87,10 +87,10 @@ def tried(writer: PracticeWriter, memory: ExperienceMemory, sample: Sample) -> R
     found = writer.attempt(writer.reflect, **inputs)
     if found is None:
         return Reflection(failed=True)
-    drafts = list(found.proposals or [])
+    drafts: list[DraftProposal] = list(found.proposals or [])
+    tasks: list[PractisedTask] = found.get("tasks") or []
     kept = [made for draft in drafts[: writer.proposals] if (made := _proposal(writer, memory, sample, draft))]
-    verdicts = tuple(task.verdict for task in (found.get("tasks") or []))
-    return Reflection(tuple(kept), verdicts, len(drafts) - len(kept))
+    return Reflection(tuple(kept), tuple(task.verdict for task in tasks), len(drafts) - len(kept))
 
 
 def known(entries: Sequence[Experience]) -> list[KnownExperience]:
@@ -100,7 +100,11 @@ def known(entries: Sequence[Experience]) -> list[KnownExperience]:
 
 def _thinking(trial: Any) -> str:
     """r_j: the explicit steps before the prediction, empty where the trial took none."""
-    parts = [*(trial.get("useful_patterns") or []), *(trial.get("useful_alerts") or []), trial.get("reasoning") or ""]
+    parts: list[str] = [
+        *(trial.get("useful_patterns") or []),
+        *(trial.get("useful_alerts") or []),
+        trial.get("reasoning") or "",
+    ]
     return "\n".join(part for part in parts if part)
 
 

@@ -19,7 +19,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ...signatures.pramem_review import Perturbation, ReviewedProposal
+from ...signatures.pramem_review import (
+    GeneralityVerdict,
+    GroundednessVerdict,
+    HoldVerdict,
+    Perturbation,
+    ReviewedProposal,
+    RewrittenRecord,
+    ScenePick,
+)
 from .memory import Proposal
 from .samples import Sample
 
@@ -76,7 +84,8 @@ def perturbations(writer: PracticeWriter, sample: Sample) -> tuple[Perturbed, ..
 def virtual_scenes(writer: PracticeWriter, sample: Sample) -> tuple[str, ...]:
     """Scenes of the same type as the true one, each once, none of them the true one."""
     found = writer.attempt(writer.write_scenes, situation=sample.scene, count=writer.virtual_scenes)
-    said = [" ".join(scene.split()) for scene in (found.virtual_scenes or [])] if found else []
+    scenes: list[str] = found.virtual_scenes or [] if found else []
+    said = [" ".join(scene.split()) for scene in scenes]
     others = [scene for scene in dict.fromkeys(said) if scene and scene.casefold() != sample.scene.casefold()]
     return tuple(others[: writer.virtual_scenes])
 
@@ -122,7 +131,8 @@ def _judged(writer: PracticeWriter, sample: Sample, named: dict[str, Proposal], 
             direction=perturbed.plan.direction,
             details=perturbed.plan.details,
         )
-        said = [(verdict.proposal, verdict.sensitive) for verdict in found.groundedness or []] if found else []
+        judged: list[GroundednessVerdict] = found.groundedness or [] if found else []
+        said = [(verdict.proposal, verdict.sensitive) for verdict in judged]
     else:
         found = writer.attempt(
             writer.judge_groundedness,
@@ -130,7 +140,8 @@ def _judged(writer: PracticeWriter, sample: Sample, named: dict[str, Proposal], 
             given_records=perturbed.records,
             outcome=sample.outcome,
         )
-        said = [(verdict.proposal, verdict.overturned) for verdict in found.holding or []] if found else []
+        held: list[HoldVerdict] = found.holding or [] if found else []
+        said = [(verdict.proposal, verdict.overturned) for verdict in held]
     return _agreed(said, named)
 
 
@@ -144,9 +155,11 @@ def _generality(writer: PracticeWriter, sample: Sample, named: dict[str, Proposa
     candidates = "\n".join(f"{letter}. {scene}" for letter, scene in zip(letters, options, strict=True))
     found = writer.attempt(writer.judge_generality, proposals=_shown(named), candidates=candidates)
     if not writer.blind:
-        return _agreed([(v.proposal, v.general) for v in found.generality or []] if found else [], named)
+        verdicts: list[GeneralityVerdict] = found.generality or [] if found else []
+        return _agreed([(verdict.proposal, verdict.general) for verdict in verdicts], named)
     true = letters[options.index(sample.scene)]
-    picks = [(p.proposal, p.letter and p.letter.upper()) for p in found.picks or []] if found else []
+    chosen: list[ScenePick] = found.picks or [] if found else []
+    picks = [(pick.proposal, pick.letter and pick.letter.upper()) for pick in chosen]
     # A letter that no scene has is no answer.
     return _agreed([(id, None if said and said not in letters else said != true) for id, said in picks], named)
 
@@ -168,7 +181,8 @@ def _carried_out(writer: PracticeWriter, sample: Sample, plan: Perturbation) -> 
     found = writer.attempt(
         writer.rewrite, recent_records=sample.records, direction=plan.direction, details=plan.details
     )
-    new = {part.record.strip("[]() "): part.action for part in (found.rewritten or [])} if found else {}
+    rewritten: list[RewrittenRecord] = found.rewritten or [] if found else []
+    new = {part.record.strip("[]() "): part.action for part in rewritten}
     if not any(action.id in new and new[action.id] != action.action for action in sample.past):
         return None
     past = [action.model_copy(update={"action": new.get(action.id, action.action)}) for action in sample.past]

@@ -70,7 +70,7 @@ class Names:
             return None
         # In double precision, so that a pair of equal texts reaches a threshold of 1.
         cosines = np.stack([row for _, _, row in rows]).astype(np.float64) @ vector.astype(np.float64)
-        for n in np.argsort(-cosines, kind="stable"):
+        for n in map(int, np.argsort(-cosines, kind="stable")):
             if cosines[n] < self._min - 1e-6:
                 return None
             if _DIGITS.findall(rows[n][1]) == _DIGITS.findall(name):

@@ -38,7 +38,7 @@ class Operators(Protocol):
         """R_K3: a parent's theory from those of its children."""
         ...
 
-    def write_piece(self, memory: GraphMemory, node: Node) -> Theory | None:
+    def rewrite(self, memory: GraphMemory, node: Node) -> Theory | None:
         """Without RG: a concept's one summary, updated with its fresh evidence."""
         ...
 

@@ -25,7 +25,7 @@ import dspy
 
 from ...records import Item, Turn, format_time
 from ...signatures.rgmem import DrawnConclusion
-from ...signatures.rgmem_graph import EntityPath, PathSegment
+from ...signatures.rgmem_graph import EntityPath, PathSegment, SegmentLabel
 from ..method import Lost
 from .graph_update import GraphPath
 from .memory import Conclusion, Evidence
@@ -65,7 +65,8 @@ def synthesized(turns: Sequence[Turn], time: datetime | None, synthesize: Ask) -
     if said is None:
         return Lost(frozenset(turn.id for turn in turns))
     ids = [turn.id for turn in turns]
-    drawn = [_conclusion(one, ids) for one in said.conclusions or [] if one.text.strip()]
+    conclusions: list[DrawnConclusion] = said.conclusions or []
+    drawn = [_conclusion(one, ids) for one in conclusions if one.text.strip()]
     fact = " ".join(str(said.fact or "").split())
     if not fact and not drawn:
         return None
@@ -77,13 +78,14 @@ def placed(draft: Draft, extract: Ask, label: Ask) -> Draft:
     """f_extract: the unit with its labelled paths; without any where the model gave none."""
     text = fragment(draft)
     said = extract(fragment=text)
-    paths = tuple(dict.fromkeys(_path(path) for path in said.entity_paths or [])) if said else ()
-    paths = tuple(path for path in paths if path.events)
+    drawn: list[EntityPath] = said.entity_paths or [] if said else []
+    paths = tuple(path for path in dict.fromkeys(map(_path, drawn)) if path.events)
     if not paths:
         return draft
     parts = _segments(paths)
     labelled = label(fragment=text, segments=[part for row in parts for part in row])
-    labels = {one.segment_id.strip("[]() "): one.label for one in labelled.edge_labels or []} if labelled else {}
+    edges: list[SegmentLabel] = labelled.edge_labels or [] if labelled else []
+    labels = {one.segment_id.strip("[]() "): one.label for one in edges}
     return replace(
         draft,
         paths=tuple(

@@ -130,7 +130,8 @@ class _Draft:
         return child
 
     def _ancestors(self, id: str) -> set[str]:
-        found, queue = set(), [id]
+        found: set[str] = set()
+        queue = [id]
         while queue:
             for parent in self._above[queue.pop()] - found:
                 found.add(parent)

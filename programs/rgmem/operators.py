@@ -80,7 +80,7 @@ class LanguageOperators:
         sigma = f"{said.macro_law or ''}\n{said.core_traits or ''}"
         return _theory(memory, "flow", sigma, said.restrictions, *(theory.evidence for _, theory in below))
 
-    def write_piece(self, memory: GraphMemory, node: Node) -> Theory | None:
+    def rewrite(self, memory: GraphMemory, node: Node) -> Theory | None:
         """Without RG; see `evolution.Operators`."""
         before = node.own
         units = [memory.evidence[id] for id in node.fresh]
@@ -144,7 +144,7 @@ def _conclusions(units: Sequence[Evidence], every: bool = False) -> list[str]:
 
 def _raw_events(memory: GraphMemory, relation: Relation, units: Sequence[str]) -> list[str]:
     way = f"{memory.nodes[relation.source].name} to {memory.nodes[relation.target].name}"
-    found = []
+    found: list[str] = []
     for mention in relation.mentions:
         if mention.evidence in units and mention.label:
             time = memory.evidence[mention.evidence].time

@@ -63,8 +63,10 @@ class GraphReader(EntryReader):
         if not memory.evidence:
             return Context()
         said = self.attempt(self.plan, question=query.probe)
-        keywords = [keyword for keyword in said.keywords or [] if keyword.name.strip()] if said else []
-        keywords = keywords or [Keyword(name=query.probe, retrieve=["summary"])]
+        planned: list[Keyword] = said.keywords or [] if said else []
+        keywords = [keyword for keyword in planned if keyword.name.strip()] or [
+            Keyword(name=query.probe, retrieve=["summary"])
+        ]
         found = Retrieval(
             memory,
             self.indexes.of(memory),

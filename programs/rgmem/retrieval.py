@@ -17,9 +17,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...memory.dense import DenseIndex
-from ...memory.index import Entry
-from ...memory.sparse import SparseIndex
+from ...memory.index import Entry, Index, Where
 from ...records import Context, Hit, estimate_tokens
 from ...signatures.rgmem import Keyword
 from .memory import Evidence, GraphMemory, Node, Relation
@@ -45,8 +43,8 @@ class Retrieval:
     """
 
     memory: GraphMemory
-    texts: SparseIndex
-    names: DenseIndex | None
+    texts: Index
+    names: Index | None
     facts: int = 5
     conclusions: int = 30
     nodes: int = 3
@@ -68,7 +66,7 @@ class Retrieval:
         context = Context(hits=unique, counts=counts)
         return context.model_copy(update={"counts": {**counts, "tokens": estimate_tokens(context.text())}})
 
-    def _read_graph(self, names: DenseIndex, keywords: Sequence[Keyword], parts: dict[str, list[Hit]]) -> None:
+    def _read_graph(self, names: Index, keywords: Sequence[Keyword], parts: dict[str, list[Hit]]) -> None:
         hung = self.memory.below()
         for node, score in self._found(names, keywords, "summary", ("concept",)):
             parts["nodes"].append(profile_hit(self.memory, node, score))
@@ -88,7 +86,7 @@ class Retrieval:
         return [edge for edge in self.memory.relations.values() if node.id in (edge.source, edge.target)]
 
     def _found(
-        self, names: DenseIndex, keywords: Sequence[Keyword], layer: Any, kinds: Iterable[str]
+        self, names: Index, keywords: Sequence[Keyword], layer: Any, kinds: Iterable[str]
     ) -> list[tuple[Node, float]]:
         """The nodes that the keywords of a layer name, at most `nodes` of every kind, nearest first."""
         queries = [keyword.name for keyword in keywords if layer in keyword.retrieve]
@@ -106,7 +104,7 @@ class Retrieval:
         return chosen
 
 
-def _passes(layer: str, kind: str) -> Any:
+def _passes(layer: str, kind: str) -> Where:
     return lambda entry: entry.tags["kind"] == kind and layer in entry.tags["has"].split()
 
 
@@ -129,7 +127,7 @@ def name_entries(memory: GraphMemory) -> list[Entry]:
     hung = memory.below()
     touched = {id for relation in memory.relations.values() for id in (relation.source, relation.target)}
     thought = {id for r in memory.relations.values() if r.theory for id in (r.source, r.target)}
-    found = []
+    found: list[Entry] = []
     for node in memory.nodes.values():
         concept = node.tier in ("user", "abstract")
         edges = hung.get(node.id, ()) if concept else ()

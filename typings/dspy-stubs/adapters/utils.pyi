@@ -1,0 +1,6 @@
+from typing import Any
+
+from dspy.signatures.signature import Signature
+
+def apply_output_field_defaults(signature: type[Signature], fields: dict[str, Any]) -> dict[str, Any]: ...
+def get_annotation_name(annotation: Any) -> str: ...
