@@ -67,7 +67,10 @@ def remember(
     as_json: bool,
     allow_code: bool,
 ) -> None:
-    """Write whatever is queued into the memories with PROGRAM; of all users and tenants unless --user is given."""
+    """Write whatever is queued into the memories with PROGRAM; of all users and tenants unless --user is given.
+
+    Turns that could not be taken in before are tried once more, in smaller pieces.
+    """
     from ..engines.models import endpoint_errors
     from ..memory.stored import Owner
     from ..programs.live import stamp_of
@@ -75,9 +78,11 @@ def remember(
 
     loaded, model = load_program(program, lm, api_base, allow_code)
     with open_store(store) as opened, endpoint_errors():
-        done = remember_queued(opened, loaded, Owner(user, tenant) if user is not None else None, model)
+        owner = Owner(user, tenant) if user is not None else None
+        done = remember_queued(opened, loaded, owner, model, retry=True)
         users, own = opened.users(), stamp_of(loaded)
     counts = {"sessions": done.items, "failures": len(done.failures), "still queued": sum(one.queued for one in users)}
+    counts["partial"] = sum(one.partial for one in users)
     others = sum(one.stamp is not None and not one.stamp.writes_like(own) for one in users)
     report(as_json, counts | ({"users of another program (see mempiler rebuild)": others} if others else {}))
 
@@ -94,11 +99,11 @@ def list_users(store: str | None, tenant: str | None, as_json: bool) -> None:
         print_json([_summary(one) for one in found])
         return
     table = Table(title=f"{len(found)} users", title_justify="left")
-    for name in ("tenant", "user", "sessions", "queued", "failed", "open turns", "written by", "embedder"):
+    for name in ("tenant", "user", "sessions", "queued", "partial", "failed", "open turns", "written by", "embedder"):
         table.add_column(name, overflow="fold")
     for one in found:
         stamp = one.stamp
-        sizes = map(str, (one.items, one.queued, one.failed, one.open_turns))
+        sizes = map(str, (one.items, one.queued, one.partial, one.failed, one.open_turns))
         who = (stamp.writer[:8], stamp.embedder or "-") if stamp else ("-", "-")
         table.add_row(one.owner.tenant, one.owner.user, *sizes, *who)
     output().print(table)

@@ -17,6 +17,7 @@ from .options import ALLOW_CODE, API_BASE, JSON, STORE, TENANT, USER, open_store
 @click.option("--lm", help="the model that writes [default: the one the program was compiled with]")
 @API_BASE
 @click.option("--force", is_flag=True, help="also memories that this very program wrote")
+@click.option("--failed", is_flag=True, help="only sessions, and parts of sessions, that could not be written before")
 @JSON
 @ALLOW_CODE
 def command(
@@ -27,29 +28,33 @@ def command(
     lm: str | None,
     api_base: str | None,
     force: bool,
+    failed: bool,
     as_json: bool,
     allow_code: bool,
 ) -> None:
     """Write memories anew with PROGRAM, from the sessions as they were said.
 
     Only memories that another program or embedder wrote, and whatever is queued, unless --force is given. Stopped half
-    way, the same command without --force goes on.
+    way, the same command without --force goes on. With --failed the memories stay, and what they lack is tried again.
     """
     from ..engines.models import endpoint_errors
     from ..errors import UserError
+    from ..programs.remember_queued import Remembered
     from ..programs.user_memory import UserMemory
 
+    if force and failed:
+        raise UserError("--force writes everything anew and --failed only what failed; give one of them")
     loaded, model = load_program(program, lm, api_base, allow_code)
     with open_store(store) as opened:
         owners = [found.owner for found in opened.users(tenant, user)]
         if user is not None and not owners:
             raise UserError(f"no user {user!r} in {opened.url}; `mempiler memories list` shows all")
-        items, failed = 0, 0
+        done = Remembered()
         with endpoint_errors():
             for owner in owners:
-                done = UserMemory(loaded, opened, owner, model).rebuild(force)
-                items, failed = items + done.items, failed + len(done.failures)
-    report(as_json, {"users": len(owners), "sessions": items, "failures": failed})
+                memory = UserMemory(loaded, opened, owner, model)
+                done += memory.retry() if failed else memory.rebuild(force)
+    report(as_json, {"users": len(owners), "sessions": done.items, "failures": len(done.failures)})
 
 
 def load_program(folder: str, lm: str | None, api_base: str | None, allow_code: bool) -> tuple[Any, Any]:

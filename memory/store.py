@@ -146,7 +146,9 @@ class Store:
         with self._read() as db:
             return reads.summaries(db, tenant, user)
 
-    def claim(self, worker: str, lease: float, stamp: Stamp, owner: Owner | None = None) -> Claim | None:
+    def claim(
+        self, worker: str, lease: float, stamp: Stamp, owner: Owner | None = None, partial: bool = False
+    ) -> Claim | None:
         """Takes the right to write a user's memory, if there is one with something to do.
 
         A user has something to do when items are queued or the memory is not settled. Users whose memory another
@@ -157,9 +159,10 @@ class Store:
             lease: Seconds until others may take over, renewed by every commit.
             stamp: Of the program that will write.
             owner: This user or none; the one that waits longest if None.
+            partial: Whether items of which turns could not be taken in are something to do.
         """
         now = time.time()
-        query = reads.claimable(worker, stamp, owner, now)
+        query = reads.claimable(worker, stamp, owner, now, partial)
         with self._write() as db:
             row = db.execute(query).first()
             if row is None:
@@ -196,6 +199,10 @@ class Store:
             c = t.items.c
             taken = (*of(t.items, claim.owner), c.position <= document.position, c.state == "queued")
             db.execute(update(t.items).where(*taken).values(state="remembered", error=note))
+            mine, written = of(t.items, claim.owner), c.state.in_(("remembered", "partial"))
+            left = c.id.in_(document.partial)
+            db.execute(update(t.items).where(*mine, c.state == "partial", ~left).values(state="remembered"))
+            db.execute(update(t.items).where(*mine, written, left).values(state="partial"))
             return Claim(claim.owner, claim.worker, version)
 
     def fail(self, claim: Claim, position: int, error: str, give_up: bool) -> None:
@@ -206,6 +213,14 @@ class Store:
         with self._write() as db:
             state = "failed" if give_up else "queued"
             db.execute(mine.values(attempts=c.attempts + 1, error=error, state=state))
+
+    def requeue(self, owner: Owner) -> int:
+        """Queues the items that could not be remembered for further attempts; returns how many."""
+        c = t.items.c
+        failed = update(t.items).where(*of(t.items, owner), c.state == "failed")
+        with self._write() as db:
+            rows.lock(db, owner, make=False)
+            return db.execute(failed.values(state="queued", attempts=0)).rowcount
 
     def reset(self, owner: Owner) -> bool:
         """Forgets the memory and queues all raw items anew, for a changed program; False for an unknown user."""

@@ -32,7 +32,7 @@ def items(db: Connection, owner: Owner, after: int | None = None) -> list[Stored
     """The items of a user in order: all of them, or those behind a position and those that were never remembered."""
     c = t.items.c
     query = select(t.items).where(*of(t.items, owner)).order_by(c.position)
-    query = query if after is None else query.where(or_(c.position > after, c.state != "remembered"))
+    query = query if after is None else query.where(or_(c.position > after, c.state.in_(("queued", "failed"))))
     return [
         StoredItem(row.position, _ITEM.validate_json(row.json), row.state, row.attempts, row.error)
         for row in db.execute(query)
@@ -65,6 +65,10 @@ def document(row: Any) -> Document | None:
     return Document(row.json, row.position, row.settled, row.settled_position, names, made)
 
 
+COUNTED = ("queued", "partial", "failed")
+"""States of items that summaries count."""
+
+
 def summaries(db: Connection, tenant: str | None, user: str | None) -> list[Summary]:
     """What is stored of every user, in order of tenant and name."""
 
@@ -73,7 +77,7 @@ def summaries(db: Connection, tenant: str | None, user: str | None) -> list[Summ
         return [column == value for column, value in wanted if value is not None]
 
     i, o, u, m = t.items.c, t.open_turns.c, t.users.c, t.memories.c
-    count = {state: func.sum(case((i.state == state, 1), else_=0)).label(state) for state in ("queued", "failed")}
+    count = {state: func.sum(case((i.state == state, 1), else_=0)).label(state) for state in COUNTED}
     grouped = (
         select(i.tenant, i.user, func.count().label("total"), *count.values())
         .where(*mine(i))
@@ -97,6 +101,7 @@ def _summary(row: Any, counts: Any, open_turns: int) -> Summary:
         owner=Owner(row.user, row.tenant),
         items=counts.total if counts else 0,
         queued=int(counts.queued) if counts else 0,
+        partial=int(counts.partial) if counts else 0,
         failed=int(counts.failed) if counts else 0,
         open_turns=open_turns,
         position=row.position or 0,
@@ -105,14 +110,16 @@ def _summary(row: Any, counts: Any, open_turns: int) -> Summary:
     )
 
 
-def claimable(worker: str, stamp: Stamp, owner: Owner | None, now: float) -> Select[Any, Any, Any]:
-    """The unclaimed user with queued work that has waited longest; locks its row."""
+def claimable(
+    worker: str, stamp: Stamp, owner: Owner | None, now: float, partial: bool = False
+) -> Select[Any, Any, Any]:
+    """The unclaimed user with queued work, or `partial` items, that has waited longest; locks its row."""
     u, i, m = t.users.c, t.items.c, t.memories.c
 
     def same(c: Any) -> tuple[Any, Any]:
         return c.tenant == u.tenant, c.user == u.user
 
-    queued = exists().where(*same(i), i.state == "queued")
+    queued = exists().where(*same(i), i.state.in_(("queued", "partial") if partial else ("queued",)))
     ours = (m.writer == stamp.writer) & (m.embedder == stamp.embedder) & (m.schema == stamp.schema)
     unsettled = exists().where(*same(m), m.settled_position < m.position)
     foreign = exists().where(*same(m), ~ours)

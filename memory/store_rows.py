@@ -137,7 +137,7 @@ def drop_item(db: Connection, owner: Owner, id: str) -> bool:
         return False
     for table in (t.items, t.turns):
         db.execute(delete(table).where(*of(table, owner), table.c.position == found.position))
-    if found.state == "remembered":
+    if found.state in ("remembered", "partial"):
         reset(db, owner)
     else:
         # A concurrent writer must find the version changed.

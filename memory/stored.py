@@ -21,7 +21,8 @@ DOCUMENT = 2
 MAX_KEY = 512
 """Longest tenant, user or session id, in characters."""
 
-State = Literal["queued", "remembered", "failed"]
+State = Literal["queued", "remembered", "partial", "failed"]
+"""`partial`: in the memory but for turns that could not be taken in, which the memory keeps as `unwritten`."""
 
 
 @dataclass(frozen=True, order=True)
@@ -71,6 +72,8 @@ class Document:
     speakers: tuple[str, ...]
     """Names in order of first appearance."""
     stamp: Stamp
+    partial: tuple[str, ...] = ()
+    """Ids of items of which turns could not be taken in; told to `Store.commit`, and not read back."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +109,7 @@ class Snapshot:
     document: Document | None
     """None while there is none, or where the caller knew this version."""
     waiting: tuple[StoredItem, ...] = ()
-    """Items that are not in the settled memory: queued ones, failed ones, and those it was not settled with yet."""
+    """Items that are not in the settled memory: queued, failed, or not settled with yet; not the `partial` ones."""
     open: tuple[Session, ...] = ()
     """The turns so far of sessions that have not ended."""
 
@@ -127,6 +130,7 @@ class Summary:
     owner: Owner
     items: int
     queued: int
+    partial: int
     failed: int
     open_turns: int
     position: int

@@ -16,6 +16,7 @@ from ..records import Failure, Item
 from .gather import gather
 from .method import Writer
 from .recording import Call, Capture, recording
+from .retry import close, take
 
 S = TypeVar("S")
 
@@ -68,10 +69,10 @@ class PlainSteps:
         return gather([lambda item=item: Performed(self.writer.prepare(item)) for item in items])
 
     def write(self, state: Any, item: Item, prepared: Performed) -> Any:
-        return self.writer.take(state, item, prepared.value)
+        return take(self.writer, state, item, prepared.value)
 
     def settle(self, state: Any) -> Any:
-        return self.writer.close(state)
+        return close(self.writer, state)
 
 
 def fold(items: Sequence[Item], state: S, steps: Steps[S], settle: bool = True) -> S:

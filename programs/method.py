@@ -26,9 +26,6 @@ from ..records import Context, Hit, Item, Query
 from .part import Part
 from .predictor import adopt
 
-TRIES = 3
-"""How often a memory tries by itself to take an item in; later tries are asked for (`memories remember`)."""
-
 
 @dataclass(frozen=True)
 class Lost:
@@ -74,34 +71,6 @@ class Writer(Part):
     def write_piece(self, memory: Any, piece: Item) -> Any:
         """Takes in a piece of an item that could not be taken in before. Default: as any other item."""
         return self.write(memory, piece, self.prepare(piece) if self.prepares else None)
-
-    def take(self, memory: Any, item: Item, prepared: Any = None) -> Any:
-        """`write`, after what could not be taken in before was tried again in smaller pieces."""
-        memory = self.again(memory)
-        return _with_unwritten(self.write(_with_unwritten(memory), item, prepared), memory.unwritten)
-
-    def close(self, memory: Any) -> Any:
-        """`settle`, after what could not be taken in before was tried again in smaller pieces."""
-        memory = self.again(memory)
-        return _with_unwritten(self.settle(_with_unwritten(memory)), memory.unwritten) if self.settles else memory
-
-    def again(self, memory: Any, most: int = TRIES) -> Any:
-        """Tries once more to take in what could not be, each item in halves.
-
-        Args:
-            memory: The memory so far.
-            most: Tries after which an item is left alone.
-        """
-        waiting = [each for each in memory.unwritten if each.tries < most]
-        if not waiting:
-            return memory
-        kept, memory = tuple(each for each in memory.unwritten if each.tries >= most), _with_unwritten(memory)
-        for each in waiting:
-            for piece in each.pieces():
-                after = self.write_piece(memory, piece)
-                kept += tuple(one.model_copy(update={"tries": each.tries + 1}) for one in after.unwritten)
-                memory = _with_unwritten(after)
-        return _with_unwritten(memory, kept)
 
     @property
     def prepares(self) -> bool:
@@ -254,12 +223,6 @@ class Policy(Method):
     def config(self) -> dict[str, Any]:
         """The policy's settings and, with `inner_` before their names, those of the inner method."""
         return {**super().config, **{f"{self.INNER}{name}": value for name, value in self._inner_config.items()}}
-
-
-def _with_unwritten(memory: Any, before: tuple[Any, ...] | None = None) -> Any:
-    """The memory with what could not be taken in before it, first; with nothing that could not, if None."""
-    found = () if before is None else (*before, *memory.unwritten)
-    return memory if found == memory.unwritten else memory.model_copy(update={"unwritten": found})
 
 
 def _check_memory(writer: str, kind: Any) -> None:

@@ -25,6 +25,7 @@ from .fold import Performed, fold, perform
 from .gather import gather
 from .identity import Identities
 from .method import Writer
+from .retry import close, take
 from .trace import Node, Step
 
 
@@ -124,7 +125,7 @@ class _SharedSteps:
 
     def write(self, state: Node, item: Item, prepared: Performed) -> Node:
         def work() -> Performed:
-            return prepared.then(_step(lambda: self.writer.take(state.memory, item, prepared.value)))
+            return prepared.then(_step(lambda: take(self.writer, state.memory, item, prepared.value)))
 
         self.at += 1
         return self._node(self._history.prefixes[self.at - 1], item, state, work)
@@ -133,7 +134,7 @@ class _SharedSteps:
         if not self.writer.settles and not state.memory.unwritten:
             return state
         settled = f"{self._history.digest}:settled"
-        return self._node(settled, None, state, lambda: _step(lambda: self.writer.close(state.memory)))
+        return self._node(settled, None, state, lambda: _step(lambda: close(self.writer, state.memory)))
 
     def _node(self, prefix: str, item: Item | None, parent: Node, work: Callable[[], Performed]) -> Node:
         """The node of a prefix: known, stored, or made now."""

@@ -19,6 +19,7 @@ queued, and the error is raised.
 from __future__ import annotations
 
 import logging
+import sys
 import time
 import uuid
 from collections import deque
@@ -40,6 +41,7 @@ from .fold import Performed, fold, perform
 from .gather import gather
 from .live import View, check, drop, keep, stamp_of, view
 from .program import MemoryProgram
+from .retry import again, close, take
 
 LEASE = 120.0
 """Seconds without a commit after which a worker's claim ends."""
@@ -69,6 +71,7 @@ def remember_queued(
     lm: Any = None,
     lease: float = LEASE,
     stop: Callable[[], bool] = lambda: False,
+    retry: bool = False,
 ) -> Remembered:
     """Remembers queued items until no unclaimed one is left.
 
@@ -79,6 +82,7 @@ def remember_queued(
         lm: The language model; that of `dspy.settings` if None.
         lease: Seconds after which another worker may take over if this one dies.
         stop: Checked before every item; if True, the rest stays queued.
+        retry: Whether turns that could not be taken in before are tried once more, however often they were.
 
     Raises:
         ProgramError: The user's memory was written by another program; `rebuild` is the remedy. Without `owner` such
@@ -88,6 +92,10 @@ def remember_queued(
     """
     worker, stamp, done, pause = uuid.uuid4().hex, stamp_of(program), Remembered(), 0.02
     with writing_context(program, lm):
+        for mine in _partial(store, owner) if retry else ():
+            claim = None if stop() else store.claim(worker, lease, stamp, mine, partial=True)
+            if claim is not None:
+                done += _drained(store, program, claim, lease, stop, retry=True)
         while not stop():
             claim = store.claim(worker, lease, stamp, owner)
             if claim is not None:
@@ -122,13 +130,21 @@ def _busy(store: Store, program: MemoryProgram, owner: Owner) -> bool:
     return any(stored.state != "failed" for stored in snapshot.waiting)
 
 
-def _drained(store: Store, program: MemoryProgram, claim: Claim, lease: float, stop: Callable[[], bool]) -> Remembered:
+def _partial(store: Store, owner: Owner | None) -> list[Owner]:
+    """The users of whom turns could not be taken in."""
+    found = store.users(owner.tenant, owner.user) if owner else store.users()
+    return [one.owner for one in found if one.partial]
+
+
+def _drained(
+    store: Store, program: MemoryProgram, claim: Claim, lease: float, stop: Callable[[], bool], retry: bool = False
+) -> Remembered:
     """Remembers the queue of a claimed user as it is now, and gives the claim back."""
     try:
         seen = view(program, store, claim.owner)
         if seen.snapshot.version != claim.version:
             return Remembered()
-        return _StoredSteps(store, program, claim, seen, lease, stop).run()
+        return _StoredSteps(store, program, claim, seen, lease, stop).run(retry)
     finally:
         store.release(claim)
 
@@ -148,9 +164,9 @@ class _StoredSteps:
         self.document = seen.document
         self.done = Remembered()
 
-    def run(self) -> Remembered:
-        """Remembers what is queued, a few items at a time."""
-        going = True
+    def run(self, retry: bool = False) -> Remembered:
+        """Remembers what is queued, a few items at a time; with `retry`, first what could not be taken in before."""
+        going = self._retried() if retry else True
         for start in range(0, len(self.queued), AHEAD):
             self.batch.extend(self.queued[start : start + AHEAD])
             going = going and not self.stop()
@@ -181,18 +197,19 @@ class _StoredSteps:
         return True
 
     def _written(self, item: Item, prepared: Performed) -> tuple[Memory, str]:
-        memory = self.writer.take(self.memory, item, prepared.value)
+        memory = take(self.writer, self.memory, item, prepared.value)
         return memory, memory.model_dump_json()
 
     def _store_item(self, stored: StoredItem, written: tuple[Memory, str], failures: Sequence[Failure]) -> bool:
         memory, text = written
         before, plain = self.document, not self.writer.settles
         speakers = before.speakers if before else ()
+        position = max(stored.position, before.position if before else 0)
         document = Document(
             memory=text,
-            position=stored.position,
+            position=position,
             settled=None if plain else before.settled if before else None,
-            settled_position=stored.position if plain else before.settled_position if before else 0,
+            settled_position=position if plain else before.settled_position if before else 0,
             speakers=tuple(dict.fromkeys((*speakers, *(turn.speaker for turn in stored.item.turns)))),
             stamp=stamp_of(self.program),
         )
@@ -202,11 +219,26 @@ class _StoredSteps:
         self.done += Remembered(1)
         return True
 
+    def _retried(self) -> bool:
+        """Tries once more what could not be taken in; false if the memory is somebody else's by now."""
+        if self.document is None or not self.memory.unwritten:
+            return True
+        made = _attempt(lambda: again(self.writer, self.memory, most=sys.maxsize))
+        if made.error is not None:
+            self.done += Remembered(0, (Failure(kind="error", where="retry", message=_one_line(made.error)),))
+            return True
+        memory, plain = made.value, not self.writer.settles
+        # What was taken in now is in no settled memory yet.
+        behind = self.document.position if plain else min(self.document.settled_position, self.document.position - 1)
+        document = replace(self.document, memory=memory.model_dump_json(), settled_position=behind)
+        self.done += Remembered(0, made.failures)
+        return self._commit(document, memory, memory if plain else self.settled)
+
     def settle(self, state: bool) -> bool:
         """Settles what was written; one that cannot be is kept as it is: trying for ever would hold up the queue."""
         if not state or self.document is None or self.document.settled_position >= self.document.position:
             return state
-        made = _attempt(lambda: self.writer.close(self.memory))
+        made = _attempt(lambda: close(self.writer, self.memory))
         failures = made.failures
         if made.error is not None:
             failures = (*failures, Failure(kind="error", where="settle", message=_one_line(made.error)))
@@ -224,6 +256,7 @@ class _StoredSteps:
         return state
 
     def _commit(self, document: Document, memory: Memory, settled: Memory, note: str = "") -> bool:
+        document = replace(document, partial=tuple({each.item.id for each in memory.unwritten}))
         claim = self.store.commit(self.claim, document, self.lease, note)
         if claim is None:
             drop(self.program, self.store, self.claim.owner)

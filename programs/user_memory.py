@@ -194,6 +194,16 @@ class UserMemory:
             self._drop()
         return self.remember()
 
+    def retry(self) -> Remembered:
+        """Tries again what could not be written before: failed sessions, and turns that could not be taken in.
+
+        Raises:
+            ProgramError: Another program, embedder or version wrote the memory; the message has the remedy.
+            LMError: The endpoint failed; what is not written stays as it is.
+        """
+        self.store.requeue(self.owner)
+        return remember_queued(self.store, self.program, self.owner, self._lm, self._lease, retry=True)
+
     async def aadd(self, session: Item | Messages, id: str | None = None, remember: bool = True) -> Added:
         """`add` for asyncio."""
         return await _in_thread(lambda: self.add(session, id, remember))

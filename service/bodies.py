@@ -130,7 +130,7 @@ class SessionState(BaseModel):
     """How far a session got."""
 
     id: str = Field(examples=["chat-17"])
-    state: Literal["open", "queued", "remembered", "failed"]
+    state: Literal["open", "queued", "remembered", "partial", "failed"]
     turns: int = Field(examples=[2])
 
 
@@ -140,6 +140,7 @@ class UserState(BaseModel):
     user: str = Field(examples=["ada"])
     sessions: int = Field(examples=[3])
     queued: int = Field(examples=[0])
+    partial: int = Field(description="Sessions with turns that could not be taken in yet; these are searched raw.")
     failed: int = Field(examples=[0])
     open_turns: int = Field(examples=[0])
 

@@ -178,6 +178,7 @@ def _state(found: Any) -> UserState:
         user=found.owner.user,
         sessions=found.items,
         queued=found.queued,
+        partial=found.partial,
         failed=found.failed,
         open_turns=found.open_turns,
     )

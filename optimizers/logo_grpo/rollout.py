@@ -30,6 +30,7 @@ from ...programs.identity import rollout
 from ...programs.method import Writer
 from ...programs.program import MemoryProgram
 from ...programs.recording import Call, Capture, texts
+from ...programs.retry import bare
 from ...records import History, Item
 
 T = TypeVar("T")
@@ -150,12 +151,14 @@ class _SampledSteps:
 
     def write(self, state: Rollout, item: Item, prepared: Performed) -> Rollout:
         done = prepared.then(self._step(lambda: self.writer.write(state.memory, item, prepared.value)))
-        run = SessionRun(item, state.memory, done.value, done.calls)
-        return replace(state, sessions=(*state.sessions, run), memory=done.value)
+        # What an action failed to take in is not shown to the answer: its reward is to tell.
+        memory = bare(done.value)
+        run = SessionRun(item, state.memory, memory, done.calls)
+        return replace(state, sessions=(*state.sessions, run), memory=memory)
 
     def settle(self, state: Rollout) -> Rollout:
         done = self._step(lambda: self.writer.settle(state.memory))
-        return replace(state, memory=done.value, last=done.calls)
+        return replace(state, memory=bare(done.value), last=done.calls)
 
     def _step(self, work: Callable[[], Any]) -> Performed:
         return perform(work, self._capture)

@@ -135,7 +135,7 @@ class Loose(BaseModel):
     ("memory", "message"),
     [
         (Loose, f"Mine: Memory = {Loose!r} is no subclass of mempiler.Memory"),
-        (Notes(), "Mine: Memory = Notes(notes=()) is no subclass of mempiler.Memory"),
+        (Notes(), "Mine: Memory = Notes(unwritten=(), notes=()) is no subclass of mempiler.Memory"),
         (Thawed, "Mine: Thawed is not frozen; a memory never changes, it has a successor"),
         (Needy, "Mine: Needy needs name, age; give every field a default"),
     ],

@@ -101,7 +101,9 @@ def test_an_update_that_stays_unparseable_is_a_failed_write(scripted, make_histo
     with dspy.context(lm=scripted(lambda kind, text, n: "no")):
         node = store().remember(make_history(3))
     assert node.memory.facts == ()
-    assert [failure.where for part in node.chain() for failure in part.failures] == ["update"]
+    # Three sessions at once, then the halves of each.
+    assert [failure.where for part in node.chain() for failure in part.failures] == ["update"] * 7
+    assert {turn.id for left in node.memory.unwritten for turn in left.item.turns} == set(make_history(3).turns)
 
 
 @pytest.mark.parametrize("focus", ["D1:2", "D2:5", "D4:1"])

@@ -192,10 +192,11 @@ def test_an_unparseable_write_is_recorded_and_the_rest_is_kept(scripted, fact_re
     with dspy.context(lm=lm):
         node = program.remember(make_history(2))
     failures = [failure for part in node.chain() for failure in part.failures]
-    assert [(failure.kind, failure.where) for failure in failures] == [("parse", "manage")]
+    # As it came, and once more in halves; each is asked once more with the error, then given up.
+    assert [(failure.kind, failure.where) for failure in failures] == [("parse", "manage")] * 3
     assert {source for fact in node.memory.facts for source in fact.sources} == {f"D2:{n}" for n in range(1, 7)}
-    # Asked once more with the error, then given up.
-    assert lm.engine.calls["operations"] == 3
+    assert [turn.id for left in node.memory.unwritten for turn in left.item.turns] == [f"D1:{n}" for n in range(1, 7)]
+    assert lm.engine.calls["operations"] == 7
 
 
 def test_writing_leaves_the_earlier_memory_as_it_was(scripted, fact_replies, make_history):

