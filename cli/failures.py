@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,8 +15,10 @@ if TYPE_CHECKING:
 
 KINDS = {
     "parse": "the answer could not be read, though asked for once more",
+    "cut": "the answer ended for want of room, though asked for with more",
+    "refused": "the endpoint refused the prompt",
+    "too-long": "the prompt is longer than the model takes",
     "endpoint": "the call failed, retries included",
-    "refused": "the prompt is longer than the model takes",
     "error": "the method or the metric raised an error",
 }
 """What the kinds of failures mean."""
@@ -37,6 +40,9 @@ def command(run: str, as_json: bool) -> None:
         return
     console = output()
     asked, failed, writes = found["asked"], found["questions"], found["writes"]
+    for predictor, kinds in found["faults"].items():
+        told = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
+        console.print(f"{predictor}: {told}", soft_wrap=True)
     if not failed and not writes:
         console.print(f"{found['run']}: no failures; {asked} questions were answered", soft_wrap=True)
         return
@@ -72,7 +78,18 @@ def _failures(run: Recorded) -> dict[str, Any]:
         "by_kind": dict(Counter(row["kind"] for row in questions)),
         "questions": questions,
         "writes": writes,
+        "answers": _together([found.answers for found in phases.values()]),
+        "faults": _together([found.faults for found in phases.values()]),
     }
+
+
+def _together(counts: Sequence[Mapping[str, Mapping[str, int]]]) -> dict[str, dict[str, int]]:
+    """Counts by predictor and name, summed over phases."""
+    found: dict[str, Counter[str]] = {}
+    for each in counts:
+        for predictor, named in each.items():
+            found.setdefault(predictor, Counter()).update(named)
+    return {predictor: dict(named) for predictor, named in found.items()}
 
 
 def _where(row: dict[str, Any]) -> str:

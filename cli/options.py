@@ -64,6 +64,13 @@ _SETUP = [
     click.option("--dev", type=click.IntRange(0), help="dev questions"),
     click.option("--test", type=click.IntRange(0), help="test questions"),
     click.option("--seed", type=int, default=0, show_default=True),
+    click.option(
+        "--max-lost",
+        type=click.FloatRange(0, 1),
+        default=0.1,
+        show_default=True,
+        help="share of lost answers above which the score is of a broken run",
+    ),
     click.option("--threads", type=click.IntRange(1), default=8, show_default=True, help="questions in flight"),
     click.option(
         "--timeout", type=click.FloatRange(0, min_open=True), default=TIMEOUT, show_default=True, help=_SILENCE

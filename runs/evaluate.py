@@ -24,7 +24,7 @@ from ..programs.method import Reader
 from ..programs.program import MemoryProgram
 from ..programs.recording import recording
 from ..records import Context, Failure, Hit, estimate_tokens
-from .results import RECALL_AT, SHOWN, Evaluation, Row, counts_of
+from .results import MAX_LOST, RECALL_AT, SHOWN, Evaluation, Row, counts_of
 
 if TYPE_CHECKING:
     from .run_store import RowTable
@@ -42,6 +42,7 @@ def evaluate(
     progress: Progress | None = None,
     journal: RowTable | None = None,
     phase: str = "",
+    max_lost: float = MAX_LOST,
 ) -> Evaluation:
     """Answers and scores questions under the LM of the current context.
 
@@ -55,6 +56,7 @@ def evaluate(
 
         journal: Rows of a run that is resumed; those that are there are not asked again.
         phase: What the rows are filed under, beside the program's own digest.
+        max_lost: The share of lost predictor calls above which the run is broken.
 
     Returns:
         One row per question, in the order of `examples`; fewer, and `stopped`, where a budget was exhausted.
@@ -110,13 +112,14 @@ def evaluate(
         seconds=time.perf_counter() - started,
         names=dict(benchmark.categories),
         expected=benchmark.expected,
+        max_lost=max_lost,
         **counts_of(meter.read() - before),
     )
 
 
 def _refuse_silent_zero(rows: Sequence[Row]) -> None:
     """Without any answer there is no score; with few questions the guard does not trip."""
-    failures = [row.failure for row in rows if row.failure is not None and row.failure.kind == "endpoint"]
+    failures = [row.failure for row in rows if row.failure is not None and row.failure.kind in ("endpoint", "refused")]
     if rows and len(failures) == len(rows):
         raise EndpointError(f"the model's endpoint answered none of {len(rows)} questions: {failures[-1].message}")
 

@@ -260,7 +260,17 @@ def _scored(
     progress: Progress | None,
 ) -> Evaluation:
     journal = runtime.folder.store.rows
-    return evaluate(program, benchmark, examples, runtime.meter, runtime.setup.threads, progress, journal, phase)
+    return evaluate(
+        program,
+        benchmark,
+        examples,
+        runtime.meter,
+        runtime.setup.threads,
+        progress,
+        journal,
+        phase,
+        runtime.setup.max_lost,
+    )
 
 
 def _whole(found: Evaluation) -> bool:

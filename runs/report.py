@@ -48,6 +48,19 @@ def print_evaluation(console: Console, evaluation: Evaluation) -> None:
     print_aggregate(console, evaluation.aggregate)
     console.print(_interval_line(summary))
     console.print(usage_line(evaluation), soft_wrap=True)
+    print_answers(console, evaluation)
+
+
+def print_answers(console: Console, evaluation: Evaluation, name: str = "") -> None:
+    """Prints how predictor calls ended, on one line; and that the score is of a broken run, where it is."""
+    counts = evaluation.outcomes
+    if not sum(counts.values()):
+        return
+    ended = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
+    console.print(Text(f"{name}{': ' if name else ''}answers: {ended}"), soft_wrap=True)
+    if evaluation.broken:
+        told = f"{evaluation.lost:.0%} of the answers were lost, more than {evaluation.max_lost:.0%}"
+        console.print(Text(f"this is the score of a broken run: {told}; see mempiler failures"), soft_wrap=True)
 
 
 def print_comparison(
@@ -72,6 +85,7 @@ def print_comparison(
     console.print(difference_line(difference, promoted), soft_wrap=True)
     for name, evaluation in (("before", start), ("after", result)):
         console.print(f"{name}: {usage_line(evaluation)}", soft_wrap=True)
+        print_answers(console, evaluation, name)
 
 
 def difference_line(difference: Difference, promoted: bool) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,6 +15,13 @@ from .statistics import Difference, interval, paired
 RECALL_AT = (5, 20)
 SHOWN = "shown"
 """Evidence recall of what the task saw, the policy of the method included."""
+
+
+OUTCOMES = ("ok", "salvaged", "asked again", "lost")
+"""How predictor calls end."""
+
+MAX_LOST = 0.1
+"""The share of lost calls above which a run is broken, unless it says otherwise."""
 
 
 class Row(BaseModel):
@@ -72,6 +80,12 @@ class Evaluation(BaseModel):
     failed_writes: tuple[Failure, ...] = ()
     """Those items, by history, item and predictor; as many as `write_failures`."""
     seconds: float
+    answers: dict[str, dict[str, int]] = {}
+    """Predictor calls by predictor and how they ended: ok, salvaged, asked again, lost."""
+    faults: dict[str, dict[str, int]] = {}
+    """What was wrong with answers, by predictor and kind; see `reading.mends` and `programs.failing`."""
+    max_lost: float = MAX_LOST
+    """The share of lost calls above which the score is that of a broken run."""
     aggregate: dict[str, int | float] = {}
     """Metrics of all answers together that are no mean over answers, e.g. macro-F1."""
     confusion: Confusion | None = None
@@ -103,6 +117,25 @@ class Evaluation(BaseModel):
     def failures(self) -> int:
         """Questions without an answer."""
         return sum(row.failure is not None for row in self.rows)
+
+    @property
+    def outcomes(self) -> dict[str, int]:
+        """Predictor calls by how they ended, over all predictors."""
+        counts = Counter(dict.fromkeys(OUTCOMES, 0))
+        for found in self.answers.values():
+            counts.update(found)
+        return dict(counts)
+
+    @property
+    def lost(self) -> float:
+        """The share of predictor calls whose answer was lost."""
+        counts = self.outcomes
+        return counts["lost"] / max(1, sum(counts.values()))
+
+    @property
+    def broken(self) -> bool:
+        """Whether so many calls were lost that the score says little of the program."""
+        return self.lost > self.max_lost
 
     def metrics(self) -> dict[str, float]:
         """Mean of every part of the metric over the headline questions."""
@@ -161,6 +194,11 @@ class Evaluation(BaseModel):
             "calls": self.calls,
             "tokens": self.tokens,
             "cost": self.cost,
+            "answers": self.answers,
+            "faults": self.faults,
+            "lost": self.lost,
+            "max_lost": self.max_lost,
+            "broken": self.broken,
             "failures": self.failures,
             "write_failures": self.write_failures,
             "failed_writes": [failure.model_dump() for failure in self.failed_writes],
@@ -189,7 +227,16 @@ def counts_of(usage: Any) -> Mapping[str, Any]:
         "calls": usage.by_role(),
         "tokens": {"input": usage.input_tokens, "output": usage.output_tokens},
         "cost": usage.cost if known or usage.cost else None,
+        "answers": _by_first(usage.answers),
+        "faults": _by_first(usage.faults),
     }
+
+
+def _by_first(counts: Mapping[tuple[str, str], int]) -> dict[str, dict[str, int]]:
+    found: dict[str, dict[str, int]] = {}
+    for (predictor, name), count in sorted(counts.items()):
+        found.setdefault(predictor, {})[name] = count
+    return found
 
 
 def _mean_of(values: Sequence[float | None]) -> float:

@@ -26,6 +26,7 @@ from ..programs.remember import MemoryCache
 from .artifact import load, read_manifest
 from .folder import RunFolder
 from .registry import program_folder
+from .results import MAX_LOST
 
 _NOT_DECISIVE = {"threads", "limits", "resume", "timeout", "retries"} | {
     f"{role}api_base" for role in ("", "prompt_", "judge_", "embedder_")
@@ -65,6 +66,8 @@ class Setup:
     retries: int = RETRIES
     """How often a call is repeated that could not reach its model."""
     limits: Limits = field(default_factory=Limits)
+    max_lost: float = MAX_LOST
+    """The share of lost predictor calls above which a run is broken: told, and never promoted."""
     repeat: int = 0
     """Which repetition of a run: from 1 on, a model that samples answers anew."""
     resume: str | None = None

@@ -117,6 +117,7 @@ class Tracker:
         values |= {f"calls_{role}": float(count) for role, count in summary["calls"].items()}
         values |= {f"context_{name}": size for name, size in summary["context"].items()}
         values |= {"cost": summary["cost"], "failures": float(evaluation.failures), "seconds": evaluation.seconds}
+        values |= {f"answers_{name.replace(' ', '_')}": float(count) for name, count in evaluation.outcomes.items()}
         for found in summary["by"].values():
             values[f"score_{found['name'].replace(' ', '_')}"] = found["score"]
         self.metrics({f"{prefix}.{name}": value for name, value in values.items()})
