@@ -20,12 +20,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
 from dspy.utils.exceptions import AdapterParseError
 
 from ..signatures.judges import Acknowledgement, JudgeAcknowledgement
-from .judge import AnyJudge, PromptJudge, one_line
+from .judge import PromptJudge, one_line
 
 Level = Literal["not", "implicitly", "explicitly"]
 
@@ -36,14 +36,6 @@ class Acknowledged:
 
     level: Level
     reason: str = ""
-
-
-class ReferenceJudge(AnyJudge, Protocol):
-    """The judge that a benchmark with references calls."""
-
-    def __call__(self, question: str, references: Sequence[str], context: str) -> tuple[Acknowledged, ...]:
-        """Judges the references of one query, in their order; may be called from many threads at once."""
-        ...
 
 
 class AcknowledgementJudge(PromptJudge):

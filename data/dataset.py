@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,6 +39,11 @@ class Source:
         """Describes the file at `path`, which must be there."""
         with path.open("rb") as file:
             return cls(str(path), hashlib.file_digest(file, "sha256").hexdigest(), sample)
+
+    @classmethod
+    def of_all(cls, path: Path, contents: Iterable[bytes], sample: bool) -> Source:
+        """Describes the files at `path` by what they hold, one after the other."""
+        return cls(str(path), hashlib.sha256(b"".join(contents)).hexdigest(), sample)
 
 
 @dataclass(frozen=True)

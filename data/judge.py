@@ -12,12 +12,18 @@ that fails its LMError: a judge that said nothing did not say "wrong".
 
 from __future__ import annotations
 
+import contextvars
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import dspy
 
 from ..signatures.judges import JudgeAnswer, JudgeGenerously, judge_hash
+
+Asked = TypeVar("Asked")
+Said = TypeVar("Said")
 
 
 @dataclass(frozen=True)
@@ -111,6 +117,21 @@ class GenerousJudge(PromptJudge):
             return Verdict(False, "no answer was given")
         found = self.ask(question=question, gold_answer=gold_answer, answer=answer)
         return Verdict(found.label == "CORRECT")
+
+
+def ask_all(ask: Callable[[Asked], Said], asked: Sequence[Asked], threads: int) -> list[Said]:
+    """Asks about many things at once, each in a copy of the caller's context.
+
+    Raises:
+        Exception: The first failure, in order; what has not begun by then is dropped.
+    """
+    with ThreadPoolExecutor(max(1, threads)) as pool:
+        futures = [pool.submit(contextvars.copy_context().run, ask, each) for each in asked]
+        try:
+            return [future.result() for future in futures]
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
 
 
 def one_line(text: Any) -> str:

@@ -11,11 +11,9 @@ Limits: short facts in English, one call per answer; a judge may do better here 
 
 from __future__ import annotations
 
-import contextvars
 import csv
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -27,7 +25,7 @@ from ..errors import DataError
 from ..records import Record
 from .dataset import refuse_fatal
 from .jsonl.benchmark import read_rows
-from .judge import AnswerJudge
+from .judge import AnswerJudge, ask_all
 from .samples import sample
 
 Kind = Literal["right", "paraphrased-right", "vague-wrong", "specific-wrong"]
@@ -172,13 +170,7 @@ def check_judge(judge: AnswerJudge, labelled: Sequence[LabelledAnswer], threads:
         except AdapterParseError:
             return None
 
-    with ThreadPoolExecutor(max(1, threads)) as pool:
-        futures = [pool.submit(contextvars.copy_context().run, accepts, each) for each in labelled]
-        try:
-            verdicts = [future.result() for future in futures]
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    verdicts = ask_all(accepts, labelled, threads)
     by_kind: dict[Kind, list[bool | None]] = {
         kind: [said for each, said in zip(labelled, verdicts, strict=True) if each.kind == kind] for kind in KINDS
     }

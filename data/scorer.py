@@ -166,37 +166,39 @@ class Combined(Scorer):
         return new
 
 
-class TokenF1(Scorer):
+class WordScorer(Scorer):
+    """Compares the words of the answer with those of the gold answer."""
+
+    part: ClassVar[str]
+    """What the parts of a score call it."""
+
+    @staticmethod
+    @abstractmethod
+    def measure(answer: str, gold: str) -> float:
+        """The score of an answer, 0 to 1."""
+
+    def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
+        answer = answer_of(prediction)
+        value = self.measure(answer, example.answer)
+        return Score(value, explained(example, answer, value), {self.part: value})
+
+
+class TokenF1(WordScorer):
     """Token F1 on SQuAD-normalised words."""
 
-    title = "token F1"
-
-    def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
-        answer = answer_of(prediction)
-        value = squad_f1(answer, example.answer)
-        return Score(value, explained(example, answer, value), {"f1": value})
+    title, part, measure = "token F1", "f1", staticmethod(squad_f1)
 
 
-class Bleu1(Scorer):
+class Bleu1(WordScorer):
     """BLEU-1, as community tables of chats print it beside token F1."""
 
-    title = "BLEU-1"
-
-    def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
-        answer = answer_of(prediction)
-        value = bleu1(answer, example.answer)
-        return Score(value, explained(example, answer, value), {"bleu1": value})
+    title, part, measure = "BLEU-1", "bleu1", staticmethod(bleu1)
 
 
-class ExactMatch(Scorer):
+class ExactMatch(WordScorer):
     """Exact match on SQuAD-normalised words."""
 
-    title = "exact match"
-
-    def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
-        answer = answer_of(prediction)
-        value = exact_match(answer, example.answer)
-        return Score(value, explained(example, answer, value), {"exact": value})
+    title, part, measure = "exact match", "exact", staticmethod(exact_match)
 
 
 class Judged(Scorer):

@@ -54,28 +54,24 @@ def _owner() -> tuple[Column[Any], Column[Any]]:
     return Column("tenant", String, primary_key=True), Column("user", String, primary_key=True)
 
 
+def _filled(**kinds: type[Any]) -> Generator[Column[Any]]:
+    """Columns by name that are never NULL."""
+    return (Column(name, kind, nullable=False) for name, kind in kinds.items())
+
+
 meta = Table("mempiler_meta", tables, Column("name", String, primary_key=True), Column("value", String))
 users = Table(
     "mempiler_users",
     tables,
     *_owner(),
-    Column("next_position", Integer, nullable=False),
-    Column("version", String, nullable=False),
-    Column("worker", String, nullable=False),
-    Column("claimed_until", Float, nullable=False),
+    *_filled(next_position=Integer, version=String, worker=String, claimed_until=Float),
 )
 items = Table(
     "mempiler_items",
     tables,
     *_owner(),
     Column("position", Integer, primary_key=True),
-    Column("id", String, nullable=False),
-    Column("digest", String, nullable=False),
-    Column("json", Text, nullable=False),
-    Column("state", String, nullable=False),
-    Column("attempts", Integer, nullable=False),
-    Column("error", Text, nullable=False),
-    Column("added", Float, nullable=False),
+    *_filled(id=String, digest=String, json=Text, state=String, attempts=Integer, error=Text, added=Float),
     Index("mempiler_items_id", "tenant", "user", "id", unique=True),
     Index("mempiler_items_state", "state", "tenant", "user"),
 )
@@ -84,7 +80,7 @@ turns = Table(
     tables,
     *_owner(),
     Column("turn", String, primary_key=True),
-    Column("position", Integer, nullable=False),
+    *_filled(position=Integer),
 )
 open_turns = Table(
     "mempiler_open_turns",
@@ -92,23 +88,16 @@ open_turns = Table(
     *_owner(),
     Column("session", String, primary_key=True),
     Column("number", Integer, primary_key=True),
-    Column("json", Text, nullable=False),
-    Column("added", Float, nullable=False),
+    *_filled(json=Text, added=Float),
 )
 memories = Table(
     "mempiler_memories",
     tables,
     *_owner(),
-    Column("json", Text, nullable=False),
-    Column("position", Integer, nullable=False),
+    *_filled(json=Text, position=Integer),
     Column("settled", Text),
-    Column("settled_position", Integer, nullable=False),
-    Column("speakers", Text, nullable=False),
-    Column("writer", String, nullable=False),
-    Column("program", String, nullable=False),
-    Column("embedder", String, nullable=False),
-    Column("schema", Integer, nullable=False),
-    Column("updated", Float, nullable=False),
+    *_filled(settled_position=Integer, speakers=Text, writer=String, program=String, embedder=String),
+    *_filled(schema=Integer, updated=Float),
 )
 OWNED = (items, turns, open_turns, memories, users)
 """Every table with rows of a user."""

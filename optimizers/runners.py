@@ -71,16 +71,21 @@ def _tries(job: Job) -> tuple[dict[str, Any], list[dspy.Example]]:
     return settings, list(job.train)[: settings.pop("max_tries")]
 
 
+def _judging(job: Job) -> dict[str, Any]:
+    """How optimizers with a threshold score candidates."""
+    views = job.views
+    return {
+        "metric": views.number,
+        "metric_threshold": views.threshold,
+        "num_threads": job.threads,
+        "max_errors": ENDLESS,
+    }
+
+
 def run_bootstrap_random(job: Job) -> Any:
     """The best of several bootstrapped sets."""
     settings, tries = _tries(job)
-    teleprompter = dspy.BootstrapRS(
-        metric=job.views.number,
-        metric_threshold=job.views.threshold,
-        num_threads=job.threads,
-        max_errors=ENDLESS,
-        **settings,
-    )
+    teleprompter = dspy.BootstrapRS(**_judging(job), **settings)
     return teleprompter.compile(job.student, trainset=tries, valset=list(job.val))
 
 
@@ -89,13 +94,10 @@ def run_mipro(job: Job) -> Any:
     settings, tries = _tries(job)
     trials, batch = settings.pop("num_trials"), settings.pop("minibatch_size")
     teleprompter = dspy.MIPROv2(
-        metric=job.views.number,
-        metric_threshold=job.views.threshold,
+        **_judging(job),
         prompt_model=job.prompt_lm,
         task_model=job.task_lm,
         auto=None,
-        num_threads=job.threads,
-        max_errors=ENDLESS,
         seed=job.seed or 9,
         **settings,
     )
@@ -145,13 +147,7 @@ def gepa_budget(train: int, val: int) -> int:
 def run_infer_rules(job: Job) -> Any:
     """Rules induced from demos."""
     settings, tries = _tries(job)
-    teleprompter = dspy.InferRules(
-        metric=job.views.number,
-        metric_threshold=job.views.threshold,
-        num_threads=job.threads,
-        max_errors=ENDLESS,
-        **settings,
-    )
+    teleprompter = dspy.InferRules(**_judging(job), **settings)
     # Its rule proposals are the only calls it makes outside the program; they go to the LM of the context.
     return teleprompter.compile(job.student, trainset=tries, valset=list(job.val))
 

@@ -16,71 +16,34 @@ Usage:
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import os
 import re
 import tempfile
-import threading
 import time
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from scripted_engine import ScriptedEngine
 
 SESSIONS = 10
 SHAPES = ((1, 200), (5, 100))
 """Conversations, and questions about each."""
 
 
-class SleepingEngine:
-    """A DSPy engine that waits and then says the same thing every time; counts calls by first output field."""
-
-    supports_function_calling = False
-    supports_reasoning = False
-    supports_response_schema = False
-    supported_params = ("temperature", "max_tokens")
-
-    def __init__(self, latency: float) -> None:
-        self.latency = latency
-        self.calls: Counter[str] = Counter()
-        self._lock = threading.Lock()
-
-    def complete(self, request: Any) -> Any:
-        """Waits, and answers."""
-        from dspy.lm15 import Message, Response, Usage
-
-        time.sleep(self.latency)
-        system = request.system if isinstance(request.system, str) else "".join(p.text for p in request.system or ())
-        kind = re.search(r"Your output fields are:\s*1\. `(\w+)`", system)
-        name = kind.group(1) if kind else ""
-        with self._lock:
-            self.calls[name] += 1
-        text = _REPLIES.get(name, _ANSWER)
-        if name == "facts":
-            turn = re.search(r"^\[(\S+?)\](?: \(.*?\))? (\w+): ", request.messages[-1].text, re.MULTILINE)
-            text = text.replace("TURN", turn.group(1) if turn else "").replace("WHO", turn.group(2) if turn else "")
-        usage = Usage(input_tokens=100, output_tokens=10)
-        message = Message.assistant(text)
-        return Response(id=None, model=request.model, message=message, finish_reason="stop", usage=usage)
-
-    def __deepcopy__(self, memo: object) -> SleepingEngine:
-        return self
+def _reply(kind: str, text: str) -> dict[str, Any]:
+    """One fact of the first turn shown, no operation on the memory, and always the same answer."""
+    if kind == "facts":
+        turn = re.search(r"^\[(\S+?)\](?: \(.*?\))? (\w+): ", text, re.MULTILINE)
+        id, who = turn.groups() if turn else ("", "")
+        return {"facts": [{"speaker": who, "turn_id": id, "fact": "likes walking on Mondays"}]}
+    if kind == "operations":
+        return {"operations": []}
+    return {"reasoning": "It says so."} | _ANSWER if kind == "reasoning" else _ANSWER
 
 
-def _reply(**fields: Any) -> str:
-    parts = [
-        f"[[ ## {key} ## ]]\n{value if isinstance(value, str) else json.dumps(value)}" for key, value in fields.items()
-    ]
-    return "\n\n".join([*parts, "[[ ## completed ## ]]"])
-
-
-_ANSWER = _reply(answer="on Monday")
-_REPLIES = {
-    "facts": _reply(facts=[{"speaker": "WHO", "turn_id": "TURN", "fact": "likes walking on Mondays"}]),
-    "operations": _reply(operations=[]),
-    "reasoning": _reply(reasoning="It says so.", answer="on Monday"),
-}
+_ANSWER = {"answer": "on Monday"}
 
 
 def main() -> None:
@@ -120,7 +83,7 @@ def _line(
 
 def _measure(
     arguments: argparse.Namespace, method: str, conversations: int, questions: int, threads: int, folder: Path
-) -> tuple[SleepingEngine, float, float]:
+) -> tuple[ScriptedEngine, float, float]:
     """The engine with its counts, and the wall and CPU seconds of one evaluation."""
     import dspy
     from mempiler import build
@@ -132,7 +95,7 @@ def _measure(
 
     benchmark = _benchmark(arguments.file, conversations, questions)
     store = RunStore(folder / f"{method}-{conversations}-{questions}-{threads}.sqlite")
-    engine = SleepingEngine(arguments.latency)
+    engine = ScriptedEngine(arguments.latency, _reply)
     lm = MeteredLM("sleeping/test", Meter(), answers=store.answers, engine=engine, cache=False, temperature=0.0)
     # As large as the longest session: one extraction and one manager call for each.
     settings = {"chunk_turns": 1000} if method == "memory-r2" else {}

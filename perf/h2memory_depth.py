@@ -15,52 +15,19 @@ Usage:
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import re
 import sys
 import tempfile
-import threading
 import time
 from contextlib import nullcontext
 from datetime import datetime, timedelta
 from typing import Any
 
+from scripted_engine import ScriptedEngine
+
 LIMIT = 0.2
 """The most that the concurrent run may take of the sequential one."""
-
-
-class SleepingEngine:
-    """A DSPy engine that waits, and then says something that depends on the prompt; counts its calls."""
-
-    supports_function_calling = False
-    supports_reasoning = False
-    supports_response_schema = False
-    supported_params = ("temperature", "max_tokens")
-
-    def __init__(self, latency: float) -> None:
-        self.latency = latency
-        self.calls = 0
-        self._lock = threading.Lock()
-
-    def complete(self, request: Any) -> Any:
-        """Waits, and answers."""
-        from dspy.lm15 import Message, Response, Usage
-
-        time.sleep(self.latency)
-        with self._lock:
-            self.calls += 1
-        system = request.system if isinstance(request.system, str) else "".join(p.text for p in request.system or ())
-        kind = re.search(r"Your output fields are:\s*1\. `(\w+)`", system)
-        fields = _reply(kind.group(1) if kind else "", request.messages[-1].text)
-        parts = [f"[[ ## {key} ## ]]\n{v if isinstance(v, str) else json.dumps(v)}" for key, v in fields.items()]
-        text = "\n\n".join([*parts, "[[ ## completed ## ]]"])
-        usage = Usage(input_tokens=100, output_tokens=10)
-        message = Message.assistant(text)
-        return Response(id=None, model=request.model, message=message, finish_reason="stop", usage=usage)
-
-    def __deepcopy__(self, memo: object) -> SleepingEngine:
-        return self
 
 
 def _reply(kind: str, text: str) -> dict[str, Any]:
@@ -118,13 +85,13 @@ def _write(sessions: int, latency: float, together: bool) -> tuple[float, int, A
     from mempiler.programs.catalog import build
     from mempiler.programs.gather import in_order
 
-    engine = SleepingEngine(latency)
+    engine = ScriptedEngine(latency, _reply)
     lm = MeteredLM("sleeping/test", Meter(), engine=engine, cache=False, temperature=0.0)
     program, history = build("h2memory", embedder=embedder()), _history(sessions)
     with dspy.context(lm=lm, warn_on_type_mismatch=False), nullcontext() if together else in_order():
         started = time.perf_counter()
         memory = program.remember(history).memory
-        return time.perf_counter() - started, engine.calls, memory
+        return time.perf_counter() - started, sum(engine.calls.values()), memory
 
 
 def _history(sessions: int) -> Any:

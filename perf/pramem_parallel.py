@@ -14,55 +14,20 @@ Usage:
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import os
 import re
 import sys
 import tempfile
-import threading
 import time
-from collections import Counter
 from typing import Any
+
+from scripted_engine import ScriptedEngine
 
 CHAIN = 5
 """Calls that follow one another between two adjustments, the adjustment included."""
 LIMIT = 0.25
 """The most that the parallel run may take of the sequential one."""
-
-
-class SleepingEngine:
-    """A DSPy engine that waits, and then proposes, passes and adopts; counts calls by first output field."""
-
-    supports_function_calling = False
-    supports_reasoning = False
-    supports_response_schema = False
-    supported_params = ("temperature", "max_tokens")
-
-    def __init__(self, latency: float) -> None:
-        self.latency = latency
-        self.calls: Counter[str] = Counter()
-        self._lock = threading.Lock()
-
-    def complete(self, request: Any) -> Any:
-        """Waits, and answers."""
-        from dspy.lm15 import Message, Response, Usage
-
-        time.sleep(self.latency)
-        system = request.system if isinstance(request.system, str) else "".join(p.text for p in request.system or ())
-        kind = re.search(r"Your output fields are:\s*1\. `(\w+)`", system)
-        name = kind.group(1) if kind else ""
-        with self._lock:
-            self.calls[name] += 1
-        fields = _reply(name, request.messages[-1].text)
-        parts = [f"[[ ## {key} ## ]]\n{v if isinstance(v, str) else json.dumps(v)}" for key, v in fields.items()]
-        text = "\n\n".join([*parts, "[[ ## completed ## ]]"])
-        usage = Usage(input_tokens=100, output_tokens=10)
-        message = Message.assistant(text)
-        return Response(id=None, model=request.model, message=message, finish_reason="stop", usage=usage)
-
-    def __deepcopy__(self, memo: object) -> SleepingEngine:
-        return self
 
 
 def _reply(kind: str, text: str) -> dict[str, Any]:
@@ -125,7 +90,7 @@ def _practise(rounds: int, latency: float, parallel: bool) -> tuple[float, int, 
     from mempiler.engines.meter import Meter, MeteredLM
     from mempiler.programs.catalog import build
 
-    engine = SleepingEngine(latency)
+    engine = ScriptedEngine(latency, _reply)
     lm = MeteredLM("sleeping/test", Meter(), engine=engine, cache=False, temperature=0.0)
     program = build("pramem", task="behavior-prediction", rounds=rounds, parallel=parallel)
     history = _history(rounds + 20)

@@ -14,16 +14,16 @@ Usage:
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import re
 import statistics
 import tempfile
-import threading
 import time
 from collections import Counter
 from datetime import datetime, timedelta
 from typing import Any
+
+from scripted_engine import ScriptedEngine
 
 AREAS = ("Sports", "Music", "Cooking", "Travel", "Reading", "Family")
 ACTS = ("Running", "Swimming", "Piano", "Baking", "Hiking", "Novels", "Choir", "Cycling")
@@ -31,43 +31,6 @@ BASES = ("Interests and Entertainment", "Health and Wellness", "Social Relations
 SENTENCE = "Ann keeps to it on most days of the week and tells Bob how much it has come to mean to her lately"
 LATENCY = 0.05
 """Seconds of a call where the depth is timed."""
-
-
-class Script:
-    """An engine that answers every prompt of RGMem by its kind; theories do not depend on the order of calls."""
-
-    supports_function_calling = False
-    supports_reasoning = False
-    supports_response_schema = False
-    supported_params = ("temperature", "max_tokens")
-
-    def __init__(self, latency: float) -> None:
-        self.latency = latency
-        self.calls: Counter[str] = Counter()
-        self._lock = threading.Lock()
-
-    def complete(self, request: Any) -> Any:
-        from dspy.lm15 import Message, Response, Usage
-
-        system = request.system if isinstance(request.system, str) else "".join(p.text for p in request.system or ())
-        text = "\n".join(message.text for message in request.messages if message.role == "user")
-        kind = re.findall(r"Your output fields are:\s*1\. `(\w+)`", system)[0]
-        with self._lock:
-            self.calls[kind] += 1
-        time.sleep(self.latency)
-        fields = {
-            name: value if isinstance(value, str) else json.dumps(value) for name, value in answer(kind, text).items()
-        }
-        said = "\n\n".join(
-            [f"[[ ## {name} ## ]]\n{value}" for name, value in fields.items()] + ["[[ ## completed ## ]]"]
-        )
-        usage = Usage(input_tokens=len(text) // 4, output_tokens=len(said) // 4)
-        return Response(
-            id=None, model=request.model, message=Message.assistant(said), finish_reason="stop", usage=usage
-        )
-
-    def __deepcopy__(self, memo: object) -> Script:
-        return self
 
 
 def answer(kind: str, text: str) -> dict[str, Any]:
@@ -137,7 +100,7 @@ def _program(latency: float = 0.0) -> tuple[Any, Any, Any]:
     from mempiler.engines.embedders import embedder
     from mempiler.engines.meter import Meter, MeteredLM
 
-    engine = Script(latency)
+    engine = ScriptedEngine(latency, answer)
     lm = MeteredLM("scripted/test", Meter(), engine=engine, cache=False, temperature=0.0, num_retries=0)
     return build("rgmem", embedder=embedder()), lm, engine
 

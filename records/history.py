@@ -119,6 +119,18 @@ def read_json(path: str | Path) -> Any:
     """
     path = Path(path)
     try:
+        return json.loads(read_text(path))
+    except json.JSONDecodeError as error:
+        raise DataError(f"{path}: not valid JSON at line {error.lineno}, column {error.colno}: {error.msg}") from error
+
+
+def read_text(path: Path) -> str:
+    """Reads a text file.
+
+    Raises:
+        DataError: The file is missing, empty or no UTF-8 text.
+    """
+    try:
         text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         raise DataError(f"{path}: no such file") from None
@@ -126,10 +138,7 @@ def read_json(path: str | Path) -> Any:
         raise DataError(f"{path}: cannot be read as UTF-8 text: {error}") from error
     if not text.strip():
         raise DataError(f"{path}: the file is empty")
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        raise DataError(f"{path}: not valid JSON at line {error.lineno}, column {error.colno}: {error.msg}") from error
+    return text
 
 
 def _session(messages: Iterable[Mapping[str, Any] | JsonValue], number: int) -> Session:

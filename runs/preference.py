@@ -9,8 +9,6 @@ an empty response there, and is judged as one. Two calls a query; nothing is kep
 
 from __future__ import annotations
 
-import contextvars
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -18,6 +16,7 @@ import dspy
 from dspy.utils.exceptions import AdapterParseError
 
 from ..data.catalog import benchmark as load_benchmark
+from ..data.judge import ask_all
 from ..data.preference import PairJudge, preference
 from ..errors import DataError, UserError
 from .compare import Recorded
@@ -70,13 +69,7 @@ def preferences(baseline: Recorded, other: Recorded, judge: PairJudge, threads: 
         except AdapterParseError:
             return None
 
-    with ThreadPoolExecutor(max(1, threads)) as pool:
-        futures = [pool.submit(contextvars.copy_context().run, prefers, pair) for pair in shared]
-        try:
-            said = [future.result() for future in futures]
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    said = ask_all(prefers, shared, threads)
     kept = [(value, row.group) for value, (row, _) in zip(said, shared, strict=True) if value is not None]
     values = [value for value, _ in kept]
     return Preferences(

@@ -121,7 +121,7 @@ class Evaluation(BaseModel):
     @property
     def outcomes(self) -> dict[str, int]:
         """Predictor calls by how they ended, over all predictors."""
-        counts = Counter(dict.fromkeys(OUTCOMES, 0))
+        counts: Counter[str] = Counter(dict.fromkeys(OUTCOMES, 0))
         for found in self.answers.values():
             counts.update(found)
         return dict(counts)

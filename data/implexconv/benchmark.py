@@ -36,7 +36,7 @@ from typing import Any, ClassVar
 from ...errors import DataError, UnknownNameError
 from ..benchmark import Benchmark
 from ..dataset import Note, Reading, Source, refuse_fatal
-from ..samples import sample
+from ..samples import given_or_sample
 from ..scorer import Combined, Scorer
 from .reader import KINDS, read_implexconv
 from .scorer import AnswerJudged, ContextJudged, WordsAndSessions
@@ -82,15 +82,9 @@ class ImplexConv(Benchmark):
         kind = kind or options.get("categories")
         if kind is not None and kind not in KINDS:
             raise UnknownNameError("kind of implexconv", kind, KINDS)
-        if path is not None:
-            return cls._read(Path(path), kind, metric, sample=False)
-        with sample("implexconv.json") as file:
-            return cls._read(file, kind, metric, sample=True)
-
-    @classmethod
-    def _read(cls, path: Path, kind: str | None, metric: str, sample: bool) -> ImplexConv:
-        examples = read_implexconv(path, refuse_fatal(path)).examples
-        kept = [example for example in examples if kind in (None, example.category)]
-        if examples and not kept:
-            raise DataError(f"{path}: no {kind} question; leave out kind, or take the other file")
-        return cls(kept, Source.of(path, sample), metric)
+        with given_or_sample(path, "implexconv.json") as (file, sample):
+            examples = read_implexconv(file, refuse_fatal(file)).examples
+            kept = [example for example in examples if kind in (None, example.category)]
+            if examples and not kept:
+                raise DataError(f"{file}: no {kind} question; leave out kind, or take the other file")
+            return cls(kept, Source.of(file, sample), metric)

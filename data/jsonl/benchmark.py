@@ -31,6 +31,7 @@ import dspy
 
 from ...errors import DataError, UnknownNameError
 from ...records import History
+from ...records.history import read_text
 from ..benchmark import Benchmark
 from ..dataset import Finding, Note, Reading, Source, refuse_fatal
 from ..scorer import Combined, ExactMatch, Judged, Scorer, TokenF1
@@ -194,16 +195,8 @@ def read_rows(path: Path, note: Note) -> Iterator[tuple[int, dict[str, Any]]]:
     Raises:
         DataError: The file is missing, empty or no UTF-8 text.
     """
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except FileNotFoundError:
-        raise DataError(f"{path}: no such file") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: cannot be read as UTF-8 text: {error}") from error
-    if not text.strip():
-        raise DataError(f"{path}: the file is empty")
     # not splitlines: it also cuts at characters that JSON allows inside a string
-    for number, line in enumerate(text.split("\n"), 1):
+    for number, line in enumerate(read_text(path).split("\n"), 1):
         if not line.strip():
             continue
         try:

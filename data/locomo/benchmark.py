@@ -28,7 +28,7 @@ import dspy
 from ...errors import DataError, UnknownNameError, UserError
 from ..benchmark import Benchmark
 from ..dataset import Note, Reading, Source, refuse_fatal
-from ..samples import sample
+from ..samples import given_or_sample
 from ..scorer import Combined, Scorer
 from .reader import CATEGORIES, read_locomo
 from .scorer import LocomoF1, LocomoJudge
@@ -99,10 +99,8 @@ class Locomo(Benchmark):
             if categories is not None and "5" in kept:
                 raise UserError("category 5 has no gold answer to judge by; leave it out, or take --metric f1")
             kept -= {"5"}
-        if path is not None:
-            return cls._read(Path(path), kept, metric, sample=False)
-        with sample("locomo.json") as file:
-            return cls._read(file, kept, metric, sample=True)
+        with given_or_sample(path, "locomo.json") as (file, sample):
+            return cls._read(file, kept, metric, sample)
 
     @classmethod
     def _read(cls, path: Path, categories: frozenset[str], metric: str, sample: bool) -> Locomo:

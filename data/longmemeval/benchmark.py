@@ -25,14 +25,14 @@ question. An empty answer is wrong without asking the judge. Short answers suit 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from ...errors import DataError, UnknownNameError, UserError
 from ..benchmark import Benchmark
 from ..dataset import Note, Reading, Source, refuse_fatal
-from ..samples import sample
+from ..samples import given_or_sample
 from ..scorer import Scorer
 from .reader import TYPES, file_of, read_longmemeval
 from .scorer import PREFERENCE, LongMemEvalF1, LongMemEvalJudged
@@ -87,12 +87,14 @@ class LongMemEval(Benchmark):
         kept = cls._kept(categories)
         if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
             raise UserError(f"limit={limit!r} is no number of questions from 1 up")
-        if path is not None:
-            return cls._read(file_of(Path(path), size), kept, limit, metric, sample=False)
-        if size is not None:
+        if path is None and size is not None:
             raise UserError("the bundled sample has one size; give the genuine files with --data")
-        with sample("longmemeval.json") as file:
-            return cls._read(file, kept, limit, metric, sample=True)
+        with given_or_sample(path, "longmemeval.json") as (where, sample):
+            file = where if sample else file_of(where, size)
+            examples = read_longmemeval(file, refuse_fatal(file), kept, limit).examples
+            if not examples:
+                raise DataError(f"{file}: no question of the type {', '.join(kept)}; choose others")
+            return cls(examples, Source.of(file, sample), metric)
 
     @classmethod
     def _kept(cls, categories: str | Iterable[str] | None) -> tuple[str, ...]:
@@ -104,13 +106,6 @@ class LongMemEval(Benchmark):
             if kind not in cls.types:
                 raise UnknownNameError("type of longmemeval", kind, cls.types)
         return kept
-
-    @classmethod
-    def _read(cls, path: Path, types: Sequence[str], limit: int | None, metric: str, sample: bool) -> Self:
-        examples = read_longmemeval(path, refuse_fatal(path), types, limit).examples
-        if not examples:
-            raise DataError(f"{path}: no question of the type {', '.join(types)}; choose others")
-        return cls(examples, Source.of(path, sample), metric)
 
 
 class LongMemEvalPreference(LongMemEval):

@@ -22,7 +22,6 @@ There is no response to imitate: a labelled demo shows the references as the ans
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -32,7 +31,7 @@ import dspy
 from ...errors import DataError
 from ..benchmark import Benchmark
 from ..dataset import Note, Reading, Source, refuse_fatal
-from ..samples import sample
+from ..samples import given_or_sample
 from ..scorer import Combined, Scorer
 from .reader import files_of, read_memoryquest
 from .scorer import EvidenceRecall, JudgedExactRecall, JudgedRecall
@@ -78,13 +77,7 @@ class MemoryQuest(Benchmark):
             UnknownNameError: A metric or an option that does not exist.
         """
         cls.refuse_options(options, ("metric",))
-        if path is not None:
-            return cls._read(Path(path), metric, sample=False)
-        with sample("memoryquest") as folder:
-            return cls._read(folder, metric, sample=True)
-
-    @classmethod
-    def _read(cls, path: Path, metric: str, sample: bool) -> MemoryQuest:
-        examples = read_memoryquest(path, refuse_fatal(path)).examples
-        digest = hashlib.sha256(b"".join(file.read_bytes() for file in files_of(path))).hexdigest()
-        return cls(examples, Source(str(path), digest, sample), metric)
+        with given_or_sample(path, "memoryquest") as (folder, sample):
+            examples = read_memoryquest(folder, refuse_fatal(folder)).examples
+            contents = (file.read_bytes() for file in files_of(folder))
+            return cls(examples, Source.of_all(folder, contents, sample), metric)

@@ -16,7 +16,6 @@ made by `data.synthesis.movielens`; what it holds is no real person's taste, and
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -26,7 +25,7 @@ from ..behavior import ChosenOption
 from ..benchmark import Benchmark
 from ..confusion import Answered, Confusion
 from ..dataset import Note, Reading, Source, refuse_fatal
-from ..samples import sample
+from ..samples import given_or_sample
 from ..scorer import Scorer
 from .reader import FIELD, RATINGS, Protocol, files_of, read_movielens
 
@@ -92,13 +91,7 @@ class MovieLens(Benchmark):
             asked = f"questions={questions}, min_ratings={min_ratings}, users={users}"
             raise DataError(f"movielens: {asked}: expected 1 <= questions <= min_ratings, and users >= 1")
         protocol = Protocol(min_ratings, questions, users, seed)
-        if path is not None:
-            return cls._read(Path(path), protocol, sample=False)
-        with sample("movielens") as folder:
-            return cls._read(folder, protocol, sample=True)
-
-    @classmethod
-    def _read(cls, path: Path, protocol: Protocol, sample: bool) -> MovieLens:
-        examples = read_movielens(path, refuse_fatal(path), protocol).examples
-        whole = path.read_bytes() if path.suffix == ".zip" else b"".join(files_of(path).values())
-        return cls(examples, Source(str(path), hashlib.sha256(whole).hexdigest(), sample))
+        with given_or_sample(path, "movielens") as (where, sample):
+            examples = read_movielens(where, refuse_fatal(where), protocol).examples
+            contents = [where.read_bytes()] if where.suffix == ".zip" else files_of(where).values()
+            return cls(examples, Source.of_all(where, contents, sample))

@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 
 from ..benchmark import Benchmark
 from ..dataset import Note, Reading, Source, refuse_fatal
-from ..samples import sample
+from ..samples import given_or_sample
 from ..scorer import Bleu1, Combined, Judged, Scorer, TokenF1
 from .reader import read_msc
 
@@ -53,11 +53,5 @@ class Msc(Benchmark):
             UnknownNameError: A metric or an option that does not exist.
         """
         cls.refuse_options(options, ("metric",))
-        if path is not None:
-            return cls._read(Path(path), metric, sample=False)
-        with sample("msc.jsonl") as file:
-            return cls._read(file, metric, sample=True)
-
-    @classmethod
-    def _read(cls, path: Path, metric: str, sample: bool) -> Msc:
-        return cls(read_msc(path, refuse_fatal(path)).examples, Source.of(path, sample), metric)
+        with given_or_sample(path, "msc.jsonl") as (file, sample):
+            return cls(read_msc(file, refuse_fatal(file)).examples, Source.of(file, sample), metric)

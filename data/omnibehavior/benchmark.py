@@ -21,7 +21,6 @@ yes-or-no questions and not asked here. Not compared with a run of the released 
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -30,7 +29,7 @@ from typing import Any, ClassVar
 from ...errors import DataError, UnknownNameError
 from ..benchmark import Benchmark
 from ..dataset import Note, Reading, Source, refuse_fatal
-from ..samples import sample
+from ..samples import given_or_sample
 from ..scorer import Scorer
 from .periods import Periods
 from .reader import files_of, read_omnibehavior
@@ -90,17 +89,11 @@ class OmniBehavior(Benchmark):
             raise DataError(f"omnibehavior: test_actions={test_actions}, detail={detail}: both must be 1 or more")
         periods = Periods(_period("history", history), _period("test", test), last_day, test_actions, seed)
         kept = _kept(categories)
-        if path is not None:
-            return cls._read(Path(path), periods, detail, kept, sample=False)
-        with sample("omnibehavior") as folder:
-            return cls._read(folder, periods, detail, kept, sample=True)
-
-    @classmethod
-    def _read(cls, path: Path, periods: Periods, detail: int, kept: frozenset[str], sample: bool) -> OmniBehavior:
-        examples = read_omnibehavior(path, refuse_fatal(path), periods, detail).examples
-        digest = hashlib.sha256(b"".join(file.read_bytes() for file in files_of(path))).hexdigest()
-        chosen = [example for example in examples if example.category in kept]
-        return cls(chosen, Source(str(path), digest, sample))
+        with given_or_sample(path, "omnibehavior") as (where, sample):
+            examples = read_omnibehavior(where, refuse_fatal(where), periods, detail).examples
+            contents = (file.read_bytes() for file in files_of(where))
+            chosen = [example for example in examples if example.category in kept]
+            return cls(chosen, Source.of_all(where, contents, sample))
 
 
 def _period(name: str, text: str) -> tuple[str, str]:

@@ -21,9 +21,8 @@ question as well. BLEU rewards wording. Scores are means over topics, not over u
 
 from __future__ import annotations
 
-import hashlib
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -32,7 +31,7 @@ import dspy
 from ...errors import DataError
 from ..benchmark import Benchmark
 from ..dataset import Note, Reading, Source, refuse_fatal
-from ..samples import sample
+from ..samples import given_or_sample
 from ..scorer import Combined, Scorer
 from ..synthesis.palset.validate import validate
 from .reader import Asked, files_of, read_palset
@@ -90,10 +89,13 @@ class PalBench(Benchmark):
     def made(cls, path: str | Path | None, language: str | None, show_logs: bool, **settings: Any) -> Self:
         """Reads the files and makes the benchmark with some constructor arguments."""
         cls.refuse_other_than_bool(show_logs=show_logs)
-        if path is not None:
-            return cls._made(files_of(Path(path), language), show_logs, settings, sample=False)
-        with sample("palset") as folder:
-            return cls._made(files_of(folder, language or "all"), show_logs, settings, sample=True)
+        with given_or_sample(path, "palset") as (given, sample):
+            files = files_of(given, language or "all" if sample else language)
+            where = files[0] if len(files) == 1 else files[0].parent
+            _, asked = read_palset(files, refuse_fatal(where))
+            examples = [cls.example(each, show_logs) for each in asked if cls.fits(each)]
+            contents = (file.read_bytes() for file in files)
+            return cls(examples, Source.of_all(where, contents, sample), **settings)
 
     @classmethod
     def refuse_other_than_bool(cls, **options: Any) -> None:
@@ -101,14 +103,6 @@ class PalBench(Benchmark):
         for option, value in options.items():
             if not isinstance(value, bool):
                 raise DataError(f"{cls.name}: {option}={value!r}: it must be true or false")
-
-    @classmethod
-    def _made(cls, files: Sequence[Path], show_logs: bool, settings: Mapping[str, Any], sample: bool) -> Self:
-        where = files[0] if len(files) == 1 else files[0].parent
-        _, asked = read_palset(files, refuse_fatal(where))
-        examples = [cls.example(each, show_logs) for each in asked if cls.fits(each)]
-        digest = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
-        return cls(examples, Source(str(where), digest, sample), **settings)
 
     @classmethod
     def example(cls, asked: Asked, show_logs: bool) -> dspy.Example:

@@ -11,16 +11,14 @@ rollout each time.
 
 from __future__ import annotations
 
-import contextvars
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from dspy.utils.exceptions import AdapterParseError
 
 from ...signatures.judges_pal import JudgeImplicitNeeds, JudgeNeedUnderstanding, JudgePreferenceUnderstanding
-from ..judge import AnyJudge, PromptJudge, one_line
+from ..judge import AnyJudge, PromptJudge, ask_all, one_line
 from .persona import Persona
 from .topics import Topic
 
@@ -59,14 +57,6 @@ class Compared:
         if abs(self.own - self.other) <= self.margin:
             return "tie"
         return "win" if self.own > self.other else "lose"
-
-
-class RestatementJudge(AnyJudge, Protocol):
-    """What restatements are scored by."""
-
-    def __call__(self, topic: Topic, answer: str) -> Points:
-        """Scores a restatement; may be called from many threads at once."""
-        ...
 
 
 class DialogueJudge(AnyJudge, Protocol):
@@ -165,9 +155,7 @@ def compare(judge: DialogueJudge, persona: Persona, own: str, other: str, margin
         return Compared(0.0, 0.0, 0, margin)
     jobs = [(own, other, rollout) for rollout in range(1, PER_ORDER + 1)]
     jobs += [(other, own, rollout) for rollout in range(1, PER_ORDER + 1)]
-    with ThreadPoolExecutor(len(jobs)) as pool:
-        futures = [pool.submit(contextvars.copy_context().run, judge, persona, *job) for job in jobs]
-        found = [future.result() for future in futures]
+    found = ask_all(lambda job: judge(persona, *job), jobs, len(jobs))
     scores = found[:PER_ORDER] + [(second, first) for first, second in found[PER_ORDER:]]
     return Compared(_mean([a for a, _ in scores]), _mean([b for _, b in scores]), len(scores), margin)
 

@@ -16,7 +16,7 @@ from typing import Any, Literal
 from ...errors import DataError
 from ...records import read_json
 from ..probe import read_date
-from ..samples import sample
+from ..samples import given_or_sample
 from .reader import ALIASES, files_of, samples_in
 
 PARTS: tuple[Literal["history", "query"], ...] = ("history", "query")
@@ -48,17 +48,12 @@ def statistics_of(path: str | Path | None = None, language: str | None = None) -
     Raises:
         DataError: A file is missing, no JSON, or holds no user.
     """
-    if path is not None:
-        return _counted(files_of(Path(path), language))
-    with sample("palset") as folder:
-        return _counted(files_of(folder, language or "all"))
-
-
-def _counted(files: list[Path]) -> tuple[PartStatistics, ...]:
-    users = [user for file in files for user in _users(file)]
-    if not users:
-        raise DataError(f"{files[0]}: holds no user")
-    return tuple(_part(part, users) for part in PARTS)
+    with given_or_sample(path, "palset") as (where, sample):
+        files = files_of(where, language or "all" if sample else language)
+        users = [user for file in files for user in _users(file)]
+        if not users:
+            raise DataError(f"{files[0]}: holds no user")
+        return tuple(_part(part, users) for part in PARTS)
 
 
 def _users(file: Path) -> list[Mapping[str, Any]]:

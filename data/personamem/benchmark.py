@@ -24,7 +24,7 @@ import dspy
 from ...errors import DataError, UnknownNameError, UserError
 from ..benchmark import Benchmark
 from ..dataset import Note, Reading, Source, refuse_fatal
-from ..samples import sample
+from ..samples import given_or_sample
 from ..scorer import Scorer
 from .reader import SKILLS, read_personamem, skill_of
 from .release import questions_of
@@ -70,23 +70,18 @@ class PersonaMem(Benchmark):
         """
         cls.refuse_options(options, ("categories", "contexts", "length"))
         kept = _kept(categories)
-        if path is not None:
-            return cls._read(questions_of(Path(path), length), kept, Path(contexts) if contexts else None, sample=False)
-        if length is not None or contexts is not None:
+        if path is None and (length is not None or contexts is not None):
             raise UserError(
                 "the bundled sample has one length and its own contexts; give the genuine files with --data"
             )
-        # As a folder: the contexts must come along.
-        with sample() as folder:
-            return cls._read(folder / "personamem_questions.csv", kept, None, sample=True)
-
-    @classmethod
-    def _read(cls, path: Path, skills: frozenset[str] | None, contexts: Path | None, sample: bool) -> PersonaMem:
-        examples = read_personamem(path, refuse_fatal(path), contexts).examples
-        chosen = [example for example in examples if skills is None or example.category in skills]
-        if examples and not chosen:
-            raise DataError(f"{path}: no question of the skill {', '.join(sorted(skills or ()))}; choose others")
-        return cls(chosen, Source.of(path, sample))
+        # The sample as a folder: the contexts must come along.
+        with given_or_sample(path, "") as (where, sample):
+            file = where / "personamem_questions.csv" if sample else questions_of(where, length)
+            examples = read_personamem(file, refuse_fatal(file), Path(contexts) if contexts else None).examples
+            chosen = [example for example in examples if kept is None or example.category in kept]
+            if examples and not chosen:
+                raise DataError(f"{file}: no question of the skill {', '.join(sorted(kept or ()))}; choose others")
+            return cls(chosen, Source.of(file, sample))
 
     def group(self, example: dspy.Example) -> str:
         """The persona: its contexts are about the same person."""

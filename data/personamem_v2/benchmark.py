@@ -30,7 +30,7 @@ import dspy
 from ...errors import UnknownNameError
 from ..benchmark import Benchmark
 from ..dataset import Note, Reading, Source, refuse_fatal
-from ..samples import sample
+from ..samples import given_or_sample
 from ..scorer import Scorer
 from .reader import LENGTHS, read_personamem_v2
 from .scorer import FinalLetter, PreferenceJudged
@@ -67,15 +67,11 @@ class PersonaMemV2(Benchmark):
             if value not in known:
                 raise UnknownNameError(name, value, known)
         kind = PersonaMemV2Choice if metric == "mcq" else PersonaMemV2
-        if path is not None:
-            path = Path(path)
-            return kind(kind.prepare(read_personamem_v2(path, refuse_fatal(path), length)), Source.of(path), metric)
-        # As a folder: the chat histories must come along.
-        with sample() as folder:
-            path = folder / "personamem_v2.csv"
-            return kind(
-                kind.prepare(read_personamem_v2(path, refuse_fatal(path), length)), Source.of(path, True), metric
-            )
+        # The sample as a folder: the chat histories must come along.
+        with given_or_sample(path, "") as (where, sample):
+            file = where / "personamem_v2.csv" if sample else where
+            examples = kind.prepare(read_personamem_v2(file, refuse_fatal(file), length))
+            return kind(examples, Source.of(file, sample), metric)
 
     @classmethod
     def prepare(cls, reading: Reading) -> list[dspy.Example]:

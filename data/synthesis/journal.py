@@ -87,3 +87,19 @@ def _entries(path: Path, content: bytes) -> dict[str, Any]:
         except (ValueError, KeyError, TypeError) as error:
             raise DataError(f"{path}: line {number} is no entry of a journal; delete that line") from error
     return values
+
+
+def write_json(path: Path, content: Any) -> Path:
+    """Writes a file of the data set as a whole or not at all; its folder is made if missing.
+
+    Raises:
+        DataError: It cannot be written.
+    """
+    part = path.with_suffix(".part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part.write_text(json.dumps(content, indent=1, ensure_ascii=False), encoding="utf-8")
+        part.replace(path)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be written: {error.strerror}; choose another --out") from error
+    return path

@@ -16,7 +16,6 @@ authors drew is not printed: three rounds of ten here.
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ...errors import DataError, UserError
+from ...errors import UserError
 from ...signatures.synthesis_memoryquest import (
     DraftEvent,
     DraftQuery,
@@ -34,6 +33,7 @@ from ...signatures.synthesis_memoryquest import (
     WriteDialogue,
     WriteQueries,
 )
+from .journal import write_json
 from .memoryquest_checks import dialogue_problems, query_problems, timeline_problems
 from .personalens import Profile
 from .runner import Checked, Runner, Step
@@ -124,7 +124,7 @@ def make_memoryquest(
         made, sessions = len(content["queries"]), len(content["sessions"])
         note(f"{profile.user_id}: {made} requests, {sessions} sessions, of {len(queries)} requests through the gate")
         if made:
-            written.append(_write(out / f"{profile.user_id}.json", content))
+            written.append(write_json(out / f"{profile.user_id}.json", content))
         else:
             runner.reject("user", profile.user_id, ["no request came through all steps"], "given up")
     return written
@@ -250,14 +250,3 @@ def _assemble(profile: Profile, plans: Sequence[_Plan], turns: Mapping[tuple[str
 
 def _about(profile: Profile) -> dict[str, Any]:
     return {"demographics": profile.demographics, "domain_summaries": profile.domain_summaries}
-
-
-def _write(path: Path, content: dict[str, Any]) -> Path:
-    part = path.with_suffix(".part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(json.dumps(content, indent=1, ensure_ascii=False), encoding="utf-8")
-        part.replace(path)
-    except OSError as error:
-        raise DataError(f"{path}: cannot be written: {error.strerror}; choose another --out") from error
-    return path

@@ -14,7 +14,6 @@ from ...memory.indexes import Indexes
 from ...records import Context, Hit, Query, format_time
 from ...signatures.memory_r2 import AnswerFromMemories
 from ..method import EntryReader
-from ..predictor import predictor
 from ..tasks.task import QuestionAnswering, with_items
 from .memory import FactMemory
 
@@ -49,9 +48,7 @@ class FactReader(EntryReader):
 class MemoryReader(QuestionAnswering):
     """The paper's answer prompt: memories of both sides, grouped by session date."""
 
-    def __init__(self) -> None:
-        dspy.Module.__init__(self)
-        self.answer = predictor(AnswerFromMemories)
+    prompt = AnswerFromMemories
 
     def forward(self, context: Context, query: Query) -> dspy.Prediction:
         first = context.notes.get(FIRST, "")

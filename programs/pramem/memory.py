@@ -216,14 +216,13 @@ class ExperienceMemory(Memory):
         snapshot = Snapshot(round=round, experiences=bare, pool=len(self.pool))
         return self.changed(rounds=round, snapshots=(*self.snapshots, snapshot))
 
-    def covered(self, max_tokens: int, at_least: int = 1) -> ExperienceMemory:
+    def covered(self, max_tokens: int) -> ExperienceMemory:
         """The memory at the end of a practice run: t' = t, and only records that later samples show are kept.
 
         Args:
-            max_tokens: What the past of a sample may take.
-            at_least: Records that are kept whatever their size.
+            max_tokens: What the past of a sample may take; one record is kept whatever it takes.
         """
-        kept = max(len(suffix(self.records, max_tokens)), min(at_least, len(self.records)))
+        kept = max(len(suffix(self.records, max_tokens)), min(1, len(self.records)))
         gone = len(self.records) - kept
         return self.changed(records=self.records[gone:], dropped=self.dropped + gone, practised=self.total)
 

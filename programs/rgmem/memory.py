@@ -23,11 +23,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Literal
+from typing import Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from ...memory.memory import Memory
+from ...signatures.rgmem_graph import Base
 
 Tier = Literal["user", "abstract", "general", "instance"]
 Operator = Literal["infer", "abstract", "flow", "rewrite"]
@@ -35,19 +36,7 @@ Operator = Literal["infer", "abstract", "flow", "rewrite"]
 
 USER = "user"
 """Id of the root."""
-BASES = (
-    "Personal Identity and Traits",
-    "Health and Wellness",
-    "Goals and Plans",
-    "Consumption and Finance",
-    "Dining",
-    "Interests and Entertainment",
-    "Travel and Commute",
-    "Social Relationships",
-    "Work and Study",
-    "Values and Beliefs",
-    "Assets and Environment",
-)
+BASES: tuple[str, ...] = get_args(Base)
 """The concepts right below the user; they always exist (appendix D)."""
 
 

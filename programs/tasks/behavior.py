@@ -19,7 +19,6 @@ import dspy
 
 from ...records import Behavior, Context, Item, Profile, Query, Turn, estimate_tokens
 from ...signatures.behavior import PredictBehavior, chosen_option
-from ..predictor import predictor
 from .task import Task, with_items
 
 SUFFIX_TOKENS = 8_000
@@ -36,13 +35,13 @@ class BehaviorPrediction(Task):
     """
 
     name = "behavior-prediction"
+    prompt = PredictBehavior
     inputs = ("question", "options")
     shows_history = True
 
     def __init__(self, suffix_tokens: int = SUFFIX_TOKENS) -> None:
         super().__init__()
         self.suffix_tokens = suffix_tokens
-        self.answer = predictor(PredictBehavior)
 
     def shown(self, past: Sequence[Item], recent: Sequence[Item]) -> list[Item]:
         """Profiles, and the newest records of history and `recent` within the budget."""

@@ -28,7 +28,6 @@ from ...signatures.pal import (
     RestateRequirement,
     SelectSolutions,
 )
-from ..predictor import predictor
 from .task import Task, seen
 
 
@@ -36,43 +35,25 @@ class RequirementRestatement(Task):
     """The whole requirement behind a brief query (task 1)."""
 
     name = "requirement-restatement"
+    prompt = RestateRequirement
     about = "needs"
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.answer = predictor(RestateRequirement)
-
-    def forward(self, context: Context, query: Query) -> dspy.Prediction:
-        return self.answer(context=seen(context, query), question=query.text)
 
 
 class SolutionProposal(Task):
     """One solution that suits the user, for a requirement that is given in full (task 2-1)."""
 
     name = "solution-proposal"
+    prompt = ProposeSolution
     about = "solutions"
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.answer = predictor(ProposeSolution)
-
-    def forward(self, context: Context, query: Query) -> dspy.Prediction:
-        return self.answer(context=seen(context, query), question=query.text)
 
 
 class SolutionSelection(Task):
     """The two candidates that suit the user best (task 2-2). The answer is a list of ids, ["S2", "S7"]."""
 
     name = "solution-selection"
+    prompt = SelectSolutions
     inputs = ("question", "options")
     about = "solutions"
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.answer = predictor(SelectSolutions)
-
-    def forward(self, context: Context, query: Query) -> dspy.Prediction:
-        return self.answer(context=seen(context, query), question=query.text, options=list(query.options))
 
 
 class DialogueReply(Task):
@@ -84,12 +65,9 @@ class DialogueReply(Task):
     """
 
     name = "dialogue-reply"
+    prompt = ReplyInDialogue
     modality = "dialogue"
     about = "solutions"
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.answer = predictor(ReplyInDialogue)
 
     def query(
         self,

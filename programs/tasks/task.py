@@ -20,9 +20,11 @@ from ..predictor import predictor
 
 
 class Task(dspy.Module):
-    """Base class: answers a query from a context."""
+    """Base class: answers a query from a context, by `prompt` alone where `forward` is not another."""
 
     name: ClassVar[str]
+    prompt: ClassVar[type[dspy.Signature] | None] = None
+    """What `answer` asks; None where no language model is asked."""
     inputs: ClassVar[tuple[str, ...]] = ("question",)
     """The fields an example must have; `question` becomes the text of the query, `options` its options."""
     optional: ClassVar[tuple[str, ...]] = ()
@@ -31,6 +33,11 @@ class Task(dspy.Module):
     about: ClassVar[About | None] = None
     shows_history: ClassVar[bool] = False
     """Whether `shown` looks at the history too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        if self.prompt is not None:
+            self.answer = predictor(self.prompt)
 
     def query(
         self,
@@ -78,7 +85,8 @@ class Task(dspy.Module):
             context: What the memory recalled.
             query: What is asked, with the raw items to show.
         """
-        raise NotImplementedError
+        options = {"options": list(query.options)} if "options" in self.inputs else {}
+        return self.answer(context=seen(context, query), question=query.text, **options)
 
 
 _FIELDS = {"question", "options", "date", "dialogue"}
@@ -88,10 +96,7 @@ class QuestionAnswering(Task):
     """A short answer to a question about the history."""
 
     name = "question-answering"
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.answer = predictor(AnswerFromContext)
+    prompt = AnswerFromContext
 
     def forward(self, context: Context, query: Query) -> dspy.Prediction:
         return self.answer(context=seen(context, query), question=query.line)
@@ -101,14 +106,8 @@ class MultipleChoice(Task):
     """The letter of the option that suits the history best."""
 
     name = "multiple-choice"
+    prompt = ChooseFromContext
     inputs = ("question", "options")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.answer = predictor(ChooseFromContext)
-
-    def forward(self, context: Context, query: Query) -> dspy.Prediction:
-        return self.answer(context=seen(context, query), question=query.text, options=list(query.options))
 
 
 class PersonalResponse(Task):
@@ -118,10 +117,7 @@ class PersonalResponse(Task):
     """
 
     name = "personal-response"
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.answer = predictor(RespondPersonally)
+    prompt = RespondPersonally
 
     def forward(self, context: Context, query: Query) -> dspy.Prediction:
         return self.answer(context=seen(context, query), date=query.when, question=query.text)

@@ -28,18 +28,8 @@ from dataclasses import replace
 from ...data.palbench.statistics import statistics_of
 from ..results import Row
 from .columns import over_all, score, tokens
-from .h2memory_paper import (
-    TABLE_1,
-    TABLE_2_GENERATE,
-    TABLE_2_RESTATE,
-    TABLE_2_SELECT,
-    TABLE_3,
-    TABLE_4,
-    TABLE_10_RESTATE,
-    TABLE_10_SELECT,
-    TABLE_11,
-)
 from .material import Material
+from .papers import printed
 from .recipe import Recipe
 from .section import Section, Variant
 from .tables import OurTable
@@ -134,14 +124,16 @@ H2MEMORY = Recipe(
     name="h2memory",
     summary="a memory on two levels from device logs and dialogues, on PAL-Bench and LongMemEval's preferences",
     sections=(
-        Section("table1", "Table 1: PAL-Set", "palbench.restate", paper=TABLE_1, analyses=(holdings,)),
+        Section(
+            "table1", "Table 1: PAL-Set", "palbench.restate", paper=printed("h2memory", "table1"), analyses=(holdings,)
+        ),
         Section(
             "table2-restate",
             "Table 2: requirement restatement",
             "palbench.restate",
             _TABLE_2,
             (*_BLEU, _G, tokens()),
-            paper=TABLE_2_RESTATE,
+            paper=printed("h2memory", "table2-restate"),
             note=f"{_BASELINES} The G-score needs --judge-lm.",
         ),
         Section(
@@ -150,7 +142,7 @@ H2MEMORY = Recipe(
             "palbench.generate",
             _TABLE_2,
             (*_BLEU, tokens()),
-            paper=TABLE_2_GENERATE,
+            paper=printed("h2memory", "table2-generate"),
             note=_BASELINES,
         ),
         Section(
@@ -159,7 +151,7 @@ H2MEMORY = Recipe(
             "palbench.select",
             _TABLE_2,
             (_S, _INVALID, tokens()),
-            paper=TABLE_2_SELECT,
+            paper=printed("h2memory", "table2-select"),
             note=_BASELINES,
         ),
         Section(
@@ -168,7 +160,7 @@ H2MEMORY = Recipe(
             "palbench.dialogue",
             _TABLE_3,
             (*_OUTCOMES, score()),
-            paper=TABLE_3,
+            paper=printed("h2memory", "table3"),
             note="Topics that failed are in none of the counts. Dialogues that are equal word for word are ties.",
             judged=True,
         ),
@@ -184,7 +176,7 @@ H2MEMORY = Recipe(
                 Variant("M_P", "h2memory", {"use_topics": False}),
             ),
             (score("accuracy"), over_all("overall F1", "F1 with the rubric"), tokens()),
-            paper=TABLE_4,
+            paper=printed("h2memory", "table4"),
             note="Accuracy (0 to 1) is the judge's. The F1 stands in where there is none, and is no measure of fit.",
         ),
         Section(
@@ -193,7 +185,7 @@ H2MEMORY = Recipe(
             "palbench.restate",
             _TABLE_10,
             (_G, *_BLEU, tokens()),
-            paper=TABLE_10_RESTATE,
+            paper=printed("h2memory", "table10-restate"),
             note="The G-score needs --judge-lm.",
             seeds=3,
         ),
@@ -203,7 +195,7 @@ H2MEMORY = Recipe(
             "palbench.select",
             _TABLE_10,
             (_S, _INVALID, tokens()),
-            paper=TABLE_10_SELECT,
+            paper=printed("h2memory", "table10-select"),
             seeds=3,
         ),
         Section(
@@ -212,7 +204,7 @@ H2MEMORY = Recipe(
             "palbench.dialogue",
             (_TABLE_3[1],),
             (*_OUTCOMES, score()),
-            paper=TABLE_11,
+            paper=printed("h2memory", "table11"),
             analyses=(margins,),
             judged=True,
         ),

@@ -66,9 +66,9 @@ def scatter(title: str, x: str, y: str, points: Mapping[str, tuple[float, float]
     return figure
 
 
-def bars(title: str, groups: Sequence[str], series: Mapping[str, Sequence[float | None]], y: str = "score") -> Any:
-    """Bars in parallel: a group per name of `groups`, in it one bar per series."""
-    figure, axes = _axes(title, "", y, width=max(6.0, 1.2 * len(groups)))
+def bars(title: str, groups: Sequence[str], series: Mapping[str, Sequence[float | None]]) -> Any:
+    """Bars side by side: a group per name of `groups`, in it one bar per series."""
+    figure, axes = _axes(title, "", "score", width=max(6.0, 1.2 * len(groups)))
     wide = 0.8 / max(1, len(series))
     for n, (name, values) in enumerate(series.items()):
         places = [place + (n - (len(series) - 1) / 2) * wide for place in range(len(groups))]

@@ -27,8 +27,8 @@ from ..results import Evaluation
 from ..setup import Runtime
 from .columns import Column, Made, count, over_all, score, tokens
 from .material import Material
+from .papers import printed
 from .pictures import Picture, bars, lines, matrix
-from .pramem_paper import FIGURE_4, TABLE_1, TABLE_2, TABLE_3
 from .recipe import Recipe
 from .section import Section, Variant
 from .tables import OurTable
@@ -169,7 +169,7 @@ PRAMEM = Recipe(
             benchmark="omnibehavior",
             variants=(*_BASELINES, _PRAMEM),
             columns=(score("score"), *_BY_SCENE, _FAILED),
-            paper=TABLE_1[:1],
+            paper=printed("pramem", "table1")[:1],
             note="score: share of all fields answered right, failed parses counted wrong; the others leave them out.",
         ),
         Section(
@@ -179,7 +179,7 @@ PRAMEM = Recipe(
             variants=(*_BASELINES[1:], _PRAMEM),
             columns=(score("score"), *_BY_SCENE, _FAILED),
             analyses=(transfer,),
-            paper=TABLE_1[1:],
+            paper=printed("pramem", "table1")[1:],
         ),
         Section(
             name="fig3",
@@ -201,7 +201,7 @@ PRAMEM = Recipe(
                 _without("consensus", "w/o consensual adjustment"),
             ),
             columns=(score("score"), *_F1, _FAILED),
-            paper=TABLE_2,
+            paper=printed("pramem", "table2"),
         ),
         Section(
             name="fig4",
@@ -210,7 +210,7 @@ PRAMEM = Recipe(
             variants=tuple(map(_at, ROUNDS)),
             columns=(score("score"), *_OVERALL, count("tokens", "tokens of the experience", 0)),
             analyses=(evolution,),
-            paper=FIGURE_4,
+            paper=printed("pramem", "fig4"),
             note="A run of fewer rounds practises the first of the same samples. A user with fewer records has fewer.",
         ),
         Section(
@@ -240,7 +240,7 @@ PRAMEM = Recipe(
             variants=(*_BASELINES[2:], _PRAMEM),
             columns=(score("score"), over_all("Overall F1"), tokens()),
             analyses=(cost,),
-            paper=TABLE_3,
+            paper=printed("pramem", "table3"),
         ),
         Section(
             name="fig12",

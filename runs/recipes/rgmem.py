@@ -23,9 +23,9 @@ import numpy as np
 from ...records import History
 from .columns import Column, category, score, tokens
 from .material import Material
+from .papers import printed
 from .pictures import Picture, lines, scatter
 from .recipe import Recipe
-from .rgmem_paper import FIGURE_3, FIGURE_7, FIGURE_8, FIGURES_4_6_8, TABLE_1, TABLE_2, TABLE_3, TABLE_4
 from .section import Section, Sweep, Variant
 from .tables import OurTable
 
@@ -178,14 +178,29 @@ RGMEM = Recipe(
             "personamem",
             (*_RIVALS, _RGMEM),
             _SKILLS,
-            paper=TABLE_1,
+            paper=printed("rgmem", "table1"),
             analyses=(trade_off,),
             note=_SEVEN,
         ),
-        Section("table2", "Table 2: LoCoMo by type of question", "locomo", (*_RIVALS, _RGMEM), _TYPES, paper=TABLE_2),
-        Section("table3", "Table 3: ablations on LoCoMo", "locomo", _ABLATIONS, _TYPES, paper=TABLE_3),
         Section(
-            "table4", "Table 4: ablations on PersonaMem", "personamem", _ABLATIONS, _SKILLS, paper=TABLE_4, note=_SEVEN
+            "table2",
+            "Table 2: LoCoMo by type of question",
+            "locomo",
+            (*_RIVALS, _RGMEM),
+            _TYPES,
+            paper=printed("rgmem", "table2"),
+        ),
+        Section(
+            "table3", "Table 3: ablations on LoCoMo", "locomo", _ABLATIONS, _TYPES, paper=printed("rgmem", "table3")
+        ),
+        Section(
+            "table4",
+            "Table 4: ablations on PersonaMem",
+            "personamem",
+            _ABLATIONS,
+            _SKILLS,
+            paper=printed("rgmem", "table4"),
+            note=_SEVEN,
         ),
         Section(
             "fig3",
@@ -201,7 +216,7 @@ RGMEM = Recipe(
                     axis="tokens",
                 ),
             ),
-            paper=FIGURE_3,
+            paper=printed("rgmem", "fig3"),
             note=_AXES,
         ),
         Section(
@@ -209,7 +224,7 @@ RGMEM = Recipe(
             "Figure 4a: the threshold on LoCoMo",
             "locomo",
             sweeps=(_theta("Figure 4a: LoCoMo over theta_inf (theta_sum = 2 theta_inf)"),),
-            paper=FIGURES_4_6_8,
+            paper=printed("rgmem", "fig4-6-8"),
             note=_AXES,
         ),
         Section(
@@ -227,7 +242,7 @@ RGMEM = Recipe(
                     ),
                 ),
             ),
-            paper=FIGURES_4_6_8,
+            paper=printed("rgmem", "fig4-6-8"),
             note=_AXES,
         ),
         Section(
@@ -236,7 +251,7 @@ RGMEM = Recipe(
             "personamem",
             (_RGMEM,),
             (score("all"), tokens()),
-            paper=FIGURE_7,
+            paper=printed("rgmem", "fig7"),
             analyses=(convergence,),
         ),
         Section(
@@ -249,7 +264,7 @@ RGMEM = Recipe(
                 _recall("nodes", (1, 2, 3, 5, 8), 3, "Figure 8c: entities recalled"),
                 _theta("Figure 8d: theta_inf (theta_sum = 2 theta_inf)"),
             ),
-            paper=FIGURE_8,
+            paper=printed("rgmem", "fig8"),
             note=_AXES,
         ),
     ),

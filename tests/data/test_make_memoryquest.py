@@ -1,7 +1,6 @@
 """MemoryQuest is written from profiles: checked, gated, complete or not at all, and gone on with after a kill."""
 
 import json
-import os
 import re
 
 import dspy
@@ -9,11 +8,11 @@ import numpy as np
 import pytest
 from mempiler.cli import main
 from mempiler.data.synthesis.journal import Journal
-from mempiler.data.synthesis.memoryquest import check_embedder, choose, make_memoryquest
+from mempiler.data.synthesis.memoryquest import check_embedder, make_memoryquest
 from mempiler.data.synthesis.memoryquest_checks import dialogue_problems, query_problems, timeline_problems
 from mempiler.data.synthesis.personalens import read_profiles
 from mempiler.data.synthesis.runner import Runner
-from mempiler.errors import DataError, UserError
+from mempiler.errors import UserError
 from mempiler.signatures.synthesis_memoryquest import DraftEvent, DraftQuery, DraftTurn
 
 DOMAINS = {"Books": "Reads science fiction by the lake.", "Travel": "Takes night trains."}
@@ -71,18 +70,6 @@ class Near:
         value = float(re.search(r"near=([\d.]+)", texts[0]).group(1))
         others = [[value, np.sqrt(1 - value**2)]] * (len(texts) - 1)
         return np.array([[1.0, 0.0], *others], dtype=np.float32)
-
-
-@pytest.fixture
-def profiles(tmp_path):
-    """Two users, one in each layout of PersonaLens."""
-    folder = tmp_path / "lens"
-    (folder / "user10").mkdir(parents=True)
-    for n, path in ((10, folder / "user10" / "profile.json"), (2, folder / "user2_profile.json")):
-        about = {"user_id": f"user{n}", "age": f"{n} years old", "religion": "N/A"}
-        affinities = {"Music": {"Genre": ["jazz", "soul"], "Format": "vinyl"}, "Books": {"Genre": ["history"]}}
-        path.write_text(json.dumps({"demographics": about, "interactions": DOMAINS, "affinities": affinities}))
-    return folder
 
 
 @pytest.fixture
@@ -305,43 +292,6 @@ FACT = "Bought 12 red lanterns for grandmother"
 def test_dialogues_are_checked(chat, problem):
     found = dialogue_problems([DraftTurn(**turn) for turn in chat], [FACT])
     assert not found if problem is None else any(problem in text for text in found)
-
-
-def test_profiles_are_read_from_both_layouts_in_the_order_of_their_numbers(profiles):
-    found = read_profiles(profiles)
-    assert [profile.user_id for profile in found] == ["user2", "user10"]
-    assert found[0].domain_summaries == {**DOMAINS, "Music": "Genre: jazz, soul; Format: vinyl"}
-
-
-def test_the_genuine_profile_is_read():
-    folder = os.environ.get("MEMPILER_PERSONALENS")
-    if not folder:
-        pytest.skip("MEMPILER_PERSONALENS does not name a folder with PersonaLens' user0_profile.json")
-    profile = read_profiles(folder)[0]
-    assert profile.user_id == "user0"
-    assert len(profile.domain_summaries) == 20
-    assert profile.domain_summaries["Rental Cars"].startswith("The user")
-    assert "ethnicity" not in profile.demographics
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [("[]", "demographics"), ('{"demographics": {}}', "nothing"), ("{", "not valid JSON"), (None, "holds no user")],
-)
-def test_what_is_no_profile_is_named(tmp_path, content, message):
-    if content is not None:
-        (tmp_path / "user0_profile.json").write_text(content)
-    with pytest.raises(DataError, match=message):
-        read_profiles(tmp_path)
-
-
-def test_users_are_drawn_by_the_seed_and_keep_their_order(profiles):
-    found = read_profiles(profiles)
-    assert {choose(found, 1, seed)[0].user_id for seed in range(20)} == {"user2", "user10"}
-    assert choose(found, 1, 3) == choose(found, 1, 3)
-    assert choose(found, 2) == choose(found, None) == found
-    with pytest.raises(UserError, match="lower --users"):
-        choose(found, 3)
 
 
 def test_the_gate_refuses_the_offline_embedder_unless_forced():

@@ -12,7 +12,7 @@ from mempiler.errors import UnknownNameError, UserError
 from mempiler.programs.catalog import method_class
 from mempiler.runs.folder import RunFolder
 from mempiler.runs.recipes.h2memory import H2MEMORY, margins
-from mempiler.runs.recipes.h2memory_paper import TABLE_2_SELECT, TABLE_3, TABLE_4, TABLE_11
+from mempiler.runs.recipes.papers import printed
 from mempiler.runs.recipes.recipe import Recipe, run_recipe
 from mempiler.runs.recipes.section import Section, Variant
 from mempiler.runs.setup import Runtime, Setup
@@ -35,18 +35,18 @@ def outcomes(cell):
     return [int(number) for number in cell.split("/")]
 
 
-@pytest.mark.parametrize(("table", "topics"), [(TABLE_3[0], 826), (TABLE_11[0], 80)])
+@pytest.mark.parametrize(("table", "topics"), [("table3", 826), ("table11", 80)])
 def test_the_papers_outcomes_add_up_to_its_topics(table, topics):
-    assert {sum(outcomes(cell)) for row in table.rows for cell in row[1:]} == {topics}
+    assert {sum(outcomes(cell)) for row in printed("h2memory", table)[0].rows for cell in row[1:]} == {topics}
 
 
 def test_the_papers_cells_of_table_4_are_thirtieths():
-    assert all(abs(row[1] * 0.3 - round(row[1] * 0.3)) < 0.01 for row in TABLE_4[0].rows)
+    assert all(abs(row[1] * 0.3 - round(row[1] * 0.3)) < 0.01 for row in printed("h2memory", "table4")[0].rows)
 
 
 def test_the_best_of_the_papers_selections_is_its_own_method():
     """Table 2's text: the approach has its clearest advantage in the selection score."""
-    assert max(TABLE_2_SELECT[0].rows, key=lambda row: row[1])[0] == "H2Memory (ours)"
+    assert max(printed("h2memory", "table2-select")[0].rows, key=lambda row: row[1])[0] == "H2Memory (ours)"
 
 
 def test_every_setting_is_one_of_its_method():

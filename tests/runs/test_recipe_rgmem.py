@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 from mempiler.programs.catalog import method_class
+from mempiler.runs.recipes.papers import printed
 from mempiler.runs.recipes.recipe import Recipe, run_recipe
 from mempiler.runs.recipes.rgmem import RGMEM, convergence, trade_off
-from mempiler.runs.recipes.rgmem_paper import TABLE_1, TABLE_2, TABLE_3, TABLE_4
 from mempiler.runs.recipes.section import Section, Variant
 from mempiler.runs.setup import Setup
 
+TABLE_1, TABLE_2, TABLE_3, TABLE_4 = (printed("rgmem", f"table{n}") for n in (1, 2, 3, 4))
 SIZES = {1: 282, 2: 321, 3: 96, 4: 841}
 
 

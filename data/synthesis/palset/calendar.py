@@ -26,9 +26,9 @@ SPAN = (7, 12)
 """Fewest and most months of a user, where their number is drawn."""
 
 
-def months_back(count: int, today: str = TODAY) -> list[str]:
-    """The months before a day, oldest first, as YYYY-MM."""
-    last = int(today[:4]) * 12 + int(today[5:7]) - 2
+def months_back(count: int) -> list[str]:
+    """The months before `TODAY`, oldest first, as YYYY-MM."""
+    last = int(TODAY[:4]) * 12 + int(TODAY[5:7]) - 2
     return [f"{n // 12:04d}-{n % 12 + 1:02d}" for n in range(last - count + 1, last + 1)]
 
 

@@ -19,14 +19,13 @@ English in the English files; how the authors' translation calls them was not se
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
-from ....errors import DataError
 from ....signatures.pal import AssistantAction, UserAction
 from ....signatures.synthesis_palset_records import CHINESE, DraftTurn
+from ..journal import write_json
 from .people import ASPECTS, Code, Persona, Session, Topic
 
 ACTIONS: Mapping[str, Mapping[str, str]] = {
@@ -78,7 +77,7 @@ def write(out: Path, users: Sequence[Sequence[Session]], language: Code) -> list
     for sessions in users:
         for name, value in {**_persona(sessions[0].persona), **_days(sessions)}.items():
             parts.setdefault(name, {})[_id(sessions)] = value
-    return [_write(out / f"{name}{ending}.json", content) for name, content in parts.items()]
+    return [write_json(out / f"{name}{ending}.json", content) for name, content in parts.items()]
 
 
 def _id(sessions: Sequence[Session]) -> str:
@@ -166,14 +165,3 @@ def _days(sessions: Sequence[Session]) -> dict[str, Any]:
         },
         "log": by_day({one.situation.end: [entry.model_dump() for entry in one.logs] for one in sessions}),
     }
-
-
-def _write(path: Path, content: Any) -> Path:
-    part = path.with_suffix(".part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(json.dumps(content, indent=1, ensure_ascii=False), encoding="utf-8")
-        part.replace(path)
-    except OSError as error:
-        raise DataError(f"{path}: cannot be written: {error.strerror}; choose another --out") from error
-    return path

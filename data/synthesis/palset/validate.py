@@ -22,7 +22,6 @@ from ...probe import read_date
 from .framework_checks import CANDIDATES, CHOSEN, NEEDS
 from .layout import ACTIONS
 
-STARTS = "topic inquiry"
 ENDS = "feedback response"
 AFTER: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "user": {

@@ -1,0 +1,154 @@
+"""What tests of generated data share: a model that writes a PAL-Set well, and PersonaLens's profiles of two users."""
+
+import json
+import re
+from datetime import datetime, timedelta
+
+import dspy
+import pytest
+
+ASPECTS = ("work", "health", "family", "leisure")
+
+
+def field(text, name):
+    """An input of a prompt, parsed if it is JSON."""
+    raw = text.split(f"[[ ## {name} ## ]]\n")[1].split("\n\n[[ ##")[0].split("Respond with")[0].strip()
+    try:
+        return json.loads(raw)
+    except ValueError:
+        return raw
+
+
+def sentences(text, count=5):
+    return " ".join(f"{text} number {n}." for n in range(count))
+
+
+def people(text):
+    known, chinese = len(field(text, "earlier_people")), field(text, "language") == "Chinese"
+    levels = dict.fromkeys(("openness", "conscientiousness", "extraversion", "agreeableness", "neuroticism"), "Low")
+    for n in range(known, known + int(field(text, "count"))):
+        told = {
+            name: sentences(f"The user {name} {n}", 2)
+            for name in ("occupation", "health_status", "family_members", "hobbies")
+        }
+        yield {"name": f"{'李' if chinese else 'Ann'} {n}", "gender": "f", "age": 30 + n, "personality": levels} | told
+
+
+def situations(text):
+    month, last = field(text, "month"), field(text, "begin_after")
+    start = datetime.fromisoformat(last) + timedelta(1) if last else datetime.fromisoformat(f"{month}-01")
+    first = datetime.fromisoformat(f"{month}-01")
+    following = (first + timedelta(32)).replace(day=1)
+    types = [one.partition(":")[0] for one in field(text, "requirement_types")]
+    for n, end in enumerate(
+        [first + timedelta(6), first + timedelta(13), first + timedelta(20), following - timedelta(1)]
+    ):
+        told = sentences(f"The user lived through part {n} of {month}")
+        ids = types[n : n + 1 + n % 3]
+        yield {"start": f"{start:%Y-%m-%d}", "end": f"{end:%Y-%m-%d}", "requirement_ids": ids, "situation": told}
+        start = end + timedelta(1)
+
+
+def logs(text):
+    begin = datetime.fromisoformat(field(text, "begin"))
+    for n in range(20):
+        content = f"The user searched for thing {n} of {begin:%m-%d} and viewed it."
+        stamp = f"{begin + timedelta(minutes=7 * n):%Y-%m-%d %H:%M}"
+        yield {"timestamp": stamp, "event": "e", "type": "Web Search", "content": content}
+
+
+def turns(text):
+    for line in field(text, "plan"):
+        user, said, assistant, answered = re.findall(r"user (.*?) \((\w+)\); assistant (.*?) \((\w+)\)", line)[0]
+        yield {
+            "user": {"action": user, "reference": said, "content": f"I speak of {said}"},
+            "assistant": {"action": assistant, "reference": answered, "content": f"I answer on {answered}"},
+        }
+
+
+def topic(kind, text):
+    need = {"need": f"need of {kind}", "evidences": ["a detail"]}
+    return {
+        "requirement_type": kind,
+        "user_query": f"What about {kind} in {re.findall('part . of .{7}', text)[0]}?",
+        "implicit_needs": [need, {**need, "need": f"other need of {kind}"}],
+        "requirement": f"The user needs {kind} and more.",
+    }
+
+
+def good(kind, text, n):
+    """A model that does everything right, and finds nothing to mend."""
+    if kind == "people":
+        return {kind: list(people(text))}
+    if kind == "timeline":
+        return {kind: [{"month": month, "events": sentences(month)} for month in field(text, "months")]}
+    if kind == "requirement_types":
+        age = field(text, "profile")["age"]
+        return {
+            kind: [{"aspect": one, "text": f"{one} advice {n} at {age}"} for one in reversed(ASPECTS) for n in range(4)]
+        }
+    if kind == "preferences":
+        told = [one.split(": ") for one in field(text, "requirement_types")]
+        likes = {"analysis": "So it is.", "pos": sentences("Likes", 4), "neg": sentences("Hates", 4)}
+        return {kind: [{"requirement_id": id, "requirement": one} | likes for id, one in told]}
+    if kind == "situations":
+        return {kind: list(situations(text))}
+    if kind == "experience":
+        return {kind: sentences(f"The user went out, {field(text, 'situation')[:40]}", 8)}
+    if kind == "topics":
+        return {kind: [topic(one, text) for one in field(text, "requirement_types")]}
+    if kind == "candidates":
+        keys = [one.partition(":")[0] for one in field(text, "topics")]
+        return {kind: [{"topic": key, "solutions": [f"Solution {m} of {key}" for m in range(8)]} for key in keys]}
+    if kind == "analysis":
+        chosen = [{"solution": one, "feedback_reason": "Suits the user."} for one in field(text, "candidates")]
+        return {kind: "As it is.", "liked": chosen[2:4], "disliked": chosen[5:7]}
+    if kind == "logs":
+        return {kind: list(logs(text))}
+    return {kind: list(turns(text)) if kind == "turns" else []}
+
+
+@pytest.fixture
+def palset_reply():
+    """A model that does everything right, for `scripted`."""
+    return good
+
+
+@pytest.fixture
+def prompt_field():
+    """Reads an input of a prompt, parsed if it is JSON."""
+    return field
+
+
+@pytest.fixture
+def made_palset(tmp_path, scripted):
+    """Makes a data set; gives its folder's files by name, the report, and the calls by kind."""
+
+    from mempiler.data.synthesis.journal import Journal
+    from mempiler.data.synthesis.palset.make import make_palset
+    from mempiler.data.synthesis.palset.people import Setting
+    from mempiler.data.synthesis.runner import Runner
+
+    def run(reply, users=1, months=2, language="en", attempts=2, reviews=0, seed=0, threads=2, **other):
+        lm, out, resume = scripted(reply), tmp_path / other.get("out", "pal"), other.get("resume", True)
+        with Journal.open(out / "generation" / "journal.jsonl", resume) as journal, dspy.context(lm=lm):
+            runner = Runner(journal, attempts, threads)
+            files = make_palset(users, out, Setting(language, months, seed, runner, reviews), lambda line: None)
+        return {path.name: json.loads(path.read_text()) for path in files}, runner.report, lm.engine.calls
+
+    return run
+
+
+DOMAINS = {"Books": "Reads science fiction by the lake.", "Travel": "Takes night trains."}
+
+
+@pytest.fixture
+def profiles(tmp_path):
+    """Two users, one in each layout of PersonaLens."""
+    folder = tmp_path / "lens"
+    (folder / "user10").mkdir(parents=True)
+    for n, path in ((10, folder / "user10" / "profile.json"), (2, folder / "user2_profile.json")):
+        about = {"user_id": f"user{n}", "age": f"{n} years old", "religion": "N/A"}
+        affinities = {"Music": {"Genre": ["jazz", "soul"], "Format": "vinyl"}, "Books": {"Genre": ["history"]}}
+        path.write_text(json.dumps({"demographics": about, "interactions": DOMAINS, "affinities": affinities}))
+    return folder

@@ -1,0 +1,266 @@
+"""The calendar of a PAL-Set, the plans of its dialogues, and the rules of the finished data."""
+
+import copy
+import json
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mempiler.data.check import check
+from mempiler.data.palbench.dialogue import FOLLOWS
+from mempiler.data.synthesis.palset.calendar import days_left, draw, moments, months_back, months_of
+from mempiler.data.synthesis.palset.people import Choice, Topic
+from mempiler.data.synthesis.palset.script import script, turn_problems
+from mempiler.data.synthesis.palset.validate import faults, validate
+from mempiler.errors import DataError
+from mempiler.signatures.synthesis_palset_records import DraftTurn
+from mempiler.signatures.synthesis_palset_situations import DraftChoice, DraftTopic
+
+NEED = {"need": "more rest", "evidences": ["slept badly"]}
+TOPIC = {"requirement_type": "rest", "user_query": "How?", "implicit_needs": [NEED, NEED], "requirement": "All."}
+EIGHT = [f"do {n}" for n in range(8)]
+
+
+def has(found, problem):
+    """None: nothing may be found; otherwise exactly the rule that was broken, and nothing else."""
+    assert bool(found) == (problem is not None), found
+    assert all(problem in text for text in found)
+
+
+def choices(*numbers, reason="So."):
+    return [DraftChoice(solution=f"do {n}", feedback_reason=reason) for n in numbers]
+
+
+def test_the_calendar_ends_before_january_2025():
+    assert months_back(1) == ["2024-12"]
+    assert months_back(14)[:3] == ["2023-11", "2023-12", "2024-01"]
+    assert {len(months_of("0000", None, seed)) for seed in range(60)} == set(range(7, 13))
+    assert months_of("0000", 3, 0) == ["2024-10", "2024-11", "2024-12"]
+
+
+@given(seed=st.integers(0, 500), per_month=st.integers(4, 6), months=st.integers(2, 12))
+def test_dialogues_are_drawn_by_the_rules(seed, per_month, months):
+    known = months_back(months)
+    ends = [f"{month}-{n:02d}" for month in known for n in range(10, 10 + per_month)]
+    history, query = draw("0000", ends, known[-1], seed)
+    kept = [end in {*history, *query} for end in ends]
+    assert "0000" not in "".join("1" if one else "0" for one in kept)
+    assert query
+    assert {end[:7] for end in query} == {"2024-12"}
+    assert history
+    assert not any(end.startswith("2024-12") for end in history)
+    assert (history, query) == draw("0000", ends, known[-1], seed)
+
+
+def test_six_of_ten_situations_get_a_dialogue_and_every_one_after_three_without():
+    ends = [f"2024-11-{n:02d}" for n in range(1, 30)] + ["2024-12-28"] * 4
+    drawn = sum(len(part) for seed in range(300) for part in draw("u", ends, "2024-12", seed))
+    # A drop run has 3 at most, so the expected length of a cycle is 1 + .4 + .16 + .064 situations.
+    assert drawn / 300 / len(ends) == pytest.approx(1 / (1 + 0.4 + 0.16 + 0.064), abs=0.02)
+
+
+def test_situations_begin_in_the_morning_and_end_in_the_afternoon():
+    times = [moments("0000", "2024-02-01", "2024-02-07", seed) for seed in range(300)]
+    assert {int(begin[11:13]) for begin, _ in times} == set(range(7, 13))
+    assert {int(end[11:13]) for _, end in times} == set(range(12, 22))
+    assert all(begin.endswith(":00:00") and end.startswith("2024-02-07") for begin, end in times)
+
+
+@pytest.mark.parametrize(("day", "left"), [("2024-02-27", 2), ("2024-12-31", 0), ("2023-02-28", 0), ("2024-12-29", 2)])
+def test_days_left_of_a_month(day, left):
+    from datetime import date
+
+    assert days_left(date.fromisoformat(day)) == left
+
+
+FRAME = Topic("work-1", DraftTopic(**TOPIC), EIGHT, Choice(analysis="a", liked=choices(0, 1), disliked=choices(6, 7)))
+
+
+@given(seed=st.integers(0, 2000), part=st.sampled_from(["history", "query"]), count=st.integers(1, 3))
+def test_every_plan_follows_the_transitions_and_refers_to_its_framework(seed, part, count):
+    planned = script([FRAME] * count, part, str(seed))
+    framework = json.loads(planned.framework)
+    labels = {label for topic in framework.values() for side in ("requirements", "solutions") for label in topic[side]}
+    assert list(framework) == [f"T{n}" for n in range(1, count + 1)]
+    assert {one.user_reference for one in planned.plan} | {one.assistant_reference for one in planned.plan} == labels
+    assert all(one.assistant in FOLLOWS[one.user] for one in planned.plan)
+    told = [one for topic in framework.values() for one in topic["solutions"].values()]
+    assert part == "history" or {one["feedback"] for one in told} == {"pos"}
+    assert len(planned.lines) == len(planned.plan)
+    turns = [
+        {
+            "user": {"action": one.user, "content": "words"},
+            "assistant": {"action": one.assistant, "content": "words"},
+        }
+        for one in planned.plan
+    ]
+    found = finished()
+    found["0000"]["query"][0]["dialogue"] = {f"turn_{n}": turn for n, turn in enumerate(turns, 1)}
+    assert list(faults(found)) == []
+
+
+def test_plans_are_drawn_with_the_released_chances():
+    counts = {"history": Counter(), "query": Counter()}
+    needs, talks, proposals = Counter(), 0, 0
+    for seed in range(1500):
+        for part, counter in counts.items():
+            planned = script([FRAME], part, f"{part} {seed}")
+            topic = json.loads(planned.framework)["T1"]
+            counter[len(topic["solutions"])] += 1
+            needs[len(topic["requirements"]) - 1] += 1
+            talks += sum(one.user == "solution discussion" for one in planned.plan)
+            proposals += len(topic["solutions"])
+    share = {part: [counter[n] / 1500 for n in (1, 2, 3)] for part, counter in counts.items()}
+    assert share["history"] == pytest.approx([0.2, 0.4, 0.4], abs=0.04)
+    assert share["query"] == pytest.approx([0.5, 0.5, 0.0], abs=0.04)
+    assert needs[1] / 3000 == pytest.approx(0.5, abs=0.03)
+    assert talks / proposals == pytest.approx(0.5, abs=0.03)
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (lambda turns: None, None),
+        (lambda turns: turns.pop(), "turns; the plan has"),
+        (lambda turns: turns[0]["user"].update(content=" "), "turn 1, user: no words"),
+        (
+            lambda turns: turns[0]["user"].update(action="solution feedback"),
+            "turn 1, user: action is solution feedback",
+        ),
+        (lambda turns: turns[1]["assistant"].update(reference="T9_S1"), "turn 2, assistant: reference is 'T9_S1'"),
+    ],
+)
+def test_dialogues_follow_their_plan(change, problem):
+    plan = script([FRAME], "history", "7").plan
+    turns = [
+        {
+            "user": {"action": one.user.title(), "reference": one.user_reference, "content": "words"},
+            "assistant": {"action": one.assistant, "reference": f" {one.assistant_reference}", "content": "words"},
+        }
+        for one in plan
+    ]
+    change(turns)
+    has(turn_problems([DraftTurn(**turn) for turn in turns], plan), problem)
+
+
+def finished():
+    """The content of a data file with one history and one query sample."""
+    said = [
+        ("话题询问", "需求推测"), ("需求确认", "方案提议"), ("方案讨论", "方案讨论"), ("方案反馈", "反馈回应"),
+    ]  # fmt: skip
+    feedback = ["pos", "pos", "neg", "neg", "neu", "neu", "neu", "neu"]
+    topic = {
+        "user_query": "How?",
+        "implicit_needs": ["a", "b"],
+        "requirement": "All.",
+        "solution": {"pos": EIGHT[:2], "neg": EIGHT[2:4]},
+        "candidate_solutions": [{"solution": s, "feedback": f} for s, f in zip(EIGHT, feedback, strict=True)],
+    }
+    samples = [
+        {
+            "sample_id": f"0000_sample{n}",
+            "dialogue_timestamp": f"2024-{month}-20 20:00:00",
+            "logs": [{"timestamp": f"2024-{month}-20 {hour}:00", "content": "c"} for hour in (10, 20)],
+            "dialogue": {
+                f"turn_{t}": {"user": {"action": u, "content": "c"}, "assistant": {"action": a, "content": "c"}}
+                for t, (u, a) in enumerate(said, 1)
+            },
+            "topics": {"topic-1": copy.deepcopy(topic)},
+        }
+        for n, month in enumerate(("11", "12"))
+    ]
+    return {"0000": {"history": samples[:1], "query": samples[1:]}}
+
+
+def sample(change):
+    def doctored():
+        found = finished()
+        change(found["0000"]["query"][0])
+        return found
+
+    return doctored
+
+
+def first_topic(change):
+    return sample(lambda row: change(row["topics"]["topic-1"]))
+
+
+DOCTORED = {
+    "an object with user ids": list,
+    "'history' and 'query'": lambda: {"0000": {"history": []}},
+    "its query set is empty": lambda: {"0000": {**finished()["0000"], "query": []}},
+    "expected an object with sample_id": sample(lambda row: row.pop("logs")),
+    "ids count on": sample(lambda row: row.update(sample_id="0000_sample2")),
+    "is not YYYY-MM-DD HH:MM:SS": sample(lambda row: row.update(dialogue_timestamp="2024-12-20 20:00")),
+    "not after the one before": lambda: {"0000": {"history": [], "query": swapped()}},
+    "no logs": sample(lambda row: row["logs"].clear()),
+    "no object with timestamp and content": sample(lambda row: row["logs"][0].update(content=" ")),
+    "is not YYYY-MM-DD HH:MM": sample(lambda row: row["logs"][0].update(timestamp="2024-12-20 10:00:00")),
+    "not between the dialogues": sample(lambda row: row["logs"][1].update(timestamp="2024-12-20 20:01")),
+    "is not between the dialogues of 2024-11": sample(lambda row: row["logs"][0].update(timestamp="2024-11-20 20:00")),
+    "is earlier than": sample(lambda row: row["logs"].reverse()),
+    "turns are": sample(lambda row: row["dialogue"].update(turn_9=row["dialogue"].pop("turn_4"))),
+    "the user has no action": sample(lambda row: row["dialogue"]["turn_1"].pop("user")),
+    "no action of the user": sample(lambda row: row["dialogue"]["turn_1"]["user"].update(action="需求推测")),
+    "cannot follow": sample(lambda row: row["dialogue"]["turn_2"]["assistant"].update(action="feedback response")),
+    "ends with solution discussion": sample(lambda row: row["dialogue"].pop("turn_4")),
+    "expected topic-1": sample(lambda row: row["topics"].clear()),
+    "expected user_query": first_topic(lambda topic: topic.pop("requirement")),
+    "two implicit needs": first_topic(lambda topic: topic["implicit_needs"].pop()),
+    "expected 8 different ones": first_topic(lambda topic: topic["candidate_solutions"].pop()),
+    "no object with solution and feedback": first_topic(lambda topic: topic["candidate_solutions"][0].pop("feedback")),
+    "solution.pos is not": first_topic(lambda topic: topic["solution"].update(pos=EIGHT[1:3])),
+    "is none of pos, neg, neu": first_topic(lambda topic: topic["candidate_solutions"][7].update(feedback="so-so")),
+    "not the last month alone": sample(lambda row: None),
+}
+
+
+def swapped():
+    found = finished()["0000"]
+    return [*found["query"], *found["history"]]
+
+
+@pytest.mark.parametrize("problem", DOCTORED)
+def test_the_validator_sees_what_was_doctored(problem):
+    content = DOCTORED[problem]()
+    if "last month" in problem:
+        content["0000"]["history"][0]["dialogue_timestamp"] = "2024-12-01 20:00:00"
+    assert any(problem in fault.message for fault in faults(content))
+
+
+def test_the_validator_finds_nothing_in_good_data_and_reads_files(tmp_path):
+    assert list(faults(finished())) == []
+    path = tmp_path / "input.json"
+    path.write_text(json.dumps(finished()))
+    assert validate(path) == []
+    path.write_text("{")
+    with pytest.raises(DataError, match="not valid JSON"):
+        validate(path)
+
+
+@given(
+    st.recursive(
+        st.none() | st.text(max_size=3) | st.integers(),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(
+                st.sampled_from(["history", "query", "logs", "dialogue", "topics", "user"]), inner, max_size=4
+            )
+        ),
+        max_leaves=12,
+    )
+)
+def test_the_validator_copes_with_anything(value):
+    for content in (value, {"0000": value}, {"0000": {"history": [], "query": [value]}}):
+        assert list(faults(content))
+
+
+def test_the_check_of_the_benchmark_lists_faults_when_it_is_strict(tmp_path):
+    content = finished()
+    content["0000"]["query"][0]["sample_id"] = "0000_sample9"
+    (tmp_path / "input.json").write_text(json.dumps(content))
+    assert check("palbench", tmp_path).rows == ()
+    report = check("palbench", tmp_path, strict=True)
+    assert report.kinds == {"form": 1}
+    assert report.ok

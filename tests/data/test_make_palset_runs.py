@@ -1,0 +1,131 @@
+"""Making a PAL-Set is repeatable and gone on with: after a stop, a kill, a spent budget; and by the command."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from mempiler.cli import main
+from mempiler.data.synthesis.palset.validate import validate
+
+
+def test_the_seed_decides_hours_and_plans_and_threads_do_not(made_palset, palset_reply):
+    one, other = (made_palset(palset_reply, seed=seed, out=str(seed))[0] for seed in (0, 1))
+    assert one["timeline_en.json"] == other["timeline_en.json"]
+    assert one["input_en.json"] != other["input_en.json"]
+    assert made_palset(palset_reply, out="again", threads=5)[0] == one
+
+
+def test_a_stopped_run_goes_on_and_gives_what_an_unbroken_one_gives(made_palset, tmp_path, palset_reply):
+    """Stopped once in every stage, and gone on with each time."""
+    whole, _, calls = made_palset(palset_reply, reviews=1, out="unbroken")
+    journal = tmp_path / "pal" / "generation" / "journal.jsonl"
+    paid = 0
+    for dies_at in ("people", "preferences", "situations", "logs", "contradictions", "analysis", "turns"):
+
+        def dies(kind, text, n, dies_at=dies_at):
+            if (kind, n) == (dies_at, 2 if dies_at != "people" else 1):
+                raise KeyError("stopped")
+            return palset_reply(kind, text, n)
+
+        with pytest.raises(Exception, match="stopped"):
+            made_palset(dies, reviews=1)
+        assert not list((tmp_path / "pal").glob("*.json"))
+        assert len(journal.read_text().splitlines()) >= paid
+        paid = len(journal.read_text().splitlines())
+    resumed, report, rest = made_palset(palset_reply, reviews=1)
+    assert resumed == whole
+    assert report.resumed.total() == paid
+    assert sum(rest.values()) == sum(calls.values()) - paid > 0
+
+
+@pytest.fixture
+def completion(palset_reply):
+    """A server's answers by `palset_reply`."""
+
+    def answer(body):
+        system, user = body["messages"][0]["content"], body["messages"][-1]["content"]
+        kind = re.search(r"Your output fields are:\s*1\. `(\w+)`", system).group(1)
+        reply = palset_reply(kind, user, 1)
+        fields = [
+            f"[[ ## {key} ## ]]\n{said if isinstance(said, str) else json.dumps(said)}" for key, said in reply.items()
+        ]
+        return "\n\n".join([*fields, "[[ ## completed ## ]]"])
+
+    return answer
+
+
+@pytest.fixture
+def command(tmp_path, capsys):
+    """Runs `mempiler data make palset` into a folder; gives its exit code and output."""
+
+    def run(*words):
+        code = 0
+        try:
+            main(["data", "make", "palset", "--users", "1", "--months", "2", "--out", str(tmp_path / "o"), *words])
+        except SystemExit as ended:
+            code = ended.code
+        return code or 0, capsys.readouterr()
+
+    return run
+
+
+def test_a_killed_process_is_gone_on_with_and_pays_only_for_what_is_missing(command, stub, completion, tmp_path):
+    server = stub(answer=completion)
+    model = ["--lm", server.model, "--api-base", server.url, "--threads", "2"]
+    words = ["data", "make", "palset", "--users", "1", "--months", "2", "--out", str(tmp_path / "o"), *model]
+    journal = tmp_path / "o" / "generation" / "journal.jsonl"
+    child = subprocess.Popen([sys.executable, "-m", "mempiler", *words], stdout=-3, stderr=-3)
+    try:
+        while child.poll() is None and (not journal.exists() or len(journal.read_bytes().splitlines()) < 25):
+            time.sleep(0.01)
+        child.send_signal(signal.SIGKILL)
+    finally:
+        child.kill()
+        child.wait()
+    paid, written = server.answered, len(journal.read_bytes().splitlines())
+    assert child.returncode == -signal.SIGKILL
+    assert paid >= 25
+    code, printed = command(*model, "--resume", "--json")
+    summary = json.loads(printed.out)
+    assert code == 0
+    assert validate(summary["files"][0]) == []
+    # Only what was in flight on the two threads when the process died is paid for again.
+    assert 25 <= written <= paid <= written + 2
+    assert sum(row["resumed"] for row in summary["steps"]) == written
+    assert abs(server.answered - written - sum(row["accepted"] for row in summary["steps"])) <= 2
+    assert "use --on palbench --data" in printed.err
+
+
+def test_the_command_stops_at_its_budget_and_goes_on(command, stub, completion):
+    server = stub(answer=completion)
+    model = ["--lm", server.model, "--api-base", server.url, "--threads", "2", "--reviews", "0"]
+    _, printed = command(*model, "--max-calls", "9")
+    assert server.answered == 9
+    assert "--resume goes on" in printed.err
+    code, printed = command(*model)
+    assert code == 2
+    assert "go on with it by --resume" in printed.err
+
+
+def test_the_offline_engine_ends_with_a_report_and_code_1(command, tmp_path):
+    code, printed = command("--attempts", "2", "--json")
+    assert code == 1
+    summary = json.loads(printed.out)
+    assert summary["files"] == []
+    assert [one["step"] for one in summary["rejections"] if one["outcome"] == "given up"] == ["people", "user"]
+    assert json.loads((tmp_path / "o" / "generation" / "report.json").read_text()) == summary
+    assert "no user came through" in printed.err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [(("--months", "1"), "'--months'"), (("--language", "fr"), "'--language'"), (("--users", "0"), "'--users'")],
+)
+def test_the_command_names_what_does_not_serve(command, words, message):
+    code, printed = command(*words)
+    assert code == 2
+    assert message in printed.err
