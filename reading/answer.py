@@ -13,13 +13,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Any
 
 import dspy
 
-from .ids import Shown, shown_ids
 from .mends import Mend, UnreadableError
-from .values import ValueReader, admits_none, bare_json
+from .values import ValueReader, admits_none, annotated, bare_json
 
 _HEADER = re.compile(r"^[ \t]*[\[#*]*\s*\[?\[?\s*##\s*(\w+)\s*##\s*\]?\]?[ \t]*", re.MULTILINE)
 _THOUGHT = re.compile(r"^\s*<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL)
@@ -38,7 +37,7 @@ def read_answer(
     Raises:
         UnreadableError: An output without a default is missing or cannot be read.
     """
-    reader = ValueReader({name: shown_ids(value) for name, value in (inputs or {}).items()})
+    reader = ValueReader(inputs)
     texts, as_asked = _laid_out(signature, _THOUGHT.sub("", completion))
     if not as_asked:
         reader.mend("layout", "")
@@ -48,7 +47,7 @@ def read_answer(
         try:
             if name not in texts:
                 raise UnreadableError(name, "is missing")
-            found[name] = reader.read(texts[name], _annotation(field), name)
+            found[name] = reader.read(texts[name], annotated(field), name)
         except UnreadableError:
             if field.is_required() and not admits_none(field.annotation):
                 raise
@@ -56,14 +55,6 @@ def read_answer(
             reader.mend("field", name)
             found[name] = None if field.is_required() else field.get_default(call_default_factory=True)
     return found, reader.mends
-
-
-def _annotation(field: Any) -> Any:
-    annotation = field.annotation
-    for mark in field.metadata:
-        if isinstance(mark, Shown):
-            annotation = Annotated[annotation, mark]
-    return annotation
 
 
 def _laid_out(signature: type[dspy.Signature], text: str) -> tuple[dict[str, Any], bool]:

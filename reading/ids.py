@@ -27,17 +27,20 @@ class Shown:
     """Marks a text as an id that an input shows.
 
     Args:
-        field: The input: a text with ids in brackets, or a list of objects whose first field is the id.
+        *fields: The inputs that show it: texts with ids in brackets, or lists of objects or texts that begin with one.
         new: Whether other ids are allowed, for things that are not there yet.
     """
 
-    field: str
+    fields: tuple[str, ...]
     new: bool = False
 
+    def __init__(self, *fields: str, new: bool = False) -> None:
+        object.__setattr__(self, "fields", fields)
+        object.__setattr__(self, "new", new)
 
-def shown_ids(value: Any) -> tuple[str, ...]:
-    """The ids that the value of an input shows, each once, in order."""
-    return tuple(dict.fromkeys(_ids(value)))
+    def ids(self, inputs: Mapping[str, Any]) -> tuple[str, ...]:
+        """The ids that the inputs show, each once, in order."""
+        return tuple(dict.fromkeys(id for field in self.fields for id in _ids(inputs.get(field))))
 
 
 def match_id(said: Any, shown: Sequence[str]) -> str | None:
@@ -75,12 +78,13 @@ def _ids(value: Any) -> Iterator[str]:
             yield from (part.strip() for part in inside.split(",") if part.strip())
     elif isinstance(value, BaseModel | Mapping):
         fields = dict(value)
-        if fields:
-            yield str(next(iter(fields.values())))
+        id = next((name for name in fields if name.endswith("id")), next(iter(fields), None))
+        if id is not None:
+            yield str(fields[id])
     elif isinstance(value, Sequence):
         for part in value:
             if isinstance(part, str):
-                # A list of plain texts: each begins with its id, in brackets or before a colon.
+                # Plain texts: each begins with its id, in brackets or before a colon.
                 yield from _ids(part) if part.startswith("[") else (part.partition(":")[0].strip(),)
             else:
                 yield from _ids(part)

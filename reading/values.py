@@ -23,6 +23,7 @@ import json_repair
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
+from .choices import OneOf
 from .ids import Shown, match_id
 from .mends import Mend, MendKind, UnreadableError
 
@@ -36,11 +37,11 @@ class ValueReader:
     """Reads the values of one answer and keeps what it had to mend.
 
     Args:
-        shown: Ids that each input shows, by its name.
+        inputs: What the prompt showed, for ids and options that answers name.
     """
 
-    def __init__(self, shown: Mapping[str, Sequence[str]] | None = None) -> None:
-        self.shown = shown or {}
+    def __init__(self, inputs: Mapping[str, Any] | None = None) -> None:
+        self.inputs = inputs or {}
         self.mends: list[Mend] = []
 
     def read(self, raw: Any, annotation: Any, where: str = "") -> Any:
@@ -58,9 +59,13 @@ class ValueReader:
         while get_origin(annotation) is Annotated:
             annotation, *found = get_args(annotation)
             marks += tuple(found)
-        mark = next((each for each in marks if isinstance(each, Shown)), None)
-        if mark is not None and annotation is str:
-            return self._id(raw, mark, where)
+        for mark in marks:
+            if isinstance(mark, OneOf):
+                return self._option(raw, mark, where)
+            if isinstance(mark, Shown) and get_origin(annotation) is list:
+                annotation = list[Annotated[get_args(annotation)[0], mark]]  # pyright: ignore[reportInvalidTypeArguments]
+            elif isinstance(mark, Shown) and not (admits_none(annotation) and _is_nothing(raw)):
+                raw = self._id(raw, mark, where)
         if isinstance(raw, str) and annotation is not str and not _admits_text(annotation):
             raw = _parsed(raw)
         return self._typed(raw, annotation, where)
@@ -100,9 +105,7 @@ class ValueReader:
 
     def _union(self, raw: Any, annotation: Any, where: str) -> Any:
         kinds = [kind for kind in get_args(annotation) if kind is not type(None)]
-        if len(kinds) < len(get_args(annotation)) and (
-            raw is None or (isinstance(raw, str) and raw.strip().casefold() in _NOTHING)
-        ):
+        if len(kinds) < len(get_args(annotation)) and _is_nothing(raw):
             return None
         for kind in kinds[:-1]:
             kept = len(self.mends)
@@ -163,14 +166,22 @@ class ValueReader:
             raise UnreadableError(where, f"an id is due, not {_shown(raw)}")
         if isinstance(raw, list):
             raw = raw[0] if len(raw) == 1 else ", ".join(map(str, raw))
-        shown = self.shown.get(mark.field, ())
-        found = match_id(raw, shown)
+        found = match_id(raw, mark.ids(self.inputs))
         if found is None:
             if not mark.new and str(raw).strip():
                 self.mend("unknown id", where)
             return str(raw)
         if found != raw:
             self.mend("id", where)
+        return found
+
+    def _option(self, raw: Any, mark: OneOf, where: str) -> str:
+        said, options = self._text(raw, str, where), self.inputs.get(mark.field) or ()
+        found = mark.choose(said, options)
+        if found is None:
+            raise UnreadableError(where, f"{_shown(said)} chooses none of the {len(options)} options, or several")
+        if found != said:
+            self.mend("spelling", where)
         return found
 
     def _list(self, raw: Any, annotation: Any, where: str) -> Any:
@@ -202,7 +213,8 @@ class ValueReader:
             raise UnreadableError(where, "a list is due, and there is nothing")
         self.mend("shape", where)
         if isinstance(raw, Mapping):
-            return _unwrapped(raw, kind)
+            wrapped = any(isinstance(value, list | tuple | Mapping) for value in raw.values())
+            return list(raw) if _is_id(kind) and not wrapped else _unwrapped(raw, kind)
         if isinstance(raw, str) and _bare(kind) is str:
             return _listed(raw) if _is_id(kind) else [line for line in map(_unbulleted, raw.splitlines()) if line]
         if isinstance(raw, str) and get_origin(_bare(kind)) is Literal:
@@ -247,10 +259,7 @@ class ValueReader:
             if field.is_required():
                 raise UnreadableError(where, "is missing")
             return
-        annotation: Any = field.annotation
-        for mark in field.metadata:
-            if isinstance(mark, Shown):
-                annotation = Annotated[annotation, mark]
+        annotation = annotated(field)
         if given[key] is None and not field.is_required() and not admits_none(annotation):
             self.mend("null", where)
             return
@@ -264,10 +273,18 @@ class ValueReader:
             self.mend("field", where)
 
 
+def annotated(field: FieldInfo) -> Any:
+    """The type of a field with its marks."""
+    annotation: Any = field.annotation
+    for mark in field.metadata:
+        if isinstance(mark, Shown | OneOf):
+            annotation = Annotated[annotation, mark]
+    return annotation
+
+
 def bare_json(text: str) -> Any:
     """The JSON value that a text is, or holds in a fence; None where there is none."""
-    fenced = _FENCE.search(text)
-    for part in [fenced[1], text] if fenced else [text]:
+    for part in [*reversed(_FENCE.findall(text)), text]:
         part = part.strip()
         start = min((n for n in (part.find("{"), part.find("[")) if n >= 0), default=-1)
         if start < 0:
@@ -331,6 +348,10 @@ def _bare(kind: Any) -> Any:
 
 def _is_id(kind: Any) -> bool:
     return get_origin(kind) is Annotated and any(isinstance(mark, Shown) for mark in get_args(kind)[1:])
+
+
+def _is_nothing(raw: Any) -> bool:
+    return raw is None or (isinstance(raw, str) and raw.strip().casefold() in _NOTHING)
 
 
 def _is_model(kind: Any) -> bool:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import dspy
+
+from ..reading.choices import OneOf, chosen_letter
 
 
 class AnswerFromContext(dspy.Signature):
@@ -31,7 +35,9 @@ class ChooseFromContext(dspy.Signature):
     context: str = dspy.InputField(desc="recalled lines, each with its id, date and speaker; may be empty")
     question: str = dspy.InputField(desc="the user's message or question")
     options: list[str] = dspy.InputField(desc="possible replies, each begins with its letter")
-    answer: str = dspy.OutputField(desc="the letter of the best option, e.g. (b)")
+    answer: Annotated[str, OneOf("options", chosen_letter)] = dspy.OutputField(
+        desc="the letter of the best option, e.g. (b)"
+    )
 
 
 class RespondPersonally(dspy.Signature):
@@ -50,5 +56,5 @@ class RespondPersonally(dspy.Signature):
     context: str = dspy.InputField(desc="recalled lines with ids and dates, and notes on them; may be empty")
     date: str = dspy.InputField(desc="when the user asks; empty where that is not known")
     question: str = dspy.InputField(desc="the user's request")
-    reasoning: str = dspy.OutputField(desc="the lines that matter, one per line")
+    reasoning: str = dspy.OutputField(desc="the lines that matter, one per line", default="")
     answer: str = dspy.OutputField(desc="the response to the user")

@@ -13,8 +13,12 @@ prompts of its released code in our own words. There the assistant is a companio
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import dspy
 from pydantic import BaseModel, Field
+
+from ..reading.ids import Shown
 
 
 class UpdateSummary(dspy.Signature):
@@ -58,7 +62,9 @@ class UpdateLogSummary(dspy.Signature):
 class ConditionalRecord(BaseModel):
     """One thing worth keeping of a dialogue, with the circumstances that it holds under."""
 
-    turn_id: str = Field(default="", description="id of the utterance that it is about")
+    turn_id: Annotated[str, Shown("past_dialogue")] = Field(
+        default="", description="id of the utterance that it is about"
+    )
     condition: str = Field(default="", description="what was being talked about or wanted when it came up")
     content: str = Field(description="what is to be remembered, understandable without the dialogue")
 
@@ -88,7 +94,9 @@ class ReflectOnRecords(dspy.Signature):
 
     question: str = dspy.InputField(desc="what the user wants")
     candidate_records: str = dspy.InputField(desc="one per line: [id] (date) record")
-    helpful_ids: list[str] = dspy.OutputField(desc="ids of the records that help, the most helpful first")
+    helpful_ids: Annotated[list[str], Shown("candidate_records")] = dspy.OutputField(
+        desc="ids of the records that help, the most helpful first"
+    )
 
 
 class DigestEvents(dspy.Signature):

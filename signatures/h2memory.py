@@ -12,10 +12,12 @@ counts as the user.
 from __future__ import annotations
 
 import re
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import dspy
 from pydantic import BaseModel, Field, field_validator
+
+from ..reading.ids import Shown
 
 Aspect = Literal["work", "health", "family", "leisure"]
 ASPECTS: tuple[Aspect, ...] = ("work", "health", "family", "leisure")
@@ -41,14 +43,13 @@ def as_list(value: Any) -> Any:
 class LogLinks(BaseModel):
     """The earlier logs that one log goes back to."""
 
-    log_id: str
-    caused_by: list[str] = Field(default=[], description="ids of earlier logs; empty if there are none")
-    follows: list[str] = Field(default=[], description="ids of earlier logs; empty if there are none")
-
-    @field_validator("caused_by", "follows", mode="before")
-    @classmethod
-    def _lists(cls, value: Any) -> Any:
-        return [str(id) for id in as_list(value)]
+    log_id: Annotated[str, Shown("device_logs")]
+    caused_by: Annotated[list[str], Shown("device_logs")] = Field(
+        default=[], description="ids of earlier logs; empty if there are none"
+    )
+    follows: Annotated[list[str], Shown("device_logs")] = Field(
+        default=[], description="ids of earlier logs; empty if there are none"
+    )
 
 
 class LinkLogs(dspy.Signature):
@@ -111,11 +112,6 @@ class ProposedSolution(BaseModel):
         default="others", description="pos or neg wherever possible; others if it stays unclear"
     )
 
-    @field_validator("user_feedback", mode="before")
-    @classmethod
-    def _text(cls, value: Any) -> Any:
-        return "" if value is None else value
-
     @field_validator("feedback_type", mode="before")
     @classmethod
     def _kind(cls, value: Any) -> Any:
@@ -139,16 +135,6 @@ class DraftOutline(BaseModel):
         if isinstance(value, str):
             value = re.split(r"[\s,~–—]+|\bto\b", value)
         return [str(id).strip("[]() \"'") for id in as_list(value) if str(id).strip("[]() \"'-")]
-
-    @field_validator("solution_list", mode="before")
-    @classmethod
-    def _list(cls, value: Any) -> Any:
-        return as_list(value)
-
-    @field_validator("preference", mode="before")
-    @classmethod
-    def _text(cls, value: Any) -> Any:
-        return "" if value is None else value
 
 
 class OutlineTopics(dspy.Signature):

@@ -55,11 +55,6 @@ class Adjustment(BaseModel):
             return value.strip().lower() in ("yes", "true", "y", "1", "是", "需要")
         return bool(value)
 
-    @field_validator("revised", mode="before")
-    @classmethod
-    def _text(cls, value: Any) -> Any:
-        return "" if value is None else value
-
 
 class AdjustNeedType(dspy.Signature):
     """Decide whether an overall type of need still fits now that further needs were counted under it.

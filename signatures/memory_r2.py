@@ -6,17 +6,21 @@ over in our own words. `docs/coverage.md` maps rule by rule.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import dspy
 from pydantic import BaseModel, Field, field_validator
+
+from ..reading.ids import Shown
 
 
 class Fact(BaseModel):
     """One thing worth remembering that a turn says."""
 
     speaker: str = Field(description="name of the person the fact is about")
-    turn_id: str = Field(description="id of the turn that says it, as it stands in brackets")
+    turn_id: Annotated[str, Shown("dialogue")] = Field(
+        description="id of the turn that says it, as it stands in brackets"
+    )
     fact: str = Field(description="the fact in at most 20 words, in the third person, understandable alone")
 
 
@@ -62,10 +66,14 @@ class Operation(BaseModel):
     """One edit of the memory."""
 
     op: Literal["INSERT", "UPDATE", "DELETE", "NONE"]
-    memory_id: str | None = Field(default=None, description="the entry to change or delete; null for INSERT")
+    memory_id: Annotated[str | None, Shown("memories")] = Field(
+        default=None, description="the entry to change or delete; null for INSERT"
+    )
     speaker: str = Field(default="", description="who the content is about")
     content: str = Field(default="", description="what the entry shall say; empty for DELETE")
-    turn_id: str | None = Field(default=None, description="the turn that the new information comes from")
+    turn_id: Annotated[str | None, Shown("new_facts")] = Field(
+        default=None, description="the turn that the new information comes from"
+    )
 
     @field_validator("op", mode="before")
     @classmethod

@@ -11,9 +11,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Literal
+from typing import Annotated, Literal
 
 import dspy
+
+from ..reading.ids import Shown
 
 _ID = re.compile(r"(?<![A-Za-z0-9])[Ss]\s?(\d{1,2})(?!\d)")
 
@@ -87,8 +89,8 @@ class SelectSolutions(dspy.Signature):
     context: str = dspy.InputField(desc="what is remembered of the user; may be empty")
     question: str = dspy.InputField(desc="the user's requirement")
     options: list[str] = dspy.InputField(desc="the candidate solutions, each begins with its id")
-    analysis: str = dspy.OutputField(desc="what speaks for and against the candidates, for this user")
-    answer: list[CandidateId] = dspy.OutputField(desc="the ids of the two best candidates")
+    analysis: str = dspy.OutputField(desc="what speaks for and against the candidates, for this user", default="")
+    answer: Annotated[list[CandidateId], Shown("options")] = dspy.OutputField(desc="the ids of the two best candidates")
 
 
 class ReplyInDialogue(dspy.Signature):

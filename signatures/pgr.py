@@ -9,10 +9,12 @@ Limits: frequencies, provenance and new ids are code's business (`programs/pgr/m
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Literal
 
 import dspy
-from pydantic import BaseModel, Field, field_validator
+from pydantic import BaseModel, Field
+
+from ..reading.ids import Shown
 
 Kind = Literal["Identity", "Preference", "Goal", "Interest", "Activity", "Event"]
 
@@ -31,34 +33,16 @@ class KnownFact(BaseModel):
 class FactChange(BaseModel):
     """One fact that a dialogue adds or changes."""
 
-    fact_id: str = Field(
+    fact_id: Annotated[str, Shown("existing_facts", new=True)] = Field(
         default="", description="the id of the existing fact that changes; NEW_1, NEW_2, ... for new ones"
     )
     info: str = Field(description="the fact, short and understandable alone")
     type: Kind
     related_entities: list[str] = Field(default=[], description="keywords: entities, topics, themes")
     state: Literal["add", "update"] = "add"
-    turn_ids: list[str] = Field(default=[], description="ids of the turns that say it, as they stand in brackets")
-
-    @field_validator("type", mode="before")
-    @classmethod
-    def _any_case(cls, value: Any) -> Any:
-        return value.strip().capitalize() if isinstance(value, str) else value
-
-    @field_validator("fact_id", mode="before")
-    @classmethod
-    def _no_id(cls, value: Any) -> Any:
-        return "" if value is None else str(value)
-
-    @field_validator("state", mode="before")
-    @classmethod
-    def _lower(cls, value: Any) -> Any:
-        return value.strip().lower() if isinstance(value, str) else value
-
-    @field_validator("related_entities", "turn_ids", mode="before")
-    @classmethod
-    def _no_null(cls, value: Any) -> Any:
-        return [] if value is None else [value] if isinstance(value, str) else value
+    turn_ids: Annotated[list[str], Shown("dialogue")] = Field(
+        default=[], description="ids of the turns that say it, as they stand in brackets"
+    )
 
 
 class UpdateFacts(dspy.Signature):
@@ -96,11 +80,6 @@ class MergedFact(BaseModel):
     type: Kind
     related_entities: list[str] = Field(default=[], description="the important ones only")
 
-    @field_validator("type", mode="before")
-    @classmethod
-    def _any_case(cls, value: Any) -> Any:
-        return value.strip().capitalize() if isinstance(value, str) else value
-
 
 class MergeFacts(dspy.Signature):
     """Merge facts about a user that say nearly the same into one, without losing anything that matters.
@@ -121,13 +100,6 @@ class Step(BaseModel):
         default="", description="what bears on it: preferences, limits, timing, people, costs, ..."
     )
 
-    @field_validator("action", "constraints", mode="before")
-    @classmethod
-    def _as_text(cls, value: Any) -> Any:
-        if isinstance(value, list):
-            return ", ".join(str(part) for part in value)
-        return "" if value is None else value
-
 
 class TreeNode(Step):
     """One imagined step of a tree."""
@@ -135,16 +107,6 @@ class TreeNode(Step):
     action_id: str = Field(default="", description="unique: A1, A2, ...")
     parent: str | None = Field(default=None, description="id of the node it follows from; null for the first")
     children: list[str] = Field(default=[], description="ids of the steps that may come next")
-
-    @field_validator("children", mode="before")
-    @classmethod
-    def _no_null(cls, value: Any) -> Any:
-        return [] if value is None else [value] if isinstance(value, str) else value
-
-    @field_validator("action_id", mode="before")
-    @classmethod
-    def _no_number(cls, value: Any) -> Any:
-        return "" if value is None else str(value)
 
 
 class ImagineChain(dspy.Signature):

@@ -10,10 +10,12 @@ Limits: ids, supporters and the pool are code's business (`adjustment`); no prom
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import dspy
 from pydantic import BaseModel, Field, field_validator
+
+from ..reading.ids import Shown
 
 ProposedAction = Literal["add pattern", "add alert", "modify", "remove"]
 Adjustment = Literal["add pattern", "add alert", "modify", "remove", "downgrade"]
@@ -46,9 +48,13 @@ class PractiseWithExperience(dspy.Signature):
         desc="the user's records before the situation, one per line, oldest first: situation => what the user did"
     )
     situation: str = dspy.InputField(desc="where the user is now; what the user does is to be predicted")
-    useful_patterns: list[str] = dspy.OutputField(desc="the patterns that bear on it, with the tendency they tell")
-    useful_alerts: list[str] = dspy.OutputField(desc="the alerts that bear on it, with what to mind")
-    reasoning: str = dspy.OutputField(desc="what follows from these and from the records")
+    useful_patterns: list[str] = dspy.OutputField(
+        desc="the patterns that bear on it, with the tendency they tell", default_factory=list
+    )
+    useful_alerts: list[str] = dspy.OutputField(
+        desc="the alerts that bear on it, with what to mind", default_factory=list
+    )
+    reasoning: str = dspy.OutputField(desc="what follows from these and from the records", default="")
     predicted_action: str = dspy.OutputField(desc="what the user does, in the words in which records tell it")
 
 
@@ -87,9 +93,13 @@ class PredictWithExperience(dspy.Signature):
     records: str = dspy.InputField(desc="the user's latest records, one per line, oldest first; may be empty")
     question: str = dspy.InputField(desc="the situation, and what is asked about it")
     options: list[str] = dspy.InputField(desc="the answers there are; empty where the answer is free")
-    relevant_patterns: list[str] = dspy.OutputField(desc="the patterns that bear on it, with the tendency they tell")
-    relevant_alerts: list[str] = dspy.OutputField(desc="the alerts that bear on it, with what to mind")
-    reasoning: str = dspy.OutputField(desc="what follows from these and from the records")
+    relevant_patterns: list[str] = dspy.OutputField(
+        desc="the patterns that bear on it, with the tendency they tell", default_factory=list
+    )
+    relevant_alerts: list[str] = dspy.OutputField(
+        desc="the alerts that bear on it, with what to mind", default_factory=list
+    )
+    reasoning: str = dspy.OutputField(desc="what follows from these and from the records", default="")
     answer: str = dspy.OutputField(desc="one of the options, exactly as it is written there")
 
 
@@ -107,35 +117,24 @@ class PractisedTask(BaseModel):
         lower = " ".join(value.lower().split()) if isinstance(value, str) else value
         return named.get(lower, lower)
 
-    @field_validator("task", "analysis", mode="before")
-    @classmethod
-    def _no_null(cls, value: Any) -> Any:
-        return "" if value is None else value
-
 
 class DraftProposal(BaseModel):
     """One proposed change of the experience."""
 
     trigger: str = Field(default="", description="the kind of situation in which it applies, in a few words")
     action: ProposedAction
-    experience_id: str | None = Field(default=None, description="the entry to modify or remove; null for a new one")
+    experience_id: Annotated[str | None, Shown("pattern_experiences", "alert_experiences")] = Field(
+        default=None, description="the entry to modify or remove; null for a new one"
+    )
     content: str = Field(default="", description="what the entry shall say, or why it should go")
-    record_ids: list[str] = Field(default=[], description="ids of records that show it, as they stand in brackets")
+    record_ids: Annotated[list[str], Shown("recent_records", "practised_record")] = Field(
+        default=[], description="ids of records that show it, as they stand in brackets"
+    )
 
     @field_validator("action", mode="before")
     @classmethod
     def _any_case(cls, value: Any) -> Any:
         return plain_action(value)
-
-    @field_validator("trigger", "content", mode="before")
-    @classmethod
-    def _no_null(cls, value: Any) -> Any:
-        return "" if value is None else value
-
-    @field_validator("record_ids", mode="before")
-    @classmethod
-    def _as_list(cls, value: Any) -> Any:
-        return listed(value)
 
 
 class ReflectOnPractice(dspy.Signature):
@@ -175,7 +174,9 @@ class ReflectOnPractice(dspy.Signature):
     thinking: str = dspy.InputField(desc="how you reasoned")
     predicted_action: str = dspy.InputField(desc="what you predicted")
     most: int = dspy.InputField(desc="the most proposals")
-    tasks: list[PractisedTask] = dspy.OutputField(desc="one entry for each thing that was predicted")
+    tasks: list[PractisedTask] = dspy.OutputField(
+        desc="one entry for each thing that was predicted", default_factory=list
+    )
     proposals: list[DraftProposal] = dspy.OutputField(desc="the proposed changes, the most important ones first")
 
 
@@ -210,24 +211,18 @@ class ExperienceChange(BaseModel):
     """One change of the experience, with the proposals that support it."""
 
     action: Adjustment
-    experience_id: str | None = Field(default=None, description="the entry that changes; null for a new one")
+    experience_id: Annotated[str | None, Shown("pattern_experiences", "alert_experiences")] = Field(
+        default=None, description="the entry that changes; null for a new one"
+    )
     text: str = Field(default="", description="what the entry shall say; empty to remove or downgrade it")
-    proposal_ids: list[str] = Field(default=[], description="ids of every proposal that supports the change")
+    proposal_ids: Annotated[list[str], Shown("proposal_pool")] = Field(
+        default=[], description="ids of every proposal that supports the change"
+    )
 
     @field_validator("action", mode="before")
     @classmethod
     def _any_case(cls, value: Any) -> Any:
         return plain_action(value)
-
-    @field_validator("text", mode="before")
-    @classmethod
-    def _no_null(cls, value: Any) -> Any:
-        return "" if value is None else value
-
-    @field_validator("proposal_ids", mode="before")
-    @classmethod
-    def _as_list(cls, value: Any) -> Any:
-        return listed(value)
 
 
 class AdjustExperience(dspy.Signature):
@@ -258,7 +253,7 @@ class AdjustExperience(dspy.Signature):
     pattern_experiences: list[KnownExperience] = dspy.InputField(desc="the patterns as they are")
     alert_experiences: list[KnownExperience] = dspy.InputField(desc="the alerts as they are")
     needed: int = dspy.InputField(desc="how many proposals a change needs")
-    decisions: str = dspy.OutputField(desc="what is adopted, modified, removed or downgraded, and why")
+    decisions: str = dspy.OutputField(desc="what is adopted, modified, removed or downgraded, and why", default="")
     changes: list[ExperienceChange] = dspy.OutputField(desc="the changes; empty if no view has enough support")
 
 

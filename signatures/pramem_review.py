@@ -10,10 +10,12 @@ equation 7 the real scene must be found among all (`PickScene`). Wording ours; `
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import dspy
 from pydantic import BaseModel, Field, field_validator
+
+from ..reading.ids import Shown
 
 _YES = {"true", "yes", "sensitive", "pass", "passed"}
 _NO = {"false", "no", "insensitive", "fail", "failed"}
@@ -33,11 +35,6 @@ class Perturbation(BaseModel):
     details: str = Field(
         default="", description="which reactions of these records change and how, with examples before and after"
     )
-
-    @field_validator("details", mode="before")
-    @classmethod
-    def _no_null(cls, value: Any) -> Any:
-        return "" if value is None else value
 
 
 class PlanPerturbations(dspy.Signature):
@@ -63,7 +60,7 @@ class PlanPerturbations(dspy.Signature):
 class GroundednessVerdict(BaseModel):
     """Whether a proposal falls with the records it came from."""
 
-    proposal: str = Field(description="id of the proposal")
+    proposal: Annotated[str, Shown("proposals")] = Field(description="id of the proposal")
     sensitive: bool | None = Field(description="true if it would no longer hold; false if it would hold all the same")
     reason: str = Field(default="", description="which records carry it, or why it is independent of them")
 
@@ -71,11 +68,6 @@ class GroundednessVerdict(BaseModel):
     @classmethod
     def _as_bool(cls, value: Any) -> Any:
         return clear_bool(value)
-
-    @field_validator("reason", mode="before")
-    @classmethod
-    def _no_null(cls, value: Any) -> Any:
-        return "" if value is None else value
 
 
 class JudgeGroundedness(dspy.Signature):
@@ -101,7 +93,7 @@ class JudgeGroundedness(dspy.Signature):
 class RewrittenRecord(BaseModel):
     """A record's new reaction."""
 
-    record: str = Field(description="id of the record, as it stands in brackets")
+    record: Annotated[str, Shown("recent_records")] = Field(description="id of the record, as it stands in brackets")
     action: str = Field(description="what the user does there after the perturbation")
 
 
@@ -123,7 +115,7 @@ class RewriteActions(dspy.Signature):
 class HoldVerdict(BaseModel):
     """Whether a proposal still holds on perturbed records."""
 
-    proposal: str = Field(description="id of the proposal")
+    proposal: Annotated[str, Shown("proposals")] = Field(description="id of the proposal")
     overturned: bool | None = Field(description="true if these records contradict it; false if it still holds")
     reason: str = Field(default="", description="which of the records decide")
 
@@ -131,11 +123,6 @@ class HoldVerdict(BaseModel):
     @classmethod
     def _as_bool(cls, value: Any) -> Any:
         return clear_bool(value)
-
-    @field_validator("reason", mode="before")
-    @classmethod
-    def _no_null(cls, value: Any) -> Any:
-        return "" if value is None else value
 
 
 class JudgeOnRewritten(dspy.Signature):
@@ -170,7 +157,7 @@ class WriteScenes(dspy.Signature):
 class GeneralityVerdict(BaseModel):
     """Whether a proposal is more than a description of one situation."""
 
-    proposal: str = Field(description="id of the proposal")
+    proposal: Annotated[str, Shown("proposals")] = Field(description="id of the proposal")
     general: bool | None = Field(description="false if the proposal alone singles the real situation out, else true")
     reason: str = Field(default="")
 
@@ -178,11 +165,6 @@ class GeneralityVerdict(BaseModel):
     @classmethod
     def _as_bool(cls, value: Any) -> Any:
         return clear_bool(value)
-
-    @field_validator("reason", mode="before")
-    @classmethod
-    def _no_null(cls, value: Any) -> Any:
-        return "" if value is None else value
 
 
 class JudgeGenerality(dspy.Signature):
@@ -204,7 +186,7 @@ class JudgeGenerality(dspy.Signature):
 class ScenePick(BaseModel):
     """Which situation a proposal points at."""
 
-    proposal: str = Field(description="id of the proposal")
+    proposal: Annotated[str, Shown("proposals")] = Field(description="id of the proposal")
     letter: str | None = Field(description="letter of the one situation it singles out; null if it fits several")
 
     @field_validator("letter", mode="before")

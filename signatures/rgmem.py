@@ -10,10 +10,12 @@ everything that is noted names whom it is about.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import dspy
 from pydantic import BaseModel, Field, field_validator
+
+from ..reading.ids import Shown
 
 Layer = Literal["summary", "inference", "conclusions", "history"]
 LAYERS: tuple[Layer, ...] = ("summary", "inference", "conclusions", "history")
@@ -26,18 +28,15 @@ class DrawnConclusion(BaseModel):
     relevance: Literal["base", "high"] = Field(
         default="base", description="high: says something of who the user is, likes, wants or is going through"
     )
-    turn_ids: list[str] = Field(default=[], description="ids of the turns it follows from, as they stand in brackets")
+    turn_ids: Annotated[list[str], Shown("dialogue")] = Field(
+        default=[], description="ids of the turns it follows from, as they stand in brackets"
+    )
 
     @field_validator("relevance", mode="before")
     @classmethod
     def _any_case(cls, value: Any) -> Any:
         lower = value.strip().lower() if isinstance(value, str) else value
         return "high" if lower is True or lower == "salient" else "base" if lower is None else lower
-
-    @field_validator("turn_ids", mode="before")
-    @classmethod
-    def _as_list(cls, value: Any) -> Any:
-        return [] if value is None else [value] if isinstance(value, str) else value
 
 
 class SynthesizeEvidence(dspy.Signature):

@@ -9,10 +9,12 @@ the paper's second prompt fixes, are written by code (`graph_update`): the promp
 from __future__ import annotations
 
 import difflib
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import dspy
 from pydantic import BaseModel, Field, field_validator
+
+from ..reading.ids import Shown
 
 Base = Literal[
     "Personal Identity and Traits",
@@ -45,11 +47,6 @@ class EntityPath(BaseModel):
         plain = " ".join(value.replace("&", "and").lower().split())
         near = difflib.get_close_matches(plain, known, n=1, cutoff=0.6)
         return known[near[0]] if near else value
-
-    @field_validator("concepts", "events", mode="before")
-    @classmethod
-    def _as_list(cls, value: Any) -> Any:
-        return [] if value is None else [value] if isinstance(value, str) else value
 
 
 class ExtractEntityPaths(dspy.Signature):
@@ -97,13 +94,8 @@ class PathSegment(BaseModel):
 class SegmentLabel(BaseModel):
     """What a segment's edge says."""
 
-    segment_id: str = ""
+    segment_id: Annotated[str, Shown("segments")] = ""
     label: str
-
-    @field_validator("segment_id", mode="before")
-    @classmethod
-    def _as_text(cls, value: Any) -> Any:
-        return "" if value is None else str(value)
 
 
 class LabelSegments(dspy.Signature):
