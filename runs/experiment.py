@@ -3,8 +3,8 @@
     compile:  split ── start saved ── start on dev ── optimizer on train ── result on dev: promote? ── test ── save, log
 
 Test questions are scored once, after the decision. The compiled program is kept only if it beats its start on the dev
-questions. The optimizer gets what is left of the budget after the scoring that must follow is set aside. Everything is
-logged to one MLflow run.
+questions beyond chance (`promotion`). The optimizer gets what is left of the budget after the scoring that must follow
+is set aside. Everything is logged to one MLflow run.
 
 Example:
     >>> setup = Setup(benchmark="locomo", lm="offline")
@@ -35,6 +35,7 @@ from .artifact import Manifest, check_writable, is_intact, read_manifest, save
 from .compare import keep_rows
 from .evaluate import Progress, evaluate
 from .outcome import Compiled
+from .promotion import promotion
 from .registry import pinned
 from .reserve import first_spent, reserve
 from .results import Evaluation, counts_of, difference
@@ -105,7 +106,7 @@ def run_compile(
         out: Folder for the program; one in the run's folder if None. It holds a loadable program from the first
             moment on.
         config: Constructor arguments of the method.
-        force: Keeps the compiled program even without a gain on the dev questions.
+        force: Keeps the compiled program even without a sure gain on the dev questions.
         note: Told the phases.
         allow_code: Whether a saved `module:Class` method may be imported.
         meter: Counts the calls, for whoever wants to watch them; a new one if None.
@@ -232,9 +233,8 @@ def _compile(
     model = None if history.trained is None else keep(history.trained, runtime.folder.path / "model")
     with dspy.context(lm=history.trained or dspy.settings.lm):
         second = score(compiled, split.dev, "dev questions, after") if compiled is not None else None
-    whole = second is not None and _whole(first) and _whole(second)
-    gained = second is not None and (second.score or 0.0) > (first.score or 0.0)
-    promoted = compiled is not None and (force or (whole and gained))
+    decided = promotion(first, second, guard.struck)
+    promoted = compiled is not None and (force or decided.refused is None)
     before = score(start, split.test, "test questions, before")
     with dspy.context(lm=history.trained or dspy.settings.lm):
         after = score(compiled, split.test, "test questions, after") if promoted and compiled is not None else before
@@ -252,6 +252,7 @@ def _compile(
         runtime.folder.path,
         "",
         model,
+        decided,
     )
     return outcome, compiled if promoted and compiled is not None else start
 
@@ -266,12 +267,6 @@ def _scored(
 ) -> Evaluation:
     journal = runtime.folder.store.rows
     return evaluate(program, benchmark, examples, runtime.meter, runtime.setup.threads, progress, journal, phase)
-
-
-def _whole(found: Evaluation) -> bool:
-    """Whether every question was asked and answered: unreachable ones would count as zeros against one side."""
-    lost = any(row.failure is not None and row.failure.kind == "endpoint" for row in found.rows)
-    return not found.stopped and not lost
 
 
 def _log(tracker: Tracker, outcome: Compiled) -> None:

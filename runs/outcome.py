@@ -8,11 +8,13 @@ Example:
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..optimizers.history import Candidate
+from .promotion import Promotion
 from .results import Evaluation
 from .statistics import Difference
 
@@ -36,29 +38,40 @@ class Compiled:
     """The limit that struck, if any."""
     run: Path
     run_id: str
-    model: str | None = None
+    model: str | None
     """The name of the model whose weights were trained, as --lm takes it; None where none were."""
+    decided: Promotion
+    """What the dev questions say of the compiled program."""
+
+    @property
+    def refused(self) -> str | None:
+        """Why the start was kept; None where the compiled program was."""
+        return None if self.promoted else self.decided.refused
 
     def gate(self) -> dict[str, Any]:
-        """What the kept program scored on the dev questions: what programs are compared by when one is registered."""
+        """What the kept program scored on the dev questions: what programs are compared by when one is registered.
+
+        Scores are in the order of the split, groups are numbered: no id of a user leaves the run.
+        """
         found = self.dev[1] if self.promoted and self.dev[1] is not None else self.dev[0]
         scored = {"score": found.score, "n": found.n, "stopped": found.stopped}
-        return {"split": "dev", **scored, "lm": found.lm, "judge": found.judge}
+        groups = list(dict.fromkeys(row.group for row in found.counted))
+        rows = {
+            "scores": [row.score for row in found.counted],
+            "groups": [groups.index(row.group) for row in found.counted],
+        }
+        return {"split": "dev", **scored, "lm": found.lm, "judge": found.judge, **rows}
 
     def summary(self) -> dict[str, Any]:
         """The object `compile --json` prints."""
-        found = self.difference.interval
         return {
             "start": self.start.summary(),
             "result": self.result.summary(),
-            "difference": {
-                "mean": self.difference.mean if self.start.n else None,
-                "interval": None if found is None else [found.low, found.high],
-                "interval_unit": None if found is None else found.unit,
-                "p_sign": self.difference.p_sign,
-            },
+            "difference": _plain(self.difference),
             "dev": {"start": self.dev[0].score, "result": self.dev[1].score if self.dev[1] else None},
+            "dev_difference": None if self.decided.gain is None else _plain(self.decided.gain),
             "promoted": self.promoted,
+            "refused": self.refused,
             "program": str(self.program),
             "candidates": [candidate.to_dict() for candidate in self.candidates],
             "usage": self.usage,
@@ -67,3 +80,14 @@ class Compiled:
             "run_id": self.run_id,
             "model": self.model,
         }
+
+
+def _plain(found: Difference) -> dict[str, Any]:
+    """A difference as JSON."""
+    span = found.interval
+    return {
+        "mean": None if math.isnan(found.mean) else found.mean,
+        "interval": None if span is None else [span.low, span.high],
+        "interval_unit": None if span is None else span.unit,
+        "p_sign": found.p_sign,
+    }

@@ -19,6 +19,7 @@ from .results import SHOWN, Evaluation
 from .statistics import Difference
 
 WIRING = "wiring check, not comparable"
+NO_GAIN = "no gain on the dev questions"
 
 
 def heading(evaluation: Evaluation) -> str:
@@ -51,9 +52,14 @@ def print_evaluation(console: Console, evaluation: Evaluation) -> None:
 
 
 def print_comparison(
-    console: Console, start: Evaluation, result: Evaluation, difference: Difference, promoted: bool
+    console: Console,
+    start: Evaluation,
+    result: Evaluation,
+    difference: Difference,
+    promoted: bool,
+    refused: str | None = None,
 ) -> None:
-    """Prints before and after by category, and the paired difference with its interval."""
+    """Prints before and after by category, and the paired difference with its interval, or why the start was kept."""
     console.print(Text(f"test questions, {heading(result)}"), soft_wrap=True)
     table = Table()
     for name in ("category", "n", "before", "after", "difference"):
@@ -69,15 +75,15 @@ def print_comparison(
         "score", str(start.n), _number(start.score), _number(result.score), _signed(result.score, start.score)
     )
     console.print(table)
-    console.print(difference_line(difference, promoted), soft_wrap=True)
+    console.print(difference_line(difference, promoted, refused), soft_wrap=True)
     for name, evaluation in (("before", start), ("after", result)):
         console.print(f"{name}: {usage_line(evaluation)}", soft_wrap=True)
 
 
-def difference_line(difference: Difference, promoted: bool) -> str:
-    """The paired difference in words."""
+def difference_line(difference: Difference, promoted: bool, refused: str | None = None) -> str:
+    """The paired difference in words, or why the compiled program was not kept."""
     if not promoted:
-        return "no gain on the dev questions: the start was kept (--force keeps the compiled program)"
+        return f"{refused or NO_GAIN}; the start was kept (--force keeps the compiled program)"
     found = difference.interval
     if found is None or difference.mean is None:
         return "too few test questions to tell a difference"
