@@ -30,7 +30,7 @@ def command(
     from ..optimizers.compile import Compilation
     from ..runs.experiment import run_compile
     from ..runs.planning import plan_compile
-    from ..runs.report import print_comparison
+    from ..runs.report import print_comparison, spent_line
 
     setup, errors = make_setup(values), output(errors=True)
     console = errors if as_json else output()
@@ -48,6 +48,9 @@ def command(
         return
     found = outcome.start, outcome.result, outcome.difference
     print_comparison(console, *found, outcome.promoted, outcome.refused)
+    console.print(f"whole run: {spent_line(outcome.usage)}", soft_wrap=True)
+    for line in outcome.troubles.lines(outcome.run.name):
+        console.print(line, soft_wrap=True)
     if outcome.model:
         console.print(f"trained model: {outcome.model}", soft_wrap=True)
     if outcome.stopped:

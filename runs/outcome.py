@@ -9,7 +9,7 @@ Example:
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,37 @@ from ..optimizers.history import Candidate
 from .promotion import Promotion
 from .results import Evaluation
 from .statistics import Difference
+
+
+@dataclass(frozen=True)
+class Troubles:
+    """What an optimizer went through that the run outlived."""
+
+    optimizer: str
+    ended: str | None
+    """What ended it before its time; None where nothing did, or a limit."""
+    unreadable: int
+    """Answers of the prompt LM that could not be read."""
+    given_up: int
+    """Proposals that could not be read after the last attempt."""
+
+    rescued: bool
+    """Whether a candidate had been scored by then, which goes on in place of a result."""
+
+    def lines(self, run: str) -> list[str]:
+        """What tables say of it, one line each.
+
+        Args:
+            run: The run that can be resumed.
+        """
+        found, again = [], f"--resume {run} tries again"
+        if self.ended is not None:
+            taken = "the best candidate so far" if self.rescued else "no candidate was scored yet, so the start"
+            found.append(f"{self.optimizer} ended before its time ({self.ended}): {taken} goes on; {again}")
+        if self.unreadable:
+            rest = f", {self.given_up} proposals were given up; {again}" if self.given_up else ""
+            found.append(f"{self.unreadable} answers of the prompt LM could not be read{rest}")
+        return found
 
 
 @dataclass(frozen=True)
@@ -42,6 +73,7 @@ class Compiled:
     """The name of the model whose weights were trained, as --lm takes it; None where none were."""
     decided: Promotion
     """What the dev questions say of the compiled program."""
+    troubles: Troubles
 
     @property
     def refused(self) -> str | None:
@@ -76,6 +108,7 @@ class Compiled:
             "candidates": [candidate.to_dict() for candidate in self.candidates],
             "usage": self.usage,
             "stopped": self.stopped,
+            "optimizer": asdict(self.troubles),
             "run": str(self.run),
             "run_id": self.run_id,
             "model": self.model,

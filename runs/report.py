@@ -126,17 +126,23 @@ def print_aggregate(console: Console, found: Mapping[str, int | float]) -> None:
 
 def usage_line(evaluation: Evaluation) -> str:
     """Calls, tokens, cost, time and failures on one line."""
-    calls = ", ".join(f"{count} {role}" for role, count in evaluation.calls.items() if count or role == "task")
-    cost = "no price known" if evaluation.cost is None else f"${evaluation.cost:.4f}"
     writes = f", {evaluation.write_failures} failed writes" if evaluation.write_failures else ""
     recall = evaluation.retrieval()
     found = [f"evidence shown {recall.pop(SHOWN):.3f}"] if SHOWN in recall else []
     found += [f"by the index {', '.join(f'{name} {value:.3f}' for name, value in recall.items())}"] if recall else []
-    tokens = f"{evaluation.tokens['input']:,} + {evaluation.tokens['output']:,} tokens"
+    spent = spent_line({"calls": evaluation.calls, "tokens": evaluation.tokens, "cost": evaluation.cost})
     size = evaluation.context()
     recalled = f"context {size['hits']:.1f} entries, {size['tokens']:,.0f} tokens"
-    line = f"LM calls: {calls}; {tokens}; {cost}; {evaluation.seconds:.1f} s; {evaluation.failures} failures{writes}"
+    line = f"{spent}; {evaluation.seconds:.1f} s; {evaluation.failures} failures{writes}"
     return "; ".join([line, *found, recalled])
+
+
+def spent_line(usage: Mapping[str, Any]) -> str:
+    """Calls, tokens and cost, as `results.counts_of` gives them, on one line."""
+    calls = ", ".join(f"{count} {role}" for role, count in usage["calls"].items() if count or role == "task")
+    tokens = f"{usage['tokens']['input']:,} + {usage['tokens']['output']:,} tokens"
+    cost = "no price known" if usage["cost"] is None else f"${usage['cost']:.4f}"
+    return f"LM calls: {calls}; {tokens}; {cost}"
 
 
 def comparison_picture(start: Evaluation, result: Evaluation) -> Any:
