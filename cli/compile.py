@@ -16,20 +16,21 @@ from .options import first_line, make_setup, output, parse_settings, print_json,
 @click.option("--stage", type=click.Choice(["read", "write", "all"]), default="all", show_default=True)
 @click.option("--optimizer-set", "settings", multiple=True, metavar="NAME=VALUE", help="a setting of the optimizer")
 @click.option("--out", type=click.Path(), help="folder for the program [default: a new one under runs/local]")
-@click.option("--force", is_flag=True, help="keep the compiled program even without a gain on the dev questions")
+@click.option("--force", is_flag=True, help="keep the compiled program even without a sure gain on the dev questions")
 def command(
     method: str, as_json: bool, planned: bool, config: tuple[str, ...], settings: tuple[str, ...], **values: Any
 ) -> None:
     """Tune METHOD and save the program.
 
     METHOD is a name, module:Class, or a saved program to start from: its folder, or models:/NAME@ALIAS. The result is
-    scored on held-out test questions before and after, and kept only if it gains on the dev questions.
+    scored on held-out test questions before and after, and kept only if it gains on the dev questions: the paired 95 %
+    interval must not reach below zero.
     """
     from ..engines.meter import Meter
     from ..optimizers.compile import Compilation
     from ..runs.experiment import run_compile
     from ..runs.planning import plan_compile
-    from ..runs.report import print_comparison
+    from ..runs.report import print_comparison, spent_line
 
     setup, errors = make_setup(values), output(errors=True)
     console = errors if as_json else output()
@@ -45,7 +46,11 @@ def command(
     if as_json:
         print_json(outcome.summary())
         return
-    print_comparison(console, outcome.start, outcome.result, outcome.difference, outcome.promoted)
+    found = outcome.start, outcome.result, outcome.difference
+    print_comparison(console, *found, outcome.promoted, outcome.refused)
+    console.print(f"whole run: {spent_line(outcome.usage)}", soft_wrap=True)
+    for line in outcome.troubles.lines(outcome.run.name):
+        console.print(line, soft_wrap=True)
     if outcome.model:
         console.print(f"trained model: {outcome.model}", soft_wrap=True)
     if outcome.stopped:

@@ -25,7 +25,8 @@ def command() -> None:
     meter = Meter()
     with progress(errors, meter) as note:
         outcome = run_compile("turn-rag", setup, out=folder / "program", note=note, meter=meter)
-    print_comparison(console, outcome.start, outcome.result, outcome.difference, outcome.promoted)
+    found = outcome.start, outcome.result, outcome.difference
+    print_comparison(console, *found, outcome.promoted, outcome.refused)
     row = max(outcome.result.counted, key=lambda row: row.score)
     example = next(example for example in setup.load().examples if example.id == row.id)
     history = folder / "history.json"

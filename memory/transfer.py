@@ -125,7 +125,7 @@ def _line(store: Store, owner: Owner) -> UserLine:
 
 
 def _document_line(document: Document) -> DocumentLine:
-    own = {name: value for name, value in vars(document).items() if name != "stamp"}
+    own = {name: value for name, value in vars(document).items() if name not in ("stamp", "partial")}
     stamp = document.stamp
     about = {"writer": stamp.writer, "program": stamp.program, "embedder": stamp.embedder}
     return DocumentLine.model_validate({**own, **about, "schema_version": stamp.schema})

@@ -5,8 +5,9 @@
 The program that is passed in is not changed. Questions that are not part of the benchmark's headline score (LoCoMo's
 adversarial ones) are not trained on. Optimizers that choose by a valset get a third of the training questions for it.
 
-When the budget is exhausted while an optimizer runs, the best candidate that was scored in full is returned; when the
-endpoint dies, nothing is: DSPy's optimizers would hand back an untuned program as compiled.
+When the budget is exhausted while an optimizer runs, or the optimizer breaks after calls were made, the best candidate
+that was scored in full is returned; when the endpoint dies, nothing is: DSPy's optimizers would hand back an untuned
+program as compiled. Proposals that cannot be read are asked for again (`proposals`).
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from .catalog import Optimizer
 from .catalog import optimizer as entry
 from .history import CandidateHistory
 from .metric_views import MetricViews
+from .proposals import ProposingLM
 from .runners import ENDLESS, Job, trained_lm
 
 
@@ -111,11 +113,12 @@ def compile_program(
         trainset: Questions with answers.
         how: Optimizer, stage, seed and settings.
         prompt_lm: Writes proposals and reflections; the LM of the context if None.
-        history: Collects the candidates, and the LM whose weights were trained; a new one if None.
+        history: Collects the candidates, the LM whose weights were trained, what became of the proposals, and what
+            ended the optimizer before its time; a new one if None.
 
     Returns:
-        A compiled copy that shares the program's memory cache; a copy of the program itself where the budget ended
-        before any candidate was scored.
+        A compiled copy that shares the program's memory cache; a copy of the program itself where the budget ended, or
+        the optimizer broke, before any candidate was scored.
 
     Raises:
         UserError: As `plan_job`.
@@ -131,6 +134,8 @@ def compile_program(
     if guard.dead is not None:
         raise type(guard.dead)(str(guard.dead))
     if guard.refused > before:
+        history.ended = None  # whatever it made of refused calls, the limit ended it
+    if guard.refused > before or compiled is None:
         compiled = history.best() or compiled
     if compiled is not None:
         history.trained = trained_lm(compiled, lm)
@@ -167,11 +172,13 @@ def _check_kind(optimizer: str, name: str, value: Any, default: Any) -> None:
 
 
 def _run(chosen: Optimizer, job: Job, history: CandidateHistory, guard: Guard) -> MemoryProgram | None:
-    """The optimizer's result; None where the budget ended it."""
-    before = guard.refused
+    """The optimizer's result; None where the budget ended it, or an error after calls were spent."""
+    before, spent = guard.refused, history.spent()
     # Optimizers get a copy, so that a rescue never sees a half changed student.
-    work = replace(job, student=job.student.deepcopy())
-    callbacks = [*(dspy.settings.callbacks or []), history]
+    student: Any = job.student.deepcopy()
+    prompt_lm = ProposingLM.over(job.prompt_lm, history.proposals)
+    work = replace(job, student=student, prompt_lm=prompt_lm, ended=history.end, scored=history.scored)
+    callbacks = [*(dspy.settings.callbacks or []), history, history.proposals]
     # Without a trace of its own, plain calls inside an optimizer would fill the process-wide one.
     with dspy.context(trace=None, callbacks=callbacks, max_errors=ENDLESS, disable_history=True):
         try:
@@ -180,10 +187,11 @@ def _run(chosen: Optimizer, job: Job, history: CandidateHistory, guard: Guard) -
             return None
         except MempilerError:
             raise
-        except Exception:
+        except Exception as error:
             # An optimizer's exception may follow from refused calls; the guard knows why they were refused.
-            if guard.dead is None and guard.refused == before:
+            if guard.dead is None and guard.refused == before and history.spent() == spent:
                 raise
+            history.end(error)
             return None
     for found in getattr(compiled, "trial_logs", {}).values():
         # SIMBA scores its winners without dspy.Evaluate, and keeps the scores only here.

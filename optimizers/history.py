@@ -1,20 +1,27 @@
 """The candidates an optimizer tried, with their scores: what curves, budgets and rescues are made from.
 
 Optimizers score candidates through `dspy.Evaluate`, whose calls a DSPy callback sees; SIMBA does not, so its own logs
-are read when it is done. The best candidate that was scored in full is kept as a program, in case the budget ends
-before the optimizer does.
+are read when it is done, and until then its metric tells every answer with its score. The best candidate that was
+scored in full is kept as a program, in case the budget ends, or the optimizer breaks, before it returns.
 """
 
 from __future__ import annotations
 
+import contextvars
 import threading
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from dspy.utils.callback import BaseCallback
+from dspy.utils.exceptions import AdapterParseError
 
 from ..engines.meter import Meter, MeteredLM
+from ..errors import MempilerError
 from ..programs.program import MemoryProgram
+from .proposals import ATTEMPTS, Proposals
+
+_answering: contextvars.ContextVar[MemoryProgram | None] = contextvars.ContextVar("answering", default=None)
+"""The program that was asked last, which a metric in the same thread is about."""
 
 
 @dataclass(frozen=True)
@@ -40,16 +47,38 @@ class CandidateHistory(BaseCallback):
 
     Args:
         meter: Counts the run's calls.
+        attempts: How often a proposal is sampled before it is given up.
     """
 
-    def __init__(self, meter: Meter) -> None:
+    def __init__(self, meter: Meter, attempts: int = ATTEMPTS) -> None:
         self.candidates: list[Candidate] = []
+        self.proposals = Proposals(attempts)
+        self.ended: str | None = None
+        """What ended the optimizer before its time, in one line; None where nothing did, or a limit."""
         self.trained: MeteredLM | None = None
         """The LM with trained weights that the compiled program needs; None where no weights were trained."""
         self._meter = meter
         self._lock = threading.Lock()
         self._open: dict[str, tuple[Any, int]] = {}
         self._best: tuple[int, float, MemoryProgram] | None = None
+        self._told: dict[str, tuple[MemoryProgram, dict[str, float]]] = {}
+
+    def on_module_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
+        """Remembers which program is asked."""
+        if isinstance(instance, MemoryProgram):
+            _answering.set(instance)
+
+    def scored(self, example: Any, prediction: Any, score: float) -> None:
+        """Adds an answer of the program asked last; metrics tell of them where `dspy.Evaluate` is not used."""
+        program = _answering.get()
+        if program is None or not _answered(prediction):
+            return
+        key = program.identities.of_program(program)
+        with self._lock:
+            if key not in self._told:
+                copied: Any = program.deepcopy()
+                self._told[key] = copied, {}
+            self._told[key][1][str(example.id)] = score
 
     def on_evaluate_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
         """Remembers which program an evaluation scores."""
@@ -70,6 +99,16 @@ class CandidateHistory(BaseCallback):
         if whole and isinstance(program, MemoryProgram):
             self._keep(n, score, program)
 
+    def end(self, error: Exception) -> None:
+        """Remembers what ended the optimizer before its time; errors of ours have a meaning of their own."""
+        if not isinstance(error, MempilerError):
+            self.ended = _in_one_line(error)
+
+    def spent(self) -> int:
+        """Calls so far, those that failed or were answered from an earlier run included."""
+        usage = self._meter.read()
+        return sum(usage.calls.values()) + usage.cached + usage.failed
+
     def add(self, score: float, n: int) -> None:
         """Adds a scored candidate."""
         usage = self._meter.read()
@@ -80,12 +119,27 @@ class CandidateHistory(BaseCallback):
 
     def best(self) -> MemoryProgram | None:
         """The best of the candidates that were scored on the most questions, none of which failed."""
-        return self._best[2] if self._best else None
+        if self._best is not None:
+            return self._best[2]
+        told = [
+            (len(scores), sum(scores.values()) / len(scores), n) for n, (_, scores) in enumerate(self._told.values())
+        ]
+        return list(self._told.values())[max(told)[2]][0] if told else None
 
     def _keep(self, n: int, score: float, program: MemoryProgram) -> None:
         with self._lock:
             if self._best is None or (n, score) > self._best[:2]:
                 self._best = (n, score, program.deepcopy())
+
+
+def _in_one_line(error: BaseException) -> str:
+    """An error in one line; an assertion without words says what it came from."""
+    if isinstance(error, AdapterParseError):
+        return "a proposal could not be read"
+    if not str(error) and error.__context__ is not None:
+        return _in_one_line(error.__context__)
+    words = " ".join(str(error).split())[:200]
+    return f"{type(error).__name__}: {words}" if words else type(error).__name__
 
 
 def _answered(prediction: Any) -> bool:

@@ -20,6 +20,7 @@ from ..errors import MissingDependencyError, UserError
 from ..programs.predictor import Predictor
 from ..programs.program import MemoryProgram
 from .metric_views import MetricViews
+from .patient import InferRules, Mipro
 
 ENDLESS = 1_000_000
 """Errors an optimizer tolerates: the guard at the LM boundary decides when to stop, not a count of ten."""
@@ -42,6 +43,10 @@ class Job:
     settings: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 0
     threads: int = 8
+    ended: Callable[[Exception], None] = lambda error: None
+    """Told what ended a step of several, which the others outlive."""
+    scored: Callable[[dspy.Example, Any, float], None] = lambda example, prediction, score: None
+    """Told every score of an optimizer whose evaluations nobody else sees."""
 
 
 def run_labeled(job: Job) -> Any:
@@ -93,7 +98,7 @@ def run_mipro(job: Job) -> Any:
     """Instructions and demos by Bayesian search."""
     settings, tries = _tries(job)
     trials, batch = settings.pop("num_trials"), settings.pop("minibatch_size")
-    teleprompter = dspy.MIPROv2(
+    teleprompter = Mipro(
         **_judging(job),
         prompt_model=job.prompt_lm,
         task_model=job.task_lm,
@@ -121,8 +126,14 @@ def run_copro(job: Job) -> Any:
 def run_simba(job: Job) -> Any:
     """Advice and demos from contrasts."""
     settings = {**job.settings, "bsize": min(job.settings["bsize"], len(job.train))}
-    number: Any = job.views.number
-    teleprompter = dspy.SIMBA(metric=number, prompt_model=job.prompt_lm, num_threads=job.threads, **settings)
+
+    def number(example: dspy.Example, prediction: Any) -> float:
+        score = job.views.number(example, prediction)
+        job.scored(example, prediction, score)
+        return score
+
+    metric: Any = number
+    teleprompter = dspy.SIMBA(metric=metric, prompt_model=job.prompt_lm, num_threads=job.threads, **settings)
     return teleprompter.compile(job.student, trainset=list(job.train), seed=job.seed)
 
 
@@ -147,8 +158,8 @@ def gepa_budget(train: int, val: int) -> int:
 def run_infer_rules(job: Job) -> Any:
     """Rules induced from demos."""
     settings, tries = _tries(job)
-    teleprompter = dspy.InferRules(**_judging(job), **settings)
-    # Its rule proposals are the only calls it makes outside the program; they go to the LM of the context.
+    # The rules would else be asked of the LM of the context, which answers questions.
+    teleprompter = InferRules(job.prompt_lm, **_judging(job), **settings)
     return teleprompter.compile(job.student, trainset=tries, valset=list(job.val))
 
 
@@ -185,7 +196,12 @@ class _Step(Teleprompter):
         # An earlier step may have trained the weights.
         lm = trained_lm(student, self._job.task_lm) or self._job.task_lm
         job = replace(self._job, student=fresh, train=trainset, settings=self._entry.settings, task_lm=lm)
-        compiled = self._entry.run(job)
+        try:
+            compiled = self._entry.run(job)
+        except Exception as error:
+            # BetterTogether goes on with what the steps before have made, and says nothing.
+            self._job.ended(error)
+            raise
         # The optimizers that reset predictors lose the LM, which BetterTogether demands between its steps.
         compiled.set_lm(trained_lm(compiled, lm) or lm)
         return compiled

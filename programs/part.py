@@ -23,6 +23,7 @@ import dspy
 
 from ..errors import UserError
 from ..memory.indexes import Indexes
+from .adapter import adapter as make_adapter
 from .failing import LOST, concerns_prompt, failure_of
 from .recording import record_failure
 
@@ -66,7 +67,8 @@ class Part(dspy.Module):
             or length. The failure is recorded.
         """
         try:
-            return predictor(**inputs)
+            with dspy.context(adapter=dspy.settings.adapter or make_adapter()):
+                return predictor(**inputs)
         except LOST as error:
             if not concerns_prompt(error):
                 raise

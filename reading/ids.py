@@ -27,7 +27,8 @@ class Shown:
     """Marks a text as an id that an input shows.
 
     Args:
-        *fields: The inputs that show it: texts with ids in brackets, or lists of objects or texts that begin with one.
+        *fields: The inputs that show it: texts with ids in brackets, or lists of objects or texts that begin with one;
+            `field.key` where it is not the first field of the objects whose name ends with "id".
         new: Whether other ids are allowed, for things that are not there yet.
     """
 
@@ -40,7 +41,8 @@ class Shown:
 
     def ids(self, inputs: Mapping[str, Any]) -> tuple[str, ...]:
         """The ids that the inputs show, each once, in order."""
-        return tuple(dict.fromkeys(id for field in self.fields for id in _ids(inputs.get(field))))
+        named = [field.partition(".") for field in self.fields]
+        return tuple(dict.fromkeys(id for field, _, key in named for id in _ids(inputs.get(field), key)))
 
 
 def match_id(said: Any, shown: Sequence[str]) -> str | None:
@@ -72,19 +74,19 @@ def _by_number(bare: str, shown: Sequence[str]) -> list[str]:
     return [id for id in shown if numbers and [int(part) for part in _DIGITS.findall(id)][-len(numbers) :] == numbers]
 
 
-def _ids(value: Any) -> Iterator[str]:
+def _ids(value: Any, key: str = "") -> Iterator[str]:
     if isinstance(value, str):
         for inside in _BRACKETED.findall(value):
             yield from (part.strip() for part in inside.split(",") if part.strip())
     elif isinstance(value, BaseModel | Mapping):
         fields = dict(value)
-        id = next((name for name in fields if name.endswith("id")), next(iter(fields), None))
+        id = key or next((name for name in fields if name.endswith("id")), next(iter(fields), None))
         if id is not None:
-            yield str(fields[id])
+            yield str(fields.get(id) or "")
     elif isinstance(value, Sequence):
         for part in value:
             if isinstance(part, str):
                 # Plain texts: each begins with its id, in brackets or before a colon.
                 yield from _ids(part) if part.startswith("[") else (part.partition(":")[0].strip(),)
             else:
-                yield from _ids(part)
+                yield from _ids(part, key)

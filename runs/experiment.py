@@ -3,8 +3,8 @@
     compile:  split ── start saved ── start on dev ── optimizer on train ── result on dev: promote? ── test ── save, log
 
 Test questions are scored once, after the decision. The compiled program is kept only if it beats its start on the dev
-questions. The optimizer gets what is left of the budget after the scoring that must follow is set aside. Everything is
-logged to one MLflow run.
+questions beyond chance (`promotion`). The optimizer gets what is left of the budget after the scoring that must follow
+is set aside. Everything is logged to one MLflow run.
 """
 
 from __future__ import annotations
@@ -24,12 +24,14 @@ from ..engines.models import endpoint_errors, keep
 from ..errors import UserError
 from ..optimizers.compile import Compilation, compile_program, plan_job
 from ..optimizers.history import CandidateHistory
+from ..optimizers.proposals import ATTEMPTS
 from ..programs.program import MemoryProgram
 from ..programs.remember import MemoryCache
 from .artifact import Manifest, check_writable, is_intact, read_manifest, save
 from .compare import keep_rows
 from .evaluate import Progress, evaluate
-from .outcome import Compiled
+from .outcome import Compiled, Troubles
+from .promotion import promotion
 from .registry import pinned
 from .reserve import first_spent, reserve
 from .results import Evaluation, counts_of, difference
@@ -37,6 +39,8 @@ from .setup import Runtime, Setup, parameters
 from .tracking import Tracker
 
 Part = Literal["all", "train", "dev", "test"]
+TROUBLED = "troubled"
+"""How often the optimizer of a run ended before its time or gave proposals up, in the run's record."""
 Note = Callable[[str], Progress | None]
 """Called with the name of each phase; may return a progress callback for it."""
 
@@ -100,7 +104,7 @@ def run_compile(
         out: Folder for the program; one in the run's folder if None. It holds a loadable program from the first
             moment on.
         config: Constructor arguments of the method.
-        force: Keeps the compiled program even without a gain on the dev questions.
+        force: Keeps the compiled program even without a sure gain on the dev questions.
         note: Called with the name of each phase.
         allow_code: Whether a saved `module:Class` method may be imported.
         meter: Counts the calls; a new one if None.
@@ -126,7 +130,8 @@ def run_compile(
         outcome = _tracked(runtime, start, benchmark, split, how, force, note, folder, manifest)
     keep_rows(runtime.folder, "start", outcome.start)
     keep_rows(runtime.folder, "result", outcome.result)
-    runtime.folder.update(status="stopped" if outcome.stopped else "finished", result=outcome.summary())
+    ended = outcome.stopped or outcome.troubles.ended
+    runtime.folder.update(status="stopped" if ended else "finished", result=outcome.summary())
     return outcome
 
 
@@ -216,7 +221,7 @@ def _compile(
     def score(program: MemoryProgram, part: Sequence[dspy.Example], phase: str) -> Evaluation:
         return _scored(runtime, program, benchmark, part, phase.split()[0], note(phase))
 
-    guard, history = runtime.guard, CandidateHistory(runtime.meter)
+    guard, history = runtime.guard, _history(runtime)
     first = score(start, split.dev, "dev questions, before")
     kept_back = reserve(first, first_spent(runtime), len(split.dev) + 2 * len(split.test))
     note(f"compiling with {how.optimizer}")
@@ -224,12 +229,12 @@ def _compile(
     if guard.struck is None:
         with guard.phase(kept_back):
             compiled = compile_program(start, benchmark, split.train, how, runtime.model("prompt"), history)
+        _note_troubles(runtime, history)
     model = None if history.trained is None else keep(history.trained, runtime.folder.path / "model")
     with dspy.context(lm=history.trained or dspy.settings.lm):
         second = score(compiled, split.dev, "dev questions, after") if compiled is not None else None
-    whole = second is not None and _whole(first) and _whole(second)
-    gained = second is not None and (second.score or 0.0) > (first.score or 0.0)
-    promoted = compiled is not None and (force or (whole and gained))
+    decided = promotion(first, second, guard.struck)
+    promoted = compiled is not None and (force or decided.refused is None)
     before = score(start, split.test, "test questions, before")
     with dspy.context(lm=history.trained or dspy.settings.lm):
         after = score(compiled, split.test, "test questions, after") if promoted and compiled is not None else before
@@ -247,8 +252,29 @@ def _compile(
         runtime.folder.path,
         "",
         model,
+        decided,
+        _troubles(how.optimizer, history),
     )
     return outcome, compiled if promoted and compiled is not None else start
+
+
+def _history(runtime: Runtime) -> CandidateHistory:
+    """A history whose proposals are sampled more often where an earlier go at the run had to give some up.
+
+    What was sampled then is read from the run's answers, so a resumed run asks what it has not asked before.
+    """
+    return CandidateHistory(runtime.meter, ATTEMPTS * (1 + runtime.folder.read().get(TROUBLED, 0)))
+
+
+def _troubles(optimizer: str, history: CandidateHistory) -> Troubles:
+    proposals, rescued = history.proposals, history.ended is not None and history.best() is not None
+    return Troubles(optimizer, history.ended, proposals.unreadable, proposals.given_up, rescued)
+
+
+def _note_troubles(runtime: Runtime, history: CandidateHistory) -> None:
+    """Writes down that something is left for a resumed run to try again."""
+    if history.ended is not None or history.proposals.given_up:
+        runtime.folder.update(**{TROUBLED: 1 + runtime.folder.read().get(TROUBLED, 0)})
 
 
 def _scored(
@@ -271,12 +297,6 @@ def _scored(
         phase,
         runtime.setup.max_lost,
     )
-
-
-def _whole(found: Evaluation) -> bool:
-    """Whether every question was asked and answered: unreachable ones would count as zeros against one side."""
-    lost = any(row.failure is not None and row.failure.kind == "endpoint" for row in found.rows)
-    return not found.stopped and not lost
 
 
 def _log(tracker: Tracker, outcome: Compiled) -> None:

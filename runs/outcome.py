@@ -2,13 +2,46 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from ..optimizers.history import Candidate
+from .promotion import Promotion
 from .results import Evaluation
 from .statistics import Difference
+
+
+@dataclass(frozen=True)
+class Troubles:
+    """What an optimizer went through that the run outlived."""
+
+    optimizer: str
+    ended: str | None
+    """What ended it before its time; None where nothing did, or a limit."""
+    unreadable: int
+    """Answers of the prompt LM that could not be read."""
+    given_up: int
+    """Proposals that could not be read after the last attempt."""
+
+    rescued: bool
+    """Whether a candidate had been scored by then, which goes on in place of a result."""
+
+    def lines(self, run: str) -> list[str]:
+        """What tables say of it, one line each.
+
+        Args:
+            run: The run that can be resumed.
+        """
+        found, again = [], f"--resume {run} tries again"
+        if self.ended is not None:
+            taken = "the best candidate so far" if self.rescued else "no candidate was scored yet, so the start"
+            found.append(f"{self.optimizer} ended before its time ({self.ended}): {taken} goes on; {again}")
+        if self.unreadable:
+            rest = f", {self.given_up} proposals were given up; {again}" if self.given_up else ""
+            found.append(f"{self.unreadable} answers of the prompt LM could not be read{rest}")
+        return found
 
 
 @dataclass(frozen=True)
@@ -30,34 +63,58 @@ class Compiled:
     """The limit that was reached, if any."""
     run: Path
     run_id: str
-    model: str | None = None
+    model: str | None
     """The name of the model whose weights were trained, as --lm takes it; None where none were."""
+    decided: Promotion
+    """What the dev questions say of the compiled program."""
+    troubles: Troubles
+
+    @property
+    def refused(self) -> str | None:
+        """Why the start was kept; None where the compiled program was."""
+        return None if self.promoted else self.decided.refused
 
     def gate(self) -> dict[str, Any]:
-        """What the kept program scored on the dev questions: what programs are compared by when one is registered."""
+        """What the kept program scored on the dev questions: what programs are compared by when one is registered.
+
+        Scores are in the order of the split, groups are numbered: no id of a user leaves the run.
+        """
         found = self.dev[1] if self.promoted and self.dev[1] is not None else self.dev[0]
         scored = {"score": found.score, "n": found.n, "stopped": found.stopped}
-        return {"split": "dev", **scored, "lm": found.lm, "judge": found.judge}
+        groups = list(dict.fromkeys(row.group for row in found.counted))
+        rows = {
+            "scores": [row.score for row in found.counted],
+            "groups": [groups.index(row.group) for row in found.counted],
+        }
+        return {"split": "dev", **scored, "lm": found.lm, "judge": found.judge, **rows}
 
     def summary(self) -> dict[str, Any]:
         """The object `compile --json` prints."""
-        found = self.difference.interval
         return {
             "start": self.start.summary(),
             "result": self.result.summary(),
-            "difference": {
-                "mean": self.difference.mean if self.start.n else None,
-                "interval": None if found is None else [found.low, found.high],
-                "interval_unit": None if found is None else found.unit,
-                "p_sign": self.difference.p_sign,
-            },
+            "difference": _plain(self.difference),
             "dev": {"start": self.dev[0].score, "result": self.dev[1].score if self.dev[1] else None},
+            "dev_difference": None if self.decided.gain is None else _plain(self.decided.gain),
             "promoted": self.promoted,
+            "refused": self.refused,
             "program": str(self.program),
             "candidates": [candidate.to_dict() for candidate in self.candidates],
             "usage": self.usage,
             "stopped": self.stopped,
+            "optimizer": asdict(self.troubles),
             "run": str(self.run),
             "run_id": self.run_id,
             "model": self.model,
         }
+
+
+def _plain(found: Difference) -> dict[str, Any]:
+    """A difference as JSON."""
+    span = found.interval
+    return {
+        "mean": None if math.isnan(found.mean) else found.mean,
+        "interval": None if span is None else [span.low, span.high],
+        "interval_unit": None if span is None else span.unit,
+        "p_sign": found.p_sign,
+    }

@@ -4,14 +4,14 @@
 
 The gate is on the dev questions, the ones that decided whether the compile kept its program: the test questions are
 for reporting, and choosing by them would use them up. A program without a score there is refused, and so is one that
-scored lower than what the alias names now, or on other questions, which cannot be compared. `force` lets it pass, and
-the version says so.
+did not score surely higher than what the alias names now, by the paired interval a compile decides by, or was scored on
+other questions, which cannot be compared. `force` lets it pass, and the version says so.
 
 The model holds no pickle: a few lines of code (`registered_model.ENTRY`), the program's two JSON files, the sources of
 this package, so that it is served by the code it was registered with, and the exact versions of what they need.
 
-Limits: a mean over few dev questions is a coarse gate; `mempiler compare A B --gate` tests the difference question by
-question. Registering the same program again makes no second version. Weights of a local model are not in it.
+Limits: few dev questions show only large gains. Registering the same program again makes no second version. Weights of
+a local model are not in it.
 """
 
 from __future__ import annotations
@@ -30,8 +30,10 @@ from .. import __version__
 from ..errors import ProgramError, UserError
 from ..programs.program import MemoryProgram
 from .artifact import MANIFEST, REGISTERED, STATE, Manifest, load, read_manifest
+from .promotion import in_words
 from .registered_model import ENTRY, example_row, inputs_of
 from .registry import DIGEST, program_folder, resolve
+from .statistics import paired
 from .tracking import Tracker, client, first_line, tracking_uri
 
 PART = "model"
@@ -139,7 +141,20 @@ def _refusal(manifest: Manifest, other: Manifest | None, address: str) -> str | 
         return f"{address} was scored by another judge ({scored['judge']} here, {before['judge']} there)"
     if scored["score"] < before["score"]:
         return f"it is worse than {address} on the dev questions: {scored['score']:.3f} < {before['score']:.3f}"
-    return None
+    return _unsure(scored, before, address)
+
+
+def _unsure(scored: Mapping[str, Any], before: Mapping[str, Any], address: str) -> str | None:
+    """Why the dev questions do not show that a program is better than another; None if they do."""
+    for found, whose in ((before, address), (scored, "the program")):
+        if not found.get("scores"):
+            return f"{whose} keeps no score of each dev question to compare by; compile it again"
+    if len(scored["scores"]) != len(before["scores"]):
+        return f"{address} was scored on another number of dev questions ({scored['n']} here, {before['n']} there)"
+    found = paired(scored["scores"], before["scores"], [str(group) for group in scored["groups"]])
+    if found.is_gain:
+        return None
+    return f"it is not surely better than {address} on the dev questions: {in_words(found)}"
 
 
 def _current(name: str, alias: str | None) -> tuple[Manifest | None, str]:
@@ -177,7 +192,8 @@ def _version(folder: Path, program: MemoryProgram, manifest: Manifest, name: str
         "dev_score": str(scored.get("score", "")),
     }
     with Tracker(f"register-{name}", {"command": "register"}) as tracker, tempfile.TemporaryDirectory() as scratch:
-        tracker.params({"name": name, "program": manifest.method, **{f"gate.{key}": v for key, v in scored.items()}})
+        logged = {f"gate.{key}": value for key, value in scored.items() if not isinstance(value, list)}
+        tracker.params({"name": name, "program": manifest.method, **logged})
         _build(Path(scratch), folder, program)
         tracker.folder(Path(scratch) / PART, PART)
         if tracker.failed is not None:

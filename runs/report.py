@@ -19,6 +19,7 @@ from .results import SHOWN, Evaluation
 from .statistics import Difference
 
 WIRING = "wiring check, not comparable"
+NO_GAIN = "no gain on the dev questions"
 
 
 def heading(evaluation: Evaluation) -> str:
@@ -64,9 +65,14 @@ def print_answers(console: Console, evaluation: Evaluation, name: str = "") -> N
 
 
 def print_comparison(
-    console: Console, start: Evaluation, result: Evaluation, difference: Difference, promoted: bool
+    console: Console,
+    start: Evaluation,
+    result: Evaluation,
+    difference: Difference,
+    promoted: bool,
+    refused: str | None = None,
 ) -> None:
-    """Prints before and after by category, and the paired difference with its interval."""
+    """Prints before and after by category, and the paired difference with its interval, or why the start was kept."""
     console.print(Text(f"test questions, {heading(result)}"), soft_wrap=True)
     table = Table()
     for name in ("category", "n", "before", "after", "difference"):
@@ -82,16 +88,16 @@ def print_comparison(
         "score", str(start.n), _number(start.score), _number(result.score), _signed(result.score, start.score)
     )
     console.print(table)
-    console.print(difference_line(difference, promoted), soft_wrap=True)
+    console.print(difference_line(difference, promoted, refused), soft_wrap=True)
     for name, evaluation in (("before", start), ("after", result)):
         console.print(f"{name}: {usage_line(evaluation)}", soft_wrap=True)
         print_answers(console, evaluation, name)
 
 
-def difference_line(difference: Difference, promoted: bool) -> str:
-    """The paired difference in words."""
+def difference_line(difference: Difference, promoted: bool, refused: str | None = None) -> str:
+    """The paired difference in words, or why the compiled program was not kept."""
     if not promoted:
-        return "no gain on the dev questions: the start was kept (--force keeps the compiled program)"
+        return f"{refused or NO_GAIN}; the start was kept (--force keeps the compiled program)"
     found = difference.interval
     if found is None or difference.mean is None:
         return "too few test questions to tell a difference"
@@ -134,17 +140,23 @@ def print_aggregate(console: Console, found: Mapping[str, int | float]) -> None:
 
 def usage_line(evaluation: Evaluation) -> str:
     """Calls, tokens, cost, time and failures on one line."""
-    calls = ", ".join(f"{count} {role}" for role, count in evaluation.calls.items() if count or role == "task")
-    cost = "no price known" if evaluation.cost is None else f"${evaluation.cost:.4f}"
     writes = f", {evaluation.write_failures} failed writes" if evaluation.write_failures else ""
     recall = evaluation.retrieval()
     found = [f"evidence shown {recall.pop(SHOWN):.3f}"] if SHOWN in recall else []
     found += [f"by the index {', '.join(f'{name} {value:.3f}' for name, value in recall.items())}"] if recall else []
-    tokens = f"{evaluation.tokens['input']:,} + {evaluation.tokens['output']:,} tokens"
+    spent = spent_line({"calls": evaluation.calls, "tokens": evaluation.tokens, "cost": evaluation.cost})
     size = evaluation.context()
     recalled = f"context {size['hits']:.1f} entries, {size['tokens']:,.0f} tokens"
-    line = f"LM calls: {calls}; {tokens}; {cost}; {evaluation.seconds:.1f} s; {evaluation.failures} failures{writes}"
+    line = f"{spent}; {evaluation.seconds:.1f} s; {evaluation.failures} failures{writes}"
     return "; ".join([line, *found, recalled])
+
+
+def spent_line(usage: Mapping[str, Any]) -> str:
+    """Calls, tokens and cost, as `results.counts_of` gives them, on one line."""
+    calls = ", ".join(f"{count} {role}" for role, count in usage["calls"].items() if count or role == "task")
+    tokens = f"{usage['tokens']['input']:,} + {usage['tokens']['output']:,} tokens"
+    cost = "no price known" if usage["cost"] is None else f"${usage['cost']:.4f}"
+    return f"LM calls: {calls}; {tokens}; {cost}"
 
 
 def comparison_picture(start: Evaluation, result: Evaluation) -> Any:

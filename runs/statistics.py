@@ -66,6 +66,11 @@ class Difference:
     p_sign: float
     """Two-sided exact sign test over wins and losses; 1.0 when all are ties."""
 
+    @property
+    def is_gain(self) -> bool:
+        """Whether a is better than b beyond chance: the mean lies above zero, and its interval not below it."""
+        return self.interval is not None and self.mean > _TIE and self.interval.low >= -_TIE
+
 
 def interval(
     values: Sequence[float], groups: Sequence[str], seed: int = 0, level: float = 0.95, resamples: int = 2000

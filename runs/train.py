@@ -207,6 +207,7 @@ class _Job:
             folder,
             capture,
             heard,
+            counts=self.benchmark.counts,
         )
         with dspy.context(lm=lm, **self._context()):
             teleprompter.compile(self.program, trainset=self.split.train, valset=self.split.dev)
@@ -234,10 +235,11 @@ class _Job:
         return row
 
     def _row(self, name: str, seed: int | None, lm: Any, model: str) -> TrainedRow:
-        """Scores a model on the test users, greedy and sampled."""
+        """Scores a model on the test questions that count, greedy and sampled."""
         from ..engines.local.capture import capture
 
-        score = partial(score_policy, self.program, self.split.test, self._metric, lm, reader=self._reader())
+        counted = [example for example in self.split.test if self.benchmark.counts(example)]
+        score = partial(score_policy, self.program, counted, self._metric, lm, reader=self._reader())
         score = partial(score, capture=capture, threads=self.course.settings.threads)
         with dspy.context(**self._context()):
             found: dict[float, PolicyScore] = {heat: score(heat, "test") for heat in (0.0, 1.0)}

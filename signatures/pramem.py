@@ -215,7 +215,7 @@ class ExperienceChange(BaseModel):
         default=None, description="the entry that changes; null for a new one"
     )
     text: str = Field(default="", description="what the entry shall say; empty to remove or downgrade it")
-    proposal_ids: Annotated[list[str], Shown("proposal_pool")] = Field(
+    proposal_ids: Annotated[list[str], Shown("proposal_pool.proposal", new=True)] = Field(
         default=[], description="ids of every proposal that supports the change"
     )
 

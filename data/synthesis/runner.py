@@ -122,7 +122,7 @@ class Runner:
         self.report = Report()
         self._journal = journal
         self._attempts = attempts
-        self._threads = threads
+        self._threads = max(1, threads)
         self._lock = threading.Lock()
 
     def ask(

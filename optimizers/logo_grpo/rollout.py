@@ -118,9 +118,14 @@ def together(work: Sequence[Callable[[], T]], threads: int) -> list[T]:
     With one thread nothing runs at the same time, the calls within a rollout neither: then what is computed does not
     depend on timing at all.
 
+    Returns:
+        One result for each piece of work; none for none, as where chance drew no session.
+
     Raises:
         Exception: The first failure, in order; work that has not begun is dropped.
     """
+    if not work:
+        return []
     if threads < 2:
         with in_order():
             return [each() for each in work]

@@ -44,6 +44,8 @@ from .trainer import Trainer
 
 Askable = Callable[[History, int, Sequence[dspy.Example]], Sequence[dspy.Example]]
 """Which of the questions about a history can be asked after so many of its sessions."""
+Counts = Callable[[dspy.Example], bool]
+"""Whether a question is part of the headline score."""
 Note = Callable[[Mapping[str, Any]], None]
 """Told every row: of a step its numbers, of a validation its score."""
 
@@ -64,6 +66,8 @@ class LoGoGRPO(FinetuneTeleprompter):
         capture: Opens the engine's record of raw completions; without one, texts are trained on.
         note: Told every step and validation.
         pause: Seconds between two looks at the status of a remote trainer.
+        counts: Which questions are rewarded and validated on: a benchmark's own `counts`. LoCoMo's adversarial ones pay
+            for an empty memory.
     """
 
     def __init__(
@@ -77,12 +81,13 @@ class LoGoGRPO(FinetuneTeleprompter):
         capture: Capture = texts,
         note: Note = lambda row: None,
         pause: float = 1.0,
+        counts: Counts = lambda example: True,
     ) -> None:
         super().__init__(train_kwargs=dict(train_kwargs or {}))
         self.settings = settings or TrainingSettings()
         self.metric: Metric = released_f1 if self.settings.reward.metric == "released" else metric
         self.questions, self.reader, self.folder, self.capture = questions, reader, folder, capture
-        self.note, self.pause = note, pause
+        self.note, self.pause, self.counts = note, pause, counts
         self.progress = Progress()
         """What the last compile did: its rows, its best checkpoint, why it stopped."""
 
@@ -111,6 +116,7 @@ class LoGoGRPO(FinetuneTeleprompter):
         if teacher is not None:
             raise UserError("LoGo-GRPO takes no teacher: its rollouts come from the student alone")
         lm = single_lm(student)
+        trainset, valset = self._counted(trainset), self._counted(valset or ())
         histories = [history for history, _ in by_history(trainset) if len(history)]
         if not histories:
             raise UserError("there is no training history with a session; raise --train")
@@ -123,18 +129,32 @@ class LoGoGRPO(FinetuneTeleprompter):
         collector = Collector(
             student,
             histories,
-            _asked(trainset, self.questions or _by_evidence),
+            _asked(trainset, self.questions or _by_evidence, self.counts),
             self.metric,
             self.settings,
             self.capture,
         )
-        run = _Run(self, student, lm, trainer, collector, journal, valset or ())
+        run = _Run(self, student, lm, trainer, collector, journal, valset)
         try:
             with dspy.context(adapter=single_attempt(student), trace=None, disable_history=True):
                 self.progress = run.train(self.progress)
         finally:
             trainer.close()
         return student.deepcopy()
+
+    def _counted(self, examples: Sequence[dspy.Example]) -> list[dspy.Example]:
+        """The questions that count.
+
+        Raises:
+            UserError: There are questions, but none of them counts.
+        """
+        found = [example for example in examples if self.counts(example)]
+        if examples and not found:
+            raise UserError(
+                f"none of {len(examples)} questions to train or validate on counts for the score; raise --train or "
+                "--dev, or widen --categories"
+            )
+        return found
 
 
 class _Run:
@@ -281,12 +301,12 @@ def _better(old: Best | None, new: Best) -> Best:
     return new if old is None or new.score >= old.score else old
 
 
-def _asked(trainset: Sequence[dspy.Example], can_be: Askable) -> Questions:
-    """What can be asked of the training questions, and when."""
+def _asked(trainset: Sequence[dspy.Example], can_be: Askable, counts: Counts) -> Questions:
+    """What can be asked of the training questions, and when; of those that a benchmark makes up, what counts."""
     asked = dict(by_history(trainset))
 
     def questions(history: History, sessions: int) -> Sequence[dspy.Example]:
-        return can_be(history, sessions, asked.get(history, ()))
+        return [example for example in can_be(history, sessions, asked.get(history, ())) if counts(example)]
 
     return questions
 

@@ -218,7 +218,9 @@ class _Climb:
         if history.trained is not None:
             return found, history.trained, ""
         changed = found.identities.of_program(found) != best.program.identities.of_program(best.program)
-        return found, best.lm, "" if changed else "changed nothing"
+        said = [] if changed else ["changed nothing"]
+        said += [f"ended before its time: {history.ended}"] if history.ended else []
+        return found, best.lm, "; ".join(said)
 
     def _questions(self, rung: Rung) -> list[dspy.Example]:
         """The training questions a rung may use."""

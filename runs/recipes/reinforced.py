@@ -104,7 +104,9 @@ def reinforce(
         return float(benchmark.score(example, prediction).value)
 
     asked = benchmark.questions_after
-    teleprompter = LoGoGRPO(metric, chosen.settings, chosen.train_kwargs, asked, None, folder, capture)
+    teleprompter = LoGoGRPO(
+        metric, chosen.settings, chosen.train_kwargs, asked, None, folder, capture, counts=benchmark.counts
+    )
     with dspy.context(lm=trained):
         made = teleprompter.compile(program, trainset=split.train, valset=split.dev)
     progress = teleprompter.progress

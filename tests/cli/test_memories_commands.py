@@ -74,7 +74,7 @@ def listed(run: Run, *arguments: str) -> list[dict[str, Any]]:
 def test_a_file_is_added_once_and_remembered(run: Run) -> None:
     assert run("memories", "add", "chat.json", "--user", "ada")[1] == "2 new, 0 known\n"
     assert run("memories", "add", "chat.json", "--user", "ada")[1] == "0 new, 2 known\n"
-    assert run("memories", "remember", "program")[1] == "2 sessions, 0 failures, 0 still queued\n"
+    assert run("memories", "remember", "program")[1] == "2 sessions, 0 failures, 0 still queued, 0 partial\n"
     (found,) = listed(run)
     assert (found["user"], found["items"], found["queued"], found["position"]) == ("ada", 2, 0, 2)
 
@@ -110,7 +110,7 @@ def test_memories_of_another_program_are_left_alone_and_counted(filled: Run) -> 
     filled("memories", "add", "chat.json", "--user", "bob")
     code, out, _ = filled("memories", "remember", "other")
     assert code == 0
-    assert out.startswith("2 sessions, 0 failures, 0 still queued, 1 users of another program")
+    assert out.startswith("2 sessions, 0 failures, 0 still queued, 0 partial, 1 users of another program")
 
 
 def test_show_prints_memory_and_sessions(filled: Run) -> None:

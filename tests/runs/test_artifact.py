@@ -207,7 +207,7 @@ class Longer(dspy.Signature):
     ],
 )
 def test_a_field_that_differs_is_named_with_its_predictor(saved, monkeypatch, now, words):
-    monkeypatch.setattr(tasks, "AnswerFromContext", now)
+    monkeypatch.setattr(tasks.QuestionAnswering, "prompt", now)
     message = refusal(saved)
     assert all(word in message for word in words), message
 

@@ -111,6 +111,44 @@ def test_without_a_gain_the_start_is_kept_unless_forced(tmp_path, scene, force):
     assert bool(read_manifest(tmp_path / "out").optimizer) is force
 
 
+def better_on(*known: str) -> Any:
+    """A model that the compiled program makes right about some of the dev questions, and wrong about another."""
+
+    def reply(kind: str, text: str, n: int) -> dict[str, Any]:
+        fact = text.rsplit("[[ ## question ## ]]", 1)[1].split("?")[0].split()[-1]
+        shown = text.count("[[ ## question ## ]]") > 1
+        right = fact[-1] in known if shown else fact[-1] == "3"
+        return {"answer": f"marker {fact}" if right else "no idea"}
+
+    return reply
+
+
+@pytest.mark.parametrize(
+    ("known", "mean", "refused"),
+    [
+        # Of four dev questions the start answers the last: one more right, or two more; one lost, one and two gained.
+        ("03", 0.25, None),
+        ("013", 0.5, None),
+        ("01", 0.25, "no sure gain on the dev questions: +0.250, 95 % interval [-0.500, +1.000] (n = 4, resampled by"),
+        ("0", 0.0, "no gain on the dev questions: +0.000, 95 % interval [-0.750, +0.750] (n = 4, resampled by"),
+        ("", -0.25, "no gain on the dev questions: -0.250, 95 % interval [-0.750, +0.000] (n = 4, resampled by"),
+    ],
+)
+def test_a_gain_that_chance_can_give_is_not_kept(tmp_path, scene, known, mean, refused):
+    outcome = run_compile("turn-rag", scene(better_on(*known)), LABELED, out=tmp_path / "out")
+    summary = outcome.summary()
+    assert summary["dev_difference"]["mean"] == mean
+    assert summary["promoted"] is (refused is None)
+    assert (summary["refused"] or "").startswith(refused or "")
+    assert bool(read_manifest(tmp_path / "out").optimizer) is (refused is None)
+
+
+def test_one_dev_question_shows_no_gain(tmp_path, scene):
+    outcome = run_compile("turn-rag", scene(learning, dev=1), LABELED, out=tmp_path / "out")
+    assert (outcome.promoted, outcome.refused) == (False, "no sure gain on the dev questions: too few to tell (n = 1)")
+    assert outcome.summary()["dev_difference"]["interval"] is None
+
+
 def test_what_gained_on_train_but_not_on_dev_is_not_scored_on_test(tmp_path, scene):
     calls = run_compile("turn-rag", scene(stubborn), LABELED, out=tmp_path / "out").summary()
     assert calls["result"] == calls["start"]

@@ -27,6 +27,8 @@ DATA = {"name": "locomo", "metric": "F1", "sha256": "d1", "split_sha256": "s1"}
 def manifest_of(score: float | None = 0.5, **changes: Any) -> Manifest:
     scored = {"split": "dev", "score": score, "n": 20, "stopped": None, "lm": "offline", "judge": None}
     scored |= {name: value for name, value in changes.items() if name in scored}
+    scored |= {"scores": [score] * scored["n"], "groups": [n // 10 for n in range(scored["n"])]}
+    scored |= {name: changes[name] for name in ("scores", "groups") if name in changes}
     data = DATA | {name: value for name, value in changes.items() if name in DATA}
     return Manifest(method="", task="", benchmark=data, scores={"gate": scored}, manifest_sha256=str(changes))
 
@@ -131,6 +133,13 @@ def test_a_program_without_scores_is_refused_unless_forced(program, name):
         (manifest_of(0.9, split_sha256="s2"), manifest_of(0.5), "another split (s2 here, s1 there)"),
         (manifest_of(0.9, judge="j2"), manifest_of(0.5), "another judge (j2 here, None there)"),
         (manifest_of(0.9, lm="openai/x"), manifest_of(0.5), None),
+        # A gain on two of twenty questions and a loss on one; then on six, and none lost.
+        (manifest_of(0.55, scores=[*[0.5] * 17, 1.0, 1.0, 0.0]), manifest_of(0.5), "not surely better"),
+        (manifest_of(0.65, scores=[*[0.5] * 14, *[1.0] * 6]), manifest_of(0.5), None),
+        (manifest_of(0.5, metric="F1"), manifest_of(0.5), "not surely better"),
+        (manifest_of(0.9, n=30), manifest_of(0.5), "another number of dev questions (30 here, 20 there)"),
+        (manifest_of(0.9, scores=[]), manifest_of(0.5), "the program keeps no score of each dev question"),
+        (manifest_of(0.9), manifest_of(0.5, scores=[]), "models:/m@prod keeps no score of each dev question"),
     ],
 )
 def test_gate(new, old, told):

@@ -104,6 +104,11 @@ def test_a_category_that_a_limit_left_out_has_no_number():
     comparison_picture(before, after).savefig(io.BytesIO())
 
 
+def test_the_line_says_why_the_start_was_kept():
+    found = difference(evaluation({"1": [0.5]}), evaluation({"1": [0.5]}))
+    assert difference_line(found, False, "no sure gain: +0.020").startswith("no sure gain: +0.020; the start was kept")
+
+
 @pytest.mark.parametrize(
     ("before", "after", "promoted", "words"),
     [

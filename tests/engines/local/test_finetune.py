@@ -23,7 +23,7 @@ from mempiler.runs.artifact import read_manifest  # noqa: E402
 from mempiler.runs.experiment import run_compile  # noqa: E402
 from mempiler.runs.setup import Setup  # noqa: E402
 
-USERS = ("Ann", "Bob", "Cid", "Dan", "Eve", "Fay")
+USERS = ("Ann", "Bob", "Cid", "Dan", "Eve", "Fay", "Gil", "Hal")
 SAID = "[[ ## answer ## ]]\nOslo in Norway\n\n[[ ## completed ## ]]"
 SETTINGS = {"learning_rate": 1e-3, "epochs": 2, "batch_size": 2}
 
@@ -94,7 +94,7 @@ def folder(questions, tmp_path_factory):
 
 @pytest.fixture
 def setup(questions, folder):
-    return Setup("jsonl", data=str(questions), lm=f"local:{folder}", train=3, dev=1, test=2, threads=2)
+    return Setup("jsonl", data=str(questions), lm=f"local:{folder}", train=3, dev=2, test=2, threads=2)
 
 
 def test_a_fine_tuned_model_is_saved_named_and_asked_again(setup, folder, tmp_path, capsys):

@@ -80,6 +80,13 @@ def test_the_trajectory_reward_is_one_number_for_all_sessions_of_a_rollout(world
     assert len({tuple(rewards(group)) for group in own}) > 1
 
 
+def test_a_step_for_which_chance_draws_no_session_has_global_groups_alone(world: Any) -> None:
+    batch = collect(world(people=1), local_fraction=1e-9)
+    assert {group.kind for group in batch.groups} == {"global"}
+    alone = collect(world(people=1), local_fraction=1e-9, objective="local")
+    assert (alone.groups, alone.numbers["groups_local"]) == ((), 0.0)
+
+
 def test_local_rewards_come_right_after_the_session(world: Any) -> None:
     asked: list[tuple[str, ...]] = []
 

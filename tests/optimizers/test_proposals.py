@@ -1,0 +1,210 @@
+"""Optimizers under a prompt model whose proposals cannot always be read: nothing that was paid for is lost."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import dspy
+import pytest
+from mempiler.cli import main
+from mempiler.engines.meter import MeteredLM
+from mempiler.errors import UserError
+from mempiler.optimizers.catalog import OPTIMIZERS, Optimizer
+from mempiler.runs.artifact import load, read_manifest
+
+SETTINGS = {
+    "mipro": ["num_candidates=3", "num_trials=2", "max_tries=4", "max_bootstrapped_demos=1", "max_labeled_demos=2"],
+    "copro": ["breadth=3", "depth=2"],
+    "infer-rules": ["num_candidates=2", "max_tries=4"],
+    "gepa": ["max_metric_calls=16"],
+    "simba": ["bsize=4", "num_candidates=2", "max_steps=2", "max_demos=0"],
+    "better-together": ["strategy=copro -> infer-rules"],
+}
+BETTER = "Name the marker."
+each_optimizer = pytest.mark.parametrize("name", SETTINGS)
+
+
+class Model:
+    """Answers questions wrongly until an instruction tells it better; of its proposals some cannot be read.
+
+    Args:
+        broken: Of ten proposals the first so many are malformed.
+    """
+
+    def __init__(self, broken: int) -> None:
+        self.broken, self.answers, self.proposals, self.malformed = broken, 0, 0, 0
+
+    def __call__(self, kind: str, text: str, system: str, heat: float) -> dict[str, Any] | str:
+        if kind == "answer":
+            self.answers += 1
+            asked = text.rsplit("[[ ## question ## ]]", 1)[1].split("?")[0].split()[-1]
+            # Some is known from the start, and more now and then: optimizers learn from what differs.
+            known = BETTER in system or int(asked[-1]) < 2 or (heat > 0 and self.answers % 3 == 0)
+            return {"answer": f"marker {asked}" if known else "no idea"}
+        self.proposals += 1
+        if (self.proposals - 1) % 10 < self.broken:
+            self.malformed += 1
+            return "I would rather not say."
+        if kind == "new_instruction":
+            return json.dumps({kind: BETTER})
+        told: dict[str, Any] = {kind: BETTER}
+        told |= {"natural_language_rules": BETTER} if kind == "reasoning" else {}
+        told |= {"proposed_prefix_for_output_field": "Answer:"} if kind == "proposed_instruction" else {}
+        return told | ({"module_advice": {"task.answer": BETTER}} if kind == "discussion" else {})
+
+
+@pytest.fixture
+def compile_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scripted: Any, capsys: Any) -> Any:
+    """`compile_with(name, model, *words)` runs the command on twelve users' questions: code, JSON object."""
+    rows = [
+        {
+            "user": f"user{u}",
+            "id": f"{u}-{q}",
+            "messages": [{"role": "user", "content": f"Fact {u}{q} is near marker {u}{q}."} for q in range(4)],
+            "question": f"What is fact {u}{q}?",
+            "answer": f"marker {u}{q}",
+        }
+        for u in range(6)
+        for q in range(4)
+    ]
+    (tmp_path / "questions.jsonl").write_text("\n".join(map(json.dumps, rows)))
+
+    def run(name: str, model: Model, *words: str) -> dict[str, Any]:
+        engine = scripted(lambda kind, text, n: "").engine
+        monkeypatch.setattr(engine, "complete", _told_system(engine, model))
+
+        def language_model(lm: str, meter: Any, role: Any, api_base: Any, **given: Any) -> MeteredLM:
+            shared = {"guard": given["guard"], "answers": given["answers"]}
+            quiet = {"cache": False, "temperature": 0.0, "num_retries": 0}
+            return MeteredLM("scripted/test", meter, role, engine=engine, **shared, **quiet)
+
+        monkeypatch.setattr("mempiler.runs.setup.language_model", language_model)
+        told = [word for setting in SETTINGS.get(name, []) for word in ("--optimizer-set", setting)]
+        data = ["--on", "jsonl", "--data", str(tmp_path / "questions.jsonl"), "--lm", "scripted/test"]
+        capsys.readouterr()
+        main(["compile", "turn-rag", "--with", name, *data, "--threads", "1", *told, *words])
+        return json.loads(capsys.readouterr().out) if "--json" in words else {"out": capsys.readouterr().out}
+
+    return run
+
+
+def _told_system(engine: Any, model: Model) -> Any:
+    """The scripted engine's `complete`, with the system message among what a reply is made from."""
+    complete = type(engine).complete
+
+    def told(request: Any) -> Any:
+        system = request.system if isinstance(request.system, str) else "".join(p.text for p in request.system or ())
+        engine.reply = lambda kind, text, n: model(kind, text, system, request.config.temperature or 0.0)
+        return complete(engine, request)
+
+    return told
+
+
+@each_optimizer
+def test_three_in_ten_malformed_proposals_cost_calls_and_nothing_else(compile_with, tmp_path, name):
+    model, again = Model(3), Model(3)
+    found = compile_with(name, model, "--json", "--out", str(tmp_path / "out"))
+    assert model.malformed > 0
+    assert found["optimizer"] == {
+        "optimizer": name,
+        "ended": None,
+        "unreadable": found["optimizer"]["unreadable"],
+        "given_up": found["optimizer"]["given_up"],
+        "rescued": False,
+    }
+    assert found["optimizer"]["unreadable"] >= model.malformed - 1
+    assert found["usage"]["calls"]["prompt"] == model.proposals
+    assert found["promoted"], found["refused"]
+    assert BETTER in load(tmp_path / "out").task.answer.signature.instructions
+    resumed = compile_with(name, again, "--json", "--out", str(tmp_path / "out"), "--resume", found["run"])
+    assert resumed["result"]["score"] == found["result"]["score"] == 1.0
+    if not found["optimizer"]["given_up"]:
+        assert (again.answers, again.proposals) == (0, 0)
+
+
+@each_optimizer
+def test_proposals_that_are_all_malformed_end_in_a_program_and_a_run_that_goes_on(compile_with, tmp_path, name):
+    model, healthy = Model(10), Model(0)
+    found = compile_with(name, model, "--json", "--out", str(tmp_path / "out"))
+    troubles = found["optimizer"]
+    assert model.malformed == model.proposals > 0
+    assert troubles["unreadable"] > 0
+    assert troubles["given_up"] > 0
+    assert troubles["ended"] == ("a proposal could not be read" if name in ("copro", "better-together") else None)
+    assert found["usage"]["calls"]["prompt"] == model.proposals
+    assert BETTER not in load(tmp_path / "out").task.answer.signature.instructions
+    resumed = compile_with(name, healthy, "--json", "--out", str(tmp_path / "out"), "--resume", found["run"])
+    assert healthy.proposals > 0
+    assert resumed["optimizer"]["ended"] is None
+    assert resumed["promoted"], resumed["refused"]
+    assert BETTER in load(tmp_path / "out").task.answer.signature.instructions
+
+
+class BrokenError(Exception):
+    """Stands for a fault in an optimizer."""
+
+
+def evaluated(job: Any, programs: list[Any]) -> None:
+    for program in programs:
+        dspy.Evaluate(devset=list(job.train), metric=job.views.number, num_threads=1)(program)
+
+
+def told_by_its_metric(job: Any, programs: list[Any]) -> None:
+    for program in programs:
+        for example in job.train:
+            prediction = program(**example.inputs())
+            job.scored(example, prediction, job.views.number(example, prediction))
+
+
+def breaks(score: Any, error: BaseException) -> Optimizer:
+    """Scores the start, a better program and the start again, and breaks."""
+
+    def run(job: Any) -> Any:
+        better = job.student.deepcopy()
+        signature = better.task.answer.signature
+        better.task.answer.signature = signature.with_instructions(f"{signature.instructions} {BETTER}")
+        score(job, [job.student, better, job.student])
+        raise error
+
+    return Optimizer(run, {}, "nothing", "nothing")
+
+
+@pytest.mark.parametrize("score", [evaluated, told_by_its_metric], ids=lambda score: score.__name__)
+def test_an_optimizer_that_breaks_leaves_its_best_candidate_and_says_so(compile_with, tmp_path, monkeypatch, score):
+    monkeypatch.setitem(OPTIMIZERS, "broken", breaks(score, BrokenError("two\nlines")))
+    model, again, out = Model(0), Model(0), str(tmp_path / "out")
+    table = compile_with("broken", model, "--out", out)["out"]
+    run = re.findall(
+        r"^broken ended before its time \(BrokenError: two lines\): the best candidate so far goes on; "
+        r"--resume (\S+) tries again$",
+        table,
+        re.MULTILINE,
+    )
+    assert f"whole run: LM calls: {model.answers} task; " in table
+    assert BETTER in load(out).task.answer.signature.instructions
+    resumed = compile_with("broken", again, "--json", "--out", out, "--resume", run[0])
+    assert (resumed["optimizer"]["ended"], resumed["optimizer"]["rescued"]) == ("BrokenError: two lines", True)
+    assert (resumed["promoted"], resumed["usage"]["calls"]["task"], again.answers) == (True, 0, 0)
+    assert json.loads((Path(resumed["run"]) / "run.json").read_text())["status"] == "stopped"
+
+
+def test_an_optimizer_that_breaks_before_it_scored_anything_leaves_the_start(compile_with, tmp_path, monkeypatch):
+    def asks_once(job: Any, programs: list[Any]) -> None:
+        programs[0](**job.train[0].inputs())
+
+    monkeypatch.setitem(OPTIMIZERS, "broken", breaks(asks_once, BrokenError()))
+    table = compile_with("broken", Model(0), "--out", str(tmp_path / "out"))["out"]
+    assert "broken ended before its time (BrokenError): no candidate was scored yet, so the start goes on" in table
+    assert BETTER not in load(tmp_path / "out").task.answer.signature.instructions
+
+
+@pytest.mark.parametrize(
+    "error", [UserError("choose another"), KeyboardInterrupt()], ids=lambda error: type(error).__name__
+)
+def test_what_has_a_meaning_of_its_own_still_ends_the_run(compile_with, tmp_path, monkeypatch, error):
+    monkeypatch.setitem(OPTIMIZERS, "broken", breaks(evaluated, error))
+    with pytest.raises(SystemExit) as ended:
+        compile_with("broken", Model(0), "--out", str(tmp_path / "out"))
+    assert ended.value.code == (130 if isinstance(error, KeyboardInterrupt) else 2)
+    assert not read_manifest(tmp_path / "out").optimizer
