@@ -5,12 +5,21 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+import dspy
 import pytest
-from mempiler.errors import UserError
+from mempiler.data.dataset import Source
+from mempiler.data.jsonl.benchmark import JsonlBenchmark
+from mempiler.data.locomo.benchmark import Locomo
+from mempiler.engines.embedders import embedder
+from mempiler.errors import DataError, UserError
+from mempiler.programs.catalog import build
 from mempiler.records import Failure
 from mempiler.runs.compare import Comparison, Recorded, compare, keep_rows, recorded
+from mempiler.runs.evaluate import evaluate
 from mempiler.runs.folder import RunFolder
 from mempiler.runs.results import Evaluation, Row
+from mempiler.runs.setup import Setup, parameters
+from mempiler.signatures.judges import JudgeAnswer, judge_hash
 
 
 def row(id: str, score: float, group: str = "g", category: str = "4", **changed: Any) -> Row:
@@ -181,6 +190,71 @@ def test_a_run_is_read_back_as_it_was_kept(kept):
     found = recorded(kept.path.name[-4:])
     assert found.name == kept.path.name
     assert found.evaluation.summary() == kept.read()["result"]
+    assert [each.answer for each in found.evaluation.rows] == ["one\u2028two", "answer"]
+    assert [each.where for each in found.evaluation.failed_writes] == ["ann, item D1, extract"]
+    assert (found.basis["lm"], found.basis["judge_hash"], found.basis["metric"]) == ("openai/x", "ab", "f1")
+
+
+def test_of_a_compile_the_result_is_compared(tmp_path, monkeypatch):
+    monkeypatch.setenv("MEMPILER_HOME", str(tmp_path))
+    folder = RunFolder.create("compile-x", {"command": "compile"})
+    start, result = evaluation([row("q1", 0.0)]), evaluation([row("q1", 1.0)])
+    keep_rows(folder, "start", start)
+    keep_rows(folder, "result", result)
+    folder.update(status="finished", result={"start": start.summary(), "result": result.summary()})
+    found = recorded(str(folder.path))
+    assert found.evaluation.score == 1.0
+    assert found.phases["start"].score == 0.0
+
+
+def _cut(folder: RunFolder) -> None:
+    path = folder.path / "evaluation_rows.jsonl"
+    path.write_text(path.read_text(encoding="utf-8").split("\n")[0], encoding="utf-8")
+
+
+def _spoil(folder: RunFolder) -> None:
+    (folder.path / "evaluation_rows.jsonl").write_text('{"id": 1}\n', encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("harm", "error", "words"),
+    [
+        (_cut, DataError, "holds 1 questions, but run.json says 2"),
+        (_spoil, DataError, "line 1 is no scored question"),
+        (lambda run: (run.path / "evaluation_rows.jsonl").unlink(), DataError, "is missing"),
+        (lambda run: run.update(result={"n": 1}), DataError, "its result is not that of a run"),
+        (lambda run: run.update(result=None, status="running"), UserError, "no result yet .status running.*--resume"),
+    ],
+)
+def test_a_run_that_is_not_whole_is_refused_in_one_line(kept, harm, error, words):
+    harm(kept)
+    with pytest.raises(error, match=words) as caught:
+        recorded(str(kept.path))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_run_keeps_the_hash_of_its_judge(tmp_path):
+    rows = {"messages": [{"role": "user", "content": "I moved to Lisbon."}], "question": "Where?", "answer": "Lisbon"}
+    (tmp_path / "rows.jsonl").write_text(json.dumps(rows), encoding="utf-8")
+    judged = JsonlBenchmark.load(tmp_path / "rows.jsonl", metric="judge")
+    found = parameters(build("turn-rag"), Setup(benchmark="jsonl"), judged)
+    assert found["judge_hash"] == judge_hash(JudgeAnswer)
+
+
+def test_a_failed_write_names_history_item_and_predictor(scripted, fact_replies, make_history):
+    def reply(kind: str, text: str, n: int) -> dict[str, Any] | str:
+        return "garbled" if kind == "operations" and "D2:1" in text else fact_replies(kind, text, n)
+
+    histories = make_history(2, id="ann-bob"), make_history(1, id="cyd-dan")
+    fields = {"question": "Who saw Oslo?", "answer": "Ann", "category": "4", "focus": (), "evidence": ()}
+    examples = [
+        dspy.Example(id=each.id, history=each, **fields).with_inputs("history", "question", "focus")
+        for each in histories
+    ]
+    lm, benchmark = scripted(reply), Locomo(examples, Source("sample.json", "0" * 64, sample=True))
+    with dspy.context(lm=lm):
+        found = evaluate(build("memory-r2", embedder=embedder()), benchmark, examples, lm.meter)
+    # Once as it came, and once more in halves where the past ends.
     where = [each.where.split(", ")[:2] for each in found.failed_writes]
     assert where == [["ann-bob", "item D2"], ["ann-bob", "settling"]]
     assert found.write_failures == 2
