@@ -22,6 +22,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from .. import programs as package
+from ..engines.embedders import embedder as offline_embedder
 from ..errors import ProgramError, UnknownNameError, UserError
 from ..memory.index import Embedder
 from .method import Method, Policy
@@ -67,7 +68,8 @@ def build(
     Args:
         method: A name of `METHODS`, `module:Class` of one's own, or `pgr+` or `logs+` and one of these.
         task: A name of `tasks.TASKS`.
-        embedder: Needed by methods that search by meaning.
+        embedder: Vectors for methods that search by meaning; the offline embedder for those that cannot do without, if
+            None. It compares spelling: name an embedding model for real use.
         cache: Memories to share with other programs.
         adapter: Name of the adapter it runs under.
         **config: Constructor arguments of the method; of a policy's inner method with the prefix `inner_`.
@@ -147,6 +149,8 @@ def _make(name: str, embedder: Embedder | None, config: dict[str, Any]) -> Metho
     if plus:
         return _make_policy(name, kind, inner, embedder, config)
     _check_config(name, kind, config)
+    if embedder is None and _needs_embedder(kind):
+        embedder = offline_embedder()
     given = {"embedder": embedder} if _takes_embedder(kind) else {}
     try:
         return kind(**given, **config)
@@ -183,6 +187,12 @@ def _check_config(method: str, kind: type, config: dict[str, Any]) -> None:
 
 def _takes_embedder(kind: type[Method]) -> bool:
     return "embedder" in inspect.signature(kind.__init__).parameters
+
+
+def _needs_embedder(kind: type[Method]) -> bool:
+    """Whether a method cannot do without an embedder; others search by BM25 if they get none."""
+    found = inspect.signature(kind.__init__).parameters.get("embedder")
+    return found is not None and found.default is found.empty
 
 
 def _imported(name: str, path: str) -> type[Method]:

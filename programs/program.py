@@ -22,10 +22,12 @@ from ..memory.memory import Memory
 from ..records import Context, History, Item, Query
 from .adapter import adapter as make_adapter
 from .method import Method
+from .predictor import adopt
 from .recording import record_context
 from .remember import MemoryCache
 from .state import signature_of
 from .tasks.task import Task
+from .threads import in_thread
 from .trace import Node, replay
 from .waiting import found_raw, with_raw
 
@@ -56,6 +58,7 @@ class MemoryProgram(dspy.Module):
     ) -> None:
         super().__init__()
         method.check()
+        adopt(task)
         self.method = method
         self.task = task
         self.cache = cache or MemoryCache()
@@ -70,12 +73,12 @@ class MemoryProgram(dspy.Module):
             predictor.path = path  # pyright: ignore[reportAttributeAccessIssue]
 
     def forward(
-        self, history: History, focus: Sequence[str] = (), recent: Sequence[Item] = (), **fields: Any
+        self, history: History | list[Any], focus: Sequence[str] = (), recent: Sequence[Item] = (), **fields: Any
     ) -> dspy.Prediction:
         """Answers a query about a history.
 
         Args:
-            history: The past, remembered.
+            history: The past, remembered; or its JSON, see `History.parse`.
             focus: Ids of the gold evidence turns; they choose which write steps an optimizer sees, nothing else.
             recent: Items that came after the history and are not remembered, e.g. the records since its end.
             **fields: The query fields of the task, e.g. `question`.
@@ -83,6 +86,7 @@ class MemoryProgram(dspy.Module):
         Returns:
             The task's outputs, the recalled `context`, and the `memory` it came from.
         """
+        history = history if isinstance(history, History) else History.parse(history)
         with dspy.context(adapter=dspy.settings.adapter or make_adapter(self.adapter)):
             node = self.remember(history)
 
@@ -91,6 +95,10 @@ class MemoryProgram(dspy.Module):
                     replay(self.method.writer, node, context.sources, focus)
 
             return self.answer(node.memory, self.query(fields, history, recent), recalled=recalled)
+
+    async def aforward(self, **inputs: Any) -> dspy.Prediction:
+        """`forward` for asyncio, in a thread."""
+        return await in_thread(lambda: self.forward(**inputs))
 
     def query(self, fields: Mapping[str, Any], history: History, recent: Sequence[Item] = ()) -> Query:
         """The query that an example's fields, or a caller's, make.

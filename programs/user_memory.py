@@ -26,11 +26,7 @@ did; until then it stays there, unseen. A model's provider keeps what it keeps.
 
 from __future__ import annotations
 
-import asyncio
-import contextvars
-import functools
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import dspy
@@ -43,12 +39,10 @@ from ..records import Context, Item, Query, Turn
 from .live import View, drop, stamp_of, view
 from .program import MemoryProgram
 from .remember_queued import LEASE, Remembered, remember_queued, writing_context
+from .threads import in_thread
 from .waiting import found_raw
 
 T = TypeVar("T")
-
-THREADS = 64
-"""Concurrent calls of the asyncio forms in a process; asyncio's own pool has six threads on two cores."""
 
 
 class UserMemory:
@@ -206,31 +200,31 @@ class UserMemory:
 
     async def aadd(self, session: Item | Messages, id: str | None = None, remember: bool = True) -> Added:
         """`add` for asyncio."""
-        return await _in_thread(lambda: self.add(session, id, remember))
+        return await in_thread(lambda: self.add(session, id, remember))
 
     async def asay(self, session: str, messages: Messages | Sequence[Turn]) -> tuple[Turn, ...]:
         """`say` for asyncio."""
-        return await _in_thread(lambda: self.say(session, messages))
+        return await in_thread(lambda: self.say(session, messages))
 
     async def aend(self, session: str, remember: bool = True) -> Added | None:
         """`end` for asyncio."""
-        return await _in_thread(lambda: self.end(session, remember))
+        return await in_thread(lambda: self.end(session, remember))
 
     async def aask(self, question: str = "", recent: Sequence[Item] = (), **query: Any) -> dspy.Prediction:
         """`ask` for asyncio."""
-        return await _in_thread(lambda: self.ask(question, recent, **query))
+        return await in_thread(lambda: self.ask(question, recent, **query))
 
     async def arecall(self, query: str, date: Any = None) -> Context:
         """`recall` for asyncio."""
-        return await _in_thread(lambda: self.recall(query, date))
+        return await in_thread(lambda: self.recall(query, date))
 
     async def aforget(self) -> bool:
         """`forget` for asyncio."""
-        return await _in_thread(self.forget)
+        return await in_thread(self.forget)
 
     async def aforget_session(self, id: str, remember: bool = True) -> bool:
         """`forget_session` for asyncio."""
-        return await _in_thread(lambda: self.forget_session(id, remember))
+        return await in_thread(lambda: self.forget_session(id, remember))
 
     def _query(self, seen: View, fields: dict[str, Any], recent: Sequence[Item]) -> Query:
         """The query of a caller's fields; the raw items are read only for tasks that show the history's end."""
@@ -254,14 +248,3 @@ def _unwritten(seen: View, but: frozenset[str] = frozenset()) -> list[Item]:
 def _speakers(seen: View) -> tuple[str, ...]:
     said = (turn.speaker for item in _unwritten(seen) for turn in item.turns)
     return tuple(dict.fromkeys((*(seen.document.speakers if seen.document else ()), *said)))
-
-
-async def _in_thread(call: Callable[[], T]) -> T:
-    """Runs a call in a thread, under the settings of the caller's `dspy.context`."""
-    context = contextvars.copy_context()
-    return await asyncio.get_running_loop().run_in_executor(_pool(), lambda: context.run(call))
-
-
-@functools.cache
-def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(THREADS, thread_name_prefix="mempiler-memory")

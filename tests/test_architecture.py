@@ -2,6 +2,7 @@
 
     cli -> service -> runs -> optimizers -> programs -> memory, signatures -> records -> errors
     data -> signatures, records        engines -> errors, and of memory only its Embedder protocols
+    programs -> of engines only the embedder that needs no model
 
 Each rule is a function from one module to the lines that break it. It is run over the package, where it must find
 nothing, and over a line that breaks it, which it must find.
@@ -20,7 +21,7 @@ OUTSIDE = {"tests", "perf", "docs", "build", "dist", "setup.py"}
 """Folders of the repository that are no part of the package."""
 
 BASE = {"records", "errors"}
-PROGRAMS = BASE | {"memory", "signatures", "reading"}
+PROGRAMS = BASE | {"memory", "signatures", "reading", "engines"}
 OPTIMIZERS = PROGRAMS | {"programs", "data", "engines"}
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
@@ -83,6 +84,8 @@ def wrong_rooms(module: Module) -> list[str]:
             found.append(f"{module.room} imports {name}")
         elif (module.room, target) == ("engines", "memory") and "Embedder" not in name.split(".")[-1]:
             found.append(f"engines may import only Embedder protocols from memory, not {name}")
+        elif (module.room, target) == ("programs", "engines") and name != ".engines.embedders.embedder":
+            found.append(f"programs may import only the offline embedder from engines, not {name}")
     return found
 
 
