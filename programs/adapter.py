@@ -10,6 +10,7 @@ better when they see their own answer and the error. A second malformed answer i
 
 from __future__ import annotations
 
+import contextvars
 import copy
 from collections.abc import Mapping
 from typing import Any, Self, cast
@@ -25,6 +26,8 @@ from .compact_adapter import CompactAdapter
 from .failing import CutShortError
 from .recording import note_asked_again, note_mends
 
+longest_text: contextvars.ContextVar[int | None] = contextvars.ContextVar("longest_text", default=None)
+"""Most characters of a text that is read; writers set it for the answers they keep."""
 ROOM = 4096
 """Tokens that an answer is taken to have had where no limit was set."""
 
@@ -84,7 +87,7 @@ class Correcting(dspy.ChatAdapter):
         if isinstance(completion, CutText) and (self.corrections > 0 or not _all_text(signature)):
             raise CutShortError(name, about, completion, "the answer ended for want of room")
         try:
-            found, mends = read_answer(signature, completion, self._inputs)
+            found, mends = read_answer(signature, completion, self._inputs, longest_text.get())
         except UnreadableError as error:
             raise AdapterParseError(name, about, completion, str(error)) from error
         note_mends([*mends, Mend("cut", "")] if isinstance(completion, CutText) else mends)

@@ -72,14 +72,20 @@ def build(
             None. It compares spelling: name an embedding model for real use.
         cache: Memories to share with other programs.
         adapter: Name of the adapter it runs under.
-        **config: Constructor arguments of the method; of a policy's inner method with the prefix `inner_`.
+        **config: Constructor arguments of the method; of a policy's inner method with the prefix `inner_`. And
+            `longest_text`, the most characters of a text that a writer takes from a model (4,000).
 
     Raises:
         UnknownNameError: No such method or task.
         UserError: The class cannot be imported, is no method, or does not take the arguments.
     """
     task_class(task)
+    longest = config.pop("longest_text", None)
     made = _make(method, embedder, config)
+    if longest is not None:
+        if not isinstance(longest, int) or longest < 1:
+            raise UserError(f"longest_text = {longest!r} is no number of characters above 0")
+        made.writer.longest_text = longest
     return MemoryProgram(made, _task_of(made, task), cache, adapter, method)
 
 

@@ -26,6 +26,9 @@ from ..records import Context, Hit, Item, Query
 from .part import Part
 from .predictor import adopt
 
+LONGEST_TEXT = 4000
+"""Most characters of a text that a writer takes from a model, unless the setting `longest_text` says otherwise."""
+
 
 @dataclass(frozen=True)
 class Lost:
@@ -40,12 +43,19 @@ class Writer(Part):
 
     Memory: type[Memory]
     """What is kept for one user."""
+    longest_text = LONGEST_TEXT
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         kind = vars(cls).get("Memory")
         if kind is not None:
             _check_memory(cls.__name__, kind)
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The settings by name; `longest_text` among them where it was set."""
+        limit = {} if self.longest_text == type(self).longest_text else {"longest_text": self.longest_text}
+        return {**super().config, **limit}
 
     def prepare(self, item: Item) -> Any:
         """Does the part of `write` that does not depend on the memory; runs for all items at once. Default: none."""
@@ -162,6 +172,13 @@ class Method(Part):
         self.writer = writer
         self.reader = reader
         self.embedder = embedder
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The settings by name; `longest_text` of the writer among them where it was set."""
+        writer = getattr(self, "writer", None)
+        limit = writer.config.get("longest_text") if isinstance(writer, Writer) else None
+        return {**super().config, **({} if limit is None else {"longest_text": limit})}
 
     def answering(self, task: str) -> dspy.Module:
         """Makes one of `tasks`; methods whose settings concern the answer pass them on."""

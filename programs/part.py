@@ -20,11 +20,14 @@ import json
 from typing import Any, Self
 
 import dspy
+from dspy.utils.exceptions import ContextWindowExceededError
 
 from ..errors import UserError
 from ..memory.indexes import Indexes
 from .adapter import adapter as make_adapter
+from .adapter import longest_text
 from .failing import LOST, concerns_prompt, failure_of
+from .halves import halves, together
 from .recording import record_failure
 
 
@@ -36,6 +39,8 @@ class Part(dspy.Module):
             indexes and other modules are no settings: they are what the part is made of.
     """
 
+    longest_text: int | None = None
+    """Most characters of a text that the part takes from a model; a longer one is no answer."""
     _settings: dict[str, Any]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -60,20 +65,28 @@ class Part(dspy.Module):
         return {path.removeprefix("self."): module for path, module in found}
 
     def attempt(self, predictor: dspy.Module, **inputs: Any) -> dspy.Prediction | None:
-        """Calls a predictor, or a module made of them.
+        """Calls a predictor, or a module made of them; a prompt that is too long is asked in halves, where it can be.
 
         Returns:
             The prediction; None where the answer stays unreadable, or the endpoint refuses the prompt for its content
             or length. The failure is recorded.
         """
+        token = longest_text.set(self.longest_text)
         try:
             with dspy.context(adapter=dspy.settings.adapter or make_adapter()):
                 return predictor(**inputs)
         except LOST as error:
             if not concerns_prompt(error):
                 raise
+            parts = halves(predictor, inputs) if isinstance(error, ContextWindowExceededError) else []
+            if parts:
+                found = [self.attempt(predictor, **part) for part in parts]
+                read = [each for each in found if each is not None]
+                return together(read) if len(read) == len(parts) else None
             record_failure(failure_of(self._name(predictor), error))
             return None
+        finally:
+            longest_text.reset(token)
 
     def _name(self, module: dspy.Module) -> str:
         paths = (path for path, found in self.named_sub_modules() if found is module)

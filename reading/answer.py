@@ -25,7 +25,10 @@ _THOUGHT = re.compile(r"^\s*<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL)
 
 
 def read_answer(
-    signature: type[dspy.Signature], completion: str, inputs: Mapping[str, Any] | None = None
+    signature: type[dspy.Signature],
+    completion: str,
+    inputs: Mapping[str, Any] | None = None,
+    longest: int | None = None,
 ) -> tuple[dict[str, Any], list[Mend]]:
     """The outputs of a completion, and what was mended.
 
@@ -33,11 +36,12 @@ def read_answer(
         signature: Whose outputs are due.
         completion: What the model wrote.
         inputs: What the prompt showed, for ids that outputs name.
+        longest: Most characters of a text; None is no limit.
 
     Raises:
         UnreadableError: An output without a default is missing or cannot be read.
     """
-    reader = ValueReader(inputs)
+    reader = ValueReader(inputs, longest)
     texts, as_asked = _laid_out(signature, _THOUGHT.sub("", completion))
     if not as_asked:
         reader.mend("layout", "")

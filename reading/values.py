@@ -38,10 +38,12 @@ class ValueReader:
 
     Args:
         inputs: What the prompt showed, for ids and options that answers name.
+        longest: Most characters of a text; a longer one cannot be read. None is no limit.
     """
 
-    def __init__(self, inputs: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, inputs: Mapping[str, Any] | None = None, longest: int | None = None) -> None:
         self.inputs = inputs or {}
+        self.longest = longest
         self.mends: list[Mend] = []
 
     def read(self, raw: Any, annotation: Any, where: str = "") -> Any:
@@ -117,6 +119,8 @@ class ValueReader:
 
     def _text(self, raw: Any, annotation: Any, where: str) -> str:
         if isinstance(raw, str):
+            if self.longest is not None and len(raw) > self.longest:
+                raise UnreadableError(where, f"the text has {len(raw):,} characters, more than {self.longest:,}")
             return raw
         if isinstance(raw, Mapping) and len(raw) == 1:
             raw = next(iter(raw.values()))

@@ -105,6 +105,8 @@ class LoggedWriter(Writer):
         max_words: Most words of their summary.
     """
 
+    longest_text = 40_000
+
     def __init__(self, inner: Writer, earlier: str, max_words: int) -> None:
         super().__init__()
         self.inner, self.earlier, self.max_words = inner, earlier, max_words

@@ -68,6 +68,7 @@ class BankWriter(Writer):
     """
 
     Memory = BankMemory
+    longest_text = 40_000
 
     def __init__(
         self, embedder: Embedder, k: int, forgetting: bool, days: float, seed: int, portrait: bool, indexes: Indexes

@@ -128,6 +128,7 @@ class SummaryWriter(Writer):
     """
 
     Memory = SummaryMemory
+    longest_text = 40_000
 
     def __init__(self, max_words: int) -> None:
         super().__init__()

@@ -1,0 +1,60 @@
+"""Prompts and texts that are too long: prompts are asked in halves, texts are no answers."""
+
+from typing import Any
+
+import dspy
+import pytest
+from dspy.lm15 import ContextLengthError
+from mempiler import History
+from mempiler.errors import UserError
+from mempiler.programs.catalog import build
+
+SAID = History.parse([[{"role": "user", "name": "Ada", "content": f"I like {thing}."} for thing in ("jazz", "tea")]])
+
+
+def facts(*texts: str) -> dict[str, Any]:
+    return {"facts": [{"speaker": "Ada", "turn_id": "D1:1", "fact": text} for text in texts]}
+
+
+def insert(text: str) -> dict[str, Any]:
+    """Inserts every new fact of a prompt."""
+    return {
+        "operations": [
+            {"op": "INSERT", "speaker": "Ada", "content": thing, "turn_id": "D1:1"}
+            for thing in ("Likes jazz", "Likes tea")
+            if f'"{thing}"' in text
+        ]
+    }
+
+
+def test_a_prompt_that_is_too_long_is_asked_in_halves(scripted: Any) -> None:
+    def reply(kind: str, text: str, n: int) -> Any:
+        if kind == "operations" and "Likes jazz" in text and "Likes tea" in text:
+            raise ContextLengthError("too long")
+        return facts("Likes jazz", "Likes tea") if kind == "facts" else insert(text)
+
+    lm = scripted(reply)
+    with dspy.context(lm=lm):
+        node = build("memory-r2").remember(SAID)
+    assert [fact.content for fact in node.memory.facts] == ["Likes jazz", "Likes tea"]
+    assert (lm.engine.calls["operations"], node.memory.unwritten) == (3, ())
+
+
+@pytest.mark.parametrize(("limit", "kept"), [(4000, ["Likes tea"]), (200_000, ["Likes tea", "x" * 200_000])])
+def test_a_text_over_the_limit_is_dropped_and_counted(scripted: Any, limit: int, kept: list[str]) -> None:
+    def reply(kind: str, text: str, n: int) -> Any:
+        if kind == "facts":
+            return facts("Likes tea", "x" * 200_000)
+        return {"operations": [{"op": "INSERT", "content": thing} for thing in kept]}
+
+    lm, program = scripted(reply), build("memory-r2", longest_text=limit)
+    with dspy.context(lm=lm):
+        memory = program.remember(SAID).memory
+    assert [fact.content for fact in memory.facts] == kept
+    assert lm.meter.read().faults["method.writer.extract", "element"] == (limit == 4000)
+    assert program.method.config["longest_text" if limit != 4000 else "related"] in (limit, 5)
+
+
+def test_a_limit_that_is_none_is_refused() -> None:
+    with pytest.raises(UserError, match="longest_text = 0 is no number of characters above 0"):
+        build("memory-r2", longest_text=0)
