@@ -6,13 +6,6 @@
 Optimizers differ in what they make of an answer that cannot be read: GEPA and SIMBA pass over it, MIPRO, COPRO and rule
 induction end. Here it is asked for again first, where several were asked for only those that can be read are handed on,
 and all of it is counted. What an optimizer does with a proposal that was given up is its runner's business.
-
-Example:
-    >>> proposals = Proposals()
-    >>> with dspy.context(callbacks=[proposals]):
-    ...     COPRO(prompt_model=ProposingLM.over(lm, proposals), ...).compile(student, trainset=trainset)
-    >>> proposals.unreadable, proposals.given_up
-    (4, 0)
 """
 
 from __future__ import annotations

@@ -27,6 +27,7 @@ from .view import Unit, View, plain, read_units
 _ADVICE = re.compile(r"(?:When\b[^.]*?, )?(?i:answer|give|use|write|keep|copy|state|name)\b.{10,200}")
 _AT_MOST = re.compile(rf"\bat most (\d+|{'|'.join(COUNTS)}) words?\b")
 _COUNT = re.compile(rf"(?<![\w.])(?:\d+(?:[.,]\d+)*|{'|'.join(COUNTS)})(?!\w)", re.I)
+_LETTER = re.compile(r"\([a-z]\)")
 _NUMBER = re.compile(r"(?<!\w)-?\d{1,15}(?:\.\d{1,9})?(?!\d)")
 _ID = re.compile(r"(?:^|_)ids?$")
 
@@ -58,11 +59,16 @@ def answer(view: View, name: str) -> str:
     if kind == "date" and (moment := _when(view)):
         return written(moment, example)
     unit, sentence = _best_sentence(view)
-    # Where every demo's answer is an item of one of its lists, an item of that list is chosen.
+    # Where the items of a list have letters, or every demo's answer is an item of it, one of them is chosen.
     for listed, units in view.units.items():
-        demos = [(value, inputs.get(listed, "")) for inputs, value in view.taught(name)]
-        if demos and len(units) > 1 and all(value in [u.body for u in read_units(text)] for value, text in demos):
-            return view.choose([(view.weight(stems(option.body) & stems(unit.said)), option.body) for option in units])
+        demos = [(value, given.get(listed, "")) for given, value in view.taught(name)]
+        labels = [_LETTER.match(each.body) for each in units]
+        taught = demos and all(value in [u.body for u in read_units(text)] for value, text in demos)
+        if len(units) > 1 and (taught or all(labels)):
+            said = [
+                (option.body, label[0] if label else option.body) for option, label in zip(units, labels, strict=True)
+            ]
+            return view.choose([(view.weight(stems(body) & stems(unit.said)), told) for body, told in said])
     if kind == "number" and (found := _COUNT.search(sentence)):
         return found[0]
     if not length:

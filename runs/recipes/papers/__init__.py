@@ -1,10 +1,6 @@
 """The papers' own cells, as they are printed: a JSON file per recipe, a row of cells per line.
 
 A file maps the name of a part of the paper to its tables: title, model, columns, rows, and a note where one is needed.
-
-Example:
-    >>> printed("pramem", "table3")[0].rows[-1]
-    ('PraMem', 55.8, 31.6)
 """
 
 from __future__ import annotations
