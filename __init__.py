@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from .memory.memory import Memory
     from .memory.store import Store
     from .programs.catalog import build
-    from .programs.method import EntryReader, Method, Policy, Reader, Writer
+    from .programs.method import EntryReader, Lost, Method, Policy, Reader, Writer
     from .programs.predictor import predictor
     from .programs.program import MemoryProgram
     from .programs.user_memory import UserMemory
@@ -60,7 +60,7 @@ _EXPORTS = {
     ".memory.memory": ("Memory",),
     ".memory.store": ("Store",),
     ".programs.catalog": ("build",),
-    ".programs.method": ("EntryReader", "Method", "Policy", "Reader", "Writer"),
+    ".programs.method": ("EntryReader", "Lost", "Method", "Policy", "Reader", "Writer"),
     ".programs.predictor": ("predictor",),
     ".programs.program": ("MemoryProgram",),
     ".programs.user_memory": ("UserMemory",),
@@ -95,6 +95,7 @@ __all__ = [
     "InternalError",
     "Item",
     "Logs",
+    "Lost",
     "Memory",
     "MemoryProgram",
     "MempilerError",

@@ -4,6 +4,7 @@
     memory      its JSON is its stored form; it rests on turns of the history
     searching   asks no model; a batch finds what single queries find; fewer hits are the first of more
     prompts     every prompt that writes is part of the memory's key, no prompt that reads is
+    losses      turns that a model's answers are about, and that cannot be read, are said to be left
 
 Example:
     >>> from mempiler.testing.method import check_method
@@ -12,6 +13,7 @@ Example:
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from typing import Any
@@ -19,7 +21,9 @@ from typing import Any
 import dspy
 
 from ..engines.embedders import embedder as make_embedder
+from ..engines.meter import Meter, MeteredLM
 from ..engines.models import language_model
+from ..engines.offline.engine import OfflineEngine
 from ..errors import UserError
 from ..memory.provenance import stored_sources
 from ..programs.catalog import build
@@ -193,7 +197,36 @@ def _prompts(make: Make, past: History) -> Broken:
         yield "writing asks prompts that do not lie below the writer; their changes would leave stale memories"
 
 
-CHECKS: Sequence[Callable[[Make, History], Broken]] = (_writing, _memory, _searching, _prompts)
+def _losses(make: Make, past: History) -> Broken:
+    """What becomes of turns when no answer can be read."""
+    writer = make().method.writer
+    if not writer.predictors_below():
+        return
+    with dspy.context(lm=MeteredLM("garbled/garbled", Meter(), engine=_Garbled(), cache=False)):
+        memory = fold(past.items, writer.Memory(), PlainSteps(writer))
+    kept = stored_sources(memory) | {turn.id for left in memory.unwritten for turn in left.item.turns}
+    asked = {id for item in past.items for id in _asked_about(writer, item)}
+    lost = sorted(asked - kept)
+    if lost:
+        yield f"turns are lost where no answer can be read: {', '.join(lost[:5])}; say so with memory.left(item)"
+
+
+def _asked_about(writer: Any, item: Item) -> set[str]:
+    """The turns of an item about which writing it asks the model."""
+    done = perform(lambda: fold([item], writer.Memory(), PlainSteps(writer)))
+    shown = "\n".join(str(value) for call in done.calls for value in call.inputs.values())
+    return {turn.id for turn in item.turns if turn.text and turn.text in shown}
+
+
+class _Garbled(OfflineEngine):
+    """Answers what nobody can read."""
+
+    def complete(self, request: Any) -> Any:
+        response = super().complete(request)
+        return dataclasses.replace(response, message=type(response.message).assistant("I cannot help with that."))
+
+
+CHECKS: Sequence[Callable[[Make, History], Broken]] = (_writing, _memory, _searching, _prompts, _losses)
 
 
 def _items(history: History) -> Sequence[Item]:

@@ -8,8 +8,7 @@ Lists map over the first list of the material, one item a unit; a unit is left o
 the three nearest of them are in no item. In a record a text is a part of its unit: the property of the same name, its
 id for `id` and `x_id`, its speaker, its date for `time` and `date`, else its body. Options follow the nearest demo.
 
-Limits: nothing is inferred, and there is no table of question words; what is not in the text is not found.
-Values have the right type, not the right meaning; patterns of strings are not obeyed.
+Limits: nothing is inferred; values have the right type, not the right meaning; patterns of strings are not obeyed.
 """
 
 from __future__ import annotations
@@ -62,19 +61,15 @@ def answer(view: View, name: str) -> str:
     # Where the items of a list have letters, or every demo's answer is an item of it, one of them is chosen.
     for listed, units in view.units.items():
         demos = [(value, given.get(listed, "")) for given, value in view.taught(name)]
-        labels = [_LETTER.match(each.body) for each in units]
         taught = demos and all(value in [u.body for u in read_units(text)] for value, text in demos)
-        if len(units) > 1 and (taught or all(labels)):
-            said = [
-                (option.body, label[0] if label else option.body) for option, label in zip(units, labels, strict=True)
-            ]
-            return view.choose([(view.weight(stems(body) & stems(unit.said)), told) for body, told in said])
+        if len(units) > 1 and (taught or all(_LETTER.match(each.body) for each in units)):
+            told = {each.body: label[0] if (label := _LETTER.match(each.body)) else each.body for each in units}
+            return view.choose([(view.weight(stems(body) & stems(unit.said)), text) for body, text in told.items()])
     if kind == "number" and (found := _COUNT.search(sentence)):
         return found[0]
     if not length:
         return sentence
-    tokens = sentence.split()
-    spans = [" ".join(tokens[n : n + length]) for n in range(max(len(tokens) - length, 0) + 1)]
+    spans = [" ".join(sentence.split()[n:][:length]) for n in range(max(len(sentence.split()) - length, 0) + 1)]
     return view.choose([(view.weight(stems(span) - view.stems), span) for span in spans]).strip(' .,;:!?"')
 
 

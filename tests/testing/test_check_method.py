@@ -139,6 +139,14 @@ class HidesPrompt(NoteWriter):
         return super().prepare(item)
 
 
+class Loses(NoteWriter):
+    """Writes nothing where the model's answer cannot be read, and does not say so."""
+
+    def write(self, memory: Any, item: Item, prepared: Any = None) -> Any:
+        note = self.prepare(item) if prepared is None else prepared
+        return super().write(memory, item, note) if note else memory
+
+
 class AsksInSearch(ChoosingReader):
     def search(
         self, memory: Any, queries: Sequence[str], k: int = 10, min_score: float | None = None
@@ -213,6 +221,7 @@ class KeepsBeside(NoteWriter):
         (Forgets, EntryReader, "the memory read back from its JSON is not the same; every field must have a JSON"),
         (KeepsBeside, EntryReader, "the memory read back from its JSON is not the same; every field must have a JSON"),
         (HidesPrompt, EntryReader, "writing asks prompts that do not lie below the writer; their changes would leave"),
+        (Loses, EntryReader, "turns are lost where no answer can be read: D1:1, D1:2"),
         (NoteWriter, AsksInSearch, "search calls the model; only recall may"),
         (NoteWriter, SearchesFirst, "a batch of queries finds something else than the queries one by one"),
         (NoteWriter, TurnsRound, "search for k=3 is not the head of search for k=10"),
