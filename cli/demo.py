@@ -12,6 +12,7 @@ import click
 def command() -> None:
     """Compile turn-rag on the bundled sample, score it, save it, and ask it a question in a new process."""
     from ..engines.meter import Meter
+    from ..optimizers.compile import Compilation
     from ..runs.experiment import run_compile
     from ..runs.home import new_run_folder
     from ..runs.report import print_comparison
@@ -24,7 +25,7 @@ def command() -> None:
     folder = new_run_folder("demo")
     meter = Meter()
     with progress(errors, meter) as note:
-        outcome = run_compile("turn-rag", setup, out=folder / "program", note=note, meter=meter)
+        outcome = run_compile("turn-rag", setup, Compilation("knn"), out=folder / "program", note=note, meter=meter)
     found = outcome.start, outcome.result, outcome.difference
     print_comparison(console, *found, outcome.promoted, outcome.refused)
     row = max(outcome.result.counted, key=lambda row: row.score)

@@ -146,6 +146,13 @@ class Store:
         with self._read() as db:
             return reads.summaries(db, tenant, user)
 
+    def states(self) -> dict[str, int]:
+        """How many items of all users are queued, partial or failed."""
+        c = t.items.c
+        query = select(c.state, func.count().label("total")).where(c.state.in_(reads.COUNTED)).group_by(c.state)
+        with self._read() as db:
+            return {**dict.fromkeys(reads.COUNTED, 0), **{row.state: row.total for row in db.execute(query)}}
+
     def claim(
         self, worker: str, lease: float, stamp: Stamp, owner: Owner | None = None, partial: bool = False
     ) -> Claim | None:

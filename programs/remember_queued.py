@@ -130,6 +130,11 @@ def _busy(store: Store, program: MemoryProgram, owner: Owner) -> bool:
     return any(stored.state != "failed" for stored in snapshot.waiting)
 
 
+def _left_in(*memories: Memory) -> tuple[str, ...]:
+    """The ids of the items of which turns could not be taken in."""
+    return tuple(dict.fromkeys(each.item.id for memory in memories for each in memory.unwritten))
+
+
 def _partial(store: Store, owner: Owner | None) -> list[Owner]:
     """The users of whom turns could not be taken in."""
     found = store.users(owner.tenant, owner.user) if owner else store.users()
@@ -221,7 +226,7 @@ class _StoredSteps:
 
     def _retried(self) -> bool:
         """Tries once more what could not be taken in; false if the memory is somebody else's by now."""
-        if self.document is None or not self.memory.unwritten:
+        if self.document is None or not (self.memory.unwritten or self.settled.unwritten):
             return True
         made = _attempt(lambda: again(self.writer, self.memory, most=sys.maxsize))
         if made.error is not None:
@@ -256,7 +261,7 @@ class _StoredSteps:
         return state
 
     def _commit(self, document: Document, memory: Memory, settled: Memory, note: str = "") -> bool:
-        document = replace(document, partial=tuple({each.item.id for each in memory.unwritten}))
+        document = replace(document, partial=_left_in(memory, settled))
         claim = self.store.commit(self.claim, document, self.lease, note)
         if claim is None:
             drop(self.program, self.store, self.claim.owner)

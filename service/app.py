@@ -29,9 +29,9 @@ _state = APIRouter(tags=["state"])
 
 
 @_state.get("/health", summary="Whether the process runs")
-async def health() -> Health:
+async def health(service: Served) -> Health:
     """Answers as long as the process runs."""
-    return Health()
+    return await anyio.to_thread.run_sync(service.health)
 
 
 @_state.get("/ready", summary="Whether requests are served", responses={503: {"model": Readiness}})

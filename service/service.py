@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from typing import Any
 
 from ..errors import MempilerError
@@ -10,6 +11,7 @@ from ..memory.store import Store
 from ..memory.stored import Owner
 from ..programs.program import MemoryProgram
 from ..programs.user_memory import UserMemory
+from .bodies import Health
 from .breaker import Breaker
 from .limits import Threads
 from .logs import log
@@ -92,6 +94,17 @@ class Service:
         """Logs what was asked and answered, where contents are logged."""
         if self.settings.log_contents:
             log.info("answered", extra={"user": memory.owner.user, "question": question, "answer": answer})
+
+    def health(self) -> Health:
+        """What could not be written, and how the model's answers were read."""
+        try:
+            counts = self.store.states()
+        except MempilerError:
+            counts = {}
+        meter, answers = getattr(self.lm, "meter", None), Counter[str]()
+        for (_, outcome), count in meter.read().answers.items() if meter is not None else ():
+            answers[outcome] += count
+        return Health(partial=counts.get("partial"), failed=counts.get("failed"), answers=dict(answers))
 
     def ready(self) -> dict[str, bool]:
         """What must work for a request to be served, each part by name; `model` is informative only."""
