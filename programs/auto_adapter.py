@@ -35,8 +35,9 @@ _FITTING: dict[str, Any] = {
     "required": ["animal", "wild"],
     "additionalProperties": False,
 }
-_IDLE = {"title", "description", "default", "examples", "discriminator", "uniqueItems", "minLength", "maxLength"}
-_IDLE |= {"format"}
+_IDLE = frozenset(
+    ("title", "description", "default", "examples", "discriminator", "uniqueItems", "minLength", "maxLength", "format")
+)
 """Keywords that strict schemas may not hold, or that tell a decoder nothing; the reader checks values anyway."""
 
 

@@ -97,7 +97,9 @@ class Served:
             # A copy, so that requests share no state.
             program = copy.copy(self.program)
             program.cache = MemoryCache()
-            with dspy.context(lm=lm, adapter=program.asking(), trace=None, disable_history=True, warn_on_type_mismatch=False):
+            with dspy.context(
+                lm=lm, adapter=program.asking(), trace=None, disable_history=True, warn_on_type_mismatch=False
+            ):
                 return gather([partial(_answer, program, query) for query in asked])
         except MempilerError as error:
             raise _http(error) from error
