@@ -7,13 +7,13 @@ Constrained decoding cannot leave the form, so nothing is lost to it. OpenAI, vL
 `response_format`; tables of models know nothing of local servers, so the endpoint itself is asked, once. A signature
 whose outputs no strict schema can describe (an open mapping) is asked for in the chat layout.
 
-Limits: models that run in this process are not asked: they are not held to schemas.
+Limits: models that run in this process are not asked: they are not held to schemas. A resumed run takes what it found
+out before from its own answers, also at another address.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 from collections.abc import Mapping
 from typing import Any, cast
@@ -183,10 +183,9 @@ def _holds(lm: Any) -> bool:
     Raises:
         LMError: It failed, which says nothing of what it can.
     """
-    # The address in the name keeps a run that goes on at another address from taking this answer for its own.
-    name = f"fits_{hashlib.sha256(_address(lm).encode()).hexdigest()[:8]}"
     try:
-        said: Any = lm(QUESTION, response_format=_response_format(name, _FITTING), cache=False)
+        # DSPy's cache goes by the name of a model, and another server may have answered for it before.
+        said: Any = lm(QUESTION, response_format=_response_format("fits", _FITTING), cache=False)
     except LMUnsupportedModelError:
         raise
     except (LMInvalidRequestError, LMUnsupportedFeatureError):

@@ -55,7 +55,7 @@ def fill(schema: Mapping[str, Any], shapes: Mapping[str, Any] | None = None, tex
     if "enum" in schema or "const" in schema:
         return schema["enum"][0] if "enum" in schema else schema["const"]
     if schema["type"] == "object":
-        return {name: fill(part, shapes, text) for name, part in schema["properties"].items()}
+        return {name: fill(part, shapes, text) for name, part in schema.get("properties", {}).items()}
     if schema["type"] == "array":
         return [fill(schema["items"], shapes, text)] * schema.get("minItems", 1)
     return {"string": text, "integer": 1, "number": 1, "boolean": True, "null": None}[schema["type"]]

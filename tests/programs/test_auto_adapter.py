@@ -136,8 +136,7 @@ def test_an_unreadable_answer_is_asked_for_once_more_and_a_cut_one_with_more_roo
 
         return Scripted([])
 
-    with pytest.warns(DeprecationWarning):
-        lm = lm_of(replies)
+    lm = lm_of(replies)
     assert chosen(lm, {}, signature, [], {"question": "?"}) == [{"number": 3}]
     replies.extend([CutText('{"numb'), '{"number": 4}'])
     assert chosen(lm, {"max_tokens": 10}, signature, [], {"question": "?"}) == [{"number": 4}]
@@ -183,7 +182,7 @@ def test_a_signature_without_a_strict_schema_falls_to_chat(stub: Any, kind: Any)
 
 
 def test_outputs_may_be_named_like_anything() -> None:
-    fields = {name: (str, dspy.OutputField()) for name in ("title", "description", "copy", "model_name")}
+    fields = {name: (str, dspy.OutputField()) for name in ("title", "description", "model_name")}
     schema = output_schema(dspy.Signature({"question": (str, dspy.InputField()), **fields}))
     assert schema
     assert list(schema["properties"]) == list(fields)
@@ -218,8 +217,9 @@ def test_under_a_schema_no_answer_is_malformed(honouring: Any, signature: type[d
 
 
 def _simple(field: Any, fill: Any) -> Any:
-    if field.annotation is str:
-        return f"[{TEXT}] A text. ({TEXT}) A choice."
+    if field.annotation in (str, list[str]):
+        lines = [f"[{TEXT}] A text.", "[S1] Another."]
+        return lines if field.annotation == list[str] else "\n".join(lines)
     kind: TypeAdapter[Any] = TypeAdapter(field.annotation)
     return kind.validate_python(fill(kind.json_schema()))
 
