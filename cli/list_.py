@@ -11,6 +11,7 @@ from rich.table import Table
 from .options import JSON, output, print_json
 
 _ADAPTERS = {
+    "auto": "answers held to a JSON schema where the endpoint can, else chat",
     "chat": "fields under headings; a malformed answer is asked for once more, with the error",
     "json": "one JSON object, in the model's structured output where it has one",
     "xml": "fields in tags",

@@ -44,6 +44,11 @@ TENANT = click.option("--tenant", default="default", show_default=True, help="ke
 
 _SILENCE = "seconds of silence after which a call to a model has failed"
 
+_ADAPTER = (
+    "auto, chat, json, xml or compact "
+    "[default: auto for named models, chat for offline and local ones, or the saved program's]"
+)
+
 _SETUP = [
     BENCHMARK,
     DATA,
@@ -59,7 +64,7 @@ _SETUP = [
     click.option("--judge-api-base", help="address of its server"),
     click.option("--embedder", default="offline", show_default=True, help="`offline`, or an embedding model's name"),
     click.option("--embedder-api-base", help="address of an OpenAI-compatible embedding server"),
-    click.option("--adapter", help="chat, json, xml or compact [default: chat, or the saved program's]"),
+    click.option("--adapter", help=_ADAPTER),
     click.option("--train", type=click.IntRange(0), help="training questions [default: all of the train split]"),
     click.option("--dev", type=click.IntRange(0), help="dev questions"),
     click.option("--test", type=click.IntRange(0), help="test questions"),

@@ -25,7 +25,7 @@ from dspy.utils.exceptions import ContextWindowExceededError
 from ..errors import UserError
 from ..memory.indexes import Indexes
 from .adapter import adapter as make_adapter
-from .adapter import longest_text
+from .correcting import longest_text
 from .failing import LOST, concerns_prompt, failure_of
 from .halves import halves, together
 from .recording import record_failure

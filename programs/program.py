@@ -87,7 +87,7 @@ class MemoryProgram(dspy.Module):
             The task's outputs, the recalled `context`, and the `memory` it came from.
         """
         history = history if isinstance(history, History) else History.parse(history)
-        with dspy.context(adapter=dspy.settings.adapter or make_adapter(self.adapter)):
+        with dspy.context(adapter=self.asking()):
             node = self.remember(history)
 
             def recalled(context: Context) -> None:
@@ -155,8 +155,12 @@ class MemoryProgram(dspy.Module):
             The last node: `.memory`, the `.failures` of its item, its `.chain()`.
         """
         lm = self._writing_lm if self._writers_frozen and self._writing_lm is not None else dspy.settings.lm
-        with dspy.context(lm=lm, adapter=dspy.settings.adapter or make_adapter(self.adapter)):
+        with dspy.context(lm=lm, adapter=self.asking()):
             return self.cache.remember(self.method.writer, history)
+
+    def asking(self) -> dspy.Adapter:
+        """The adapter of `dspy.settings`, or else the program's own: one for all its calls and copies."""
+        return dspy.settings.adapter or self.live.once(("adapter", self.adapter), lambda: make_adapter(self.adapter))
 
     def memory(self, store: Store | str | Path, user: str, tenant: str = "default", lm: Any = None) -> UserMemory:
         """The durable memory of one user, for production.

@@ -36,7 +36,6 @@ from ..memory.memory import Memory
 from ..memory.store import Store
 from ..memory.stored import Claim, Document, Owner, StoredItem
 from ..records import Failure, Item
-from .adapter import adapter as make_adapter
 from .fold import Performed, fold, perform
 from .gather import gather
 from .live import View, check, drop, keep, stamp_of, view
@@ -117,8 +116,7 @@ def writing_context(program: MemoryProgram, lm: Any = None) -> Generator[None]:
     lm = lm or dspy.settings.lm
     if getattr(lm, "cache", False):
         lm = lm.copy(cache=False)
-    adapter = dspy.settings.adapter or make_adapter(program.adapter)
-    with dspy.context(lm=lm, adapter=adapter, trace=None, usage_tracker=None, disable_history=True):
+    with dspy.context(lm=lm, adapter=program.asking(), trace=None, usage_tracker=None, disable_history=True):
         yield
 
 

@@ -11,6 +11,7 @@ makes the answer unreadable, and it is asked for again.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -29,6 +30,7 @@ def read_answer(
     completion: str,
     inputs: Mapping[str, Any] | None = None,
     longest: int | None = None,
+    as_json: bool = False,
 ) -> tuple[dict[str, Any], list[Mend]]:
     """The outputs of a completion, and what was mended.
 
@@ -37,12 +39,15 @@ def read_answer(
         completion: What the model wrote.
         inputs: What the prompt showed, for ids that outputs name.
         longest: Most characters of a text; None is no limit.
+        as_json: Whether one JSON object with the outputs was asked for.
 
     Raises:
         UnreadableError: An output without a default is missing or cannot be read.
     """
     reader = ValueReader(inputs, longest)
-    texts, as_asked = _laid_out(signature, _THOUGHT.sub("", completion))
+    said = _THOUGHT.sub("", completion)
+    whole = _whole_object(signature, said) if as_json else None
+    texts, as_asked = (whole, True) if whole is not None else _laid_out(signature, said)
     if not as_asked:
         reader.mend("layout", "")
     found: dict[str, Any] = {}
@@ -59,6 +64,16 @@ def read_answer(
             reader.mend("field", name)
             found[name] = None if field.is_required() else field.get_default(call_default_factory=True)
     return found, reader.mends
+
+
+def _whole_object(signature: type[dspy.Signature], text: str) -> dict[str, Any] | None:
+    """The outputs of a text that is nothing but one JSON object with all of them."""
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError:
+        return None
+    names = signature.output_fields
+    return value if isinstance(value, dict) and all(name in value for name in names) else None
 
 
 def _laid_out(signature: type[dspy.Signature], text: str) -> tuple[dict[str, Any], bool]:

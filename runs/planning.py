@@ -67,4 +67,4 @@ def _program(
     # The offline embedder replaces a paid one: the recalled context has the same size.
     embedder = make_embedder() if needs_embedder(name) else None
     settings = {**preset(name, benchmark.name), **dict(config or {})}
-    return build(name, benchmark.task, embedder, adapter=setup.adapter or "chat", **settings)
+    return build(name, benchmark.task, embedder, adapter=setup.default_adapter, **settings)

@@ -29,7 +29,6 @@ from ..engines.embedders import embedder as make_embedder
 from ..engines.meter import MeteredLM
 from ..engines.models import language_model
 from ..errors import DataError, EndpointError, MempilerError, UserError
-from ..programs.adapter import adapter as make_adapter
 from ..programs.gather import gather
 from ..programs.program import MemoryProgram
 from ..programs.remember import MemoryCache
@@ -98,8 +97,9 @@ class Served:
             # A copy, so that requests share no state.
             program = copy.copy(self.program)
             program.cache = MemoryCache()
-            adapter = make_adapter(program.adapter)
-            with dspy.context(lm=lm, adapter=adapter, trace=None, disable_history=True, warn_on_type_mismatch=False):
+            with dspy.context(
+                lm=lm, adapter=program.asking(), trace=None, disable_history=True, warn_on_type_mismatch=False
+            ):
                 return gather([partial(_answer, program, query) for query in asked])
         except MempilerError as error:
             raise _http(error) from error

@@ -16,10 +16,12 @@ from ..data.dataset import Split
 from ..engines.embedders import embedder as make_embedder
 from ..engines.guard import Guard, Limits
 from ..engines.meter import Meter, MeteredLM, Role
-from ..engines.models import RETRIES, TIMEOUT, is_offline, language_model
+from ..engines.models import RETRIES, TIMEOUT, is_local, is_offline, language_model
 from ..engines.prices import token_prices
 from ..errors import EndpointError, MempilerError, UserError
+from ..memory.flight import Flight
 from ..programs.adapter import adapter as make_adapter
+from ..programs.auto_adapter import AutoAdapter
 from ..programs.catalog import answering, build, needs_embedder, preset
 from ..programs.program import MemoryProgram
 from ..programs.remember import MemoryCache
@@ -55,7 +57,7 @@ class Setup:
     embedder: str = "offline"
     embedder_api_base: str | None = None
     adapter: str | None = None
-    """None: "chat", or what a saved program was compiled under."""
+    """None: `default_adapter`, or what a saved program was compiled under."""
     train: int | None = None
     dev: int | None = None
     test: int | None = None
@@ -90,6 +92,11 @@ class Setup:
         return benchmark.split(self.train, self.dev, self.test, self.seed)
 
     @property
+    def default_adapter(self) -> str:
+        """The adapter of a program that is not a saved one: "auto" for named models, which have an endpoint to ask."""
+        return self.adapter or ("chat" if is_offline(self.lm) or is_local(self.lm) else "auto")
+
+    @property
     def offline(self) -> bool:
         """Whether the task LM is the offline engine."""
         return is_offline(self.lm)
@@ -105,6 +112,8 @@ class Runtime:
     folder: RunFolder
     loaded: dict[str, Any] = field(default_factory=dict)
     """Local models by name: all roles of a run share one copy of the weights."""
+    adapters: Flight = field(default_factory=Flight)
+    """Adapters by name: all roles of a run share what they found out about endpoints."""
 
     @classmethod
     def start(
@@ -187,6 +196,10 @@ class Runtime:
             )
         return prices
 
+    def adapter(self, name: str) -> dspy.Adapter:
+        """The run's adapter of a name."""
+        return self.adapters.once(name, lambda: make_adapter(name))
+
     @contextmanager
     def context(self, program: MemoryProgram) -> Iterator[None]:
         """DSPy's settings for the run: task LM, and the adapter of the setup or the program.
@@ -195,7 +208,7 @@ class Runtime:
             EndpointError: The endpoint is unreachable; the message says how to resume.
             UserError: It refuses the key; likewise.
         """
-        adapter = make_adapter(self.setup.adapter or program.adapter)
+        adapter = self.adapter(self.setup.adapter or program.adapter)
         try:
             with dspy.context(lm=self.model(), adapter=adapter, warn_on_type_mismatch=False):
                 yield
@@ -204,12 +217,21 @@ class Runtime:
                 raise
             self.folder.update(status="stopped")
             raise type(error)(f"{error}; --resume {self.folder.path.name} goes on from here") from error
+        finally:
+            self._note_resolved(adapter)
+
+    def _note_resolved(self, adapter: dspy.Adapter) -> None:
+        """Writes down what "auto" came to, by model."""
+        found = adapter.endpoints.found() if isinstance(adapter, AutoAdapter) else {}
+        known = self.folder.read().get("parameters")
+        if found and known:
+            self.folder.update(parameters={**known, "adapter_resolved": found})
 
     def judged(self, benchmark: Benchmark) -> Benchmark:
         """The benchmark with its judges, where it asks any."""
         if not benchmark.scorer.asked:
             return benchmark
-        lm, adapter = self.model("judge"), make_adapter(self.setup.adapter or "chat")
+        lm, adapter = self.model("judge"), self.adapter(self.setup.adapter or "chat")
         return benchmark.bound(lambda judge: judge(lm, adapter))
 
     def company(self, benchmark: Benchmark, program: MemoryProgram, allow_code: bool = False) -> Benchmark:
@@ -217,7 +239,7 @@ class Runtime:
         if benchmark.interaction is None:
             return benchmark
         rival = self.program(benchmark.interaction.against, benchmark, None, allow_code, program.cache)
-        return benchmark.accompanied(self.model("prompt"), make_adapter(self.setup.adapter or "chat"), rival)
+        return benchmark.accompanied(self.model("prompt"), self.adapter(self.setup.adapter or "chat"), rival)
 
     def program(
         self,
@@ -253,9 +275,8 @@ class Runtime:
             program.cache = cache
             return program
         embedder = make_embedder(setup.embedder, setup.embedder_api_base) if needs_embedder(name) else None
-        adapter = setup.adapter or "chat"
         settings = {**preset(name, benchmark.name), **dict(config or {})}
-        return build(name, benchmark.task, embedder, cache, adapter, **settings)
+        return build(name, benchmark.task, embedder, cache, setup.default_adapter, **settings)
 
 
 def parameters(program: MemoryProgram, setup: Setup, benchmark: Benchmark) -> dict[str, Any]:

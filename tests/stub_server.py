@@ -2,6 +2,7 @@
 
 Answers are a pure function of the messages, so two runs that ask the same get the same. Faults are named per request:
 
+    400      refused as it is
     429      refused for now, with Retry-After: 0        stall    silence until the server is closed
     401      refused for good                            garbled  a completion without field headers
     500      a fault of the server                       no-json  a body that is not JSON
@@ -20,7 +21,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, Literal
 
 Fault = str
 Script = Callable[[int, str], Fault | None]
@@ -28,7 +29,10 @@ Script = Callable[[int, str], Fault | None]
 Answer = Callable[[dict[str, Any]], str]
 """The body of a request -> the text of the completion."""
 
-_STATUS = {"429": "slow down", "500": "the server has a fault", "401": "no such key"}
+Schemas = Literal["honour", "ignore", "refuse"]
+"""What the server makes of a `response_format` of type json_schema."""
+
+_STATUS = {"400": "no such response_format", "429": "slow down", "500": "the server has a fault", "401": "no such key"}
 
 
 def every(fault: Fault) -> Script:
@@ -39,6 +43,22 @@ def every(fault: Fault) -> Script:
 def at(faults: Mapping[int, Fault]) -> Script:
     """A script by number of the request."""
     return lambda n, text: faults.get(n)
+
+
+def fill(schema: Mapping[str, Any], shapes: Mapping[str, Any] | None = None, text: str = "1") -> Any:
+    """A value that fits a JSON schema: texts are `text`, numbers 1, lists hold one value, of choices the first."""
+    shapes = schema.get("$defs", {}) if shapes is None else shapes
+    if "$ref" in schema:
+        return fill(shapes[schema["$ref"].rsplit("/", 1)[1]], shapes, text)
+    if "anyOf" in schema:
+        return fill(schema["anyOf"][0], shapes, text)
+    if "enum" in schema or "const" in schema:
+        return schema["enum"][0] if "enum" in schema else schema["const"]
+    if schema["type"] == "object":
+        return {name: fill(part, shapes, text) for name, part in schema.get("properties", {}).items()}
+    if schema["type"] == "array":
+        return [fill(schema["items"], shapes, text)] * schema.get("minItems", 1)
+    return {"string": text, "integer": 1, "number": 1, "boolean": True, "null": None}[schema["type"]]
 
 
 def offline_answer(body: dict[str, Any]) -> str:
@@ -58,12 +78,22 @@ class StubServer:
         script: Which request meets which fault.
         answer: Gives the completions.
         delay: Seconds every answer takes.
+        schemas: Whether answers are held to a JSON schema that is asked for, it is passed over, or refused with 400.
     """
 
-    def __init__(self, script: Script | None = None, answer: Answer = offline_answer, delay: float = 0.0) -> None:
+    def __init__(
+        self,
+        script: Script | None = None,
+        answer: Answer = offline_answer,
+        delay: float = 0.0,
+        schemas: Schemas = "ignore",
+    ) -> None:
         self.script = script or (lambda n, text: None)
         self.answer = answer
         self.delay = delay
+        self.schemas = schemas
+        self.formats: list[Any] = []
+        """The `response_format` of every request that came in, or None."""
         self.model = f"openai/stub-{uuid.uuid4().hex[:8]}"
         """What `--lm` takes; a name of its own, so that DSPy's LM cache does not know its answers yet."""
         self.texts: list[str] = []
@@ -101,12 +131,21 @@ class StubServer:
         with self._changed:
             return self._changed.wait_for(lambda: self.answered >= answered, seconds)
 
+    def answered_with(self, body: dict[str, Any]) -> str:
+        """The text of the completion: one that fits the schema that is asked for, where this server does that."""
+        if self.schemas == "honour" and "response_format" in body:
+            return json.dumps(fill(body["response_format"]["json_schema"]["schema"]))
+        return self.answer(body)
+
     def reply(self, body: dict[str, Any]) -> tuple[int, bytes] | None:
         """Status and body of the answer to a request, or None to cut the connection."""
         text = "\n".join(str(message["content"]) for message in body["messages"])
         with self._changed:
             self.texts.append(text)
+            self.formats.append(body.get("response_format"))
             fault = "dead" if self._dead else self.script(len(self.texts), text)
+        if fault is None and self.schemas == "refuse" and "response_format" in body:
+            fault = "400"
         if fault == "dead":
             self.die()
             return None
@@ -119,7 +158,7 @@ class StubServer:
             return 200, b"<html>bad gateway</html>"
         if self.delay:
             time.sleep(self.delay)
-        said = "I would rather not say." if fault == "garbled" else self.answer(body)
+        said = "I would rather not say." if fault == "garbled" else self.answered_with(body)
         with self._changed:
             self.answered += 1
             self._changed.notify_all()

@@ -23,7 +23,6 @@ from typing import Any, TypeVar
 import dspy
 
 from ...memory.memory import Memory
-from ...programs.adapter import adapter as make_adapter
 from ...programs.fold import Performed, fold, perform
 from ...programs.gather import gather, in_order
 from ...programs.identity import rollout
@@ -105,7 +104,7 @@ def head(history: History, sessions: int) -> History:
 
 def single_attempt(program: MemoryProgram) -> dspy.Adapter:
     """The adapter of the context, or else the program's, without retries."""
-    chosen = copy.copy(dspy.settings.adapter or make_adapter(program.adapter))
+    chosen = copy.copy(program.asking())
     for name, value in (("corrections", 0), ("use_json_adapter_fallback", False)):
         if hasattr(chosen, name):
             setattr(chosen, name, value)

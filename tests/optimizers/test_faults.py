@@ -100,7 +100,8 @@ def test_a_budget_that_strikes_the_optimizer_still_gives_a_scored_program(
 @pytest.mark.parametrize(("calls", "n"), [(0, 0), (3, 0), (6, 2)])
 def test_a_budget_that_strikes_while_scoring_is_kept_exactly(stub, mempiler_cli, make_history, tmp_path, calls, n):
     server = stub()
-    ran = mempiler_cli(server, *compile_words("mipro", tmp_path / "out", "--max-calls", str(calls)))
+    limit = ["--adapter", "chat", "--max-calls", str(calls)]
+    ran = mempiler_cli(server, *compile_words("mipro", tmp_path / "out", *limit))
     assert (ran.code, ran.found["stopped"]) == (0, f"max-calls {calls}")
     assert (len(server.texts), asked(ran.found["start"]), ran.found["promoted"]) == (calls, n, False)
     assert loads_untuned(tmp_path / "out")

@@ -11,7 +11,8 @@ from mempiler.runs.setup import Setup
 
 
 def evaluation(server: Any, **options: Any) -> Evaluation:
-    options = {"retries": 0, "threads": 1, "train": 8, "dev": 4, "test": 4, **options}
+    # Under "auto" the first request would be one more, about the endpoint.
+    options = {"adapter": "chat", "retries": 0, "threads": 1, "train": 8, "dev": 4, "test": 4, **options}
     return run_evaluate("turn-rag", Setup("locomo", lm=server.model, api_base=server.url, **options), "test")
 
 

@@ -1,0 +1,167 @@
+"""Adapters that read tolerantly, and ask once more for an answer that cannot be read.
+
+    prompt ──> answer ── read (`reading`) ──> outputs, mends
+                 └ unreadable ── the same request, the answer and what was wrong with it ──> answer
+                 └ cut short ─── the same request with twice the room ──> answer
+
+DSPy's own fallback repeats the whole request in another format and does not name the error. Small models do
+better when they see their own answer and the error. A second malformed answer is raised, and becomes a typed failure.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import copy
+from collections.abc import Mapping
+from typing import Any, Self, cast
+
+import dspy
+from dspy.utils.exceptions import AdapterParseError
+
+from ..reading.answer import read_answer
+from ..reading.cut import CutText
+from ..reading.mends import Mend, UnreadableError
+from .failing import CutShortError
+from .recording import note_asked_again, note_mends
+
+longest_text: contextvars.ContextVar[int | None] = contextvars.ContextVar("longest_text", default=None)
+"""Most characters of a text that is read; writers set it for the answers they keep."""
+ROOM = 4096
+"""Tokens that an answer is taken to have had where no limit was set."""
+
+
+class Correcting(dspy.ChatAdapter):
+    """Reads tolerantly and asks again; mixed into an adapter that lays out the prompt.
+
+    Attributes:
+        as_json: Whether the answer that is asked for is one JSON object.
+
+    Args:
+        corrections: How often an answer that cannot be read is asked for again.
+        **options: Those of the adapter that lays out the prompt.
+    """
+
+    as_json = False
+
+    def __init__(self, corrections: int = 1, **options: Any) -> None:
+        super().__init__(**options)
+        self.corrections = corrections
+        self._inputs: Mapping[str, Any] = {}
+        self._error: AdapterParseError | None = None
+
+    def __call__(
+        self,
+        lm: Any,
+        lm_kwargs: dict[str, Any],
+        signature: type[dspy.Signature],
+        demos: list[dict[str, Any]],
+        inputs: dict[str, Any],
+    ) -> list[dict[str, Any]]:
+        one = self._of(inputs)
+        while True:
+            try:
+                return super(Correcting, one).__call__(lm, one._room(lm, lm_kwargs), signature, demos, inputs)
+            except AdapterParseError as error:
+                one = one._again(error)
+
+    async def acall(
+        self,
+        lm: Any,
+        lm_kwargs: dict[str, Any],
+        signature: type[dspy.Signature],
+        demos: list[dict[str, Any]],
+        inputs: dict[str, Any],
+    ) -> list[dict[str, Any]]:
+        one = self._of(inputs)
+        while True:
+            try:
+                return await super(Correcting, one).acall(lm, one._room(lm, lm_kwargs), signature, demos, inputs)
+            except AdapterParseError as error:
+                one = one._again(error)
+
+    def parse(self, signature: type[dspy.Signature], completion: str) -> dict[str, Any]:
+        """Reads an answer, and tells the running call what was mended.
+
+        Raises:
+            AdapterParseError: It cannot be read.
+            CutShortError: It ended for want of room, and may be asked for with more, or holds more than texts.
+        """
+        name, about = type(self).__name__, cast("Any", signature)
+        if isinstance(completion, CutText) and (self.corrections > 0 or not _all_text(signature)):
+            raise CutShortError(name, about, completion, "the answer ended for want of room")
+        try:
+            found, mends = read_answer(signature, completion, self._inputs, longest_text.get(), self.as_json)
+        except UnreadableError as error:
+            raise AdapterParseError(name, about, completion, str(error)) from error
+        note_mends([*mends, Mend("cut", "")] if isinstance(completion, CutText) else mends)
+        return found
+
+    def format(
+        self, signature: type[dspy.Signature], demos: list[dict[str, Any]], inputs: dict[str, Any]
+    ) -> list[dict[str, Any]]:
+        """The request; after an answer that could not be read, with that answer and what was wrong at its end."""
+        messages = super().format(signature, demos, inputs)
+        if self._error is None or isinstance(self._error, CutShortError):
+            return messages
+        return [
+            *messages,
+            {"role": "assistant", "content": self._error.lm_response or "(empty)"},
+            {
+                "role": "user",
+                "content": f"That could not be read: {_reason(self._error)}\n\nAnswer the same request again, "
+                f"in full and in the required form.\n\n{self.user_message_output_requirements(signature)}",
+            },
+        ]
+
+    def _of(self, inputs: Mapping[str, Any]) -> Self:
+        """A copy for one request: adapters are shared by threads."""
+        one = copy.copy(self)
+        one._inputs = inputs
+        return one
+
+    def _again(self, error: AdapterParseError) -> Self:
+        """A copy for the request that follows one that failed; raises the error if there is to be none."""
+        if self.corrections < 1:
+            raise error
+        note_asked_again("cut" if isinstance(error, CutShortError) else "parse")
+        one = copy.copy(self)
+        one.corrections, one._error = self.corrections - 1, error
+        return one
+
+    def _room(self, lm: Any, lm_kwargs: dict[str, Any]) -> dict[str, Any]:
+        """The settings of a request: after an answer that was cut, twice its room."""
+        if not isinstance(self._error, CutShortError):
+            return dict(lm_kwargs)
+        given = {**getattr(lm, "kwargs", {}), **lm_kwargs}
+        name = "max_completion_tokens" if given.get("max_completion_tokens") else "max_tokens"
+        return {**lm_kwargs, name: 2 * int(given.get(name) or ROOM)}
+
+
+class CorrectingAdapter(Correcting):
+    """`dspy.ChatAdapter`, read tolerantly."""
+
+    def __init__(self, corrections: int = 1) -> None:
+        super().__init__(corrections, use_json_adapter_fallback=False)
+
+
+class JsonAdapter(Correcting, dspy.JSONAdapter):
+    """`dspy.JSONAdapter`, read tolerantly."""
+
+    as_json = True
+
+
+class XmlAdapter(Correcting, dspy.XMLAdapter):
+    """`dspy.XMLAdapter`, read tolerantly."""
+
+    def __init__(self, corrections: int = 1) -> None:
+        super().__init__(corrections, use_json_adapter_fallback=False)
+
+
+def _all_text(signature: type[dspy.Signature]) -> bool:
+    return all(field.annotation is str for field in signature.output_fields.values())
+
+
+def _reason(error: AdapterParseError) -> str:
+    """What was wrong, without the answer itself, which the model sees anyway."""
+    said, _, _ = str(error).partition(f"Adapter {error.adapter_name} failed")
+    return " ".join(said.split())[:500]

@@ -1,0 +1,251 @@
+"""The adapter "auto": endpoints are asked once what they can, and answers under a schema are read as they come."""
+
+import copy
+import importlib
+import inspect
+import pkgutil
+import threading
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import dspy
+import pytest
+from dspy.utils.exceptions import LMError
+from mempiler import signatures
+from mempiler.engines.meter import Meter
+from mempiler.engines.models import language_model
+from mempiler.programs.adapter import adapter
+from mempiler.programs.auto_adapter import QUESTION, AutoAdapter, SchemaAdapter, output_schema
+from mempiler.programs.catalog import build
+from mempiler.programs.correcting import CorrectingAdapter
+from mempiler.programs.predictor import Predictor
+from mempiler.programs.recording import recording
+from mempiler.reading.cut import CutText
+from mempiler.runs.setup import Setup
+from pydantic import BaseModel, TypeAdapter
+
+
+def _suite() -> list[type[dspy.Signature]]:
+    """Every signature class of the suite."""
+    found = []
+    for module in pkgutil.iter_modules(signatures.__path__, f"{signatures.__name__}."):
+        for value in vars(importlib.import_module(module.name)).values():
+            if inspect.isclass(value) and issubclass(value, dspy.Signature) and value.__module__ == module.name:
+                found.append(value)
+    return found
+
+
+SUITE = _suite()
+TEXT = "1"
+"""What the stub writes for every text; the inputs show it as an id."""
+
+
+def _asked(lm: Any, chosen: dspy.Adapter, question: str = "Where?") -> dspy.Prediction:
+    with dspy.context(lm=lm, adapter=chosen):
+        return dspy.Predict("question -> answer, sure: bool")(question=question)
+
+
+def _model(server: Any, meter: Meter | None = None) -> Any:
+    return language_model(server.model, meter, api_base=server.url, retries=0)
+
+
+@pytest.mark.parametrize(("schemas", "kind"), [("honour", "schema"), ("ignore", "chat"), ("refuse", "chat")])
+def test_an_endpoint_is_asked_once_over_threads_questions_and_copies(stub: Any, schemas: str, kind: str) -> None:
+    server, chosen = stub(schemas=schemas, delay=0.02), AutoAdapter()
+    lm, began = _model(server), threading.Barrier(8)
+
+    def ask(n: int) -> None:
+        if n < 8:
+            began.wait(10)
+        _asked(lm, copy.deepcopy(chosen), f"Question {n}?")
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(ask, range(24)))
+    assert server.texts.count(QUESTION) == 1
+    assert chosen.endpoints.found() == {server.model: kind}
+    assert len(server.texts) == 25
+    assert sum(found is not None for found in server.formats) == (25 if kind == "schema" else 1)
+
+
+def test_what_arrives_is_the_strict_schema_of_the_outputs(stub: Any) -> None:
+    server = stub(schemas="honour")
+    found = _asked(_model(server), AutoAdapter())
+    assert (found.answer, found.sure) == (TEXT, True)
+    sent = server.formats[-1]["json_schema"]
+    assert sent["strict"] is True
+    assert sent["schema"] == {
+        "type": "object",
+        "properties": {"answer": {"type": "string"}, "sure": {"type": "boolean"}},
+        "required": ["answer", "sure"],
+        "additionalProperties": False,
+    }
+
+
+def test_a_reply_in_json_that_does_not_fit_means_chat(stub: Any) -> None:
+    server = stub(answer=lambda body: '{"lion": true}' if "lion" in str(body) else "[[ ## answer ## ]]\nHere")
+    chosen = AutoAdapter()
+    assert isinstance(chosen.chosen(_model(server), dspy.Signature("question -> answer")), CorrectingAdapter)
+
+
+def test_two_models_and_two_addresses_are_asked_each(stub: Any) -> None:
+    chosen, servers = AutoAdapter(), [stub(schemas="honour"), stub(schemas="refuse")]
+    name = servers[0].model
+    for server in servers:
+        _asked(language_model(name, api_base=server.url), chosen)
+    kinds = [chosen.chosen(language_model(name, api_base=server.url), SUITE[0]) for server in servers]
+    assert [type(kind) for kind in kinds] == [SchemaAdapter, CorrectingAdapter]
+    assert [server.texts.count(QUESTION) for server in servers] == [1, 1]
+
+
+def test_the_question_to_the_endpoint_is_counted(stub: Any) -> None:
+    meter = Meter()
+    _asked(_model(stub(schemas="honour"), meter), AutoAdapter())
+    assert meter.read().calls["task"] == 2
+    refused = Meter()
+    _asked(_model(stub(schemas="refuse"), refused), AutoAdapter())
+    assert (refused.read().calls["task"], refused.read().failed) == (1, 1)
+
+
+def test_a_fault_of_the_server_is_raised_and_not_remembered(stub: Any) -> None:
+    server, chosen = stub(lambda n, text: "500" if n == 1 else None, schemas="honour"), AutoAdapter()
+    lm = _model(server)
+    with pytest.raises(LMError):
+        _asked(lm, chosen)
+    assert chosen.endpoints.found() == {}
+    _asked(lm, chosen)
+    assert chosen.endpoints.found() == {server.model: "schema"}
+
+
+def test_models_in_this_process_are_not_asked() -> None:
+    lm = language_model("offline")
+    _asked(lm, AutoAdapter())
+    assert lm.meter.read().calls["task"] == 1
+
+
+def test_an_unreadable_answer_is_asked_for_once_more_and_a_cut_one_with_more_room() -> None:
+    chosen = SchemaAdapter({"type": "object"})
+    signature = dspy.Signature("question -> number: int")
+    replies, seen = ["no number", '{"number": 3}'], []
+
+    def lm_of(replies: list[str]) -> Any:
+        class Scripted(dspy.utils.DummyLM):
+            def __call__(self, prompt: Any = None, messages: Any = None, **kwargs: Any) -> Any:
+                seen.append(kwargs)
+                return [replies.pop(0)]
+
+        return Scripted([])
+
+    lm = lm_of(replies)
+    assert chosen(lm, {}, signature, [], {"question": "?"}) == [{"number": 3}]
+    replies.extend([CutText('{"numb'), '{"number": 4}'])
+    assert chosen(lm, {"max_tokens": 10}, signature, [], {"question": "?"}) == [{"number": 4}]
+    assert [one.get("max_tokens") for one in seen] == [None, None, 10, 20]
+    assert all(one["response_format"]["type"] == "json_schema" for one in seen)
+
+
+def test_every_signature_of_the_suite_has_a_strict_schema() -> None:
+    assert len(SUITE) > 80
+    assert [signature.__name__ for signature in SUITE if output_schema(signature) is None] == []
+
+
+@pytest.mark.parametrize("signature", SUITE, ids=lambda signature: signature.__name__)
+def test_schemas_are_closed_and_complete(signature: type[dspy.Signature]) -> None:
+    schema = output_schema(signature)
+    assert schema
+    assert list(schema["properties"]) == list(signature.output_fields)
+    for node in _objects(schema):
+        assert node["additionalProperties"] is False
+        assert node["required"] == list(node["properties"])
+
+
+def _objects(node: Any) -> list[dict[str, Any]]:
+    parts = node.values() if isinstance(node, dict) else node if isinstance(node, list) else []
+    own = [node] if isinstance(node, dict) and node.get("type") == "object" and "properties" in node else []
+    return [*own, *(found for part in parts for found in _objects(part))]
+
+
+class Open(BaseModel):
+    """A record with an open part."""
+
+    title: str
+    more: dict[str, str] = {}
+
+
+@pytest.mark.parametrize("kind", [dict[str, str], list[dict[str, Any]], Any, tuple[int, str], Open])
+def test_a_signature_without_a_strict_schema_falls_to_chat(stub: Any, kind: Any) -> None:
+    signature = dspy.Signature({"question": (str, dspy.InputField()), "found": (kind, dspy.OutputField())})
+    assert output_schema(signature) is None
+    server = stub(schemas="honour")
+    assert isinstance(AutoAdapter().chosen(_model(server), signature), CorrectingAdapter)
+    assert server.texts == []
+
+
+def test_outputs_may_be_named_like_anything() -> None:
+    fields = {name: (str, dspy.OutputField()) for name in ("title", "description", "model_name")}
+    schema = output_schema(dspy.Signature({"question": (str, dspy.InputField()), **fields}))
+    assert schema
+    assert list(schema["properties"]) == list(fields)
+
+
+@pytest.fixture(scope="module")
+def honouring(request: pytest.FixtureRequest) -> Any:
+    """One server that holds to schemas, for all signatures."""
+    from importlib.util import module_from_spec, spec_from_file_location
+    from pathlib import Path
+
+    spec = spec_from_file_location("stub_server", Path(__file__).parents[1] / "stub_server.py")
+    assert spec
+    assert spec.loader
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    with module.StubServer(schemas="honour") as server:
+        yield server, AutoAdapter(), module.fill
+
+
+@pytest.mark.parametrize("signature", SUITE, ids=lambda signature: signature.__name__)
+def test_under_a_schema_no_answer_is_malformed(honouring: Any, signature: type[dspy.Signature]) -> None:
+    server, chosen, fill = honouring
+    lm, inputs = _model(server), {name: _simple(field, fill) for name, field in signature.input_fields.items()}
+    with dspy.context(lm=lm, adapter=chosen), recording() as record:
+        Predictor(signature)(**inputs)
+    (call,) = record.calls
+    assert not call.asked_again
+    assert not call.lost
+    assert not call.faults.keys() & {"layout", "parse", "cut", "field"}, call.faults
+    assert chosen.endpoints.found()[server.model] == "schema"
+
+
+def _simple(field: Any, fill: Any) -> Any:
+    if field.annotation in (str, list[str]):
+        lines = [f"[{TEXT}] A text.", "[S1] Another."]
+        return lines if field.annotation == list[str] else "\n".join(lines)
+    kind: TypeAdapter[Any] = TypeAdapter(field.annotation)
+    return kind.validate_python(fill(kind.json_schema()))
+
+
+@pytest.mark.parametrize(
+    ("lm", "named", "expected"),
+    [
+        ("offline", None, "chat"),
+        ("local:model", None, "chat"),
+        ("openai/gpt-4.1-mini", None, "auto"),
+        ("openai/gpt-4.1-mini", "json", "json"),
+        ("offline", "auto", "auto"),
+    ],
+)
+def test_named_models_run_under_auto_unless_told_otherwise(lm: str, named: str | None, expected: str) -> None:
+    assert Setup("locomo", lm=lm, adapter=named).default_adapter == expected
+    assert isinstance(adapter("auto"), AutoAdapter)
+
+
+def test_a_program_on_its_own_asks_an_endpoint_once(stub: Any) -> None:
+    from mempiler import History
+
+    server = stub(schemas="honour")
+    program = build("full-context", adapter="auto")
+    history = History.parse([{"role": "user", "content": "Ada moved to Oslo."}])
+    with dspy.context(lm=_model(server)):
+        for each in (program, program, program.deepcopy()):
+            assert each(history=history, question="Where?").answer == TEXT
+    assert Counter(text == QUESTION for text in server.texts)[True] == 1
