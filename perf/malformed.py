@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import multiprocessing
 import os
 import sys
@@ -33,10 +34,10 @@ from typing import Any
 from spoiled import KINDS, Kind, Spoiled, SpoiledEngine, well_formed
 
 METHODS: Mapping[str, tuple[str, int, dict[str, Any]]] = {
-    "pramem": ("movielens", 4, {"rounds": 4, "adjust_every": 4, "proposals": 3, "virtual_scenes": 2}),
-    "pgr": ("personamem", 3, {"every": 2, "merge_after": 1, "merge_score": 0.3, "augment_score": 0.1, "iterations": 2}),
-    "memory-r2": ("locomo", 3, {}),
-    "h2memory": ("palbench.select", 6, {"clusters": 1}),
+    "pramem": ("movielens", 3, {"rounds": 3, "adjust_every": 3, "proposals": 3, "virtual_scenes": 2}),
+    "pgr": ("personamem", 3, {"every": 2, "merge_after": 1, "merge_score": 0.3, "augment_score": 0.1, "min_score": 0.0, "min_new": 1}),
+    "memory-r2": ("locomo", 2, {}),
+    "h2memory": ("palbench.select", 4, {"clusters": 1}),
     "rgmem": ("locomo", 2, {"theta_inf": 1, "theta_sum": 1}),
 }
 """Benchmark, items of the history, and settings with which every prompt is asked soon."""
@@ -149,7 +150,10 @@ class Conversation:
 
         with dspy.context(adapter=adapter()):
             try:
-                said = program.answer(memory, program.query_of(self.example, self.history))
+                query = program.query_of(self.example, self.history)
+                # A query that is a dialogue is summed up first by methods that do so.
+                program.method.reader.recall(memory, query.model_copy(update={"modality": "dialogue"}))
+                said = program.answer(memory, query)
             except Exception as error:
                 if not concerns_prompt(error):
                     raise
@@ -213,7 +217,7 @@ def _verdict(found: Outcome, due: Outcome) -> str:
         return "answer lost"
     if found.result == due.result:
         return "unharmed"
-    return "element lost" if set(found.faults) & LEFT_OUT - {"parse", "cut"} else "silent"
+    return "element lost" if set(found.faults - due.faults) & LEFT_OUT else "silent"
 
 
 _COUNTS = {"counts", "outcome", "levels"}
@@ -240,12 +244,14 @@ def _first_difference(one: Any, other: Any, path: str = "") -> str:
     return next((_first_difference(a, b, where) for where, a, b in pairs if a != b), "")
 
 
-def _work(job: tuple[str, int]) -> tuple[str, list[Cell], list[str]]:
+def _work(job: tuple[str, int]) -> tuple[str, list[Cell]]:
     """All cells of one predictor of a method."""
     method, number = job
+    # A cut answer is meant to be one: DSPy need not warn of each.
+    logging.getLogger("dspy.clients.lm").setLevel(logging.ERROR)
     conversation = _made(method)
     cells = list(conversation.cells(conversation.predictors[number], KINDS.values()))
-    return method, cells, []
+    return method, cells
 
 
 _conversations: dict[str, Conversation] = {}
@@ -266,15 +272,16 @@ def main() -> None:
         conversations = {method: _made(method) for method in arguments.methods or METHODS}
         jobs = [(method, n) for method, made in conversations.items() for n in range(len(made.predictors))]
         cells: dict[str, list[Cell]] = defaultdict(list)
+        bad: list[Cell] = []
         with multiprocessing.get_context("spawn").Pool(arguments.processes) as pool:
-            for method, found, _ in pool.imap_unordered(_work, jobs):
+            for method, found in pool.imap_unordered(_work, jobs):
                 cells[method] += found
                 print(f"{method} {found[0].predictor if found else ''} {time.time() - begun:.0f} s", file=sys.stderr)
+                bad += [cell for cell in found if cell.verdict in ("silent", "crashed") or cell.sessions]
+                for cell in (cell for cell in found if cell in bad):
+                    print(cell.line, f"({cell.sessions} sessions)" if cell.sessions else "", file=sys.stderr, flush=True)
     unasked = [f"{method}: {name}" for method, made in conversations.items() for name in made.silent_predictors()]
     _print_page({method: cells[method] for method in conversations}, unasked)
-    bad = [cell for found in cells.values() for cell in found if cell.verdict in ("silent", "crashed") or cell.sessions]
-    for cell in bad:
-        print(cell.line, f"({cell.sessions} sessions)" if cell.sessions else "", file=sys.stderr)
     raise SystemExit(1 if bad else 0)
 
 

@@ -17,6 +17,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 Values = dict[str, Any]
+_known: dict[str, Any] = {}
+"""Well-formed answers by prompt: most prompts of a run are those of other runs."""
 _ID = re.compile(r"(?:^|_)(?:ids?|span)$|^(?:proposal|record|parent|children|log)$")
 _NEW = re.compile(r"NEW_|^A\d+$")
 
@@ -97,14 +99,16 @@ class SpoiledEngine:
         from dspy.lm15 import Message
 
         first = replace(request, messages=_uncorrected(request.messages))
-        response = self._engine.complete(first)
-        prompt = read_prompt(first)
-        names, text = tuple(prompt.outputs), "\0".join(message.text or "" for message in request.messages)
-        values = _read(response.message.text, prompt.outputs)
+        texts = [str(request.system or ""), *(message.text or "" for message in first.messages)]
+        key, text = "\0".join(texts), "\0".join(message.text or "" for message in request.messages)
+        if key not in _known:
+            _known[key] = (self._engine.complete(first), read_prompt(first).outputs)
+        response, outputs = _known[key]
+        names, values = tuple(outputs), _read(response.message.text, outputs)
         with self._lock:
-            self.asked.append((names, text, values, prompt.outputs))
+            self.asked.append((names, text, values, outputs))
             due = names == self.fields and (self.only is None or (text == self.only and not self._spent))
-            found = self.change(copy.deepcopy(values), prompt.outputs) if due and self.change else None
+            found = self.change(copy.deepcopy(values), outputs) if due and self.change else None
             if found is None:
                 return response
             self._spent, self.spoiled = True, self.spoiled + 1
@@ -309,8 +313,7 @@ def _typographic(values: Values, schemas: Mapping[str, Any]) -> Spoiled | None:
 @kind("trailing commas")
 def _trailing(values: Values, schemas: Mapping[str, Any]) -> Spoiled | None:
     name = _main(values)
-    text = re.sub(r"(?<=[\]\"}\w])([\]}])", r",\1", _json(values[name])) if name else ""
-    return Spoiled(_marked(values, **{name: text}), values) if name else None
+    return Spoiled(_marked(values, **{name: _with_commas(values[name])}), values) if name else None
 
 
 @kind("unquoted keys")
@@ -451,6 +454,14 @@ def _replace_ids(row: Any, change: Callable[[str], Any]) -> None:
             row[name] = change(value)
         elif _ID.search(name) and isinstance(value, list):
             row[name] = [change(id) if isinstance(id, str) and not _NEW.search(id) else id for id in value]
+
+
+def _with_commas(value: Any) -> str:
+    if isinstance(value, list):
+        return "[" + "".join(f"{_with_commas(part)}, " for part in value) + "]"
+    if isinstance(value, dict):
+        return "{" + "".join(f"{_json(key)}: {_with_commas(part)}, " for key, part in value.items()) + "}"
+    return _json(value)
 
 
 def _words(value: Any) -> Any:
