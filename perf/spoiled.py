@@ -408,7 +408,8 @@ def _cut(values: Values, schemas: Mapping[str, Any]) -> Spoiled | None:
 
 @kind("cut without a word", recoverable=False)
 def _cut_silently(values: Values, schemas: Mapping[str, Any]) -> Spoiled | None:
-    return Spoiled(_half(values)) if _main(values) else None
+    # A text that is cut off cannot be told from one that ends there.
+    return None if isinstance(list(values.values())[-1], str) else Spoiled(_half(values))
 
 
 def _half(values: Values) -> str:
