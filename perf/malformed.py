@@ -28,14 +28,18 @@ import tempfile
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from spoiled import KINDS, Kind, Spoiled, SpoiledEngine, well_formed
 
 METHODS: Mapping[str, tuple[str, int, dict[str, Any]]] = {
     "pramem": ("movielens", 3, {"rounds": 3, "adjust_every": 3, "proposals": 3, "virtual_scenes": 2}),
-    "pgr": ("personamem", 3, {"every": 2, "merge_after": 1, "merge_score": 0.3, "augment_score": 0.1, "min_score": 0.0, "min_new": 1}),
+    "pgr": (
+        "personamem",
+        3,
+        {"every": 2, "merge_after": 1, "merge_score": 0.3, "augment_score": 0.1, "min_score": 0.0, "min_new": 1},
+    ),
     "memory-r2": ("locomo", 2, {}),
     "h2memory": ("palbench.select", 4, {"clusters": 1}),
     "rgmem": ("locomo", 2, {"theta_inf": 1, "theta_sum": 1}),
@@ -165,8 +169,11 @@ class Conversation:
     def cells(self, predictor: tuple[str, ...], kinds: Iterable[Kind], modes: Iterable[str] = MODES) -> Iterator[Cell]:
         """Every kind that can happen to a predictor, in every mode."""
         for kind in kinds:
-            fits = [prompt for names, prompt, values, schemas in self.clean.engine.asked
-                    if names == predictor and kind.spoil(values, schemas)]
+            fits = [
+                prompt
+                for names, prompt, values, schemas in self.clean.engine.asked
+                if names == predictor and kind.spoil(values, schemas)
+            ]
             for mode in modes if fits else ():
                 yield self._cell(predictor, kind, mode, fits[0] if mode == "once" else None)
 
@@ -279,7 +286,9 @@ def main() -> None:
                 print(f"{method} {found[0].predictor if found else ''} {time.time() - begun:.0f} s", file=sys.stderr)
                 bad += [cell for cell in found if cell.verdict in ("silent", "crashed") or cell.sessions]
                 for cell in (cell for cell in found if cell in bad):
-                    print(cell.line, f"({cell.sessions} sessions)" if cell.sessions else "", file=sys.stderr, flush=True)
+                    print(
+                        cell.line, f"({cell.sessions} sessions)" if cell.sessions else "", file=sys.stderr, flush=True
+                    )
     unasked = [f"{method}: {name}" for method, made in conversations.items() for name in made.silent_predictors()]
     _print_page({method: cells[method] for method in conversations}, unasked)
     raise SystemExit(1 if bad else 0)
@@ -293,15 +302,51 @@ def _arguments() -> argparse.Namespace:
 
 
 def _print_page(cells: dict[str, list[Cell]], unasked: list[str]) -> None:
-    print(cells and "# Malformed answers")
     rows = [cell for found in cells.values() for cell in found]
-    for method, found in cells.items():
-        count = Counter(cell.verdict for cell in found)
-        print(f"| {method} | {len(found)} | " + " | ".join(str(count[v]) for v in VERDICTS), "|", sum(c.sessions for c in found), "|")
-    print(unasked, len(rows))
-    for kind in KINDS.values():
-        count = Counter(cell.verdict for cell in rows if cell.kind == kind.name)
-        print(f"| {kind.name} | {sum(count.values())} | " + " | ".join(str(count[v]) for v in VERDICTS), "|")
+    print("# Malformed answers\n")
+    print("What answers in a form that was not asked for cost a memory and its answers. Made with\n")
+    print(f"    python perf/malformed.py {' '.join(sys.argv[1:])}".rstrip())
+    print(_ABOUT.format(kinds=len(KINDS), cells=len(rows)))
+    if unasked:
+        print(f"Never asked in these conversations: {', '.join(unasked)}.\n")
+    head = f"| {' | '.join(VERDICTS)} |"
+    print(f"| method | cells {head} sessions lost |\n|---|---|{'---|' * len(VERDICTS)}---|")
+    for method, found in [*cells.items(), ("all", rows)]:
+        print(f"| {method} | {len(found)} | {_counts(found)} | {sum(cell.sessions for cell in found)} |")
+    for title, kept in (("Recoverable kinds", True), ("Kinds of which nobody could recover the content", False)):
+        own = [cell for cell in rows if KINDS[cell.kind].recoverable is kept]
+        print(f"\n## {title}\n\n| kind | cells {head}\n|---|---|{'---|' * len(VERDICTS)}")
+        for name in [name for name, each in KINDS.items() if each.recoverable is kept]:
+            same = [cell for cell in own if cell.kind == name]
+            print(f"| {name} | {len(same)} | {_counts(same)} |")
+        print(f"| all | {len(own)} | {_counts(own)} |")
+        if kept and own:
+            cheap = sum(cell.verdict in VERDICTS[:2] for cell in own) / len(own)
+            print(f"\nAt most the broken element is lost in {cheap:.1%} of the cells of recoverable kinds.")
+
+
+def _counts(cells: list[Cell]) -> str:
+    count = Counter(cell.verdict for cell in cells)
+    return " | ".join(str(count[verdict]) for verdict in VERDICTS)
+
+
+_ABOUT = """
+{kinds} kinds of malformed answers for every prompt of the five methods, each once (the first answer alone) and always
+(every answer of that prompt, also where it is asked again), over the beginning of a conversation of a bundled sample:
+{cells} cells. The engine is the offline engine (extractive, no language model), whose answers are spoiled: the table is
+about what is read and counted, not about scores.
+
+- unharmed: memory and answers are those of a run whose answers say the same in the form that was asked for.
+- element lost: they differ; an answer was read without an element or a field, and that was counted.
+- answer lost: an answer could not be read, also the second time; that was counted, and what it was to take in is kept
+  as it was said (`unwritten`).
+- silent: they differ, and no count says that something was left out. Crashed: an error that is no counted failure.
+- sessions lost: sessions of which the memory it is compared with holds turns, and this one none, neither as a source nor
+  unwritten.
+
+A kind is left out where it cannot happen (a text has no elements). A text that is cut off without a word cannot be told
+from one that ends there, and is not in the table.
+"""
 
 
 if __name__ == "__main__":

@@ -94,9 +94,8 @@ class SpoiledEngine:
 
     def complete(self, request: Any) -> Any:
         """Answers one request; one that complains of an answer is answered like the request before it."""
-        from mempiler.engines.offline.prompt import read_prompt
-
         from dspy.lm15 import Message
+        from mempiler.engines.offline.prompt import read_prompt
 
         first = replace(request, messages=_uncorrected(request.messages))
         texts = [str(request.system or ""), *(message.text or "" for message in first.messages)]
@@ -422,7 +421,9 @@ def _half(values: Values) -> str:
 def _parts(found: tuple[dict[str, Any], Mapping[str, Any]] | None) -> list[tuple[str, Mapping[str, Any]]]:
     """The fields of an object's schema; of alternatives the first that is not null."""
     rows = found[1].get("properties", {}) if found else {}
-    return [(n, next(iter([p for p in part.get("anyOf", ()) if p.get("type") != "null"]), part)) for n, part in rows.items()]
+    return [
+        (n, next(iter([p for p in part.get("anyOf", ()) if p.get("type") != "null"]), part)) for n, part in rows.items()
+    ]
 
 
 def _without_optional(values: Values, schemas: Mapping[str, Any], absent: bool) -> Values | None:

@@ -15,6 +15,7 @@ import json
 import re
 import types
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from difflib import get_close_matches
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -249,7 +250,9 @@ class ValueReader:
         own = _own_reading(model)
         for name, field in model.model_fields.items():
             if _plain(name) in given and name in own:
-                given[_plain(name)] = own[name](given[_plain(name)])
+                # One that cannot take such a value at all has nothing to say of it.
+                with suppress(TypeError, ValueError, AttributeError):
+                    given[_plain(name)] = own[name](given[_plain(name)])
             self._field(values, name, field, given, f"{where}.{name}" if where else name)
         try:
             return model.model_validate(values)

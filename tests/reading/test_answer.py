@@ -86,7 +86,7 @@ def given_names(signature: Any) -> list[str]:
 def test_any_layout_is_read(text: str) -> None:
     found, mends = read_answer(UpdateFacts, text, INPUTS)
     assert [fact.info for fact in found["facts"]] == ["Ann runs"]
-    assert bool(mends) == (not text.removeprefix("<think>").startswith("[[ ##"))
+    assert bool(mends) == (not text.removeprefix("<think>").startswith(("[[ ##", "【【")))
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,9 @@ def test_a_missing_required_output_is_asked_for_again(text: str) -> None:
 
 
 def test_an_auxiliary_output_never_sinks_the_main_one() -> None:
-    answer = '[[ ## tasks ## ]]\nall fine\n\n[[ ## proposals ## ]]\n[{"action": "add pattern", "content": "Likes jazz"}]'
+    answer = (
+        '[[ ## tasks ## ]]\nall fine\n\n[[ ## proposals ## ]]\n[{"action": "add pattern", "content": "Likes jazz"}]'
+    )
     found, mends = read_answer(ReflectOnPractice, answer, INPUTS)
     assert [draft.content for draft in found["proposals"]] == ["Likes jazz"]
     assert found["tasks"] == []
@@ -116,7 +118,9 @@ def test_arbitrary_answers_are_read_or_unreadable(signature: type[dspy.Signature
     known = st.dictionaries(names, JSON | st.lists(st.dictionaries(names, JSON, max_size=4), max_size=3), max_size=4)
     value = data.draw(st.text(max_size=60) | JSON | known)
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    layout = data.draw(st.sampled_from(["{}", "```json\n{}\n```", *(f"[[ ## {n} ## ]]\n{{}}" for n in signature.output_fields)]))
+    layout = data.draw(
+        st.sampled_from(["{}", "```json\n{}\n```", *(f"[[ ## {n} ## ]]\n{{}}" for n in signature.output_fields)])
+    )
     text = layout.replace("{}", text)
     cut = data.draw(st.integers(0, len(text)))
     for part in (text, text[:cut]):
@@ -133,7 +137,8 @@ def test_arbitrary_answers_are_read_or_unreadable(signature: type[dspy.Signature
 def test_valid_outputs_are_read_as_they_are(signature: type[dspy.Signature], data: st.DataObject) -> None:
     values = data.draw(VALID[signature.__name__])
     text = "\n\n".join(
-        f"[[ ## {name} ## ]]\n{value if isinstance(value, str) else json.dumps(value)}" for name, value in values.items()
+        f"[[ ## {name} ## ]]\n{value if isinstance(value, str) else json.dumps(value)}"
+        for name, value in values.items()
     )
     found, mends = read_answer(signature, f"{text}\n\n[[ ## completed ## ]]", INPUTS)
     assert mends == []

@@ -63,7 +63,7 @@ def read(raw: Any, annotation: Any) -> tuple[Any, list[str]]:
         ([{**DOG, "count": None}], list[Thing], [REX], ["null"]),
         ([{**DOG, "count": "many"}], list[Thing], [REX], ["field"]),
         ([{**DOG, "name": 7}], list[Thing], [Thing(name="7", kind="animal")], ["cast"]),
-        ([{**DOG, "count": "3"}], list[Thing], [Thing(name="Rex", kind="animal", count=3)], ["cast"]),
+        ([{**DOG, "count": "3"}], list[Thing], [Thing(name="Rex", kind="animal", count=3)], []),
         ("yes", bool, True, ["cast"]),
         ("No.", bool, False, ["cast"]),
         ("LARGE", Size, Size.LARGE, ["spelling"]),
