@@ -18,10 +18,11 @@ from typing import Any
 
 import dspy
 
+from .json_text import bare_json
 from .mends import Mend, UnreadableError
-from .values import ValueReader, admits_none, annotated, bare_json
+from .values import ValueReader, admits_none, annotated
 
-_HEADER = re.compile(r"^[ \t]*[\[#*]*\s*\[?\[?\s*##\s*(\w+)\s*##\s*\]?\]?[ \t]*", re.MULTILINE)
+_HEADER = re.compile(r"^[ \t]*[\[【#*]*\s*[\[【]*\s*[#＃]{2}\s*(\w+)\s*[#＃]{2}\s*[\]】]{0,2}[ \t]*", re.MULTILINE)
 _THOUGHT = re.compile(r"^\s*<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL)
 
 

@@ -8,8 +8,9 @@ from typing import Literal
 MendKind = Literal["layout", "shape", "cast", "spelling", "id", "unknown id", "null", "field", "element", "cut"]
 """Mends by kind:
 
-    layout      fields given as JSON, in a fence or under other headings than asked for
-    shape       one object where a list is due, a list inside an object, a dict keyed by id
+    layout      fields given as JSON, in a fence or under other headings than asked for; JSON between sentences, with
+                slips of writing
+    shape       one object where a list is due, objects line by line, a list inside an object, a dict keyed by id
     cast        a number where a text is due, a number in words of digits, yes for true
     spelling    a defined value in another spelling
     id          a shown id with decoration, or as a bare number
@@ -17,7 +18,7 @@ MendKind = Literal["layout", "shape", "cast", "spelling", "id", "unknown id", "n
     null        nothing where a value is due; the field's default
     field       a field that cannot be read, or is not there; its default
     element     an element of a list that cannot be read; dropped
-    cut         a text that ended for want of room, also with more room; kept as far as it goes
+    cut         a text that ended for want of room, also with more room; brackets that nobody closed; kept as far as it goes
 """
 
 

@@ -9,25 +9,24 @@ has a default. A list loses its bad elements and keeps the others; one of which 
 
 from __future__ import annotations
 
-import ast
 import enum
 import functools
 import json
 import re
 import types
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from difflib import get_close_matches
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-import json_repair
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
 from .choices import OneOf
 from .ids import Shown, match_id
+from .json_text import parsed
 from .mends import Mend, MendKind, UnreadableError
 
-_FENCE = re.compile(r"```[\w-]*[ \t]*\n?(.*?)\n?[ \t]*```", re.DOTALL)
 _NEAR = 0.8
 _YES_NO = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
 _NOTHING = ("", "null", "none", "n/a", "nil")
@@ -69,12 +68,18 @@ class ValueReader:
             elif isinstance(mark, Shown) and not (admits_none(annotation) and _is_nothing(raw)):
                 raw = self._id(raw, mark, where)
         if isinstance(raw, str) and annotation is not str and not _admits_text(annotation):
-            raw = _parsed(raw)
+            raw = self._parsed(raw, where)
         return self._typed(raw, annotation, where)
 
     def mend(self, kind: MendKind, where: str) -> None:
         """Notes something that was put right."""
         self.mends.append(Mend(kind, where))
+
+    def _parsed(self, raw: str, where: str) -> Any:
+        try:
+            return parsed(raw, lambda slip: self.mend(slip, where))
+        except UnreadableError as error:
+            raise UnreadableError(where, str(error)) from error
 
     def _typed(self, raw: Any, annotation: Any, where: str) -> Any:
         origin = get_origin(annotation)
@@ -249,7 +254,9 @@ class ValueReader:
         own = _own_reading(model)
         for name, field in model.model_fields.items():
             if _plain(name) in given and name in own:
-                given[_plain(name)] = own[name](given[_plain(name)])
+                # One that cannot take such a value at all has nothing to say of it.
+                with suppress(TypeError, ValueError, AttributeError):
+                    given[_plain(name)] = own[name](given[_plain(name)])
             self._field(values, name, field, given, f"{where}.{name}" if where else name)
         try:
             return model.model_validate(values)
@@ -284,39 +291,6 @@ def annotated(field: FieldInfo) -> Any:
         if isinstance(mark, Shown | OneOf):
             annotation = Annotated[annotation, mark]
     return annotation
-
-
-def bare_json(text: str) -> Any:
-    """The JSON value that a text is, or holds in a fence; None where there is none."""
-    for part in [*reversed(_FENCE.findall(text)), text]:
-        part = part.strip()
-        start = min((n for n in (part.find("{"), part.find("[")) if n >= 0), default=-1)
-        if start < 0:
-            continue
-        found = json_repair.loads(part[start:])
-        if isinstance(found, dict | list) and found:
-            return found
-        if part in ("[]", "{}"):
-            return json.loads(part)
-    return None
-
-
-def _parsed(text: str) -> Any:
-    """The value that a text writes, or the text itself."""
-    fenced = _FENCE.fullmatch(text.strip())
-    bare = fenced[1].strip() if fenced else text.strip()
-    try:
-        return json.loads(bare)
-    except ValueError:
-        pass
-    if bare[:1] in "[{(":
-        try:
-            return ast.literal_eval(bare)
-        except (ValueError, SyntaxError, MemoryError, RecursionError):
-            found = json_repair.loads(bare)
-            return found if isinstance(found, dict | list) and found else bare
-    held = bare_json(bare)
-    return bare if held is None else held
 
 
 def _unwrapped(raw: Mapping[Any, Any], kind: Any) -> list[Any]:

@@ -163,7 +163,9 @@ class PracticeWriter(Writer):
     def _after(self, memory: ExperienceMemory, outcome: Practised) -> ExperienceMemory:
         """The memory after one practice sample; a record of which it came to nothing is left for another try."""
         memory = memory.after_round(outcome.round, outcome.accepted)
-        lost = outcome.round.outcome.get("failed")
+        fates = outcome.round.outcome
+        # Proposals that nobody could judge are no judgement of the record.
+        lost = fates.get("failed") or (fates.get("malformed") and not outcome.accepted)
         return memory.left(Behavior.of(outcome.target.id, [outcome.target])) if lost else memory
 
     def _begun(self, memory: ExperienceMemory) -> ExperienceMemory:
