@@ -1,4 +1,4 @@
-"""Malformed answers: what each of some thirty kinds costs a memory and its answers, for every prompt of the five methods.
+"""Malformed answers: what each kind costs a memory and its answers, for every prompt of the five methods.
 
 The engine is the offline engine; it spoils the answers of one predictor at a time, its first one alone or every one,
 over a whole (small) conversation of a bundled sample. The result is compared with a run whose answers say the same in
@@ -9,8 +9,8 @@ the form that was asked for.
     answer lost         a whole answer could not be read, also the second time, and was counted
     silent              they differ, although nothing was counted that says that something was left out
     crashed             an error that is no counted failure
-    sessions lost       sessions in the memory of the run it is compared with, of which this one holds no turn, neither in
-                        a stored source nor unwritten
+    sessions lost       sessions in the memory of the run it is compared with, of which this one holds no turn,
+                        neither in a stored source nor unwritten
 
 Usage:
     $ python perf/malformed.py > docs/malformed.md
@@ -98,8 +98,7 @@ class Conversation:
         loaded = benchmark(name)
         example = next(iter(loaded.examples))
         self.method, self.task = method, loaded.task
-        past = [item for item in example.history.items]
-        self.history = History(id="past", items=tuple(_few(past, items or most)))
+        self.history = History(id="past", items=tuple(example.history.items)[: items or most])
         self.example = example
         self.clean = self.run(SpoiledEngine())
         self.known: dict[str, Outcome] = {}
@@ -193,14 +192,11 @@ class Conversation:
 
     def _due(self, predictor: tuple[str, ...], kind: Kind, only: str | None) -> Outcome:
         """The run whose answers say the same as the malformed ones, in the form that was asked for."""
-        same = True
 
         def meant(values: Any, schemas: Any) -> Spoiled | None:
-            nonlocal same
             found = kind.spoil(values, schemas)
             if found is None or found.meant is None:
                 return None
-            same = same and found.meant == values
             return Spoiled(well_formed(found.meant))
 
         if all(
@@ -210,11 +206,6 @@ class Conversation:
         ):
             return self.clean
         return self.run(SpoiledEngine(predictor, meant, only))
-
-
-def _few(items: list[Any], most: int) -> list[Any]:
-    """The first items, of every type some."""
-    return items[:most]
 
 
 def _verdict(found: Outcome, due: Outcome) -> str:
@@ -341,8 +332,8 @@ about what is read and counted, not about scores.
 - answer lost: an answer could not be read, also the second time; that was counted, and what it was to take in is kept
   as it was said (`unwritten`).
 - silent: they differ, and no count says that something was left out. Crashed: an error that is no counted failure.
-- sessions lost: sessions of which the memory it is compared with holds turns, and this one none, neither as a source nor
-  unwritten.
+- sessions lost: sessions of which the memory it is compared with holds turns, and this one none, neither as a source
+  nor unwritten.
 
 A kind is left out where it cannot happen (a text has no elements). A text that is cut off without a word cannot be told
 from one that ends there, and is not in the table.

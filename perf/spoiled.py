@@ -421,9 +421,7 @@ def _half(values: Values) -> str:
 def _parts(found: tuple[dict[str, Any], Mapping[str, Any]] | None) -> list[tuple[str, Mapping[str, Any]]]:
     """The fields of an object's schema; of alternatives the first that is not null."""
     rows = found[1].get("properties", {}) if found else {}
-    return [
-        (n, next(iter([p for p in part.get("anyOf", ()) if p.get("type") != "null"]), part)) for n, part in rows.items()
-    ]
+    return [(n, next((p for p in part.get("anyOf", ()) if p.get("type") != "null"), part)) for n, part in rows.items()]
 
 
 def _without_optional(values: Values, schemas: Mapping[str, Any], absent: bool) -> Values | None:

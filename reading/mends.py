@@ -18,7 +18,8 @@ MendKind = Literal["layout", "shape", "cast", "spelling", "id", "unknown id", "n
     null        nothing where a value is due; the field's default
     field       a field that cannot be read, or is not there; its default
     element     an element of a list that cannot be read; dropped
-    cut         a text that ended for want of room, also with more room; brackets that nobody closed; kept as far as it goes
+    cut         a text that ended for want of room, also with more room; brackets that nobody
+                closed; kept as far as it goes
 """
 
 

@@ -118,9 +118,8 @@ def test_arbitrary_answers_are_read_or_unreadable(signature: type[dspy.Signature
     known = st.dictionaries(names, JSON | st.lists(st.dictionaries(names, JSON, max_size=4), max_size=3), max_size=4)
     value = data.draw(st.text(max_size=60) | JSON | known)
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    layout = data.draw(
-        st.sampled_from(["{}", "```json\n{}\n```", *(f"[[ ## {n} ## ]]\n{{}}" for n in signature.output_fields)])
-    )
+    marked = [f"[[ ## {name} ## ]]\n{{}}" for name in signature.output_fields]
+    layout = data.draw(st.sampled_from(["{}", "```json\n{}\n```", *marked]))
     text = layout.replace("{}", text)
     cut = data.draw(st.integers(0, len(text)))
     for part in (text, text[:cut]):
@@ -136,10 +135,8 @@ def test_arbitrary_answers_are_read_or_unreadable(signature: type[dspy.Signature
 @given(data=st.data())
 def test_valid_outputs_are_read_as_they_are(signature: type[dspy.Signature], data: st.DataObject) -> None:
     values = data.draw(VALID[signature.__name__])
-    text = "\n\n".join(
-        f"[[ ## {name} ## ]]\n{value if isinstance(value, str) else json.dumps(value)}"
-        for name, value in values.items()
-    )
+    written = {name: value if isinstance(value, str) else json.dumps(value) for name, value in values.items()}
+    text = "\n\n".join(f"[[ ## {name} ## ]]\n{value}" for name, value in written.items())
     found, mends = read_answer(signature, f"{text}\n\n[[ ## completed ## ]]", INPUTS)
     assert mends == []
     for name, value in values.items():
