@@ -1,6 +1,6 @@
 """The shape of the package, read from its sources: imports point one way, nothing unsafe, every file explained.
 
-    cli -> service -> runs -> optimizers -> programs -> memory, signatures -> records -> errors
+    cli -> service -> runs -> optimizers -> programs -> memory, signatures -> reading, records -> errors
     data -> signatures, records        engines -> errors, and of memory only its Embedder protocols
     programs -> of engines only the embedder that needs no model
 
