@@ -328,9 +328,10 @@ _ABOUT = """
 about what is read and counted, not about scores.
 
 - unharmed: memory and answers are those of a run whose answers say the same in the form that was asked for.
-- element lost: they differ; an answer was read without an element or a field, and that was counted.
-- answer lost: an answer could not be read, also the second time; that was counted, and what it was to take in is kept
-  as it was said (`unwritten`).
+- element lost: they differ; an answer was read without an element or a field, and that was counted. That nothing
+  else is missing besides is not checked.
+- answer lost: an answer could not be read, also the second time, and that was counted. Turns that were to be taken in
+  stay as they were said (`unwritten`); a refinement, a label, a theory or a principle is only missing.
 - silent: they differ, and no count says that something was left out. Crashed: an error that is no counted failure.
 - sessions lost: sessions of which the memory it is compared with holds turns, and this one none, neither as a source
   nor unwritten.
