@@ -262,3 +262,43 @@ def test_the_summary_is_json_with_the_promised_keys(scripted, make_history):
     assert set(promised) <= set(json.loads(json.dumps(summary)))
     assert (summary["program"], summary["benchmark"], summary["lm"]) == ("turn-rag", "locomo", "scripted/test")
     assert summary["comparable"] is False
+
+
+def spoiled(kind: str, text: str, n: int) -> dict[str, Any] | str:
+    """Four questions: read as it came, bare JSON, read the second time, never read."""
+    asked = number(text) if "question" in text else 0
+    if asked == 1:
+        return '{"answer": "marker 1"}'
+    if asked == 3 or (asked == 2 and "could not be read" not in text):
+        return "no field at all"
+    return {"answer": f"marker {asked}"}
+
+
+def test_every_predictor_call_ends_in_one_of_four_ways(scripted, make_history):
+    found = run(scripted(spoiled), questions(make_history(1), 4), threads=1)
+    assert found.outcomes == {"ok": 1, "salvaged": 1, "asked again": 1, "lost": 1}
+    assert found.faults == {"task.answer": {"layout": 1, "parse": 3}}
+    summary = found.summary()
+    assert (summary["answers"], summary["lost"], summary["broken"]) == ({"task.answer": found.outcomes}, 0.25, True)
+    assert not run(scripted(spoiled), questions(make_history(1), 4), max_lost=0.25).broken
+
+
+def test_the_table_says_that_the_score_is_of_a_broken_run(scripted, make_history):
+    from mempiler.runs.report import print_evaluation
+    from rich.console import Console
+
+    console = Console(record=True, width=200)
+    print_evaluation(console, run(scripted(spoiled), questions(make_history(1), 4)))
+    told = console.export_text()
+    assert "answers: 1 ok, 1 salvaged, 1 asked again, 1 lost" in told
+    assert "this is the score of a broken run: 25% of the answers were lost, more than 10%" in told
+
+
+def test_a_broken_run_is_not_promoted(scripted, make_history):
+    from mempiler.runs.promotion import promotion
+
+    start = run(scripted(garbled), questions(make_history(1), 4))
+    after = run(scripted(right), questions(make_history(1), 4))
+    broken = after.model_copy(update={"answers": {"task.answer": {"ok": 3, "lost": 1}}})
+    refused = promotion(start, broken).refused
+    assert refused == "the compiled program's score is of a broken run: 25% of its answers were lost, more than 10%"
