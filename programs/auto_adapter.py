@@ -14,6 +14,7 @@ out before from its own answers, also at another address.
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 from collections.abc import Mapping
 from typing import Any, cast
@@ -136,6 +137,7 @@ class AutoAdapter(CorrectingAdapter):
         return SchemaAdapter(schema, self.corrections)
 
 
+@functools.lru_cache(maxsize=512)
 def output_schema(signature: type[dspy.Signature]) -> dict[str, Any] | None:
     """The strict JSON schema of a signature's outputs: one object, in order, all of them required.
 
