@@ -131,7 +131,7 @@ class AutoAdapter(CorrectingAdapter):
         Raises:
             LMError: The endpoint failed.
         """
-        schema = output_schema(signature) if _is_client(lm) else None
+        schema = output_schema(cast("Any", signature)) if _is_client(lm) else None
         if schema is None or not self.endpoints.hold(lm):
             return CorrectingAdapter(self.corrections)
         return SchemaAdapter(schema, self.corrections)
