@@ -44,7 +44,8 @@ def command(run: str, as_json: bool) -> None:
         told = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
         console.print(f"{predictor}: {told}", soft_wrap=True)
     if not failed and not writes:
-        console.print(f"{found['run']}: no failures; {asked} questions were answered", soft_wrap=True)
+        none = "no question or write failed" if found["faults"] else "no failures"
+        console.print(f"{found['run']}: {none}; {asked} questions were answered", soft_wrap=True)
         return
     console.print(f"{found['run']}: {len(failed)} of {asked} questions failed, {len(writes)} writes", soft_wrap=True)
     for title, rows in (("questions", failed), ("writes", writes)):
