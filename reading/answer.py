@@ -22,7 +22,13 @@ from .json_text import bare_json
 from .mends import Mend, UnreadableError
 from .values import ValueReader, admits_none, annotated
 
-_HEADER = re.compile(r"^[ \t]*[\[【#*]*\s*[\[【]*\s*[#＃]{2}\s*(\w+)\s*[#＃]{2}\s*[\]】]{0,2}[ \t]*", re.MULTILINE)
+# Answers are hostile input: no pattern of this room may take more than linear time, so repeats that meet are bounded.
+_HEADER = re.compile(
+    r"^[ \t]{0,9}[\[【#*]{0,6}\s{0,9}[\[【]{0,2}\s{0,9}[#＃]{2}\s{0,9}(\w{1,99})"
+    r"\s{0,9}[#＃]{2}\s{0,9}[\]】]{0,2}[ \t]*",
+    re.MULTILINE,
+)
+_BLANKS = re.compile(r"\s{40,}")
 _THOUGHT = re.compile(r"^\s*<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL)
 
 
@@ -46,7 +52,7 @@ def read_answer(
         UnreadableError: An output without a default is missing or cannot be read.
     """
     reader = ValueReader(inputs, longest)
-    said = _THOUGHT.sub("", completion)
+    said = _THOUGHT.sub("", _BLANKS.sub(lambda run: "\n" if "\n" in run[0] else " ", completion))
     whole = _whole_object(signature, said) if as_json else None
     texts, as_asked = (whole, True) if whole is not None else _laid_out(signature, said)
     if not as_asked:
@@ -109,7 +115,8 @@ def _headings(names: list[str]) -> re.Pattern[str]:
     """Headings in words, `answer:` or `**Final answer**:` and the like, each at the beginning of a line."""
     words = "|".join(re.escape(name).replace("_", "[_ ]") for name in names)
     return re.compile(
-        rf"^[ \t]*[#*>\- ]*[\"'`]?({words})[\"'`]?[*]*[ \t]*[:：=][ \t]*[*]*", re.MULTILINE | re.IGNORECASE
+        rf"^[ \t]{{0,9}}[#*>\- ]{{0,9}}[\"'`]?({words})[\"'`]?[*]{{0,4}}[ \t]{{0,9}}[:：=][ \t]{{0,9}}[*]{{0,4}}",
+        re.MULTILINE | re.IGNORECASE,
     )
 
 

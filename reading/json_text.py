@@ -20,7 +20,9 @@ import json_repair
 from .mends import UnreadableError
 
 Slip = Literal["layout", "shape", "cut"]
-_FENCE = re.compile(r"```[\w-]*[ \t]*\n?(.*?)\n?[ \t]*```", re.DOTALL)
+_FENCE = re.compile(r"```[\w-]{0,20}[ \t]{0,9}\n?(.*?)```", re.DOTALL)
+DEEPEST = 100
+"""Most brackets inside one another; an answer of more is not read."""
 _PRINTED = re.compile(r"(?<=[\[{,:])(\s*)[“”„]|[“”](?=\s*[\]},:])")
 _BETWEEN = re.compile(r"[\s,;]*(?:(?:[-*•]|\d+[.)])\s+)?(?=[{\[])")
 
@@ -73,6 +75,8 @@ def _held(text: str, note: Callable[[Slip], None]) -> Any:
 def _loosely(text: str, note: Callable[[Slip], None]) -> Any:
     """The value, or values, at the beginning of a text that begins with a bracket."""
     text = text.rstrip()
+    if _deepest(text) > DEEPEST:
+        raise UnreadableError("", f"more than {DEEPEST} brackets inside one another")
     for written in dict.fromkeys((text, _PRINTED.sub(r'\1"', text))):
         values = _values(written)
         if values:
@@ -107,6 +111,15 @@ def _values(text: str) -> list[Any]:
             return [] if found and isinstance(found[0], dict) and text[between.end()] == "{" else found
         found.append(value)
     return found if all(isinstance(value, dict) for value in found) else found[:1]
+
+
+def _deepest(text: str) -> int:
+    """How many brackets stand inside one another at most, those in quoted texts included."""
+    depth = deepest = 0
+    for letter in text:
+        depth += (letter in "[{(") - (letter in "]})")
+        deepest = max(deepest, depth)
+    return deepest
 
 
 def _end(text: str) -> tuple[bool, bool]:
