@@ -209,7 +209,8 @@ class Store:
             mine, written = of(t.items, claim.owner), c.state.in_(("remembered", "partial"))
             left = c.id.in_(document.partial)
             db.execute(update(t.items).where(*mine, c.state == "partial", ~left).values(state="remembered"))
-            db.execute(update(t.items).where(*mine, written, left).values(state="partial"))
+            if document.partial:
+                db.execute(update(t.items).where(*mine, written, left).values(state="partial"))
             return Claim(claim.owner, claim.worker, version)
 
     def fail(self, claim: Claim, position: int, error: str, give_up: bool) -> None:
