@@ -3,6 +3,9 @@
 DSPy's KNNFewShot picks demos per call by replacing `program.forward`, which no saved state holds. Here the pool is the
 predictor's own demos and `nearest` says how many of them a prompt shows, so both are saved and loaded like the rest.
 Nearness is BM25 over those text inputs that all demos of the pool have (a labelled question, for one).
+
+Texts stay texts: DSPy makes an image or a file of what stands between two marks in a prompt, and a turn that somebody
+wrote may hold those marks.
 """
 
 from __future__ import annotations
@@ -10,6 +13,8 @@ from __future__ import annotations
 from typing import Any
 
 import dspy
+from dspy.adapters.types.base_type import CUSTOM_TYPE_START_IDENTIFIER as MARKER
+from pydantic import BaseModel
 
 from ..memory.flight import Flight
 from ..memory.index import Entry
@@ -36,10 +41,12 @@ class Predictor(dspy.Predict):
         return self.path or f"{', '.join(signature.input_fields)} -> {', '.join(signature.output_fields)}"
 
     def forward(self, **kwargs: Any) -> dspy.Prediction:
+        kwargs = {name: unmarked(value) for name, value in kwargs.items()}
         with recorded(self, kwargs) as call:
             return _kept(call, super().forward(**self._with_demos(kwargs)))
 
     async def aforward(self, **kwargs: Any) -> dspy.Prediction:
+        kwargs = {name: unmarked(value) for name, value in kwargs.items()}
         with recorded(self, kwargs) as call:
             return _kept(call, await super().aforward(**self._with_demos(kwargs)))
 
@@ -80,6 +87,29 @@ def adopt(module: dspy.Module) -> None:
         if type(found) is dspy.Predict:
             found.__class__ = Predictor
             found.signature = found.signature.with_instructions(found.signature.instructions)
+
+
+def unmarked(value: Any) -> Any:
+    """A value whose texts hold no mark of DSPy's custom types; those types themselves are left as they are."""
+    if isinstance(value, str):
+        return value.replace(MARKER, "<<>>") if MARKER in value else value
+    if isinstance(value, list | tuple | dict | BaseModel) and not isinstance(value, dspy.Type):
+        return _unmarked_inside(value)
+    return value
+
+
+def _unmarked_inside(value: Any) -> Any:
+    """The value itself where nothing in it changes."""
+    pairs = value.items() if isinstance(value, dict) else value if isinstance(value, BaseModel) else enumerate(value)
+    changed = {name: new for name, old in pairs if (new := unmarked(old)) is not old}
+    if not changed:
+        return value
+    if isinstance(value, BaseModel):
+        return value.model_copy(update=changed)
+    if isinstance(value, dict):
+        return {**value, **changed}
+    parts = [changed.get(n, old) for n, old in enumerate(value)]
+    return parts if isinstance(value, list) else tuple(parts)
 
 
 def _kept(call: Call, prediction: dspy.Prediction) -> dspy.Prediction:
