@@ -10,10 +10,13 @@ wrote may hold those marks.
 
 from __future__ import annotations
 
-from typing import Any
+import operator
+from collections.abc import Sequence
+from typing import Any, cast
 
 import dspy
 from dspy.adapters.types.base_type import CUSTOM_TYPE_START_IDENTIFIER as MARKER
+from dspy.adapters.types.base_type import Type
 from pydantic import BaseModel
 
 from ..memory.flight import Flight
@@ -90,26 +93,28 @@ def adopt(module: dspy.Module) -> None:
 
 
 def unmarked(value: Any) -> Any:
-    """A value whose texts hold no mark of DSPy's custom types; those types themselves are left as they are."""
+    """A value whose texts hold no mark of DSPy's custom types; the value itself if there is none in it."""
     if isinstance(value, str):
         return value.replace(MARKER, "<<>>") if MARKER in value else value
-    if isinstance(value, list | tuple | dict | BaseModel) and not isinstance(value, dspy.Type):
-        return _unmarked_inside(value)
+    if isinstance(value, BaseModel) and not isinstance(value, Type):
+        changed = _changed(dict(value))
+        return value.model_copy(update=changed) if changed else value
+    if isinstance(value, dict):
+        known = cast("dict[Any, Any]", value)
+        return {**known, **changed} if (changed := _changed(known)) else known
+    if isinstance(value, list | tuple):
+        parts = cast("Sequence[Any]", value)
+        new = [unmarked(part) for part in parts]
+        if all(map(operator.is_, new, parts)):
+            return parts
+        return new if isinstance(parts, list) else tuple(new)
     return value
 
 
-def _unmarked_inside(value: Any) -> Any:
-    """The value itself where nothing in it changes."""
-    pairs = value.items() if isinstance(value, dict) else value if isinstance(value, BaseModel) else enumerate(value)
-    changed = {name: new for name, old in pairs if (new := unmarked(old)) is not old}
-    if not changed:
-        return value
-    if isinstance(value, BaseModel):
-        return value.model_copy(update=changed)
-    if isinstance(value, dict):
-        return {**value, **changed}
-    parts = [changed.get(n, old) for n, old in enumerate(value)]
-    return parts if isinstance(value, list) else tuple(parts)
+def _changed(values: dict[Any, Any]) -> dict[Any, Any]:
+    """The values that are others without the mark, by name."""
+    found = {name: unmarked(value) for name, value in values.items()}
+    return {name: value for name, value in found.items() if value is not values[name]}
 
 
 def _kept(call: Call, prediction: dspy.Prediction) -> dspy.Prediction:

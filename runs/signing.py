@@ -8,7 +8,7 @@ digest of the state: nothing in the folder can change without it.
     mempiler keys sign my-program --sign-key ada
     mempiler ask my-program "Where?" --user ada --trust ada.pub
 
-A trust file has one public key per line, `BASE64 NAME`, or PEM blocks, with the name behind the last dashes. Empty lines
+A trust file has one public key per line, `BASE64 NAME`, or PEM blocks with the name behind the last dashes. Empty lines
 and lines that begin with # are left out.
 
 Limits: a key is good until its line is deleted from the trust files; there are no dates and no chains. A signature says
