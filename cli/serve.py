@@ -15,7 +15,8 @@ _POSITIVE = click.FloatRange(0, min_open=True)
 def _log_lines() -> logging.Formatter:
     from ..service.logs import JsonLines
 
-    return JsonLines()
+    # The path of a program and the id of a key are nothing that users said.
+    return JsonLines(contents=True)
 
 
 def _setting(name: str, kind: Any, default: Any, help: str) -> Any:

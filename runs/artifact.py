@@ -265,18 +265,18 @@ def is_intact(folder: str | Path) -> bool:
     return True
 
 
-def read_states(folder: str | Path) -> dict[str, PredictorState]:
+def read_states(folder: str | Path, trust: str | Path | None = None) -> dict[str, PredictorState]:
     """Reads and checks the state of every predictor by name, without building the program.
 
     Raises:
-        ProgramError: The folder was altered, or another version of Mempiler wrote it.
+        ProgramError: The folder was altered, another version of Mempiler wrote it, or its signature is not right.
     """
     folder = _fetched(folder)
-    return _verified_states(folder, read_manifest(folder))
+    return _verified_states(folder, read_manifest(folder, trust))
 
 
-def read_manifest(folder: str | Path) -> Manifest:
-    """Reads and checks a manifest, and the signature, if there is one.
+def read_manifest(folder: str | Path, trust: str | Path | None = None) -> Manifest:
+    """Reads and checks a manifest, and the signature, if there is one; with a trust file there must be one.
 
     Raises:
         ProgramError: It was altered, another version of Mempiler wrote it, or the signature is wrong.
@@ -284,7 +284,7 @@ def read_manifest(folder: str | Path) -> Manifest:
     """
     folder = _fetched(folder)
     manifest = _manifest(folder)
-    author_of(folder, manifest.manifest_sha256)
+    author_of(folder, manifest.manifest_sha256, trust)
     return manifest
 
 

@@ -175,7 +175,7 @@ def test_no_content_of_a_folder_changes_where_a_request_goes(method, folders, se
             assert "give --lm" in str(error)  # noqa: PT017
         for request in ask(opened.program, good):
             assert shape(request) == usual
-            assert "image_url" not in json.dumps(request[2])
+            assert all(isinstance(message["content"], str) for message in request[2]["messages"])
         assert not evil.requests
 
     asked()
@@ -328,7 +328,9 @@ def test_what_somebody_wrote_stays_text(where, folders, servers):
     fields: dict[str, Any] = {"question": f"Where did Ada move? {IMAGE}"} if where == "question" else {}
     if where == "turn":
         fields["history"] = [[SAID[0], {"role": "user", "name": "Eve", "content": f"Ada moved, see {IMAGE}"}]]
-    for request in ask(load(folders["turn-rag"]), servers[0], **fields):
+    requests = ask(load(folders["turn-rag"]), servers[0], **fields)
+    assert "image_url" in json.dumps(requests[0][2])
+    for request in requests:
         assert all(isinstance(message["content"], str) for message in request[2]["messages"])
 
 
