@@ -12,11 +12,11 @@ runs the program. Only a folder whose signer is in a trust file may name its mod
 
 from __future__ import annotations
 
-import hashlib
 import importlib.metadata
 import inspect
 import json
 import logging
+import shlex
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -24,11 +24,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-
-from .. import __version__
 from ..engines.embedders import OFFLINE as OFFLINE_EMBEDDER
 from ..engines.embedders import embedder as make_embedder
 from ..engines.models import OFFLINE
@@ -46,45 +42,15 @@ from ..programs.state import (
     parse_predictor,
     signature_of,
 )
-from ..records import read_json
+from .manifest import MANIFEST, SCHEMA, STATE, Manifest, digest_of, manifest_in, sha256_of, states_in, text_of
 from .signing import SIGNATURE, Author, author_of, read_private, sign
 
-SCHEMA = 2
-MANIFEST, STATE = "manifest.json", "state.json"
 _KNOWN = (set[str](), {MANIFEST, STATE}, {MANIFEST, STATE, SIGNATURE})
 """What a folder may hold that is replaced."""
 REGISTERED = "models:/"
 """What the address of a program in the model registry begins with, see `registry`."""
 PACKAGES = ("mempiler", "dspy", "litellm", "mlflow", "pydantic")
 log = logging.getLogger(__name__)
-
-
-class Manifest(BaseModel):
-    """What a saved program is, where it came from and how good it was."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    schema_version: int = SCHEMA
-    method: str
-    task: str
-    config: dict[str, Any] = {}
-    adapter: str = "chat"
-    embedder: str | None = None
-    benchmark: dict[str, Any] = {}
-    """Name, path, sha256, whether it is the sample, split digest and sizes."""
-    optimizer: dict[str, Any] = {}
-    """Name, stage, seed and settings; empty for a program that was not compiled."""
-    lms: dict[str, str] = {}
-    """Model names by role."""
-    scores: dict[str, Any] = {}
-    """Summaries of the evaluations before and after, and their difference."""
-    packages: dict[str, str] = {}
-    created: str = ""
-    signatures: dict[str, list[Annotated[list[str], Field(min_length=4, max_length=4)]]] = {}
-    """Per predictor: name, direction, type and shape of every field."""
-    state_sha256: str = ""
-    manifest_sha256: str = ""
-    """Digest of this manifest without this field."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +79,8 @@ class Opened:
         if chosen or named == OFFLINE or self.trusted:
             return chosen or named
         raise UserError(
-            f"{self.folder}: was compiled with {named!r}; give --lm {named} (or MEMPILER_LM) if it is to be asked"
+            f"{self.folder}: was compiled with {named!r}; "
+            f"give --lm {shlex.quote(named)} (or MEMPILER_LM) if it is to be asked"
         )
 
 
@@ -158,10 +125,10 @@ def save(
             "signatures": {
                 name: fingerprint(signature_of(predictor)) for name, predictor in sorted(predictors.items())
             },
-            "state_sha256": _sha256(state),
+            "state_sha256": sha256_of(state),
         }
     )
-    manifest = manifest.model_copy(update={"manifest_sha256": _manifest_digest(manifest)})
+    manifest = manifest.model_copy(update={"manifest_sha256": digest_of(manifest)})
     files = {STATE: state, MANIFEST: manifest.model_dump_json(indent=1)}
     _write(folder, files if sign_key is None else {**files, SIGNATURE: sign(manifest.manifest_sha256, sign_key)})
     return manifest
@@ -175,10 +142,10 @@ def sign_folder(folder: str | Path, sign_key: str | Path) -> Manifest:
         UserError: The key is none, or the folder cannot be written.
     """
     folder = Path(folder)
-    manifest = _manifest(folder)
-    _verified_states(folder, manifest)
+    manifest = manifest_in(folder)
+    states_in(folder, manifest)
     text = sign(manifest.manifest_sha256, sign_key)
-    _write(folder, {STATE: _text(folder / STATE), MANIFEST: _text(folder / MANIFEST), SIGNATURE: text})
+    _write(folder, {STATE: text_of(folder / STATE), MANIFEST: text_of(folder / MANIFEST), SIGNATURE: text})
     return manifest
 
 
@@ -212,9 +179,9 @@ def open_program(
 ) -> Opened:
     """Loads a saved program, and says what its folder tells of it; arguments and errors as of `load`."""
     folder = _fetched(folder)
-    manifest = _manifest(folder)
+    manifest = manifest_in(folder)
     author = author_of(folder, manifest.manifest_sha256, trust)
-    states = _verified_states(folder, manifest)
+    states = states_in(folder, manifest)
     if ":" in manifest.method and not allow_code:
         raise ProgramError(
             f"{folder}: its method {manifest.method!r} is code outside Mempiler; "
@@ -272,7 +239,7 @@ def read_states(folder: str | Path, trust: str | Path | None = None) -> dict[str
         ProgramError: The folder was altered, another version of Mempiler wrote it, or its signature is not right.
     """
     folder = _fetched(folder)
-    return _verified_states(folder, read_manifest(folder, trust))
+    return states_in(folder, read_manifest(folder, trust))
 
 
 def read_manifest(folder: str | Path, trust: str | Path | None = None) -> Manifest:
@@ -283,31 +250,8 @@ def read_manifest(folder: str | Path, trust: str | Path | None = None) -> Manife
         DataError: There is none, or it is not JSON.
     """
     folder = _fetched(folder)
-    manifest = _manifest(folder)
+    manifest = manifest_in(folder)
     author_of(folder, manifest.manifest_sha256, trust)
-    return manifest
-
-
-def _manifest(folder: Path) -> Manifest:
-    """Reads and checks a manifest by itself."""
-    if not (folder / MANIFEST).is_file():
-        raise ProgramError(f"{folder}: no saved program here ({MANIFEST} is missing)")
-    raw = read_json(folder / MANIFEST)
-    version = raw.get("schema_version") if isinstance(raw, dict) else None
-    if version != SCHEMA:
-        raise ProgramError(
-            f"{folder / MANIFEST}: schema version {version!r} is unknown to Mempiler {__version__} (it reads {SCHEMA})"
-        )
-    try:
-        manifest = Manifest.model_validate(raw)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise ProgramError(f"{folder / MANIFEST}: field {where}: {first['msg']}; the file was altered") from error
-    except RecursionError as error:
-        raise ProgramError(f"{folder / MANIFEST}: its values are nested too deeply; the file was altered") from error
-    if manifest.manifest_sha256 != _manifest_digest(manifest):
-        raise ProgramError(f"{folder / MANIFEST}: the file was altered after it was saved (its sha256 does not match)")
     return manifest
 
 
@@ -329,8 +273,8 @@ def _embedder(folder: Path, manifest: Manifest, given: Embedder | None, trusted:
         raise ProgramError(f"{folder}: was made with the embedder {named!r}, not {given.name!r}")
     if given is None and named != OFFLINE_EMBEDDER and not trusted:
         raise ProgramError(
-            f"{folder}: was made with the embedder {named!r}; give --embedder {named} (embedder=... in Python) "
-            "if texts may be sent to it"
+            f"{folder}: was made with the embedder {named!r}; "
+            f"give --embedder {shlex.quote(named)} (embedder=... in Python) if texts may be sent to it"
         )
     return given or make_embedder(named)
 
@@ -375,27 +319,6 @@ def _say(folder: Path, author: Author | None, trust: str | Path | None) -> None:
         log.info("program %s: signed by %s (%s)", folder, author.name, author.id)
 
 
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ProgramError(f"{path}: cannot be read: {error}") from error
-
-
-def _verified_states(folder: Path, manifest: Manifest) -> dict[str, PredictorState]:
-    text = _text(folder / STATE)
-    if _sha256(text) != manifest.state_sha256:
-        raise ProgramError(f"{folder / STATE}: the file was altered after it was saved (its sha256 does not match)")
-    try:
-        return {name: PredictorState.model_validate(state) for name, state in json.loads(text).items()}
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise ProgramError(f"{folder / STATE}: {where}: {first['msg']}; not the state of a saved program") from error
-    except (ValueError, AttributeError, RecursionError) as error:
-        raise ProgramError(f"{folder / STATE}: not the state of a saved program: {error}") from error
-
-
 @contextmanager
 def _staging(folder: Path) -> Iterator[Path]:
     """A temporary folder beside `folder`, on the same disk; removed unless it holds the only copy of a program."""
@@ -429,14 +352,6 @@ def _write(folder: Path, files: dict[str, str]) -> None:
             if old.exists():
                 old.rename(folder)
             raise
-
-
-def _manifest_digest(manifest: Manifest) -> str:
-    return _sha256(json.dumps(manifest.model_dump(mode="json", exclude={"manifest_sha256"}), sort_keys=True))
-
-
-def _sha256(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _version(package: str) -> str:

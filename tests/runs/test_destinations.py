@@ -1,5 +1,7 @@
-"""Where a loaded program's requests go: to whoever the operator named, with the operator's headers, whatever the folder,
-a question or a turn says; and what a folder says when it is saved."""
+"""Where requests of a loaded program go: to whoever the operator named, with the operator's headers.
+
+Whatever the folder, a question or a turn says; and what of an address or a key is saved: nothing.
+"""
 
 import copy
 import hashlib
@@ -7,6 +9,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +20,63 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mempiler.engines.embedders import embedder
 from mempiler.engines.models import language_model
-from mempiler.errors import MempilerError, UserError
+from mempiler.errors import UserError
 from mempiler.programs.catalog import build
 from mempiler.programs.sampling import Sampling
-from mempiler.runs import artifact
 from mempiler.runs.artifact import Manifest, chosen_embedder, load, open_program, save
+from mempiler.runs.manifest import digest_of
 
 MARK = "<<CUSTOM-TYPE-START-IDENTIFIER>>", "<<CUSTOM-TYPE-END-IDENTIFIER>>"
 KEY = "sk-operator"
 SAID = [{"role": "user", "name": "Ada", "content": "I moved to Lisbon."}]
-KEYS = """api_base base_url api_key api_version headers extra_headers extra_body extra_query model custom_llm_provider
-organization project callbacks callback success_callback proxies proxy lm config demos signature embedder adapter cache
-allow_code model_list fallbacks engine client http_client azure_ad_token_provider tools tool_choice response_format
-prediction messages user metadata timeout num_retries provider hosted_vllm url image_url prompt_cache store""".split()
+KEYS = [
+    "api_base",
+    "base_url",
+    "api_key",
+    "api_version",
+    "headers",
+    "extra_headers",
+    "extra_body",
+    "extra_query",
+    "model",
+    "custom_llm_provider",
+    "organization",
+    "project",
+    "callbacks",
+    "callback",
+    "success_callback",
+    "proxies",
+    "proxy",
+    "lm",
+    "config",
+    "demos",
+    "signature",
+    "embedder",
+    "adapter",
+    "cache",
+    "allow_code",
+    "model_list",
+    "fallbacks",
+    "engine",
+    "client",
+    "http_client",
+    "azure_ad_token_provider",
+    "tools",
+    "tool_choice",
+    "response_format",
+    "prediction",
+    "messages",
+    "user",
+    "metadata",
+    "timeout",
+    "num_retries",
+    "provider",
+    "hosted_vllm",
+    "url",
+    "image_url",
+    "prompt_cache",
+    "store",
+]
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +159,7 @@ def tampered(source: Path, target: Path, changes: list[tuple[str, int, str | Non
     (target / "state.json").write_text(state)
     manifest["state_sha256"] = hashlib.sha256(state.encode()).hexdigest()
     try:
-        manifest["manifest_sha256"] = artifact._manifest_digest(Manifest.model_validate(manifest))
+        manifest["manifest_sha256"] = digest_of(Manifest.model_validate(manifest))
     except ValueError:
         manifest["manifest_sha256"] = "0" * 64
     (target / "manifest.json").write_text(json.dumps(manifest))
@@ -132,6 +179,17 @@ def shape(request: tuple[str, dict[str, str], dict[str, Any]]) -> tuple[str, dic
     """What of a request tells where it goes, and as whom."""
     path, headers, body = request
     return path, {name: value for name, value in headers.items() if name != "Content-Length"}, body["model"]
+
+
+@contextmanager
+def refusals() -> Iterator[list[str]]:
+    """Goes on after a refusal, which must be one line for its user."""
+    told: list[str] = []
+    try:
+        yield told
+    except UserError as error:
+        told.append(str(error))
+    assert not any("\n" in line for line in told)
 
 
 changes = st.lists(
@@ -161,19 +219,15 @@ def test_no_content_of_a_folder_changes_where_a_request_goes(method, folders, se
         nonlocal loaded, refused
         made = [(name, place, key, values[n % len(values)]) for name, place, key, n in drawn]
         folder = tampered(folders[method], target, made)
-        try:
+        before = len(good.requests)
+        with refusals() as told:
             opened = open_program(folder)
-        except MempilerError as error:
-            refused += 1
-            assert error.exit_code == 2
-            assert "\n" not in str(error)
-            return
-        loaded += 1
-        try:
-            assert opened.model(None) == "offline"
-        except UserError as error:
-            assert "give --lm" in str(error)  # noqa: PT017
-        for request in ask(opened.program, good):
+            loaded += 1
+            with refusals():
+                assert opened.model(None) == "offline"
+            ask(opened.program, good)
+        refused += len(told)
+        for request in good.requests[before:]:
             assert shape(request) == usual
             assert all(isinstance(message["content"], str) for message in request[2]["messages"])
         assert not evil.requests
@@ -316,7 +370,12 @@ def test_fields_of_a_question_are_no_settings_of_a_request(folders, servers):
     good, evil = servers
     program = load(folders["turn-rag"])
     usual = shape(ask(program, good)[-1])
-    special = {"config": {"api_base": evil.url, "api_key": "sk-x"}, "lm": evil.model, "demos": [], "signature": "a -> b"}
+    special = {
+        "config": {"api_base": evil.url, "api_key": "sk-x"},
+        "lm": evil.model,
+        "demos": [],
+        "signature": "a -> b",
+    }
     found = ask(program, good, **special, api_base=evil.url, temperature=2.0)
     assert [shape(request) for request in found] == [usual]
     assert found[0][2]["temperature"] == 0.5
