@@ -24,6 +24,9 @@ from ..memory.index import Entry
 from ..memory.sparse import SparseIndex
 from .recording import Call, recorded
 
+UNMARKED = "<<>>"
+"""What stands for the mark in a text."""
+
 
 class Predictor(dspy.Predict):
     """A predictor whose demos may be chosen per call.
@@ -95,13 +98,16 @@ def adopt(module: dspy.Module) -> None:
 def unmarked(value: Any) -> Any:
     """A value whose texts hold no mark of DSPy's custom types; the value itself if there is none in it."""
     if isinstance(value, str):
-        return value.replace(MARKER, "<<>>") if MARKER in value else value
+        return value.replace(MARKER, UNMARKED) if MARKER in value else value
     if isinstance(value, BaseModel) and not isinstance(value, Type):
-        changed = _changed(dict(value))
+        fields = {name: (old, unmarked(old)) for name, old in value}
+        changed = {name: new for name, (old, new) in fields.items() if new is not old}
         return value.model_copy(update=changed) if changed else value
     if isinstance(value, dict):
         known = cast("dict[Any, Any]", value)
-        return {**known, **changed} if (changed := _changed(known)) else known
+        pairs = [part for pair in known.items() for part in pair]
+        new = [unmarked(part) for part in pairs]
+        return known if all(map(operator.is_, new, pairs)) else dict(zip(new[::2], new[1::2], strict=True))
     if isinstance(value, list | tuple):
         parts = cast("Sequence[Any]", value)
         new = [unmarked(part) for part in parts]
@@ -109,12 +115,6 @@ def unmarked(value: Any) -> Any:
             return parts
         return new if isinstance(parts, list) else tuple(new)
     return value
-
-
-def _changed(values: dict[Any, Any]) -> dict[Any, Any]:
-    """The values that are others without the mark, by name."""
-    found = {name: unmarked(value) for name, value in values.items()}
-    return {name: value for name, value in found.items() if value is not values[name]}
 
 
 def _kept(call: Call, prediction: dspy.Prediction) -> dspy.Prediction:

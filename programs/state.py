@@ -23,7 +23,7 @@ from dspy.adapters.utils import get_annotation_name
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
 
 from ..errors import ProgramError
-from .predictor import Predictor
+from .predictor import Predictor, unmarked
 from .sampling import check_sampling, sampling
 
 AUGMENTED = "augmented"
@@ -104,7 +104,7 @@ def dump_predictor(predictor: dspy.Predict) -> PredictorState:
     signature = signature_of(predictor)
     demos = [dump_values(signature, demo) for demo in own_demos(predictor)]
     return PredictorState(
-        instructions=signature.instructions.replace(MARKER, ""),
+        instructions=unmarked(signature.instructions),
         fields=field_states(signature),
         demos=[demo for demo in demos if not _marked(demo)],
         decisions={} if _wrong_decisions(signature, predictor.fields) else dict(predictor.fields),

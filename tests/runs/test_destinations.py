@@ -366,6 +366,15 @@ def test_a_demo_that_shows_a_file_is_not_saved(marked, tmp_path):
     assert [demo.answer for demo in load(tmp_path / "program").all_predictors()["task.answer"].demos] == ["Ada"]
 
 
+@pytest.mark.parametrize("words", [IMAGE, f"Answer. <<CUSTOM-TYPE-{MARK[0]}START-IDENTIFIER>>"])
+def test_a_prompt_that_shows_a_file_is_saved_without_its_mark(words, tmp_path):
+    program: Any = build("turn-rag")
+    program.task.answer.signature = program.task.answer.signature.with_instructions(words)
+    save(program, tmp_path / "program")
+    loaded: Any = load(tmp_path / "program")
+    assert MARK[0] not in loaded.task.answer.signature.instructions
+
+
 def test_fields_of_a_question_are_no_settings_of_a_request(folders, servers):
     good, evil = servers
     program = load(folders["turn-rag"])
