@@ -3,29 +3,18 @@
 DSPy's KNNFewShot picks demos per call by replacing `program.forward`, which no saved state holds. Here the pool is the
 predictor's own demos and `nearest` says how many of them a prompt shows, so both are saved and loaded like the rest.
 Nearness is BM25 over those text inputs that all demos of the pool have (a labelled question, for one).
-
-Texts stay texts: DSPy makes an image or a file of what stands between two marks in a prompt, and a turn that somebody
-wrote may hold those marks.
 """
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 import dspy
-from dspy.adapters.types.base_type import CUSTOM_TYPE_START_IDENTIFIER as MARKER
-from dspy.adapters.types.base_type import Type
-from pydantic import BaseModel
 
 from ..memory.flight import Flight
 from ..memory.index import Entry
 from ..memory.sparse import SparseIndex
 from .recording import Call, recorded
-
-UNMARKED = "<<>>"
-"""What stands for the mark in a text."""
 
 
 class Predictor(dspy.Predict):
@@ -47,12 +36,10 @@ class Predictor(dspy.Predict):
         return self.path or f"{', '.join(signature.input_fields)} -> {', '.join(signature.output_fields)}"
 
     def forward(self, **kwargs: Any) -> dspy.Prediction:
-        kwargs = {name: unmarked(value) for name, value in kwargs.items()}
         with recorded(self, kwargs) as call:
             return _kept(call, super().forward(**self._with_demos(kwargs)))
 
     async def aforward(self, **kwargs: Any) -> dspy.Prediction:
-        kwargs = {name: unmarked(value) for name, value in kwargs.items()}
         with recorded(self, kwargs) as call:
             return _kept(call, await super().aforward(**self._with_demos(kwargs)))
 
@@ -93,28 +80,6 @@ def adopt(module: dspy.Module) -> None:
         if type(found) is dspy.Predict:
             found.__class__ = Predictor
             found.signature = found.signature.with_instructions(found.signature.instructions)
-
-
-def unmarked(value: Any) -> Any:
-    """A value whose texts hold no mark of DSPy's custom types; the value itself if there is none in it."""
-    if isinstance(value, str):
-        return value.replace(MARKER, UNMARKED) if MARKER in value else value
-    if isinstance(value, BaseModel) and not isinstance(value, Type):
-        fields = {name: (old, unmarked(old)) for name, old in value}
-        changed = {name: new for name, (old, new) in fields.items() if new is not old}
-        return value.model_copy(update=changed) if changed else value
-    if isinstance(value, dict):
-        known = cast("dict[Any, Any]", value)
-        pairs = [part for pair in known.items() for part in pair]
-        new = [unmarked(part) for part in pairs]
-        return known if all(map(operator.is_, new, pairs)) else dict(zip(new[::2], new[1::2], strict=True))
-    if isinstance(value, list | tuple):
-        parts = cast("Sequence[Any]", value)
-        new = [unmarked(part) for part in parts]
-        if all(map(operator.is_, new, parts)):
-            return parts
-        return new if isinstance(parts, list) else tuple(new)
-    return value
 
 
 def _kept(call: Call, prediction: dspy.Prediction) -> dspy.Prediction:

@@ -5,7 +5,7 @@ models they were before and render to the same prompt. Keys of a demo that the p
 example's history, for one) are left out, and so are demos that no prompt would show.
 
 A state cannot decide where a request goes: of a predictor's config only settings of sampling are kept (`sampling`), and
-text that DSPy would turn into the address of an image or a file is neither saved nor loaded.
+demos that show an image or a file, which may lie at any address, are neither saved nor loaded.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dspy.adapters.utils import get_annotation_name
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
 
 from ..errors import ProgramError
-from .predictor import Predictor, unmarked
+from .predictor import Predictor
 from .sampling import check_sampling, sampling
 
 AUGMENTED = "augmented"
@@ -104,7 +104,7 @@ def dump_predictor(predictor: dspy.Predict) -> PredictorState:
     signature = signature_of(predictor)
     demos = [dump_values(signature, demo) for demo in own_demos(predictor)]
     return PredictorState(
-        instructions=unmarked(signature.instructions),
+        instructions=signature.instructions,
         fields=field_states(signature),
         demos=[demo for demo in demos if not _marked(demo)],
         decisions={} if _wrong_decisions(signature, predictor.fields) else dict(predictor.fields),
@@ -122,8 +122,6 @@ def parse_predictor(predictor: dspy.Predict, state: PredictorState, name: str) -
     """
     signature = signature_of(predictor)
     check_sampling(name, state.config)
-    if _marked([state.instructions, state.decisions, *(field.model_dump() for field in state.fields)]):
-        raise ProgramError(f"predictor {name}: its saved prompt holds {MARKER}, which stands for a file; take it out")
     saved = [[field.name, field.kind, field.type, field.shape] for field in state.fields]
     check_fields(name, saved, fingerprint(signature))
     signature = signature.with_instructions(state.instructions)

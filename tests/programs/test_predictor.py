@@ -2,10 +2,9 @@
 
 import dspy
 import pytest
-from mempiler.programs.predictor import predictor, unmarked
+from mempiler.programs.predictor import predictor
 from mempiler.programs.state import dump_predictor, load_predictor, parse_predictor
 from mempiler.signatures.answering import AnswerFromContext
-from pydantic import BaseModel
 
 POOL = [
     dspy.Example(question="When did Ann move to Lisbon?", answer="May 2023"),
@@ -51,38 +50,3 @@ def test_pool_and_number_survive_saving():
     load_predictor(loaded, parse_predictor(loaded, dump_predictor(made), "answer"))
     inputs = {"context": "", "question": "When did Eve move to Rome?"}
     assert [demo.answer for demo in loaded.choose(inputs)] == [demo.answer for demo in made.choose(inputs)]
-
-
-class Note(BaseModel):
-    text: str
-    tags: list[str] = []
-
-
-MARKED = "see <<CUSTOM-TYPE-START-IDENTIFIER>>[]<<CUSTOM-TYPE-END-IDENTIFIER>>"
-PLAIN = "see <<>>[]<<CUSTOM-TYPE-END-IDENTIFIER>>"
-
-
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [
-        (MARKED, PLAIN),
-        ([MARKED, 1], [PLAIN, 1]),
-        ((MARKED, None), (PLAIN, None)),
-        ({"a": {"b": [MARKED]}}, {"a": {"b": [PLAIN]}}),
-        ({MARKED: 1, "b": 2}, {PLAIN: 1, "b": 2}),
-        (Note(text=MARKED, tags=[MARKED]), Note(text=PLAIN, tags=[PLAIN])),
-        ([Note(text="a", tags=[MARKED])], [Note(text="a", tags=[PLAIN])]),
-    ],
-)
-def test_marks_of_files_are_taken_out_of_texts_wherever_they_are(value, expected):
-    assert unmarked(value) == expected
-
-
-@pytest.mark.parametrize("value", ["text", ["text"], ("text",), {"a": ["text"]}, Note(text="text"), None, 3])
-def test_what_holds_no_mark_is_the_same_object(value):
-    assert unmarked(value) is value
-
-
-def test_an_image_of_a_method_stays_one():
-    image = dspy.Image("data:image/png;base64,AAAA")
-    assert unmarked(image) is image
