@@ -6,6 +6,7 @@ import dataclasses
 import json
 import logging
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
@@ -218,17 +219,26 @@ def open_store(url: str | None, make: bool = False) -> Any:
 
 def print_json(value: Any) -> None:
     """Prints one JSON object on standard output."""
-    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+    click.echo(_STEERING.sub(lambda char: f"\\u{ord(char[0]):04x}", json.dumps(value, indent=2, ensure_ascii=False)))
+
+
+_STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 class _Output(Console):
-    """Prints text as it is: answers and paths may hold brackets and colons that rich would take for markup."""
+    """Prints text as it is: answers and paths may hold brackets and colons that rich would take for markup.
+
+    Characters that would steer a terminal are spelled out.
+    """
 
     def __init__(self, stderr: bool = False) -> None:
         super().__init__(stderr=stderr, markup=False, emoji=False, highlight=False)
         if not self.is_terminal and "COLUMNS" not in os.environ:
             # A file or a pipe has no width of its own; the usual 80 cut tables short.
             self.width = 120
+
+    def render_str(self, text: str, **about: Any) -> Text:
+        return super().render_str(_STEERING.sub(lambda char: f"\\x{ord(char[0]):02x}", text), **about)
 
     def on_broken_pipe(self) -> None:
         self.quiet = True

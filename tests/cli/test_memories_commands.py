@@ -120,6 +120,19 @@ def test_show_prints_memory_and_sessions(filled: Run) -> None:
     assert "chat-2: remembered" in filled("memories", "show", "--user", "ada")[1]
 
 
+def test_what_a_user_said_cannot_steer_the_terminal(run: Run, folder: Path) -> None:
+    said = "red [bold]x[/bold] \x1b[31m bell \x07 title \x9b2J \x7f end"
+    (folder / "hostile.json").write_text(json.dumps([{"role": "user", "name": "Ada", "content": said}]))
+    assert run("memories", "add", "hostile.json", "--user", "ada")[0] == 0
+    assert run("memories", "remember", "program")[0] == 0
+    for command in (["memories", "show", "--user", "ada"], ["ask", "program", "red bell title?", "--user", "ada"]):
+        for form in ([], ["--json"]):
+            code, out, _ = run(*command, *form)
+            assert code == 0
+            assert not [char for char in out if char != "\n" and not char.isprintable()]
+            assert "[bold]x[/bold] " in out
+
+
 def test_table_lists_users(filled: Run) -> None:
     code, out, _ = filled("memories", "list")
     assert code == 0
