@@ -35,6 +35,7 @@ SIGN_KEY = click.option(
     "--sign-key",
     type=click.Path(),
     envvar="MEMPILER_SIGN_KEY",
+    show_envvar=True,
     help="PEM file of the private key that signs the program, see `mempiler keys`",
 )
 PLAN = click.option("--plan", "planned", is_flag=True, help="print what the run will take, and spend nothing")
@@ -63,20 +64,27 @@ def trust_option(formatter: Callable[[], logging.Formatter] = logging.Formatter)
         return value
 
     told = "file of public keys, one of which must have signed the program, see `mempiler keys`"
-    return click.option("--trust", type=click.Path(), envvar="MEMPILER_TRUST", callback=telling, help=told)
+    return click.option(
+        "--trust", type=click.Path(), envvar="MEMPILER_TRUST", show_envvar=True, callback=telling, help=told
+    )
 
 
 TRUST = trust_option()
 _EMBEDDER_API_BASE = "address of an OpenAI-compatible embedding server"
 _ASKING = [
-    click.option("--lm", envvar="MEMPILER_LM", help="the model that is asked; needless for the offline engine"),
-    click.option("--api-base", envvar="MEMPILER_API_BASE", help="address of an OpenAI-compatible server"),
+    click.option(
+        "--lm", envvar="MEMPILER_LM", show_envvar=True, help="the model that is asked; needless for the offline engine"
+    ),
+    click.option(
+        "--api-base", envvar="MEMPILER_API_BASE", show_envvar=True, help="address of an OpenAI-compatible server"
+    ),
     click.option(
         "--embedder",
         envvar="MEMPILER_EMBEDDER",
+        show_envvar=True,
         help="the embedder the program was made with; needless for the offline one",
     ),
-    click.option("--embedder-api-base", envvar="MEMPILER_EMBEDDER_API_BASE", help=_EMBEDDER_API_BASE),
+    click.option("--embedder-api-base", envvar="MEMPILER_EMBEDDER_API_BASE", show_envvar=True, help=_EMBEDDER_API_BASE),
     TRUST,
     ALLOW_CODE,
 ]
