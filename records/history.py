@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-import json
+import reprlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import JsonValue, ValidationError
 
 from ..errors import DataError
 from .items import AnyItem, Item, Record, Session, Turn
+from .json_input import read_json
+
+
+Made = TypeVar("Made", bound=Record)
 
 
 class History(Record):
@@ -111,36 +115,6 @@ class History(Record):
         return self
 
 
-def read_json(path: str | Path) -> Any:
-    """Reads a JSON file.
-
-    Raises:
-        DataError: The file is missing, empty, unreadable or no JSON; the message says which and where.
-    """
-    path = Path(path)
-    try:
-        return json.loads(read_text(path))
-    except json.JSONDecodeError as error:
-        raise DataError(f"{path}: not valid JSON at line {error.lineno}, column {error.colno}: {error.msg}") from error
-
-
-def read_text(path: Path) -> str:
-    """Reads a text file.
-
-    Raises:
-        DataError: The file is missing, empty or no UTF-8 text.
-    """
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except FileNotFoundError:
-        raise DataError(f"{path}: no such file") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: cannot be read as UTF-8 text: {error}") from error
-    if not text.strip():
-        raise DataError(f"{path}: the file is empty")
-    return text
-
-
 def _session(messages: Iterable[Mapping[str, Any] | JsonValue], number: int) -> Session:
     turns: list[Turn] = []
     time = None
@@ -148,14 +122,25 @@ def _session(messages: Iterable[Mapping[str, Any] | JsonValue], number: int) -> 
         if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
             raise DataError(f"message {len(turns) + 1} of session {number} has no role; expected {{role, content}}")
         text = _message_text(message.get("content"), number)
-        time = time or message.get("time")
+        time = message.get("time") if time is None else time
         if text:
-            speaker = str(message.get("name") or message["role"])
-            turns.append(Turn(id=f"D{number}:{len(turns) + 1}", speaker=speaker, text=text))
+            fields = {"id": f"D{number}:{len(turns) + 1}", "speaker": message.get("name") or message["role"]}
+            turns.append(_made(Turn, {**fields, "text": text}, f"message {len(turns) + 1} of session {number}"))
+    return _made(Session, {"id": f"D{number}", "time": time, "turns": tuple(turns)}, f"session {number}")
+
+
+def _made(kind: type[Made], fields: dict[str, Any], where: str) -> Made:
+    """A record.
+
+    Raises:
+        DataError: A field does not fit, e.g. a time that is no date, or a text that is no Unicode.
+    """
     try:
-        return Session.model_validate({"id": f"D{number}", "time": time, "turns": tuple(turns)})
+        return kind.model_validate(fields)
     except ValidationError as error:
-        raise DataError(f"session {number}: time {time!r} is not an ISO date") from error
+        first = error.errors()[0]
+        name = ".".join(map(str, first["loc"]))
+        raise DataError(f"{where}: {name} {reprlib.repr(fields.get(name))}: {first['msg']}") from error
 
 
 def _message_text(content: JsonValue, number: int) -> str:
@@ -164,5 +149,7 @@ def _message_text(content: JsonValue, number: int) -> str:
     if isinstance(content, str):
         return content
     if isinstance(content, list):
-        return "\n".join(str(part["text"]) for part in content if isinstance(part, Mapping) and "text" in part)
+        texts = [part["text"] for part in content if isinstance(part, Mapping) and "text" in part]
+        if all(isinstance(text, str) for text in texts):
+            return "\n".join(map(str, texts))
     raise DataError(f"session {number}: message content is {type(content).__name__}; expected text or a list of parts")

@@ -32,6 +32,7 @@ import dspy
 
 from ...errors import DataError
 from ...records import History, Record, Session, Turn, format_time, read_json
+from ..cells import natural
 from ..dataset import Finding, Note, Reading
 from ..probe import Probe, read_date
 from ..text_metrics import stems
@@ -88,7 +89,7 @@ def files_of(path: Path) -> list[Path]:
     if not found:
         raise DataError(f"{path}: holds no user*.json; give the folder with the users' files")
     return sorted(
-        found, key=lambda file: [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", file.stem)]
+        found, key=lambda file: natural(file.stem)
     )
 
 

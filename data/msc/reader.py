@@ -74,8 +74,10 @@ def time_back(text: str) -> timedelta | None:
         The span, or None where the text names none, or one over a hundred years.
     """
     spans = [int(number) * _LENGTH[unit.lower()] for number, unit in _SPAN.findall(text)]
+    if not spans or max(spans) > _LONGEST:
+        return None
     total = sum(spans, timedelta())
-    return total if spans and total <= _LONGEST else None
+    return total if total <= _LONGEST else None
 
 
 def _numbered(path: Path, note: Note) -> Iterator[tuple[int, str, Mapping[str, Any]]]:

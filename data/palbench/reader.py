@@ -30,6 +30,7 @@ from typing import Any, Literal
 
 from ...errors import DataError
 from ...records import AnyItem, History, Logs, Record, Session, Turn, read_json
+from ..cells import last_number
 from ..dataset import Finding, Note
 from ..probe import Probe, read_date
 from .persona import Persona, SideFiles
@@ -245,5 +246,5 @@ def samples_in(value: Any) -> Sequence[Any]:
 
 def _turns(value: Any) -> list[Any]:
     if isinstance(value, dict):
-        return [value[key] for key in sorted(value, key=lambda key: int((re.findall(r"\d+", key) or ["0"])[-1]))]
+        return [value[key] for key in sorted(value, key=last_number)]
     return value if isinstance(value, list) else []
