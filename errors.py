@@ -22,14 +22,24 @@ import difflib
 import math
 from collections.abc import Iterable
 
+LONGEST = 1500
+"""Most characters of a message; values of files are quoted in it, and can be of any length."""
 MOST_SECONDS = 1e6
 """Longest wait that can be asked for, some eleven days; clocks of the system end not far above."""
 
 
 class MempilerError(Exception):
-    """Base of all errors; `exit_code` is the exit status of the command line."""
+    """Base of all errors; `exit_code` is the exit status of the command line.
+
+    Args:
+        message: Made one line that every terminal and log can hold, at most `LONGEST` characters of it.
+    """
 
     exit_code = 1
+
+    def __init__(self, message: object = "") -> None:
+        line = " ".join(str(message).split()).encode("utf-8", "backslashreplace").decode()
+        super().__init__(line if len(line) <= LONGEST else f"{line[: LONGEST // 2]} ... {line[-LONGEST // 2 :]}")
 
 
 class UserError(MempilerError):

@@ -38,9 +38,7 @@ _SHORT = {"not told apart": "-", "too few to tell": ""}
     help="which questions programs are evaluated on",
 )
 @click.option("--gate", is_flag=True, help="end with code 1 if another is worse than the baseline")
-@click.option(
-    "--margin", type=Finite(0), help="--gate: worse, too, where the mean difference is below -MARGIN"
-)
+@click.option("--margin", type=Finite(0), help="--gate: worse, too, where the mean difference is below -MARGIN")
 @click.option("--preference", is_flag=True, help="have --judge-lm say whose responses it prefers: win rates")
 @click.pass_context
 def command(

@@ -25,6 +25,7 @@ from ..errors import MOST_SECONDS, UserError
 from ..optimizers.plan import Plan
 from ..runs.setup import Setup
 
+
 class Finite(click.FloatRange):
     """A number in a range that is neither NaN nor infinite: click lets both pass, and a limit of NaN is none."""
 

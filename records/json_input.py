@@ -92,7 +92,9 @@ def refuse_unfit(value: Any, text: str) -> None:
             json.dumps(value, ensure_ascii=False).encode()
         except UnicodeEncodeError as error:
             half = f"\\u{ord(error.object[error.start]):04x}"
-            raise ValueError(f"a text holds {half}, half of a surrogate pair; replace it by a whole character") from None
+            raise ValueError(
+                f"a text holds {half}, half of a surrogate pair; replace it by a whole character"
+            ) from None
 
 
 def strict_decoder() -> json.JSONDecoder:

@@ -17,9 +17,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from .. import __version__
 from ..engines.embedders import embedder as make_embedder
@@ -36,7 +36,7 @@ from ..programs.state import (
     parse_predictor,
     signature_of,
 )
-from ..records import read_json
+from ..records import parse_json, read_json
 
 SCHEMA = 2
 MANIFEST, STATE = "manifest.json", "state.json"
@@ -67,7 +67,7 @@ class Manifest(BaseModel):
     """Summaries of the evaluations before and after, and their difference."""
     packages: dict[str, str] = {}
     created: str = ""
-    signatures: dict[str, list[list[str]]] = {}
+    signatures: dict[str, list[Annotated[list[str], Field(min_length=4, max_length=4)]]] = {}
     """Per predictor: name, direction, type and shape of every field."""
     state_sha256: str = ""
     manifest_sha256: str = ""
@@ -232,7 +232,9 @@ def _verified_states(folder: Path, manifest: Manifest) -> dict[str, PredictorSta
     if _sha256(text) != manifest.state_sha256:
         raise ProgramError(f"{folder / STATE}: the file was altered after it was saved (its sha256 does not match)")
     try:
-        return {name: PredictorState.model_validate(state) for name, state in json.loads(text).items()}
+        return {
+            name: PredictorState.model_validate(state) for name, state in parse_json(text, str(folder / STATE)).items()
+        }
     except (ValueError, AttributeError) as error:
         raise ProgramError(f"{folder / STATE}: not the state of a saved program: {error}") from error
 

@@ -97,8 +97,12 @@ class RunFolder:
             DataError: It is no such file.
         """
         found = read_json(self.path / RUN)
-        if not isinstance(found, dict) or "settings" not in found:
-            raise DataError(f"{self.path / RUN}: is not the record of a run")
+        settings = found.get("settings") if isinstance(found, dict) else None
+        parts = (
+            [settings, settings.get("options", {}), found.get("parameters", {})] if isinstance(settings, dict) else []
+        )
+        if not parts or not all(isinstance(part, dict) for part in parts):
+            raise DataError(f"{self.path / RUN}: is not the record of a run; name another, or start a new one")
         return found
 
     def update(self, **values: Any) -> None:

@@ -88,9 +88,7 @@ def files_of(path: Path) -> list[Path]:
     found = list(path.glob("user*.json")) or list((path / "data").glob("user*.json"))
     if not found:
         raise DataError(f"{path}: holds no user*.json; give the folder with the users' files")
-    return sorted(
-        found, key=lambda file: natural(file.stem)
-    )
+    return sorted(found, key=lambda file: natural(file.stem))
 
 
 def _users(path: Path) -> Iterator[tuple[str, Any]]:

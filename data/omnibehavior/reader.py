@@ -137,7 +137,11 @@ def _prepared(value: Any, note: Note) -> User | None:
             note(Finding("dangling test action", f"{where} test action {number}", message, fatal=True))
             continue
         told = test.get("action")
-        if isinstance(told, dict) and isinstance(since[place], dict) and told.get("timestamp") != since[place].get("timestamp"):
+        if (
+            isinstance(told, dict)
+            and isinstance(since[place], dict)
+            and told.get("timestamp") != since[place].get("timestamp")
+        ):
             message = "is another record than the one at its test_time_index; the latter is asked"
             note(Finding("other test action", f"{where} test action {number}", message))
         places.append(place)
