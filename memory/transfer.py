@@ -153,7 +153,7 @@ def _check(line: UserLine, where: str) -> None:
 
 def _objects(lines: Iterable[str], name: str) -> Iterator[tuple[int, Any]]:
     """The JSON objects of the lines after the header, numbered; headers of joined files are passed over."""
-    number = 0
+    begun = False
     for number, text in _numbered(lines, name):
         if not text.strip():
             continue
@@ -166,11 +166,12 @@ def _objects(lines: Iterable[str], name: str) -> Iterator[tuple[int, Any]]:
         header = found if isinstance(found, dict) and found.get("mempiler") == "memories" else None
         if header and header.get("schema") != SCHEMA:
             raise DataError(f"{name}: version {header.get('schema')!r} of the format, this Mempiler reads {SCHEMA}")
-        if number == 1 and not header:
+        if not begun and not header:
             raise DataError(f"{name}: no memories of Mempiler; give a file that `mempiler memories export` wrote")
+        begun = True
         if not header:
             yield number, found
-    if not number:
+    if not begun:
         raise DataError(f"{name}: the file is empty")
 
 

@@ -15,7 +15,6 @@ from ..errors import DataError
 from .items import AnyItem, Item, Record, Session, Turn
 from .json_input import read_json
 
-
 Made = TypeVar("Made", bound=Record)
 
 
@@ -75,7 +74,10 @@ class History(Record):
         """
         try:
             if isinstance(value, Mapping):
-                return cls.model_validate({"id": id, **value})
+                found = cls.model_validate({"id": id, **value})
+                if len(found.turns) < sum(len(item.turns) for item in found.items):
+                    raise DataError(f"history {id!r}: uses a turn id twice; ids name single turns")
+                return found
             if isinstance(value, list) and value and all(isinstance(part, list) for part in value):
                 return cls(id=id, items=tuple(_session(part, n) for n, part in enumerate(value, 1)))
             if isinstance(value, list):
@@ -121,6 +123,8 @@ def _session(messages: Iterable[Mapping[str, Any] | JsonValue], number: int) -> 
     for message in messages:
         if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
             raise DataError(f"message {len(turns) + 1} of session {number} has no role; expected {{role, content}}")
+        if "content" not in message and not message.get("tool_calls"):
+            raise DataError(f"message {len(turns) + 1} of session {number} has no content; expected {{role, content}}")
         text = _message_text(message.get("content"), number)
         time = message.get("time") if time is None else time
         if text:
@@ -149,7 +153,8 @@ def _message_text(content: JsonValue, number: int) -> str:
     if isinstance(content, str):
         return content
     if isinstance(content, list):
-        texts = [part["text"] for part in content if isinstance(part, Mapping) and "text" in part]
+        # What is no text, an image say, is passed over.
+        texts = [part.get("text", "") if isinstance(part, Mapping) else None for part in content]
         if all(isinstance(text, str) for text in texts):
-            return "\n".join(map(str, texts))
+            return "\n".join(str(text) for text in texts if text)
     raise DataError(f"session {number}: message content is {type(content).__name__}; expected text or a list of parts")

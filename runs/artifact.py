@@ -151,6 +151,8 @@ def load(folder: str | Path, allow_code: bool = False, embedder: Embedder | None
     absent = sorted(set(predictors) - set(states))
     if absent:
         raise ProgramError(f"{folder}: predictor {absent[0]} of the code is not in the saved program; compile again")
+    if manifest.signatures.keys() != predictors.keys():
+        raise ProgramError(f"{folder / MANIFEST}: describes other predictors than it holds; the file was altered")
     for name, fields in manifest.signatures.items():
         check_fields(name, fields, fingerprint(signature_of(predictors[name])))
     parsed = {name: parse_predictor(predictors[name], state, name) for name, state in states.items()}

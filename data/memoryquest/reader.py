@@ -21,7 +21,6 @@ Limits: unverified on the genuine files. A remark about a name is made once per 
 
 from __future__ import annotations
 
-import re
 import reprlib
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, time
@@ -183,7 +182,10 @@ class _User:
             else:
                 said.append((("user", "assistant")[len(said) % 2], part))
         for n, (speaker, text) in enumerate(said, 1):
-            if isinstance(text, str) and text.strip():
+            if not isinstance(text, str | None):
+                message = f"turn {n}: its text is {reprlib.repr(text)}, expected words"
+                self.fault("wrong type", where, message, fatal=True)
+            elif text and text.strip():
                 yield Turn(id=str(n), speaker=speaker, text=text.strip())
             else:
                 self.fault("empty turn", where, f"turn {n} has no text; passed over")

@@ -188,6 +188,9 @@ def _tables(path: Path, note: Note) -> _Tables:
         if age not in AGES or _job(occupation) is None:
             note(Finding("unknown code", where, f"age {age!r} or occupation {occupation!r} is no code of the README"))
         tables.profiles[user] = _profile(gender, age, occupation)
+    for name, table in (("movies.dat", tables.movies), ("users.dat", tables.profiles)):
+        if not table:
+            note(Finding("empty file", name, "holds no row", fatal=True))
     strange: set[str] = set()
     for where, (user, movie, rating, time) in _rows("ratings.dat", files, 4, note):
         seconds = whole_number(time)

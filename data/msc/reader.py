@@ -182,7 +182,11 @@ class _Row:
         turns = []
         for n, turn in enumerate(talk):
             text = turn.get("text")
-            if not isinstance(text, str) or not text.strip():
+            if not isinstance(text, str | None):
+                problem = f"turn {n + 1}: 'text' is {reprlib.repr(text)}, expected a text"
+                self.fault("wrong type", column, problem, fatal=True)
+                return None
+            if text is None or not text.strip():
                 self.fault("empty turn", column, f"turn {n + 1} has no 'text'; passed over")
                 continue
             named = turn.get("id")

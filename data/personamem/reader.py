@@ -25,7 +25,6 @@ import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 import dspy
 
@@ -128,6 +127,10 @@ def read_csv(
                 raise DataError(f"{path}: the file is empty; expected a CSV with a header")
             names = rename(path, tuple(reader.fieldnames))
             for row in reader:
+                if None in row or None in row.values():
+                    cells = sum(value is not None for key, value in row.items() if key) + len(row.get(None) or ())
+                    wanted = f"the header {len(reader.fieldnames)}; mend the line"
+                    raise DataError(f"{path}: line {reader.line_num} has {cells} cells, {wanted}")
                 yield reader.line_num, {names.get(key, key): value or "" for key, value in row.items() if key}
     except FileNotFoundError:
         raise DataError(f"{path}: no such file") from None
@@ -149,7 +152,7 @@ def read_contexts(path: Path, needed: Iterable[str], note: Note) -> dict[str, Bl
                 if key is not None and literal(key[1]) not in wanted:
                     continue
                 if line.strip():
-                    found |= {id: Blocks(messages) for id, messages in _context(path, number, line, note).items()}
+                    found |= _context(path, number, line, note)
                 if wanted <= found.keys():
                     break
     except FileNotFoundError:
@@ -179,7 +182,7 @@ def _columns(path: Path, names: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _context(path: Path, number: int, line: str, note: Note) -> dict[str, list[Any]]:
+def _context(path: Path, number: int, line: str, note: Note) -> dict[str, Blocks]:
     try:
         value = decode(line)
     except json.JSONDecodeError as error:
@@ -194,7 +197,11 @@ def _context(path: Path, number: int, line: str, note: Note) -> dict[str, list[A
         message = f"expected {{context id: [messages]}}, got {reprlib.repr(value)}"
         note(Finding("malformed context", f"{path.name}, line {number}", message, fatal=True))
         return {}
-    return contexts
+    try:
+        return {id: Blocks(messages) for id, messages in contexts.items()}
+    except DataError as error:
+        note(Finding("malformed context", f"{path.name}, line {number}", str(error), fatal=True))
+        return {}
 
 
 class _Row:

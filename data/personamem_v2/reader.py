@@ -152,7 +152,11 @@ class _Row:
         if not isinstance(value, list) or not value:
             self.fault("malformed history", column, f"{link!r} holds no list of messages")
             return None
-        return History(id=Path(link).stem, items=Blocks(value).until(len(value)))
+        try:
+            return History(id=Path(link).stem, items=Blocks(value).until(len(value)))
+        except DataError as error:
+            self.fault("malformed history", column, f"{link!r}: {error}")
+            return None
 
 
 def _is_file(path: Path) -> bool:
