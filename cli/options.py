@@ -23,6 +23,7 @@ from ..engines.meter import Meter
 from ..engines.models import RETRIES, TIMEOUT
 from ..errors import MOST_SECONDS, UserError
 from ..optimizers.plan import Plan
+from ..records.json_input import decode
 from ..runs.setup import Setup
 
 
@@ -134,8 +135,8 @@ def parse_settings(pairs: tuple[str, ...]) -> dict[str, Any]:
         if not equals:
             raise UserError(f"{pair!r} is not NAME=VALUE")
         try:
-            settings[name.replace("-", "_")] = json.loads(value)
-        except json.JSONDecodeError:
+            settings[name.replace("-", "_")] = decode(value)
+        except ValueError:
             settings[name.replace("-", "_")] = value
     return settings
 
