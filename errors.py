@@ -112,6 +112,19 @@ class InternalError(MempilerError):
     exit_code = 70
 
 
+class Stopped(KeyboardInterrupt):
+    """Raised in the place of a KeyboardInterrupt by work of which something is kept.
+
+    Args:
+        kept: What is kept, and where.
+        resume: The options that go on with it, e.g. ("--resume", "RUN").
+    """
+
+    def __init__(self, kept: str, resume: tuple[str, ...] = ()) -> None:
+        super().__init__(kept)
+        self.kept, self.resume = kept, resume
+
+
 def check_number(name: str, value: float | None, least: float = 0, most: float = math.inf) -> None:
     """Refuses what would switch a limit off or stop a clock: NaN, infinity, a number out of range; None passes.
 

@@ -14,7 +14,8 @@ from typing import Any
 import click
 
 from .. import __version__
-from ..errors import MempilerError
+from ..errors import MempilerError, UserError
+from .stopping import end_by_signal, stop_line
 
 COMMANDS = {
     "demo": "The main job on the bundled sample: compile, score, track, save, load, ask.",
@@ -51,10 +52,25 @@ class LazyGroup(click.Group):
         module = "list_" if cmd_name == "list" else cmd_name
         return importlib.import_module(f".{module}", __name__).command
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Runs a command; a KeyboardInterrupt goes by click, which would print an empty line and forget its message."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as stop:
+            raise _Stop(stop) from stop
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes the commands with their summaries, without importing them."""
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
+
+
+class _Stop(Exception):
+    """Carries a KeyboardInterrupt."""
+
+    def __init__(self, stop: KeyboardInterrupt) -> None:
+        super().__init__()
+        self.stop = stop
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
@@ -67,22 +83,46 @@ def main(arguments: list[str] | None = None) -> None:
     """Runs the command line; turns errors of the tree into one line and their exit code."""
     # DSPy's optimizers draw bars of their own beside ours; tqdm reads this when it is imported.
     os.environ.setdefault("TQDM_DISABLE", "1")
+    given = sys.argv[1:] if arguments is None else arguments
+    if arguments is None:
+        end_by_signal()
     try:
+        _refuse_no_text(given)
         app.main(args=arguments, prog_name="mempiler", standalone_mode=False)
     except click.exceptions.Exit as done:
         sys.exit(done.exit_code)
     except click.ClickException as error:
         _fail(error.format_message(), 2)
-    except click.Abort:
-        _fail("stopped", 130)
-    except KeyboardInterrupt:
-        _fail("stopped", 130)
+    except (click.Abort, KeyboardInterrupt) as stop:
+        _stopped(stop, given, arguments is None)
+    except _Stop as error:
+        _stopped(error.stop, given, arguments is None)
     except MempilerError as error:
         _fail(str(error), error.exit_code)
     except BrokenPipeError:
         # The reader closed the pipe; Python would complain again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
+
+
+def _refuse_no_text(arguments: list[str]) -> None:
+    """Refuses arguments that no file, log or model could hold: bytes of a name that are no UTF-8."""
+    for argument in arguments:
+        try:
+            argument.encode()
+        except UnicodeEncodeError:
+            shown = argument.encode("utf-8", "backslashreplace").decode()[:100]
+            raise UserError(f"the argument {shown!r} is no UTF-8 text; rename the file, or set a UTF-8 locale") from None
+
+
+def _stopped(stop: BaseException, arguments: list[str], alone: bool) -> None:
+    """Says how to go on, and ends; a process of its own at once, for Python would wait for calls in flight."""
+    line = stop_line(stop, arguments)
+    if alone:
+        click.echo(f"mempiler: {line}", err=True)
+        sys.stdout.flush()
+        os._exit(130)
+    _fail(line, 130)
 
 
 def _fail(message: str, code: int) -> Any:
