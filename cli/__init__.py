@@ -6,6 +6,7 @@ error, and `--json` makes the result one JSON object.
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import sys
@@ -36,6 +37,10 @@ COMMANDS = {
     "judge": "How lenient a judge is, and how far it agrees with people.",
     "ui": "Open the MLflow pages of all runs.",
 }
+
+
+_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO}
+"""What the system says of a disk that takes no more."""
 
 
 class LazyGroup(click.Group):
@@ -100,9 +105,20 @@ def main(arguments: list[str] | None = None) -> None:
     except MempilerError as error:
         _fail(str(error), error.exit_code)
     except BrokenPipeError:
-        # The reader closed the pipe; Python would complain again when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _silence_output()
         sys.exit(0)
+    except OSError as error:
+        if error.errno not in _DISK:
+            raise
+        if arguments is None:
+            _silence_output()
+        where = error.filename or "what was to be printed"
+        _fail(f"{where}: cannot be written: {error.strerror}; free space on that disk, or write elsewhere", 4)
+
+
+def _silence_output() -> None:
+    """For output that nobody takes: Python would complain of it again when it flushes at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _refuse_no_text(arguments: list[str]) -> None:

@@ -157,7 +157,7 @@ class Runtime:
         if setup.data:
             decisive["data"] = str(Path(setup.data).absolute())
         asked = {"command": command, "program": program, **decisive, **settings}
-        if setup.resume:
+        if setup.resume is not None:
             folder = RunFolder.resume(setup.resume, asked)
         else:
             folder = RunFolder.create(f"{command}-{program}-{setup.benchmark}", asked)
