@@ -70,7 +70,7 @@ class LazyGroup(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
 
-class _Stop(Exception):
+class _Stop(Exception):  # noqa: N818
     """Carries a KeyboardInterrupt."""
 
     def __init__(self, stop: KeyboardInterrupt) -> None:
@@ -128,7 +128,8 @@ def _refuse_no_text(arguments: list[str]) -> None:
             argument.encode()
         except UnicodeEncodeError:
             shown = argument.encode("utf-8", "backslashreplace").decode()[:100]
-            raise UserError(f"the argument {shown!r} is no UTF-8 text; rename the file, or set a UTF-8 locale") from None
+            problem = f"the argument {shown!r} is no UTF-8 text; rename the file, or set a UTF-8 locale"
+            raise UserError(problem) from None
 
 
 def _stopped(stop: BaseException, arguments: list[str], alone: bool) -> None:
@@ -142,5 +143,5 @@ def _stopped(stop: BaseException, arguments: list[str], alone: bool) -> None:
 
 
 def _fail(message: str, code: int) -> Any:
-    click.echo(f"mempiler: {' '.join(message.split())}", err=True)
+    click.echo(f"mempiler: {MempilerError(message)}", err=True)
     sys.exit(code)

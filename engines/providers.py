@@ -34,6 +34,6 @@ def check_provider(lm: Any, api_base: str | None = None) -> None:
             litellm.get_llm_provider(lm.model, api_base=api_base)
     except litellm.exceptions.BadRequestError:
         raise UserError(
-            f"language model {lm.model!r}: no provider is known for it; write PROVIDER/MODEL, e.g. openai/gpt-4.1-mini, "
-            "or openai/NAME with --api-base for an OpenAI-compatible server"
+            f"language model {lm.model!r}: no provider is known for it; write PROVIDER/MODEL, e.g. "
+            "openai/gpt-4.1-mini, or openai/NAME with --api-base for an OpenAI-compatible server"
         ) from None

@@ -1,5 +1,4 @@
-"""Mutants of data files: a value of another type, a key that is gone or there twice, numbers and texts that no later
-code could hold, and bytes that are no text at all.
+"""Mutants of data files: values of another type, keys twice, numbers that nothing holds, bytes that are no text.
 
     mutant(name, content, rng) ──> what was done, and the bytes after it
 
@@ -21,15 +20,65 @@ from typing import Any
 _MARK = "\x02mark\x02"
 
 VALUES: tuple[Any, ...] = (
-    None, True, False, 0, -1, 3.5, 10**17, 10**40, -(10**40), "", " ", "x", "9" * 400, "0", "-5", [], [[]], [None],
-    ["x"], {}, {"a": 1}, {"content": {}}, "a\x00b", "line\nbreak", "\u2028", "x" * 100_000, "\ufeff", "../../etc/passwd",
-    "/etc/passwd", "0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00", "1000000-01-01", "0001-01-01", "1700000000",
-    "2024-02-30", "999999 years 999999 years 999999 years ago", "D1:1", "\u0663", "\u00b2",
-)  # fmt: skip
+    None,
+    True,
+    False,
+    0,
+    -1,
+    3.5,
+    10**17,
+    10**40,
+    -(10**40),
+    "",
+    " ",
+    "x",
+    "9" * 400,
+    "0",
+    "-5",
+    [],
+    [[]],
+    [None],
+    ["x"],
+    {},
+    {"a": 1},
+    {"content": {}},
+    "a\x00b",
+    "line\nbreak",
+    "\u2028",
+    "x" * 100_000,
+    "\ufeff",
+    "../../etc/passwd",
+    "/etc/passwd",
+    "0001-01-01T00:00:00+14:00",
+    "9999-12-31T23:59:59-14:00",
+    "1000000-01-01",
+    "0001-01-01",
+    "1700000000",
+    "2024-02-30",
+    "999999 years 999999 years 999999 years ago",
+    "D1:1",
+    "\u0663",
+    "\u00b2",
+)
 RAW = (
-    '"\\ud800"', '"\\udfff\\ud800"', "NaN", "Infinity", "-Infinity", "1e400", "-1e400", "9" * 5000, "[" * 100_000 + "]" * 100_000,
-    '{"a":' * 2000 + "1" + "}" * 2000, '"\\u0000"', '{"a": 1, "a": 2}', "tru", "'x'", "0x10", "1e5", "",
-)  # fmt: skip
+    '"\\ud800"',
+    '"\\udfff\\ud800"',
+    "NaN",
+    "Infinity",
+    "-Infinity",
+    "1e400",
+    "-1e400",
+    "9" * 5000,
+    "[" * 100_000 + "]" * 100_000,
+    '{"a":' * 2000 + "1" + "}" * 2000,
+    '"\\u0000"',
+    '{"a": 1, "a": 2}',
+    "tru",
+    "'x'",
+    "0x10",
+    "1e5",
+    "",
+)
 """What a JSON text may hold in the place of a value, beside `VALUES`."""
 
 

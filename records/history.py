@@ -140,7 +140,10 @@ def _made(kind: type[Made], fields: dict[str, Any], where: str) -> Made:
         DataError: A field does not fit, e.g. a time that is no date, or a text that is no Unicode.
     """
     try:
+        "".join(value for value in fields.values() if isinstance(value, str)).encode()
         return kind.model_validate(fields)
+    except UnicodeEncodeError as error:
+        raise DataError(f"{where}: a text holds half of a surrogate pair; replace it by a whole character") from error
     except ValidationError as error:
         first = error.errors()[0]
         name = ".".join(map(str, first["loc"]))
