@@ -180,14 +180,18 @@ def _used(benchmark: Any) -> object:
     from mempiler.errors import MempilerError
 
     for example in benchmark.examples[:4]:
-        str(example.history.digest), [line for item in example.history.items for line in item.lines()]
+        _rendered(example.history)
         json.dumps({"id": example.id, "question": example.question}, ensure_ascii=False).encode()
-        benchmark.group(example), benchmark.category(example), benchmark.counts(example)
+        _ = benchmark.group(example), benchmark.category(example), benchmark.counts(example)
         with contextlib.suppress(MempilerError):
             benchmark.score(example, dspy.Prediction(answer="Lisbon"))
     with contextlib.suppress(MempilerError):
         benchmark.split()
     return benchmark
+
+
+def _rendered(history: Any) -> str:
+    return history.digest + "".join(line for item in history.items for line in item.lines())
 
 
 def _palset(at: Path) -> None:
@@ -211,7 +215,7 @@ def _history(at: Path) -> None:
     from mempiler.records import History
 
     history = History.load(at / "history.json")
-    str(history.digest), [line for item in history.items for line in item.lines()]
+    _rendered(history)
     with Store(at / "store.sqlite") as store:
         for session in _sessions(str(at / "history.json")):
             store.add(Owner("ann", "default"), *incoming(*session))

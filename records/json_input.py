@@ -147,10 +147,14 @@ def unreadable(path: Path, error: OSError | ValueError) -> DataError:
 
 def _depth(value: Any) -> int:
     """Levels of lists and objects; counts without recursion, and no further than it must."""
-    level, depth = [value], 0
-    while depth <= MOST_DEPTH and (level := [each for each in level if isinstance(each, dict | list)]):
+    level: list[Any] = [value]
+    depth = 0
+    while depth <= MOST_DEPTH:
+        holders: list[Any] = [each for each in level if isinstance(each, dict | list)]
+        if not holders:
+            break
         depth += 1
-        level = [inner for each in level for inner in (each.values() if isinstance(each, dict) else each)]
+        level = [inner for each in holders for inner in (each.values() if isinstance(each, dict) else each)]
     return depth
 
 

@@ -179,6 +179,7 @@ SPOILED = (
     "empty",
     "nowhere",
 )
+TIMES = ("seconds.json", "year.json", "calendar.json")
 READERS = ("locomo", "longmemeval", "implexconv", "msc", "omnibehavior", "palbench.select", "memoryquest", "jsonl")
 OPTIONS = {
     "memory-env": ("users=x", "users=[1]", "users=1e400", "sessions=NaN", "seed=-1", "nothing=1"),

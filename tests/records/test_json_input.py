@@ -132,3 +132,8 @@ def test_a_message_of_an_error_is_one_line_of_bounded_length() -> None:
     assert "\n" not in error
     assert error.startswith("a b \\ud800 xxx")
     assert len(error.encode()) < 2000
+
+
+def test_the_page_of_concepts_tells_the_deepest_nesting() -> None:
+    page = (Path(__file__).parents[2] / "docs/concepts.md").read_text()
+    assert f"nesting beyond {MOST_DEPTH} levels" in page
