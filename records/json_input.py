@@ -154,8 +154,12 @@ def _depth(value: Any) -> int:
         if not holders:
             break
         depth += 1
-        level = [inner for each in holders for inner in (each.values() if isinstance(each, dict) else each)]
+        level = [inner for each in holders for inner in _inner(each)]
     return depth
+
+
+def _inner(holder: Any) -> Any:
+    return holder.values() if hasattr(holder, "values") else holder
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
