@@ -203,7 +203,7 @@ WRONG: list[list[str]] = [
     *([*LOCOMO_ON, "--lm", name] for name in ("nosuch", "nosuch/model", "openai/", "/")),
     *(["ask", "folder", "Where?", "--history", file] for file in (*SPOILED, *TIMES)),
     *([*ADD, file, "--user", "ann"] for file in (*SPOILED, *TIMES)),
-    *([*ADD, "history.json", "--user", "ann", "--store", store] for store in ("no://x", "postgresql://[")),
+    *([*ADD, "history.json", "--user", "ann", "--store", store] for store in ("no://x", "mysql://x")),
     *(
         ["memories", "import", file]
         for file in ("ok.jsonl", "deep.json", "utf16.json", "empty", "nowhere", "empty.json")
