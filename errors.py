@@ -19,13 +19,27 @@ Errors of the language model that concern a single question are not exceptions b
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Iterable
+
+LONGEST = 1500
+"""Most characters of a message; values of files are quoted in it, and can be of any length."""
+MOST_SECONDS = 1e6
+"""Longest wait that can be asked for, some eleven days; clocks of the system end not far above."""
 
 
 class MempilerError(Exception):
-    """Base of all errors; `exit_code` is the exit status of the command line."""
+    """Base of all errors; `exit_code` is the exit status of the command line.
+
+    Args:
+        message: Made one line that every terminal and log can hold, at most `LONGEST` characters of it.
+    """
 
     exit_code = 1
+
+    def __init__(self, message: object = "") -> None:
+        line = " ".join(str(message).split()).encode("utf-8", "backslashreplace").decode()
+        super().__init__(line if len(line) <= LONGEST else f"{line[: LONGEST // 2]} ... {line[-LONGEST // 2 :]}")
 
 
 class UserError(MempilerError):
@@ -53,7 +67,7 @@ class UnknownNameError(UserError):
 
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
         known = sorted(known)
-        close = difflib.get_close_matches(name, known, n=1)
+        close = difflib.get_close_matches(str(name), known, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"choose one of: {', '.join(known)}"
         super().__init__(f"unknown {kind} {name!r}; {hint}")
 
@@ -96,3 +110,28 @@ class InternalError(MempilerError):
     """Raised if an internal contract was broken."""
 
     exit_code = 70
+
+
+class Stopped(KeyboardInterrupt):
+    """Raised in the place of a KeyboardInterrupt by work of which something is kept.
+
+    Args:
+        kept: What is kept, and where.
+        resume: The options that go on with it, e.g. ("--resume", "RUN").
+    """
+
+    def __init__(self, kept: str, resume: tuple[str, ...] = ()) -> None:
+        super().__init__(kept)
+        self.kept, self.resume = kept, resume
+
+
+def check_number(name: str, value: float | None, least: float = 0, most: float = math.inf) -> None:
+    """Refuses what would switch a limit off or stop a clock: NaN, infinity, a number out of range; None passes.
+
+    Raises:
+        UserError: The message names the number and its range.
+    """
+    # NaN is not even equal to itself, and fails every comparison. Callers without types pass anything.
+    if value is not None and not (isinstance(value, int | float) and least <= value <= most and value < math.inf):
+        upto = "or more" if most == math.inf else f"to {most:g}"
+        raise UserError(f"{name} = {str(value)[:30]}: give a finite number, {least:g} {upto}")

@@ -6,6 +6,7 @@ error, and `--json` makes the result one JSON object.
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import sys
@@ -14,7 +15,8 @@ from typing import Any
 import click
 
 from .. import __version__
-from ..errors import MempilerError
+from ..errors import MempilerError, UserError
+from .stopping import end_by_signal, stop_line
 
 COMMANDS = {
     "demo": "The main job on the bundled sample: compile, score, track, save, load, ask.",
@@ -38,6 +40,10 @@ COMMANDS = {
 }
 
 
+_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO}
+"""What the system says of a disk that takes no more."""
+
+
 class LazyGroup(click.Group):
     """A group whose commands are imported when they are called, so that `--help` starts fast."""
 
@@ -52,10 +58,25 @@ class LazyGroup(click.Group):
         module = "list_" if cmd_name == "list" else cmd_name
         return importlib.import_module(f".{module}", __name__).command
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Runs a command; a KeyboardInterrupt goes by click, which would print an empty line and forget its message."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as stop:
+            raise _Stop(stop) from stop
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes the commands with their summaries, without importing them."""
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
+
+
+class _Stop(Exception):  # noqa: N818
+    """Carries a KeyboardInterrupt."""
+
+    def __init__(self, stop: KeyboardInterrupt) -> None:
+        super().__init__()
+        self.stop = stop
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
@@ -68,24 +89,60 @@ def main(arguments: list[str] | None = None) -> None:
     """Runs the command line; turns errors of the tree into one line and their exit code."""
     # DSPy's optimizers draw bars of their own beside ours; tqdm reads this when it is imported.
     os.environ.setdefault("TQDM_DISABLE", "1")
+    given = sys.argv[1:] if arguments is None else arguments
+    if arguments is None:
+        end_by_signal()
     try:
+        _refuse_no_text(given)
         app.main(args=arguments, prog_name="mempiler", standalone_mode=False)
     except click.exceptions.Exit as done:
         sys.exit(done.exit_code)
     except click.ClickException as error:
         _fail(error.format_message(), 2)
-    except click.Abort:
-        _fail("stopped", 130)
-    except KeyboardInterrupt:
-        _fail("stopped", 130)
+    except (click.Abort, KeyboardInterrupt) as stop:
+        _stopped(stop, given, arguments is None)
+    except _Stop as error:
+        _stopped(error.stop, given, arguments is None)
     except MempilerError as error:
         _fail(str(error), error.exit_code)
     except BrokenPipeError:
-        # The reader closed the pipe; Python would complain again when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _silence_output()
         sys.exit(0)
+    except OSError as error:
+        if error.errno not in _DISK:
+            raise
+        if arguments is None:
+            _silence_output()
+        where = error.filename or "what was to be printed"
+        _fail(f"{where}: cannot be written: {error.strerror}; free space on that disk, or write elsewhere", 4)
+
+
+def _silence_output() -> None:
+    """For output that nobody takes: Python would complain of it again when it flushes at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _refuse_no_text(arguments: list[str]) -> None:
+    """Refuses arguments that no file, log or model could hold: bytes of a name that are no UTF-8."""
+    for argument in arguments:
+        try:
+            argument.encode()
+        except UnicodeEncodeError:
+            shown = argument.encode("utf-8", "backslashreplace").decode()[:100]
+            problem = f"the argument {shown!r} is no UTF-8 text; rename the file, or set a UTF-8 locale"
+            raise UserError(problem) from None
+
+
+def _stopped(stop: BaseException, arguments: list[str], alone: bool) -> None:
+    """Says how to go on, and ends; a process of its own at once, for Python would wait for calls in flight."""
+    line = stop_line(stop, arguments)
+    if alone:
+        click.echo(f"mempiler: {line}", err=True)
+        sys.stdout.flush()
+        os._exit(130)
+    _fail(line, 130)
 
 
 def _fail(message: str, code: int) -> Any:
-    click.echo(f"mempiler: {' '.join(message.split())}", err=True)
+    click.echo(f"mempiler: {MempilerError(message)}", err=True)
     sys.exit(code)

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..errors import UserError
-from .options import first_line, make_setup, output, parse_settings, print_json, progress, setup_options
+from .options import Finite, first_line, make_setup, output, parse_settings, print_json, progress, setup_options
 
 if TYPE_CHECKING:
     from ..runs.compare import Comparison, Paired, Recorded
@@ -38,9 +38,7 @@ _SHORT = {"not told apart": "-", "too few to tell": ""}
     help="which questions programs are evaluated on",
 )
 @click.option("--gate", is_flag=True, help="end with code 1 if another is worse than the baseline")
-@click.option(
-    "--margin", type=click.FloatRange(0), help="--gate: worse, too, where the mean difference is below -MARGIN"
-)
+@click.option("--margin", type=Finite(0), help="--gate: worse, too, where the mean difference is below -MARGIN")
 @click.option("--preference", is_flag=True, help="have --judge-lm say whose responses it prefers: win rates")
 @click.pass_context
 def command(

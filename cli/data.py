@@ -10,7 +10,7 @@ from typing import Any
 import click
 from rich.table import Table
 
-from .options import API_BASE, JSON, LM, OPTION, output, parse_settings, print_json
+from .options import API_BASE, JSON, LM, OPTION, USD, output, parse_settings, print_json
 
 
 @click.group("data")
@@ -89,7 +89,7 @@ def make() -> None:
 @click.option("--embedder", default="offline", show_default=True, help="an embedding model's name, for the gate")
 @click.option("--embedder-api-base", help="address of an OpenAI-compatible embedding server")
 @click.option("--max-calls", type=click.IntRange(0), help="stop after so many LM calls; --resume goes on")
-@click.option("--max-usd", type=click.FloatRange(0), help="stop when so much money is spent; --resume goes on")
+@click.option("--max-usd", type=USD, help="stop when so much money is spent; --resume goes on")
 @click.option("--seed", type=int, default=0, show_default=True, help="draws the users")
 @click.option("--threads", type=click.IntRange(1), default=8, show_default=True, help="calls in flight")
 @click.option("--resume", is_flag=True, help="go on with the run in --out: pay only for what is missing")
@@ -121,7 +121,7 @@ def make_quest(as_json: bool, **values: Any) -> None:
 )
 @click.option("--reviews", type=click.IntRange(0), default=1, show_default=True, help="rounds of finding and mending")
 @click.option("--max-calls", type=click.IntRange(0), help="stop after so many LM calls; --resume goes on")
-@click.option("--max-usd", type=click.FloatRange(0), help="stop when so much money is spent; --resume goes on")
+@click.option("--max-usd", type=USD, help="stop when so much money is spent; --resume goes on")
 @click.option("--seed", type=int, default=0, show_default=True, help="draws months, hours and plans of dialogues")
 @click.option("--threads", type=click.IntRange(1), default=8, show_default=True, help="calls in flight")
 @click.option("--resume", is_flag=True, help="go on with the run in --out: pay only for what is missing")

@@ -17,7 +17,7 @@ from ..data.synthesis.runner import Report, Runner
 from ..engines.guard import Guard, Limits
 from ..engines.meter import Meter
 from ..engines.models import endpoint_errors, language_model
-from ..errors import BudgetError, EndpointError
+from ..errors import BudgetError, EndpointError, Stopped
 
 SHOWN = 20
 """Rejections printed; the rest are in the report file."""
@@ -75,6 +75,8 @@ def generate(
         try:
             with endpoint_errors(), dspy.context(lm=model):
                 files = job(runner, lambda line: console.print(line, soft_wrap=True))
+        except KeyboardInterrupt as stop:
+            raise Stopped(f"what was accepted is kept in {folder}", ("--resume",)) from stop
         except (EndpointError, BudgetError) as error:
             raise type(error)(f"{error}; the same command with --resume goes on") from error
         finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
+import math
 import os
 import re
 import sys
@@ -21,9 +22,24 @@ from rich.text import Text
 from ..engines.guard import Limits
 from ..engines.meter import Meter
 from ..engines.models import RETRIES, TIMEOUT
-from ..errors import UserError
+from ..errors import MOST_SECONDS, UserError
 from ..optimizers.plan import Plan
+from ..records.json_input import decode
 from ..runs.setup import Setup
+
+
+class Finite(click.FloatRange):
+    """A number in a range that is neither NaN nor infinite: click lets both pass, and a limit of NaN is none."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is no finite number", param, ctx)
+        return number
+
+
+USD = Finite(0)
+SECONDS = Finite(0, MOST_SECONDS, min_open=True)
 
 BENCHMARK = click.option("--on", "benchmark", required=True, metavar="BENCHMARK", help="see `mempiler list`")
 DATA = click.option("--data", type=click.Path(), help="the benchmark's file [default: the bundled sample]")
@@ -104,7 +120,7 @@ _SETUP = [
     OPTION,
     LM,
     API_BASE,
-    click.option("--temperature", type=float, help="sampling temperature of the LM"),
+    click.option("--temperature", type=Finite(0, 10), help="sampling temperature of the LM"),
     click.option("--prompt-lm", help="writes proposals and reflections [default: the task LM]"),
     click.option("--prompt-api-base", help="address of its server"),
     click.option("--judge-lm", help="judges answers, for benchmarks and metrics that need it"),
@@ -118,20 +134,18 @@ _SETUP = [
     click.option("--seed", type=int, default=0, show_default=True),
     click.option(
         "--max-lost",
-        type=click.FloatRange(0, 1),
+        type=Finite(0, 1),
         default=0.1,
         show_default=True,
         help="share of lost answers above which the score is of a broken run",
     ),
     click.option("--threads", type=click.IntRange(1), default=8, show_default=True, help="questions in flight"),
-    click.option(
-        "--timeout", type=click.FloatRange(0, min_open=True), default=TIMEOUT, show_default=True, help=_SILENCE
-    ),
+    click.option("--timeout", type=SECONDS, default=TIMEOUT, show_default=True, help=_SILENCE),
     click.option("--retries", type=click.IntRange(0), default=RETRIES, show_default=True, help="of a call that failed"),
-    click.option("--max-usd", type=click.FloatRange(0), help="stop when so much money is spent"),
+    click.option("--max-usd", type=USD, help="stop when so much money is spent"),
     click.option("--max-calls", type=click.IntRange(0), help="stop after so many LM calls"),
     click.option("--max-tokens", type=click.IntRange(0), help="stop after so many tokens"),
-    click.option("--max-minutes", type=click.FloatRange(0), help="stop after so many minutes"),
+    click.option("--max-minutes", type=Finite(0), help="stop after so many minutes"),
     click.option("--resume", metavar="RUN", help="go on with a run: pay only for what is missing"),
     PLAN,
     JSON,
@@ -197,8 +211,8 @@ def parse_settings(pairs: tuple[str, ...]) -> dict[str, Any]:
         if not equals:
             raise UserError(f"{pair!r} is not NAME=VALUE")
         try:
-            settings[name.replace("-", "_")] = json.loads(value)
-        except json.JSONDecodeError:
+            settings[name.replace("-", "_")] = decode(value)
+        except ValueError:
             settings[name.replace("-", "_")] = value
     return settings
 

@@ -7,9 +7,8 @@ from typing import Any
 
 import click
 
-from .options import ALLOW_CODE, open_store, trust_option
-
-_POSITIVE = click.FloatRange(0, min_open=True)
+from ..errors import MOST_SECONDS
+from .options import ALLOW_CODE, SECONDS, Finite, open_store, trust_option
 
 
 def _log_lines() -> logging.Formatter:
@@ -37,16 +36,16 @@ def _setting(name: str, kind: Any, default: Any, help: str) -> Any:
 @_setting("embedder", str, None, "the embedder the program was made with; needless for the offline one")
 @_setting("embedder-api-base", str, None, "address of an OpenAI-compatible embedding server")
 @_setting("name", str, "mempiler", "what clients of the chat call the model")
-@_setting("session-gap", _POSITIVE, 30.0, "minutes without a turn after which a chat session ends")
-@_setting("timeout", _POSITIVE, 60.0, "seconds for a request")
-@_setting("lm-timeout", _POSITIVE, 25.0, "seconds of silence after which a call to the model has failed")
+@_setting("session-gap", SECONDS, 30.0, "minutes without a turn after which a chat session ends")
+@_setting("timeout", SECONDS, 60.0, "seconds for a request")
+@_setting("lm-timeout", SECONDS, 25.0, "seconds of silence after which a call to the model has failed")
 @_setting("lm-retries", click.IntRange(0), 1, "of a call that failed")
 @_setting("max-body", click.IntRange(1), 1_000_000, "bytes of a request")
 @_setting("max-turns", click.IntRange(1), 1000, "messages of a request")
 @_setting("threads", click.IntRange(1), 32, "requests that work at the same time")
 @_setting("queue", click.IntRange(0), 512, "requests that wait for a thread")
 @_setting("writers", click.IntRange(0), 2, "threads that write memories; 0 leaves that to other processes")
-@_setting("grace", click.FloatRange(0), 20.0, "seconds to finish what is in progress when stopped")
+@_setting("grace", Finite(0, MOST_SECONDS), 20.0, "seconds to finish what is in progress when stopped")
 @_setting("log-level", click.Choice(["debug", "info", "warning", "error"]), "info", "least level of log lines")
 @click.option("--log-contents", is_flag=True, envvar="MEMPILER_LOG_CONTENTS", help="log what is asked and answered")
 @click.option("--api-base", envvar="MEMPILER_API_BASE", help="address of an OpenAI-compatible server")

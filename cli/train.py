@@ -8,7 +8,17 @@ from typing import Any
 import click
 
 from ..errors import UserError
-from .options import SIGN_KEY, first_line, make_setup, output, parse_settings, print_json, progress, setup_options
+from .options import (
+    SIGN_KEY,
+    Finite,
+    first_line,
+    make_setup,
+    output,
+    parse_settings,
+    print_json,
+    progress,
+    setup_options,
+)
 
 _SETTINGS = {
     "rollouts": "num_rollouts",
@@ -31,7 +41,7 @@ _SETTINGS = {
 @click.option("--budget", type=int, help="generated tokens of a training, the same for all objectives")
 @click.option("--rollouts", type=int, help="trajectories per conversation and step")
 @click.option("--local-n", type=int, help="reruns per local group")
-@click.option("--local-fraction", type=float, help="chance of a session to get a local group")
+@click.option("--local-fraction", type=Finite(0, 1), help="chance of a session to get a local group")
 @click.option("--session-reward", help="session or trajectory")
 @click.option("--histories", type=int, help="training conversations per step")
 @click.option("--validate-every", type=int, help="steps between two validations and checkpoints")

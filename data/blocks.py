@@ -14,9 +14,11 @@ Limit: messages without further system messages are one long session.
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..errors import DataError
 from ..records import Session, Turn
 
 
@@ -27,10 +29,16 @@ class Blocks:
 
     Args:
         messages: `{role, content}` each; one without text is left out.
+
+    Raises:
+        DataError: Something is no message, or a content is no text.
     """
 
     def __init__(self, messages: Sequence[Any]) -> None:
-        self.messages = [message if isinstance(message, Mapping) else {} for message in messages]
+        for number, message in enumerate(messages, 1):
+            if not isinstance(message, Mapping) or not isinstance(message.get("content"), str | None):
+                raise DataError(f"message {number} is {reprlib.repr(message)}, expected {{role, content}} of texts")
+        self.messages: Sequence[Mapping[str, Any]] = messages
         starts = [n for n, message in enumerate(self.messages) if n == 0 or message.get("role") == "system"]
         self._places = list(zip(starts, [*starts, len(self.messages)][1:], strict=True))
         self._made: dict[tuple[int, int], Session] = {}

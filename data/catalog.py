@@ -23,6 +23,7 @@ from typing import Any
 from .. import data as package
 from ..errors import ProgramError, UnknownNameError, UserError
 from .benchmark import Benchmark
+from .fitting import fitted
 
 
 def _declared(what: str) -> dict[str, Any]:
@@ -57,10 +58,11 @@ def benchmark(name: str, path: str | Path | None = None, **options: Any) -> Benc
 
     Raises:
         UnknownNameError: No such benchmark, or no such option.
-        UserError: The class cannot be imported, or is no benchmark.
+        UserError: The class cannot be imported, or is no benchmark, or an option is of another kind.
         DataError: The file is not what the benchmark reads.
     """
-    return benchmark_class(name).load(path, **options)
+    kind = benchmark_class(name)
+    return kind.load(path, **fitted(name, kind.load, options))
 
 
 def benchmark_class(name: str) -> type[Benchmark]:

@@ -20,6 +20,7 @@ from ..errors import DataError, UnknownNameError
 from .benchmark import Benchmark
 from .catalog import SUITES, benchmark_class
 from .dataset import Finding, Note, Reading
+from .fitting import fitted
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ def check(benchmark: str, path: str | Path, **options: Any) -> Report:
     rows: list[Finding] = []
     reading = Reading((), ())
     try:
-        reading = _read(kind, path, rows.append, options)
+        reading = _read(kind, path, rows.append, fitted(benchmark, kind.read, options))
         if not reading.examples:
             rows.append(Finding("no questions", "whole file", "holds no question that can be read", fatal=True))
     except DataError as error:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from ..errors import DataError
+from ..records.json_input import refuse_other_than_file, refuse_unfit, strict_decoder, unreadable
 
 PIECE = 1 << 20
 """Characters that are read at once."""
@@ -41,12 +42,13 @@ def stream_list(path: Path, piece: int = PIECE) -> Iterator[Any]:
             have been given by then.
     """
     try:
+        refuse_other_than_file(path)
         with path.open(encoding="utf-8-sig") as file:
             yield from _Reader(path, file, piece).entries()
     except FileNotFoundError:
         raise DataError(f"{path}: no such file") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: cannot be read as UTF-8 text: {error}") from error
+    except (OSError, ValueError) as error:
+        raise unreadable(path, error) from error
 
 
 class _Reader:
@@ -56,7 +58,7 @@ class _Reader:
         self.path, self.file, self.piece = path, file, piece
         self.text, self.at, self.over = "", 0, False
         self.number = 0
-        self._decoder = json.JSONDecoder()
+        self._decoder = strict_decoder()
 
     def entries(self) -> Iterator[Any]:
         first = self.next_sign()
@@ -111,6 +113,11 @@ class _Reader:
         while True:
             try:
                 value, end = self._decoder.raw_decode(self.text, self.at)
+                length = end - self.at
+                # A number this close to the end may continue in the next piece: "1." is 1 until a digit follows.
+                if isinstance(value, int | float) and end > len(self.text) - _LONGEST_TOKEN and self.more():
+                    continue
+                refuse_unfit(value, self.text[self.at : self.at + length])
             except json.JSONDecodeError as error:
                 goes_on = error.msg.startswith("Unterminated") or error.pos > len(self.text) - _LONGEST_TOKEN
                 if goes_on and len(self.text) - self.at < MOST and self.more():
@@ -119,9 +126,7 @@ class _Reader:
                 raise DataError(f"{self.path}: entry {self.number}: not valid JSON ({error.msg}){cut}") from error
             except RecursionError:
                 raise DataError(f"{self.path}: entry {self.number}: nested too deeply") from None
-            length = end - self.at
-            # A number this close to the end may continue in the next piece: "1." is 1 until a digit follows.
-            if isinstance(value, int | float) and end > len(self.text) - _LONGEST_TOKEN and self.more():
-                continue
+            except ValueError as error:
+                raise DataError(f"{self.path}: entry {self.number}: {error}") from error
             self.at += length
             return value

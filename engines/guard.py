@@ -19,22 +19,32 @@ from dataclasses import dataclass, fields, replace
 
 from dspy.utils.exceptions import LMAuthError, LMError
 
-from ..errors import BudgetError, EndpointError, MempilerError, UserError
+from ..errors import BudgetError, EndpointError, MempilerError, UserError, check_number
 
 DEAD_AFTER = 5
 """Consecutive failures that trip the breaker."""
 SHARE_FROM = 20
 """Calls after which a failure share above one half trips it, too."""
+_MOST = 1e18
+"""Above this a limit is a slip."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a run may spend at most; None is no limit."""
+    """What a run may spend at most; None is no limit.
+
+    Raises:
+        UserError: A limit is negative, infinite or NaN.
+    """
 
     max_usd: float | None = None
     max_calls: int | None = None
     max_tokens: int | None = None
     max_minutes: float | None = None
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            check_number(field.name, getattr(self, field.name), most=_MOST)
 
     def __bool__(self) -> bool:
         return any(getattr(self, field.name) is not None for field in fields(self))

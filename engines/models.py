@@ -18,6 +18,7 @@ from dspy.utils.exceptions import LMError
 from ..errors import EndpointError, UserError
 from .guard import Guard
 from .meter import Answers, Meter, MeteredLM, Role
+from .providers import check_provider
 
 OFFLINE = "offline"
 LOCAL = "local:"
@@ -95,9 +96,11 @@ def language_model(
         if "OPENAI_API_KEY" not in os.environ:
             settings["api_key"] = "none"
     try:
-        return MeteredLM(name, meter or Meter(), **shared, **settings)
+        named = MeteredLM(name, meter or Meter(), **shared, **settings)
     except ValueError as error:
         raise UserError(f"language model {name!r}: {error}") from error
+    check_provider(named, api_base)
+    return named
 
 
 @contextmanager

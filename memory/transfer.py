@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 from ..errors import DataError
 from ..records import AnyItem, Session
+from ..records.json_input import decode
 from .store import Store
 from .stored import Document, Owner, Stamp, State, StoredItem
 
@@ -152,20 +153,30 @@ def _check(line: UserLine, where: str) -> None:
 
 def _objects(lines: Iterable[str], name: str) -> Iterator[tuple[int, Any]]:
     """The JSON objects of the lines after the header, numbered; headers of joined files are passed over."""
-    number = 0
-    for number, text in enumerate(lines, 1):
+    begun = False
+    for number, text in _numbered(lines, name):
         if not text.strip():
             continue
         try:
-            found: JsonValue = json.loads(text)
+            found: JsonValue = decode(text)
         except json.JSONDecodeError as error:
             raise DataError(f"{name}: line {number} is not valid JSON ({error.msg}); the file was cut") from error
+        except ValueError as error:
+            raise DataError(f"{name}: line {number}: {error}") from error
         header = found if isinstance(found, dict) and found.get("mempiler") == "memories" else None
         if header and header.get("schema") != SCHEMA:
             raise DataError(f"{name}: version {header.get('schema')!r} of the format, this Mempiler reads {SCHEMA}")
-        if number == 1 and not header:
+        if not begun and not header:
             raise DataError(f"{name}: no memories of Mempiler; give a file that `mempiler memories export` wrote")
+        begun = True
         if not header:
             yield number, found
-    if not number:
+    if not begun:
         raise DataError(f"{name}: the file is empty")
+
+
+def _numbered(lines: Iterable[str], name: str) -> Iterator[tuple[int, str]]:
+    try:
+        yield from enumerate(lines, 1)
+    except UnicodeDecodeError as error:
+        raise DataError(f"{name}: is no UTF-8 text ({error.reason}); give the file as it was exported") from error

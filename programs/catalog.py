@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import math
 import pkgutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -185,7 +186,7 @@ def _check_config(method: str, kind: type, config: dict[str, Any]) -> None:
         default = known[name]
         if isinstance(default, bool | int | float | str):
             fits = type(value) is type(default) or (type(default) is float and type(value) is int)
-            if not fits:
+            if not fits or (isinstance(value, float) and not math.isfinite(value)):
                 raise UserError(
                     f"method {method!r}: {name} = {value!r} is no {type(default).__name__} (default {default!r})"
                 )

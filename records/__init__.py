@@ -17,8 +17,10 @@ Example:
 """
 
 from .context import ABSTRACT, Context, Failure, Hit, estimate_tokens
-from .history import History, read_json
-from .items import Action, AnyItem, Behavior, Item, Logs, Profile, Record, Session, Turn, format_time, one_line
+from .history import History
+from .items import Action, AnyItem, Behavior, Item, Logs, Profile, Record, Session, Turn, one_line
+from .json_input import parse_json, read_json
+from .moment import Moment, comparable, format_time, read_time
 from .query import Query
 
 __all__ = [
@@ -32,13 +34,17 @@ __all__ = [
     "Hit",
     "Item",
     "Logs",
+    "Moment",
     "Profile",
     "Query",
     "Record",
     "Session",
     "Turn",
+    "comparable",
     "estimate_tokens",
     "format_time",
     "one_line",
+    "parse_json",
     "read_json",
+    "read_time",
 ]

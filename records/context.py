@@ -7,7 +7,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from .items import Record, format_time, one_line
+from .items import Record, one_line
+from .moment import format_time
 
 ABSTRACT = frozenset({"summary", "inference", "background", "principle"})
 """Kinds of hits that rest on so many turns that finding one proves nothing about any of them."""

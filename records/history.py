@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
+import reprlib
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import JsonValue, ValidationError
 
 from ..errors import DataError
 from .items import AnyItem, Item, Record, Session, Turn, one_line
+from .json_input import read_json
 
 ROLES = frozenset(("system", "developer", "user", "assistant", "tool", "function"))
 """Roles of messages: no name may pass for one."""
+Made = TypeVar("Made", bound=Record)
 
 
 class History(Record):
@@ -76,7 +78,10 @@ class History(Record):
         """
         try:
             if isinstance(value, Mapping):
-                return cls.model_validate({"id": id, **value})
+                found = cls.model_validate({"id": id, **value})
+                if len(found.turns) < sum(len(item.turns) for item in found.items):
+                    raise DataError(f"history {id!r}: uses a turn id twice; ids name single turns")
+                return found
             if isinstance(value, list) and value and all(isinstance(part, list) for part in value):
                 return cls(id=id, items=tuple(_session(part, n) for n, part in enumerate(value, 1)))
             if isinstance(value, list):
@@ -116,50 +121,37 @@ class History(Record):
         return self
 
 
-def read_json(path: str | Path) -> Any:
-    """Reads a JSON file.
-
-    Raises:
-        DataError: The file is missing, empty, unreadable or no JSON; the message says which and where.
-    """
-    path = Path(path)
-    try:
-        return json.loads(read_text(path))
-    except json.JSONDecodeError as error:
-        raise DataError(f"{path}: not valid JSON at line {error.lineno}, column {error.colno}: {error.msg}") from error
-
-
-def read_text(path: Path) -> str:
-    """Reads a text file.
-
-    Raises:
-        DataError: The file is missing, empty or no UTF-8 text.
-    """
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except FileNotFoundError:
-        raise DataError(f"{path}: no such file") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: cannot be read as UTF-8 text: {error}") from error
-    if not text.strip():
-        raise DataError(f"{path}: the file is empty")
-    return text
-
-
 def _session(messages: Iterable[Mapping[str, Any] | JsonValue], number: int) -> Session:
     turns: list[Turn] = []
     time = None
     for message in messages:
         if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
             raise DataError(f"message {len(turns) + 1} of session {number} has no role; expected {{role, content}}")
+        if "content" not in message and not message.get("tool_calls"):
+            raise DataError(f"message {len(turns) + 1} of session {number} has no content; expected {{role, content}}")
         text = _message_text(message.get("content"), number)
-        time = time or message.get("time")
+        time = message.get("time") if time is None else time
         if text:
-            turns.append(Turn(id=f"D{number}:{len(turns) + 1}", speaker=_speaker(message), text=text))
+            fields = {"id": f"D{number}:{len(turns) + 1}", "speaker": _speaker(message)}
+            turns.append(_made(Turn, {**fields, "text": text}, f"message {len(turns) + 1} of session {number}"))
+    return _made(Session, {"id": f"D{number}", "time": time, "turns": tuple(turns)}, f"session {number}")
+
+
+def _made(kind: type[Made], fields: dict[str, Any], where: str) -> Made:
+    """A record.
+
+    Raises:
+        DataError: A field does not fit, e.g. a time that is no date, or a text that is no Unicode.
+    """
     try:
-        return Session.model_validate({"id": f"D{number}", "time": time, "turns": tuple(turns)})
+        "".join(value for value in fields.values() if isinstance(value, str)).encode()
+        return kind.model_validate(fields)
+    except UnicodeEncodeError as error:
+        raise DataError(f"{where}: a text holds half of a surrogate pair; replace it by a whole character") from error
     except ValidationError as error:
-        raise DataError(f"session {number}: time {time!r} is not an ISO date") from error
+        first = error.errors()[0]
+        name = ".".join(map(str, first["loc"]))
+        raise DataError(f"{where}: {name} {reprlib.repr(fields.get(name))}: {first['msg']}") from error
 
 
 def _speaker(message: Mapping[str, Any]) -> str:
@@ -175,5 +167,8 @@ def _message_text(content: JsonValue, number: int) -> str:
     if isinstance(content, str):
         return content
     if isinstance(content, list):
-        return "\n".join(str(part["text"]) for part in content if isinstance(part, Mapping) and "text" in part)
+        # What is no text, an image say, is passed over.
+        texts = [part.get("text", "") if isinstance(part, Mapping) else None for part in content]
+        if all(isinstance(text, str) for text in texts):
+            return "\n".join(str(text) for text in texts if text)
     raise DataError(f"session {number}: message content is {type(content).__name__}; expected text or a list of parts")

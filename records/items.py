@@ -16,6 +16,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Tag
 
+from .moment import Moment, format_time
+
 
 class Record(BaseModel):
     """Frozen base: unknown fields are refused, so that a typing slip in a data file is seen."""
@@ -32,7 +34,7 @@ class Turn(Record):
     text: str = ""
     caption: str | None = None
     """What an image sent with the turn shows, if any."""
-    time: datetime | None = None
+    time: Moment | None = None
     """When it was said, where that is known more exactly than by the item's own time."""
 
     @property
@@ -56,7 +58,7 @@ class Item(Record):
     """
 
     id: str
-    time: datetime | None = None
+    time: Moment | None = None
     turns: tuple[Turn, ...] = ()
 
     @cached_property
@@ -101,7 +103,7 @@ class Action(Record):
 
     id: str
     """Unique within its history."""
-    time: datetime | None = None
+    time: Moment | None = None
     scene: str
     """The kind of situation, e.g. "video"."""
     situation: str
@@ -150,9 +152,3 @@ AnyItem = Annotated[
 def one_line(text: str) -> str:
     """A text without line breaks: what stands on a line of a prompt cannot begin another one."""
     return " ".join(text.split())
-
-
-def format_time(time: datetime) -> str:
-    """A date as people and prompts read it: `8 May 2023, Monday 13:56` (no clock at midnight)."""
-    clock = f" {time:%H:%M}" if (time.hour, time.minute) != (0, 0) else ""
-    return f"{time.day} {time:%B %Y}, {time:%A}{clock}"

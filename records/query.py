@@ -16,7 +16,8 @@ from typing import Any, Literal
 
 from pydantic import Field, SerializeAsAny
 
-from .items import Item, Record, format_time
+from .items import Item, Record
+from .moment import format_time
 
 Modality = Literal["question", "dialogue"]
 """A question by itself, or the last turn of a dialogue: of that, a method may make a better query."""

@@ -14,6 +14,7 @@ for memories and other threads included.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +23,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from ..errors import DataError, UserError
+from ..records.json_input import decode
 from .folder import RUN, RunFolder
 from .matrix import confusion_picture, write
 from .report import heading
@@ -286,6 +288,9 @@ def _rows(path: Path) -> Iterator[Row]:
         raise DataError(f"{path}: cannot be read: {error}") from error
     for number, line in enumerate(lines if lines != [""] else [], 1):
         try:
-            yield Row.model_validate_json(line)
-        except ValidationError as error:
+            row = Row.model_validate(decode(line))
+        except ValueError as error:
             raise DataError(f"{path}: line {number} is no scored question; evaluate again") from error
+        if not all(map(math.isfinite, (row.score, *row.parts.values(), *row.recall.values()))):
+            raise DataError(f"{path}: line {number} has a score that is no finite number; evaluate again")
+        yield row

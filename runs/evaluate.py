@@ -75,7 +75,8 @@ def evaluate(
     asked = [example for example in order if known.get(str(example.id)) is None]
     found = {id: row for id, row in known.items() if row is not None}
     stopped: str | None = None
-    with dspy.context(trace=None, disable_history=True), ThreadPoolExecutor(max(1, threads)) as pool:
+    pool = ThreadPoolExecutor(max(1, threads))
+    with dspy.context(trace=None, disable_history=True):
         futures = [pool.submit(contextvars.copy_context().run, _row, program, benchmark, each) for each in asked]
         try:
             for future in as_completed(futures):
@@ -88,9 +89,11 @@ def evaluate(
                     journal.put(scope, row)
                 if progress:
                     progress(len(found), len(order))
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
+        except BaseException as error:
+            # Whoever stops a run does not wait for the calls in flight; what they bring is kept if they still come.
+            pool.shutdown(wait=not isinstance(error, KeyboardInterrupt), cancel_futures=True)
             raise
+        pool.shutdown()
         _refuse_silent_zero([found[str(example.id)] for example in asked if str(example.id) in found])
         failed_writes = _failed_writes(program, order)
     rows = tuple(found[str(example.id)] for example in examples if str(example.id) in found)

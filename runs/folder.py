@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ..errors import DataError, MempilerError, UserError
+from ..errors import DataError, MempilerError, Stopped, UserError
 from ..records import read_json
 from .home import home, new_run_folder
 from .run_store import RunStore
@@ -97,8 +97,12 @@ class RunFolder:
             DataError: It is no such file.
         """
         found = read_json(self.path / RUN)
-        if not isinstance(found, dict) or "settings" not in found:
-            raise DataError(f"{self.path / RUN}: is not the record of a run")
+        settings = found.get("settings") if isinstance(found, dict) else None
+        parts = (
+            [settings, settings.get("options", {}), found.get("parameters", {})] if isinstance(settings, dict) else []
+        )
+        if not parts or not all(isinstance(part, dict) for part in parts):
+            raise DataError(f"{self.path / RUN}: is not the record of a run; name another, or start a new one")
         return found
 
     def update(self, **values: Any) -> None:
@@ -107,13 +111,20 @@ class RunFolder:
 
     @contextmanager
     def recording(self) -> Iterator[None]:
-        """Says in `run.json` why a run ended that did not finish; a killed process leaves it "running"."""
+        """Says in `run.json` why a run ended that did not finish; a killed process leaves it "running".
+
+        Raises:
+            Stopped: The user stopped it.
+        """
         try:
             yield
-        except BaseException as error:
-            status = "stopped" if isinstance(error, KeyboardInterrupt) else "failed"
+        except KeyboardInterrupt as stop:
             with suppress(MempilerError):
-                self.update(status=status, error=" ".join(str(error).split())[:500])
+                self.update(status="stopped", error="stopped by the user")
+            raise Stopped(f"what was done is kept in {self.path}", ("--resume", self.path.name)) from stop
+        except BaseException as error:
+            with suppress(MempilerError):
+                self.update(status="failed", error=" ".join(str(error).split())[:500])
             raise
 
     def write(self, record: dict[str, Any]) -> None:

@@ -18,7 +18,7 @@ from ..engines.guard import Guard, Limits
 from ..engines.meter import Meter, MeteredLM, Role
 from ..engines.models import RETRIES, TIMEOUT, is_local, is_offline, language_model
 from ..engines.prices import token_prices
-from ..errors import EndpointError, MempilerError, UserError
+from ..errors import MOST_SECONDS, EndpointError, MempilerError, UserError, check_number
 from ..memory.flight import Flight
 from ..programs.adapter import adapter as make_adapter
 from ..programs.auto_adapter import AutoAdapter
@@ -78,6 +78,19 @@ class Setup:
     """A trust file, one of whose keys must have signed the saved programs that are loaded."""
     sign_key: str | None = None
     """PEM file of the private key that signs the programs that are saved."""
+
+    def __post_init__(self) -> None:
+        """Refuses numbers that no run can go by.
+
+        Raises:
+            UserError: One is negative, infinite, NaN or too large.
+        """
+        check_number("temperature", self.temperature, most=10)
+        check_number("timeout", self.timeout, most=MOST_SECONDS)
+        check_number("max_lost", self.max_lost, most=1)
+        for name in ("retries", "train", "dev", "test"):
+            check_number(name, getattr(self, name))
+        check_number("threads", self.threads, least=1)
 
     def load(self, compiling: bool = False) -> Benchmark:
         """Reads the benchmark.
@@ -157,7 +170,7 @@ class Runtime:
         if setup.data:
             decisive["data"] = str(Path(setup.data).absolute())
         asked = {"command": command, "program": program, **decisive, **settings}
-        if setup.resume:
+        if setup.resume is not None:
             folder = RunFolder.resume(setup.resume, asked)
         else:
             folder = RunFolder.create(f"{command}-{program}-{setup.benchmark}", asked)

@@ -19,7 +19,7 @@ from typing import Any
 from ..data.catalog import SUITES, benchmark_class
 from ..engines.guard import Guard
 from ..engines.meter import Meter
-from ..errors import UnknownNameError, UserError
+from ..errors import Stopped, UnknownNameError, UserError
 from ..optimizers.plan import Plan
 from ..programs.remember import MemoryCache
 from .evaluate import Progress
@@ -81,10 +81,13 @@ def run_suite(
     shared = meter or Meter(), MemoryCache(), Guard(setup.limits)
     with Tracker(f"evaluate-{name}-{setup.benchmark}", {"command": "evaluate"}) as tracker:
         tags = nested_in(tracker.run_id)
-        found = {
-            short: run_evaluate(name, each, part, config, _named(note, short), allow_code, *shared, tags)
-            for short, each in setups.items()
-        }
+        try:
+            found = {
+                short: run_evaluate(name, each, part, config, _named(note, short), allow_code, *shared, tags)
+                for short, each in setups.items()
+            }
+        except Stopped as stop:
+            raise Stopped(stop.kept) from stop  # a suite has no run of its own that could be resumed
         program = next(iter(found.values())).program
         suite = SuiteEvaluation(setup.benchmark, program, found, tracker.run_id)
         tracker.metrics({"suite.score": suite.score, **{f"suite.{short}": value for short, value in suite.by.items()}})

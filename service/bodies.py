@@ -30,6 +30,10 @@ def _text(time: Any) -> Any:
 def _unicode(text: str) -> str:
     if "\x00" in text:
         raise ValueError("a text must not hold the character NUL")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError("a text must not hold half of a surrogate pair") from None
     return text
 
 

@@ -35,7 +35,9 @@ class Refusal(Exception):  # noqa: N818
 
     def __init__(self, status: int, message: str, headers: dict[str, str] | None = None) -> None:
         super().__init__(message)
-        self.status, self.message, self.headers = status, " ".join(message.split()), headers or {}
+        # A message may name what was sent, which need not be text that a response can hold.
+        line = " ".join(message.split()).encode("utf-8", "backslashreplace").decode()
+        self.status, self.message, self.headers = status, line, headers or {}
 
     @property
     def body(self) -> dict[str, Any]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..errors import MOST_SECONDS, check_number
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -27,3 +29,14 @@ class Settings:
     """Seconds for requests and writes in progress to finish when the service is stopped."""
     log_contents: bool = False
     """Whether logs hold what was asked and answered, names of users, and error messages."""
+
+    def __post_init__(self) -> None:
+        """Refuses numbers that no clock and no limit can go by.
+
+        Raises:
+            UserError: One is negative, infinite, NaN or too large.
+        """
+        for name in ("session_gap", "timeout", "grace"):
+            check_number(name, getattr(self, name), most=MOST_SECONDS)
+        for name in ("max_body", "max_turns", "threads", "queue", "writers"):
+            check_number(name, getattr(self, name))

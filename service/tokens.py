@@ -19,6 +19,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import re
+import stat
 import threading
 from pathlib import Path
 
@@ -85,9 +86,14 @@ def read_tokens(path: Path) -> dict[str, str]:
         UserError: It cannot be read, holds no token, or a line is wrong; no message holds a token.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
+        mode, text = path.stat().st_mode, path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
         raise UserError(f"{path}: the token file cannot be read: {error}") from error
+    if text.startswith("\ufeff"):
+        raise UserError(f"{path}: the token file begins with a byte-order mark; save it as UTF-8 without one")
+    if mode & stat.S_IROTH:
+        _log.warning("everybody on this machine can read the token file; take that right away: chmod o-r")
+    lines = text.splitlines()
     found: dict[str, str] = {}
     for number, line in enumerate(lines, 1):
         if not line.strip() or line.lstrip().startswith("#"):

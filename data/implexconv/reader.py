@@ -81,7 +81,7 @@ def _examples(
     for number, row in enumerate(rows):
         id = f"{history.id}:{number}"
         row = row if isinstance(row, dict) else {}
-        question, answer = (str(row.get(key) or "").strip() for key in ("question", "answer"))
+        question, answer = (_text(row.get(key)) for key in ("question", "answer"))
         if not question or not answer:
             note(Finding("missing text", id, "expected an object with texts 'question' and 'answer'", fatal=True))
             continue
@@ -101,6 +101,11 @@ def _examples(
             focus=evidence,
             evidence=evidence,
         ).with_inputs("history", "question", "focus")
+
+
+def _text(value: Any) -> str:
+    """A text, or a number as one; "" for anything else."""
+    return str(value).strip() if isinstance(value, str | int | float) and not isinstance(value, bool) else ""
 
 
 def _reasoning(row: Mapping[str, Any]) -> str:

@@ -31,7 +31,7 @@ import dspy
 
 from ...errors import DataError, UnknownNameError
 from ...records import History
-from ...records.history import read_text
+from ...records.json_input import decode, read_text
 from ..benchmark import Benchmark
 from ..dataset import Finding, Note, Reading, Source, refuse_fatal
 from ..scorer import Combined, ExactMatch, Judged, Scorer, TokenF1
@@ -200,10 +200,13 @@ def read_rows(path: Path, note: Note) -> Iterator[tuple[int, dict[str, Any]]]:
         if not line.strip():
             continue
         try:
-            row = json.loads(line)
+            row = decode(line)
         except json.JSONDecodeError as error:
             message = f"not valid JSON ({error.msg}); is the line cut short?"
             note(Finding("broken line", f"line {number}, column {error.colno}", message, fatal=True))
+            continue
+        except ValueError as error:
+            note(Finding("broken line", f"line {number}", str(error), fatal=True))
             continue
         if isinstance(row, dict):
             yield number, row

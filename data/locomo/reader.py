@@ -34,8 +34,8 @@ _WANTED = "LoCoMo's locomo10.json (github.com/snap-research/locomo, data/locomo1
 _MONTHS = tuple(
     re.findall(r"\w+", "january february march april may june july august september october november december")
 )
-_SESSION_KEY = re.compile(r"session_(\d+)")
-_DATE_KEY = re.compile(r"session_(\d+)_date_time")
+_SESSION_KEY = re.compile(r"session_(\d{1,9})", re.ASCII)
+_DATE_KEY = re.compile(r"session_(\d{1,9})_date_time", re.ASCII)
 _DATE = re.compile(r"\s*(\d{1,2}):(\d\d)\s*([ap])m\s+on\s+(\d{1,2})\s+([a-z]+),?\s+(\d{4})\s*", re.IGNORECASE)
 _EVIDENCE = re.compile(r"D:?(\d{1,9}):(\d{1,9})(?!\d)", re.ASCII)
 _PLAIN_EVIDENCE = re.compile(r"D(?:0|[1-9]\d*):(?:0|[1-9]\d*)", re.ASCII)
@@ -101,7 +101,11 @@ def _top(path: Path) -> list[dict[str, Any]]:
 
 
 def _history(id: str, talk: Mapping[str, Any], note: Note) -> History:
-    keys = {int(match[1]): key for key in talk if (match := _SESSION_KEY.fullmatch(key))}
+    keys: dict[int, str] = {}
+    for key in talk:
+        match = _SESSION_KEY.fullmatch(key)
+        if match and keys.setdefault(int(match[1]), key) != key:
+            note(Finding("duplicate session", f"{id} {key}", f"is {keys[int(match[1])]} once more", fatal=True))
     for key in talk:
         match = _DATE_KEY.fullmatch(key)
         if match and int(match[1]) not in keys:
@@ -149,8 +153,9 @@ def _turns(raw: Any, where: str, known: set[str], note: Note) -> Iterator[Turn]:
 
 def _turn(raw: Any) -> Turn | None:
     raw = raw if isinstance(raw, dict) else {}
-    fields = {"id": raw.get("dia_id"), "speaker": raw.get("speaker"), "text": raw.get("text") or ""}
+    text = "" if raw.get("text") is None else raw["text"]
     try:
+        fields = {"id": raw.get("dia_id"), "speaker": raw.get("speaker"), "text": text}
         return Turn.model_validate({**fields, "caption": raw.get("blip_caption") or None})
     except ValidationError:
         return None
@@ -183,10 +188,14 @@ def _examples(history: History, rows: list[Any], note: Note) -> Iterator[dspy.Ex
 
 def _labels(row: Mapping[str, Any], category: str, id: str, note: Note) -> dict[str, str] | None:
     answer, trap = row.get("answer"), row.get("adversarial_answer")
+    if isinstance(trap, dict | list):
+        message = f"adversarial_answer is {reprlib.repr(trap)}, expected text or a number; mend it or delete the row"
+        note(Finding("malformed answer", id, message, fatal=True))
+        return None
     labels = {} if trap is None else {"adversarial_answer": str(trap)}
     if category == "5" and answer is None:
         return {"answer": NOT_MENTIONED, **labels}
-    if not isinstance(answer, str | int | float) or not str(answer).strip():
+    if isinstance(answer, bool) or not isinstance(answer, str | int | float) or not str(answer).strip():
         kind = "missing answer" if answer is None or answer == "" else "malformed answer"
         message = f"answer is {reprlib.repr(answer)}, expected text or a number; add it or delete the row"
         note(Finding(kind, id, message, fatal=True))

@@ -215,7 +215,10 @@ class _Row:
         turns = []
         for n, turn in enumerate(raw, 1):
             text, id = turn.get("content"), f"{session}:{n}"
-            if not isinstance(text, str) or not text.strip():
+            if not isinstance(text, str | None):
+                self.fault("malformed turn", f"{id}: content is {reprlib.repr(text)}, expected a text", fatal=True)
+                continue
+            if text is None or not text.strip():
                 self.fault("empty turn", f"{id} has no text 'content'; passed over")
                 continue
             text = text.strip()

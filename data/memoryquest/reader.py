@@ -21,7 +21,6 @@ Limits: unverified on the genuine files. A remark about a name is made once per 
 
 from __future__ import annotations
 
-import re
 import reprlib
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, time
@@ -32,6 +31,7 @@ import dspy
 
 from ...errors import DataError
 from ...records import History, Record, Session, Turn, format_time, read_json
+from ..cells import natural
 from ..dataset import Finding, Note, Reading
 from ..probe import Probe, read_date
 from ..text_metrics import stems
@@ -87,9 +87,7 @@ def files_of(path: Path) -> list[Path]:
     found = list(path.glob("user*.json")) or list((path / "data").glob("user*.json"))
     if not found:
         raise DataError(f"{path}: holds no user*.json; give the folder with the users' files")
-    return sorted(
-        found, key=lambda file: [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", file.stem)]
-    )
+    return sorted(found, key=lambda file: natural(file.stem))
 
 
 def _users(path: Path) -> Iterator[tuple[str, Any]]:
@@ -184,7 +182,10 @@ class _User:
             else:
                 said.append((("user", "assistant")[len(said) % 2], part))
         for n, (speaker, text) in enumerate(said, 1):
-            if isinstance(text, str) and text.strip():
+            if not isinstance(text, str | None):
+                message = f"turn {n}: its text is {reprlib.repr(text)}, expected words"
+                self.fault("wrong type", where, message, fatal=True)
+            elif text and text.strip():
                 yield Turn(id=str(n), speaker=speaker, text=text.strip())
             else:
                 self.fault("empty turn", where, f"turn {n} has no text; passed over")

@@ -17,6 +17,7 @@ import io
 import random
 import re
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -26,6 +27,7 @@ from types import MappingProxyType
 from ...errors import DataError
 from ...records import Action
 from ..behavior import Since, asked, example, records
+from ..cells import whole_number
 from ..dataset import Finding, Note, Reading
 
 RATINGS = ("1", "2", "3", "4", "5")
@@ -70,6 +72,7 @@ OCCUPATIONS = (
 """By the code of users.dat."""
 
 _FILES = ("ratings.dat", "users.dat", "movies.dat")
+_LATEST = int(datetime(2100, 1, 1, tzinfo=UTC).timestamp())
 _YEAR = re.compile(r"(.*\S)\s*\((\d{4})\)")
 _WANTED = "MovieLens-1M (https://files.grouplens.org/datasets/movielens/ml-1m.zip)"
 
@@ -173,7 +176,7 @@ def _unzipped(path: Path) -> dict[str, bytes]:
                 if name not in inside:
                     raise DataError(f"{path}: holds no {name}; expected {_WANTED}")
             return {name: archive.read(inside[name]) for name in _FILES}
-    except (zipfile.BadZipFile, OSError, RuntimeError) as error:
+    except (zipfile.BadZipFile, OSError, RuntimeError, ValueError, zlib.error, EOFError) as error:
         raise DataError(f"{path}: the zip cannot be read ({error}); fetch it again, see {_WANTED}") from error
 
 
@@ -182,19 +185,23 @@ def _tables(path: Path, note: Note) -> _Tables:
     for _, (movie, title, genres) in _rows("movies.dat", files, 3, note):
         tables.movies[movie] = _described(title, genres)
     for where, (user, gender, age, occupation, _) in _rows("users.dat", files, 5, note):
-        if age not in AGES or not occupation.isdecimal() or int(occupation) >= len(OCCUPATIONS):
+        if age not in AGES or _job(occupation) is None:
             note(Finding("unknown code", where, f"age {age!r} or occupation {occupation!r} is no code of the README"))
         tables.profiles[user] = _profile(gender, age, occupation)
+    for name, table in (("movies.dat", tables.movies), ("users.dat", tables.profiles)):
+        if not table:
+            note(Finding("empty file", name, "holds no row", fatal=True))
     strange: set[str] = set()
     for where, (user, movie, rating, time) in _rows("ratings.dat", files, 4, note):
-        if rating not in RATINGS or not time.isdecimal():
-            message = f"rating {rating!r} is not 1 to 5, or time {time!r} is no number of seconds"
+        seconds = whole_number(time)
+        if rating not in RATINGS or seconds is None or seconds > _LATEST:
+            message = f"rating {rating!r} is not 1 to 5, or time {time!r} is no number of seconds before the year 2100"
             note(Finding("malformed rating", where, message, fatal=True))
             continue
         if movie not in tables.movies and movie not in strange:
             strange.add(movie)
             note(Finding("unknown movie", where, f"movie {movie} is not in movies.dat; it goes by its number"))
-        tables.ratings.setdefault(user, []).append(_Rating(movie, rating, int(time)))
+        tables.ratings.setdefault(user, []).append(_Rating(movie, rating, seconds))
     for user in tables.ratings.keys() - tables.profiles.keys():
         note(Finding("unknown user", f"user {user}", "is not in users.dat; the profile stays empty"))
     return tables
@@ -221,9 +228,12 @@ def _described(title: str, genres: str) -> str:
 
 def _profile(gender: str, age: str, occupation: str) -> str:
     sex = {"F": "female", "M": "male"}.get(gender, "not told")
-    code = int(occupation) if occupation.isdecimal() else 0
-    job = OCCUPATIONS[code] if code < len(OCCUPATIONS) else OCCUPATIONS[0]
-    return f"gender: {sex}; age: {AGES.get(age, 'not told')}; occupation: {job}"
+    return f"gender: {sex}; age: {AGES.get(age, 'not told')}; occupation: {_job(occupation) or OCCUPATIONS[0]}"
+
+
+def _job(code: str) -> str | None:
+    number = whole_number(code)
+    return OCCUPATIONS[number] if number is not None and number < len(OCCUPATIONS) else None
 
 
 def _actions(user: str, tables: _Tables) -> list[Action]:

@@ -74,8 +74,10 @@ def time_back(text: str) -> timedelta | None:
         The span, or None where the text names none, or one over a hundred years.
     """
     spans = [int(number) * _LENGTH[unit.lower()] for number, unit in _SPAN.findall(text)]
+    if not spans or max(spans) > _LONGEST:
+        return None
     total = sum(spans, timedelta())
-    return total if spans and total <= _LONGEST else None
+    return total if total <= _LONGEST else None
 
 
 def _numbered(path: Path, note: Note) -> Iterator[tuple[int, str, Mapping[str, Any]]]:
@@ -180,7 +182,11 @@ class _Row:
         turns = []
         for n, turn in enumerate(talk):
             text = turn.get("text")
-            if not isinstance(text, str) or not text.strip():
+            if not isinstance(text, str | None):
+                problem = f"turn {n + 1}: 'text' is {reprlib.repr(text)}, expected a text"
+                self.fault("wrong type", column, problem, fatal=True)
+                return None
+            if text is None or not text.strip():
                 self.fault("empty turn", column, f"turn {n + 1} has no 'text'; passed over")
                 continue
             named = turn.get("id")

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ...errors import DataError, UnknownNameError
+from ...records import read_time
 from ..benchmark import Benchmark
 from ..dataset import Note, Reading, Source, refuse_fatal
 from ..samples import given_or_sample
@@ -98,7 +99,7 @@ class OmniBehavior(Benchmark):
 
 def _period(name: str, text: str) -> tuple[str, str]:
     match = _PERIOD.fullmatch(text.strip())
-    if match is None or match[1] > match[2]:
+    if match is None or match[1] > match[2] or None in (read_time(match[1]), read_time(match[2])):
         raise DataError(f"omnibehavior: {name}={text!r} is no period; expected e.g. {name}=2025-09-01..2025-09-30")
     return match[1], match[2]
 

@@ -25,7 +25,7 @@ from typing import Any
 import dspy
 
 from ...errors import DataError
-from ...records import Action, History, read_json
+from ...records import Action, History, read_json, read_time
 from ..behavior import Since, asked, example, records
 from ..dataset import Finding, Note, Reading
 from .periods import Periods
@@ -137,7 +137,11 @@ def _prepared(value: Any, note: Note) -> User | None:
             note(Finding("dangling test action", f"{where} test action {number}", message, fatal=True))
             continue
         told = test.get("action")
-        if isinstance(told, dict) and told.get("timestamp") != since[place].get("timestamp"):
+        if (
+            isinstance(told, dict)
+            and isinstance(since[place], dict)
+            and told.get("timestamp") != since[place].get("timestamp")
+        ):
             message = "is another record than the one at its test_time_index; the latter is asked"
             note(Finding("other test action", f"{where} test action {number}", message))
         places.append(place)
@@ -164,8 +168,8 @@ def _rows(values: Sequence[Any], where: str, note: Note) -> list[Row]:
         if fault:
             note(Finding("malformed record", f"{where} record {number}", fault, fatal=True))
             continue
-        if scene_of(row.get("type")) is None and row.get("type") not in unknown:
-            unknown.add(row.get("type"))
+        if scene_of(row.get("type")) is None and str(row.get("type")) not in unknown:
+            unknown.add(str(row.get("type")))
             message = f"type {row.get('type')!r} is none of the six; kept as history, never asked"
             note(Finding("unknown scene", f"{where} record {number}", message))
         rows.append(row)
@@ -175,14 +179,18 @@ def _rows(values: Sequence[Any], where: str, note: Note) -> list[Row]:
 def _fault(row: Any) -> str | None:
     if not isinstance(row, dict):
         return f"expected an object, got {reprlib.repr(row)}"
-    return None if _time(row) else f"timestamp {row.get('timestamp')!r} is not like '2025-09-01 20:15:00'"
+    if not _time(row):
+        return f"timestamp {reprlib.repr(row.get('timestamp'))} is not like '2025-09-01 20:15:00'"
+    if not isinstance(row.get("type"), str):
+        return f"type is {reprlib.repr(row.get('type'))}, expected a scene such as 'Video Browsing'"
+    if not isinstance(row.get("context"), dict | None):
+        return f"context is {reprlib.repr(row['context'])}, expected an object"
+    return None
 
 
 def _time(row: Row) -> datetime | None:
-    try:
-        return datetime.fromisoformat(str(row.get("timestamp") or "")).replace(tzinfo=None)
-    except ValueError:
-        return None
+    time = read_time(row.get("timestamp"))
+    return time and time.replace(tzinfo=None)
 
 
 def _questions(user: User, detail: int) -> tuple[History, list[dspy.Example]]:

@@ -30,6 +30,7 @@ from typing import Any, Literal
 
 from ...errors import DataError
 from ...records import AnyItem, History, Logs, Record, Session, Turn, read_json
+from ..cells import last_number
 from ..dataset import Finding, Note
 from ..probe import Probe, read_date
 from .persona import Persona, SideFiles
@@ -202,8 +203,11 @@ class _User:
         for n, part in enumerate(value if isinstance(value, list) else [], 1):
             place = f"{where}, log {n}"
             row = self.probe.named("log", part, f"{self.id}, {place}") if isinstance(part, dict) else {"content": part}
-            text, time = str(row.get("content") or "").strip(), read_date(row.get("timestamp"))
-            if not text:
+            given, time = row.get("content"), read_date(row.get("timestamp"))
+            text = given.strip() if isinstance(given, str) else ""
+            if not isinstance(given, str | None):
+                self.fault("wrong type", place, f"content is {reprlib.repr(given)}, expected a text", fatal=True)
+            elif not text:
                 self.fault("empty log", place, "has no content; passed over")
             elif time and end and time.replace(second=0) > end:
                 self.fault("log after its dialogue", place, f"{time} is after the dialogue; passed over")
@@ -225,7 +229,10 @@ class _User:
             for role in ("user", "assistant"):
                 given = part.get(role) if isinstance(part, dict) else None
                 text = given.get("content") if isinstance(given, dict) else given
-                if isinstance(text, str) and text.strip():
+                if not isinstance(text, str | None):
+                    message = f"an utterance of the {role} is {reprlib.repr(text)}, expected words"
+                    self.fault("wrong type", where, message, fatal=True)
+                elif text and text.strip():
                     said.append((role, text.strip()))
                 else:
                     self.fault("empty turn", where, f"an utterance of the {role} has no content; passed over")
@@ -245,5 +252,5 @@ def samples_in(value: Any) -> Sequence[Any]:
 
 def _turns(value: Any) -> list[Any]:
     if isinstance(value, dict):
-        return [value[key] for key in sorted(value, key=lambda key: int((re.findall(r"\d+", key) or ["0"])[-1]))]
+        return [value[key] for key in sorted(value, key=last_number)]
     return value if isinstance(value, list) else []

@@ -6,12 +6,12 @@ over.
 
 from __future__ import annotations
 
-import re
 import reprlib
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, Protocol
 
 from ...records import Record
+from ..cells import last_number
 from ..probe import Probe
 
 Feedback = Literal["pos", "neg", "neu"]
@@ -76,7 +76,7 @@ def read_topics(value: Any, where: str, fault: Fault, probe: Probe) -> Iterator[
     if not isinstance(value, dict) or not value:
         fault("no topics", where, f"'topics' is {reprlib.repr(value)}; nothing is asked about this sample")
         return
-    for key in sorted(value, key=lambda key: int((re.findall(r"\d+", key) or ["0"])[-1])):
+    for key in sorted(value, key=last_number):
         place = f"{where}, {key}"
         if not isinstance(value[key], dict):
             fault("wrong type", place, f"expected an object, got {reprlib.repr(value[key])}; passed over")

@@ -91,7 +91,7 @@ class PersonaMem(Benchmark):
 def _kept(categories: str | Iterable[str] | None) -> frozenset[str] | None:
     if categories is None:
         return None
-    kept = {skill_of(part) for part in (categories.split(",") if isinstance(categories, str) else categories)}
+    kept = {skill_of(str(part)) for part in (categories.split(",") if isinstance(categories, str) else categories)}
     for skill in sorted(kept - SKILLS.keys()):
         raise UnknownNameError("PersonaMem skill", skill, SKILLS)
     return frozenset(kept)

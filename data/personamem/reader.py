@@ -18,7 +18,6 @@ A file without persona ids is grouped by context, so that two contexts of one pe
 
 from __future__ import annotations
 
-import ast
 import csv
 import json
 import re
@@ -26,13 +25,14 @@ import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 import dspy
 
 from ...errors import DataError
 from ...records import History
+from ...records.json_input import decode, refuse_other_than_file, unreadable
 from ..blocks import Blocks
+from ..cells import literal, whole_number
 from ..dataset import Finding, Note, Reading
 from .release import contexts_beside
 
@@ -120,17 +120,24 @@ def read_csv(
     """
     csv.field_size_limit(max(csv.field_size_limit(), _LONGEST_CELL))
     try:
+        refuse_other_than_file(path)
         with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file)
             if not reader.fieldnames:
                 raise DataError(f"{path}: the file is empty; expected a CSV with a header")
             names = rename(path, tuple(reader.fieldnames))
             for row in reader:
+                if None in row or None in row.values():
+                    cells = sum(value is not None for key, value in row.items() if key) + len(row.get(None) or ())
+                    wanted = f"the header {len(reader.fieldnames)}; mend the line"
+                    raise DataError(f"{path}: line {reader.line_num} has {cells} cells, {wanted}")
                 yield reader.line_num, {names.get(key, key): value or "" for key, value in row.items() if key}
     except FileNotFoundError:
         raise DataError(f"{path}: no such file") from None
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"{path}: cannot be read as a CSV of UTF-8 text: {error}") from error
+    except csv.Error as error:
+        raise DataError(f"{path}: cannot be read as a CSV: {error}") from error
+    except (OSError, ValueError) as error:
+        raise unreadable(path, error) from error
 
 
 def read_contexts(path: Path, needed: Iterable[str], note: Note) -> dict[str, Blocks]:
@@ -138,19 +145,20 @@ def read_contexts(path: Path, needed: Iterable[str], note: Note) -> dict[str, Bl
     wanted = set(needed)
     found: dict[str, Blocks] = {}
     try:
+        refuse_other_than_file(path)
         with path.open(encoding="utf-8-sig") as file:
             for number, line in enumerate(file, 1):
                 key = _CONTEXT_KEY.match(line)
-                if key is not None and json.loads(key[1]) not in wanted:
+                if key is not None and literal(key[1]) not in wanted:
                     continue
                 if line.strip():
-                    found |= {id: Blocks(messages) for id, messages in _context(path, number, line, note).items()}
+                    found |= _context(path, number, line, note)
                 if wanted <= found.keys():
                     break
     except FileNotFoundError:
         raise DataError(f"{path}: no such file; it holds the contexts of the questions") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: cannot be read as UTF-8 text: {error}") from error
+    except (OSError, ValueError) as error:
+        raise unreadable(path, error) from error
     return found
 
 
@@ -174,19 +182,26 @@ def _columns(path: Path, names: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _context(path: Path, number: int, line: str, note: Note) -> dict[str, list[Any]]:
+def _context(path: Path, number: int, line: str, note: Note) -> dict[str, Blocks]:
     try:
-        value = json.loads(line)
+        value = decode(line)
     except json.JSONDecodeError as error:
         where = f"{path.name}, line {number}, column {error.colno}"
         note(Finding("broken line", where, f"not valid JSON ({error.msg}); is the line cut short?", fatal=True))
+        return {}
+    except ValueError as error:
+        note(Finding("broken line", f"{path.name}, line {number}", str(error), fatal=True))
         return {}
     contexts = value if isinstance(value, dict) else {}
     if not contexts or not all(isinstance(messages, list) for messages in contexts.values()):
         message = f"expected {{context id: [messages]}}, got {reprlib.repr(value)}"
         note(Finding("malformed context", f"{path.name}, line {number}", message, fatal=True))
         return {}
-    return contexts
+    try:
+        return {id: Blocks(messages) for id, messages in contexts.items()}
+    except DataError as error:
+        note(Finding("malformed context", f"{path.name}, line {number}", str(error), fatal=True))
+        return {}
 
 
 class _Row:
@@ -223,10 +238,7 @@ class _Row:
         ).with_inputs("history", "question", "options", "focus")
 
     def options(self) -> list[str] | None:
-        try:
-            value = ast.literal_eval(self.cells["options"].strip())
-        except (ValueError, SyntaxError, MemoryError, RecursionError):
-            value = None
+        value = literal(self.cells["options"].strip())
         if isinstance(value, list) and len(value) > 1 and all(isinstance(option, str) for option in value):
             return value
         self.fault("malformed options", "options", f"{reprlib.repr(self.cells['options'])} is no list of texts")
@@ -249,14 +261,15 @@ class _Row:
         if id not in contexts:
             self.fault("missing context", "context", f"{reprlib.repr(id)} is not in the file of contexts")
             return None
-        if not end.isdecimal() or int(end) < 1:
-            self.fault("malformed end", "end", f"{end!r} is no number of messages")
+        count = whole_number(end)
+        if not count:
+            self.fault("malformed end", "end", f"{reprlib.repr(end)} is no number of messages")
             return None
         length = len(contexts[id].messages)
-        if int(end) > length:
+        if count > length:
             message = f"{end} is more than the context's {length} messages; all are taken"
             self.fault("end past the context", "end", message, fatal=False)
-        place = (id, min(int(end), length))
+        place = (id, min(count, length))
         if place not in histories:
             histories[place] = History(id=id, items=contexts[id].until(place[1]))
         if not histories[place].items:

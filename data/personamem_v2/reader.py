@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-import json
 import reprlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,6 +12,7 @@ import dspy
 from ...errors import DataError
 from ...records import History, read_json
 from ..blocks import Blocks
+from ..cells import literal
 from ..dataset import Finding, Note, Reading
 from ..personamem.reader import read_csv
 
@@ -34,7 +33,7 @@ def read_personamem_v2(path: Path, note: Note, length: str = "32k") -> Reading:
     histories: dict[str, History | None] = {}
     examples = []
     for line, cells in read_csv(path, _checked(length)):
-        row = _Row(line, cells, note)
+        row = _Row(line, cells, note, path.resolve().parent)
         if row.left_out():
             continue
         link = cells[f"chat_history_{length}_link"].strip()
@@ -60,8 +59,8 @@ def _checked(length: str) -> Any:
 class _Row:
     """One row on its way to an example; keeps its line for its findings."""
 
-    def __init__(self, line: int, cells: Mapping[str, str], note: Note) -> None:
-        self.line, self.cells, self.note = line, cells, note
+    def __init__(self, line: int, cells: Mapping[str, str], note: Note, home: Path) -> None:
+        self.line, self.cells, self.note, self.home = line, cells, note, home
 
     def fault(self, kind: str, column: str, message: str, fatal: bool = True) -> None:
         self.note(Finding(kind, f"line {self.line}, column {column!r}", message, fatal))
@@ -108,13 +107,14 @@ class _Row:
 
     def question(self) -> str:
         text = self.cells["user_query"].strip()
-        value = _literal(text)
+        value = literal(text)
         if isinstance(value, dict):
-            return str(value.get("content") or "").strip()
+            content = value.get("content")
+            return content.strip() if isinstance(content, str) else ""
         return text
 
     def wrong(self) -> list[str] | None:
-        value = _literal(self.cells["incorrect_answers"].strip())
+        value = literal(self.cells["incorrect_answers"].strip())
         if isinstance(value, list) and 1 <= len(value) <= 3 and all(isinstance(reply, str) for reply in value):
             return value
         shown = reprlib.repr(self.cells["incorrect_answers"])
@@ -122,16 +122,25 @@ class _Row:
         return None
 
     def snippet(self) -> list[str]:
-        value = _literal(self.cells.get("related_conversation_snippet", "").strip())
+        value = literal(self.cells.get("related_conversation_snippet", "").strip())
         messages = [part for part in value if isinstance(part, dict)] if isinstance(value, list) else []
-        return [str(part["content"]).strip() for part in messages if part.get("content")]
+        texts = [part.get("content") for part in messages]
+        return [text.strip() for text in texts if isinstance(text, str) and text.strip()]
 
     def history(self, folder: Path, link: str, length: str) -> History | None:
         column = f"chat_history_{length}_link"
-        places = [base / link for base in (folder, *list(folder.resolve().parents)[:_UP])]
-        found = next((place for place in places if link and place.is_file()), None)
+        if Path(link).is_absolute() or ".." in Path(link).parts:
+            self.fault("link out of the data", column, f"{reprlib.repr(link)} must name a file below the CSV's folder")
+            return None
+        bases = (folder.resolve(), *list(folder.resolve().parents)[:_UP])
+        base, found = next(((base, base / link) for base in bases if link and _is_file(base / link)), (folder, None))
         if found is None:
-            self.fault("missing history", column, f"{link!r} is no file below the CSV's folder or those above it")
+            problem = f"{reprlib.repr(link)} is no file below the CSV's folder or those above it"
+            self.fault("missing history", column, problem)
+            return None
+        # In a cache of the hub all files are links, to the folder where the CSV itself is.
+        if not any(found.resolve().is_relative_to(place) for place in (base, self.home)):
+            self.fault("link out of the data", column, f"{reprlib.repr(link)} leads to a file outside; copy it there")
             return None
         try:
             value = read_json(found)
@@ -143,14 +152,16 @@ class _Row:
         if not isinstance(value, list) or not value:
             self.fault("malformed history", column, f"{link!r} holds no list of messages")
             return None
-        return History(id=Path(link).stem, items=Blocks(value).until(len(value)))
-
-
-def _literal(text: str) -> Any:
-    """A cell that is JSON or a Python literal; None when it is neither."""
-    for parse in (json.loads, ast.literal_eval):
         try:
-            return parse(text)
-        except (ValueError, SyntaxError, MemoryError, RecursionError):
-            continue
-    return None
+            return History(id=Path(link).stem, items=Blocks(value).until(len(value)))
+        except DataError as error:
+            self.fault("malformed history", column, f"{link!r}: {error}")
+            return None
+
+
+def _is_file(path: Path) -> bool:
+    """False also for what cannot be a path: too long, or with a NUL in it."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False

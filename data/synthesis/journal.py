@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any, Self, TextIO
 
 from ...errors import DataError, UserError
+from ...records.json_input import decode
 
 
 class Journal:
@@ -82,7 +83,7 @@ def _entries(path: Path, content: bytes) -> dict[str, Any]:
     values = {}
     for number, line in enumerate(content.splitlines(), start=1):
         try:
-            entry = json.loads(line)
+            entry = decode(line.decode())
             values[entry["key"]] = entry["value"]
         except (ValueError, KeyError, TypeError) as error:
             raise DataError(f"{path}: line {number} is no entry of a journal; delete that line") from error

@@ -20,6 +20,7 @@ from typing import Any
 
 from ...errors import DataError
 from ...records import read_json
+from ..cells import natural
 
 _NOTHING = {"", "n/a", "none"}
 
@@ -47,7 +48,7 @@ def read_profiles(folder: str | Path) -> list[Profile]:
     if not files:
         raise DataError(f"{folder}: holds no user*/profile.json and no user*_profile.json; is it PersonaLens?")
     profiles: dict[str, Profile] = {}
-    for path in sorted(files, key=lambda path: _natural(str(path))):
+    for path in sorted(files, key=lambda path: natural(str(path))):
         profile = read_profile(path)
         if profile.user_id in profiles:
             raise DataError(f"{path}: a second profile of {profile.user_id!r}; remove one")
@@ -88,7 +89,3 @@ def _text(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(map(_text, value))
     return "" if value is None else " ".join(str(value).split())
-
-
-def _natural(name: str) -> list[tuple[int, str]]:
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]

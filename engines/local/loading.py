@@ -99,6 +99,10 @@ def quiet() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
+_NO_CODE: dict[str, Any] = {"trust_remote_code": False}
+"""Without it transformers asks on a terminal whether to run the code that came with a model."""
+
+
 def _read(name: str, dtype: Any) -> tuple[Any, Any]:
     import transformers
 
@@ -107,14 +111,14 @@ def _read(name: str, dtype: Any) -> tuple[Any, Any]:
         raise UserError(f"{name}: is a file; name the folder of a model")
     if not folder.is_dir() and (folder.is_absolute() or name.startswith(("./", "../", "~"))):
         raise UserError(f"{name}: no such folder")
-    tokenizer = transformers.AutoTokenizer.from_pretrained(name)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(name, **_NO_CODE)
     if not (folder / "adapter_config.json").is_file():
-        return transformers.AutoModelForCausalLM.from_pretrained(name, dtype=dtype), tokenizer
+        return transformers.AutoModelForCausalLM.from_pretrained(name, dtype=dtype, **_NO_CODE), tokenizer
     from peft import PeftConfig, PeftModel
 
     base = str(PeftConfig.from_pretrained(name).base_model_name_or_path)
     try:
-        model = transformers.AutoModelForCausalLM.from_pretrained(base, dtype=dtype)
+        model = transformers.AutoModelForCausalLM.from_pretrained(base, dtype=dtype, **_NO_CODE)
     except (OSError, ValueError) as error:
         raise UserError(f"{name}: its base model {base} is not there; put it back, or load that one") from error
     return PeftModel.from_pretrained(model, name, is_trainable=True), tokenizer

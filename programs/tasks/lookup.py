@@ -17,10 +17,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from datetime import datetime
 
 import dspy
 
-from ...records import Context, Hit, Query
+from ...records import Context, Hit, Query, comparable
 from .task import Task
 
 _PLAIN = frozenset({"a", "an", "the", "is", "are", "was", "of", "what", "who", "where", "which", "s", "as", "has"})
@@ -59,6 +60,6 @@ def _words(text: str) -> list[str]:
     return [word for word in _WORD.findall(text.lower()) if word not in _PLAIN]
 
 
-def _age(hit: Hit) -> tuple[float, int, str]:
+def _age(hit: Hit) -> tuple[datetime, int, str]:
     digits = re.sub(r"\D", "", hit.id)
-    return hit.time.timestamp() if hit.time else float("-inf"), int(digits or 0), hit.id
+    return comparable(hit.time), int(digits or 0), hit.id

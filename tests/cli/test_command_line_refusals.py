@@ -1,6 +1,11 @@
 """A user's mistake is one line on standard error and exit code 2, whatever the mistake."""
 
+import gzip
 import json
+import os
+import subprocess
+import sys
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +47,22 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     }
     for name, text in files.items():
         (tmp_path / name).write_text(text)
+    spoiled: dict[str, bytes] = {
+        "nan.json": b'[{"role": "user", "content": NaN}]',
+        "half.json": b'[{"role": "user", "content": "\\ud800"}]',
+        "deep.json": b"[" * 100_000 + b"]" * 100_000,
+        "big.json": b'[{"role": "user", "content": ' + b"9" * 5000 + b"}]",
+        "twice.json": b'[{"role": "user", "role": "user", "content": "x"}]',
+        "seconds.json": b'[{"role": "user", "content": "x", "time": 1e10}]',
+        "year.json": b'[{"role": "user", "content": "x", "time": "1000000-01-01"}]',
+        "calendar.json": b'[{"role": "user", "content": "x", "time": "0001-01-01T00:00:00+14:00"}]',
+        "utf16.json": "[]".encode("utf-16"),
+        "packed.json": gzip.compress(b"[]"),
+        "marked.tokens": b"\xef\xbb\xbfacme a-long-random-token\n",
+    }
+    for name, content in spoiled.items():
+        (tmp_path / name).write_bytes(content)
+    (tmp_path / "empty").mkdir()
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder/notes.txt").write_text("mine")
     monkeypatch.chdir(tmp_path)
@@ -132,3 +153,117 @@ def test_a_dead_port_is_one_line(here, capsys, monkeypatch, command):
     assert "127.0.0.1:9" in err
     # Whoever waits for a server that is not there waits for a few seconds only.
     assert sum(naps) / max(1, min(8, len(naps) // 2)) < 10
+
+
+NUMBERS = {
+    "max-usd": ("nan", "inf", "-inf", "-1", "1e400", "x"),
+    "max-minutes": ("nan", "inf", "-1"),
+    "max-lost": ("nan", "inf", "-0.1", "1.1"),
+    "temperature": ("nan", "inf", "-1", "11"),
+    "timeout": ("nan", "inf", "0", "-1", "1e300"),
+    "max-calls": ("nan", "-1", "1.5"),
+    "max-tokens": ("nan", "-1"),
+    "train": ("-1", "x"),
+    "retries": ("-1", "1e9"),
+    "seed": ("x", "1.5", "9" * 5000),
+}
+SERVE = {"timeout": "nan", "grace": "inf", "session-gap": "nan", "lm-timeout": "nan", "port": "70000", "log-level": "x"}
+SPOILED = (
+    "nan.json",
+    "half.json",
+    "deep.json",
+    "big.json",
+    "twice.json",
+    "utf16.json",
+    "packed.json",
+    "empty",
+    "nowhere",
+)
+TIMES = ("seconds.json", "year.json", "calendar.json")
+READERS = ("locomo", "longmemeval", "implexconv", "msc", "omnibehavior", "palbench.select", "memoryquest", "jsonl")
+OPTIONS = {
+    "memory-env": ("users=x", "users=[1]", "users=1e400", "sessions=NaN", "seed=-1", "nothing=1"),
+    "movielens": ("min_ratings=x", "questions=-1", "seed=x"),
+    "omnibehavior": ("test_actions=x", "detail=0", "history=5", "history=2025-13-01..2025-14-01", "last_day=maybe"),
+    "longmemeval": ("size=5", "types=3", "limit=x"),
+    "personamem": ("length=5", "contexts=5", "categories=[1]"),
+    "personamem-v2": ("length=64k", "length=5"),
+    "palbench.select": ("language=5", "show_logs=5"),
+    "palbench.dialogue": ("tie_margin=NaN", "tie_margin=x", "seed=x"),
+    "locomo": ("nothing=1", "nothing"),
+}
+SET = ("k=abc", "k=NaN", "k=[1]", "k=", "=5", "min_score=NaN", "k=1e400")
+ADD = ["memories", "add"]
+WRONG: list[list[str]] = [
+    *([*LOCOMO_ON, f"--{name}", value] for name, values in NUMBERS.items() for value in values),
+    *(["serve", "folder", f"--{name}", value] for name, value in SERVE.items()),
+    *(["evaluate", "turn-rag", "--on", name, "--data", file] for name, file in product(READERS, SPOILED)),
+    *(["evaluate", "turn-rag", "--on", name, "--option", each] for name, found in OPTIONS.items() for each in found),
+    *([*LOCOMO_ON, "--set", each] for each in SET),
+    *([*LOCOMO_ON, "--lm", name] for name in ("nosuch", "nosuch/model", "openai/", "/")),
+    *(["ask", "folder", "Where?", "--history", file] for file in (*SPOILED, *TIMES)),
+    *([*ADD, file, "--user", "ann"] for file in (*SPOILED, *TIMES)),
+    *([*ADD, "history.json", "--user", "ann", "--store", store] for store in ("no://x", "mysql://x")),
+    *(
+        ["memories", "import", file]
+        for file in ("ok.jsonl", "deep.json", "utf16.json", "empty", "nowhere", "empty.json")
+    ),
+    *(["judge", "check", "--data", file] for file in ("deep.json", "nowhere", "empty", "ok.jsonl", "half.json")),
+    *(["judge", "agree", file] for file in ("deep.json", "nowhere", "empty", "ok.jsonl", "utf16.json")),
+    *(["serve", "folder", "--token-file", file] for file in ("marked.tokens", "nowhere", "empty", "empty.json")),
+    *(["diff", "folder", other] for other in ("empty", "nowhere", "ok.jsonl")),
+    *(["failures", run] for run in ("nowhere", "empty", "")),
+    *(["compare", *names] for names in (["nowhere", "empty"], ["a"], ["a", "b", "--gate", "--margin", "nan"])),
+    *([*LOCOMO_ON, "--resume", run] for run in ("nowhere", "", "empty")),
+    ["judge", "check", "--judge-lm", "nosuch"],
+    ["compile", "turn-rag", "--on", "locomo", "--prompt-lm", "nosuch"],
+    ["train", "memory-r2", "--on", "memory-env", "--local-fraction", "nan", "--lm", "local:tiny"],
+    ["data", "make", "palset", "--users", "1", "--out", "o", "--max-usd", "nan"],
+    ["data", "make", "palset", "--users", "0", "--out", "o"],
+    ["data", "make", "memoryquest", "--profiles", "nowhere", "--out", "o"],
+    ["data", "check", "longmemeval", "ok.jsonl", "--option", "size=5"],
+    ["data", "check", "nosuch:Class", "ok.jsonl"],
+    ["data", "fetch", "nosuch"],
+    ["reproduce", "rgmem", "--max-usd", "nan"],
+    ["reproduce", "nosuch"],
+    ["register", "folder", "--name", "x"],
+    ["evaluate", "a\udcff", "--on", "locomo"],
+    [*LOCOMO_ON, "--data", "\udcff.json"],
+    ["ask", "folder", "W\ud800?", "--history", "history.json"],
+    ["\udc80"],
+    ["evaluate", "", "--on", "locomo"],
+    ["evaluate", "pgr+", "--on", "locomo"],
+    ["evaluate", ":", "--on", "locomo"],
+    ["evaluate", "os:path", "--on", "locomo"],
+    ["evaluate", "turn-rag", "--on", "os:path"],
+]
+
+
+def test_every_wrong_command_line_is_one_line_and_code_two(here, capsys):
+    assert len(WRONG) >= 150
+    found = {}
+    for arguments in WRONG:
+        code, _, err = run(capsys, *arguments)
+        if code != 2 or err.count("\n") != 1 or not err.startswith("mempiler: ") or len(err) > 1600:
+            found[" ".join(arguments)[:200]] = code, err[:500]
+    assert not found
+
+
+def test_an_argument_that_is_no_text_is_refused_by_a_process(here):
+    command = [sys.executable, "-m", "mempiler", "evaluate", "turn-rag", "--on", "locomo", "--data"]
+    done = subprocess.run([*map(os.fsencode, command), b"\xff.json"], capture_output=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr.count(b"\n")) == (2, 1)
+    assert rb"\udcff.json' is no UTF-8 text" in done.stderr
+
+
+@pytest.mark.parametrize("command", [["list"], ["list", "--json"]])
+def test_output_that_the_disk_does_not_take_is_one_line_and_code_four(command):
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "mempiler", *command], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60
+        )
+    assert done.returncode == 4
+    assert done.stderr == (
+        "mempiler: what was to be printed: cannot be written: No space left on device; "
+        "free space on that disk, or write elsewhere\n"
+    )

@@ -161,3 +161,29 @@ def test_request_beyond_the_queue_is_a_503_at_once(connect: Any, scripted: Any) 
         go.set()
         call.join(20)
     assert (first, client.chat("three").status_code) == ([200], 200)
+
+
+def test_a_token_file_with_a_byte_order_mark_is_named_with_its_mend(tmp_path: Path) -> None:
+    """Its mark would become a part of the first tenant's name."""
+    path = tmp_path / "tokens"
+    path.write_bytes(b"\xef\xbb\xbfacme a-long-random-token\n")
+    with pytest.raises(UserError, match=rf"{path}: .*byte-order mark; save it as UTF-8 without one"):
+        Tokens(path)
+
+
+def test_lines_of_a_token_file_may_end_as_on_windows(tmp_path: Path) -> None:
+    path = tmp_path / "tokens"
+    path.write_bytes(b"acme a-long-random-token\r\nglobex another-long-random-token\r\n")
+    assert Tokens(path).tenant("a-long-random-token") == "acme"
+
+
+@pytest.mark.parametrize(("mode", "warned"), [(0o644, True), (0o640, False)])
+def test_a_token_file_that_everybody_can_read_is_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, mode: int, warned: bool
+) -> None:
+    path = tmp_path / "tokens"
+    path.write_text("acme a-long-random-token\n")
+    path.chmod(mode)
+    with caplog.at_level("WARNING", "mempiler.service"):
+        Tokens(path)
+    assert ("chmod o-r" in caplog.text) is warned

@@ -1,5 +1,6 @@
 """Loading, encoding, saving, LoRA, weights; and one-line errors for what is not there."""
 
+import json
 import subprocess
 import sys
 
@@ -155,3 +156,16 @@ def test_no_module_of_the_engine_imports_torch_before_it_is_used():
     script = "; ".join([*lines, "import sys; print(sorted({'torch', 'transformers', 'peft'} & set(sys.modules)))"])
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_code_that_comes_with_a_model_is_neither_run_nor_asked_about(tmp_path, monkeypatch):
+    def asked(*_):
+        raise AssertionError("asked whether to run the code of a model")
+
+    monkeypatch.setattr("builtins.input", asked)
+    auto = {"AutoConfig": "code.Mine", "AutoTokenizer": ["code.Mine", None], "AutoModelForCausalLM": "code.Mine"}
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "mine", "auto_map": auto}))
+    (tmp_path / "code.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    with pytest.raises(UserError, match="cannot be loaded as a language model"):
+        LocalModel.load(str(tmp_path))
+    assert not (tmp_path / "ran").exists()

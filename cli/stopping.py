@@ -1,0 +1,57 @@
+"""What a command says when it is stopped by Ctrl-C or SIGTERM: what is kept, and the command that goes on."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import signal
+from collections.abc import Sequence
+from typing import Any
+
+from ..errors import Stopped
+
+_RESUMED = ("evaluate", "compile", "train")
+"""Commands with an option --resume RUN."""
+_KEPT = {
+    ("memories", "remember"): "sessions that were remembered are kept, the others stay queued",
+    ("rebuild",): "users that were written anew are kept",
+}
+_PASSWORD = re.compile(r"(://[^:/@\s]*):[^/@\s]*@")
+
+
+def stop_line(stop: BaseException | None, arguments: Sequence[str]) -> str:
+    """One line for whoever stopped a command.
+
+    Args:
+        stop: What ended it.
+        arguments: Its command line; a password in an address is left out.
+    """
+    kept = next((text for begin, text in _KEPT.items() if tuple(arguments[: len(begin)]) == begin), None)
+    command = [each for each in arguments if kept is None or each != "--force"]
+    if isinstance(stop, Stopped):
+        kept = stop.kept
+        if stop.resume[1:] and arguments[0] in _RESUMED:
+            command = [*_without_resume(command), *stop.resume]
+        elif stop.resume == ("--resume",) and "--resume" not in command:
+            command.append("--resume")
+    if kept is None:
+        return "stopped"
+    shown = _PASSWORD.sub(r"\1:...@", shlex.join(["mempiler", *command]))
+    return f"stopped; {kept}; to go on: {shown}"
+
+
+def end_by_signal() -> None:
+    """Lets SIGTERM end a command as Ctrl-C does; the service has handlers of its own."""
+    signal.signal(signal.SIGTERM, _interrupt)
+
+
+def _interrupt(*_: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def _without_resume(command: Sequence[str]) -> list[str]:
+    kept = [each for each in command if not each.startswith("--resume=")]
+    if "--resume" in kept:
+        at = kept.index("--resume")
+        del kept[at : at + 2]
+    return kept

@@ -1,0 +1,197 @@
+"""JSON from outside, read strictly: what the standard library accepts and nothing later could hold is refused here.
+
+    read_json(path) ──> parse_json(text, where) ──> decode(text) ──> a value     or one line: where, what, how to mend
+
+Refused beside what is no JSON: NaN and infinite numbers, whole numbers of more than `MOST_DIGITS` digits, a key that
+one object holds twice (the standard library keeps the last and tells nobody), more than `MOST_DEPTH` levels of lists
+and objects, and half of a surrogate pair, which no UTF-8 file or hash can hold.
+
+Example:
+    >>> from mempiler.records import parse_json
+    >>> parse_json('{"answer": "Lisbon"}', "line 1")
+    {'answer': 'Lisbon'}
+
+Limits: a file is read whole (`data.json_stream` is for lists that are too long for that).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import stat
+from pathlib import Path
+from typing import Any
+
+from ..errors import DataError
+
+MOST_DEPTH = 100
+"""Most levels of lists and objects in each other."""
+MOST_DIGITS = 300
+"""Most digits of a whole number: with more it could not be compared with any other kind of number."""
+
+_HALF_PAIR = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
+
+
+def read_json(path: str | Path) -> Any:
+    """Reads a JSON file.
+
+    Raises:
+        DataError: The file is missing, empty, unreadable or no strict JSON; the message says which and where.
+    """
+    return parse_json(read_text(Path(path)), str(path))
+
+
+def parse_json(text: str, where: str) -> Any:
+    """The value of a JSON text.
+
+    Args:
+        text: The whole text.
+        where: What the message of an error begins with: a file, perhaps with a line.
+
+    Raises:
+        DataError: It is no strict JSON.
+    """
+    try:
+        return decode(text)
+    except json.JSONDecodeError as error:
+        raise DataError(f"{where}: not valid JSON at line {error.lineno}, column {error.colno}: {error.msg}") from error
+    except ValueError as error:
+        raise DataError(f"{where}: {error}") from error
+
+
+def decode(text: str) -> Any:
+    """The value of a JSON text; for readers that have their own words for what is no JSON.
+
+    Raises:
+        json.JSONDecodeError: It is no JSON.
+        ValueError: It is JSON, but no strict one; the message says what and how to mend it.
+    """
+    try:
+        value = json.loads(text, **_STRICT)
+    except RecursionError:
+        raise ValueError(_TOO_DEEP) from None
+    refuse_unfit(value, text)
+    return value
+
+
+def refuse_unfit(value: Any, text: str) -> None:
+    """Refuses a parsed value that is nested too deeply or holds half of a surrogate pair.
+
+    Args:
+        value: What a decoder of `strict_decoder` gave.
+        text: What it was read from; most texts tell at a glance that nothing is wrong.
+
+    Raises:
+        ValueError: The value is unfit.
+    """
+    if text.count("[") + text.count("{") > MOST_DEPTH and _depth(value) > MOST_DEPTH:
+        raise ValueError(_TOO_DEEP)
+    if _HALF_PAIR.search(text):
+        try:
+            json.dumps(value, ensure_ascii=False).encode()
+        except UnicodeEncodeError as error:
+            half = f"\\u{ord(error.object[error.start]):04x}"
+            raise ValueError(
+                f"a text holds {half}, half of a surrogate pair; replace it by a whole character"
+            ) from None
+
+
+def strict_decoder() -> json.JSONDecoder:
+    """A decoder that refuses what `decode` refuses, but for what `refuse_unfit` finds; raises ValueError."""
+    return json.JSONDecoder(**_STRICT)
+
+
+def read_text(path: Path) -> str:
+    """Reads a text file; a byte-order mark is left out.
+
+    Raises:
+        DataError: The file is missing, empty, no file, or no UTF-8 text.
+    """
+    try:
+        refuse_other_than_file(path)
+        text = path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise DataError(f"{path}: no such file") from None
+    except (OSError, ValueError) as error:
+        raise unreadable(path, error) from error
+    if not text.strip():
+        raise DataError(f"{path}: the file is empty")
+    return text
+
+
+def refuse_other_than_file(path: Path) -> None:
+    """Refuses a folder and a device; a pipe is read like a file.
+
+    Raises:
+        DataError: The path is one of them.
+        OSError: It cannot be looked at.
+    """
+    mode = path.stat().st_mode
+    if stat.S_ISDIR(mode):
+        raise DataError(f"{path}: cannot be read: it is a folder; name the file in it")
+    if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
+        raise DataError(f"{path}: cannot be read: it is a device; name a file")
+
+
+def unreadable(path: Path, error: OSError | ValueError) -> DataError:
+    """The error for a file that cannot be read as UTF-8 text, with what to do about it."""
+    if not isinstance(error, UnicodeDecodeError):
+        return DataError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}")
+    begin = error.object[:4]
+    if begin[:2] == b"\x1f\x8b":
+        return DataError(f"{path}: cannot be read as UTF-8 text: it is compressed; unpack it with gunzip")
+    kind = "it is UTF-16" if begin[:2] in (b"\xff\xfe", b"\xfe\xff") else f"byte {error.start} is wrong"
+    return DataError(f"{path}: cannot be read as UTF-8 text: {kind}; save it as UTF-8")
+
+
+def _depth(value: Any) -> int:
+    """Levels of lists and objects; counts without recursion, and no further than it must."""
+    level: list[Any] = [value]
+    depth = 0
+    while depth <= MOST_DEPTH:
+        holders: list[Any] = [each for each in level if isinstance(each, dict | list)]
+        if not holders:
+            break
+        depth += 1
+        level = [inner for each in holders for inner in _inner(each)]
+    return depth
+
+
+def _inner(holder: Any) -> Any:
+    return holder.values() if hasattr(holder, "values") else holder
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        seen: set[str] = set()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))
+        raise ValueError(f"an object holds the key {twice[:100]!r} twice; keep one of them")
+    return found
+
+
+def _float(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError(f"the number {text[:30]} is too large; write a smaller one")
+    return value
+
+
+def _int(text: str) -> int:
+    if len(text) > MOST_DIGITS:
+        raise ValueError(f"a whole number has {len(text)} digits; write a smaller one, or a text")
+    return int(text)
+
+
+def _constant(name: str) -> float:
+    raise ValueError(f"{name} is no JSON number; write null or a finite number")
+
+
+_TOO_DEEP = f"lists and objects are nested more than {MOST_DEPTH} levels deep; make it flatter"
+_STRICT: dict[str, Any] = {
+    "object_pairs_hook": _object,
+    "parse_float": _float,
+    "parse_int": _int,
+    "parse_constant": _constant,
+}

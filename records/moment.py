@@ -1,0 +1,65 @@
+"""Moments: how they are read from outside, and how people and prompts read them.
+
+Example:
+    >>> from mempiler.records import format_time, read_time
+    >>> format_time(read_time("2023-05-08T13:56:00"))
+    '8 May 2023, Monday 13:56'
+
+Limits: a number is no moment: it could be seconds or milliseconds, and either reading would be a guess.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator
+
+_FORM = "expected a date such as 2025-03-05 or 2025-03-05T18:20:00Z"
+
+
+def _told(value: Any) -> Any:
+    """Refuses what pydantic would take for seconds since 1970."""
+    if isinstance(value, str):
+        try:
+            float(value)
+        except ValueError:
+            return value
+        raise ValueError(f"{value[:30]!r} is a number; {_FORM}")
+    if not isinstance(value, date):
+        raise ValueError(f"{type(value).__name__} is no time; {_FORM}")
+    return value
+
+
+def _in_calendar(time: datetime) -> datetime:
+    """Refuses what the calendar of another zone does not hold."""
+    if time.tzinfo:
+        try:
+            time.astimezone(UTC)
+        except OverflowError:
+            raise ValueError("this moment is outside the calendar; expected a year from 2 to 9998") from None
+    return time
+
+
+Moment = Annotated[datetime, BeforeValidator(_told), AfterValidator(_in_calendar)]
+"""A moment as a field of a record: a datetime, or a text in ISO form."""
+
+
+def read_time(value: Any) -> datetime | None:
+    """The moment that an ISO text means; None for anything else."""
+    try:
+        return datetime.fromisoformat(value.strip()) if isinstance(value, str) else None
+    except ValueError:
+        return None
+
+
+def format_time(time: datetime) -> str:
+    """A date as people and prompts read it: `8 May 2023, Monday 13:56` (no clock at midnight)."""
+    clock = f" {time:%H:%M}" if (time.hour, time.minute) != (0, 0) else ""
+    return f"{time.day} {time:%B %Y}, {time:%A}{clock}"
+
+
+def comparable(time: datetime | None) -> datetime:
+    """The moment with a zone, UTC where none is told, so that any two can be sorted; None is before all others."""
+    time = time or datetime.min
+    return time if time.tzinfo else time.replace(tzinfo=UTC)

@@ -1,0 +1,46 @@
+"""Limits that are numbers: NaN and infinity, which no comparison stops at, are refused wherever they are given."""
+
+import math
+from typing import Any
+
+import pytest
+from mempiler.engines.guard import Limits
+from mempiler.engines.models import language_model
+from mempiler.errors import UserError
+from mempiler.runs.setup import Setup
+from mempiler.service.settings import Settings
+
+WRONG = [
+    (Limits, "max_usd", math.nan),
+    (Limits, "max_usd", math.inf),
+    (Limits, "max_usd", -1.0),
+    (Limits, "max_minutes", math.nan),
+    (Limits, "max_calls", 10**400),
+    (Limits, "max_tokens", "5"),
+    (Setup, "temperature", math.nan),
+    (Setup, "max_lost", math.nan),
+    (Setup, "max_lost", 1.5),
+    (Setup, "timeout", 1e300),
+    (Setup, "threads", 0),
+    (Settings, "timeout", math.nan),
+    (Settings, "grace", math.inf),
+    (Settings, "session_gap", 1e300),
+]
+
+
+@pytest.mark.parametrize(("kind", "name", "value"), WRONG)
+def test_a_number_that_stops_nothing_is_refused_by_name(kind: Any, name: str, value: Any) -> None:
+    more = {"benchmark": "locomo"} if kind is Setup else {}
+    with pytest.raises(UserError, match=f"{name} = .*give a finite number"):
+        kind(**more, **{name: value})
+
+
+def test_no_limit_and_zero_are_limits() -> None:
+    assert not Limits()
+    assert Limits(max_usd=0, max_calls=5)
+
+
+@pytest.mark.parametrize("name", ["nosuch", "nosuch/model"])
+def test_a_model_that_nobody_provides_is_refused_before_it_is_asked(name: str) -> None:
+    with pytest.raises(UserError, match="no provider is known for it; write PROVIDER/MODEL"):
+        language_model(name)

@@ -1,0 +1,139 @@
+"""JSON and moments from outside: what no later code could hold is one line that names where and how to mend it."""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mempiler.errors import DataError, UserError
+from mempiler.records import History, Session, comparable, parse_json, read_json
+from mempiler.records.json_input import MOST_DEPTH
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(value=VALUES, ascii=st.booleans())
+def test_what_the_standard_library_writes_is_read(value: Any, ascii: bool) -> None:
+    assert parse_json(json.dumps(value, ensure_ascii=ascii), "here") == value
+
+
+REFUSED = [
+    ('{"a": "\\ud800"}', r"holds \ud800, half of a surrogate pair; replace"),
+    ('{"\\udfff": 1}', "half of a surrogate pair"),
+    ('["\\ude00\\ud83d"]', "half of a surrogate pair"),
+    ("[" * 100_000 + "]" * 100_000, "levels deep; make it flatter"),
+    ('{"a":' * 500 + "1" + "}" * 500, "levels deep; make it flatter"),
+    ("9" * 5000, "has 5000 digits; write a smaller one"),
+    ("-" + "9" * 500, "has 501 digits"),
+    ("NaN", "NaN is no JSON number; write null"),
+    ("[-Infinity]", "-Infinity is no JSON number"),
+    ("1e400", "1e400 is too large"),
+    ('{"answer": "a", "answer": "b"}', "the key 'answer' twice"),
+    ('{"a": tru}', "not valid JSON at line 1, column 7"),
+    ('"a\x00b"', "not valid JSON"),
+]
+
+
+@pytest.mark.parametrize(("text", "words"), REFUSED, ids=range(len(REFUSED)))
+def test_what_nothing_could_hold_is_one_line(text: str, words: str) -> None:
+    with pytest.raises(DataError) as refusal:
+        parse_json(text, "file.json: line 3")
+    assert str(refusal.value).startswith("file.json: line 3: ")
+    assert words in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_whole_pair_and_the_deepest_value_are_read() -> None:
+    assert parse_json('"\\ud83d\\ude00"', "here") == "\U0001f600"
+    assert parse_json("[" * MOST_DEPTH + "]" * MOST_DEPTH, "here")
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("[]".encode("utf-16"), "it is UTF-16; save it as UTF-8"),
+        (b"\x1f\x8b\x08\x00", "it is compressed; unpack it with gunzip"),
+        (b"[\xff]", "byte 1 is wrong; save it as UTF-8"),
+        (b"", "the file is empty"),
+    ],
+)
+def test_a_file_that_is_no_utf8_text_says_what_it_is(tmp_path: Path, content: bytes, words: str) -> None:
+    (tmp_path / "file.json").write_bytes(content)
+    with pytest.raises(DataError, match=words):
+        read_json(tmp_path / "file.json")
+
+
+@pytest.mark.parametrize(
+    ("path", "words"), [(".", "is a folder"), ("/dev/zero", "is a device"), ("x" * 300, "too long")]
+)
+def test_what_is_no_file_is_not_read(path: str, words: str) -> None:
+    with pytest.raises(DataError, match=words):
+        read_json(path)
+
+
+def test_a_byte_order_mark_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "file.json").write_bytes(b"\xef\xbb\xbf[1]")
+    assert read_json(tmp_path / "file.json") == [1]
+
+
+@pytest.mark.parametrize(
+    "time", [1e10, 1700000000, -1, True, "1700000000", "1e400", "1000000-01-01", "2024-02-30", "0001-01-01T00:00+14:00"]
+)
+def test_a_time_is_a_date_of_the_calendar(time: Any) -> None:
+    with pytest.raises(DataError, match="time"):
+        History.from_messages([{"role": "user", "content": "x", "time": time}])
+
+
+@pytest.mark.parametrize("time", ["2024-05-01", "2024-05-01T10:00:00Z", "2024-05-01T10:00:00+02:00"])
+def test_iso_dates_are_times(time: str) -> None:
+    history = History.from_messages([{"role": "user", "content": "x", "time": time}])
+    assert history.items[0].time is not None
+
+
+def test_the_first_moment_with_and_without_a_zone_can_be_sorted() -> None:
+    times = [datetime(2024, 1, 1, tzinfo=UTC), None, datetime.min, datetime(2023, 1, 1)]
+    assert [comparable(time).year for time in sorted(times, key=comparable)] == [1, 1, 2023, 2024]
+
+
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        ({"role": "user"}, "has no content"),
+        ({"role": "user", "content": ["x"]}, "expected text or a list of parts"),
+        ({"role": "user", "content": [{"text": 5}]}, "expected text or a list of parts"),
+        ({"role": "user", "content": "\ud800"}, "message 1 of session 1: a text holds half"),
+        ({"role": "user", "content": "x", "name": {}}, None),
+        ({"role": "user", "content": "x", "name": 5}, "speaker 5"),
+    ],
+)
+def test_a_message_of_another_kind_is_refused(message: Any, words: str | None) -> None:
+    if words is None:
+        assert History.from_messages([message]).turns["D1:1"][0].speaker == "user"
+        return
+    with pytest.raises(DataError, match=words):
+        History.from_messages([message])
+
+
+def test_a_turn_id_names_one_turn() -> None:
+    session = Session.model_validate({"id": "D1", "turns": [{"id": "D1:1", "speaker": "Ann", "text": "x"}]})
+    with pytest.raises(DataError, match="a turn id twice"):
+        History.parse({"items": [json.loads(session.model_dump_json())] * 2})
+
+
+def test_a_message_of_an_error_is_one_line_of_bounded_length() -> None:
+    error = str(UserError(f"a\nb \ud800 {'x' * 10_000}"))
+    assert "\n" not in error
+    assert error.startswith("a b \\ud800 xxx")
+    assert len(error.encode()) < 2000
+
+
+def test_the_page_of_concepts_tells_the_deepest_nesting() -> None:
+    page = (Path(__file__).parents[2] / "docs/concepts.md").read_text()
+    assert f"nesting beyond {MOST_DEPTH} levels" in page
