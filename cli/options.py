@@ -19,7 +19,7 @@ from rich.text import Text
 
 from ..engines.guard import Limits
 from ..engines.meter import Meter
-from ..engines.models import RETRIES, TIMEOUT
+from ..engines.models import DEADLINE, RETRIES, TIMEOUT
 from ..errors import UserError
 from ..optimizers.plan import Plan
 from ..runs.setup import Setup
@@ -43,6 +43,7 @@ USER = click.option("--user", help="the user whose memory it is")
 TENANT = click.option("--tenant", default="default", show_default=True, help="keeps users of several customers apart")
 
 _SILENCE = "seconds of silence after which a call to a model has failed"
+_DEADLINE = "seconds for a call to a model, its retries and waits included"
 
 _ADAPTER = (
     "auto, chat, json, xml or compact "
@@ -81,6 +82,9 @@ _SETUP = [
         "--timeout", type=click.FloatRange(0, min_open=True), default=TIMEOUT, show_default=True, help=_SILENCE
     ),
     click.option("--retries", type=click.IntRange(0), default=RETRIES, show_default=True, help="of a call that failed"),
+    click.option(
+        "--lm-deadline", type=click.FloatRange(0, min_open=True), default=DEADLINE, show_default=True, help=_DEADLINE
+    ),
     click.option("--max-usd", type=click.FloatRange(0), help="stop when so much money is spent"),
     click.option("--max-calls", type=click.IntRange(0), help="stop after so many LM calls"),
     click.option("--max-tokens", type=click.IntRange(0), help="stop after so many tokens"),
