@@ -7,9 +7,10 @@ it is: `openai/gpt-4.1-mini`, `ollama_chat/qwen3`, `hosted_vllm/my-model` with `
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,49 @@ def language_model(
         return MeteredLM(name, meter or Meter(), **shared, **settings)
     except ValueError as error:
         raise UserError(f"language model {name!r}: {error}") from error
+
+
+def check_askable(lm: MeteredLM) -> None:
+    """Refuses a named model that cannot be asked as this process is set up; its endpoint is not asked.
+
+    Raises:
+        UserError: Nobody provides such a model, or the provider's key is not set.
+    """
+    from dspy.clients.backend_selection import select_backend
+    from dspy.lm15 import LM15Error, LMRouter, RouterConfig
+
+    if not isinstance(lm.engine, str):
+        return
+    selected: Any = select_backend(lm)
+    key, base = selected.clients.get("api_key"), selected.clients.get("api_base")
+    if not selected.native:
+        _check_litellm(lm.model, key, base)
+        return
+    provider = selected.resolution.provider
+    keys, bases = {provider: key} if key else None, {provider: base} if base else None
+    try:
+        LMRouter(RouterConfig(api_keys=keys, base_urls=bases)).lm(f"{provider}:{selected.resolution.model}")
+    except LM15Error as error:
+        names = " or ".join(getattr(error, "env_keys", ()))
+        reason = f"there is no key; set {names}" if names else str(error).partition("\n")[0]
+        raise UserError(f"language model {lm.model!r}: {reason}") from error
+
+
+def _check_litellm(model: str, key: str | None, base: str | None) -> None:
+    import litellm
+
+    with redirect_stdout(io.StringIO()):  # it prints an advertisement
+        try:
+            litellm.get_llm_provider(model, api_base=base, api_key=key)
+        except litellm.exceptions.BadRequestError:
+            raise UserError(
+                f"language model {model!r}: no provider is known for it; write PROVIDER/MODEL, e.g. "
+                "openai/gpt-4.1-mini, or openai/NAME with --api-base for an OpenAI-compatible server"
+            ) from None
+        missing = litellm.validate_environment(model, api_key=key, api_base=base)["missing_keys"]
+    # Other settings may come from elsewhere, e.g. the rights of a machine in a cloud.
+    if missing and not base and all(name.endswith("_API_KEY") for name in missing):
+        raise UserError(f"language model {model!r}: there is no key; set {' and '.join(missing)}")
 
 
 @contextmanager
