@@ -17,7 +17,7 @@ from dspy.lm15 import ProviderError
 
 from .deadline import SLICE, deadline_here
 
-MOST_BYTES = 8_000_000
+MOST_BYTES = 4_000_000
 """Most bytes of a reply."""
 _PIECE = 16_384
 """Bytes of one read: what is compressed may grow a thousandfold before it is counted."""

@@ -79,7 +79,8 @@ def uvicorn_config(service: Service) -> uvicorn.Config:
         # uvicorn counts whole seconds.
         timeout_keep_alive=max(1, round(service.settings.keep_alive)),
         h11_max_incomplete_event_size=MOST_HEADERS,
-        backlog=BACKLOG,
+        # Fewer than may be open: who has just come is not closed for those who come with it.
+        backlog=max(1, min(BACKLOG, service.settings.connections // 2)),
     )
 
 

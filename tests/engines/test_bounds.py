@@ -53,10 +53,10 @@ def test_a_call_ends_at_its_deadline_and_its_thread_too(ask: Any, fault: str) ->
 
 def test_a_reply_without_end_is_not_read_to_it(ask: Any) -> None:
     with StubServer(every("endless")) as server:
-        with pytest.raises(LMError, match="larger than 8000000 bytes") as raised:
+        with pytest.raises(LMError, match="larger than 4000000 bytes") as raised:
             ask(named(server, 30, retries=2))
         assert not is_retryable_lm_error(raised.value)
-        assert server.sent < 20_000_000
+        assert server.sent < 12_000_000
         assert len(server.texts) == 1
 
 
