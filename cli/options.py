@@ -21,7 +21,7 @@ from rich.text import Text
 
 from ..engines.guard import Limits
 from ..engines.meter import Meter
-from ..engines.models import RETRIES, TIMEOUT
+from ..engines.models import DEADLINE, RETRIES, TIMEOUT
 from ..errors import MOST_SECONDS, UserError
 from ..optimizers.plan import Plan
 from ..records.json_input import decode
@@ -106,6 +106,7 @@ _ASKING = [
 ]
 
 _SILENCE = "seconds of silence after which a call to a model has failed"
+_DEADLINE = "seconds for a call to a model, its retries and waits included"
 
 _ADAPTER = (
     "auto, chat, json, xml or compact "
@@ -142,6 +143,7 @@ _SETUP = [
     click.option("--threads", type=click.IntRange(1), default=8, show_default=True, help="questions in flight"),
     click.option("--timeout", type=SECONDS, default=TIMEOUT, show_default=True, help=_SILENCE),
     click.option("--retries", type=click.IntRange(0), default=RETRIES, show_default=True, help="of a call that failed"),
+    click.option("--lm-deadline", type=SECONDS, default=DEADLINE, show_default=True, help=_DEADLINE),
     click.option("--max-usd", type=USD, help="stop when so much money is spent"),
     click.option("--max-calls", type=click.IntRange(0), help="stop after so many LM calls"),
     click.option("--max-tokens", type=click.IntRange(0), help="stop after so many tokens"),

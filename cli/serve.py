@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from ..errors import MOST_SECONDS
+from ..errors import MOST_SECONDS, UserError
 from .options import ALLOW_CODE, SECONDS, Finite, open_store, trust_option
 
 
@@ -42,8 +42,18 @@ def _setting(name: str, kind: Any, default: Any, help: str) -> Any:
 @_setting("lm-retries", click.IntRange(0), 1, "of a call that failed")
 @_setting("max-body", click.IntRange(1), 1_000_000, "bytes of a request")
 @_setting("max-turns", click.IntRange(1), 1000, "messages of a request")
-@_setting("threads", click.IntRange(1), 32, "requests that work at the same time")
-@_setting("queue", click.IntRange(0), 512, "requests that wait for a thread")
+@_setting("lm-deadline", SECONDS, 40.0, "seconds for a call to the model, its retries and waits included")
+@_setting("threads", click.IntRange(1), 32, "questions and chats that are worked on at the same time")
+@_setting("queue", click.IntRange(0), 512, "questions and chats that wait for a thread")
+@_setting("store-threads", click.IntRange(1), 8, "other requests that are worked on at the same time")
+@_setting("store-queue", click.IntRange(0), 256, "other requests that wait for a thread")
+@_setting("tenant-share", Finite(0, 1), 0.5, "part of threads and places that one of several tenants may hold")
+@_setting("connections", click.IntRange(1), 1000, "open connections")
+@_setting("header-timeout", SECONDS, 10.0, "seconds for the headers of a request to come")
+@_setting("keep-alive", SECONDS, 30.0, "seconds after which a connection without a request is closed")
+@_setting(
+    "log-lines", click.IntRange(1), 10, "warnings of one kind in a second; of other lines a hundred times as many"
+)
 @_setting("writers", click.IntRange(0), 2, "threads that write memories; 0 leaves that to other processes")
 @_setting("grace", Finite(0, MOST_SECONDS), 20.0, "seconds to finish what is in progress when stopped")
 @_setting("log-level", click.Choice(["debug", "info", "warning", "error"]), "info", "least level of log lines")
@@ -63,6 +73,7 @@ def command(
     name: str,
     lm_timeout: float,
     lm_retries: int,
+    lm_deadline: float,
     log_level: str,
     api_base: str | None,
     trust: str | None,
@@ -71,6 +82,7 @@ def command(
 ) -> None:
     """Serve PROGRAM (the folder of a saved program, or models:/NAME@ALIAS) over HTTP until stopped."""
     from ..engines.models import language_model
+    from ..engines.providers import check_askable
     from ..runs.artifact import chosen_embedder, open_program
     from ..runs.registry import program_folder
     from ..service.breaker import Breaker
@@ -80,6 +92,8 @@ def command(
     from ..service.tokens import Tokens
 
     check_address(host, token_file is not None)
+    if lm_deadline >= settings["timeout"]:
+        raise UserError(f"--lm-deadline {lm_deadline:g} must be less than --timeout {settings['timeout']:g}")
     tokens = Tokens(token_file) if token_file is not None else None
     folder = program_folder(program) or program
     loaded = open_program(folder, allow_code, chosen_embedder(folder, embedder, embedder_api_base), trust)
@@ -90,6 +104,8 @@ def command(
         cache=False,
         timeout=lm_timeout,
         retries=lm_retries,
+        deadline=lm_deadline,
     )
+    check_askable(model)
     opened = open_store(store, make=True)
     serve(Service(loaded.program, opened, model, name, tokens, Settings(**settings)), host, port, log_level)

@@ -26,13 +26,15 @@ from typing import Any, Literal, Protocol
 
 import dspy
 from dspy.clients.call_result import CallResult
-from dspy.clients.execution import execute, finalize, prepare
+from dspy.clients.execution import aexecute, execute, finalize, prepare
 from dspy.utils.callback import with_callbacks
 from dspy.utils.exceptions import LMAuthError, LMConfigurationError, LMInvalidRequestError, LMUnsupportedModelError
 
 from ..errors import UserError
 from ..reading.cut import marked
+from .bounds import Bounds, NobodyWaitsError
 from .guard import Guard
+from .transport import Clients
 
 Role = Literal["task", "prompt", "judge"]
 ROLES: tuple[Role, ...] = ("task", "prompt", "judge")
@@ -149,6 +151,7 @@ class MeteredLM(dspy.LM):
         guard: Refuses calls over budget or to an unreachable endpoint; one without limits if None.
         answers: Answers of earlier calls of the run, so that a resumed run calls the model only for missing ones.
         prices: US dollars per input and output token, for answers that come without a cost.
+        bounds: What a call may take at most, its retries among it; None leaves both to DSPy.
         **settings: Everything else that `dspy.LM` takes.
     """
 
@@ -160,6 +163,7 @@ class MeteredLM(dspy.LM):
         guard: Guard | None = None,
         answers: Answers | None = None,
         prices: tuple[float, float] | None = None,
+        bounds: Bounds | None = None,
         **settings: Any,
     ) -> None:
         self.meter = meter
@@ -167,18 +171,23 @@ class MeteredLM(dspy.LM):
         self.role: Role = role
         self.guard = guard or Guard()
         self.answers = answers
+        self.bounds = bounds
+        if bounds is not None:
+            settings["num_retries"] = 0
         super().__init__(model, **settings)
+        if bounds is not None:
+            self._engine_store = Clients()
 
     @with_callbacks
     def __call__(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
         # The three steps of dspy.BaseLM.__call__, because only their result has cache hits and cost.
         call = prepare(self, prompt, messages, self._seeded(kwargs))
         if self.answers is None:
-            result = self._paid(lambda: execute(self, call))
+            result = self._paid(lambda: self._executed(call))
             return marked(finalize(self, call, result), result)
         try:
             key, cached = _key(self, call), bool(call.cache)
-            record, known = self.answers.once(key, lambda: self._paid(lambda: execute(self, call)).dump(), cached)
+            record, known = self.answers.once(key, lambda: self._paid(lambda: self._executed(call)).dump(), cached)
         except UserError as error:
             # Optimizers would take a failing store for a wrong answer, and continue with calls that are lost.
             self.guard.stop(error)
@@ -193,16 +202,25 @@ class MeteredLM(dspy.LM):
 
     @with_callbacks
     async def acall(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
-        from dspy.clients.execution import aexecute
-
         call = prepare(self, prompt, messages, self._seeded(kwargs), asynchronous=True)
         self.guard.admit()
         try:
-            result = await aexecute(self, call)
+            result = await self._aexecuted(call)
         except Exception as error:
             self._failed(error)
             raise
         return marked(finalize(self, call, self._counted(result)), result)
+
+    def _executed(self, call: Any) -> CallResult:
+        # What DSPy streams to a caller must be sent from the caller's own thread, and not twice.
+        if self.bounds is None or dspy.settings.send_stream is not None:
+            return execute(self, call)
+        return self.bounds.run(lambda: execute(self, call), self.model)
+
+    async def _aexecuted(self, call: Any) -> CallResult:
+        if self.bounds is None or dspy.settings.send_stream is not None:
+            return await aexecute(self, call)
+        return await self.bounds.arun(lambda: aexecute(self, call), self.model)
 
     def _paid(self, execute_call: Callable[[], CallResult]) -> CallResult:
         self.guard.admit()
@@ -215,6 +233,8 @@ class MeteredLM(dspy.LM):
 
     def _failed(self, error: Exception) -> None:
         self.meter.add_failed()
+        if isinstance(error, NobodyWaitsError):
+            return
         if isinstance(error, LMInvalidRequestError) and not isinstance(error, LMUnsupportedModelError):
             return  # this prompt is refused, for its content or length; the endpoint is well
         if isinstance(error, LMConfigurationError):
@@ -252,6 +272,11 @@ class MeteredLM(dspy.LM):
 
     def __deepcopy__(self, memo: object = None) -> MeteredLM:
         return self.copy()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        if self.bounds is not None:
+            self._engine_store = Clients()
 
 
 def _less(counts: Counter[Any], before: Counter[Any]) -> Counter[Any]:

@@ -16,6 +16,7 @@ from typing import Any
 from dspy.utils.exceptions import LMError
 
 from ..errors import EndpointError, UserError
+from .bounds import DEADLINE, RETRIES, Bounds
 from .guard import Guard
 from .meter import Answers, Meter, MeteredLM, Role
 from .providers import check_provider
@@ -23,8 +24,6 @@ from .providers import check_provider
 OFFLINE = "offline"
 LOCAL = "local:"
 """What the name of a model begins with that runs in this process."""
-RETRIES = 2
-"""Retries of a call that could not reach its model, after 1 and 2 seconds or as the server asks."""
 TIMEOUT = 120.0
 """Seconds without a byte from the server after which a call has failed."""
 
@@ -42,6 +41,7 @@ def language_model(
     cache: bool | None = None,
     timeout: float = TIMEOUT,
     retries: int = RETRIES,
+    deadline: float = DEADLINE,
     repeat: int = 0,
     loaded: dict[str, Any] | None = None,
 ) -> MeteredLM:
@@ -61,6 +61,7 @@ def language_model(
             Never for local models, whose weights may change.
         timeout: Seconds without a byte from the server after which a call has failed.
         retries: How often a call is repeated that could not reach its model.
+        deadline: Seconds for a call, its retries and waits included.
         repeat: Which repetition of the same run: from 1 on, a model that samples answers anew instead of from a cache.
         loaded: Local models by name: one that is there is not loaded again, one that is not is added.
 
@@ -88,7 +89,7 @@ def language_model(
         sampling = {"rollout_id": repeat} if repeat and temperature else {}
         return local_lm(known[name], meter, temperature or 0.0, max_tokens, **shared, **sampling)
     settings: dict[str, Any] = {"temperature": temperature, "max_tokens": max_tokens, "cache": cache is not False}
-    settings |= {"num_retries": retries, "timeout": timeout}
+    settings |= {"timeout": timeout, "bounds": Bounds(deadline, retries)}
     if repeat and temperature != 0:
         settings["rollout_id"] = repeat
     if api_base:

@@ -195,8 +195,9 @@ def _engine(url: str | Path, timeout: float) -> Engine:
         raise UserError(f"store {address!r}: {kind} is not supported; give a path (SQLite) or postgresql://...")
     try:
         parsed = parsed.set(drivername="postgresql+psycopg")
-        options = {"connect_timeout": max(2, round(timeout)), "options": f"-c lock_timeout={round(timeout * 1000)}"}
-        return create_engine(parsed, pool_pre_ping=True, pool_timeout=timeout, connect_args=options)
+        from .postgres import connecting
+
+        return connecting(create_engine(parsed, pool_pre_ping=True, pool_timeout=timeout), timeout)
     except (ModuleNotFoundError, NoSuchModuleError) as error:
         raise MissingDependencyError("psycopg", "postgres") from error
 

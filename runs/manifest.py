@@ -95,7 +95,9 @@ def states_in(folder: Path, manifest: Manifest) -> dict[str, PredictorState]:
     if sha256_of(text) != manifest.state_sha256:
         raise ProgramError(f"{folder / STATE}: the file was altered after it was saved (its sha256 does not match)")
     try:
-        return {name: PredictorState.model_validate(state) for name, state in parse_json(text, str(folder / STATE)).items()}
+        return {
+            name: PredictorState.model_validate(state) for name, state in parse_json(text, str(folder / STATE)).items()
+        }
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))

@@ -16,7 +16,7 @@ from ..data.dataset import Split
 from ..engines.embedders import embedder as make_embedder
 from ..engines.guard import Guard, Limits
 from ..engines.meter import Meter, MeteredLM, Role
-from ..engines.models import RETRIES, TIMEOUT, is_local, is_offline, language_model
+from ..engines.models import DEADLINE, RETRIES, TIMEOUT, is_local, is_offline, language_model
 from ..engines.prices import token_prices
 from ..errors import MOST_SECONDS, EndpointError, MempilerError, UserError, check_number
 from ..memory.flight import Flight
@@ -30,7 +30,7 @@ from .folder import RunFolder
 from .registry import program_folder
 from .results import MAX_LOST
 
-_NOT_DECISIVE = {"threads", "limits", "resume", "timeout", "retries", "trust", "sign_key"} | {
+_NOT_DECISIVE = {"threads", "limits", "resume", "timeout", "retries", "lm_deadline", "trust", "sign_key"} | {
     f"{role}api_base" for role in ("", "prompt_", "judge_", "embedder_")
 }
 """Fields of a setup that a resumed run may change: they do not decide its result."""
@@ -67,6 +67,8 @@ class Setup:
     """Seconds without a byte from a model's server after which a call has failed."""
     retries: int = RETRIES
     """How often a call is repeated that could not reach its model."""
+    lm_deadline: float = DEADLINE
+    """Seconds for a call, its retries and waits included."""
     limits: Limits = field(default_factory=Limits)
     max_lost: float = MAX_LOST
     """The share of lost predictor calls above which a run is broken: told, and never promoted."""
@@ -203,6 +205,7 @@ class Runtime:
             prices=self._prices(name),
             timeout=setup.timeout,
             retries=setup.retries,
+            deadline=setup.lm_deadline,
             loaded=self.loaded,
             repeat=setup.repeat if role == "task" else 0,
         )

@@ -7,16 +7,20 @@ No route takes a tenant from the request, so no token reaches the users of anoth
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Callable
+from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, Path, Request
 from fastapi.security import HTTPBearer
 
+from ..engines.deadline import Deadline
 from ..programs.user_memory import UserMemory
 from .bodies import Name
 from .limits import send_refusal
-from .refusals import UNKNOWN_HOST, UNKNOWN_TOKEN
+from .refusals import OTHER_ORIGIN, UNKNOWN_HOST, UNKNOWN_TOKEN, Refusal
 from .service import Service
+
+T = TypeVar("T")
 
 GUARDED = "/v1"
 """Below this path every request needs a token; other paths reveal nothing about users."""
@@ -44,9 +48,8 @@ class Access:
             if tenant is None:
                 await send_refusal(send, UNKNOWN_TOKEN())
                 return
-            if self._service.tokens is None and _host(scope["headers"]) not in LOOPBACK:
-                # DNS rebinding: a web page must not be taken for the user of this machine.
-                await send_refusal(send, UNKNOWN_HOST())
+            if self._service.tokens is None and (refused := _of_another_page(scope["headers"])) is not None:
+                await send_refusal(send, refused)
                 return
             scope.setdefault("state", {})["tenant"] = tenant
         await self._app(scope, receive, send)
@@ -58,9 +61,22 @@ def _token(headers: Any) -> str | None:
     return token.strip() if scheme.lower() == "bearer" else None
 
 
-def _host(headers: Any) -> str:
-    """The host a request names, without its port."""
-    given = next((value.decode("latin-1") for name, value in headers if name == b"host"), "")
+def _of_another_page(headers: Any) -> Refusal | None:
+    """Why a web page in a browser of this machine must not be taken for its user; None for anything else."""
+    given = [value.decode("latin-1") for name, value in headers if name == b"host"]
+    host = given[0] if len(given) == 1 else ""
+    if _name(host) not in LOOPBACK:
+        return UNKNOWN_HOST()  # DNS rebinding
+    for name, value in headers:
+        if name == b"origin" and value.decode("latin-1").lower() not in (f"http://{host}", f"https://{host}"):
+            return OTHER_ORIGIN()
+        if name == b"sec-fetch-site" and value not in (b"same-origin", b"none"):
+            return OTHER_ORIGIN()
+    return None
+
+
+def _name(given: str) -> str:
+    """A host without its port."""
     return given[1:].partition("]")[0] if given.startswith("[") else given.partition(":")[0]
 
 
@@ -98,3 +114,21 @@ def memory_of(user: Annotated[Name, Path(description="The user")], service: Serv
 
 
 Memory = Annotated[UserMemory, Depends(memory_of)]
+
+
+class Work:
+    """Where the work of one request is done."""
+
+    def __init__(self, request: Request, service: Served, tenant: Tenant) -> None:
+        self._request, self._service, self._tenant = request, service, tenant
+
+    async def asking(self, call: Callable[[Deadline], T]) -> T:
+        """Runs a call that asks the language model."""
+        return await self._service.asking.run(call, self._tenant, self._request.receive)
+
+    async def storing(self, call: Callable[[], T]) -> T:
+        """Runs a call that needs the store alone."""
+        return await self._service.storing.run(lambda _: call(), self._tenant, self._request.receive)
+
+
+Places = Annotated[Work, Depends()]

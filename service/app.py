@@ -1,6 +1,6 @@
 """The application: routes, error forms and middleware around one `Service`.
 
-log ──> tokens ──> body limit ──> routes ──> threads ──> UserMemory
+log ──> tokens ──> body limit ──> routes ──> pools ──> UserMemory
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from . import chat, users
 from .access import Access, Served
 from .bodies import ERRORS, Health, Readiness
 from .limits import BodyLimit
-from .logs import RequestLog, log
+from .logs import RequestLog, cause_of, log
 from .refusals import CAUGHT, Refusal, malformed, refusal_of
 from .service import Service
 
@@ -31,13 +31,13 @@ _state = APIRouter(tags=["state"])
 @_state.get("/health", summary="Whether the process runs")
 async def health(service: Served) -> Health:
     """Answers as long as the process runs."""
-    return await anyio.to_thread.run_sync(service.health)
+    return service.health(await service.probe.look())
 
 
 @_state.get("/ready", summary="Whether requests are served", responses={503: {"model": Readiness}})
 async def ready(service: Served) -> Any:
-    """200 while the store answers and the background runs, 503 otherwise and while the service stops."""
-    parts = await anyio.to_thread.run_sync(service.ready)
+    """200 while each part works, the model apart; 503 otherwise and while the service stops."""
+    parts = service.ready(await service.probe.look())
     fine = all(works for part, works in parts.items() if part != "model")
     return JSONResponse(Readiness(ready=fine, parts=parts).model_dump(), 200 if fine else 503)
 
@@ -78,16 +78,17 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         yield
     finally:
         begun, left = time.monotonic(), service.begin_stop()
-        service.threads.close()
+        service.close()
         ended = await anyio.to_thread.run_sync(service.worker.stop, left)
-        about = {"finished": ended, "seconds": round(time.monotonic() - begun, 1), "requests": service.threads.busy}
+        about = {"finished": ended, "seconds": round(time.monotonic() - begun, 1), "requests": service.busy}
         log.info("stopped", extra=about)
 
 
 async def _refused(request: Request, error: Exception) -> JSONResponse:
     refusal = refusal_of(error)
     if refusal.status >= 500 and not isinstance(error, Refusal):
-        about = {"request": request.scope["state"].get("request"), "kind": type(error).__name__, "reason": str(error)}
+        about = {"kind": type(error).__name__, "cause": cause_of(error), "reason": str(error)}
+        about["request"] = request.scope["state"].get("request")
         log.error("a request failed", extra=about)
     return _response(refusal)
 

@@ -189,7 +189,9 @@ class Readiness(BaseModel):
     """What must work for requests to be served."""
 
     ready: bool
-    parts: dict[str, bool] = Field(examples=[{"store": True, "worker": True, "serving": True, "model": True}])
+    parts: dict[str, bool] = Field(
+        examples=[{"store": True, "disk": True, "worker": True, "room": True, "tokens": True, "model": True}]
+    )
 
 
 class Problem(BaseModel):

@@ -25,12 +25,12 @@ from fastapi import APIRouter, Header
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, field_validator, model_validator
 
+from ..engines.deadline import Deadline
 from ..programs.user_memory import UserMemory
 from ..records.context import estimate_tokens
-from .access import Served, Tenant
+from .access import Places, Served, Tenant
 from .bodies import Evidence, Name, Speaker, Text
 from .conversation import Reply, converse, request_of
-from .limits import Deadline
 from .refusals import Refusal
 from .service import Service
 from .users import check_length, evidence
@@ -196,6 +196,7 @@ async def complete(
     body: ChatRequest,
     service: Served,
     tenant: Tenant,
+    work: Places,
     x_stainless_retry_count: Annotated[str | None, Header(include_in_schema=False)] = None,
 ) -> Any:
     """Stores what the user says, answers with what is remembered of them, and stores the answer."""
@@ -204,7 +205,7 @@ async def complete(
     check_length(len(body.messages), service)
     memory = service.memory(tenant, body.user)
     repeated = (x_stainless_retry_count or "0").isdigit() and x_stainless_retry_count not in (None, "0")
-    completion = await service.threads.run(lambda deadline: _complete(body, service, memory, repeated, deadline))
+    completion = await work.asking(lambda deadline: _complete(body, service, memory, repeated, deadline))
     service.worker.wake()
     if not body.stream:
         return completion

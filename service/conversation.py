@@ -20,11 +20,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from ..engines.deadline import Deadline
 from ..errors import ConflictError
 from ..memory.incoming import now, turns_of
 from ..programs.user_memory import UserMemory
 from ..records import Context, Session, Turn, format_time
-from .limits import Deadline
 
 ASSISTANT = "assistant"
 

@@ -11,13 +11,21 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
+import threading
 import time
 import traceback
 import uuid
+from collections import Counter
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
+from dspy.utils.exceptions import LMError
+from sqlalchemy.exc import OperationalError
+
+from ..errors import StoreError
 from .limits import send_refusal
 from .refusals import BUG
 
@@ -62,8 +70,61 @@ class JsonLines(logging.Formatter):
     def _error(self, info: Any) -> dict[str, Any]:
         kind, error, trace = info
         frames = [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in traceback.extract_tb(trace)]
-        found = {"type": kind.__name__, "trace": frames[-8:]}
+        found = {"type": kind.__name__, "cause": cause_of(error), "trace": frames[-8:]}
         return {**found, "message": str(error)} if self._contents else found
+
+
+def cause_of(error: BaseException) -> str:
+    """Why something failed, without what anybody said: full disk, server down, status of the model's endpoint."""
+    if isinstance(error, OSError) and error.errno:
+        return os.strerror(error.errno)
+    if isinstance(error, LMError):
+        return f"status {error.status}" if error.status else f"{error.code}"
+    below = error.__cause__
+    if isinstance(error, StoreError) and isinstance(below, OperationalError):
+        # Other errors of a database may quote the values of a row.
+        return str(below.orig).partition("\n")[0]
+    return type(error if below is None else below).__name__
+
+
+class FewOfAKind(logging.Filter):
+    """Lets some lines of each place in the code through in a second, and says afterwards how many it left out.
+
+    Args:
+        most: Warnings and errors; of other lines a hundred times as many.
+        clock: Returns the time in seconds.
+    """
+
+    def __init__(self, most: int, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._most, self._clock = most, clock
+        self._lock = threading.Lock()
+        self._second, self._seen = 0, Counter[str]()
+        self._left_out: Counter[str] = Counter()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if getattr(record, "left_out", None):
+            return True
+        place = f"{record.name} {record.module}:{record.lineno}"
+        most = self._most if record.levelno >= logging.WARNING else 100 * self._most
+        with self._lock:
+            told = self._next_second()
+            self._seen[place] += 1
+            passes = self._seen[place] <= most
+            self._left_out[place] += not passes
+        for where, count in told.items():
+            log.warning("lines like one before were left out", extra={"like": where, "left_out": count})
+        return passes
+
+    def _next_second(self) -> dict[str, int]:
+        """What was left out in the second that is over."""
+        if (second := int(self._clock())) == self._second:
+            return {}
+        told = {where: count for where, count in self._left_out.items() if count}
+        self._second = second
+        self._seen.clear()
+        self._left_out.clear()
+        return told
 
 
 class RequestLog:
@@ -107,9 +168,10 @@ class RequestLog:
         log.info("request", extra=line)
 
 
-def set_up(contents: bool = False, level: str = "info", stream: TextIO | None = None) -> None:
+def set_up(contents: bool = False, level: str = "info", most: int = 10, stream: TextIO | None = None) -> None:
     """Sends every log line of this process through `JsonLines`; for the service's own process only."""
     handler = logging.StreamHandler(stream or sys.stderr)
+    handler.addFilter(FewOfAKind(most))
     handler.setFormatter(JsonLines(contents))
     root = logging.getLogger()
     root.handlers[:] = [handler]

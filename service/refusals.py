@@ -21,7 +21,13 @@ from dspy.utils.exceptions import (
 
 from ..errors import BudgetError, ConflictError, EndpointError, ProgramError, StoreError, UserError
 
-_KINDS = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 409: "conflict_error"}
+_KINDS = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    409: "conflict_error",
+    429: "rate_limit_error",
+}
 
 
 class Refusal(Exception):  # noqa: N818
@@ -49,12 +55,15 @@ class Refusal(Exception):  # noqa: N818
 # Made anew each time: an exception that is raised twice keeps the frames of both.
 UNKNOWN_TOKEN = partial(Refusal, 401, "give a valid token: Authorization: Bearer TOKEN", {"WWW-Authenticate": "Bearer"})
 UNKNOWN_HOST = partial(Refusal, 403, "without tokens this service answers to 127.0.0.1 and localhost only")
+OTHER_ORIGIN = partial(Refusal, 403, "without tokens this service answers to no page of another origin")
 UNKNOWN_USER = partial(Refusal, 404, "there is no such user")
 UNKNOWN_SESSION = partial(Refusal, 404, "there is no such session")
 SLOW_BODY = partial(Refusal, 408, "the body did not come in time", {"Connection": "close"})
 TOO_LARGE = partial(Refusal, 413, "the body is too large")
 BUG = partial(Refusal, 500, "something went wrong here; the log has it under the request's id")
 OVERLOADED = partial(Refusal, 503, "too many requests wait; try again", {"Retry-After": "2"})
+TENANT_OVERLOADED = partial(Refusal, 429, "too many requests of this tenant wait; try again", {"Retry-After": "2"})
+GONE = partial(Refusal, 499, "the client went away")
 LATE = partial(Refusal, 504, "this took too long; what was said is stored, and the request can be repeated")
 
 _DOWN = "the language model does not answer; what was said is stored, and the request can be repeated"

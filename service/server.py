@@ -20,8 +20,14 @@ from ..errors import UserError
 from ..memory.store import Store
 from .access import LOOPBACK
 from .app import make_app
+from .connections import check_files, protocol
 from .logs import log, set_up
 from .service import Service
+
+MOST_HEADERS = 32_768
+"""Most bytes of the headers of a request."""
+BACKLOG = 512
+"""Connections that wait for the process to take them."""
 
 
 def check_address(host: str, tokens: bool) -> None:
@@ -43,18 +49,10 @@ def serve(service: Service, host: str, port: int, level: str = "info") -> None:
         port: The port; 0 for a free one, which the log names.
         level: `debug`, `info`, `warning` or `error`.
     """
+    check_files(service.settings.connections)
     bound = listen(host, port)
-    set_up(service.settings.log_contents, level)
-    grace = max(1, round(service.settings.grace))
-    config = uvicorn.Config(
-        make_app(service),
-        log_config=None,
-        access_log=False,
-        lifespan="on",
-        server_header=False,
-        timeout_graceful_shutdown=grace,
-        timeout_keep_alive=75,
-    )
+    set_up(service.settings.log_contents, level, service.settings.log_lines)
+    config = uvicorn_config(service)
     # uvicorn's own lines come through the same formatter.
     logging.getLogger("uvicorn").setLevel(level.upper())
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -64,6 +62,26 @@ def serve(service: Service, host: str, port: int, level: str = "info") -> None:
     server = _Server(config, service)
     server.run([bound])
     _end(service, service.store, server.started)
+
+
+def uvicorn_config(service: Service) -> uvicorn.Config:
+    """How uvicorn serves a service."""
+    grace = max(1, round(service.settings.grace))
+    return uvicorn.Config(
+        make_app(service),
+        log_config=None,
+        access_log=False,
+        lifespan="on",
+        server_header=False,
+        timeout_graceful_shutdown=grace,
+        http=protocol(service.settings),
+        ws="none",
+        # uvicorn counts whole seconds.
+        timeout_keep_alive=max(1, round(service.settings.keep_alive)),
+        h11_max_incomplete_event_size=MOST_HEADERS,
+        # Fewer than may be open: who has just come is not closed for those who come with it.
+        backlog=max(1, min(BACKLOG, service.settings.connections // 2)),
+    )
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -78,7 +96,7 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind((host, port))
-        bound.listen(2048)
+        bound.listen(BACKLOG)
         return bound
     except OSError as error:
         bound.close()
@@ -100,8 +118,8 @@ class _Server(uvicorn.Server):
 
 def _end(service: Service, store: Store, started: bool) -> None:
     """Ends the process even if threads still wait for a language model: Python would wait for them for minutes."""
-    if service.threads.busy or any(thread.is_alive() for thread in service.worker.threads):
-        log.warning("work is left behind, stored and queued", extra={"requests": service.threads.busy})
+    if service.busy or any(thread.is_alive() for thread in service.worker.threads):
+        log.warning("work is left behind, stored and queued", extra={"requests": service.busy})
         sys.stderr.flush()
         os._exit(0 if started else 1)
     store.close()

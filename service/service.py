@@ -1,4 +1,4 @@
-"""What the routes of a service share: a program, one open store, a language model, tokens, threads and the worker."""
+"""What the routes of a service share: a program, one open store, a language model, tokens, pools and the worker."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import time
 from collections import Counter
 from typing import Any
 
-from ..errors import MempilerError
 from ..memory.store import Store
 from ..memory.stored import Owner
 from ..programs.program import MemoryProgram
 from ..programs.user_memory import UserMemory
 from .bodies import Health
 from .breaker import Breaker
-from .limits import Threads
 from .logs import log
+from .pools import Pool
+from .probe import Probe, Seen
 from .refusals import UNKNOWN_USER
 from .settings import Settings
 from .tokens import Tokens
@@ -49,7 +49,10 @@ class Service:
         self.settings = settings or Settings()
         self.started = int(time.time())
         self._stop_at: float | None = None
-        self.threads = Threads(self.settings.threads, self.settings.queue, self.settings.timeout)
+        limits = self.settings
+        self.asking = Pool(limits.threads, limits.queue, limits.timeout, self._share)
+        self.storing = Pool(limits.store_threads, limits.store_queue, limits.timeout, self._share)
+        self.probe = Probe(store)
         self.worker = Worker(store, program, lm, self.settings.session_gap, self.settings.writers)
 
     @property
@@ -95,28 +98,35 @@ class Service:
         if self.settings.log_contents:
             log.info("answered", extra={"user": memory.owner.user, "question": question, "answer": answer})
 
-    def health(self) -> Health:
+    @property
+    def busy(self) -> int:
+        """Requests that are worked on, or wait."""
+        return self.asking.busy + self.storing.busy
+
+    def close(self) -> None:
+        """Takes no further work."""
+        self.asking.close()
+        self.storing.close()
+
+    def health(self, seen: Seen) -> Health:
         """What could not be written, and how the model's answers were read."""
-        try:
-            counts = self.store.states()
-        except MempilerError:
-            counts = {}
         meter, answers = getattr(self.lm, "meter", None), Counter[str]()
         for (_, outcome), count in meter.read().answers.items() if meter is not None else ():
             answers[outcome] += count
-        return Health(partial=counts.get("partial"), failed=counts.get("failed"), answers=dict(answers))
+        return Health(partial=seen.counts.get("partial"), failed=seen.counts.get("failed"), answers=dict(answers))
 
-    def ready(self) -> dict[str, bool]:
+    def ready(self, seen: Seen) -> dict[str, bool]:
         """What must work for a request to be served, each part by name; `model` is informative only."""
-        try:
-            self.store.read(Owner("ready", "ready"))
-            stored = True
-        except MempilerError as error:
-            log.error("the store does not answer", extra={"kind": type(error).__name__, "reason": str(error)})
-            stored = False
         return {
-            "store": stored,
+            "store": seen.store,
+            "disk": seen.disk,
             "worker": self.worker.alive,
+            "room": not (self.asking.full or self.storing.full),
+            "tokens": self.tokens is None or self.tokens.works,
             "serving": self._stop_at is None,
             "model": not self.model_down,
         }
+
+    def _share(self) -> float:
+        """The part of threads and places that one tenant may hold: all, if it is the only one."""
+        return self.settings.tenant_share if self.tokens is not None and self.tokens.several else 1.0

@@ -20,9 +20,23 @@ class Settings:
     max_turns: int = 1000
     """Most messages of one request."""
     threads: int = 32
-    """Requests that work at the same time."""
+    """Questions and chats that are worked on at the same time."""
     queue: int = 512
-    """Requests that wait for a thread; those beyond are answered with 503."""
+    """Questions and chats that wait for a thread; those beyond are answered with 503."""
+    store_threads: int = 8
+    """Other requests, which need the store alone, that are worked on at the same time."""
+    store_queue: int = 256
+    """Other requests that wait for a thread."""
+    tenant_share: float = 0.5
+    """The part of threads and of places that one of several tenants may hold; beyond it is 429."""
+    connections: int = 1000
+    """Open connections; one more closes the one that waits longest for its client."""
+    header_timeout: float = 10.0
+    """Seconds for the headers of a request to come."""
+    keep_alive: float = 30.0
+    """Seconds after which a connection without a further request is closed."""
+    log_lines: int = 10
+    """Warnings and errors of a kind that are logged in a second; of other lines a hundred times as many."""
     writers: int = 2
     """Threads that write queued sessions into memories; 0 leaves that to other processes."""
     grace: float = 20.0
@@ -36,7 +50,9 @@ class Settings:
         Raises:
             UserError: One is negative, infinite, NaN or too large.
         """
-        for name in ("session_gap", "timeout", "grace"):
+        for name in ("session_gap", "timeout", "grace", "header_timeout", "keep_alive"):
             check_number(name, getattr(self, name), most=MOST_SECONDS)
-        for name in ("max_body", "max_turns", "threads", "queue", "writers"):
+        counts = ("threads", "queue", "store_threads", "store_queue", "connections", "log_lines", "writers")
+        for name in ("max_body", "max_turns", *counts):
             check_number(name, getattr(self, name))
+        check_number("tenant_share", self.tenant_share, most=1)

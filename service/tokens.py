@@ -47,7 +47,7 @@ class Tokens:
         self._path = Path(path)
         self._lock = threading.Lock()
         self._seen = self._state()
-        self._tenants = read_tokens(self._path)
+        self._take(read_tokens(self._path))
 
     def tenant(self, token: str) -> str | None:
         """The tenant of a token; None for an unknown one.
@@ -57,6 +57,17 @@ class Tokens:
         self._refresh()
         return self._tenants.get(_digest(token))
 
+    @property
+    def works(self) -> bool:
+        """Whether the file can be used."""
+        self._refresh()
+        return bool(self._tenants)
+
+    @property
+    def several(self) -> bool:
+        """Whether there is more than one tenant."""
+        return self._several
+
     def _refresh(self) -> None:
         state = self._state()
         if state == self._seen:
@@ -65,11 +76,14 @@ class Tokens:
             if state == self._seen:
                 return
             try:
-                self._tenants = read_tokens(self._path)
+                self._take(read_tokens(self._path))
             except UserError as error:
-                self._tenants = {}
-                _log.error("token file is wrong, all requests are refused", extra={"reason": str(error)})
+                self._take({})
+                _log.error("token file is wrong, all requests are refused", extra={"cause": str(error)})
             self._seen = state
+
+    def _take(self, tenants: dict[str, str]) -> None:
+        self._tenants, self._several = tenants, len(set(tenants.values())) > 1
 
     def _state(self) -> tuple[int, int, int] | None:
         try:

@@ -11,7 +11,7 @@ from ..memory.incoming import now
 from ..programs.user_memory import UserMemory
 from ..records import Context, format_time
 from ..records.items import Turn
-from .access import Memory, Served, Tenant
+from .access import Memory, Places, Served, Tenant
 from .bodies import (
     Answer,
     Evidence,
@@ -34,50 +34,50 @@ router = APIRouter(prefix="/v1/users", tags=["memories"])
 
 
 @router.get("", summary="List the users of the token's tenant")
-async def list_users(service: Served, tenant: Tenant) -> Users:
+async def list_users(service: Served, tenant: Tenant, work: Places) -> Users:
     """Users with what is stored of each, in order of their names."""
-    found = await service.threads.run(lambda _: service.store.users(tenant))
+    found = await work.storing(lambda: service.store.users(tenant))
     return Users(users=[_state(one) for one in found])
 
 
 @router.get("/{user}", summary="Counts of a user")
-async def show_user(service: Served, memory: Memory) -> UserState:
+async def show_user(memory: Memory, work: Places) -> UserState:
     """How many sessions are stored, queued and failed."""
-    found = await service.threads.run(lambda _: memory.status())
+    found = await work.storing(memory.status)
     if found is None:
         raise UNKNOWN_USER()
     return _state(found)
 
 
 @router.delete("/{user}", summary="Forget a user")
-async def forget_user(service: Served, memory: Memory) -> Forgotten:
+async def forget_user(memory: Memory, work: Places) -> Forgotten:
     """Deletes everything of a user: sessions, open turns, memory."""
-    if not await service.threads.run(lambda _: memory.forget()):
+    if not await work.storing(memory.forget):
         raise UNKNOWN_USER()
     return Forgotten(forgotten=memory.owner.user)
 
 
 @router.post("/{user}/sessions", status_code=201, summary="Add a session", responses={200: {"model": Stored}})
-async def add_session(body: NewSession, service: Served, memory: Memory, response: Response) -> Stored:
+async def add_session(body: NewSession, service: Served, memory: Memory, response: Response, work: Places) -> Stored:
     """Stores a session durably; it is found by questions at once, and written into the memory in the background."""
     check_length(len(body.messages), service)
     messages = [message.model_dump(exclude_none=True) for message in body.messages]
-    added = await service.threads.run(lambda _: memory.add(messages, body.id, remember=False))
+    added = await work.storing(lambda: memory.add(messages, body.id, remember=False))
     service.worker.wake()
     response.status_code = 201 if added.new else 200
     return Stored(id=added.id, position=added.position, new=added.new)
 
 
 @router.get("/{user}/sessions", summary="List the sessions of a user")
-async def list_sessions(service: Served, memory: Memory) -> Sessions:
+async def list_sessions(service: Served, memory: Memory, work: Places) -> Sessions:
     """The sessions of a user and how far each got."""
-    return Sessions(sessions=await service.threads.run(lambda _: _sessions(service, memory)))
+    return Sessions(sessions=await work.storing(lambda: _sessions(service, memory)))
 
 
 @router.post("/{user}/sessions/{session}/end", summary="End an open session")
-async def end_session(session: Name, service: Served, memory: Memory) -> Stored:
+async def end_session(session: Name, service: Served, memory: Memory, work: Places) -> Stored:
     """Ends a session of the chat, which otherwise ends by itself when it goes idle."""
-    added = await service.threads.run(lambda _: memory.end(session, remember=False))
+    added = await work.storing(lambda: memory.end(session, remember=False))
     if added is None:
         raise UNKNOWN_SESSION()
     service.worker.wake()
@@ -85,24 +85,24 @@ async def end_session(session: Name, service: Served, memory: Memory) -> Stored:
 
 
 @router.delete("/{user}/sessions/{session}", summary="Forget a session")
-async def forget_session(session: Name, service: Served, memory: Memory) -> Forgotten:
+async def forget_session(session: Name, service: Served, memory: Memory, work: Places) -> Forgotten:
     """Deletes a session; a memory that holds something of it is written anew from the others."""
-    if not await service.threads.run(lambda _: memory.forget_session(session, remember=False)):
+    if not await work.storing(lambda: memory.forget_session(session, remember=False)):
         raise UNKNOWN_SESSION()
     service.worker.wake()
     return Forgotten(forgotten=session)
 
 
 @router.get("/{user}/memory", summary="Read the memory of a user")
-async def read_memory(service: Served, memory: Memory) -> MemoryState:
+async def read_memory(service: Served, memory: Memory, work: Places) -> MemoryState:
     """The memory that questions are answered from."""
-    return await service.threads.run(lambda _: _memory(service, memory))
+    return await work.storing(lambda: _memory(service, memory))
 
 
 @router.post("/{user}/ask", summary="Ask about a user")
-async def ask(body: Question, service: Served, memory: Memory) -> Answer:
+async def ask(body: Question, service: Served, memory: Memory, work: Places) -> Answer:
     """Answers from the memory, and from what is not in it yet; with the turns that each recalled thing rests on."""
-    return await service.threads.run(lambda _: _answer(body, service, memory))
+    return await work.asking(lambda _: _answer(body, service, memory))
 
 
 def check_length(messages: int, service: Service) -> None:

@@ -19,7 +19,7 @@ from ..errors import MempilerError
 from ..memory.store import Store
 from ..programs.program import MemoryProgram
 from ..programs.remember_queued import remember_queued
-from .logs import log
+from .logs import cause_of, log
 
 LONGEST_PAUSE = 30.0
 """Seconds between two attempts while the store or the language model fails."""
@@ -119,8 +119,8 @@ class Worker:
                 pause = interval
             except (MempilerError, LMError) as error:
                 pause = min(LONGEST_PAUSE, pause * 2)
-                about = {"kind": type(error).__name__, "reason": str(error), "pause": pause}
-                log.warning("background work failed, it will be tried again", extra=about)
+                about = {"kind": type(error).__name__, "cause": cause_of(error), "reason": str(error)}
+                log.warning("background work failed, it will be tried again", extra={**about, "pause": pause})
             except Exception:
                 pause = min(LONGEST_PAUSE, pause * 2)
                 log.error("background work failed for an unforeseen reason", exc_info=True)

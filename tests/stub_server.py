@@ -6,6 +6,8 @@ Answers are a pure function of the messages, so two runs that ask the same get t
     429      refused for now, with Retry-After: 0        stall    silence until the server is closed
     401      refused for good                            garbled  a completion without field headers
     500      a fault of the server                       no-json  a body that is not JSON
+    wait     refused for now, with Retry-After: 3600     trickle  an answer of which a byte comes now and then
+    endless  an answer that does not end                 headers  headers of which a byte comes now and then
     dead     the connection is cut, and from then on nobody listens
 
 Example:
@@ -102,6 +104,8 @@ class StubServer:
         """The messages of every request that came in."""
         self.answered = 0
         """Requests that got a completion."""
+        self.sent = 0
+        """Bytes of answers that do not end."""
         self._changed = threading.Condition()
         self._closing = threading.Event()
         self._dead = False
@@ -127,6 +131,19 @@ class StubServer:
         if not known:
             self._server.shutdown()
             self._server.server_close()
+
+    def drip(self, connection: Any, fault: Fault) -> None:
+        """Sends an answer that does not end, until the client or the server closes."""
+        head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+        part = b"x" if fault != "endless" else b"x" * 65536
+        try:
+            connection.write(head + (b"X-Long: " if fault == "headers" else b"Connection: close\r\n\r\n"))
+            while not self._closing.wait(0.05 if fault != "endless" else 0):
+                connection.write(part)
+                connection.flush()
+                self.sent += len(part)
+        except OSError:
+            pass
 
     def wait(self, answered: int, seconds: float = 60) -> bool:
         """Waits until so many requests have been answered; False where the time ran out before."""
@@ -156,6 +173,10 @@ class StubServer:
             return None
         if fault in _STATUS:
             return int(fault), json.dumps({"error": {"message": _STATUS[fault]}}).encode()
+        if fault == "wait":
+            return 429, b'{"error": {"message": "slow down for an hour"}}'
+        if fault in ("trickle", "endless", "headers"):
+            return 0, fault.encode()
         if fault == "no-json":
             return 200, b"<html>bad gateway</html>"
         if self.delay:
@@ -189,9 +210,13 @@ def _handler(stub: StubServer) -> type[BaseHTTPRequestHandler]:
                 self.close_connection = True
                 return
             status, sent = found
+            if status == 0:
+                stub.drip(self.wfile, sent.decode())
+                self.close_connection = True
+                return
             self.send_response(status)
             if status == 429:
-                self.send_header("Retry-After", "0")
+                self.send_header("Retry-After", "3600" if b"hour" in sent else "0")
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(sent)))
             self.end_headers()

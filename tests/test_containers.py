@@ -116,3 +116,22 @@ def test_the_first_start_of_the_page_names_commands_that_exist():
 def test_the_page_names_the_variables_of_a_served_model(name):
     assert f"`{name}`" in PAGE
     assert name in str(registered_model.__doc__)
+
+
+def test_the_proxy_has_the_limits_of_the_service():
+    serve = app.get_command(click.Context(app), "serve")
+    assert serve is not None
+    default = {parameter.name: parameter.default for parameter in serve.params}
+    content = COMPOSE["configs"]["proxy"]["content"]
+    found = dict(re.findall(r"(read_header|read_body|idle|max_size|reverse_proxy) (\S+)", content))
+    assert found == {
+        "read_header": f"{default['header_timeout']:g}s",
+        "read_body": f"{default['timeout']:g}s",
+        "idle": f"{default['keep_alive']:g}s",
+        "max_size": f"{default['max_body'] // 1_000_000}MB",
+        "reverse_proxy": "mempiler:8000",
+    }
+    assert SERVICES["proxy"]["profiles"] == ["proxy"]
+    # Compose takes one $ for itself.
+    assert "{$$SITE}" in content
+    assert "SITE" in SERVICES["proxy"]["environment"]

@@ -185,7 +185,9 @@ def test_another_setting_is_another_run(stub, mempiler_cli, words, sizes, said):
 
 
 @pytest.mark.parametrize(
-    "words", [["--timeout", "9"], ["--retries", "1"], ["--max-calls", "9"]], ids=lambda words: words[0]
+    "words",
+    [["--timeout", "9"], ["--retries", "1"], ["--lm-deadline", "9"], ["--max-calls", "9"]],
+    ids=lambda words: words[0],
 )
 def test_settings_that_decide_nothing_may_change(stub, mempiler_cli, words):
     server = stub()

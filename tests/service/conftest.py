@@ -73,11 +73,10 @@ class Api(httpx.Client):
 def serving(service: Any) -> Iterator[Api]:
     """Runs a service on a free port in a thread, and connects a client of `acme` to it."""
     import uvicorn
-    from mempiler.service.app import make_app
-    from mempiler.service.server import listen
+    from mempiler.service.server import listen, uvicorn_config
 
     with listen("127.0.0.1", 0) as bound, ExitStack() as stack:
-        server = uvicorn.Server(uvicorn.Config(make_app(service), log_config=None, access_log=False))
+        server = uvicorn.Server(uvicorn_config(service))
         thread = threading.Thread(target=server.run, args=([bound],))
         thread.start()
         until = time.monotonic() + 20

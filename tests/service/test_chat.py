@@ -163,7 +163,7 @@ def test_users_chat_at_the_same_time(connect: Any, scripted: Any) -> None:
         gate.wait()
         return {"answer": "fine"}
 
-    client = connect(scripted(reply), threads=4)
+    client = connect(scripted(reply), threads=8)
     found: list[int] = []
     calls = [
         threading.Thread(target=lambda n=n: found.append(client.chat("hello", user=f"user-{n}").status_code))

@@ -135,7 +135,7 @@ def test_late_answer_is_a_504_and_not_stored(connect: Any, scripted: Any, store:
     assert (response.status_code, response.json()["error"]["type"]) == (504, "server_error")
     go.set()
     assert done.wait(20)
-    client.service.threads._pool.shutdown(wait=True)
+    client.service.asking._pool.shutdown(wait=True)
     (session,) = client.service.memory("acme", "ada").store.read(client.service.memory("acme", "ada").owner).open
     assert [turn.text for turn in session.turns] == ["I moved."]
 

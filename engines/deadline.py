@@ -1,0 +1,83 @@
+"""Deadlines of work and of the calls within it.
+
+    request, 60 s ──> call of a model, 40 s, or what is left of the request ──> each read from its socket
+
+A deadline is handed down by the context, so that a call deep inside a program ends when the request does that wants it.
+
+Example:
+    >>> from mempiler.engines.deadline import Deadline, within
+    >>> request = Deadline(60)
+    >>> with within(request):
+    ...     Deadline(600).left <= 60
+    True
+    >>> request.cancel()
+    >>> request.passed
+    True
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+SLICE = 0.25
+"""Seconds after which a thread that waits looks whether its deadline has been moved to now."""
+
+
+class Deadline:
+    """When work must have ended; the deadline it was made within holds for it too.
+
+    Args:
+        seconds: From now on.
+    """
+
+    def __init__(self, seconds: float = math.inf) -> None:
+        self._at = time.monotonic() + seconds
+        self._outer = _current.get()
+
+    @property
+    def left(self) -> float:
+        """Seconds until then; never below 0."""
+        own = max(0.0, self._at - time.monotonic())
+        return own if self._outer is None else min(own, self._outer.left)
+
+    @property
+    def passed(self) -> bool:
+        """Whether the time is over, or nobody waits for the work any more."""
+        return self.left <= 0
+
+    @property
+    def cut_short(self) -> bool:
+        """Whether an outer deadline has passed while time of its own is left."""
+        return self.passed and self._at > time.monotonic()
+
+    def cancel(self) -> None:
+        """Ends it now."""
+        self._at = -math.inf
+
+    def sleep(self, seconds: float) -> None:
+        """Waits, but not beyond the deadline."""
+        until = time.monotonic() + seconds
+        while (left := min(until - time.monotonic(), self.left)) > 0:
+            time.sleep(min(left, SLICE))
+
+
+_current: ContextVar[Deadline | None] = ContextVar("mempiler_deadline", default=None)
+
+
+@contextmanager
+def within(deadline: Deadline) -> Generator[None]:
+    """Puts what the block does under a deadline."""
+    token = _current.set(deadline)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+def deadline_here() -> Deadline:
+    """The deadline of the work that asks; one that never passes if there is none."""
+    return _current.get() or Deadline()

@@ -1,0 +1,62 @@
+"""Connections to PostgreSQL that do not wait forever for a server that has stopped answering.
+
+The server's own limits (`lock_timeout`, `statement_timeout`) hold while it runs; where its process is stopped or its
+machine is gone, only the client can end the wait.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator
+from typing import Any
+
+import psycopg
+from sqlalchemy import Engine, event
+
+WATCH = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}
+"""Seconds of silence, and between signs of life of a server that is gone, and how many."""
+
+
+def connecting(engine: Engine, timeout: float) -> Engine:
+    """Bounds every connection of an engine, and each of its statements.
+
+    Args:
+        engine: Over psycopg.
+        timeout: Seconds.
+    """
+    milliseconds = round(timeout * 1000)
+    options = {
+        "connect_timeout": max(2, round(timeout)),
+        "options": f"-c lock_timeout={milliseconds} -c statement_timeout={milliseconds}",
+        "tcp_user_timeout": milliseconds,
+        **WATCH,
+    }
+    kind: Any = type("Connection", (_Connection,), {"seconds": timeout + 1})
+
+    @event.listens_for(engine, "do_connect")
+    def connect(dialect: Any, record: Any, given: Any, named: Any) -> Any:
+        return kind.connect(*given, **{**options, **named})
+
+    return engine
+
+
+class _Connection(psycopg.Connection[Any]):
+    seconds = 31.0
+
+    def wait(self, gen: Any, *given: Any, **named: Any) -> Any:
+        return super().wait(self._bounded(gen), *given, **named)
+
+    def _bounded(self, steps: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
+        """The same steps; psycopg goes on with "nothing" several times a second while the server is silent."""
+        until = time.monotonic() + self.seconds
+        try:
+            wanted = next(steps)
+            while True:
+                ready = yield wanted
+                if not ready and time.monotonic() > until:
+                    # Its answer may still come, and would be taken for that of another statement.
+                    self.pgconn.finish()
+                    raise psycopg.OperationalError(f"the server has not answered for {self.seconds:g} s")
+                wanted = steps.send(ready)
+        except StopIteration as done:
+            return done.value

@@ -1,0 +1,358 @@
+"""Nobody keeps others out: hung models, hung stores, idle sockets, greedy tenants, pages of other origins."""
+
+import json
+import logging
+import os
+import socket
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+from mempiler import Store, StoreError, UserError
+from mempiler.engines.models import language_model
+from mempiler.service.breaker import Breaker
+from mempiler.service.connections import check_files, protocol
+from mempiler.service.logs import FewOfAKind, cause_of
+from mempiler.service.server import listen
+from mempiler.service.settings import Settings
+from sqlalchemy.exc import OperationalError
+
+from tests.stub_server import StubServer, every
+
+
+def within(seconds: float, check: Any) -> bool:
+    until = time.monotonic() + seconds
+    while not check() and time.monotonic() < until:
+        time.sleep(0.02)
+    return bool(check())
+
+
+@contextmanager
+def hung(connect: Any, scripted: Any, **settings: Any) -> Iterator[tuple[Any, Any]]:
+    """A service whose model does not answer until the block ends; the second value asks it in a thread."""
+    go, stack = threading.Event(), ExitStack()
+
+    def reply(kind: str, text: str, n: int) -> dict[str, str]:
+        go.wait(20)
+        return {"answer": "fine"}
+
+    client = connect(scripted(reply), **settings)
+    calls: list[threading.Thread] = []
+
+    def chat(tenant: str = "acme") -> None:
+        before = client.service.asking.busy
+        calls.append(threading.Thread(target=lambda: client.as_tenant(tenant).chat("hello")))
+        calls[-1].start()
+        assert within(10, lambda: client.service.asking.busy > before)
+
+    with stack:
+        try:
+            yield client, chat
+        finally:
+            go.set()
+            for call in calls:
+                call.join(20)
+
+
+@pytest.mark.parametrize("fault", ["wait", "trickle", "endless", "headers"])
+def test_a_model_that_hangs_holds_no_thread_beyond_its_deadline(connect: Any, fault: str) -> None:
+    with StubServer(every(fault)) as server:
+        lm = language_model(
+            server.model, api_base=server.url, cache=False, deadline=0.5, timeout=20, guard=Breaker(pause=0.1)
+        )
+        client = connect(lm, threads=1, queue=8, timeout=10.0, tenant_share=1.0)
+        begun = time.monotonic()
+        assert [client.chat("hello", user=f"u{n}").status_code for n in range(2)] == [502, 502]
+        assert client.add("I moved.").status_code == 201
+        assert time.monotonic() - begun < 8
+
+
+def test_requests_of_the_store_do_not_wait_for_the_model(connect: Any, scripted: Any) -> None:
+    with hung(connect, scripted, threads=1, queue=0, store_threads=1) as (client, chat):
+        chat()
+        statuses = [client.add("I moved.").status_code, client.get("/v1/users").status_code]
+        assert statuses == [201, 200]
+        found = client.as_tenant(None).get("/ready")
+        assert (found.status_code, found.json()["parts"]["room"]) == (503, False)
+        assert client.as_tenant(None).get("/health").status_code == 200
+    assert within(10, lambda: client.as_tenant(None).get("/ready").status_code == 200)
+
+
+def test_a_tenant_has_its_share_of_places_and_threads(connect: Any, scripted: Any) -> None:
+    with hung(connect, scripted, threads=2, queue=4) as (client, chat):
+        for _ in range(3):
+            chat()
+        refused = client.chat("one too many")
+        assert (refused.status_code, refused.headers["retry-after"]) == (429, "2")
+        assert refused.json()["error"]["type"] == "rate_limit_error"
+        assert dict(client.service.asking._running) == {"acme": 1}
+        chat("globex")
+        assert dict(client.service.asking._running) == {"acme": 1, "globex": 1}
+
+
+def test_a_tenant_alone_has_all_places(connect: Any, scripted: Any) -> None:
+    with hung(connect, scripted, threads=2, queue=0, tokens=False) as (client, chat):
+        chat()
+        chat()
+        assert client.chat("hello").status_code == 503
+
+
+def test_the_place_of_a_client_that_went_away_is_free(connect: Any) -> None:
+    with StubServer(every("stall")) as server:
+        guard = Breaker()
+        lm = language_model(server.model, api_base=server.url, cache=False, deadline=30, guard=guard)
+        client = connect(lm, threads=2, queue=8, tenant_share=0.5)
+        for _ in range(6):
+            with pytest.raises(httpx.ReadTimeout):
+                client.post(
+                    "/v1/chat/completions",
+                    json={"user": "ada", "messages": [{"role": "user", "content": "hello"}]},
+                    timeout=0.2,
+                )
+        assert within(5, lambda: client.service.asking.busy == 0)
+        assert not guard.open
+
+
+ORIGINS = [
+    ({"Origin": "https://evil.example"}, 403),
+    ({"Origin": "null"}, 403),
+    ({"Origin": "http://localhost:3000"}, 403),
+    ({"Sec-Fetch-Site": "cross-site"}, 403),
+    ({"Sec-Fetch-Site": "same-site"}, 403),
+    ({"Sec-Fetch-Site": "same-origin"}, 200),
+    ({"Sec-Fetch-Site": "none"}, 200),
+    ({}, 200),
+]
+
+
+@pytest.mark.parametrize(("headers", "status"), ORIGINS)
+def test_pages_of_other_origins_are_refused_without_tokens(
+    connect: Any, store: Store, headers: dict[str, str], status: int
+) -> None:
+    client = connect(tokens=False).as_tenant(None)
+    assert client.get("/v1/users", headers=headers).status_code == status
+    posted = client.post(
+        "/v1/users/ada/sessions",
+        content=json.dumps({"messages": [{"role": "user", "content": "hi"}]}),
+        headers={"Content-Type": "text/plain" if status == 403 else "application/json", **headers},
+    )
+    assert (posted.status_code, len(store.users())) == ((403, 0) if status == 403 else (201, 1))
+    assert client.delete("/v1/users/nobody", headers=headers).status_code == (403 if status == 403 else 404)
+
+
+def test_the_own_origin_is_not_another(connect: Any) -> None:
+    client = connect(tokens=False).as_tenant(None)
+    assert client.get("/v1/users", headers={"Origin": client.address}).status_code == 200
+
+
+def test_a_page_is_refused_before_its_body_comes(connect: Any) -> None:
+    client = connect(tokens=False)
+    head = "POST /v1/users/a/ask HTTP/1.1\r\nHost: 127.0.0.1\r\nOrigin: http://e.example\r\nContent-Length: 9\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", client.base_url.port), timeout=10) as connection:
+        connection.sendall(head.encode())
+        assert connection.recv(100).startswith(b"HTTP/1.1 403")
+
+
+def closed(connection: socket.socket, seconds: float = 5) -> bool:
+    connection.settimeout(seconds)
+    try:
+        while connection.recv(4096):
+            pass
+        return True
+    except ConnectionError:
+        return True
+    except TimeoutError:
+        return False
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /hea", b"GET /health HTTP/1.1\r\nHost: x\r\nX-Slow: "])
+def test_headers_that_do_not_come_close_the_connection(connect: Any, sent: bytes) -> None:
+    port = connect(header_timeout=0.3).base_url.port
+    with socket.create_connection(("127.0.0.1", port)) as connection:
+        connection.sendall(sent)
+        assert closed(connection)
+
+
+def send_slowly(connection: socket.socket, seconds: float) -> None:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        connection.sendall(b"G")
+        time.sleep(0.1)
+
+
+def test_a_byte_now_and_then_does_not_keep_a_connection_open(connect: Any) -> None:
+    port = connect(header_timeout=0.4).base_url.port
+    with socket.create_connection(("127.0.0.1", port)) as connection:
+        connection.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+        connection.settimeout(10)
+        assert b"200" in connection.recv(4096)
+        begun = time.monotonic()
+        with pytest.raises(ConnectionError):
+            send_slowly(connection, 5)
+        assert time.monotonic() - begun < 3
+
+
+def test_headers_of_more_than_32_kilobytes_are_refused(connect: Any) -> None:
+    port = connect().base_url.port
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+        connection.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\nX-Long: " + b"x" * 40_000)
+        assert connection.recv(100).startswith(b"HTTP/1.1 400")
+
+
+def test_connections_without_a_request_are_closed(connect: Any) -> None:
+    port = connect(keep_alive=1.0).base_url.port
+    with socket.create_connection(("127.0.0.1", port)) as connection:
+        connection.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+        connection.settimeout(10)
+        assert b"200" in connection.recv(4096)
+        assert closed(connection)
+
+
+@pytest.mark.parametrize("sent", [b"", b"POST /v1/users HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n"])
+def test_more_connections_than_allowed_close_the_oldest_that_waits(connect: Any, scripted: Any, sent: bytes) -> None:
+    with (
+        hung(connect, scripted, connections=12, threads=4, header_timeout=20.0) as (client, chat),
+        ExitStack() as stack,
+    ):
+        chat()
+        port = client.base_url.port
+        for _ in range(40):
+            connection = stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+            connection.sendall(sent)
+        with httpx.Client(base_url=client.address, timeout=10) as other:
+            assert other.get("/health").status_code == 200
+        assert client.service.asking.busy == 1
+
+
+def test_a_client_that_does_not_read_is_closed() -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        for _ in range(100):
+            await send({"type": "http.response.body", "body": b"x" * 1_000_000, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+    config = uvicorn.Config(app, log_config=None, lifespan="off", http=protocol(Settings(timeout=0.3)))
+    server = uvicorn.Server(config)
+    with listen("127.0.0.1", 0) as bound, socket.socket() as connection:
+        thread = threading.Thread(target=server.run, args=([bound],))
+        thread.start()
+        try:
+            assert within(10, lambda: server.started)
+            connection.connect(bound.getsockname())
+            connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert within(10, lambda: server.server_state.connections)
+            assert within(10, lambda: not server.server_state.connections)
+        finally:
+            server.should_exit = True
+            thread.join(20)
+
+
+def test_more_connections_than_files_are_refused_at_the_start() -> None:
+    with pytest.raises(UserError, match=r"--connections 900000000 needs .* open files"):
+        check_files(900_000_000)
+    check_files(100)
+
+
+def test_a_store_that_hangs_is_seen_in_time_and_by_one_thread(
+    connect: Any, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = connect().as_tenant(None)
+    go, asked = threading.Event(), []
+    read = store.read
+
+    def hanging(*given: Any, **named: Any) -> Any:
+        asked.append(given)
+        go.wait(20)
+        return read(*given, **named)
+
+    monkeypatch.setattr(store, "read", hanging)
+    monkeypatch.setattr(client.service.probe, "_wait", 0.3)
+    try:
+        begun = time.monotonic()
+        for _ in range(5):
+            found = client.get("/ready")
+            assert (found.status_code, found.json()["parts"]["store"]) == (503, False)
+            assert client.get("/health").status_code == 200
+        assert time.monotonic() - begun < 5
+        assert len(asked) == 1
+    finally:
+        go.set()
+    assert within(10, lambda: client.get("/ready").status_code == 200)
+
+
+def test_a_store_that_cannot_be_written_is_not_ready_and_the_log_says_why(
+    connect: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = connect().as_tenant(None)
+    monkeypatch.setattr(client.service.probe, "_writes_every", 0.0)
+    assert client.get("/ready").status_code == 200
+    engine = client.service.store._engine
+    engine.dispose()
+
+    from sqlalchemy import event
+
+    @event.listens_for(engine, "connect")
+    def read_only(connection: sqlite3.Connection, record: Any) -> None:
+        connection.execute("PRAGMA query_only=ON")
+
+    with caplog.at_level(logging.ERROR):
+        found = client.get("/ready")
+    parts = found.json()["parts"]
+    assert (found.status_code, parts["store"], parts["disk"]) == (503, True, False)
+    assert any("readonly database" in str(vars(record).get("cause")) for record in caplog.records)
+
+
+def test_a_broken_token_file_is_not_ready_and_the_log_says_why(
+    connect: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = connect()
+    with caplog.at_level(logging.ERROR):
+        (tmp_path / "tokens").write_text("nonsense-that-is-long-enough\n")
+        found = client.as_tenant(None).get("/ready")
+        client.get("/v1/users")
+    assert (found.status_code, found.json()["parts"]["tokens"]) == (503, False)
+    (line,) = [vars(record) for record in caplog.records if "token file" in record.message]
+    assert "expected TENANT TOKEN" in line["cause"]
+    assert "nonsense" not in line["cause"]
+
+
+def test_causes_hold_no_contents() -> None:
+    def of(kind: type[Exception], text: str) -> str:
+        error = StoreError("SECRET")
+        error.__cause__ = OperationalError("SELECT SECRET", {}, kind(text))
+        return cause_of(error)
+
+    assert of(sqlite3.OperationalError, "database or disk is full\nDETAIL: SECRET") == "database or disk is full"
+    assert cause_of(OSError(28, "SECRET")) == os.strerror(28)
+    assert cause_of(ValueError("SECRET")) == "ValueError"
+    assert cause_of(StoreError("SECRET")) == "StoreError"
+
+
+def test_few_lines_of_a_kind_are_logged_in_a_second() -> None:
+    now = [0.0]
+    lines: list[Any] = []
+    handler = logging.Handler()
+    handler.emit = lines.append  # type: ignore[method-assign]
+    handler.addFilter(FewOfAKind(3, lambda: now[0]))
+    logger, service = logging.getLogger("tests.few"), logging.getLogger("mempiler.service")
+    for one in (logger, service):
+        one.addHandler(handler)
+    try:
+        for n in range(100):
+            logger.error("accept failed %s", n)
+        logger.error("another")
+        assert len(lines) == 4
+        now[0] = 1.0
+        logger.error("another")
+        told = [record for record in lines if getattr(record, "left_out", None)]
+        assert [(record.left_out, record.like.split()[0]) for record in told] == [(97, "tests.few")]
+    finally:
+        for one in (logger, service):
+            one.removeHandler(handler)

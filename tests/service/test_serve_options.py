@@ -1,0 +1,105 @@
+"""The options of `mempiler serve`: what the page says of them, and what is refused at the start."""
+
+import re
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import click
+import mempiler
+import pytest
+from mempiler.cli import app, main
+from mempiler.engines import bounds, transport
+from mempiler.memory.store import Store
+from mempiler.runs.experiment import run_evaluate
+from mempiler.runs.setup import Setup
+from mempiler.service import connections, probe
+from mempiler.service.breaker import Breaker
+from mempiler.service.settings import Settings
+
+from tests.stub_server import StubServer, at
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "production.md").read_text(encoding="utf-8")
+SECTION = PAGE.partition("### Limits and timeouts")[2].partition("\n## ")[0]
+ROWS = re.findall(r"^\| (`--.+?) \| (.+?) \|", SECTION, re.MULTILINE)
+
+
+def defaults() -> dict[str, Any]:
+    serve = app.get_command(click.Context(app), "serve")
+    assert serve is not None
+    return {str(parameter.name): parameter.default for parameter in serve.params}
+
+
+@pytest.mark.parametrize(("names", "said"), ROWS, ids=[names for names, _ in ROWS])
+def test_the_page_has_the_defaults(names: str, said: str) -> None:
+    values = [defaults()[name.replace("-", "_")] for name in re.findall(r"`--([\w-]+)`", names)]
+    numbers = [float(number.replace(",", "")) for number in re.findall(r"\d[\d,.]*(?<!,)", said)]
+    assert numbers == values
+
+
+def test_settings_have_the_defaults_of_the_options() -> None:
+    known = defaults()
+    assert {f.name: f.default for f in fields(Settings)} == {
+        f.name: False if f.name == "log_contents" else known[f.name] for f in fields(Settings)
+    }
+    named = {name.replace("-", "_") for names, _ in ROWS for name in re.findall(r"`--([\w-]+)`", names)}
+    assert {f.name for f in fields(Settings)} - named <= {"session_gap", "writers", "log_contents"}
+
+
+def test_the_page_has_the_numbers_that_no_option_sets() -> None:
+    words = " ".join(PAGE.split())
+    assert f"up to {transport.MOST_BYTES:,} bytes" in words
+    assert (bounds.LONGEST_WAIT, "beyond a minute" in words) == (60, True)
+    assert f"`--lm-deadline` {bounds.DEADLINE:g}" in words
+    assert f"at most {bounds.MOST_OVERDUE} such calls" in words
+    assert f"`--connections` and {connections.FILES}" in words
+    assert (probe.WAIT, "in two seconds" in words) == (2, True)
+    assert (probe.WRITES_EVERY, "every ten seconds" in words) == (10, True)
+    assert (Store.__init__.__defaults__, "after 30 s per statement" in words) == ((30.0,), True)
+    assert (Breaker()._pause, "not asked for ten seconds" in words) == (10.0, True)
+
+
+@pytest.fixture
+def serve(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Starts the command and returns its exit code and what it printed."""
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    mempiler.save(mempiler.build("turn-rag"), tmp_path / "program")
+
+    def started(*words: str) -> tuple[Any, str]:
+        with pytest.raises(SystemExit) as ended:
+            main(["serve", str(tmp_path / "program"), "--store", str(tmp_path / "m.sqlite"), *words])
+        printed = capsys.readouterr()
+        assert printed.out == ""
+        return ended.value.code, printed.err
+
+    return started
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--lm", "nosuch"], "language model 'nosuch': no provider is known"),
+        (["--lm", "openai/gpt-4.1-mini"], "set OPENAI_API_KEY"),
+        (["--lm-deadline", "60"], "--lm-deadline 60 must be less than --timeout 60"),
+        (["--connections", "900000000"], "open files"),
+    ],
+    ids=["model", "key", "deadline", "files"],
+)
+def test_what_cannot_work_is_refused_at_the_start(serve: Any, words: list[str], said: str) -> None:
+    code, printed = serve(*words)
+    # The lines before it are about the program.
+    assert (code, said in printed.splitlines()[-1], "Traceback" in printed) == (2, True, False)
+
+
+def test_runs_have_a_deadline_too() -> None:
+    evaluate = app.get_command(click.Context(app), "evaluate")
+    assert evaluate is not None
+    assert {p.name: p.default for p in evaluate.params}["lm_deadline"] == bounds.DEADLINE
+    with StubServer(at({1: "trickle"})) as server:
+        setup = Setup(
+            "locomo", lm=server.model, api_base=server.url, adapter="chat", lm_deadline=2.0, retries=0, test=2
+        )
+        found = run_evaluate("turn-rag", setup, "test")
+    (failed,) = [row.failure for row in found.rows if row.failure]
+    assert (failed.kind, "no whole answer came in 2 s" in failed.message) == ("endpoint", True)
