@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import click
 
-from .options import ALLOW_CODE, API_BASE, JSON, STORE, TENANT, USER, open_store, output, print_json
+from ..errors import UserError
+from .options import ALL_TENANTS, ALLOW_CODE, API_BASE, JSON, STORE, USER, open_store, output, print_json
 
 
 @click.command("rebuild")
 @click.argument("program", type=click.Path())
 @STORE
 @USER
-@TENANT
+@ALL_TENANTS
 @click.option("--lm", help="the model that writes [default: the one the program was compiled with]")
 @API_BASE
 @click.option("--force", is_flag=True, help="also memories that this very program wrote")
@@ -24,7 +26,7 @@ def command(
     program: str,
     store: str | None,
     user: str | None,
-    tenant: str,
+    tenant: str | None,
     lm: str | None,
     api_base: str | None,
     force: bool,
@@ -32,13 +34,14 @@ def command(
     as_json: bool,
     allow_code: bool,
 ) -> None:
-    """Write memories anew with PROGRAM, from the sessions as they were said.
+    """Write memories anew with PROGRAM, from the sessions as they were said; of all tenants and users.
 
     Only memories that another program or embedder wrote, and whatever is queued, unless --force is given. Stopped half
-    way, the same command without --force goes on. With --failed the memories stay, and what they lack is tried again.
+    way, the same command goes on, with --force or without: what it had written is not written again. With --failed the
+    memories stay, and what they lack is tried again.
     """
     from ..engines.models import endpoint_errors
-    from ..errors import UserError
+    from ..programs.live import stamp_of
     from ..programs.remember_queued import Remembered
     from ..programs.user_memory import UserMemory
 
@@ -46,15 +49,45 @@ def command(
         raise UserError("--force writes everything anew and --failed only what failed; give one of them")
     loaded, model = load_program(program, lm, api_base, allow_code)
     with open_store(store) as opened:
-        owners = [found.owner for found in opened.users(tenant, user)]
-        if user is not None and not owners:
-            raise UserError(f"no user {user!r} in {opened.url}; `mempiler memories list` shows all")
+        owners = users_of(opened, tenant, user)
+        if force:
+            owners = _forced(opened, owners, stamp_of(loaded).writer, tenant, user)
         done = Remembered()
         with endpoint_errors():
             for owner in owners:
                 memory = UserMemory(loaded, opened, owner, model)
                 done += memory.retry() if failed else memory.rebuild(force)
-    report(as_json, {"users": len(owners), "sessions": done.items, "failures": len(done.failures)})
+        queued = sum(one.queued for one in opened.users(tenant, user))
+    counts = {"users": len(owners), "sessions": done.items, "failures": len(done.failures)}
+    report(as_json, counts | ({"still queued": queued} if queued else {}))
+
+
+def users_of(opened: Any, tenant: str | None, user: str | None) -> list[Any]:
+    """The users of a store, or those of one tenant or one name.
+
+    Raises:
+        UserError: One is named, and is not there.
+    """
+    from ..memory.stored import name_of
+
+    tenant = name_of("tenant", tenant) if tenant is not None else None
+    user = name_of("user", user) if user is not None else None
+    found = [one.owner for one in opened.users(tenant, user)]
+    if user is not None and not found:
+        raise UserError(f"no user {user!r} in {opened.url}; `mempiler memories list` shows all")
+    return found
+
+
+def _forced(opened: Any, owners: list[Any], writer: str, tenant: str | None, user: str | None) -> list[Any]:
+    """Whom a forced rebuild is still to write: all, or whoever one that was stopped had left."""
+    left = opened.rebuilds(writer, tenant, user)
+    if not left:
+        opened.plan_rebuild(owners, writer)
+        return owners
+    begun = datetime.fromtimestamp(min(one.since for one in left), UTC)
+    told = f"going on with the rebuild of {begun:%Y-%m-%d %H:%M} UTC: {len(left)} of {len(owners)} users are left"
+    output(errors=True).print(told, soft_wrap=True)
+    return [one.owner for one in left]
 
 
 def load_program(folder: str, lm: str | None, api_base: str | None, allow_code: bool) -> tuple[Any, Any]:

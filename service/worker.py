@@ -1,6 +1,6 @@
 """The background of a service: sessions that went idle end, and queued sessions are written into their memories.
 
-    sweeper     ends sessions without a turn for `session_gap` minutes, wherever they began
+    sweeper     ends sessions without a turn for `session_gap` minutes, wherever they began, and sees who was forgotten
     writers     claim a user with something queued, write one session after another, commit each
 
 Any number of processes may do this over one store at the same time: it gives each user to one writer at a time, and a
@@ -17,10 +17,13 @@ from dspy.utils.exceptions import LMError
 
 from ..errors import MempilerError
 from ..memory.store import Store
+from ..programs.leavings import notice
 from ..programs.program import MemoryProgram
 from ..programs.remember_queued import remember_queued
 from .logs import log
 
+SWEEP = 2.0
+"""Most seconds between two looks for idle sessions, and for users whom another process forgot."""
 LONGEST_PAUSE = 30.0
 """Seconds between two attempts while the store or the language model fails."""
 
@@ -48,7 +51,7 @@ class Worker:
     ) -> None:
         self._store, self._program, self._lm = store, program, lm
         self._gap = session_gap * 60
-        sweeping = max(interval, min(15.0, self._gap / 20))
+        sweeping = max(interval, min(SWEEP, self._gap / 20))
         self._stopping = threading.Event()
         self._news = [threading.Event() for _ in range(writers)]
         # Daemons: a language model that does not return must not keep the process from ending.
@@ -95,9 +98,12 @@ class Worker:
         return all(thread.is_alive() for thread in self.threads) and not self._stopping.is_set()
 
     def sweep(self) -> int:
-        """Ends idle sessions; returns how many."""
+        """Ends idle sessions, and drops what is kept of users who were forgotten; returns how many ended."""
         ended = 0
-        for owner, session in self._store.idle(time.time() - self._gap):
+        notice(self._program, self._store, self._store.forgets(), self._lm)
+        self._store.erase()
+        self._program.method.reader.forget()
+        for owner, session in self._store.idle(self._gap):
             if self._stopping.is_set():
                 break
             ended += self._store.end(owner, session) is not None
