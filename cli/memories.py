@@ -228,7 +228,8 @@ def _writing(path: str) -> Iterator[TextIO]:
     try:
         # What users said is for nobody else's eyes, whatever the umask.
         part.unlink(missing_ok=True)
-        with open(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w", encoding="utf-8") as file:
+        os.close(os.open(part, os.O_CREAT | os.O_EXCL, 0o600))
+        with part.open("w", encoding="utf-8") as file:
             yield file
         part.replace(path)
     except OSError as error:

@@ -35,7 +35,7 @@ from typing import Self
 from sqlalchemy import Connection, delete, exists, func, insert, or_, select, update
 
 from ..errors import ConflictError
-from ..records import Item, Session, Turn
+from ..records import Item, Turn
 from . import erasing, rebuilding
 from . import store_reads as reads
 from . import store_rows as rows
@@ -311,8 +311,8 @@ class Store:
         with self._write() as db:
             rows.lock(db, owner, make=False)
             sessions, turns = reads.sizes(db, owner)
-            known = any([db.execute(delete(table).where(*of(table, owner))).rowcount for table in t.OWNED])
-            known |= erasing.pending(db, owner)
+            counts = [db.execute(delete(table).where(*of(table, owner))).rowcount for table in t.OWNED]
+            known = any(counts) or erasing.pending(db, owner)
             erasing.record(db, owner)
         return Forgotten(owner, known, sessions, turns, *self.erase())
 
@@ -347,7 +347,7 @@ class Store:
             return True, ""
         with self._writing, t.store_errors(self._engine):
             held = erasing.erase(self._engine)
-        if not held:
+        if held in ("", erasing.LARGE):
             with self._write() as db:
                 erasing.done(db, number)
         return not held, held

@@ -159,7 +159,7 @@ def _document(line: DocumentLine | None) -> Document | None:
 
 
 def _check(line: UserLine, where: str) -> None:
-    """Refuses positions that would skip an item or apply it twice, ids that are there twice, and memories that are none."""
+    """Refuses positions that would skip an item or apply it twice, ids that are there twice, a memory that is none."""
     positions = [item.position for item in line.items]
     if positions != sorted(set(positions)):
         raise DataError(f"{where}: the positions of its items do not rise; export it again")

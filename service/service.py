@@ -70,7 +70,7 @@ class Service:
         return self.tokens.tenant(token) if token else None
 
     def memory(self, tenant: str, user: str) -> UserMemory:
-        """The memory of a user, known or not, for one request: what it stores is refused if they are forgotten meanwhile."""
+        """The memory of a user, known or not, for one request: it stores nothing if they are forgotten meanwhile."""
         owner = Owner(user, tenant)
         return UserMemory(self.program, self.store, owner, self.lm, since=self.store.forgets())
 
