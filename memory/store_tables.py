@@ -239,9 +239,11 @@ def _keep_private(path: Path) -> None:
     """Sees to it that only the owner of an SQLite file may read it; SQLite gives its log the same rights."""
     if path.name.startswith("file:"):
         return
+    # What is wrong with the path SQLite says in a moment. A file that is there is not opened here: to close it would
+    # take away the locks that this process has on it.
     with suppress(OSError):
-        # Made before SQLite opens it; what is wrong with the path SQLite says in a moment.
-        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    with suppress(OSError):
         for file in (path, *(path.with_name(path.name + end) for end in ("-wal", "-shm", "-journal"))):
             if file.exists() and stat.S_IMODE(file.stat().st_mode) & 0o077:
                 file.chmod(0o600)
