@@ -51,12 +51,12 @@ def command(
     with open_store(store) as opened:
         owners = users_of(opened, tenant, user)
         if force:
-            owners = _forced(opened, owners, stamp_of(loaded).writer, tenant, user)
+            _plan(opened, owners, stamp_of(loaded).writer, tenant, user)
         done = Remembered()
         with endpoint_errors():
             for owner in owners:
                 memory = UserMemory(loaded, opened, owner, model)
-                done += memory.retry() if failed else memory.rebuild(force)
+                done += memory.retry() if failed else memory.rebuild()
         queued = sum(one.queued for one in opened.users(tenant, user))
     counts = {"users": len(owners), "sessions": done.items, "failures": len(done.failures)}
     report(as_json, counts | ({"still queued": queued} if queued else {}))
@@ -78,16 +78,15 @@ def users_of(opened: Any, tenant: str | None, user: str | None) -> list[Any]:
     return found
 
 
-def _forced(opened: Any, owners: list[Any], writer: str, tenant: str | None, user: str | None) -> list[Any]:
-    """Whom a forced rebuild is still to write: all, or whoever one that was stopped had left."""
+def _plan(opened: Any, owners: list[Any], writer: str, tenant: str | None, user: str | None) -> None:
+    """Notes whom a forced rebuild is to write: all, unless one was stopped; that one goes on."""
     left = opened.rebuilds(writer, tenant, user)
     if not left:
         opened.plan_rebuild(owners, writer)
-        return owners
+        return
     begun = datetime.fromtimestamp(min(one.since for one in left), UTC)
     told = f"going on with the rebuild of {begun:%Y-%m-%d %H:%M} UTC: {len(left)} of {len(owners)} users are left"
     output(errors=True).print(told, soft_wrap=True)
-    return [one.owner for one in left]
 
 
 def load_program(folder: str, lm: str | None, api_base: str | None, allow_code: bool) -> tuple[Any, Any]:

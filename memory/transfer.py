@@ -116,11 +116,17 @@ def _users(lines: Iterable[str], name: str) -> Iterator[Contents]:
         except ValidationError as error:
             first = error.errors()[0]
             path = ".".join(map(str, first["loc"]))
-            raise DataError(f"{where}: {path:.100}: {first['msg']}") from error
+            raise DataError(f"{where}: {_shown(path)}: {_shown(first['msg'])}") from error
         except ConflictError:
             raise
         except (UserError, OverflowError) as error:
             raise DataError(f"{where}: {error}") from error
+
+
+def _shown(text: str) -> str:
+    """Text of a file as a message can show it: short, and nothing but what can be printed."""
+    cut = text if len(text) <= 150 else f"{text[:150]}..."
+    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in cut)
 
 
 def _contents(line: UserLine) -> Contents:

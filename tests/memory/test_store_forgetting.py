@@ -81,7 +81,7 @@ def _churn(store: Store, chance: random.Random, n: int) -> None:
     claim = store.claim("me", 60, WRITER, owner) if chance.random() < 0.4 else None
     last = max((stored.position for stored in store.items(owner)), default=0)
     if claim is not None and last:
-        memory = '{"m": "%s"}' % (text() * chance.randrange(1, 9))  # noqa: UP031
+        memory = '{"m": "%s"}' % (text() * chance.randrange(1, 9))
         store.commit(claim, Document(memory, last, None, last, ("a",), WRITER), 60)
         store.release(claim)
 
