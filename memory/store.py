@@ -352,6 +352,10 @@ class Store:
                 erasing.done(db, number)
         return not held, held
 
+    def clear(self) -> None:
+        """Drops what this process keeps of users: SQLAlchemy's compiled statements hold the values they came with."""
+        self._engine.clear_compiled_cache()
+
     def dump(self, owner: Owner) -> Contents:
         """Everything of a user at one moment."""
         with self._read() as db:

@@ -212,7 +212,7 @@ def _parsed(text: str, where: str) -> JsonValue:
 
     try:
         found: JsonValue = json.loads(text, parse_constant=refuse)
-        if "\\u" in text:
+        if "\\u" in text or not text.isascii():
             json.dumps(found, ensure_ascii=False).encode()
         return found
     except json.JSONDecodeError as error:

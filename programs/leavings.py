@@ -77,7 +77,7 @@ def wipe(program: MemoryProgram, store: Store, lm: Any = None) -> None:
     program.live.drop(lambda key: isinstance(key, tuple) and key[:2] == ("view", store.url))
     program.method.reader.forget()
     forget_words()
-    for keeper in (program.method.embedder, getattr(lm or dspy.settings.lm, "engine", None)):
+    for keeper in (store, program.method.embedder, getattr(lm or dspy.settings.lm, "engine", None)):
         clear = getattr(keeper, "clear", None)
         if clear is not None:
             clear()
