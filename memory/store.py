@@ -27,6 +27,7 @@ double work, or holds up a user for `LONGEST_LEASE` seconds at most.
 from __future__ import annotations
 
 import threading
+import unicodedata
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -34,7 +35,7 @@ from typing import Self
 
 from sqlalchemy import Connection, delete, exists, func, insert, or_, select, update
 
-from ..errors import ConflictError
+from ..errors import ConflictError, StoreError
 from ..records import Item, Turn
 from . import erasing, rebuilding
 from . import store_reads as reads
@@ -188,6 +189,7 @@ class Store:
 
     def users(self, tenant: str | None = None, user: str | None = None) -> list[Summary]:
         """Every user, or those of one tenant or one name, in order of their names."""
+        tenant, user = (None if name is None else unicodedata.normalize("NFC", name) for name in (tenant, user))
         with self._read() as db:
             return reads.summaries(db, tenant, user)
 
@@ -341,15 +343,18 @@ class Store:
         """
         if self._engine.dialect.name != "sqlite":
             return None, erasing.SERVER
-        with self._read() as db:
-            pending, number = erasing.to_erase(db), erasing.forgets(db)
-        if not pending:
-            return True, ""
-        with self._writing, t.store_errors(self._engine):
-            held = erasing.erase(self._engine)
-        if held in ("", erasing.LARGE):
-            with self._write() as db:
-                erasing.done(db, number)
+        try:
+            with self._read() as db:
+                pending, number = erasing.to_erase(db), erasing.forgets(db)
+            if not pending:
+                return True, ""
+            with self._writing, t.store_errors(self._engine):
+                held = erasing.erase(self._engine)
+            if held in ("", erasing.LARGE):
+                with self._write() as db:
+                    erasing.done(db, number)
+        except StoreError as error:
+            return False, str(error)
         return not held, held
 
     def clear(self) -> None:

@@ -176,8 +176,10 @@ def store_errors(engine: Engine) -> Generator[None]:
         yield
     except SQLAlchemyError as error:
         cause = error.orig if isinstance(error, DBAPIError) else error
-        reason = " ".join(str(cause).split())
+        # The first line says what is wrong; what follows in PostgreSQL's errors are the values of a row.
+        reason = " ".join(str(cause).partition("\n")[0].split())
         fix = next((fix for sign, fix in _FIXES.items() if sign in reason), "put that right and try again")
+        fix = fix.format(disk=Path(engine.url.database or ".").resolve().parent)
         raise StoreError(f"store {address_of(engine)}: {reason}; nothing was half written; {fix}") from error
 
 
@@ -201,7 +203,9 @@ def outside_transactions(engine: Engine) -> Generator[Connection]:
 
 _FIXES = {
     "database is locked": "another process holds the file; try again, or use PostgreSQL for several workers",
-    "disk is full": "free some space and try again",
+    "disk is full": "free some space on the disk of {disk} and try again",
+    "disk I/O error": "look after the disk of {disk}: it is full, or failing",
+    "No space left": "free some space on the disk of the server and try again",
     "readonly database": "make the file and its folder writable",
     "unable to open": "make its folder, and make it writable",
     "not a database": "give another --store: this file is none",

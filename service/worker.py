@@ -1,6 +1,7 @@
 """The background of a service: sessions that went idle end, and queued sessions are written into their memories.
 
-    sweeper     ends sessions without a turn for `session_gap` minutes, wherever they began, and sees who was forgotten
+    sweeper     ends sessions without a turn for `session_gap` minutes, wherever they began
+    watcher     sees who was forgotten, and drops what is kept of them
     writers     claim a user with something queued, write one session after another, commit each
 
 Any number of processes may do this over one store at the same time: it gives each user to one writer at a time, and a
@@ -22,8 +23,8 @@ from ..programs.program import MemoryProgram
 from ..programs.remember_queued import remember_queued
 from .logs import log
 
-SWEEP = 2.0
-"""Most seconds between two looks for idle sessions, and for users whom another process forgot."""
+WATCH = 2.0
+"""Seconds between two looks for users whom another process forgot."""
 LONGEST_PAUSE = 30.0
 """Seconds between two attempts while the store or the language model fails."""
 
@@ -51,11 +52,12 @@ class Worker:
     ) -> None:
         self._store, self._program, self._lm = store, program, lm
         self._gap = session_gap * 60
-        sweeping = max(interval, min(SWEEP, self._gap / 20))
+        sweeping = max(interval, min(15.0, self._gap / 20))
         self._stopping = threading.Event()
         self._news = [threading.Event() for _ in range(writers)]
         # Daemons: a language model that does not return must not keep the process from ending.
-        loops: list[Any] = [(self.sweep, sweeping, None), *((self._write, interval, news) for news in self._news)]
+        loops: list[Any] = [(self.sweep, sweeping, None), (self.watch, max(interval, WATCH), None)]
+        loops += [(self._write, interval, news) for news in self._news]
         self.threads = [
             threading.Thread(target=self._loop, args=loop, name=f"mempiler-worker-{n}", daemon=True)
             for n, loop in enumerate(loops)
@@ -98,11 +100,8 @@ class Worker:
         return all(thread.is_alive() for thread in self.threads) and not self._stopping.is_set()
 
     def sweep(self) -> int:
-        """Ends idle sessions, and drops what is kept of users who were forgotten; returns how many ended."""
+        """Ends idle sessions; returns how many."""
         ended = 0
-        notice(self._program, self._store, self._store.forgets(), self._lm)
-        self._store.erase()
-        self._program.method.reader.forget()
         for owner, session in self._store.idle(self._gap):
             if self._stopping.is_set():
                 break
@@ -111,6 +110,12 @@ class Worker:
             log.info("idle sessions ended", extra={"sessions": ended})
             self.wake()
         return ended
+
+    def watch(self) -> None:
+        """Drops what this process keeps of users whom any process forgot, and erases what was still to be erased."""
+        notice(self._program, self._store, self._store.forgets(), self._lm)
+        self._program.method.reader.forget()
+        self._store.erase()
 
     def _write(self) -> None:
         done = remember_queued(self._store, self._program, lm=self._lm, stop=self._stopping.is_set)

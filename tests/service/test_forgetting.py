@@ -186,7 +186,7 @@ def test_nothing_of_a_forgotten_user_stays_in_the_process_or_on_disk(
         assert kept() != []
         with Store(tmp_path / "memories.sqlite") as other:
             assert other.forget(ADA).erased
-        worker.sweep()
+        worker.watch()
     assert kept() == []
     with (tmp_path / "all.jsonl").open("w") as file:
         export_users(store, file)
