@@ -311,10 +311,11 @@ class Store:
         Whatever was under way for the user, in any process, is refused from now on: a worker will find its claim void.
         """
         with self._write() as db:
-            rows.lock(db, owner, make=False)
+            # Made even for an unknown user: the first write of a new one may be under way in another process.
+            known = rows.lock(db, owner) or erasing.pending(db, owner)
             sessions, turns = reads.sizes(db, owner)
-            counts = [db.execute(delete(table).where(*of(table, owner))).rowcount for table in t.OWNED]
-            known = any(counts) or erasing.pending(db, owner)
+            for table in t.OWNED:
+                db.execute(delete(table).where(*of(table, owner)))
             erasing.record(db, owner)
         return Forgotten(owner, known, sessions, turns, *self.erase())
 
@@ -381,22 +382,25 @@ class Store:
             ConflictError: The user is there already, and is not to be replaced.
             UserError: Something of them cannot be stored.
         """
-        count = 0
+        count, since, replaced = 0, self.forgets(), list[Owner]()
         with self._write() as db:
             for contents in users:
                 owner = contents.owner
                 if rows.lock(db, owner, make=False):
+                    replaced.append(owner)
                     if not replace:
                         raise ConflictError(
                             f"user {owner.user!r} is in {self.url} already; give --replace, or forget them"
                         )
                     for table in t.OWNED:
                         db.execute(delete(table).where(*of(table, owner)))
-                    erasing.record(db, owner)
                 rows.lock(db, owner)
+                erasing.refuse(db, owner, since)
                 rows.restore(db, contents)
                 count += 1
-        if replace:
+            for owner in replaced:
+                erasing.record(db, owner)
+        if replaced:
             self.erase()
         return count
 

@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Table, delete, func, insert, select, update
+from sqlalchemy import Connection, Table, delete, func, insert, literal, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from ..errors import ConflictError, UserError
@@ -67,21 +67,25 @@ def json_of(record: Item | Turn) -> str:
         raise UserError(f"{record.id!r}: a text holds half a character (a lone surrogate); use valid Unicode") from None
 
 
-def upsert(db: Connection, table: Table, key: Mapping[str, Any], values: Mapping[str, Any]) -> None:
-    """Writes a row, new or not; without values a row that is there stays as it is."""
+def upsert(db: Connection, table: Table, key: Mapping[str, Any], values: Mapping[str, Any]) -> bool:
+    """Writes a row, new or not; without values a row that is there stays as it is, and False is returned."""
     dialect = postgresql if db.dialect.name == "postgresql" else sqlite
     new = dialect.insert(table).values({**key, **values})
     if values:
-        db.execute(new.on_conflict_do_update(index_elements=list(key), set_=dict(values)))
+        new = new.on_conflict_do_update(index_elements=list(key), set_=dict(values))
     else:
-        db.execute(new.on_conflict_do_nothing())
+        new = new.on_conflict_do_nothing()
+    return db.execute(new.returning(literal(1))).first() is not None
 
 
 def lock(db: Connection, owner: Owner, make: bool = True) -> bool:
-    """Locks a user's row until the transaction ends; False if there is none and none is to be made."""
-    if make:
-        blank = {"next_position": 1, "version": _token(), "worker": "", "claimed_until": 0.0}
-        upsert(db, t.users, {**key_of(owner), **blank}, {})
+    """Locks a user's row until the transaction ends; False if there was none.
+
+    With `make` it is made then, and another transaction that makes it at the same time is waited for.
+    """
+    blank = {"next_position": 1, "version": _token(), "worker": "", "claimed_until": 0.0}
+    if make and upsert(db, t.users, {**key_of(owner), **blank}, {}):
+        return False
     return db.execute(select(t.users.c.version).where(*of(t.users, owner)).with_for_update()).first() is not None
 
 

@@ -212,3 +212,21 @@ def test_exit_code_says_that_somebody_holds_the_bytes(run: Run) -> None:
     assert run("memories", "forget", "--user", "eve")[:2] == (0, "1 forgotten, 0 sessions, 0 turns, 0 queued anew\n")
     assert run("memories", "forget", "--user", "eve")[0] == UserError.exit_code
     assert b"I am eve" not in Path("s.sqlite").read_bytes()
+
+
+def test_commands_leave_nothing_of_a_forgotten_user(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither in the store, nor in the results folder with its MLflow database, nor in DSPy's cache."""
+    import os
+
+    monkeypatch.setenv("MEMPILER_HOME", str(tmp_path / "home"))
+    (tmp_path / "chat.json").write_text(json.dumps([{"role": "user", "content": "My PIN is 82716354."}]))
+    assert run("memories", "add", "chat.json", "--user", "pat")[0] == 0
+    assert run("memories", "remember", "program")[0] == 0
+    assert run("ask", "program", "Is my PIN 82716354?", "--user", "pat")[0] == 0
+    assert run("memories", "export", "-")[1].count("82716354") > 0
+    assert run("memories", "forget", "--user", "pat")[0] == 0
+    assert "82716354" not in run("memories", "export", "-")[1]
+    (tmp_path / "chat.json").unlink()
+    places = (tmp_path, Path(os.environ["DSPY_CACHEDIR"]))
+    files = [path for place in places for path in place.rglob("*") if path.is_file()]
+    assert [path for path in files if b"82716354" in path.read_bytes()] == []

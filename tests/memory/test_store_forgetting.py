@@ -209,3 +209,38 @@ def test_replaced_user_leaves_no_bytes(tmp_path: Path) -> None:
         replacing = store.dump(BOB)
         store.restore([replacing.__class__(ADA, (), (), (), None)], replace=True)
         assert b"secret" not in files(tmp_path)
+
+
+@pytest.mark.parametrize("first", ["write", "import"])
+def test_first_write_of_a_new_user_is_waited_for_and_deleted(open_store: Callable[..., Store], first: str) -> None:
+    """Before it is committed nobody else sees that there is such a user."""
+    one, two = open_store(), open_store()
+    begun, go = threading.Event(), threading.Event()
+
+    def users() -> Any:
+        yield two.dump(ADA)
+        begun.set()
+        go.wait(10)
+
+    def write() -> None:
+        if first == "import":
+            two.restore(users())
+            return
+        from mempiler.memory import store_rows as rows
+
+        with two._write() as db:
+            rows.lock(db, ADA)
+            rows.queue(db, ADA, session("one"), "digest")
+            begun.set()
+            go.wait(10)
+
+    writing = threading.Thread(target=write)
+    writing.start()
+    assert begun.wait(10)
+    forgetting = threading.Thread(target=one.forget, args=(ADA,))
+    forgetting.start()
+    time.sleep(0.1)
+    go.set()
+    writing.join()
+    forgetting.join()
+    assert one.users() == []
