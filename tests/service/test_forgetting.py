@@ -222,3 +222,60 @@ def test_saved_program_holds_nothing_of_a_user(store: Store, tmp_path: Path) -> 
     use(program, store, lm)
     mempiler.save(program, tmp_path / "program")
     assert not any(secret().encode() in path.read_bytes() for path in (tmp_path / "program").iterdir())
+
+
+@pytest.mark.parametrize("name", ["ad\u200da", "ad\u200ba", "\u202eada", "ada\ufeff", "a" * 257])
+def test_name_that_cannot_be_seen_is_refused_over_http(client: Any, store: Store, name: str) -> None:
+    said = {"messages": [{"role": "user", "content": "hi"}]}
+    answers = [
+        client.add("hi", user=name),
+        client.add("hi", id=name),
+        client.ask("Where?", user=name),
+        client.delete(f"/v1/users/{name}"),
+        client.delete(f"/v1/users/ada/sessions/{name}"),
+        client.post("/v1/chat/completions", json={"user": name, **said}),
+        client.post("/v1/chat/completions", json={"user": "ada", "metadata": {"session": name}, **said}),
+    ]
+    assert [answer.status_code for answer in answers] == [400] * 7
+    assert store.users() == []
+
+
+def test_two_spellings_are_one_user_over_http(client: Any) -> None:
+    client.add("one", user="Jose\u0301", id="cafe\u0301")
+    assert client.sessions("Jos\u00e9") == {"caf\u00e9": ("queued", 1)}
+    client.chat("hello", user="Jos\u00e9", metadata={"session": "the\u0301"})
+    client.chat("again", user="Jose\u0301", metadata={"session": "th\u00e9"})
+    assert client.sessions("Jose\u0301")["th\u00e9"] == ("open", 4)
+
+
+def test_session_whose_turns_lie_in_the_future_is_over(
+    connect: Any, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from datetime import timedelta
+
+    from mempiler.memory.incoming import now
+
+    client = connect(session_gap=30)
+    later = now() + timedelta(days=1)
+    monkeypatch.setattr("mempiler.programs.user_memory.now", lambda: later)
+    client.chat("one")
+    monkeypatch.undo()
+    client.chat("two")
+    assert [state for state, _ in client.sessions().values()] == ["queued", "open"]
+
+
+def test_running_service_erases_what_a_reader_held(connect: Any, store: Store, tmp_path: Path) -> None:
+    import sqlite3
+    from contextlib import closing
+
+    client = connect()
+    client.add(f"My word is {secret()}.")
+    with closing(sqlite3.connect(tmp_path / "memories.sqlite", isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT COUNT(*) FROM mempiler_items").fetchone()
+        receipt = client.delete("/v1/users/ada").json()
+        assert (receipt["erased"], receipt["held_by"].startswith("somebody reads the store")) == (False, True)
+        reader.execute("COMMIT")
+    client.service.worker.watch()
+    assert not any(secret().encode() in path.read_bytes() for path in tmp_path.iterdir())
+    assert client.delete("/v1/users/ada").status_code == 404
