@@ -33,7 +33,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Self
 
-from sqlalchemy import Connection, delete, exists, func, insert, or_, select, update
+from sqlalchemy import Connection, delete, exists, insert, select, update
 
 from ..errors import ConflictError, StoreError
 from ..records import Item, Turn
@@ -145,13 +145,8 @@ class Store:
 
         A last turn in the future was dated by a wrong clock: its session is idle as well, or it would never end.
         """
-        c, last = t.open_turns.c, func.max(t.open_turns.c.added)
-        query = select(c.tenant, c.user, c.session).group_by(c.tenant, c.user, c.session)
         with self._read() as db:
-            now = t.clock(db)
-            old = or_(last < now - seconds, last > now + LONGEST_LEASE)
-            found = db.execute(query.having(old).order_by(last)).all()
-        return [(Owner.stored(row.user, row.tenant), row.session) for row in found]
+            return reads.idle(db, seconds)
 
     def read(self, owner: Owner, known: Callable[[str], bool] = lambda version: False) -> Snapshot:
         """A consistent view of a user.
@@ -195,10 +190,8 @@ class Store:
 
     def states(self) -> dict[str, int]:
         """How many items of all users are queued, partial or failed."""
-        c = t.items.c
-        query = select(c.state, func.count().label("total")).where(c.state.in_(reads.COUNTED)).group_by(c.state)
         with self._read() as db:
-            return {**dict.fromkeys(reads.COUNTED, 0), **{row.state: row.total for row in db.execute(query)}}
+            return reads.states(db)
 
     def claim(
         self, worker: str, lease: float, stamp: Stamp, owner: Owner | None = None, partial: bool = False
@@ -249,14 +242,7 @@ class Store:
                 return None
             db.execute(delete(t.memories).where(*of(t.memories, claim.owner)))
             db.execute(insert(t.memories).values(**key_of(claim.owner), **rows.columns(db, document)))
-            c = t.items.c
-            taken = (*of(t.items, claim.owner), c.position <= document.position, c.state == "queued")
-            db.execute(update(t.items).where(*taken).values(state="remembered", error=note))
-            mine, written = of(t.items, claim.owner), c.state.in_(("remembered", "partial"))
-            left = c.id.in_(document.partial)
-            db.execute(update(t.items).where(*mine, c.state == "partial", ~left).values(state="remembered"))
-            if document.partial:
-                db.execute(update(t.items).where(*mine, written, left).values(state="partial"))
+            rows.taken_in(db, claim.owner, document, note)
             return Claim(claim.owner, claim.worker, version)
 
     def fail(self, claim: Claim, position: int, error: str, give_up: bool) -> None:

@@ -65,6 +65,21 @@ def document(row: Any) -> Document | None:
     return Document(row.json, row.position, row.settled, row.settled_position, names, made)
 
 
+def idle(db: Connection, seconds: float) -> list[tuple[Owner, str]]:
+    """Open sessions whose last turn is that old, or lies in the future, oldest first."""
+    c, last, now = t.open_turns.c, func.max(t.open_turns.c.added), t.clock(db)
+    query = select(c.tenant, c.user, c.session).group_by(c.tenant, c.user, c.session)
+    found = db.execute(query.having(or_(last < now - seconds, last > now + LONGEST_LEASE)).order_by(last))
+    return [(Owner.stored(row.user, row.tenant), row.session) for row in found]
+
+
+def states(db: Connection) -> dict[str, int]:
+    """How many items of all users are in each of the states that are counted."""
+    c = t.items.c
+    query = select(c.state, func.count().label("total")).where(c.state.in_(COUNTED)).group_by(c.state)
+    return {**dict.fromkeys(COUNTED, 0), **{row.state: row.total for row in db.execute(query)}}
+
+
 def sizes(db: Connection, owner: Owner) -> tuple[int, int]:
     """How many sessions a user has, open ones included, and how many turns."""
     opened = func.count(distinct(t.open_turns.c.session))

@@ -167,6 +167,18 @@ def reset(db: Connection, owner: Owner) -> None:
     db.execute(changed.values(version=_token(), worker="", claimed_until=0.0))
 
 
+def taken_in(db: Connection, owner: Owner, document: Document, note: str) -> None:
+    """Marks the items that are in a memory now."""
+    c, mine = t.items.c, of(t.items, owner)
+    taken = (*mine, c.position <= document.position, c.state == "queued")
+    db.execute(update(t.items).where(*taken).values(state="remembered", error=note))
+    left = c.id.in_(document.partial)
+    db.execute(update(t.items).where(*mine, c.state == "partial", ~left).values(state="remembered"))
+    if document.partial:
+        written = c.state.in_(("remembered", "partial"))
+        db.execute(update(t.items).where(*mine, written, left).values(state="partial"))
+
+
 def advance(db: Connection, owner: Owner, version: str, lease: float) -> str | None:
     """Gives a user's memory a new version if it still has the old one; None otherwise."""
     new = _token()
