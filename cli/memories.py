@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 from rich.table import Table
 
-from .options import ALL_TENANTS, ALLOW_CODE, API_BASE, JSON, STORE, TENANT, USER, open_store, output, print_json
-from .rebuild import load_program, report, users_of
+from .options import ALL_TENANTS, JSON, STORE, TENANT, USER, asking_options, open_asked, open_store, output, print_json
+from .rebuild import report, users_of
 
 if TYPE_CHECKING:
     from ..memory.stored import Summary
@@ -53,19 +53,10 @@ def add(history: str, store: str | None, user: str, tenant: str, as_json: bool) 
 @STORE
 @USER
 @ALL_TENANTS
-@click.option("--lm", help="the model that writes [default: the one the program was compiled with]")
-@API_BASE
 @JSON
-@ALLOW_CODE
+@asking_options
 def remember(
-    program: str,
-    store: str | None,
-    user: str | None,
-    tenant: str | None,
-    lm: str | None,
-    api_base: str | None,
-    as_json: bool,
-    allow_code: bool,
+    program: str, store: str | None, user: str | None, tenant: str | None, as_json: bool, **asking: Any
 ) -> None:
     """Write whatever is queued into the memories with PROGRAM; of all tenants and users.
 
@@ -75,7 +66,7 @@ def remember(
     from ..programs.live import stamp_of
     from ..programs.remember_queued import Remembered, remember_queued
 
-    loaded, model = load_program(program, lm, api_base, allow_code)
+    loaded, _, model = open_asked(program, **asking)
     own, done = stamp_of(loaded), Remembered()
     with open_store(store) as opened, endpoint_errors():
         every = tenant is None and user is None

@@ -55,8 +55,7 @@ def turns_of(messages: Messages) -> list[Turn]:
     for message in messages:
         (session,) = History.from_messages([message]).items
         for turn in session.turns:
-            speaker = " ".join(turn.speaker.split()) or str(message["role"])
-            found.append(turn.model_copy(update={"id": "", "speaker": speaker, "time": utc(session.time)}))
+            found.append(turn.model_copy(update={"id": "", "time": utc(session.time)}))
     return found
 
 

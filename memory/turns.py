@@ -10,7 +10,7 @@ Example:
 
 from __future__ import annotations
 
-from ..records import Item
+from ..records import Item, one_line
 from .index import Entry
 from .memory import Memory
 
@@ -38,7 +38,7 @@ def turn_entries(item: Item) -> tuple[Entry, ...]:
     return tuple(
         Entry(
             id=turn.id,
-            text=f"{turn.speaker}: {' '.join(turn.content.split())}",
+            text=one_line(f"{turn.speaker}: {turn.content}"),
             kind=kind,
             sources=(turn.id,),
             time=turn.time or item.time,

@@ -82,7 +82,7 @@ class SchemaAdapter(Correcting, dspy.JSONAdapter):
         corrections: How often an answer that cannot be read is asked for again.
     """
 
-    as_json = True
+    layout = "json"
 
     def __init__(self, schema: Mapping[str, Any], corrections: int = 1) -> None:
         super().__init__(corrections, use_native_function_calling=False)

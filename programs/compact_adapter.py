@@ -29,6 +29,8 @@ from dspy.adapters.utils import apply_output_field_defaults
 from dspy.utils.exceptions import AdapterParseError
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from ..reading.markers import neutral, restored
+
 _FENCE = re.compile(r"^```(?:json)?\s*(.*?)\s*```$", re.DOTALL)
 
 _Value: TypeAlias = (
@@ -80,7 +82,7 @@ class CompactAdapter(dspy.ChatAdapter):
             if rest:
                 lines[name] = _input_text(rest, {}, {}, set())
         ordered = [f"{name}: {lines[name]}" for name in signature.input_fields if name in lines]
-        return "\n".join(part for part in (prefix, *ordered, suffix) if part) or "-"
+        return "\n".join(part for part in (prefix, *map(neutral, ordered), suffix) if part) or "-"
 
     def format_assistant_message_content(
         self, signature: type[dspy.Signature], outputs: dict[str, Any], missing_field_message: Any = None
@@ -88,7 +90,7 @@ class CompactAdapter(dspy.ChatAdapter):
         """The bare value of the output; one line `name: value` for each where there are several."""
         fields = signature.output_fields
         known = {name: outputs.get(name, missing_field_message) for name in fields}
-        texts = {name: _output_text(value, fields[name].annotation, fields) for name, value in known.items()}
+        texts = {name: neutral(_output_text(value, fields[name].annotation, fields)) for name, value in known.items()}
         if len(texts) == 1:
             return next(iter(texts.values()))
         return "\n".join(f"{name}: {text}" for name, text in texts.items())
@@ -107,7 +109,7 @@ class CompactAdapter(dspy.ChatAdapter):
         fields: dict[str, Any] = {}
         for name, text in _sections(signature, completion).items():
             try:
-                fields[name] = _read(text, signature.output_fields[name].annotation)
+                fields[name] = _read(restored(text), signature.output_fields[name].annotation)
             except ValueError as error:
                 message = f"{name} is no {_shape(signature.output_fields[name].annotation)}: {_one_line(error)}"
                 raise _refusal(signature, completion, message) from error

@@ -12,14 +12,15 @@ from __future__ import annotations
 
 import contextvars
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Self, cast
 
 import dspy
 from dspy.utils.exceptions import AdapterParseError
 
-from ..reading.answer import read_answer
+from ..reading.answer import Layout, read_answer
 from ..reading.cut import CutText
+from ..reading.markers import neutral
 from ..reading.mends import Mend, UnreadableError
 from .failing import CutShortError
 from .recording import note_asked_again, note_mends
@@ -34,14 +35,14 @@ class Correcting(dspy.ChatAdapter):
     """Reads tolerantly and asks again; mixed into an adapter that lays out the prompt.
 
     Attributes:
-        as_json: Whether the answer that is asked for is one JSON object.
+        layout: How outputs are asked for.
 
     Args:
         corrections: How often an answer that cannot be read is asked for again.
         **options: Those of the adapter that lays out the prompt.
     """
 
-    as_json = False
+    layout: Layout = "headers"
 
     def __init__(self, corrections: int = 1, **options: Any) -> None:
         super().__init__(**options)
@@ -90,7 +91,7 @@ class Correcting(dspy.ChatAdapter):
         if isinstance(completion, CutText) and (self.corrections > 0 or not _all_text(signature)):
             raise CutShortError(name, about, completion, "the answer ended for want of room")
         try:
-            found, mends = read_answer(signature, completion, self._inputs, longest_text.get(), self.as_json)
+            found, mends = read_answer(signature, completion, self._inputs, longest_text.get(), self.layout)
         except UnreadableError as error:
             raise AdapterParseError(name, about, completion, str(error)) from error
         note_mends([*mends, Mend("cut", "")] if isinstance(completion, CutText) else mends)
@@ -112,6 +113,28 @@ class Correcting(dspy.ChatAdapter):
                 f"in full and in the required form.\n\n{self.user_message_output_requirements(signature)}",
             },
         ]
+
+    def format_user_message_content(
+        self,
+        signature: type[dspy.Signature],
+        inputs: dict[str, Any],
+        prefix: str = "",
+        suffix: str = "",
+        main_request: bool = False,
+    ) -> str:
+        """The inputs of a request or a demo; no value holds a marker of this layout."""
+        shown = self._neutral(signature.input_fields, inputs)
+        return super().format_user_message_content(signature, shown, prefix, suffix, main_request)
+
+    def format_assistant_message_content(
+        self, signature: type[dspy.Signature], outputs: dict[str, Any], missing_field_message: Any = None
+    ) -> str:
+        """The outputs of a demo; no value holds a marker of this layout."""
+        shown = self._neutral(signature.output_fields, outputs)
+        return super().format_assistant_message_content(signature, shown, missing_field_message)
+
+    def _neutral(self, names: Iterable[str], values: Any) -> dict[str, Any]:
+        return {name: neutral(values[name], self.layout == "xml") for name in names if name in values}
 
     def _of(self, inputs: Mapping[str, Any]) -> Self:
         """A copy for one request: adapters are shared by threads."""
@@ -147,11 +170,13 @@ class CorrectingAdapter(Correcting):
 class JsonAdapter(Correcting, dspy.JSONAdapter):
     """`dspy.JSONAdapter`, read tolerantly."""
 
-    as_json = True
+    layout = "json"
 
 
 class XmlAdapter(Correcting, dspy.XMLAdapter):
     """`dspy.XMLAdapter`, read tolerantly."""
+
+    layout = "xml"
 
     def __init__(self, corrections: int = 1) -> None:
         super().__init__(corrections, use_json_adapter_fallback=False)

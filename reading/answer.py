@@ -1,6 +1,6 @@
 """Reading an answer: the fields of a signature from a completion, in the layout asked for or another.
 
-    [[ ## facts ## ]] ...        as asked for
+    [[ ## facts ## ]] ...        headers, tags or one JSON object: as asked for
     {"facts": [...]}             bare or fenced JSON
     [...]                        the value alone, of a signature with one output that must be there
     **Facts:** ...               headings in words
@@ -14,13 +14,18 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import dspy
 
 from .json_text import bare_json
+from .markers import restored
 from .mends import Mend, UnreadableError
 from .values import ValueReader, admits_none, annotated
+from .xml_text import tagged
+
+Layout = Literal["headers", "json", "xml"]
+"""How an answer was asked for."""
 
 # Answers are hostile input: no pattern of this room may take more than linear time, so repeats that meet are bounded.
 _HEADER = re.compile(
@@ -37,7 +42,7 @@ def read_answer(
     completion: str,
     inputs: Mapping[str, Any] | None = None,
     longest: int | None = None,
-    as_json: bool = False,
+    layout: Layout = "headers",
 ) -> tuple[dict[str, Any], list[Mend]]:
     """The outputs of a completion, and what was mended.
 
@@ -46,15 +51,14 @@ def read_answer(
         completion: What the model wrote.
         inputs: What the prompt showed, for ids that outputs name.
         longest: Most characters of a text; None is no limit.
-        as_json: Whether one JSON object with the outputs was asked for.
+        layout: How the outputs were asked for.
 
     Raises:
         UnreadableError: An output without a default is missing or cannot be read.
     """
     reader = ValueReader(inputs, longest)
     said = _THOUGHT.sub("", _BLANKS.sub(lambda run: "\n" if "\n" in run[0] else " ", completion))
-    whole = _whole_object(signature, said) if as_json else None
-    texts, as_asked = (whole, True) if whole is not None else _laid_out(signature, said)
+    texts, as_asked = _laid_out(signature, said, layout)
     if not as_asked:
         reader.mend("layout", "")
     found: dict[str, Any] = {}
@@ -63,7 +67,7 @@ def read_answer(
         try:
             if name not in texts:
                 raise UnreadableError(name, "is missing")
-            found[name] = reader.read(texts[name], annotated(field), name)
+            found[name] = reader.read(_restored(name, texts[name], layout), annotated(field), name)
         except UnreadableError:
             if field.is_required() and not admits_none(field.annotation):
                 raise
@@ -77,18 +81,29 @@ def _whole_object(signature: type[dspy.Signature], text: str) -> dict[str, Any] 
     """The outputs of a text that is nothing but one JSON object with all of them."""
     try:
         value = json.loads(text)
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):
         return None
     names = signature.output_fields
     return value if isinstance(value, dict) and all(name in value for name in names) else None
 
 
-def _laid_out(signature: type[dspy.Signature], text: str) -> tuple[dict[str, Any], bool]:
+def _restored(name: str, value: Any, layout: Layout) -> Any:
+    """A value with the markers of the words that the prompt showed."""
+    try:
+        return restored(value, layout == "xml")
+    except RecursionError:
+        raise UnreadableError(name, "holds too many values inside one another") from None
+
+
+def _laid_out(signature: type[dspy.Signature], text: str, layout: Layout) -> tuple[dict[str, Any], bool]:
     """The text, or parsed value, of each output that is there; and whether it was laid out as asked for."""
+    whole = _whole_object(signature, text) if layout == "json" else None
+    if whole is not None:
+        return whole, True
     names = list(signature.output_fields)
-    marked = _sections(_HEADER, text, names)
     fields = signature.output_fields
     needed = [name for name in names if fields[name].is_required() and not admits_none(fields[name].annotation)]
+    marked = _sections(_HEADER, text, names) | (tagged(signature, text) if layout == "xml" else {})
     if all(name in marked for name in needed) and marked:
         return marked, True
     for found in (_from_json(signature, text, needed), _sections(_headings(names), text, names)):

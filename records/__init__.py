@@ -18,7 +18,7 @@ Example:
 
 from .context import ABSTRACT, Context, Failure, Hit, estimate_tokens
 from .history import History, read_json
-from .items import Action, AnyItem, Behavior, Item, Logs, Profile, Record, Session, Turn, format_time
+from .items import Action, AnyItem, Behavior, Item, Logs, Profile, Record, Session, Turn, format_time, one_line
 from .query import Query
 
 __all__ = [
@@ -39,5 +39,6 @@ __all__ = [
     "Turn",
     "estimate_tokens",
     "format_time",
+    "one_line",
     "read_json",
 ]

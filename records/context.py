@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from .items import Record, format_time
+from .items import Record, format_time, one_line
 
 ABSTRACT = frozenset({"summary", "inference", "background", "principle"})
 """Kinds of hits that rest on so many turns that finding one proves nothing about any of them."""
@@ -35,7 +35,7 @@ class Hit(Record):
     def line(self) -> str:
         """Renders the hit on one line, as `Turn.line` does: `[id] (date) text`."""
         when = f" ({format_time(self.time)})" if self.time else ""
-        return f"[{self.id}]{when} {self.text}"
+        return one_line(f"[{self.id}]{when} {self.text}")
 
 
 class Context(Record):
@@ -61,8 +61,8 @@ class Context(Record):
         return tuple(hit for hit in self.hits if hit.kind in kinds)
 
     def text(self) -> str:
-        """The hits, one per line, then the notes."""
-        notes = [f"{name}: {note}" for name, note in self.notes.items() if note]
+        """The hits, one per line, then the notes; further lines of a note are set in, so that none looks like a hit."""
+        notes = ["\n  ".join(f"{name}: {note}".splitlines()) for name, note in self.notes.items() if note]
         return "\n".join([hit.line() for hit in self.hits] + notes)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
+import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -12,7 +14,10 @@ from typing import Any
 from pydantic import JsonValue, ValidationError
 
 from ..errors import DataError
-from .items import AnyItem, Item, Record, Session, Turn
+from .items import AnyItem, Item, Record, Session, Turn, one_line
+
+ROLES = frozenset(("system", "developer", "user", "assistant", "tool", "function"))
+"""Roles of messages: no name may pass for one."""
 
 
 class History(Record):
@@ -150,12 +155,18 @@ def _session(messages: Iterable[Mapping[str, Any] | JsonValue], number: int) -> 
         text = _message_text(message.get("content"), number)
         time = time or message.get("time")
         if text:
-            speaker = str(message.get("name") or message["role"])
-            turns.append(Turn(id=f"D{number}:{len(turns) + 1}", speaker=speaker, text=text))
+            turns.append(Turn(id=f"D{number}:{len(turns) + 1}", speaker=_speaker(message), text=text))
     try:
         return Session.model_validate({"id": f"D{number}", "time": time, "turns": tuple(turns)})
     except ValidationError as error:
         raise DataError(f"session {number}: time {time!r} is not an ISO date") from error
+
+
+def _speaker(message: Mapping[str, Any]) -> str:
+    """Who speaks: the name, or the role. A name that is another role's is left out: who may say what is not a name."""
+    role, name = str(message["role"]), one_line(str(message.get("name") or ""))
+    letters = re.sub(r"[\W_]+", "", unicodedata.normalize("NFKC", name)).casefold()
+    return name if letters and letters not in ROLES else role
 
 
 def _message_text(content: JsonValue, number: int) -> str:

@@ -45,7 +45,7 @@ class Turn(Record):
         """Renders the turn on one line: `[D1:3] (8 May 2023, Monday 13:56) Ann: text`."""
         time = self.time or time
         when = f" ({format_time(time)})" if time else ""
-        return f"[{self.id}]{when} {self.speaker}: {' '.join(self.content.split())}"
+        return one_line(f"[{self.id}]{when} {self.speaker}: {self.content}")
 
 
 class Item(Record):
@@ -145,6 +145,11 @@ AnyItem = Annotated[
     Discriminator(_kind),
 ]
 """An item of any kind, told apart by `kind`; a session where it is left out."""
+
+
+def one_line(text: str) -> str:
+    """A text without line breaks: what stands on a line of a prompt cannot begin another one."""
+    return " ".join(text.split())
 
 
 def format_time(time: datetime) -> str:

@@ -74,7 +74,7 @@ def refined(
     inputs = {
         topic.id: {
             "overall_background": "\n".join(f"{a}: {memory.background[a].text}" for a in memory.behind(near[topic.id])),
-            "recent_situations": "\n".join(situation.text for situation in near[topic.id]) if situated else "",
+            "recent_situations": "\n".join(_line(situation.text) for situation in near[topic.id]) if situated else "",
             "stated_need": topic.need,
         }
         for topic in topics

@@ -11,7 +11,7 @@ import dspy
 
 from ...memory.index import Where
 from ...memory.indexes import Indexes
-from ...records import Context, Hit, Query, format_time
+from ...records import Context, Hit, Query, format_time, one_line
 from ...signatures.memory_r2 import AnswerFromMemories
 from ..method import EntryReader
 from ..tasks.task import QuestionAnswering, with_items
@@ -65,5 +65,6 @@ def _grouped(hits: Sequence[Hit]) -> str:
     """Memories by session date, oldest first; those of one session stay in rank order."""
     dated = sorted(hits, key=lambda hit: (hit.time is not None, hit.time.timestamp() if hit.time else 0.0))
     return "\n".join(
-        f"[{hit.id}]{f' ({format_time(hit.time)})' if hit.time else ''} {hit.speaker}: {hit.text}" for hit in dated
+        one_line(f"[{hit.id}]{f' ({format_time(hit.time)})' if hit.time else ''} {hit.speaker}: {hit.text}")
+        for hit in dated
     )

@@ -28,7 +28,7 @@ import dspy
 from dspy.utils.exceptions import AdapterParseError
 
 from ...errors import UserError
-from ...records import Context, Hit, format_time
+from ...records import Context, Hit, format_time, one_line
 from ...signatures.pgr import (
     AugmentQuery,
     ImagineChain,
@@ -226,8 +226,8 @@ def probe(step: Step) -> str:
 
 
 def _outline(steps: Sequence[Step]) -> str:
-    return "\n".join(f"- {probe(step)}" for step in steps)
+    return "\n".join(one_line(f"- {probe(step)}") for step in steps)
 
 
 def _lines(hits: Any) -> str:
-    return "\n".join(f"{f'({format_time(hit.time)}) ' if hit.time else ''}{hit.text}" for hit in hits)
+    return "\n".join(one_line(f"{f'({format_time(hit.time)}) ' if hit.time else ''}{hit.text}") for hit in hits)

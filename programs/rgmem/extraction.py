@@ -23,7 +23,7 @@ from typing import Any
 
 import dspy
 
-from ...records import Item, Turn, format_time
+from ...records import Item, Turn, format_time, one_line
 from ...signatures.rgmem import DrawnConclusion
 from ...signatures.rgmem_graph import EntityPath, PathSegment, SegmentLabel
 from ..method import Lost
@@ -98,14 +98,14 @@ def placed(draft: Draft, extract: Ask, label: Ask) -> Draft:
 def fragment(draft: Draft) -> str:
     """A unit as prompts show it: the fact, then the conclusions with the turns they rest on."""
     when = f"({format_time(draft.time)}) " if draft.time else ""
-    lines = [f"{when}{draft.fact}"] if draft.fact else []
+    lines = [one_line(f"{when}{draft.fact}")] if draft.fact else []
     return "\n".join([*lines, *(conclusion_line(one, draft.time) for one in draft.conclusions)])
 
 
 def conclusion_line(conclusion: Conclusion, time: datetime | None) -> str:
     """`[D1:3] (8 May 2023, Monday) Ann likes jazz`; the turn ids also show an optimizer which step saw the evidence."""
     when = f"({format_time(time)}) " if time else ""
-    return f"[{', '.join(conclusion.sources)}] {when}{conclusion.text}"
+    return one_line(f"[{', '.join(conclusion.sources)}] {when}{conclusion.text}")
 
 
 def _conclusion(drawn: DrawnConclusion, ids: Sequence[str]) -> Conclusion:

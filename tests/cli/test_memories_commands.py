@@ -98,7 +98,7 @@ def test_ask_answers_from_the_store_with_sources(run: Run, remembered: bool) -> 
 
 def test_changed_program_is_refused_until_it_is_rebuilt(filled: Run) -> None:
     code, _, err = filled("ask", "other", "When does Grace visit?", "--user", "ada")
-    assert (code, "\n" in err) == (2, False)
+    assert (code, err.splitlines()[0], len(err.splitlines())) == (2, "program other: unsigned", 2)
     assert "mempiler rebuild PROGRAM --store sqlite:///" in err
     assert filled("rebuild", "other", "--user", "ada")[1] == "1 users, 2 sessions, 0 failures\n"
     assert filled("rebuild", "other")[1] == "1 users, 0 sessions, 0 failures\n"
@@ -118,6 +118,19 @@ def test_show_prints_memory_and_sessions(filled: Run) -> None:
     assert [session["state"] for session in found["sessions"]] == ["remembered", "remembered"]
     assert len(found["memory"]["turns"]) == 3
     assert "chat-2: remembered" in filled("memories", "show", "--user", "ada")[1]
+
+
+def test_what_a_user_said_cannot_steer_the_terminal(run: Run, folder: Path) -> None:
+    said = "red [bold]x[/bold] \x1b[31m bell \x07 title \x9b2J \x7f end"
+    (folder / "hostile.json").write_text(json.dumps([{"role": "user", "name": "Ada", "content": said}]))
+    assert run("memories", "add", "hostile.json", "--user", "ada")[0] == 0
+    assert run("memories", "remember", "program")[0] == 0
+    for command in (["memories", "show", "--user", "ada"], ["ask", "program", "red bell title?", "--user", "ada"]):
+        for form in ([], ["--json"]):
+            code, out, _ = run(*command, *form)
+            assert code == 0
+            assert not [char for char in out if char != "\n" and not char.isprintable()]
+            assert "[bold]x[/bold] " in out
 
 
 def test_table_lists_users(filled: Run) -> None:
@@ -168,6 +181,7 @@ def test_forget_session_then_user(filled: Run) -> None:
 )
 def test_mistakes_are_one_line(filled: Run, arguments: list[str], code: int, message: str) -> None:
     found, _, err = filled(*arguments)
+    err = err.removeprefix("program program: unsigned\n")
     assert (found, err.startswith("mempiler: "), "\n" in err) == (code, True, False)
     assert message in err
 
@@ -182,7 +196,11 @@ def test_users_are_there_after_a_refused_import(filled: Run) -> None:
 
 def test_failed_sessions_alone_are_written_anew(filled: Run) -> None:
     before = listed(filled)[0]
-    assert filled("rebuild", "program", "--failed") == (0, "1 users, 0 sessions, 0 failures\n", "")
+    assert filled("rebuild", "program", "--failed") == (
+        0,
+        "1 users, 0 sessions, 0 failures\n",
+        "program program: unsigned",
+    )
     assert listed(filled)[0]["updated"] == before["updated"]
     code, _, told = filled("rebuild", "program", "--failed", "--force")
     assert (code, "--force writes everything anew and --failed only what failed; give one of them" in told) == (2, True)

@@ -1,0 +1,68 @@
+"""Markers in values: text that a prompt, an adapter or a chat template would take for structure, made harmless.
+
+A user may write `[[ ## answer ## ]]`, and a model may quote it. Prompts show it as `[[ #~# answer ## ]]`: people and
+models see what it was, and nobody takes it for a header. `restored` takes the tilde out of what a model says, so a
+memory keeps the words as they were said.
+
+    headers     ## name ##                            of fields, in the layout of `dspy.ChatAdapter`
+    tokens      <|im_end|>  <end_of_turn>  [INST]     of chat templates, which servers read in texts too
+    cuts        <<CUSTOM-TYPE-START...                where DSPy takes images out of a text
+    tags        <answer>  </item>  &lt;               in the XML layout only
+
+`restored(neutral(text)) == text` for every text: where tildes stand already, one more is put.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, cast
+
+import dspy
+from pydantic import BaseModel, TypeAdapter
+
+_PLACES = {
+    "[#＃]": r"[#＃]\s*\w{1,99}\s*[#＃]",
+    "<": r"[|｜][^|｜<>\n]{1,64}[|｜]>|/?(?:s|bos|eos|pad|unk|start_of_turn|end_of_turn)>|/?SYS>>|CUSTOM-TYPE-",
+    r"\[": r"/?INST\]",
+}
+"""What a marker begins with, and what follows."""
+_TAGS = {**_PLACES, "<": f"{_PLACES['<']}|[/!?]?\\w", "&": r"#?\w{1,32};"}
+
+
+def _pattern(places: Mapping[str, str], between: str) -> re.Pattern[str]:
+    return re.compile("|".join(f"(?:({first}){between}(?=~*(?:{rest})))" for first, rest in places.items()))
+
+
+_PUT = {False: _pattern(_PLACES, ""), True: _pattern(_TAGS, "")}
+_TAKE = {False: _pattern(_PLACES, "~"), True: _pattern(_TAGS, "~")}
+
+
+def neutral(value: Any, tags: bool = False) -> Any:
+    """A value with a sign in every marker of its texts; models become objects of their fields.
+
+    Args:
+        value: A text, or a list, mapping or model of values; anything else stays as it is.
+        tags: Whether tags are markers, too.
+    """
+    if isinstance(value, str):
+        return _PUT[tags].sub(lambda match: f"{match[0]}~", value)
+    if isinstance(value, BaseModel) and not isinstance(value, dspy.Type):
+        value = TypeAdapter(type(value)).dump_python(value, mode="json", fallback=str)
+    return _each(value, lambda part: neutral(part, tags))
+
+
+def restored(value: Any, tags: bool = False) -> Any:
+    """The value before `neutral`."""
+    if isinstance(value, str):
+        return _TAKE[tags].sub(lambda match: match[0][:-1], value)
+    return _each(value, lambda part: restored(part, tags))
+
+
+def _each(value: Any, change: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {change(key): change(part) for key, part in cast("Mapping[Any, Any]", value).items()}
+    if isinstance(value, list | tuple):
+        parts = [change(part) for part in cast("list[Any]", value)]
+        return parts if isinstance(value, list) else tuple(parts)
+    return value
