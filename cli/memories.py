@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -11,14 +12,13 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 from rich.table import Table
 
-from .options import JSON, STORE, TENANT, USER, asking_options, open_asked, open_store, output, print_json
-from .rebuild import report
+from .options import ALL_TENANTS, JSON, STORE, TENANT, USER, asking_options, open_asked, open_store, output, print_json
+from .rebuild import report, users_of
 
 if TYPE_CHECKING:
     from ..memory.stored import Summary
 
 _WHOSE = click.option("--user", required=True, help="the user whose memory it is")
-_ALL_TENANTS = click.option("--tenant", help="only this tenant [default: all]")
 
 
 @click.group("memories")
@@ -52,24 +52,29 @@ def add(history: str, store: str | None, user: str, tenant: str, as_json: bool) 
 @click.argument("program", type=click.Path())
 @STORE
 @USER
-@TENANT
+@ALL_TENANTS
 @JSON
 @asking_options
-def remember(program: str, store: str | None, user: str | None, tenant: str, as_json: bool, **asking: Any) -> None:
-    """Write whatever is queued into the memories with PROGRAM; of all users and tenants unless --user is given.
+def remember(
+    program: str, store: str | None, user: str | None, tenant: str | None, as_json: bool, **asking: Any
+) -> None:
+    """Write whatever is queued into the memories with PROGRAM; of all tenants and users.
 
     Turns that could not be taken in before are tried once more, in smaller pieces.
     """
     from ..engines.models import endpoint_errors
-    from ..memory.stored import Owner
     from ..programs.live import stamp_of
-    from ..programs.remember_queued import remember_queued
+    from ..programs.remember_queued import Remembered, remember_queued
 
     loaded, _, model = open_asked(program, **asking)
+    own, done = stamp_of(loaded), Remembered()
     with open_store(store) as opened, endpoint_errors():
-        owner = Owner(user, tenant) if user is not None else None
-        done = remember_queued(opened, loaded, owner, model, retry=True)
-        users, own = opened.users(), stamp_of(loaded)
+        every = tenant is None and user is None
+        for owner in (None,) if every else users_of(opened, tenant, user):
+            stamp = opened.read(owner, lambda version: True).stamp if owner and user is None else None
+            if stamp is None or stamp.writes_like(own):
+                done += remember_queued(opened, loaded, owner, model, retry=True)
+        users = opened.users(tenant, user)
     counts = {"sessions": done.items, "failures": len(done.failures), "still queued": sum(one.queued for one in users)}
     counts["partial"] = sum(one.partial for one in users)
     others = sum(one.stamp is not None and not one.stamp.writes_like(own) for one in users)
@@ -78,7 +83,7 @@ def remember(program: str, store: str | None, user: str | None, tenant: str, as_
 
 @command.command("list")
 @STORE
-@_ALL_TENANTS
+@ALL_TENANTS
 @JSON
 def list_users(store: str | None, tenant: str | None, as_json: bool) -> None:
     """List the users of a store."""
@@ -111,14 +116,14 @@ def show(store: str | None, user: str, tenant: str, as_json: bool) -> None:
     from ..memory.stored import Owner
 
     with open_store(store) as opened:
-        document, items, still_open = opened.dump(Owner(user, tenant))
-        if not items and not still_open:
+        found = opened.dump(Owner(user, tenant))
+        if not found.items and not found.open:
             raise UserError(f"no user {user!r} in {opened.url}; `mempiler memories list` shows all")
-    memory = json.loads(document.settled or document.memory) if document else None
+    memory = json.loads(found.document.settled or found.document.memory) if found.document else None
     sessions = [
-        {"id": one.item.id, "state": one.state, "error": one.error, "lines": one.item.lines()} for one, _ in items
+        {"id": one.item.id, "state": one.state, "error": one.error, "lines": one.item.lines()} for one in found.items
     ]
-    sessions += [{"id": one.id, "state": "open", "error": "", "lines": one.lines()} for one in still_open]
+    sessions += [{"id": one.id, "state": "open", "error": "", "lines": one.lines()} for one in found.open]
     if as_json:
         print_json({"user": user, "tenant": tenant, "memory": memory, "sessions": sessions})
         return
@@ -134,7 +139,7 @@ def show(store: str | None, user: str, tenant: str, as_json: bool) -> None:
 @click.argument("path", type=click.Path())
 @STORE
 @USER
-@_ALL_TENANTS
+@ALL_TENANTS
 def export(path: str, store: str | None, user: str | None, tenant: str | None) -> None:
     """Write users as JSON lines to the file PATH, or to standard output if it is `-`."""
     from ..memory.transfer import export_users
@@ -165,18 +170,26 @@ def import_file(path: str, store: str | None, replace: bool, as_json: bool) -> N
 @click.option("--session", help="only this session [default: everything of the user]")
 @JSON
 def forget(store: str | None, user: str, tenant: str, session: str | None, as_json: bool) -> None:
-    """Delete a user, or one session of theirs; the other sessions are then queued to be remembered anew."""
-    from ..errors import UserError
+    """Delete a user, or one session of theirs; the other sessions are then queued to be remembered anew.
+
+    Exit code 4 says that everything is deleted, and something still holds the bytes: which, and what to do.
+    """
+    from ..errors import StoreError, UserError
     from ..memory.stored import Owner
 
     owner = Owner(user, tenant)
     with open_store(store) as opened:
-        known = opened.forget(owner) if session is None else opened.forget_item(owner, session)
-        if not known:
-            what = f"user {user!r}" if session is None else f"session {session!r} of user {user!r}"
+        found = opened.forget(owner) if session is None else opened.forget_item(owner, session)
+        what = f"user {user!r}" if session is None else f"session {session!r} of user {user!r}"
+        if not found:
             raise UserError(f"no {what} in {opened.url}; nothing was deleted")
-        queued = sum(one.queued for one in opened.users(tenant, user))
-    report(as_json, {"forgotten": 1, "queued anew": queued})
+        queued = sum(one.queued for one in opened.users(owner.tenant, owner.user))
+    counts = {"forgotten": 1, "sessions": found.sessions, "turns": found.turns, "queued anew": queued}
+    report(as_json, counts | ({"erased": found.erased, "held by": found.held_by} if as_json else {}))
+    if found.erased is False:
+        raise StoreError(f"{what} is forgotten, and the bytes are not gone yet: {found.held_by}")
+    if found.held_by:
+        output(errors=True).print(f"of the bytes: {found.held_by}", soft_wrap=True)
 
 
 def _sessions(path: str) -> list[tuple[Any, str | None]]:
@@ -204,6 +217,9 @@ def _writing(path: str) -> Iterator[TextIO]:
         return
     part = Path(f"{path}.part")
     try:
+        # What users said is for nobody else's eyes, whatever the umask.
+        part.unlink(missing_ok=True)
+        os.close(os.open(part, os.O_CREAT | os.O_EXCL, 0o600))
         with part.open("w", encoding="utf-8") as file:
             yield file
         part.replace(path)
@@ -217,11 +233,11 @@ def _writing(path: str) -> Iterator[TextIO]:
 def _reading(path: str) -> Iterator[Iterable[str]]:
     from ..errors import DataError
 
-    if path == "-":
-        yield sys.stdin
-        return
     try:
-        with Path(path).open(encoding="utf-8") as file:
+        if path == "-":
+            yield sys.stdin
+            return
+        with Path(path).open(encoding="utf-8-sig") as file:
             yield file
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path}: cannot be read: {error}") from error

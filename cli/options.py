@@ -65,6 +65,7 @@ STORE = click.option(
 )
 USER = click.option("--user", help="the user whose memory it is")
 TENANT = click.option("--tenant", default="default", show_default=True, help="keeps users of several customers apart")
+ALL_TENANTS = click.option("--tenant", help="only this tenant [default: all]")
 
 
 def trust_option(formatter: Callable[[], logging.Formatter] = logging.Formatter) -> Callable[..., Any]:

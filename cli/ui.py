@@ -14,8 +14,9 @@ import click
 @click.option("--host", default="127.0.0.1", show_default=True)
 def command(port: int, host: str) -> None:
     """Serve the MLflow pages over the tracking store until stopped."""
-    from ..runs.tracking import tracking_uri
+    from ..runs.tracking import client, tracking_uri
 
+    client()  # makes the store, whole
     arguments = ["ui", "--backend-store-uri", tracking_uri(), "--host", host, "--port", str(port)]
     # Without these the server waits for the network: a price list of litellm, and a job runner nothing here uses.
     offline = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}

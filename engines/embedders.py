@@ -119,9 +119,10 @@ class TextEmbedder:
         return np.stack(vectors) if vectors else np.zeros((0, self.dimension), dtype=np.float32)
 
     def clear(self) -> None:
-        """Forgets the texts seen so far."""
+        """Forgets the texts seen so far, and their words."""
         with self._lock:
             self._cache.clear()
+        _features.cache_clear()
 
     def __deepcopy__(self, memo: object = None) -> Self:
         # DSPy copies programs freely; an embedder has no state but its cache, and sharing that is the point of it.

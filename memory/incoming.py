@@ -11,11 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from ..errors import DataError
 from ..records import History, Item, Session, Turn
 from .store_rows import digest_of
+from .stored import name_of
+
+I = TypeVar("I", bound=Item)  # noqa: E741
 
 Messages = Sequence[Mapping[str, Any]]
 """OpenAI-style messages: `role`, `content`, and perhaps `name` and `time`."""
@@ -26,10 +29,13 @@ def incoming(session: Item | Messages, id: str | None = None) -> tuple[Item, str
 
     Raises:
         DataError: It is neither an item nor a list of messages, or a message is malformed.
+        UserError: The id is no name.
     """
+    id = name_of("session", id) if id is not None else None
     if isinstance(session, Item):
-        item = session if id is None else session.model_copy(update={"id": id})
-        return item, digest_of(item)
+        given = id if id is not None else name_of("session", session.id) if session.id else ""
+        item = session if given == session.id else session.model_copy(update={"id": given})
+        return plain(item), digest_of(item)
     turns = turns_of(session)
     time = next((turn.time for turn in turns if turn.time), None)
     item = Session(id=id or "", time=time, turns=tuple(turns))
@@ -49,7 +55,7 @@ def turns_of(messages: Messages) -> list[Turn]:
     for message in messages:
         (session,) = History.from_messages([message]).items
         for turn in session.turns:
-            found.append(turn.model_copy(update={"id": "", "time": _plain(session.time)}))
+            found.append(turn.model_copy(update={"id": "", "time": utc(session.time)}))
     return found
 
 
@@ -58,6 +64,33 @@ def now() -> datetime:
     return datetime.now(UTC).replace(tzinfo=None, microsecond=0)
 
 
-def _plain(time: datetime | None) -> datetime | None:
-    """A time without a zone, as UTC: times with and without one cannot be compared."""
-    return time.astimezone(UTC).replace(tzinfo=None) if time is not None and time.tzinfo else time
+def plain(item: I) -> I:
+    """An item with its times in UTC, without a zone: times with and without one cannot be compared.
+
+    Raises:
+        DataError: A time is outside the calendar.
+    """
+    turns = tuple(
+        turn.model_copy(update={"time": utc(turn.time)}) if _zoned(turn.time) else turn for turn in item.turns
+    )
+    if turns == item.turns and not _zoned(item.time):
+        return item
+    return item.model_copy(update={"time": utc(item.time), "turns": turns})
+
+
+def utc(time: datetime | None) -> datetime | None:
+    """A time in UTC, without a zone.
+
+    Raises:
+        DataError: It is outside the calendar.
+    """
+    if time is None or not _zoned(time):
+        return time
+    try:
+        return time.astimezone(UTC).replace(tzinfo=None)
+    except OverflowError as error:
+        raise DataError(f"the time {time.isoformat()} is outside the calendar in UTC; correct it") from error
+
+
+def _zoned(time: datetime | None) -> bool:
+    return time is not None and time.tzinfo is not None

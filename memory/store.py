@@ -20,27 +20,44 @@ Example:
     ...     [store.add(Owner("ada"), session).new, store.add(Owner("ada"), session).new]
     [True, False]
 
-Limits: see `memory/store_tables.py`; a claim rests on the workers' clocks, but a wrong clock costs only double work.
+Limits: see `memory/store_tables.py`. A claim rests on a clock, PostgreSQL's or the machine's: one that jumps costs
+double work, or holds up a user for `LONGEST_LEASE` seconds at most.
 """
 
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Generator, Sequence
+import unicodedata
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Self
+from uuid import uuid4
 
-from sqlalchemy import Connection, delete, exists, func, insert, select, update
+from sqlalchemy import Connection, delete, exists, insert, select, update
 
-from ..errors import ConflictError
-from ..records import Item, Session, Turn
+from ..errors import ConflictError, StoreError
+from ..records import Item, Turn
+from . import erasing, rebuilding
 from . import store_reads as reads
 from . import store_rows as rows
 from . import store_tables as t
 from .store_tables import key_of, of
-from .stored import Added, Claim, Document, Owner, Snapshot, Stamp, StoredItem, Summary, check_key
+from .stored import (
+    LONGEST_LEASE,
+    Added,
+    Claim,
+    Contents,
+    Document,
+    Forgotten,
+    Owner,
+    Rebuild,
+    Snapshot,
+    Stamp,
+    StoredItem,
+    Summary,
+    name_of,
+)
 
 
 class Store:
@@ -62,7 +79,7 @@ class Store:
         # Who waits for SQLite's own lock sleeps and tries again, and among many threads may never be lucky.
         self._writing = threading.Lock() if self._engine.dialect.name == "sqlite" else nullcontext()
 
-    def add(self, owner: Owner, item: Item, digest: str | None = None) -> Added:
+    def add(self, owner: Owner, item: Item, digest: str | None = None, since: int | None = None) -> Added:
         """Writes an item and queues it for remembering, in one transaction.
 
         Args:
@@ -70,35 +87,52 @@ class Store:
             item: A session, logs, ...; one without an id gets `D` and its position. Turns without an id get the
                 item's and a number.
             digest: Identifies a repeated item; that of the item's content if None.
+            since: What `forgets` was when the caller began; now if None.
 
         Returns:
             Its id and position; `new` is False for an item that had been added before, which is left alone.
 
         Raises:
-            ConflictError: Another item of the user has this id, or another turn an id of its turns.
+            ConflictError: Another item of the user has this id, or another turn an id of its turns; or the user was
+                forgotten since.
             UserError: The item has no turns, or an id or a text that cannot be stored.
         """
-        rows.check_item(item)
+        item = rows.checked(item)
+        since = self.forgets() if since is None else since
         with self._write() as db:
             rows.lock(db, owner)
+            erasing.refuse(db, owner, since)
             return rows.queue(db, owner, item, digest or rows.digest_of(item))
 
-    def append(self, owner: Owner, session: str, turns: Sequence[Turn], begin: bool = True) -> tuple[Turn, ...]:
+    def append(
+        self, owner: Owner, session: str, turns: Sequence[Turn], begin: bool = True, since: int | None = None
+    ) -> tuple[Turn, ...]:
         """Writes turns of an open or a new session; turns without an id get the session's and a number.
 
+        Args:
+            owner: Whose they are.
+            session: Its id.
+            turns: What was said.
+            begin: Whether a session that is not there begins.
+            since: What `forgets` was when the caller began; now if None.
+
         Raises:
-            ConflictError: It has ended, or not begun and `begin` is False; another turn of the user has the id of one.
+            ConflictError: It has ended, or not begun and `begin` is False; another turn of the user has the id of one;
+                or the user was forgotten since.
             UserError: An id or a text cannot be stored.
         """
-        check_key("session", session)
+        session = name_of("session", session)
+        since = self.forgets() if since is None else since
         with self._write() as db:
             rows.lock(db, owner, make=begin)
+            erasing.refuse(db, owner, since)
             if db.execute(select(t.items.c.id).where(*of(t.items, owner), t.items.c.id == session)).first():
                 raise ConflictError(f"session {session!r} of user {owner.user!r} has ended; begin one with another id")
             return rows.append(db, owner, session, turns, begin)
 
     def end(self, owner: Owner, session: str) -> Added | None:
         """Ends a session: its turns become an item, queued for remembering. None if there is no such open session."""
+        session = name_of("session", session)
         with self._write() as db:
             rows.lock(db, owner, make=False)
             found = next((part for part in reads.open_sessions(db, owner) if part.id == session), None)
@@ -107,13 +141,13 @@ class Store:
             rows.drop_open(db, owner, session)
             return rows.queue(db, owner, found, rows.digest_of(found))
 
-    def idle(self, since: float) -> list[tuple[Owner, str]]:
-        """Open sessions whose last turn came before a time (seconds since 1970), oldest first."""
-        c, last = t.open_turns.c, func.max(t.open_turns.c.added)
-        query = select(c.tenant, c.user, c.session).group_by(c.tenant, c.user, c.session)
+    def idle(self, seconds: float) -> list[tuple[Owner, str]]:
+        """Open sessions without a turn for so many seconds, oldest first.
+
+        A last turn in the future was dated by a wrong clock: its session is idle as well, or it would never end.
+        """
         with self._read() as db:
-            found = db.execute(query.having(last < since).order_by(last)).all()
-        return [(Owner(row.user, row.tenant), row.session) for row in found]
+            return reads.idle(db, seconds)
 
     def read(self, owner: Owner, known: Callable[[str], bool] = lambda version: False) -> Snapshot:
         """A consistent view of a user.
@@ -127,9 +161,17 @@ class Store:
             columns = [c for c in t.memories.c if c.name not in ("json", "settled")] if known(version) else t.memories.c
             row = db.execute(select(*columns).where(*of(t.memories, owner))).first()
             waiting = tuple(reads.items(db, owner, after=row.settled_position if row else 0))
-            return Snapshot(
-                owner, version, reads.stamp(row), reads.document(row), waiting, tuple(reads.open_sessions(db, owner))
-            )
+            opened = tuple(reads.open_sessions(db, owner))
+            made, count = reads.document(row), erasing.forgets(db)
+            return Snapshot(owner, version, reads.stamp(row), made, waiting, opened, count)
+
+    def forgets(self) -> int:
+        """How often anybody was forgotten in this store: a write is refused if its user was since it began.
+
+        It also says when a process is to drop what it keeps of users, since another one may have forgotten them.
+        """
+        with self._read() as db:
+            return erasing.forgets(db)
 
     def items(self, owner: Owner) -> list[StoredItem]:
         """All raw items of a user that were not forgotten, in order."""
@@ -143,22 +185,19 @@ class Store:
 
     def users(self, tenant: str | None = None, user: str | None = None) -> list[Summary]:
         """Every user, or those of one tenant or one name, in order of their names."""
+        tenant, user = (None if name is None else unicodedata.normalize("NFC", name) for name in (tenant, user))
         with self._read() as db:
             return reads.summaries(db, tenant, user)
 
     def states(self) -> dict[str, int]:
         """How many items of all users are queued, partial or failed."""
-        c = t.items.c
-        query = select(c.state, func.count().label("total")).where(c.state.in_(reads.COUNTED)).group_by(c.state)
         with self._read() as db:
-            return {**dict.fromkeys(reads.COUNTED, 0), **{row.state: row.total for row in db.execute(query)}}
+            return reads.states(db)
 
     def check(self) -> None:
         """Writes a row that means nothing: a full disk shows in writes only."""
-        row, now = t.meta.c.name == "checked", str(time.time())
         with self._write() as db:
-            if not db.execute(update(t.meta).where(row).values(value=now)).rowcount:
-                db.execute(insert(t.meta).values(name="checked", value=now))
+            rows.upsert(db, t.meta, {"name": "checked"}, {"value": uuid4().hex})
 
     def claim(
         self, worker: str, lease: float, stamp: Stamp, owner: Owner | None = None, partial: bool = False
@@ -170,27 +209,26 @@ class Store:
 
         Args:
             worker: Names the caller; unique.
-            lease: Seconds until others may take over, renewed by every commit.
+            lease: Seconds until others may take over, renewed by every commit; at most `LONGEST_LEASE`.
             stamp: Of the program that will write.
             owner: This user or none; the one that waits longest if None.
             partial: Whether items of which turns could not be taken in are something to do.
         """
-        now = time.time()
-        query = reads.claimable(worker, stamp, owner, now, partial)
         with self._write() as db:
-            row = db.execute(query).first()
+            now = t.clock(db)
+            row = db.execute(reads.claimable(worker, stamp, owner, now, partial)).first()
             if row is None:
                 return None
-            claim = Claim(Owner(row.user, row.tenant), worker, row.version)
+            claim = Claim(Owner.stored(row.user, row.tenant), worker, row.version)
             held = update(t.users).where(*of(t.users, claim.owner))
-            db.execute(held.values(worker=worker, claimed_until=now + lease))
+            db.execute(held.values(worker=worker, claimed_until=now + min(lease, LONGEST_LEASE)))
             return claim
 
     def release(self, claim: Claim) -> None:
         """Gives a claim back, if it is still held."""
         with self._write() as db:
             held = update(t.users).where(*of(t.users, claim.owner), t.users.c.worker == claim.worker)
-            db.execute(held.values(worker="", claimed_until=time.time()))
+            db.execute(held.values(worker="", claimed_until=t.clock(db)))
 
     def commit(self, claim: Claim, document: Document, lease: float, note: str = "") -> Claim | None:
         """Stores a memory and marks the items it took in, in one transaction.
@@ -209,15 +247,8 @@ class Store:
             if version is None:
                 return None
             db.execute(delete(t.memories).where(*of(t.memories, claim.owner)))
-            db.execute(insert(t.memories).values(**key_of(claim.owner), **rows.columns(document)))
-            c = t.items.c
-            taken = (*of(t.items, claim.owner), c.position <= document.position, c.state == "queued")
-            db.execute(update(t.items).where(*taken).values(state="remembered", error=note))
-            mine, written = of(t.items, claim.owner), c.state.in_(("remembered", "partial"))
-            left = c.id.in_(document.partial)
-            db.execute(update(t.items).where(*mine, c.state == "partial", ~left).values(state="remembered"))
-            if document.partial:
-                db.execute(update(t.items).where(*mine, written, left).values(state="partial"))
+            db.execute(insert(t.memories).values(**key_of(claim.owner), **rows.columns(db, document)))
+            rows.taken_in(db, claim.owner, document, note)
             return Claim(claim.owner, claim.worker, version)
 
     def fail(self, claim: Claim, position: int, error: str, give_up: bool) -> None:
@@ -237,68 +268,133 @@ class Store:
             rows.lock(db, owner, make=False)
             return db.execute(failed.values(state="queued", attempts=0)).rowcount
 
-    def reset(self, owner: Owner) -> bool:
-        """Forgets the memory and queues all raw items anew, for a changed program; False for an unknown user."""
+    def reset(self, owner: Owner, forced_by: str = "") -> bool:
+        """Forgets the memory and queues all raw items anew, for a changed program; False for an unknown user.
+
+        Args:
+            owner: Whose.
+            forced_by: The writer of a forced rebuild, which is noted until `end_rebuild`.
+        """
         with self._write() as db:
             known = rows.lock(db, owner, make=False)
             rows.reset(db, owner)
+            if known and forced_by:
+                rebuilding.begin(db, owner, forced_by)
         return known
 
-    def forget(self, owner: Owner) -> bool:
-        """Deletes everything of a user: raw items, open turns, memory; False for an unknown user.
+    def plan_rebuild(self, owners: Sequence[Owner], writer: str) -> None:
+        """Notes that memories are to be written anew by a writer, whoever wrote them."""
+        with self._write() as db:
+            rebuilding.plan(db, owners, writer)
 
-        A worker that is writing the user's memory at this moment will find its claim void.
+    def rebuilds(self, writer: str, tenant: str | None = None, user: str | None = None) -> list[Rebuild]:
+        """What is left of a writer's forced rebuild."""
+        with self._read() as db:
+            return rebuilding.planned(db, writer, tenant, user)
+
+    def end_rebuild(self, owner: Owner) -> None:
+        """Notes that a user's forced rebuild is through, if nothing is queued any more."""
+        with self._write() as db:
+            rebuilding.finish(db, owner)
+
+    def forget(self, owner: Owner) -> Forgotten:
+        """Deletes everything of a user, and returns when its bytes are gone or with what holds them.
+
+        Whatever was under way for the user, in any process, is refused from now on: a worker will find its claim void.
         """
         with self._write() as db:
-            rows.lock(db, owner, make=False)
-            counts = [db.execute(delete(table).where(*of(table, owner))).rowcount for table in t.OWNED]
-        self._scrub()
-        return any(counts)
+            # Made even for an unknown user: the first write of a new one may be under way in another process.
+            known = rows.lock(db, owner) or erasing.pending(db, owner)
+            sessions, turns = reads.sizes(db, owner)
+            for table in t.OWNED:
+                db.execute(delete(table).where(*of(table, owner)))
+            erasing.record(db, owner)
+        return Forgotten(owner, known, sessions, turns, *self.erase())
 
-    def forget_item(self, owner: Owner, id: str) -> bool:
-        """Deletes one item or open session of a user; False if there is none of that id.
+    def forget_item(self, owner: Owner, id: str) -> Forgotten:
+        """Deletes one item or open session of a user.
 
         If the memory holds something of it, the memory is deleted too, and all other items are queued anew.
         """
+        id = name_of("session", id)
         with self._write() as db:
             rows.lock(db, owner, make=False)
+            _, before = reads.sizes(db, owner)
             known = rows.drop_item(db, owner, id) | rows.drop_open(db, owner, id)
-        self._scrub()
-        return known
+            left = before - reads.sizes(db, owner)[1]
+            name = Owner.stored(f"{owner.user}\0{id}", owner.tenant)
+            known |= erasing.pending(db, name)
+            if known:
+                erasing.record(db, name)
+        return Forgotten(owner, known, int(left > 0), left, *self.erase())
 
-    def dump(self, owner: Owner) -> tuple[Document | None, list[tuple[StoredItem, str]], list[Session]]:
-        """Everything of a user at one moment: document, items with their digests, open sessions."""
+    def erase(self) -> tuple[bool | None, str]:
+        """Removes the bytes of what was forgotten from an SQLite store, as far as nobody reads it at the moment.
+
+        Returns:
+            Whether they are gone, and what holds them; None where a database server decides that.
+        """
+        if self._engine.dialect.name != "sqlite":
+            return None, erasing.SERVER
+        try:
+            with self._read() as db:
+                pending, number = erasing.to_erase(db), erasing.forgets(db)
+            if not pending:
+                return True, ""
+            with self._writing, t.store_errors(self._engine):
+                held = erasing.erase(self._engine)
+            if held in ("", erasing.LARGE):
+                with self._write() as db:
+                    erasing.done(db, number)
+        except StoreError as error:
+            return False, str(error)
+        return not held, held
+
+    def clear(self) -> None:
+        """Drops what this process keeps of users: SQLAlchemy's compiled statements hold the values they came with."""
+        self._engine.clear_compiled_cache()
+
+    def dump(self, owner: Owner) -> Contents:
+        """Everything of a user at one moment."""
         with self._read() as db:
             row = db.execute(select(t.memories).where(*of(t.memories, owner))).first()
             c = t.items.c
             digests = db.execute(select(c.digest).where(*of(t.items, owner)).order_by(c.position)).scalars()
-            items = list(zip(reads.items(db, owner), digests, strict=True))
-            return reads.document(row), items, reads.open_sessions(db, owner)
+            items, opened = tuple(reads.items(db, owner)), tuple(reads.open_sessions(db, owner))
+            return Contents(owner, items, tuple(digests), opened, reads.document(row))
 
-    def restore(
-        self,
-        owner: Owner,
-        items: Sequence[StoredItem],
-        digests: Sequence[str],
-        open_sessions: Sequence[Session],
-        document: Document | None,
-        replace: bool = False,
-    ) -> None:
-        """Writes a user that `dump` read, in one transaction.
+    def restore(self, users: Iterable[Contents], replace: bool = False) -> int:
+        """Writes users that `dump` read: all of them in one transaction, or none.
+
+        Args:
+            users: They are read one by one; an error of theirs, too, leaves the store as it was.
+            replace: Whether a user who is there already is deleted first.
 
         Raises:
             ConflictError: The user is there already, and is not to be replaced.
+            UserError: Something of them cannot be stored.
         """
+        count, since, replaced = 0, self.forgets(), list[Owner]()
         with self._write() as db:
-            if rows.lock(db, owner, make=False):
-                if not replace:
-                    raise ConflictError(f"user {owner.user!r} is in {self.url} already; give --replace, or forget them")
-                for table in t.OWNED:
-                    db.execute(delete(table).where(*of(table, owner)))
-            rows.lock(db, owner)
-            rows.restore(db, owner, items, digests, document)
-            for session in open_sessions:
-                rows.append(db, owner, session.id, session.turns)
+            for contents in users:
+                owner = contents.owner
+                if rows.lock(db, owner, make=False):
+                    replaced.append(owner)
+                    if not replace:
+                        raise ConflictError(
+                            f"user {owner.user!r} is in {self.url} already; give --replace, or forget them"
+                        )
+                    for table in t.OWNED:
+                        db.execute(delete(table).where(*of(table, owner)))
+                rows.lock(db, owner)
+                erasing.refuse(db, owner, since)
+                rows.restore(db, contents)
+                count += 1
+            for owner in replaced:
+                erasing.record(db, owner)
+        if replaced:
+            self.erase()
+        return count
 
     def close(self) -> None:
         """Closes all connections."""
@@ -326,9 +422,3 @@ class Store:
     def _read(self) -> Generator[Connection]:
         with t.store_errors(self._engine), t.reading(self._engine).begin() as connection:
             yield connection
-
-    def _scrub(self) -> None:
-        """Removes deleted data from SQLite's log too, if no reader uses it at the moment."""
-        if self._engine.dialect.name == "sqlite":
-            with t.store_errors(self._engine), t.outside_transactions(self._engine) as connection:
-                connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from pydantic import TypeAdapter
-from sqlalchemy import Connection, Select, case, exists, func, or_, select
+from sqlalchemy import Connection, Select, case, distinct, exists, func, or_, select
 
 from ..records import AnyItem, Item, Session, Turn
 from . import store_tables as t
 from .store_tables import of
-from .stored import Document, Owner, Stamp, StoredItem, Summary
+from .stored import LONGEST_LEASE, Document, Owner, Stamp, StoredItem, Summary
 
 _ITEM: TypeAdapter[Any] = TypeAdapter(AnyItem)
 BATCH = 500
@@ -65,6 +65,29 @@ def document(row: Any) -> Document | None:
     return Document(row.json, row.position, row.settled, row.settled_position, names, made)
 
 
+def idle(db: Connection, seconds: float) -> list[tuple[Owner, str]]:
+    """Open sessions whose last turn is that old, or lies in the future, oldest first."""
+    c, last, now = t.open_turns.c, func.max(t.open_turns.c.added), t.clock(db)
+    query = select(c.tenant, c.user, c.session).group_by(c.tenant, c.user, c.session)
+    found = db.execute(query.having(or_(last < now - seconds, last > now + LONGEST_LEASE)).order_by(last))
+    return [(Owner.stored(row.user, row.tenant), row.session) for row in found]
+
+
+def states(db: Connection) -> dict[str, int]:
+    """How many items of all users are in each of the states that are counted."""
+    c = t.items.c
+    query = select(c.state, func.count().label("total")).where(c.state.in_(COUNTED)).group_by(c.state)
+    return {**dict.fromkeys(COUNTED, 0), **{row.state: row.total for row in db.execute(query)}}
+
+
+def sizes(db: Connection, owner: Owner) -> tuple[int, int]:
+    """How many sessions a user has, open ones included, and how many turns."""
+    opened = func.count(distinct(t.open_turns.c.session))
+    counts = (func.count(t.items.c.id), t.items), (opened, t.open_turns), (func.count(t.turns.c.turn), t.turns)
+    found = [int(db.execute(select(count).where(*of(table, owner))).scalar() or 0) for count, table in counts]
+    return found[0] + found[1], found[2]
+
+
 COUNTED = ("queued", "partial", "failed")
 """States of items that summaries count."""
 
@@ -98,7 +121,7 @@ def summaries(db: Connection, tenant: str | None, user: str | None) -> list[Summ
 
 def _summary(row: Any, counts: Any, open_turns: int) -> Summary:
     return Summary(
-        owner=Owner(row.user, row.tenant),
+        owner=Owner.stored(row.user, row.tenant),
         items=counts.total if counts else 0,
         queued=int(counts.queued) if counts else 0,
         partial=int(counts.partial) if counts else 0,
@@ -110,9 +133,7 @@ def _summary(row: Any, counts: Any, open_turns: int) -> Summary:
     )
 
 
-def claimable(
-    worker: str, stamp: Stamp, owner: Owner | None, now: float, partial: bool = False
-) -> Select[Any, Any, Any]:
+def claimable(worker: str, stamp: Stamp, owner: Owner | None, now: Any, partial: bool = False) -> Select[Any, Any, Any]:
     """The unclaimed user with queued work, or `partial` items, that has waited longest; locks its row."""
     u, i, m = t.users.c, t.items.c, t.memories.c
 
@@ -124,6 +145,7 @@ def claimable(
     unsettled = exists().where(*same(m), m.settled_position < m.position)
     foreign = exists().where(*same(m), ~ours)
     query = select(u.tenant, u.user, u.version).where(or_(queued, unsettled), ~foreign)
-    query = query.where(or_(u.claimed_until < now, u.worker == worker))
+    free = or_(u.worker.in_(("", worker)), u.claimed_until < now, u.claimed_until > now + LONGEST_LEASE)
+    query = query.where(free)
     query = query.where(*of(t.users, owner)) if owner else query
     return query.order_by(u.claimed_until).limit(1).with_for_update(skip_locked=True)

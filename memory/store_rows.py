@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import time
 import uuid
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
 
-from sqlalchemy import Connection, delete, func, insert, select, update
+from sqlalchemy import Connection, Table, delete, func, insert, literal, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from ..errors import ConflictError, UserError
@@ -21,20 +20,22 @@ from ..records import Item, Turn
 from . import store_tables as t
 from .store_reads import BATCH
 from .store_tables import key_of, of
-from .stored import Added, Document, Owner, StoredItem, check_key
+from .stored import LONGEST_LEASE, Added, Contents, Document, Owner, check_key, name_of
+
+I = TypeVar("I", bound=Item)  # noqa: E741
 
 
-def check_item(item: Item) -> None:
-    """Refuses items that are empty or cannot be stored.
+def checked(item: I) -> I:
+    """An item as it can be stored: its id in Unicode's form NFC.
 
     Raises:
         UserError: No turns, or an id or a text that is no plain text.
     """
-    if item.id:
-        check_key("session", item.id)
+    id = name_of("session", item.id) if item.id else ""
     if not item.turns:
         raise UserError(f"session {item.id!r} has no turns; there is nothing to remember")
     check_turns(item.turns)
+    return item if id == item.id else item.model_copy(update={"id": id})
 
 
 def check_turns(turns: Sequence[Turn]) -> None:
@@ -66,12 +67,25 @@ def json_of(record: Item | Turn) -> str:
         raise UserError(f"{record.id!r}: a text holds half a character (a lone surrogate); use valid Unicode") from None
 
 
+def upsert(db: Connection, table: Table, key: Mapping[str, Any], values: Mapping[str, Any]) -> bool:
+    """Writes a row, new or not; without values a row that is there stays as it is, and False is returned."""
+    dialect = postgresql if db.dialect.name == "postgresql" else sqlite
+    new = dialect.insert(table).values({**key, **values})
+    if values:
+        new = new.on_conflict_do_update(index_elements=list(key), set_=dict(values))
+    else:
+        new = new.on_conflict_do_nothing()
+    return db.execute(new.returning(literal(1))).first() is not None
+
+
 def lock(db: Connection, owner: Owner, make: bool = True) -> bool:
-    """Locks a user's row until the transaction ends; False if there is none and none is to be made."""
-    if make:
-        dialect = postgresql if db.dialect.name == "postgresql" else sqlite
-        blank = {"next_position": 1, "version": _token(), "worker": "", "claimed_until": 0.0}
-        db.execute(dialect.insert(t.users).values(**key_of(owner), **blank).on_conflict_do_nothing())
+    """Locks a user's row until the transaction ends; False if there was none.
+
+    With `make` it is made then, and another transaction that makes it at the same time is waited for.
+    """
+    blank = {"next_position": 1, "version": _token(), "worker": "", "claimed_until": 0.0}
+    if make and upsert(db, t.users, {**key_of(owner), **blank}, {}):
+        return False
     return db.execute(select(t.users.c.version).where(*of(t.users, owner)).with_for_update()).first() is not None
 
 
@@ -94,7 +108,7 @@ def queue(db: Connection, owner: Owner, item: Item, digest: str) -> Added:
     item = _numbered(item, item.id or _free_id(db, owner, position))
     _take_turns(db, owner, [turn.id for turn in item.turns], position)
     row = {"position": position, "id": item.id, "digest": digest, "json": json_of(item), "state": "queued"}
-    db.execute(insert(t.items).values(**key_of(owner), **row, attempts=0, error="", added=time.time()))
+    db.execute(insert(t.items).values(**key_of(owner), **row, attempts=0, error="", added=t.clock(db)))
     db.execute(update(t.users).where(*of(t.users, owner)).values(next_position=position + 1))
     return Added(item.id, position, new=True)
 
@@ -114,7 +128,7 @@ def append(db: Connection, owner: Owner, session: str, turns: Sequence[Turn], be
     check_turns(new)
     _take_turns(db, owner, [turn.id for turn in new], 0)
     for n, turn in enumerate(new, last + 1):
-        row = {"session": session, "number": n, "json": json_of(turn), "added": time.time()}
+        row = {"session": session, "number": n, "json": json_of(turn), "added": t.clock(db)}
         db.execute(insert(t.open_turns).values(**key_of(owner), **row))
     return new
 
@@ -153,30 +167,52 @@ def reset(db: Connection, owner: Owner) -> None:
     db.execute(changed.values(version=_token(), worker="", claimed_until=0.0))
 
 
+def taken_in(db: Connection, owner: Owner, document: Document, note: str) -> None:
+    """Marks the items that are in a memory now."""
+    c, mine = t.items.c, of(t.items, owner)
+    taken = (*mine, c.position <= document.position, c.state == "queued")
+    db.execute(update(t.items).where(*taken).values(state="remembered", error=note))
+    left = c.id.in_(document.partial)
+    db.execute(update(t.items).where(*mine, c.state == "partial", ~left).values(state="remembered"))
+    if document.partial:
+        written = c.state.in_(("remembered", "partial"))
+        db.execute(update(t.items).where(*mine, written, left).values(state="partial"))
+
+
 def advance(db: Connection, owner: Owner, version: str, lease: float) -> str | None:
     """Gives a user's memory a new version if it still has the old one; None otherwise."""
     new = _token()
     mine = update(t.users).where(*of(t.users, owner), t.users.c.version == version)
-    return new if db.execute(mine.values(version=new, claimed_until=time.time() + lease)).rowcount else None
+    return (
+        new
+        if db.execute(mine.values(version=new, claimed_until=t.clock(db) + min(lease, LONGEST_LEASE))).rowcount
+        else None
+    )
 
 
-def restore(
-    db: Connection, owner: Owner, found: Sequence[StoredItem], digests: Sequence[str], document: Document | None
-) -> None:
-    """Writes the items and the memory of a new user as they were elsewhere."""
-    for stored, digest in zip(found, digests, strict=True):
-        check_item(stored.item)
-        _take_turns(db, owner, [turn.id for turn in stored.item.turns], stored.position)
-        about = {"state": stored.state, "attempts": stored.attempts, "error": stored.error, "added": time.time()}
-        row = {"position": stored.position, "id": stored.item.id, "digest": digest, "json": json_of(stored.item)}
+def restore(db: Connection, contents: Contents) -> None:
+    """Writes a new user as they were elsewhere.
+
+    Raises:
+        UserError: An item cannot be stored.
+        ConflictError: Two turns have one id.
+    """
+    owner, now = contents.owner, t.clock(db)
+    for stored, digest in zip(contents.items, contents.digests, strict=True):
+        item = checked(stored.item)
+        _take_turns(db, owner, [turn.id for turn in item.turns], stored.position)
+        about = {"state": stored.state, "attempts": stored.attempts, "error": stored.error, "added": now}
+        row = {"position": stored.position, "id": item.id, "digest": digest, "json": json_of(item)}
         db.execute(insert(t.items).values(**key_of(owner), **row, **about))
-    last = max((stored.position for stored in found), default=0)
+    last = max((stored.position for stored in contents.items), default=0)
     db.execute(update(t.users).where(*of(t.users, owner)).values(next_position=last + 1))
-    if document is not None:
-        db.execute(insert(t.memories).values(**key_of(owner), **columns(document)))
+    if contents.document is not None:
+        db.execute(insert(t.memories).values(**key_of(owner), **columns(db, contents.document)))
+    for session in contents.open:
+        append(db, owner, name_of("session", session.id), session.turns)
 
 
-def columns(document: Document) -> dict[str, Any]:
+def columns(db: Connection, document: Document) -> dict[str, Any]:
     """The columns of a document's row."""
     return {
         "json": document.memory,
@@ -188,7 +224,7 @@ def columns(document: Document) -> dict[str, Any]:
         "program": document.stamp.program,
         "embedder": document.stamp.embedder,
         "schema": document.stamp.schema,
-        "updated": time.time(),
+        "updated": t.clock(db),
     }
 
 

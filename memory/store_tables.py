@@ -5,6 +5,8 @@
     turns       the ids of their turns, unique within a user
     open_turns  turns of sessions that have not ended
     memories    one document per user, made from the items up to a position, by a program
+    rebuilds    users whose memory is to be written anew, whoever wrote it, until that is done
+    forgotten   who was forgotten of late, by a digest of the name: a write that began before is refused
 
 Limits: an SQLite file belongs on a local disk (its locks and its log do not work over a network), and has one writer at
 a time; several machines want PostgreSQL.
@@ -12,8 +14,11 @@ a time; several machines want PostgreSQL.
 
 from __future__ import annotations
 
+import os
+import stat
+import time
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +33,11 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    cast,
     create_engine,
     event,
+    extract,
+    func,
     insert,
     inspect,
     select,
@@ -99,8 +107,27 @@ memories = Table(
     *_filled(settled_position=Integer, speakers=Text, writer=String, program=String, embedder=String),
     *_filled(schema=Integer, updated=Float),
 )
-OWNED = (items, turns, open_turns, memories, users)
+rebuilds = Table(
+    "mempiler_rebuilds",
+    tables,
+    *_owner(),
+    *_filled(writer=String, begun=Integer, since=Float),
+)
+forgotten = Table(
+    "mempiler_forgotten",
+    tables,
+    Column("name", String, primary_key=True),
+    *_filled(number=Integer, at=Float, erased=Integer),
+)
+OWNED = (items, turns, open_turns, memories, rebuilds, users)
 """Every table with rows of a user."""
+
+
+def clock(db: Connection) -> Any:
+    """The time now, in seconds since 1970: PostgreSQL's own, so that the clocks of its clients do not matter."""
+    if db.dialect.name == "postgresql":
+        return cast(extract("epoch", func.clock_timestamp()), Float)
+    return time.time()
 
 
 def of(table: Table, owner: Owner) -> tuple[Any, Any]:
@@ -149,8 +176,10 @@ def store_errors(engine: Engine) -> Generator[None]:
         yield
     except SQLAlchemyError as error:
         cause = error.orig if isinstance(error, DBAPIError) else error
-        reason = " ".join(str(cause).split())
+        # The first line says what is wrong; what follows in PostgreSQL's errors are the values of a row.
+        reason = " ".join(str(cause).partition("\n")[0].split())
         fix = next((fix for sign, fix in _FIXES.items() if sign in reason), "put that right and try again")
+        fix = fix.format(disk=Path(engine.url.database or ".").resolve().parent)
         raise StoreError(f"store {address_of(engine)}: {reason}; nothing was half written; {fix}") from error
 
 
@@ -161,14 +190,22 @@ def reading(engine: Engine) -> Engine:
     return engine
 
 
-def outside_transactions(engine: Engine) -> Connection:
-    """An SQLite connection that begins no transaction, for what cannot run in one."""
-    return engine.execution_options(bare=True).connect()
+@contextmanager
+def outside_transactions(engine: Engine) -> Generator[Connection]:
+    """An SQLite connection that begins no transaction, for what cannot run in one; it is not used again."""
+    with engine.execution_options(bare=True).connect() as connection:
+        try:
+            yield connection
+        finally:
+            # What was set on it must not come to another call from the pool.
+            connection.invalidate()
 
 
 _FIXES = {
     "database is locked": "another process holds the file; try again, or use PostgreSQL for several workers",
-    "disk is full": "free some space and try again",
+    "disk is full": "free some space on the disk of {disk} and try again",
+    "disk I/O error": "look after the disk of {disk}: it is full, or failing",
+    "No space left": "free some space on the disk of the server and try again",
     "readonly database": "make the file and its folder writable",
     "unable to open": "make its folder, and make it writable",
     "not a database": "give another --store: this file is none",
@@ -189,6 +226,7 @@ def _engine(url: str | Path, timeout: float) -> Engine:
     if kind == "sqlite":
         if parsed.database in (None, "", ":memory:"):
             raise UserError("a store needs a file: give the path of one, e.g. --store memories.sqlite")
+        _keep_private(Path(parsed.database or ""))
         arguments = {"timeout": timeout, "check_same_thread": False}
         return _sqlite(create_engine(parsed, max_overflow=64, pool_timeout=timeout, connect_args=arguments))
     if kind != "postgresql":
@@ -200,6 +238,20 @@ def _engine(url: str | Path, timeout: float) -> Engine:
         return connecting(create_engine(parsed, pool_pre_ping=True, pool_timeout=timeout), timeout)
     except (ModuleNotFoundError, NoSuchModuleError) as error:
         raise MissingDependencyError("psycopg", "postgres") from error
+
+
+def _keep_private(path: Path) -> None:
+    """Sees to it that only the owner of an SQLite file may read it; SQLite gives its log the same rights."""
+    if path.name.startswith("file:"):
+        return
+    # What is wrong with the path SQLite says in a moment. A file that is there is not opened here: to close it would
+    # take away the locks that this process has on it.
+    with suppress(OSError):
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    with suppress(OSError):
+        for file in (path, *(path.with_name(path.name + end) for end in ("-wal", "-shm", "-journal"))):
+            if file.exists() and stat.S_IMODE(file.stat().st_mode) & 0o077:
+                file.chmod(0o600)
 
 
 def _sqlite(engine: Engine) -> Engine:
@@ -226,7 +278,10 @@ def _check_schema(connection: Connection, url: str) -> None:
         connection.execute(insert(meta).values(name="schema", value=str(SCHEMA)))
         return
     found = connection.execute(select(meta.c.value).where(meta.c.name == "schema")).scalar()
-    if found != str(SCHEMA):
+    if found == str(SCHEMA):
+        # A store of before `rebuilds` and `forgotten` gets them; nothing else in it changes.
+        tables.create_all(connection)
+    else:
         raise StoreError(
             f"store {url}: its tables are of version {found}, this Mempiler reads {SCHEMA}; with the version that "
             "wrote it run `mempiler memories export`, then `mempiler memories import` into a new store with this one"

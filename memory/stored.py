@@ -4,6 +4,8 @@ Owner      whose memory: a tenant and a user
 Stamp      who wrote it: program, writing prompts, embedder, version of the document
 Document   the memory as JSON, and the position up to which items are in it
 Snapshot   one consistent view of all of these
+Contents   everything of a user, as it is moved between stores
+Forgotten  what was deleted of a user, and whether its bytes are gone
 """
 
 from __future__ import annotations
@@ -19,7 +21,13 @@ DOCUMENT = 2
 """Version of `Document`; a memory of an older one is refused with the command that writes it anew."""
 
 MAX_KEY = 512
-"""Longest tenant, user or session id, in characters."""
+"""Longest tenant, user, session or turn id, in characters."""
+MAX_BYTES = 800
+"""Longest of these in UTF-8: three of them must fit into one entry of PostgreSQL's indexes."""
+
+LONGEST_LEASE = 600.0
+"""Most seconds for which a user is claimed. A claim that ends later was dated by a wrong clock, and counts for nothing.
+"""
 
 State = Literal["queued", "remembered", "partial", "failed"]
 """`partial`: in the memory but for turns that could not be taken in, which the memory keeps as `unwritten`."""
@@ -27,18 +35,26 @@ State = Literal["queued", "remembered", "partial", "failed"]
 
 @dataclass(frozen=True, order=True)
 class Owner:
-    """Whose memory it is. Both are plain data: no path, table or query is ever made from them.
+    """Whose memory it is. Both are plain data, in Unicode's form NFC: no path, table or query is ever made from them.
 
     Raises:
-        UserError: One of them is empty, too long, or no valid text.
+        UserError: One of them is empty, too long, no valid text, or holds what cannot be seen.
     """
 
     user: str
     tenant: str = "default"
 
     def __post_init__(self) -> None:
-        check_key("user", self.user)
-        check_key("tenant", self.tenant)
+        object.__setattr__(self, "user", name_of("user", self.user))
+        object.__setattr__(self, "tenant", name_of("tenant", self.tenant))
+
+    @classmethod
+    def stored(cls, user: str, tenant: str) -> Owner:
+        """An owner as a store has it: names from before a rule must not hide a whole store."""
+        owner = object.__new__(cls)
+        object.__setattr__(owner, "user", user)
+        object.__setattr__(owner, "tenant", tenant)
+        return owner
 
 
 @dataclass(frozen=True)
@@ -112,6 +128,48 @@ class Snapshot:
     """Items that are not in the settled memory: queued, failed, or not settled with yet; not the `partial` ones."""
     open: tuple[Session, ...] = ()
     """The turns so far of sessions that have not ended."""
+    forgets: int = 0
+    """How often anybody was forgotten in this store; see `Store.forgets`."""
+
+
+@dataclass(frozen=True)
+class Contents:
+    """Everything of a user at one moment."""
+
+    owner: Owner
+    items: tuple[StoredItem, ...]
+    digests: tuple[str, ...]
+    """Of the items, as they were given."""
+    open: tuple[Session, ...]
+    document: Document | None
+
+
+@dataclass(frozen=True)
+class Forgotten:
+    """What was deleted; false if there was nothing of that name."""
+
+    owner: Owner
+    known: bool
+    sessions: int = 0
+    turns: int = 0
+    erased: bool | None = None
+    """Whether the bytes are gone from the files of the store; None where that is the database server's business."""
+    held_by: str = ""
+    """What holds them."""
+
+    def __bool__(self) -> bool:
+        return self.known
+
+
+@dataclass(frozen=True)
+class Rebuild:
+    """A user whose memory is to be written anew, whoever wrote it."""
+
+    owner: Owner
+    begun: bool
+    """Whether the old memory is gone already."""
+    since: float
+    """Seconds since 1970 when the rebuild began."""
 
 
 @dataclass(frozen=True)
@@ -139,6 +197,27 @@ class Summary:
     """Seconds since 1970 of the last change of the memory."""
 
 
+def name_of(what: str, value: object) -> str:
+    """A tenant, user or session id as it is stored: two spellings of one name are one name (Unicode's form NFC).
+
+    Raises:
+        UserError: See `check_key`; or it holds a character that cannot be seen, so that two names would look the same.
+    """
+    if isinstance(value, str):
+        value = unicodedata.normalize("NFC", value)
+    check_key(what, value)
+    hidden = next((char for char in str(value) if char in _BLANK or unicodedata.category(char) == "Cf"), None)
+    if hidden is not None:
+        raise UserError(
+            f"{what} {value!a:.100} holds a character that cannot be seen (U+{ord(hidden):04X}); leave it out"
+        )
+    return str(value)
+
+
+_BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0")
+"""Characters without a shape that Unicode counts as letters, marks or signs."""
+
+
 def check_key(what: str, value: object) -> None:
     """Refuses ids that a database or a line of a prompt cannot hold; everything else is data, however it looks.
 
@@ -146,8 +225,12 @@ def check_key(what: str, value: object) -> None:
         UserError: It is empty, longer than `MAX_KEY`, or holds a control character or half a character.
     """
     if not isinstance(value, str) or not value:
-        raise UserError(f"{what} {value!r} must be a text that is not empty")
-    if len(value) > MAX_KEY:
-        raise UserError(f"{what} {value[:40]!r}... has {len(value)} characters; use at most {MAX_KEY}")
-    if any(unicodedata.category(char) in ("Cc", "Cs", "Zl", "Zp") for char in value):
-        raise UserError(f"{what} {value!r} holds a control character or half a character; use one line of plain text")
+        raise UserError(f"{what} {value!r:.100} must be a text that is not empty")
+    if any(unicodedata.category(char) in ("Cc", "Cs", "Zl", "Zp") for char in value[: MAX_KEY + 1]):
+        raise UserError(
+            f"{what} {value!a:.100} holds a control character or half a character; use one line of plain text"
+        )
+    if len(value) > MAX_KEY or len(value.encode()) > MAX_BYTES:
+        raise UserError(
+            f"{what} {value[:40]!r}... has {len(value)} characters; use at most {MAX_KEY}, {MAX_BYTES} bytes"
+        )

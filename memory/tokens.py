@@ -54,6 +54,11 @@ def tokens(text: str) -> list[str]:
     return list(_terms(unicodedata.normalize("NFKC", text).lower()))
 
 
+def forget_words() -> None:
+    """Drops the words seen so far: a password is a word too."""
+    _stem.cache_clear()
+
+
 def _terms(text: str) -> Iterator[str]:
     for run in _RUN.finditer(text):
         if run["han"]:

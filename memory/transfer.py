@@ -10,18 +10,24 @@ store.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import Any, TextIO
+from typing import Annotated, Any, TextIO
 
-from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
-from ..errors import DataError
+from ..errors import ConflictError, DataError, UserError
 from ..records import AnyItem, Session
 from ..records.json_input import decode
+from .incoming import plain
 from .store import Store
-from .stored import Document, Owner, Stamp, State, StoredItem
+from .store_rows import checked
+from .stored import Contents, Document, Owner, Stamp, State, StoredItem
 
 SCHEMA = 1
+Number = Annotated[int, Field(ge=0, lt=2**31 - 1)]
+"""What a column of a database holds."""
+Position = Annotated[Number, Field(ge=1)]
 
 
 class _Line(BaseModel):
@@ -31,10 +37,10 @@ class _Line(BaseModel):
 class ItemLine(_Line):
     """A raw item."""
 
-    position: int
+    position: Position
     state: State
     error: str = ""
-    attempts: int = 0
+    attempts: Number = 0
     item: AnyItem
     digest: str
 
@@ -43,14 +49,14 @@ class DocumentLine(_Line):
     """A memory."""
 
     memory: str
-    position: int
+    position: Number
     settled: str | None
-    settled_position: int
+    settled_position: Number
     speakers: tuple[str, ...]
     writer: str
     program: str
     embedder: str
-    schema_version: int
+    schema_version: Number
 
 
 class UserLine(_Line):
@@ -83,7 +89,7 @@ def export_users(store: Store, file: TextIO, tenant: str | None = None, user: st
 
 
 def import_users(store: Store, lines: Iterable[str], name: str, replace: bool = False) -> int:
-    """Reads users from JSON lines, each in its own transaction.
+    """Reads users from JSON lines: all of them in one transaction, or none.
 
     Args:
         store: Where they go.
@@ -95,33 +101,52 @@ def import_users(store: Store, lines: Iterable[str], name: str, replace: bool = 
         How many were read.
 
     Raises:
-        DataError: A line is no user, or of another version; users before it are there.
-        ConflictError: A user is there already.
+        DataError: A line is no user that can be stored, or of another version.
+        ConflictError: A user is there already, or two turns of one have one id.
     """
-    count = 0
+    return store.restore(_users(lines, name), replace)
+
+
+def _users(lines: Iterable[str], name: str) -> Iterator[Contents]:
     for number, raw in _objects(lines, name):
+        where = f"{name}: line {number}"
         try:
             line = UserLine.model_validate(raw)
+            _check(line, where)
+            yield _contents(line)
         except ValidationError as error:
             first = error.errors()[0]
-            where = ".".join(map(str, first["loc"]))
-            raise DataError(f"{name}: line {number}: {where}: {first['msg']}") from error
-        items = [StoredItem(i.position, i.item, i.state, i.attempts, i.error) for i in line.items]
-        digests = [item.digest for item in line.items]
-        _check(line, f"{name}: line {number}")
-        store.restore(Owner(line.user, line.tenant), items, digests, line.open, _document(line.document), replace)
-        count += 1
-    return count
+            path = ".".join(map(str, first["loc"]))
+            raise DataError(f"{where}: {_shown(path)}: {_shown(first['msg'])}") from error
+        except ConflictError:
+            raise
+        except (UserError, OverflowError) as error:
+            raise DataError(f"{where}: {error}") from error
+
+
+def _shown(text: str) -> str:
+    """Text of a file as a message can show it: short, and nothing but what can be printed."""
+    cut = text if len(text) <= 150 else f"{text[:150]}..."
+    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in cut)
+
+
+def _contents(line: UserLine) -> Contents:
+    """What a line holds, as a store takes it; times are kept in UTC, as everywhere."""
+    items = tuple(StoredItem(i.position, checked(plain(i.item)), i.state, i.attempts, i.error) for i in line.items)
+    opened = tuple(checked(plain(session)) for session in line.open)
+    digests = tuple(item.digest for item in line.items)
+    return Contents(Owner(line.user, line.tenant), items, digests, opened, _document(line.document))
 
 
 def _line(store: Store, owner: Owner) -> UserLine:
-    document, items, open_sessions = store.dump(owner)
+    found = store.dump(owner)
+    items = zip(found.items, found.digests, strict=True)
     return UserLine(
         tenant=owner.tenant,
         user=owner.user,
         items=tuple(ItemLine.model_validate({**vars(stored), "digest": digest}) for stored, digest in items),
-        open=tuple(open_sessions),
-        document=_document_line(document) if document else None,
+        open=found.open,
+        document=_document_line(found.document) if found.document else None,
     )
 
 
@@ -141,14 +166,21 @@ def _document(line: DocumentLine | None) -> Document | None:
 
 
 def _check(line: UserLine, where: str) -> None:
-    """Refuses positions that would skip an item or apply it twice."""
+    """Refuses positions that would skip an item or apply it twice, ids that are there twice, a memory that is none."""
     positions = [item.position for item in line.items]
-    if positions != sorted(set(positions)) or any(position < 1 for position in positions):
+    if positions != sorted(set(positions)):
         raise DataError(f"{where}: the positions of its items do not rise; export it again")
+    ids = [item.item.id for item in line.items] + [session.id for session in line.open]
+    twice = next((id for id, count in Counter(ids).items() if count > 1 or not id), None)
+    if twice is not None:
+        raise DataError(f"{where}: session id {twice!a:.100} is empty or there twice; give each session its own")
     last = line.document.position if line.document else 0
     wrong = next((i for i in line.items if i.state != "failed" and (i.state == "queued") != (i.position > last)), None)
     if wrong is not None:
         raise DataError(f"{where}: item {wrong.item.id!r} is {wrong.state}, but the memory ends at position {last}")
+    for text in (line.document.memory, line.document.settled) if line.document else ():
+        if text is not None and not isinstance(_parsed(text, f"{where}: document"), dict):
+            raise DataError(f"{where}: document: the memory is no JSON object; export it again")
 
 
 def _objects(lines: Iterable[str], name: str) -> Iterator[tuple[int, Any]]:
@@ -157,15 +189,10 @@ def _objects(lines: Iterable[str], name: str) -> Iterator[tuple[int, Any]]:
     for number, text in _numbered(lines, name):
         if not text.strip():
             continue
-        try:
-            found: JsonValue = decode(text)
-        except json.JSONDecodeError as error:
-            raise DataError(f"{name}: line {number} is not valid JSON ({error.msg}); the file was cut") from error
-        except ValueError as error:
-            raise DataError(f"{name}: line {number}: {error}") from error
+        found = _parsed(text, f"{name}: line {number}")
         header = found if isinstance(found, dict) and found.get("mempiler") == "memories" else None
         if header and header.get("schema") != SCHEMA:
-            raise DataError(f"{name}: version {header.get('schema')!r} of the format, this Mempiler reads {SCHEMA}")
+            raise DataError(f"{name}: version {header.get('schema')!a:.40} of the format, this Mempiler reads {SCHEMA}")
         if not begun and not header:
             raise DataError(f"{name}: no memories of Mempiler; give a file that `mempiler memories export` wrote")
         begun = True
@@ -180,3 +207,17 @@ def _numbered(lines: Iterable[str], name: str) -> Iterator[tuple[int, str]]:
         yield from enumerate(lines, 1)
     except UnicodeDecodeError as error:
         raise DataError(f"{name}: is no UTF-8 text ({error.reason}); give the file as it was exported") from error
+
+
+def _parsed(text: str, where: str) -> JsonValue:
+    """The JSON value of a text.
+
+    Raises:
+        DataError: It is no strict JSON.
+    """
+    try:
+        return decode(text)
+    except json.JSONDecodeError as error:
+        raise DataError(f"{where} is not valid JSON ({error.msg}); the file was cut") from error
+    except ValueError as error:
+        raise DataError(f"{where}: {error}") from error

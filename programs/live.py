@@ -16,6 +16,7 @@ from ..memory.memory import Memory
 from ..memory.store import Store
 from ..memory.stored import DOCUMENT, Document, Owner, Snapshot, Stamp
 from .identity import digest
+from .leavings import notice
 from .method import Writer
 from .program import MemoryProgram
 
@@ -45,6 +46,7 @@ def view(program: MemoryProgram, store: Store, owner: Owner) -> View:
         return kept["view"] is not None
 
     snapshot = store.read(owner, known)
+    notice(program, store, snapshot.forgets)
     if snapshot.stamp is not None:
         check(snapshot.stamp, stamp_of(program), owner, store.url)
     if snapshot.stamp is not None and kept["view"] is not None:

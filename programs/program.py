@@ -21,6 +21,7 @@ from ..memory.flight import Flight
 from ..memory.memory import Memory
 from ..records import Context, History, Item, Query
 from .adapter import adapter as make_adapter
+from .leavings import Forgets
 from .method import Method
 from .predictor import adopt
 from .recording import record_context
@@ -63,6 +64,7 @@ class MemoryProgram(dspy.Module):
         self.task = task
         self.cache = cache or MemoryCache()
         self.live = Flight(capacity=256)
+        self.forgets = Forgets()
         self.identities = self.cache.identities
         self.adapter = adapter
         self.name = name or f"{type(method).__module__}:{type(method).__qualname__}"

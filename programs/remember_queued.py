@@ -34,10 +34,11 @@ from dspy.utils.exceptions import LMError, LMInvalidRequestError
 from ..errors import MempilerError
 from ..memory.memory import Memory
 from ..memory.store import Store
-from ..memory.stored import Claim, Document, Owner, StoredItem
+from ..memory.stored import LONGEST_LEASE, Claim, Document, Owner, StoredItem
 from ..records import Failure, Item
 from .fold import Performed, fold, perform
 from .gather import gather
+from .leavings import leaving_nothing
 from .live import View, check, drop, keep, stamp_of, view
 from .program import MemoryProgram
 from .retry import again, close, take
@@ -74,12 +75,15 @@ def remember_queued(
 ) -> Remembered:
     """Remembers queued items until no unclaimed one is left.
 
+    Of one user it waits for other workers, and no longer than the lease: what they have not written by then stays
+    queued for them, or for the next call.
+
     Args:
         store: Holds the queue.
         program: Writes the memories.
-        owner: Only this user's; waits for other workers, and returns when none of theirs is left.
+        owner: Only this user's; of any user if None.
         lm: The language model; that of `dspy.settings` if None.
-        lease: Seconds after which another worker may take over if this one dies.
+        lease: Seconds after which another worker may take over if this one dies; at most `LONGEST_LEASE`.
         stop: Checked before every item; if True, the rest stays queued.
         retry: Whether turns that could not be taken in before are tried once more, however often they were.
 
@@ -94,13 +98,15 @@ def remember_queued(
         for mine in _partial(store, owner) if retry else ():
             claim = None if stop() else store.claim(worker, lease, stamp, mine, partial=True)
             if claim is not None:
-                done += _drained(store, program, claim, lease, stop, retry=True)
+                done += _drained(store, program, claim, lease, stop, lm, retry=True)
+        until = time.monotonic() + min(lease, LONGEST_LEASE)
         while not stop():
             claim = store.claim(worker, lease, stamp, owner)
             if claim is not None:
-                done, pause = done + _drained(store, program, claim, lease, stop), 0.02
+                done, pause = done + _drained(store, program, claim, lease, stop, lm), 0.02
+                until = time.monotonic() + min(lease, LONGEST_LEASE)
                 continue
-            if owner is None or not _busy(store, program, owner):
+            if owner is None or not _busy(store, program, owner) or time.monotonic() > until:
                 return done
             time.sleep(pause)
             pause = min(1.0, pause * 1.5)
@@ -140,16 +146,23 @@ def _partial(store: Store, owner: Owner | None) -> list[Owner]:
 
 
 def _drained(
-    store: Store, program: MemoryProgram, claim: Claim, lease: float, stop: Callable[[], bool], retry: bool = False
+    store: Store,
+    program: MemoryProgram,
+    claim: Claim,
+    lease: float,
+    stop: Callable[[], bool],
+    lm: Any,
+    retry: bool = False,
 ) -> Remembered:
     """Remembers the queue of a claimed user as it is now, and gives the claim back."""
-    try:
-        seen = view(program, store, claim.owner)
-        if seen.snapshot.version != claim.version:
-            return Remembered()
-        return _StoredSteps(store, program, claim, seen, lease, stop).run(retry)
-    finally:
-        store.release(claim)
+    with leaving_nothing(program, store, lm):
+        try:
+            seen = view(program, store, claim.owner)
+            if seen.snapshot.version != claim.version:
+                return Remembered()
+            return _StoredSteps(store, program, claim, seen, lease, stop).run(retry)
+        finally:
+            store.release(claim)
 
 
 class _StoredSteps:

@@ -21,12 +21,13 @@ in threads, since DSPy's own asynchronous calls cost twice the time of a thread 
 request.
 
 Limits: what a process has in memory of a user is dropped when that process forgets the user, or sees that another one
-did; until then it stays there, unseen. A model's provider keeps what it keeps.
+did (when it next asks for anybody); until then it stays there, unseen. A model's provider keeps what it keeps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import dspy
@@ -34,8 +35,9 @@ import dspy
 from ..memory.incoming import Messages, incoming, now, turns_of
 from ..memory.memory import Memory
 from ..memory.store import Store
-from ..memory.stored import Added, Owner, Summary
+from ..memory.stored import Added, Forgotten, Owner, Summary
 from ..records import Context, Item, Query, Turn
+from .leavings import leaving_nothing, notice
 from .live import View, drop, stamp_of, view
 from .program import MemoryProgram
 from .remember_queued import LEASE, Remembered, remember_queued, writing_context
@@ -53,14 +55,23 @@ class UserMemory:
         store: Keeps it.
         owner: Whose it is.
         lm: The language model; that of `dspy.settings` at the time of each call if None.
-        lease: Seconds after which another worker may take over a write that died.
+        lease: Seconds after which another worker may take over a write that died, and no longer than which `add` waits
+            for one.
+        since: What `Store.forgets` was when this began, e.g. a request: nothing is stored if the user was forgotten
+            since. Otherwise each call begins anew.
     """
 
     def __init__(
-        self, program: MemoryProgram, store: Store, owner: Owner, lm: Any = None, lease: float = LEASE
+        self,
+        program: MemoryProgram,
+        store: Store,
+        owner: Owner,
+        lm: Any = None,
+        lease: float = LEASE,
+        since: int | None = None,
     ) -> None:
         self.program, self.store, self.owner = program, store, owner
-        self._lm, self._lease = lm, lease
+        self._lm, self._lease, self._since = lm, lease, since
 
     def add(self, session: Item | Messages, id: str | None = None, remember: bool = True) -> Added:
         """Stores a session, and writes it into the memory.
@@ -72,13 +83,13 @@ class UserMemory:
             remember: False leaves the writing to a worker, and returns as soon as the session is stored.
 
         Raises:
-            ConflictError: The id belongs to a session with other content.
+            ConflictError: The id belongs to a session with other content; or the user was forgotten meanwhile.
             UserError: The session is empty or malformed.
             StoreError: It could not be stored, and is not.
             LMError: The endpoint failed. The session is stored; it will be remembered with the next one.
         """
         item, digest = incoming(session, id)
-        added = self.store.add(self.owner, item, digest)
+        added = self.store.add(self.owner, item, digest, self._since)
         if remember:
             self.remember()
         return added
@@ -92,14 +103,15 @@ class UserMemory:
             begin: Whether a session that is not there begins; False for an answer, whose user may be forgotten by now.
 
         Raises:
-            ConflictError: The session has ended, or is not there and is not to begin.
+            ConflictError: The session has ended, or is not there and is not to begin; or the user was forgotten
+                meanwhile.
             UserError: A message is malformed.
             StoreError: Nothing was stored.
         """
         turns = [turn for part in messages for turn in ([part] if isinstance(part, Turn) else turns_of([part]))]
         time = now()
         dated = [turn if turn.time else turn.model_copy(update={"time": time}) for turn in turns]
-        return self.store.append(self.owner, session, dated, begin)
+        return self.store.append(self.owner, session, dated, begin, self._since)
 
     def end(self, session: str, remember: bool = True) -> Added | None:
         """Ends a session, which is then remembered as `add` does; None if there is no such open session."""
@@ -110,6 +122,8 @@ class UserMemory:
 
     def remember(self) -> Remembered:
         """Writes all items that are queued for this user.
+
+        What another worker is writing is waited for, no longer than the lease; the rest stays queued then.
 
         Raises:
             ProgramError: Another program, embedder or version wrote the memory; the message has the remedy.
@@ -136,23 +150,24 @@ class UserMemory:
             UserError: A field of the task is missing.
         """
         fields = {**({"question": question} if question else {}), **query}
-        with writing_context(self.program, self._lm):
+        with self._working():
             seen = view(self.program, self.store, self.owner)
             waiting = _unwritten(seen, frozenset(asked))
             return self.program.answer(seen.settled, self._query(seen, fields, recent), waiting)
 
     def recall(self, query: str, date: Any = None) -> Context:
         """What `ask` would answer from: the method's hits, then those among turns that are not in the memory yet."""
-        with writing_context(self.program, self._lm):
+        with self._working():
             seen = view(self.program, self.store, self.owner)
             asked = Query(text=query, date=date, speakers=_speakers(seen))
             context = self.program.method.reader.recall(seen.settled, asked)
-        raw = found_raw([*(each.item for each in seen.settled.unwritten), *_unwritten(seen)], query)
+            raw = found_raw([*(each.item for each in seen.settled.unwritten), *_unwritten(seen)], query)
         return context.model_copy(update={"hits": (*context.hits, *raw)})
 
     def read(self) -> Memory:
         """The memory that questions are answered from; the blank one of the method for an unknown user."""
-        return view(self.program, self.store, self.owner).settled
+        with leaving_nothing(self.program, self.store, self._lm):
+            return view(self.program, self.store, self.owner).settled
 
     def items(self) -> tuple[Item, ...]:
         """The raw sessions that were not forgotten, oldest first."""
@@ -162,31 +177,40 @@ class UserMemory:
         """How many sessions are stored, queued and failed; None for an unknown user."""
         return next(iter(self.store.users(self.owner.tenant, self.owner.user)), None)
 
-    def forget(self) -> bool:
-        """Deletes everything of the user: raw sessions, memory, index, cached texts; False for an unknown user."""
-        known = self.store.forget(self.owner)
-        self._drop()
-        return known
+    def forget(self) -> Forgotten:
+        """Deletes everything of the user: raw sessions, memory, index, cached texts.
 
-    def forget_session(self, id: str, remember: bool = True) -> bool:
-        """Deletes one session, and writes the memory anew from the others if it was in it; False if unknown."""
-        known = self.store.forget_item(self.owner, id)
-        self._drop()
-        if known and remember:
+        What is under way for the user, in any process, stores nothing any more.
+
+        Returns:
+            What was deleted, and whether its bytes are gone; false for an unknown user.
+        """
+        return self._forgotten(self.store.forget(self.owner))
+
+    def forget_session(self, id: str, remember: bool = True) -> Forgotten:
+        """Deletes one session, and writes the memory anew from the others if it was in it; false if unknown."""
+        forgotten = self._forgotten(self.store.forget_item(self.owner, id))
+        if forgotten and remember:
             self.remember()
-        return known
+        return forgotten
 
     def rebuild(self, force: bool = False) -> Remembered:
         """Writes the memory anew from the raw sessions, if another program wrote it; always with `force`.
 
         Until it is done, questions are answered from the raw turns, and from what has been rebuilt. A rebuild that was
-        killed continues with the next call of `remember` or `rebuild`.
+        killed continues with the next call of `remember` or `rebuild`, forced or not.
         """
-        snapshot = self.store.read(self.owner, lambda version: True)
-        if force or (snapshot.stamp is not None and not snapshot.stamp.writes_like(stamp_of(self.program))):
-            self.store.reset(self.owner)
-            self._drop()
-        return self.remember()
+        own = stamp_of(self.program)
+        stamp = self.store.read(self.owner, lambda version: True).stamp
+        foreign = stamp is not None and not stamp.writes_like(own)
+        planned = next(iter(self.store.rebuilds(own.writer, self.owner.tenant, self.owner.user)), None)
+        if foreign or (planned and not planned.begun) or (force and not planned):
+            self.store.reset(self.owner, own.writer if force or planned else "")
+            drop(self.program, self.store, self.owner)
+        done = self.remember()
+        if force or planned:
+            self.store.end_rebuild(self.owner)
+        return done
 
     def retry(self) -> Remembered:
         """Tries again what could not be written before: failed sessions, and turns that could not be taken in.
@@ -218,11 +242,11 @@ class UserMemory:
         """`recall` for asyncio."""
         return await in_thread(lambda: self.recall(query, date))
 
-    async def aforget(self) -> bool:
+    async def aforget(self) -> Forgotten:
         """`forget` for asyncio."""
         return await in_thread(self.forget)
 
-    async def aforget_session(self, id: str, remember: bool = True) -> bool:
+    async def aforget_session(self, id: str, remember: bool = True) -> Forgotten:
         """`forget_session` for asyncio."""
         return await in_thread(lambda: self.forget_session(id, remember))
 
@@ -231,11 +255,14 @@ class UserMemory:
         task = self.program.task
         return task.query(fields, self.items() if task.shows_history else (), recent, _speakers(seen))
 
-    def _drop(self) -> None:
-        drop(self.program, self.store, self.owner)
-        clear = getattr(self.program.method.embedder, "clear", None)
-        if clear is not None:
-            clear()
+    def _forgotten(self, receipt: Forgotten) -> Forgotten:
+        notice(self.program, self.store, self.store.forgets(), self._lm)
+        return receipt
+
+    @contextmanager
+    def _working(self) -> Generator[None]:
+        with leaving_nothing(self.program, self.store, self._lm), writing_context(self.program, self._lm):
+            yield
 
 
 def _unwritten(seen: View, but: frozenset[str] = frozenset()) -> list[Item]:

@@ -26,6 +26,7 @@ from .home import home, make_folder
 from .matrix import confusion_picture
 from .report import heading
 from .results import Evaluation
+from .tracking_file import prepare
 
 EXPERIMENT = "mempiler"
 PARAM_LIMIT = 6000
@@ -225,6 +226,7 @@ def client() -> Any:
 
         for noisy in ("alembic", "mlflow"):
             logging.getLogger(noisy).setLevel(logging.WARNING)
+        prepare(tracking_uri())
         try:
             return MlflowClient(tracking_uri=tracking_uri())
         except Exception as error:

@@ -7,6 +7,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
+from ..errors import UserError
+from ..memory.stored import name_of
+
 NAME = r"^[\w@:+=~|-][\w.@:+=~|-]*$"
 """Names of users and sessions over HTTP. The store takes any text; letters, digits and these signs need no escaping in
 an address, and cannot be taken for a path, a query or code."""
@@ -37,7 +40,14 @@ def _unicode(text: str) -> str:
     return text
 
 
-Name = Annotated[str, Field(min_length=1, max_length=256, pattern=NAME, examples=["ada"])]
+def _name(text: str) -> str:
+    try:
+        return name_of("name", text)
+    except UserError as error:
+        raise ValueError(str(error)) from None
+
+
+Name = Annotated[str, Field(min_length=1, max_length=256, pattern=NAME, examples=["ada"]), AfterValidator(_name)]
 Text = Annotated[str, AfterValidator(_unicode)]
 Said = Annotated[Text, Field(min_length=1)]
 Speaker = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]*\S$")]
@@ -171,9 +181,13 @@ class MemoryState(BaseModel):
 
 
 class Forgotten(BaseModel):
-    """What was deleted."""
+    """What was deleted, and whether its bytes are gone."""
 
     forgotten: str = Field(examples=["ada"])
+    sessions: int = Field(examples=[3])
+    turns: int = Field(examples=[40])
+    erased: bool | None = Field(description="Whether the bytes are gone; null where the database decides that.")
+    held_by: str = Field("", description="What holds them, and when they go.")
 
 
 class Health(BaseModel):

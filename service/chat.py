@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Annotated, Any, Literal
 
+import anyio.to_thread
 from fastapi import APIRouter, Header
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, field_validator, model_validator
@@ -203,7 +204,8 @@ async def complete(
     if not service.chats:
         raise Refusal(400, f"the task {service.program.task.name} does not chat; see /v1/users/{{user}}/ask")
     check_length(len(body.messages), service)
-    memory = service.memory(tenant, body.user)
+    # Before it waits for its turn: a user may be forgotten while it does.
+    memory = await anyio.to_thread.run_sync(service.memory, tenant, body.user)
     repeated = (x_stainless_retry_count or "0").isdigit() and x_stainless_retry_count not in (None, "0")
     completion = await work.asking(lambda deadline: _complete(body, service, memory, repeated, deadline))
     service.worker.wake()

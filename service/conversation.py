@@ -79,6 +79,8 @@ def converse(memory: UserMemory, request: Request, gap: timedelta, deadline: Dea
         gap: Time without a turn after which a session is over.
         deadline: A late answer is not stored, since the client does not get it.
 
+    Of a user who is forgotten while this goes on nothing is stored, and the answer is given all the same.
+
     Raises:
         MempilerError: See `UserMemory.say` and `UserMemory.ask`; what was said is stored unless saying it failed.
     """
@@ -102,11 +104,12 @@ def converse(memory: UserMemory, request: Request, gap: timedelta, deadline: Dea
 def _session(memory: UserMemory, wanted: str | None, gap: timedelta) -> Session | None:
     """The open session to continue, None if one begins; all others of the user end."""
     opened = memory.store.read(memory.owner, lambda version: True).open
-    oldest = now() - gap
+    time = now()
     mine = [
         session
         for session in opened
-        if _last(session) >= oldest and (wanted is None or session.id == wanted or session.id.startswith(f"{wanted}~"))
+        if time - gap <= _last(session) <= time + gap
+        and (wanted is None or session.id == wanted or session.id.startswith(f"{wanted}~"))
     ]
     chosen = max(mine, key=_last, default=None)
     for session in opened:
@@ -116,12 +119,16 @@ def _session(memory: UserMemory, wanted: str | None, gap: timedelta) -> Session 
 
 
 def _say(memory: UserMemory, session: str, turns: Sequence[Turn]) -> tuple[str, tuple[Turn, ...]]:
-    """Stores turns; those of an ended session begin a continuation of it, `NAME~...`."""
+    """Stores turns; those of an ended session begin a continuation of it, `NAME~...`, unless the user was forgotten."""
     try:
         return session, memory.say(session, turns)
     except ConflictError:
         session = f"{session.partition('~')[0]}~{_token()}"
+    try:
         return session, memory.say(session, turns)
+    except ConflictError:
+        # A session of this name there cannot be: the user was forgotten.
+        return session, tuple(turn.model_copy(update={"id": f"{session}:{n}"}) for n, turn in enumerate(turns, 1))
 
 
 def _answer(memory: UserMemory, session: str, answer: str) -> None:

@@ -73,8 +73,9 @@ class Service:
         return self.tokens.tenant(token) if token else None
 
     def memory(self, tenant: str, user: str) -> UserMemory:
-        """The memory of a user, known or not."""
-        return UserMemory(self.program, self.store, Owner(user, tenant), self.lm)
+        """The memory of a user, known or not, for one request: it stores nothing if they are forgotten meanwhile."""
+        owner = Owner(user, tenant)
+        return UserMemory(self.program, self.store, owner, self.lm, since=self.store.forgets())
 
     def known(self, memory: UserMemory) -> UserMemory:
         """The same memory, if something is stored of its user.

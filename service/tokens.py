@@ -24,7 +24,7 @@ import threading
 from pathlib import Path
 
 from ..errors import UserError
-from ..memory.stored import check_key
+from ..memory.stored import name_of
 
 SHORTEST = 16
 """Fewest characters of a token."""
@@ -125,7 +125,7 @@ def _parsed(line: str, where: str) -> tuple[str, str]:
     if len(parts) != 2:
         raise UserError(f"{where}: expected TENANT TOKEN, or TENANT sha256:HEX, found {len(parts)} words")
     tenant, token = parts
-    check_key("tenant", tenant)
+    tenant = name_of("tenant", tenant)
     if token.startswith("sha256:"):
         digest = _DIGEST.fullmatch(token)
         if digest is None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from fastapi import APIRouter, Response
 
+from ..memory import stored
 from ..memory.incoming import now
 from ..programs.user_memory import UserMemory
 from ..records import Context, format_time
@@ -52,9 +53,10 @@ async def show_user(memory: Memory, work: Places) -> UserState:
 @router.delete("/{user}", summary="Forget a user")
 async def forget_user(memory: Memory, work: Places) -> Forgotten:
     """Deletes everything of a user: sessions, open turns, memory."""
-    if not await work.storing(memory.forget):
+    found = await work.storing(memory.forget)
+    if not found:
         raise UNKNOWN_USER()
-    return Forgotten(forgotten=memory.owner.user)
+    return _receipt(memory.owner.user, found)
 
 
 @router.post("/{user}/sessions", status_code=201, summary="Add a session", responses={200: {"model": Stored}})
@@ -87,10 +89,11 @@ async def end_session(session: Name, service: Served, memory: Memory, work: Plac
 @router.delete("/{user}/sessions/{session}", summary="Forget a session")
 async def forget_session(session: Name, service: Served, memory: Memory, work: Places) -> Forgotten:
     """Deletes a session; a memory that holds something of it is written anew from the others."""
-    if not await work.storing(lambda: memory.forget_session(session, remember=False)):
+    found = await work.storing(lambda: memory.forget_session(session, remember=False))
+    if not found:
         raise UNKNOWN_SESSION()
     service.worker.wake()
-    return Forgotten(forgotten=session)
+    return _receipt(session, found)
 
 
 @router.get("/{user}/memory", summary="Read the memory of a user")
@@ -162,6 +165,11 @@ def _sessions(service: Service, memory: UserMemory) -> list[SessionState]:
     ]
     running = service.store.read(memory.owner, lambda version: True).open
     return ended + [SessionState(id=one.id, state="open", turns=len(one.turns)) for one in running]
+
+
+def _receipt(name: str, found: stored.Forgotten) -> Forgotten:
+    about = {"sessions": found.sessions, "turns": found.turns, "erased": found.erased, "held_by": found.held_by}
+    return Forgotten.model_validate({"forgotten": name, **about})
 
 
 def _dated(turn: Turn, time: datetime | None) -> Turn:

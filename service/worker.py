@@ -1,6 +1,7 @@
 """The background of a service: sessions that went idle end, and queued sessions are written into their memories.
 
     sweeper     ends sessions without a turn for `session_gap` minutes, wherever they began
+    watcher     sees who was forgotten, and drops what is kept of them
     writers     claim a user with something queued, write one session after another, commit each
 
 Any number of processes may do this over one store at the same time: it gives each user to one writer at a time, and a
@@ -17,10 +18,13 @@ from dspy.utils.exceptions import LMError
 
 from ..errors import MempilerError
 from ..memory.store import Store
+from ..programs.leavings import notice
 from ..programs.program import MemoryProgram
 from ..programs.remember_queued import remember_queued
 from .logs import cause_of, log
 
+WATCH = 2.0
+"""Seconds between two looks for users whom another process forgot."""
 LONGEST_PAUSE = 30.0
 """Seconds between two attempts while the store or the language model fails."""
 
@@ -52,7 +56,8 @@ class Worker:
         self._stopping = threading.Event()
         self._news = [threading.Event() for _ in range(writers)]
         # Daemons: a language model that does not return must not keep the process from ending.
-        loops: list[Any] = [(self.sweep, sweeping, None), *((self._write, interval, news) for news in self._news)]
+        loops: list[Any] = [(self.sweep, sweeping, None), (self.watch, max(interval, WATCH), None)]
+        loops += [(self._write, interval, news) for news in self._news]
         self.threads = [
             threading.Thread(target=self._loop, args=loop, name=f"mempiler-worker-{n}", daemon=True)
             for n, loop in enumerate(loops)
@@ -97,7 +102,7 @@ class Worker:
     def sweep(self) -> int:
         """Ends idle sessions; returns how many."""
         ended = 0
-        for owner, session in self._store.idle(time.time() - self._gap):
+        for owner, session in self._store.idle(self._gap):
             if self._stopping.is_set():
                 break
             ended += self._store.end(owner, session) is not None
@@ -105,6 +110,12 @@ class Worker:
             log.info("idle sessions ended", extra={"sessions": ended})
             self.wake()
         return ended
+
+    def watch(self) -> None:
+        """Drops what this process keeps of users whom any process forgot, and erases what was still to be erased."""
+        notice(self._program, self._store, self._store.forgets(), self._lm)
+        self._program.method.reader.forget()
+        self._store.erase()
 
     def _write(self) -> None:
         done = remember_queued(self._store, self._program, lm=self._lm, stop=self._stopping.is_set)

@@ -24,7 +24,8 @@ from dspy import lm15
 
 from .answers import answer, fill, with_advice
 from .prompt import read_prompt, render
-from .view import View
+from .text import forget_texts
+from .view import View, forget_lines
 
 StreamEvent = lm15.StreamStartEvent | lm15.StreamDeltaEvent | lm15.StreamEndEvent
 _FENCED = re.compile(r"```\w*\n(.*?)\n?```(?=.*```)(.*)", re.S)
@@ -82,6 +83,11 @@ class OfflineEngine(_Engine):
 
     def close(self) -> None:
         """Does nothing."""
+
+    def clear(self) -> None:
+        """Forgets the texts seen so far."""
+        forget_lines()
+        forget_texts()
 
     def _seed(self, prompt: str, chosen: int | None) -> int:
         key = hashlib.sha256(prompt.encode()).digest()

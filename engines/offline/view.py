@@ -64,6 +64,11 @@ def _line(line: str) -> Unit:
     return Unit(body.strip(), id or number, speaker, when)
 
 
+def forget_lines() -> None:
+    """Drops the lines seen so far."""
+    _line.cache_clear()
+
+
 def _record(record: Mapping[str, Any]) -> Unit:
     roles = {key.rpartition("_")[2]: text for key, text in record.items() if isinstance(text, str)}
     id, speaker, time, date = (roles.pop(role, "") for role in ("id", "speaker", "time", "date"))

@@ -150,7 +150,9 @@ def test_export_moves_to_another_store(filled: Run, folder: Path) -> None:
 
 
 def test_forget_session_then_user(filled: Run) -> None:
-    assert filled("memories", "forget", "--user", "ada", "--session", "chat-1")[1] == "1 forgotten, 1 queued anew\n"
+    assert filled("memories", "forget", "--user", "ada", "--session", "chat-1")[1] == (
+        "1 forgotten, 1 sessions, 2 turns, 1 queued anew\n"
+    )
     filled("memories", "remember", "program")
     assert "Lisbon" not in filled("memories", "show", "--user", "ada")[1]
     assert filled("memories", "forget", "--user", "ada")[0] == 0

@@ -1,0 +1,233 @@
+"""`mempiler rebuild` and `memories remember`: of all tenants unless one is named, and on after a kill."""
+
+import json
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import mempiler
+import pytest
+from mempiler import Store, UserError
+from mempiler.cli import main
+from mempiler.engines.models import language_model
+from mempiler.memory.stored import Owner
+
+USERS = [Owner("ada", "acme"), Owner("bob", "acme"), Owner("ada"), Owner("eve")]
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two programs, and a store in which the first remembered two sessions of four users of two tenants."""
+    folder = tmp_path_factory.mktemp("template")
+    program = mempiler.build("recursive-summary")
+    mempiler.save(program, folder / "program")
+    mempiler.save(mempiler.build("recursive-summary", max_words=50), folder / "other")
+    with Store(folder / "s.sqlite") as store:
+        for owner in USERS:
+            memory = program.memory(store, owner.user, owner.tenant, language_model("offline"))
+            for n in range(2):
+                text = f"I am {owner.user} of {owner.tenant}, {n}."
+                memory.add([{"role": "user", "content": text, "time": "2024-03-05"}])
+    return folder
+
+
+@pytest.fixture
+def run(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    shutil.copytree(template, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        code: Any = 0
+        capsys.readouterr()
+        try:
+            main([*arguments, "--store", "s.sqlite"])
+        except SystemExit as ended:
+            code = ended.code
+        captured = capsys.readouterr()
+        return int(code or 0), captured.out, captured.err.strip()
+
+    return call
+
+
+class Killed(BaseException):
+    """A kill: nothing catches it, and nothing runs after it but what releases claims."""
+
+
+@pytest.fixture
+def written(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """What was written how often, and how many writes are let through before a kill."""
+    from mempiler.programs import remember_queued
+
+    counted: Counter[str] = Counter()
+    most, real = [10**9], remember_queued.take
+
+    def take(writer: Any, memory: Any, item: Any, prepared: Any) -> Any:
+        if sum(counted.values()) >= most[0]:
+            raise Killed
+        done = real(writer, memory, item, prepared)
+        counted[item.turns[0].text] += 1
+        return done
+
+    monkeypatch.setattr(remember_queued, "take", take)
+    return counted, most
+
+
+def test_rebuild_is_of_all_tenants(run: Run) -> None:
+    assert run("rebuild", "other")[1] == "4 users, 8 sessions, 0 failures\n"
+    assert run("rebuild", "other")[1] == "4 users, 0 sessions, 0 failures\n"
+
+
+@pytest.mark.parametrize(
+    ("scope", "users"),
+    [
+        (["--tenant", "acme"], 2),
+        (["--tenant", "default"], 2),
+        (["--user", "ada"], 2),
+        (["--user", "ada", "--tenant", "acme"], 1),
+    ],
+)
+def test_rebuild_keeps_to_its_scope(run: Run, scope: list[str], users: int) -> None:
+    assert run("rebuild", "other", *scope)[1] == f"{users} users, {2 * users} sessions, 0 failures\n"
+    assert run("rebuild", "other")[1] == f"4 users, {8 - 2 * users} sessions, 0 failures\n"
+
+
+@pytest.mark.parametrize("force", [[], ["--force"]])
+@pytest.mark.parametrize("kills", [[1], [3], [4], [3, 6]])
+def test_forced_rebuild_goes_on_after_a_kill(run: Run, written: Any, kills: list[int], force: list[str]) -> None:
+    counted, most = written
+    for most[0] in kills:
+        with pytest.raises(Killed):
+            run("rebuild", "program", "--force")
+    most[0] = 10**9
+    code, out, told = run("rebuild", "program", *force)
+    assert (code, f"{8 - kills[-1]} sessions, 0 failures\n" in out) == (0, True)
+    assert ("going on with the rebuild of " in told) == bool(force)
+    assert set(counted.values()) == {1}
+    assert len(counted) == 8
+    assert run("rebuild", "program", "--force")[1] == "4 users, 8 sessions, 0 failures\n"
+    assert set(counted.values()) == {2}
+
+
+def test_rebuild_that_is_not_forced_goes_on_after_a_kill(run: Run, written: Any) -> None:
+    counted, most = written
+    most[0] = 3
+    with pytest.raises(Killed):
+        run("rebuild", "other")
+    most[0] = 10**9
+    assert run("rebuild", "other")[1] == "4 users, 5 sessions, 0 failures\n"
+    assert set(counted.values()) == {1}
+
+
+def test_forced_rebuild_of_one_user_goes_on_in_python(template: Path, tmp_path: Path, written: Any) -> None:
+    shutil.copytree(template, tmp_path, dirs_exist_ok=True)
+    counted, most = written
+    memory = mempiler.load(tmp_path / "program").memory(tmp_path / "s.sqlite", "eve", lm=language_model("offline"))
+    most[0] = 1
+    with pytest.raises(Killed):
+        memory.rebuild(force=True)
+    most[0] = 10**9
+    assert memory.rebuild(force=True).items == 1
+    assert memory.rebuild(force=True).items == 2
+    assert sum(counted.values()) == 4
+
+
+def test_rebuild_of_another_program_begins_anew(run: Run, written: Any) -> None:
+    _, most = written
+    most[0] = 3
+    with pytest.raises(Killed):
+        run("rebuild", "program", "--force")
+    most[0] = 10**9
+    assert run("rebuild", "other", "--force")[1] == "4 users, 8 sessions, 0 failures\n"
+    assert run("rebuild", "other")[1] == "4 users, 0 sessions, 0 failures\n"
+    assert run("rebuild", "program", "--force")[1] == "4 users, 8 sessions, 0 failures\n"
+
+
+def test_forgotten_user_is_off_the_list(run: Run, written: Any) -> None:
+    _, most = written
+    most[0] = 0
+    with pytest.raises(Killed):
+        run("rebuild", "program", "--force")
+    most[0] = 10**9
+    assert run("memories", "forget", "--user", "eve")[0] == 0
+    assert run("rebuild", "program", "--force")[1] == "3 users, 6 sessions, 0 failures\n"
+
+
+def _queue() -> None:
+    with Store("s.sqlite") as store:
+        for owner in USERS:
+            text = {"role": "user", "content": "I like tea."}
+            mempiler.build("turn-rag").memory(store, owner.user, owner.tenant).add([text], remember=False)
+
+
+@pytest.mark.parametrize(
+    ("scope", "sessions"), [([], 4), (["--tenant", "acme"], 2), (["--user", "ada"], 2), (["--user", "eve"], 1)]
+)
+def test_remember_is_of_all_tenants_or_of_its_scope(run: Run, scope: list[str], sessions: int) -> None:
+    _queue()
+    assert run("memories", "remember", "program", *scope)[1].startswith(
+        f"{sessions} sessions, 0 failures, 0 still queued"
+    )
+    assert run("memories", "remember", "program")[1].startswith(f"{4 - sessions} sessions, ")
+
+
+def test_remember_of_a_tenant_passes_over_memories_of_another_program(run: Run) -> None:
+    _queue()
+    code, out, _ = run("memories", "remember", "other", "--tenant", "acme")
+    assert (code, out) == (
+        0,
+        "0 sessions, 0 failures, 2 still queued, 0 partial, 2 users of another program (see mempiler rebuild)\n",
+    )
+
+
+@pytest.mark.parametrize("command", [["rebuild", "program"], ["memories", "remember", "program"]])
+def test_unknown_user_is_refused(run: Run, command: list[str]) -> None:
+    code, _, told = run(*command, "--user", "nobody")
+    (line,) = [line for line in told.splitlines() if line.startswith("mempiler: ")]
+    assert (code, "no user 'nobody' in" in line, "Traceback" in told) == (2, True, False)
+
+
+def test_receipt_of_forgetting(run: Run) -> None:
+    code, out, _ = run("memories", "forget", "--user", "eve", "--json")
+    assert (code, json.loads(out)) == (
+        0,
+        {"forgotten": 1, "sessions": 2, "turns": 2, "queued anew": 0, "erased": True, "held by": ""},
+    )
+
+
+def test_exit_code_says_that_somebody_holds_the_bytes(run: Run) -> None:
+    import sqlite3
+    from contextlib import closing
+
+    with closing(sqlite3.connect("s.sqlite", isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT COUNT(*) FROM mempiler_items").fetchone()
+        code, out, told = run("memories", "forget", "--user", "eve")
+        assert (code, out) == (4, "1 forgotten, 2 sessions, 2 turns, 0 queued anew\n")
+        assert told.startswith("mempiler: user 'eve' is forgotten, and the bytes are not gone yet: somebody reads")
+        assert "\n" not in told
+        reader.execute("COMMIT")
+    assert run("memories", "forget", "--user", "eve")[:2] == (0, "1 forgotten, 0 sessions, 0 turns, 0 queued anew\n")
+    assert run("memories", "forget", "--user", "eve")[0] == UserError.exit_code
+    assert b"I am eve" not in Path("s.sqlite").read_bytes()
+
+
+def test_commands_leave_nothing_of_a_forgotten_user(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither in the store, nor in the results folder with its MLflow database, nor in DSPy's cache."""
+    import os
+
+    monkeypatch.setenv("MEMPILER_HOME", str(tmp_path / "home"))
+    (tmp_path / "chat.json").write_text(json.dumps([{"role": "user", "content": "My PIN is 82716354."}]))
+    assert run("memories", "add", "chat.json", "--user", "pat")[0] == 0
+    assert run("memories", "remember", "program")[0] == 0
+    assert run("ask", "program", "Is my PIN 82716354?", "--user", "pat")[0] == 0
+    assert run("memories", "export", "-")[1].count("82716354") > 0
+    assert run("memories", "forget", "--user", "pat")[0] == 0
+    assert "82716354" not in run("memories", "export", "-")[1]
+    (tmp_path / "chat.json").unlink()
+    places = (tmp_path, Path(os.environ["DSPY_CACHEDIR"]))
+    files = [path for place in places for path in place.rglob("*") if path.is_file()]
+    assert [path for path in files if b"82716354" in path.read_bytes()] == []

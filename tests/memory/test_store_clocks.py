@@ -1,0 +1,112 @@
+"""Clocks that jump: a claim or a turn that is dated wrongly costs double work, and holds up nobody."""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from mempiler import Session, Store, Turn, build
+from mempiler.engines.models import language_model
+from mempiler.memory import store_tables as t
+from mempiler.memory.stored import LONGEST_LEASE, Claim, Owner, Stamp
+from mempiler.programs.live import stamp_of
+from mempiler.programs.user_memory import UserMemory
+from sqlalchemy import Update, update
+
+ADA = Owner("ada")
+WRITER = Stamp("w", "p", "e")
+DAY = 86_400.0
+
+
+def fill(store: Store) -> None:
+    store.add(ADA, Session(id="", turns=(Turn(id="", speaker="Ada", text="I moved to Lisbon."),)))
+
+
+def change(store: Store, statement: Update) -> None:
+    with store._write() as db:
+        db.execute(statement)
+
+
+def dated(store: Store, seconds: float) -> None:
+    """Dates a claim as a clock would that is wrong by so much."""
+    change(store, update(t.users).values(claimed_until=t.users.c.claimed_until + seconds))
+
+
+@pytest.mark.parametrize(("wrong", "free"), [(DAY, True), (-DAY, True), (LONGEST_LEASE / 2, False), (0.0, False)])
+def test_claim_that_ends_too_far_away_counts_for_nothing(store: Store, wrong: float, free: bool) -> None:
+    fill(store)
+    assert store.claim("me", 60, WRITER) is not None
+    dated(store, wrong)
+    assert (store.claim("you", 60, WRITER) is not None) == free
+
+
+def test_claim_that_was_given_back_by_a_wrong_clock_is_free(store: Store) -> None:
+    fill(store)
+    assert store.claim("me", 60, WRITER) is not None
+    store.release(Claim(ADA, "me", ""))
+    dated(store, 300)
+    assert store.claim("you", 60, WRITER) is not None
+
+
+def test_no_claim_is_longer_than_the_longest(store: Store) -> None:
+    fill(store)
+    assert store.claim("me", 10 * LONGEST_LEASE, WRITER) is not None
+    assert store.claim("you", 60, WRITER) is None
+
+
+def test_add_returns_though_a_claim_is_dated_a_day_ahead(store: Store) -> None:
+    program = build("turn-rag")
+    memory = UserMemory(program, store, ADA, language_model("offline"))
+    fill(store)
+    assert store.claim("dead", 60, stamp_of(program)) is not None
+    dated(store, DAY)
+    begun = time.monotonic()
+    memory.add([{"role": "user", "content": "I like tea."}])
+    assert time.monotonic() - begun < 5
+    assert [stored.state for stored in store.items(ADA)] == ["remembered", "remembered"]
+
+
+def test_add_waits_for_another_worker_no_longer_than_the_lease(store: Store) -> None:
+    program = build("turn-rag")
+    memory = UserMemory(program, store, ADA, language_model("offline"), lease=0.2)
+    fill(store)
+    assert store.claim("busy", 500, stamp_of(program)) is not None
+    begun = time.monotonic()
+    memory.add([{"role": "user", "content": "I like tea."}])
+    assert 0.2 <= time.monotonic() - begun < 5
+    assert [stored.state for stored in store.items(ADA)] == ["queued", "queued"]
+
+
+@pytest.mark.parametrize(("wrong", "idle"), [(DAY, True), (-DAY, True), (30.0, False)])
+def test_session_whose_turns_are_dated_wrongly_ends(store: Store, wrong: float, idle: bool) -> None:
+    store.append(ADA, "chat", [Turn(id="", speaker="Ada", text="hello")])
+    change(store, update(t.open_turns).values(added=t.open_turns.c.added + wrong))
+    assert bool(store.idle(1800)) == idle
+
+
+def test_clocks_of_workers_do_not_matter_to_postgresql(
+    open_store: Callable[..., Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = open_store(), open_store()
+    if one.url.startswith("sqlite"):
+        pytest.skip("an SQLite file has the clock of its machine")
+    fill(one)
+    real = time.time
+    monkeypatch.setattr(t.time, "time", lambda: real() + 300)
+    assert one.claim("me", 60, WRITER) is not None
+    monkeypatch.setattr(t.time, "time", lambda: real() + 300 + 200)
+    assert two.claim("you", 60, WRITER) is None
+
+
+def test_load_under_jumping_clocks_and_kills_loses_nothing() -> None:
+    """What `perf/clock.py` does for longer."""
+    script = Path(__file__).parents[2] / "perf" / "clock.py"
+    sizes = ["--runs", "all", "--kills", "2", "--sessions", "20", "--users", "4", "--workers", "3"]
+    done = subprocess.run(
+        [sys.executable, str(script), *sizes], capture_output=True, text=True, timeout=100, check=False
+    )
+    assert done.returncode == 0, done.stderr + done.stdout
+    assert json.loads(done.stdout)["survived"]

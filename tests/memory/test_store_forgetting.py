@@ -1,0 +1,246 @@
+"""Forgetting in a store: bytes that are gone or a word of what holds them, and nothing that comes back."""
+
+import random
+import sqlite3
+import threading
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mempiler import ConflictError, Session, Store, Turn
+from mempiler.memory import erasing
+from mempiler.memory.stored import Document, Owner, Stamp
+
+ADA, BOB = Owner("ada"), Owner("bob")
+WRITER = Stamp("w", "p", "e")
+
+
+def session(text: str, id: str = "", turns: int = 1) -> Session:
+    return Session(id=id, turns=tuple(Turn(id="", speaker="Ada", text=text) for _ in range(turns)))
+
+
+def files(folder: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in sorted(folder.iterdir()))
+
+
+def test_receipt_counts_what_was_deleted(store: Store) -> None:
+    store.add(ADA, session("one", turns=2))
+    store.append(ADA, "chat", [Turn(id="", speaker="Ada", text="two")])
+    found = store.forget(ADA)
+    assert (bool(found), found.owner, found.sessions, found.turns) == (True, ADA, 2, 3)
+    assert not store.forget(ADA)
+
+
+def test_receipt_of_a_session_counts_its_turns(store: Store) -> None:
+    store.add(ADA, session("one", "s", turns=2))
+    store.add(ADA, session("two", "t"))
+    found = store.forget_item(ADA, "s")
+    assert (bool(found), found.sessions, found.turns) == (True, 1, 2)
+    assert not store.forget_item(ADA, "s")
+
+
+def test_receipt_says_who_decides_about_the_bytes(store: Store) -> None:
+    store.add(ADA, session("one"))
+    found = store.forget(ADA)
+    if store.url.startswith("sqlite"):
+        assert (found.erased, found.held_by) == (True, "")
+    else:
+        assert found.erased is None
+        assert "until it needs the place, or VACUUM FULL; and in logs and backups" in found.held_by
+
+
+def test_no_piece_of_the_text_stays_between_the_rows_of_a_page(tmp_path: Path) -> None:
+    """Secure deletion overwrites deleted rows, but not what rows that were moved left behind."""
+    chance = random.Random(6)
+    with Store(tmp_path / "s.sqlite") as store:
+        for n in range(150):
+            _churn(store, chance, n)
+        for user in range(3):
+            store.forget(Owner(f"user{user}"))
+        # Without a file that is written anew, four copies are left of user 2.
+        assert files(tmp_path).count(b"MARK2x") == 0
+
+
+def _churn(store: Store, chance: random.Random, n: int) -> None:
+    """One random change of a random user, whose texts and ids all hold a marker."""
+    user = chance.randrange(6)
+    owner, mark = Owner(f"user{user}"), f"MARK{user}x"
+
+    def text() -> str:
+        size = chance.choice([3, 20, 200, 2000])
+        return " ".join(mark if chance.random() < 0.3 else f"word{chance.randrange(999)}" for _ in range(size))
+
+    if chance.random() < 0.3:
+        store.append(owner, f"c{chance.randrange(5)}-{n // 40}", [Turn(id="", speaker=mark, text=text())])
+    else:
+        turns = tuple(Turn(id="", speaker="a", text=text()) for _ in range(chance.randrange(1, 5)))
+        store.add(owner, Session(id=f"{mark}s{n}", turns=turns))
+    claim = store.claim("me", 60, WRITER, owner) if chance.random() < 0.4 else None
+    last = max((stored.position for stored in store.items(owner)), default=0)
+    if claim is not None and last:
+        memory = '{"m": "%s"}' % (text() * chance.randrange(1, 9))
+        store.commit(claim, Document(memory, last, None, last, ("a",), WRITER), 60)
+        store.release(claim)
+
+
+def test_open_reader_is_named_and_holds_up_nobody(tmp_path: Path) -> None:
+    path = tmp_path / "s.sqlite"
+    with Store(path) as store, closing(sqlite3.connect(path, isolation_level=None)) as reader:
+        store.add(ADA, session("a very secret word"))
+        reader.execute("BEGIN")
+        reader.execute("SELECT COUNT(*) FROM mempiler_items").fetchone()
+        begun, waits = time.monotonic(), []
+        writing = threading.Thread(target=lambda: waits.append(_timed(lambda: store.add(BOB, session("two")))))
+        writing.start()
+        found = store.forget(ADA)
+        writing.join()
+        assert max(time.monotonic() - begun, *waits) < 3
+        assert (bool(found), found.erased) == (True, False)
+        assert "somebody reads the store" in found.held_by
+        assert b"secret" in files(tmp_path)
+        reader.execute("COMMIT")
+        again = store.forget(ADA)
+        assert (bool(again), again.erased, again.sessions) == (True, True, 0)
+        assert b"secret" not in files(tmp_path)
+        assert [one.owner for one in store.users()] == [BOB]
+
+
+def _timed(call: Callable[[], Any]) -> float:
+    begun = time.monotonic()
+    call()
+    return time.monotonic() - begun
+
+
+def test_what_is_left_is_erased_by_whoever_comes_next(tmp_path: Path) -> None:
+    path = tmp_path / "s.sqlite"
+    with Store(path) as store, closing(sqlite3.connect(path, isolation_level=None)) as reader:
+        store.add(ADA, session("a very secret word"))
+        reader.execute("BEGIN")
+        reader.execute("SELECT COUNT(*) FROM mempiler_items").fetchone()
+        assert store.forget(ADA).erased is False
+        assert store.erase()[0] is False
+        reader.execute("COMMIT")
+        with Store(path) as other:
+            assert other.erase() == (True, "")
+        assert b"secret" not in files(tmp_path)
+        assert not store.forget(ADA)
+
+
+def test_file_that_is_too_large_to_be_rewritten_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(erasing, "MOST", 0)
+    with Store(tmp_path / "s.sqlite") as store:
+        store.add(ADA, session("one"))
+        found = store.forget(ADA)
+        assert (found.erased, "sqlite3 FILE VACUUM" in found.held_by) == (False, True)
+
+
+@pytest.mark.parametrize("write", ["add", "append"])
+def test_write_that_began_before_is_refused_in_every_process(open_store: Callable[..., Store], write: str) -> None:
+    one, two = open_store(), open_store()
+    since = two.forgets()
+    one.forget(ADA)
+
+    def go(owner: Owner, since: int | None) -> None:
+        if write == "add":
+            two.add(owner, session("one"), since=since)
+        else:
+            two.append(owner, "chat", [Turn(id="", speaker="Ada", text="one")], since=since)
+
+    with pytest.raises(ConflictError, match=r"^user 'ada' was forgotten while this was under way; nothing of it"):
+        go(ADA, since)
+    assert two.users() == []
+    go(BOB, since)
+    go(ADA, None)
+    assert [found.owner for found in one.users()] == [ADA, BOB]
+
+
+def test_write_that_waits_for_its_turn_while_the_user_is_forgotten_is_refused(open_store: Callable[..., Store]) -> None:
+    one, two = open_store(), open_store()
+    locked, done = threading.Event(), threading.Event()
+    errors: list[Exception] = []
+    before = two.forgets
+
+    def slow() -> int:
+        count = before()
+        locked.set()
+        done.wait(10)
+        return count
+
+    def add() -> None:
+        try:
+            two.add(ADA, session("one"))
+        except ConflictError as error:
+            errors.append(error)
+
+    two.forgets = slow  # pyright: ignore[reportAttributeAccessIssue]
+    writing = threading.Thread(target=add)
+    writing.start()
+    assert locked.wait(10)
+    one.forget(ADA)
+    done.set()
+    writing.join()
+    assert (len(errors), one.users()) == (1, [])
+
+
+def test_who_was_forgotten_is_not_told_by_the_store(tmp_path: Path) -> None:
+    with Store(tmp_path / "s.sqlite") as store:
+        store.add(Owner("ada-lovelace"), session("one"))
+        store.forget(Owner("ada-lovelace"))
+    assert b"ada-lovelace" not in files(tmp_path)
+
+
+def test_store_of_before_gets_the_new_tables(tmp_path: Path) -> None:
+    path = tmp_path / "s.sqlite"
+    with Store(path) as store:
+        store.add(ADA, session("one"))
+    with closing(sqlite3.connect(path)) as database:
+        for table in ("forgotten", "rebuilds"):
+            database.execute(f"DROP TABLE mempiler_{table}")
+    with Store(path) as store:
+        assert store.forget(ADA).sessions == 1
+
+
+def test_replaced_user_leaves_no_bytes(tmp_path: Path) -> None:
+    with Store(tmp_path / "s.sqlite") as store:
+        store.add(ADA, session("a very secret word"))
+        replacing = store.dump(BOB)
+        store.restore([replacing.__class__(ADA, (), (), (), None)], replace=True)
+        assert b"secret" not in files(tmp_path)
+
+
+@pytest.mark.parametrize("first", ["write", "import"])
+def test_first_write_of_a_new_user_is_waited_for_and_deleted(open_store: Callable[..., Store], first: str) -> None:
+    """Before it is committed nobody else sees that there is such a user."""
+    one, two = open_store(), open_store()
+    begun, go = threading.Event(), threading.Event()
+
+    def users() -> Any:
+        yield two.dump(ADA)
+        begun.set()
+        go.wait(10)
+
+    def write() -> None:
+        if first == "import":
+            two.restore(users())
+            return
+        from mempiler.memory import store_rows as rows
+
+        with two._write() as db:
+            rows.lock(db, ADA)
+            rows.queue(db, ADA, session("one"), "digest")
+            begun.set()
+            go.wait(10)
+
+    writing = threading.Thread(target=write)
+    writing.start()
+    assert begun.wait(10)
+    forgetting = threading.Thread(target=one.forget, args=(ADA,))
+    forgetting.start()
+    time.sleep(0.1)
+    go.set()
+    writing.join()
+    forgetting.join()
+    assert one.users() == []

@@ -1,0 +1,128 @@
+"""Names of users, tenants and sessions: one spelling each, and nothing in them that cannot be seen."""
+
+import json
+import unicodedata
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mempiler import DataError, Session, Store, Turn, UserError, build
+from mempiler.cli import main
+from mempiler.engines.models import language_model
+from mempiler.memory.stored import Owner
+from mempiler.memory.transfer import import_users
+
+NFC = "José"
+NFD = unicodedata.normalize("NFD", NFC)
+HIDDEN = {
+    "zero width": "ad\u200ba",
+    "joiner": "ad\u200da",
+    "bidi": "\u202eada",
+    "isolate": "ada\u2066",
+    "mark": "\ufeffada",
+    "filler": "ada\u3164",
+    "grapheme joiner": "ada\u034f",
+    "tag": "ada\U000e0041",
+    "soft hyphen": "ad\u00ada",
+}
+OTHERS = {
+    "control": "a\x07da",
+    "line": "ada\u2028",
+    "half": "ada\ud83d",
+    "empty": "",
+    "long": "a" * 513,
+    "bytes": "名" * 267,
+}
+
+
+def session(text: str, id: str = "") -> Session:
+    return Session(id=id, turns=(Turn(id="", speaker="Ada", text=text),))
+
+
+def test_two_spellings_are_one_user_and_one_session(store: Store) -> None:
+    assert NFC != NFD
+    assert Owner(NFD, NFD) == Owner(NFC, NFC)
+    assert store.add(Owner(NFD), session("one", NFD)).new
+    assert not store.add(Owner(NFC), session("one", NFC)).new
+    store.append(Owner(NFC), f"{NFD}2", [Turn(id="", speaker="Ada", text="two")])
+    assert store.end(Owner(NFC), f"{NFC}2") is not None
+    assert store.forget_item(Owner(NFD), f"{NFD}2")
+    assert store.forget(Owner(NFD))
+
+
+def test_message_sessions_of_both_spellings_are_one(store: Store) -> None:
+    memory = build("turn-rag").memory(store, NFD, lm=language_model("offline"))
+    said = [{"role": "user", "content": "I moved.", "time": "2024-03-05"}]
+    assert [memory.add(said, id=id).new for id in (NFD, NFC)] == [True, False]
+
+
+@pytest.mark.parametrize("name", (HIDDEN | OTHERS).values(), ids=HIDDEN | OTHERS)
+@pytest.mark.parametrize("what", ["user", "tenant"])
+def test_name_that_cannot_be_seen_or_stored_is_refused(name: str, what: str) -> None:
+    with pytest.raises(UserError, match=rf"^{what} ") as raised:
+        Owner(**{"user": "ada", what: name})
+    assert "\n" not in str(raised.value)
+    assert str(raised.value).isprintable()
+
+
+@pytest.mark.parametrize("name", HIDDEN.values(), ids=HIDDEN)
+def test_session_id_is_refused_alike(tmp_path: Path, name: str) -> None:
+    with Store(tmp_path / "s.sqlite") as store:
+        ada = Owner("ada")
+        calls: list[Callable[[], Any]] = [
+            lambda: store.add(ada, session("one", name)),
+            lambda: store.append(ada, name, [Turn(id="", speaker="Ada", text="x")]),
+            lambda: store.end(ada, name),
+            lambda: store.forget_item(ada, name),
+            lambda: build("turn-rag").memory(store, "ada").add([{"role": "user", "content": "x"}], id=name),
+        ]
+        for call in calls:
+            with pytest.raises(UserError, match="cannot be seen"):
+                call()
+        assert store.users() == []
+
+
+@pytest.mark.parametrize("name", [HIDDEN["bidi"], OTHERS["long"], OTHERS["control"]])
+@pytest.mark.parametrize("option", ["--user", "--tenant"])
+def test_command_line_refuses_alike(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, name: str, option: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("chat.json").write_text(json.dumps([{"role": "user", "content": "hi"}]))
+    names = {"--user": "ada", "--tenant": "acme", option: name}
+    with pytest.raises(SystemExit) as ended:
+        main(
+            ["memories", "add", "chat.json", "--store", "s.sqlite", *(word for pair in names.items() for word in pair)]
+        )
+    told = capsys.readouterr().err.strip()
+    assert (ended.value.code, told.startswith(f"mempiler: {option[2:]} "), "\n" in told) == (2, True, False)
+    assert not Path("s.sqlite").exists()
+
+
+@pytest.mark.parametrize("change", [{"user": HIDDEN["bidi"]}, {"tenant": "a" * 513}, {"user": "\ud83d"}])
+def test_import_refuses_alike(tmp_path: Path, change: dict[str, str]) -> None:
+    line = json.dumps({"tenant": "default", "user": "ada", "items": [], **change})
+    with Store(tmp_path / "s.sqlite") as store:
+        with pytest.raises(DataError, match=r"^file: line 2"):
+            import_users(store, ['{"mempiler": "memories", "schema": 1}', line], "file")
+        assert store.users() == []
+
+
+def test_import_takes_both_spellings_for_one(tmp_path: Path) -> None:
+    line = json.dumps({"tenant": "default", "user": NFD, "items": []})
+    with Store(tmp_path / "s.sqlite") as store:
+        import_users(store, ['{"mempiler": "memories", "schema": 1}', line], "file")
+        assert [found.owner for found in store.users()] == [Owner(NFC)]
+
+
+def test_names_of_before_hide_no_other_user(tmp_path: Path) -> None:
+    from mempiler.memory import store_tables as t
+    from sqlalchemy import update
+
+    with Store(tmp_path / "s.sqlite") as store:
+        for user in ("ada", "bob"):
+            store.add(Owner(user), session("one"))
+        with store._write() as db:
+            db.execute(update(t.users).where(t.users.c.user == "ada").values(user="\u202eada"))
+        assert [found.owner.user for found in store.users()] == ["bob", "\u202eada"]

@@ -1,0 +1,142 @@
+"""The file of the tracking store is made whole or not at all, whoever is killed or comes at the same time."""
+
+import multiprocessing
+import os
+import shutil
+import signal
+import sqlite3
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mempiler.runs.tracking_file import prepare
+
+FORK = multiprocessing.get_context("fork")
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database that MLflow made; it takes some seconds."""
+    path = tmp_path_factory.mktemp("whole") / "mlflow.db"
+    prepare(f"sqlite:///{path}")
+    return path
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "mlflow.db"
+
+
+@pytest.fixture
+def build(whole: Path) -> Callable[[Path], None]:
+    """Makes a database by copying one, which is faster."""
+
+    def copy(new: Path) -> None:
+        with (new.parent.parent / "made").open("a") as file:
+            file.write("x")
+        time.sleep(0.2)
+        shutil.copy(whole, new)
+
+    return copy
+
+
+def half(path: Path, run: bool = False) -> None:
+    """What a process leaves that is killed while it makes the tables, or an older MLflow, which may hold a run."""
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("CREATE TABLE guardrails (id TEXT)")
+        database.execute("CREATE TABLE runs (run_uuid TEXT)")
+        database.execute("CREATE TABLE alembic_version (version_num TEXT)")
+        database.execute("INSERT INTO alembic_version VALUES ('451aebb31d03')")
+        if run:
+            database.execute("INSERT INTO runs VALUES ('a-run')")
+        database.commit()
+
+
+def tables(path: Path) -> set[str]:
+    with closing(sqlite3.connect(path)) as database:
+        return {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+
+
+def test_mlflow_takes_the_file_as_its_own(whole: Path, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from mempiler.runs.tracking import client
+
+    shutil.copy(whole, path)
+    monkeypatch.setenv("MEMPILER_HOME", str(path.parent))
+    run = client().create_run("0")
+    assert [found.info.run_id for found in client().search_runs(["0"])] == [run.info.run_id]
+
+
+def test_kill_leaves_nothing_that_is_in_the_way(path: Path, build: Callable[[Path], None]) -> None:
+    def slow(new: Path) -> None:
+        half(new)
+        new.with_name("begun").touch()
+        time.sleep(60)
+
+    process = FORK.Process(target=prepare, args=(f"sqlite:///{path}", slow))
+    process.start()
+    until = time.monotonic() + 20
+    while not list(path.parent.glob(".mlflow-*/begun")) and time.monotonic() < until:
+        time.sleep(0.01)
+    os.kill(process.pid or 0, signal.SIGKILL)
+    process.join()
+    assert not path.exists()
+    prepare(f"sqlite:///{path}", build)
+    assert "experiments" in tables(path)
+    assert list(path.parent.glob(".mlflow-*")) == []
+
+
+def test_interrupt_leaves_nothing(path: Path) -> None:
+    def interrupted(new: Path) -> None:
+        half(new)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        prepare(f"sqlite:///{path}", interrupted)
+    assert [file.name for file in path.parent.iterdir()] == ["mlflow.db.lock"]
+
+
+def test_of_three_first_runs_one_makes_the_file(path: Path, build: Callable[[Path], None]) -> None:
+    processes = [FORK.Process(target=prepare, args=(f"sqlite:///{path}", build)) for _ in range(3)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(30)
+    assert [process.exitcode for process in processes] == [0, 0, 0]
+    assert (path.parent / "made").read_text() == "x"
+
+
+def test_half_made_file_is_made_anew(path: Path, build: Callable[[Path], None]) -> None:
+    half(path)
+    prepare(f"sqlite:///{path}", build)
+    assert "experiments" in tables(path)
+
+
+@pytest.mark.parametrize("kind", ["with a run", "whole", "made by MLflow", "no database", "elsewhere"])
+def test_other_files_are_left_alone(path: Path, whole: Path, kind: str) -> None:
+    def refuse(new: Path) -> None:
+        raise AssertionError
+
+    if kind == "with a run":
+        half(path, run=True)
+    elif kind == "no database":
+        path.write_text("something else" * 100)
+    else:
+        shutil.copy(whole, path)
+        with closing(sqlite3.connect(path)) as database:
+            database.execute(f"PRAGMA user_version={0 if kind == 'made by MLflow' else 0x6D656D70}")
+    before = path.read_bytes()
+    prepare("http://127.0.0.1:1" if kind == "elsewhere" else f"sqlite:///{path}", refuse)
+    assert path.read_bytes() == before
+
+
+def test_folder_that_cannot_be_written_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from mempiler.errors import UserError
+
+    def refuse(new: Path) -> Any:
+        raise PermissionError(13, "Permission denied")
+
+    with pytest.raises(UserError, match=r"^MLflow store sqlite:.*: cannot be made: Permission denied$"):
+        prepare(f"sqlite:///{tmp_path}/mlflow.db", refuse)

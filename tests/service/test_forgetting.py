@@ -1,0 +1,294 @@
+"""Forgetting a user of whom something is under way, in this process or in another one: nothing of it is stored."""
+
+import gc
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import mempiler
+import pytest
+from mempiler import Store, build
+from mempiler.engines.embedders import embedder
+from mempiler.engines.models import language_model
+from mempiler.memory.stored import Owner
+from mempiler.programs.user_memory import UserMemory
+
+ADA = Owner("ada", "acme")
+
+
+class Gate:
+    """A model that answers when it is let."""
+
+    def __init__(self) -> None:
+        self.asked, self.go = threading.Event(), threading.Event()
+
+    def reply(self, kind: str, text: str, n: int) -> dict[str, str]:
+        if "wait" in text:
+            self.asked.set()
+            self.go.wait(15)
+        return {kind: f"answer {n}", **({"answer": f"answer {n}"} if kind == "reasoning" else {})}
+
+
+@pytest.fixture
+def gate() -> Iterator[Gate]:
+    made = Gate()
+    yield made
+    made.go.set()
+
+
+def in_background(call: Any) -> tuple[threading.Thread, list[Any]]:
+    found: list[Any] = []
+    thread = threading.Thread(target=lambda: found.append(call()))
+    thread.start()
+    return thread, found
+
+
+@pytest.mark.parametrize("session", ["a", None])
+def test_answer_does_not_come_into_a_session_of_later(
+    connect: Any, scripted: Any, store: Store, gate: Gate, session: str | None
+) -> None:
+    client = connect(scripted(gate.reply))
+    named = {"metadata": {"session": session}} if session else {}
+    thread, found = in_background(lambda: client.chat("wait, my PIN is 4711", **named))
+    assert gate.asked.wait(15)
+    assert client.delete("/v1/users/ada").json()["turns"] == 1
+    client.chat("hello", **named)
+    gate.go.set()
+    thread.join()
+    assert (found[0].status_code, found[0].json()["choices"][0]["message"]["content"]) == (200, "answer 1")
+    (opened,) = store.read(ADA).open
+    assert [turn.text for turn in opened.turns] == ["hello", "answer 2"]
+
+
+def test_chat_that_waits_for_its_turn_is_answered_and_not_stored(
+    connect: Any, scripted: Any, store: Store, gate: Gate
+) -> None:
+    client = connect(scripted(gate.reply), threads=1)
+    first, _ = in_background(lambda: client.chat("wait", user="bob"))
+    assert gate.asked.wait(15)
+    second, found = in_background(lambda: client.chat("my PIN is 4711"))
+    until = time.monotonic() + 15
+    while client.service.asking.busy < 2 and time.monotonic() < until:
+        time.sleep(0.01)
+    store.forget(ADA)
+    gate.go.set()
+    first.join()
+    second.join()
+    assert found[0].status_code == 200
+    assert [one.owner.user for one in store.users()] == ["bob"]
+
+
+def test_session_that_waits_for_its_turn_is_refused(
+    connect: Any, scripted: Any, store: Store, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add = UserMemory.add
+
+    def late(memory: UserMemory, *given: Any, **named: Any) -> Any:
+        gate.asked.set()
+        assert gate.go.wait(15)
+        return add(memory, *given, **named)
+
+    monkeypatch.setattr(UserMemory, "add", late)
+    client = connect(scripted(gate.reply))
+    thread, found = in_background(lambda: client.add("my PIN is 4711"))
+    assert gate.asked.wait(15)
+    store.forget(ADA)
+    gate.go.set()
+    thread.join()
+    assert found[0].status_code == 409
+    assert "user 'ada' was forgotten while this was under way" in found[0].json()["error"]["message"]
+    assert store.users() == []
+
+
+def test_writer_in_flight_stores_nothing(store: Store, scripted: Any, gate: Gate, tmp_path: Path) -> None:
+    program = build("recursive-summary")
+    memory = program.memory(store, "ada", "acme", scripted(gate.reply))
+    memory.add([{"role": "user", "content": "wait, my PIN is 4711"}], remember=False)
+    thread, _ = in_background(memory.remember)
+    assert gate.asked.wait(15)
+    with Store(tmp_path / "memories.sqlite") as other:
+        assert other.forget(ADA).erased
+    gate.go.set()
+    thread.join()
+    assert store.users() == []
+    assert not any(b"4711" in path.read_bytes() for path in tmp_path.iterdir())
+
+
+def test_user_who_comes_back_is_stored(client: Any, store: Store) -> None:
+    client.chat("one")
+    client.delete("/v1/users/ada")
+    client.chat("two")
+    client.add("three")
+    assert [one.items for one in store.users()] == [1]
+    assert len(store.read(ADA).open[0].turns) == 2
+
+
+def test_receipt_over_http(client: Any) -> None:
+    client.add("one", id="s")
+    client.add("two", id="t")
+    receipt = {"sessions": 1, "turns": 1, "erased": True, "held_by": ""}
+    assert client.delete("/v1/users/ada/sessions/s").json() == {"forgotten": "s", **receipt}
+    assert client.delete("/v1/users/ada").json() == {"forgotten": "ada", **receipt}
+    assert client.delete("/v1/users/ada").status_code == 404
+
+
+def secret() -> str:
+    """A word that stands nowhere in this file."""
+    return "".join(reversed("qqhgulp"))
+
+
+def kept() -> list[str]:
+    """Texts with the word that live in this process."""
+    gc.collect()
+    word = secret()
+    texts = (one for holder in gc.get_objects() if holder is not None for one in gc.get_referents(holder))
+    return [repr(one)[:80] for one in texts if isinstance(one, str | bytes) and one is not word and _holds(one, word)]
+
+
+def _holds(text: str | bytes, word: str) -> bool:
+    return word in text if isinstance(text, str) else word.encode() in text
+
+
+def use(program: Any, store: Store, lm: Any) -> None:
+    """Everything that a user's words go through."""
+    from datetime import timedelta
+
+    from mempiler.service.conversation import converse, request_of
+    from mempiler.service.limits import Deadline
+
+    memory = program.memory(store, "ada", "acme", lm)
+    said = f"My word is {secret()} and I moved to Lisbon."
+    memory.add([{"role": "user", "name": "Ada", "content": said}])
+    memory.add([{"role": "user", "name": "Ada", "content": f"{said} Again."}], remember=False)
+    memory.say("chat", [{"role": "user", "content": said}])
+    memory.ask(f"Is the word {secret()}, and what moved to Lisbon?")
+    memory.recall(f"The word {secret()}?")
+    memory.end("chat")
+    memory.remember()
+    deadline = Deadline(time.monotonic() + 60)
+    converse(memory, request_of([{"role": "user", "content": said}]), timedelta(minutes=30), deadline)
+    memory.ask("What is the word?")
+
+
+@pytest.mark.parametrize("method", ["turn-rag", "memory-r2", "recursive-summary"])
+@pytest.mark.parametrize("where", ["here", "another process"])
+def test_nothing_of_a_forgotten_user_stays_in_the_process_or_on_disk(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, where: str
+) -> None:
+    from mempiler.memory.transfer import export_users
+    from mempiler.service.worker import Worker
+
+    monkeypatch.setenv("MEMPILER_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    program, lm = build(method, embedder=embedder()), language_model("offline")
+    worker = Worker(store, program, lm, session_gap=30)
+    use(program, store, lm)
+    assert any(secret().encode() in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    if where == "here":
+        assert program.memory(store, "ada", "acme", lm).forget().erased
+    else:
+        assert kept() != []
+        with Store(tmp_path / "memories.sqlite") as other:
+            assert other.forget(ADA).erased
+        worker.watch()
+    assert kept() == []
+    with (tmp_path / "all.jsonl").open("w") as file:
+        export_users(store, file)
+    assert not any(secret().encode() in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+
+
+def test_question_under_way_leaves_nothing_when_it_ends(store: Store, gate: Gate) -> None:
+    """It embeds its words after the user was forgotten."""
+    slow: Any = embedder()
+    compute = slow._compute
+
+    def wait(texts: Any) -> Any:
+        if any("wait" in text for text in texts):
+            gate.asked.set()
+            gate.go.wait(15)
+        return compute(texts)
+
+    slow._compute = wait
+    memory = build("memory-r2", embedder=slow).memory(store, "ada", "acme", language_model("offline"))
+    memory.add([{"role": "user", "content": f"The word is {secret()}."}])
+    thread, _ = in_background(lambda: memory.ask(f"wait, what is the word? {secret()}").answer)
+    assert gate.asked.wait(15)
+    memory.forget()
+    gate.go.set()
+    thread.join()
+    assert not any(secret() in text for text in slow._cache)
+
+
+def test_other_process_drops_what_it_keeps_when_it_next_asks(store: Store, tmp_path: Path) -> None:
+    program, lm = build("turn-rag"), language_model("offline")
+    use(program, store, lm)
+    with Store(tmp_path / "memories.sqlite") as other:
+        other.forget(ADA)
+    program.memory(store, "bob", "acme", lm).ask("Where?")
+    assert kept() == []
+
+
+def test_saved_program_holds_nothing_of_a_user(store: Store, tmp_path: Path) -> None:
+    program, lm = build("turn-rag"), language_model("offline")
+    use(program, store, lm)
+    mempiler.save(program, tmp_path / "program")
+    assert not any(secret().encode() in path.read_bytes() for path in (tmp_path / "program").iterdir())
+
+
+@pytest.mark.parametrize("name", ["ad\u200da", "ad\u200ba", "\u202eada", "ada\ufeff", "a" * 257])
+def test_name_that_cannot_be_seen_is_refused_over_http(client: Any, store: Store, name: str) -> None:
+    said = {"messages": [{"role": "user", "content": "hi"}]}
+    answers = [
+        client.add("hi", user=name),
+        client.add("hi", id=name),
+        client.ask("Where?", user=name),
+        client.delete(f"/v1/users/{name}"),
+        client.delete(f"/v1/users/ada/sessions/{name}"),
+        client.post("/v1/chat/completions", json={"user": name, **said}),
+        client.post("/v1/chat/completions", json={"user": "ada", "metadata": {"session": name}, **said}),
+    ]
+    assert [answer.status_code for answer in answers] == [400] * 7
+    assert store.users() == []
+
+
+def test_two_spellings_are_one_user_over_http(client: Any) -> None:
+    client.add("one", user="Jose\u0301", id="cafe\u0301")
+    assert client.sessions("Jos\u00e9") == {"caf\u00e9": ("queued", 1)}
+    client.chat("hello", user="Jos\u00e9", metadata={"session": "the\u0301"})
+    client.chat("again", user="Jose\u0301", metadata={"session": "th\u00e9"})
+    assert client.sessions("Jose\u0301")["th\u00e9"] == ("open", 4)
+
+
+def test_session_whose_turns_lie_in_the_future_is_over(
+    connect: Any, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from datetime import timedelta
+
+    from mempiler.memory.incoming import now
+
+    client = connect(session_gap=30)
+    later = now() + timedelta(days=1)
+    monkeypatch.setattr("mempiler.programs.user_memory.now", lambda: later)
+    client.chat("one")
+    monkeypatch.undo()
+    client.chat("two")
+    assert [state for state, _ in client.sessions().values()] == ["queued", "open"]
+
+
+def test_running_service_erases_what_a_reader_held(connect: Any, store: Store, tmp_path: Path) -> None:
+    import sqlite3
+    from contextlib import closing
+
+    client = connect()
+    client.add(f"My word is {secret()}.")
+    with closing(sqlite3.connect(tmp_path / "memories.sqlite", isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT COUNT(*) FROM mempiler_items").fetchone()
+        receipt = client.delete("/v1/users/ada").json()
+        assert (receipt["erased"], receipt["held_by"].startswith("somebody reads the store")) == (False, True)
+        reader.execute("COMMIT")
+    client.service.worker.watch()
+    assert not any(secret().encode() in path.read_bytes() for path in tmp_path.iterdir())
+    assert client.delete("/v1/users/ada").status_code == 404
