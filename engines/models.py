@@ -1,8 +1,10 @@
 """Language models by name.
 
-`offline` is the engine that needs no key (see `engines.offline`: it is no language model). `local:` and the folder or
-hub id of a transformers model is one that runs in this process (see `engines.local`). Every other name goes to DSPy as
-it is: `openai/gpt-4.1-mini`, `ollama_chat/qwen3`, `hosted_vllm/my-model` with `--api-base`, ...
+`offline` is the engine that needs no key (see `engines.offline`: it is no language model). `gguf:` and a name of
+`mempiler models list` or the path of a GGUF file is one that llama.cpp runs in this process (see `engines.gguf`).
+`local:` and the folder or hub id of a transformers model is one that runs here and can be trained (`engines.local`).
+Every other name goes to DSPy as it is: `openai/gpt-4.1-mini`, `ollama_chat/qwen3`, `hosted_vllm/my-model` with
+`--api-base`, ...
 """
 
 from __future__ import annotations
@@ -20,10 +22,14 @@ from .guard import Guard
 from .meter import Answers, Meter, MeteredLM, Role
 
 OFFLINE = "offline"
+GGUF = "gguf:"
+"""What the name of a model begins with that llama.cpp runs in this process."""
 LOCAL = "local:"
 """What the name of a model begins with that runs in this process."""
 RETRIES = 2
 """Retries of a call that could not reach its model, after 1 and 2 seconds or as the server asks."""
+GGUF_TIMEOUT = 600.0
+"""The same of a GGUF model, which reads a long prompt for minutes on few cores."""
 TIMEOUT = 120.0
 """Seconds without a byte from the server after which a call has failed."""
 
@@ -43,11 +49,12 @@ def language_model(
     retries: int = RETRIES,
     repeat: int = 0,
     loaded: dict[str, Any] | None = None,
+    slots: int = 1,
 ) -> MeteredLM:
     """Makes a metered language model.
 
     Args:
-        name: `offline`, `local:` and a folder or hub id, or any name `dspy.LM` takes.
+        name: `offline`, `gguf:` and a name or path, `local:` and a folder or hub id, or any name `dspy.LM` takes.
         meter: Where its calls are counted; a new one if None.
         role: What it is used for.
         guard: Refuses calls over budget or to an unreachable endpoint.
@@ -61,11 +68,12 @@ def language_model(
         timeout: Seconds without a byte from the server after which a call has failed.
         retries: How often a call is repeated that could not reach its model.
         repeat: Which repetition of the same run: from 1 on, a model that samples answers anew instead of from a cache.
-        loaded: Local models by name: one that is there is not loaded again, one that is not is added.
+        loaded: Models of this process by name: one that is there is not loaded again, one that is not is added.
+        slots: Prompts that a GGUF model works on at the same time.
 
     Raises:
         UserError: The name is not one DSPy takes, or there is no such local model.
-        MissingDependencyError: A local model needs the `local` extra.
+        MissingDependencyError: A local model needs the `local` extra, a GGUF model the `models` extra.
     """
     # litellm otherwise fetches a price list over the network when it is imported.
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
@@ -88,6 +96,14 @@ def language_model(
         return local_lm(known[name], meter, temperature or 0.0, max_tokens, **shared, **sampling)
     settings: dict[str, Any] = {"temperature": temperature, "max_tokens": max_tokens, "cache": cache is not False}
     settings |= {"num_retries": retries, "timeout": timeout}
+    if name.startswith(GGUF):
+        from .gguf.server import GgufLM
+
+        server = _server(name, {} if loaded is None else loaded, slots)
+        settings |= {"api_base": server.url, "api_key": server.key, "timeout": max(timeout, GGUF_TIMEOUT)}
+        lm = GgufLM(f"openai/{server.model}", meter or Meter(), **shared, **settings)
+        lm.server = server
+        return lm
     if repeat and temperature != 0:
         settings["rollout_id"] = repeat
     if api_base:
@@ -98,6 +114,16 @@ def language_model(
         return MeteredLM(name, meter or Meter(), **shared, **settings)
     except ValueError as error:
         raise UserError(f"language model {name!r}: {error}") from error
+
+
+def _server(name: str, loaded: dict[str, Any], slots: int) -> Any:
+    """The server of a GGUF model, started if it is not there."""
+    from .gguf.server import GgufServer
+    from .gguf.weights import file_of
+
+    if name not in loaded:
+        loaded[name] = GgufServer(file_of(name.removeprefix(GGUF)), slots)
+    return loaded[name]
 
 
 @contextmanager

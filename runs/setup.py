@@ -178,6 +178,7 @@ class Runtime:
             timeout=setup.timeout,
             retries=setup.retries,
             loaded=self.loaded,
+            slots=setup.threads,
             repeat=setup.repeat if role == "task" else 0,
         )
 
