@@ -25,6 +25,7 @@ COMMANDS = {
     "diff": "Show what differs between two saved programs.",
     "failures": "List the questions and writes of a run that failed.",
     "register": "Put a saved program into MLflow's model registry, behind a gate.",
+    "keys": "Make a key pair, and sign saved programs with it.",
     "ask": "Ask a saved program a question about a history, or about a stored memory.",
     "memories": "Stored memories: add, remember, list, show, export, import, forget.",
     "rebuild": "Write stored memories anew after a program or embedder changed.",

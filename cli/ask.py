@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from .options import ALLOW_CODE, API_BASE, JSON, STORE, TENANT, USER, open_store, output, print_json
+from .options import JSON, STORE, TENANT, USER, asking_options, open_asked, open_store, output, print_json
 
 
 @click.command("ask")
@@ -16,11 +16,9 @@ from .options import ALLOW_CODE, API_BASE, JSON, STORE, TENANT, USER, open_store
 @STORE
 @USER
 @TENANT
-@click.option("--lm", help="the model that answers [default: the one the program was compiled with]")
-@API_BASE
 @click.option("--why", is_flag=True, help="show the recalled items and the turns they come from")
 @JSON
-@ALLOW_CODE
+@asking_options
 def command(
     program: str,
     question: str,
@@ -28,11 +26,9 @@ def command(
     store: str | None,
     user: str | None,
     tenant: str,
-    lm: str | None,
-    api_base: str | None,
     why: bool,
     as_json: bool,
-    allow_code: bool,
+    **asking: Any,
 ) -> None:
     """Ask PROGRAM a QUESTION about the history in a file, or about a stored memory.
 
@@ -40,21 +36,16 @@ def command(
     """
     import dspy
 
-    from ..engines.models import endpoint_errors, language_model
+    from ..engines.models import endpoint_errors
     from ..errors import UserError
     from ..records import History
-    from ..runs.artifact import load, read_manifest
-    from ..runs.registry import pinned
 
     if (history_file is None) == (user is None):
         raise UserError("ask about one of: --history FILE, or --user NAME of a --store")
     history = History.load(history_file) if history_file is not None else None
-    program = pinned(program)
-    loaded = load(program, allow_code)
+    loaded, name, model = open_asked(program, **asking)
     if loaded.task.inputs != ("question",):
         raise UserError(f"{program}: its task {loaded.task.name} does not answer questions")
-    name = lm or read_manifest(program).lms.get("task", "offline")
-    model = language_model(name, api_base=api_base)
     with endpoint_errors(), dspy.context(lm=model, trace=None, disable_history=True):
         if history is not None:
             prediction, turns = loaded(history=history, question=question), history.turns

@@ -6,7 +6,17 @@ from typing import Any
 
 import click
 
-from .options import first_line, make_setup, output, parse_settings, print_json, progress, setup_options, show_plan
+from .options import (
+    SIGN_KEY,
+    first_line,
+    make_setup,
+    output,
+    parse_settings,
+    print_json,
+    progress,
+    setup_options,
+    show_plan,
+)
 
 
 @click.command("compile")
@@ -16,6 +26,7 @@ from .options import first_line, make_setup, output, parse_settings, print_json,
 @click.option("--stage", type=click.Choice(["read", "write", "all"]), default="all", show_default=True)
 @click.option("--optimizer-set", "settings", multiple=True, metavar="NAME=VALUE", help="a setting of the optimizer")
 @click.option("--out", type=click.Path(), help="folder for the program [default: a new one under runs/local]")
+@SIGN_KEY
 @click.option("--force", is_flag=True, help="keep the compiled program even without a sure gain on the dev questions")
 def command(
     method: str, as_json: bool, planned: bool, config: tuple[str, ...], settings: tuple[str, ...], **values: Any

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 from rich.table import Table
 
-from .options import ALLOW_CODE, API_BASE, JSON, STORE, TENANT, USER, open_store, output, print_json
-from .rebuild import load_program, report
+from .options import JSON, STORE, TENANT, USER, asking_options, open_asked, open_store, output, print_json
+from .rebuild import report
 
 if TYPE_CHECKING:
     from ..memory.stored import Summary
@@ -53,20 +53,9 @@ def add(history: str, store: str | None, user: str, tenant: str, as_json: bool) 
 @STORE
 @USER
 @TENANT
-@click.option("--lm", help="the model that writes [default: the one the program was compiled with]")
-@API_BASE
 @JSON
-@ALLOW_CODE
-def remember(
-    program: str,
-    store: str | None,
-    user: str | None,
-    tenant: str,
-    lm: str | None,
-    api_base: str | None,
-    as_json: bool,
-    allow_code: bool,
-) -> None:
+@asking_options
+def remember(program: str, store: str | None, user: str | None, tenant: str, as_json: bool, **asking: Any) -> None:
     """Write whatever is queued into the memories with PROGRAM; of all users and tenants unless --user is given.
 
     Turns that could not be taken in before are tried once more, in smaller pieces.
@@ -76,7 +65,7 @@ def remember(
     from ..programs.live import stamp_of
     from ..programs.remember_queued import remember_queued
 
-    loaded, model = load_program(program, lm, api_base, allow_code)
+    loaded, _, model = open_asked(program, **asking)
     with open_store(store) as opened, endpoint_errors():
         owner = Owner(user, tenant) if user is not None else None
         done = remember_queued(opened, loaded, owner, model, retry=True)

@@ -33,6 +33,13 @@ LM = click.option(
 API_BASE = click.option("--api-base", help="address of an OpenAI-compatible server")
 JSON = click.option("--json", "as_json", is_flag=True, help="print one JSON object")
 ALLOW_CODE = click.option("--allow-code", is_flag=True, help="let a saved program import its module:Class method")
+SIGN_KEY = click.option(
+    "--sign-key",
+    type=click.Path(),
+    envvar="MEMPILER_SIGN_KEY",
+    show_envvar=True,
+    help="PEM file of the private key that signs the program, see `mempiler keys`",
+)
 PLAN = click.option("--plan", "planned", is_flag=True, help="print what the run will take, and spend nothing")
 OPTION = click.option(
     "--option", "pairs", multiple=True, metavar="NAME=VALUE", help="an option of the benchmark, e.g. length=128k"
@@ -44,6 +51,45 @@ STORE = click.option(
 )
 USER = click.option("--user", help="the user whose memory it is")
 TENANT = click.option("--tenant", default="default", show_default=True, help="keeps users of several customers apart")
+
+
+def trust_option(formatter: Callable[[], logging.Formatter] = logging.Formatter) -> Callable[..., Any]:
+    """`--trust`; while its command runs, who signed a program that is loaded is one line on standard error.
+
+    Args:
+        formatter: Makes what forms the line.
+    """
+
+    def telling(context: click.Context, _: click.Parameter, value: str | None) -> str | None:
+        if not context.resilient_parsing:
+            context.with_resource(_told_of_programs(formatter()))
+        return value
+
+    told = "file of public keys, one of which must have signed the program, see `mempiler keys`"
+    return click.option(
+        "--trust", type=click.Path(), envvar="MEMPILER_TRUST", show_envvar=True, callback=telling, help=told
+    )
+
+
+TRUST = trust_option()
+_EMBEDDER_API_BASE = "address of an OpenAI-compatible embedding server"
+_ASKING = [
+    click.option(
+        "--lm", envvar="MEMPILER_LM", show_envvar=True, help="the model that is asked; needless for the offline engine"
+    ),
+    click.option(
+        "--api-base", envvar="MEMPILER_API_BASE", show_envvar=True, help="address of an OpenAI-compatible server"
+    ),
+    click.option(
+        "--embedder",
+        envvar="MEMPILER_EMBEDDER",
+        show_envvar=True,
+        help="the embedder the program was made with; needless for the offline one",
+    ),
+    click.option("--embedder-api-base", envvar="MEMPILER_EMBEDDER_API_BASE", show_envvar=True, help=_EMBEDDER_API_BASE),
+    TRUST,
+    ALLOW_CODE,
+]
 
 _SILENCE = "seconds of silence after which a call to a model has failed"
 
@@ -66,7 +112,7 @@ _SETUP = [
     click.option("--judge-lm", help="judges answers, for benchmarks and metrics that need it"),
     click.option("--judge-api-base", help="address of its server"),
     click.option("--embedder", default="offline", show_default=True, help="`offline`, or an embedding model's name"),
-    click.option("--embedder-api-base", help="address of an OpenAI-compatible embedding server"),
+    click.option("--embedder-api-base", help=_EMBEDDER_API_BASE),
     click.option("--adapter", help=_ADAPTER),
     click.option("--train", type=click.IntRange(0), help="training questions [default: all of the train split]"),
     click.option("--dev", type=click.IntRange(0), help="dev questions"),
@@ -92,6 +138,7 @@ _SETUP = [
     PLAN,
     JSON,
     SET,
+    TRUST,
     ALLOW_CODE,
 ]
 
@@ -109,7 +156,35 @@ def make_setup(values: dict[str, Any]) -> Setup:
     names = [field.name for field in dataclasses.fields(Setup) if field.name not in ("options", "limits", "repeat")]
     named = {name: values.pop(name) for name in ("categories", "metric")}
     options = parse_settings(values.pop("pairs", ())) | {name: value for name, value in named.items() if value}
-    return Setup(options=options, limits=limits, **{name: values.pop(name) for name in names})
+    return Setup(options=options, limits=limits, **{name: values.pop(name) for name in names if name in values})
+
+
+def asking_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the options by which a saved program is loaded and asked; `open_asked` takes them."""
+    for option in reversed(_ASKING):
+        command = option(command)
+    return command
+
+
+def open_asked(
+    program: str,
+    lm: str | None,
+    api_base: str | None,
+    embedder: str | None,
+    embedder_api_base: str | None,
+    trust: str | None,
+    allow_code: bool,
+) -> tuple[Any, str, Any]:
+    """A saved program, by its folder or as models:/NAME@ALIAS; the name of its language model, and that model."""
+    from ..engines.models import language_model
+    from ..runs.artifact import chosen_embedder, open_program
+    from ..runs.registry import pinned
+
+    folder = pinned(program)
+    chosen = chosen_embedder(folder, embedder, embedder_api_base)
+    opened = open_program(folder, allow_code, chosen, trust)
+    name = opened.model(lm)
+    return opened.program, name, language_model(name, api_base=api_base)
 
 
 def parse_settings(pairs: tuple[str, ...]) -> dict[str, Any]:
@@ -244,6 +319,27 @@ def progress(console: Console, meter: Meter) -> Iterator[Callable[[str], Callabl
             return lambda done, total: bars.update(bar, completed=done, total=total)
 
         yield note
+
+
+class _ErrorLines(logging.Handler):
+    """Prints on what is standard error at that moment; progress bars put themselves in its place."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        click.echo(self.format(record), err=True)
+
+
+@contextmanager
+def _told_of_programs(formatter: logging.Formatter) -> Iterator[None]:
+    log, handler = logging.getLogger("mempiler.runs.artifact"), _ErrorLines()
+    level = log.level
+    handler.setFormatter(formatter)
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(level)
 
 
 @contextmanager

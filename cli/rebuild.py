@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from .options import ALLOW_CODE, API_BASE, JSON, STORE, TENANT, USER, open_store, output, print_json
+from .options import JSON, STORE, TENANT, USER, asking_options, open_asked, open_store, output, print_json
 
 
 @click.command("rebuild")
@@ -14,23 +14,19 @@ from .options import ALLOW_CODE, API_BASE, JSON, STORE, TENANT, USER, open_store
 @STORE
 @USER
 @TENANT
-@click.option("--lm", help="the model that writes [default: the one the program was compiled with]")
-@API_BASE
 @click.option("--force", is_flag=True, help="also memories that this very program wrote")
 @click.option("--failed", is_flag=True, help="only sessions, and parts of sessions, that could not be written before")
 @JSON
-@ALLOW_CODE
+@asking_options
 def command(
     program: str,
     store: str | None,
     user: str | None,
     tenant: str,
-    lm: str | None,
-    api_base: str | None,
     force: bool,
     failed: bool,
     as_json: bool,
-    allow_code: bool,
+    **asking: Any,
 ) -> None:
     """Write memories anew with PROGRAM, from the sessions as they were said.
 
@@ -44,7 +40,7 @@ def command(
 
     if force and failed:
         raise UserError("--force writes everything anew and --failed only what failed; give one of them")
-    loaded, model = load_program(program, lm, api_base, allow_code)
+    loaded, _, model = open_asked(program, **asking)
     with open_store(store) as opened:
         owners = [found.owner for found in opened.users(tenant, user)]
         if user is not None and not owners:
@@ -55,17 +51,6 @@ def command(
                 memory = UserMemory(loaded, opened, owner, model)
                 done += memory.retry() if failed else memory.rebuild(force)
     report(as_json, {"users": len(owners), "sessions": done.items, "failures": len(done.failures)})
-
-
-def load_program(folder: str, lm: str | None, api_base: str | None, allow_code: bool) -> tuple[Any, Any]:
-    """A saved program, by its folder or as models:/NAME@ALIAS, and its language model."""
-    from ..engines.models import language_model
-    from ..runs.artifact import load, read_manifest
-    from ..runs.registry import pinned
-
-    folder = pinned(folder)
-    loaded = load(folder, allow_code)
-    return loaded, language_model(lm or read_manifest(folder).lms.get("task", "offline"), api_base=api_base)
 
 
 def report(as_json: bool, found: dict[str, Any]) -> None:

@@ -6,7 +6,7 @@ import shlex
 
 import click
 
-from .options import ALLOW_CODE, JSON, output, print_json
+from .options import ALLOW_CODE, JSON, SIGN_KEY, TRUST, output, print_json
 
 
 @click.command("register")
@@ -15,8 +15,19 @@ from .options import ALLOW_CODE, JSON, output, print_json
 @click.option("--alias", help="points to this program from now on, e.g. prod; it must not be worse than the one before")
 @click.option("--force", is_flag=True, help="register it whatever the gate says")
 @JSON
+@SIGN_KEY
+@TRUST
 @ALLOW_CODE
-def command(program: str, name: str, alias: str | None, force: bool, as_json: bool, allow_code: bool) -> None:
+def command(
+    program: str,
+    name: str,
+    alias: str | None,
+    force: bool,
+    as_json: bool,
+    sign_key: str | None,
+    trust: str | None,
+    allow_code: bool,
+) -> None:
     """Register PROGRAM (the folder of a saved program, or models:/NAME/VERSION) as a version of a model.
 
     It is refused without a score on dev questions, or with a lower one than the program behind the alias.
@@ -24,7 +35,7 @@ def command(program: str, name: str, alias: str | None, force: bool, as_json: bo
     """
     from ..runs.register import register
 
-    done = register(program, name, alias, force, allow_code)
+    done = register(program, name, alias, force, allow_code, trust, sign_key)
     if as_json:
         print_json(done.summary())
         return

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from .options import first_line, make_setup, output, parse_settings, print_json, progress, setup_options
+from .options import SIGN_KEY, first_line, make_setup, output, parse_settings, print_json, progress, setup_options
 
 if TYPE_CHECKING:
     from ..runs.recipes.recipe import Recipe, Reproduced
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 @click.option(
     "--rung-set", "changes", multiple=True, metavar="RUNG.NAME=VALUE", help="of memory-r2, e.g. sft.learning_rate=1e-4"
 )
+@SIGN_KEY
 @click.option("--seeds", type=click.IntRange(1), help="repetitions; tables show mean and spread [default: the paper's]")
 def command(
     name: str,

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import click
 
-from .options import ALLOW_CODE, open_store
+from .options import ALLOW_CODE, open_store, trust_option
 
 _POSITIVE = click.FloatRange(0, min_open=True)
+
+
+def _log_lines() -> logging.Formatter:
+    from ..service.logs import JsonLines
+
+    # The path of a program and the id of a key are nothing that users said.
+    return JsonLines(contents=True)
 
 
 def _setting(name: str, kind: Any, default: Any, help: str) -> Any:
@@ -25,7 +33,9 @@ def _setting(name: str, kind: Any, default: Any, help: str) -> Any:
 @_setting("host", str, "127.0.0.1", "address to listen at; another than this machine's needs --token-file")
 @_setting("port", click.IntRange(0, 65535), 8000, "port to listen at")
 @_setting("token-file", click.Path(), None, "lines of TENANT TOKEN; without it everybody on this machine may ask")
-@_setting("lm", str, None, "the model that writes and answers [default: the one the program was compiled with]")
+@_setting("lm", str, None, "the model that writes and answers; needless for the offline engine")
+@_setting("embedder", str, None, "the embedder the program was made with; needless for the offline one")
+@_setting("embedder-api-base", str, None, "address of an OpenAI-compatible embedding server")
 @_setting("name", str, "mempiler", "what clients of the chat call the model")
 @_setting("session-gap", _POSITIVE, 30.0, "minutes without a turn after which a chat session ends")
 @_setting("timeout", _POSITIVE, 60.0, "seconds for a request")
@@ -40,6 +50,7 @@ def _setting(name: str, kind: Any, default: Any, help: str) -> Any:
 @_setting("log-level", click.Choice(["debug", "info", "warning", "error"]), "info", "least level of log lines")
 @click.option("--log-contents", is_flag=True, envvar="MEMPILER_LOG_CONTENTS", help="log what is asked and answered")
 @click.option("--api-base", envvar="MEMPILER_API_BASE", help="address of an OpenAI-compatible server")
+@trust_option(_log_lines)
 @ALLOW_CODE
 def command(
     program: str,
@@ -48,17 +59,20 @@ def command(
     port: int,
     token_file: str | None,
     lm: str | None,
+    embedder: str | None,
+    embedder_api_base: str | None,
     name: str,
     lm_timeout: float,
     lm_retries: int,
     log_level: str,
     api_base: str | None,
+    trust: str | None,
     allow_code: bool,
     **settings: Any,
 ) -> None:
     """Serve PROGRAM (the folder of a saved program, or models:/NAME@ALIAS) over HTTP until stopped."""
     from ..engines.models import language_model
-    from ..runs.artifact import load, read_manifest
+    from ..runs.artifact import chosen_embedder, open_program
     from ..runs.registry import program_folder
     from ..service.breaker import Breaker
     from ..service.server import check_address, serve
@@ -69,9 +83,9 @@ def command(
     check_address(host, token_file is not None)
     tokens = Tokens(token_file) if token_file is not None else None
     folder = program_folder(program) or program
-    loaded = load(folder, allow_code)
+    loaded = open_program(folder, allow_code, chosen_embedder(folder, embedder, embedder_api_base), trust)
     model = language_model(
-        lm or read_manifest(folder).lms.get("task", "offline"),
+        loaded.model(lm),
         api_base=api_base,
         guard=Breaker(),
         cache=False,
@@ -79,4 +93,4 @@ def command(
         retries=lm_retries,
     )
     opened = open_store(store, make=True)
-    serve(Service(loaded, opened, model, name, tokens, Settings(**settings)), host, port, log_level)
+    serve(Service(loaded.program, opened, model, name, tokens, Settings(**settings)), host, port, log_level)

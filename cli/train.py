@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ..errors import UserError
-from .options import first_line, make_setup, output, parse_settings, print_json, progress, setup_options
+from .options import SIGN_KEY, first_line, make_setup, output, parse_settings, print_json, progress, setup_options
 
 _SETTINGS = {
     "rollouts": "num_rollouts",
@@ -41,6 +41,7 @@ _SETTINGS = {
 @click.option("--answer-lm", help="answers the questions rewards come from [default: the model itself]")
 @click.option("--reward-set", "rewards", multiple=True, metavar="NAME=VALUE", help="e.g. compression=0.2")
 @click.option("--train-set", "kwargs", multiple=True, metavar="NAME=VALUE", help="e.g. learning_rate=2e-4")
+@SIGN_KEY
 @click.option("--out", help="folder for the program [default: in the run's folder under runs/local]")
 def command(method: str, as_json: bool, planned: bool, config: tuple[str, ...], out: str | None, **values: Any) -> None:
     """Train the model behind METHOD on its memory operations, and save model and program.

@@ -3,6 +3,9 @@
 Demos are dumped and validated by the types of the predictor's own fields, so that after loading they are the same
 models they were before and render to the same prompt. Keys of a demo that the predictor has no field for (a labelled
 example's history, for one) are left out, and so are demos that no prompt would show.
+
+A state cannot decide where a request goes: of a predictor's config only settings of sampling are kept (`sampling`), and
+demos that show an image or a file, which may lie at any address, are neither saved nor loaded.
 """
 
 from __future__ import annotations
@@ -11,22 +14,29 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import dspy
+from dspy.adapters.decision_state import DecisionState
+from dspy.adapters.types.base_type import CUSTOM_TYPE_START_IDENTIFIER as MARKER
 from dspy.adapters.utils import get_annotation_name
-from pydantic import BaseModel, JsonValue, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
 
 from ..errors import ProgramError
 from .predictor import Predictor
+from .sampling import check_sampling, sampling
+
+AUGMENTED = "augmented"
+"""Key of a demo that an optimizer made, beside its fields."""
 
 
 class FieldState(BaseModel):
     """One field of a signature as it is saved."""
 
+    model_config = ConfigDict(extra="forbid")
+
     name: str
-    kind: str
-    """"in" or "out"."""
+    kind: Literal["in", "out"]
     type: str
     shape: str
     """Digest of the type's JSON schema, so that a change inside a nested model is seen."""
@@ -37,13 +47,16 @@ class FieldState(BaseModel):
 class PredictorState(BaseModel):
     """Everything a teleprompter can change in one predictor."""
 
+    model_config = ConfigDict(extra="forbid")
+
     instructions: str
     fields: list[FieldState]
     demos: list[dict[str, Any]]
     decisions: dict[str, Any] = {}
     """DSPy's per-field decision settings."""
     config: dict[str, Any] = {}
-    nearest: int | None = None
+    """Settings of sampling, see `sampling.Sampling`."""
+    nearest: Annotated[int, Field(strict=True, ge=0, le=100_000)] | None = None
     """How many of the demos a prompt shows (`predictor.Predictor`)."""
 
 
@@ -89,12 +102,13 @@ def fingerprint(signature: type[dspy.Signature]) -> list[list[str]]:
 def dump_predictor(predictor: dspy.Predict) -> PredictorState:
     """The state of a predictor; its LM is never part of it."""
     signature = signature_of(predictor)
+    demos = [dump_values(signature, demo) for demo in own_demos(predictor)]
     return PredictorState(
         instructions=signature.instructions,
         fields=field_states(signature),
-        demos=[dump_values(signature, demo) for demo in own_demos(predictor)],
-        decisions=dict(predictor.fields),
-        config={name: value for name, value in predictor.config.items() if not name.startswith("api_")},
+        demos=[demo for demo in demos if not _marked(demo)],
+        decisions={} if _wrong_decisions(signature, predictor.fields) else dict(predictor.fields),
+        config=sampling(predictor.config),
         nearest=getattr(predictor, "nearest", None),
     )
 
@@ -103,16 +117,20 @@ def parse_predictor(predictor: dspy.Predict, state: PredictorState, name: str) -
     """Checks a saved state against the predictor it is meant for, without touching the predictor.
 
     Raises:
-        ProgramError: A field differs, or a demo does not fit its field's type; the message names the predictor, what
-            was saved and what the code has.
+        ProgramError: A field differs, a demo does not fit its field's type, or the state holds what is no prompt and no
+            setting of sampling; the message names the predictor, what was saved and what the code has.
     """
     signature = signature_of(predictor)
+    check_sampling(name, state.config)
     saved = [[field.name, field.kind, field.type, field.shape] for field in state.fields]
     check_fields(name, saved, fingerprint(signature))
     signature = signature.with_instructions(state.instructions)
     for field in state.fields:
         signature = signature.with_updated_fields(field.name, desc=field.desc, prefix=field.prefix)
     demos = [load_values(signature, demo, name) for demo in state.demos]
+    wrong = _wrong_decisions(signature, state.decisions)
+    if wrong:
+        raise ProgramError(f"predictor {name}: saved decisions do not fit its fields: {wrong}; compile again")
     if state.nearest is not None and not isinstance(predictor, Predictor):
         raise ProgramError(f"predictor {name}: saved with nearest demos, but the code's predictor cannot choose any")
     return ParsedState(signature, demos, state.decisions, state.config, state.nearest)
@@ -161,8 +179,8 @@ def dump_values(signature: type[dspy.Signature], values: Any) -> dict[str, Any]:
         if name in values:
             kind: Any = Any if values[name] is None else info.annotation
             dumped[name] = TypeAdapter(kind).dump_python(values[name], mode="json", warnings=False)
-    if values.get("augmented"):
-        dumped["augmented"] = True
+    if values.get(AUGMENTED):
+        dumped[AUGMENTED] = True
     return dumped
 
 
@@ -170,17 +188,36 @@ def load_values(signature: type[dspy.Signature], values: Mapping[str, Any], name
     """Typed values from their JSON.
 
     Raises:
-        ProgramError: A value does not fit the type of its field.
+        ProgramError: A value belongs to no field, does not fit the type of its field, or stands for a file.
     """
     loaded: dict[str, Any] = {}
     for key, value in values.items():
+        if key not in signature.fields and (key, value) != (AUGMENTED, True):
+            raise ProgramError(f"predictor {name}: a saved demo has {key!r:.80}, which is none of its fields")
         kind: Any = signature.fields[key].annotation if key in signature.fields and value is not None else Any
         try:
             loaded[key] = TypeAdapter(kind).validate_python(value)
         except ValidationError as error:
             reason = error.errors()[0]["msg"]
             raise ProgramError(f"predictor {name}: a saved demo does not fit its field {key!r}: {reason}") from error
-    return dspy.Example(**loaded)
+    example = dspy.Example(loaded)
+    if _marked(dump_values(signature, example)):
+        raise ProgramError(f"predictor {name}: a saved demo holds the address of a file or image; take the demo out")
+    return example
+
+
+def _marked(value: JsonValue) -> bool:
+    """Whether DSPy would make parts of a message out of a text somewhere in a value."""
+    return MARKER in json.dumps(value, ensure_ascii=False)
+
+
+def _wrong_decisions(signature: type[dspy.Signature], decisions: dict[str, Any]) -> str | None:
+    """What is wrong with per-field decision settings."""
+    try:
+        DecisionState(signature, decisions)
+    except (ValueError, TypeError, KeyError) as error:
+        return " ".join(str(error).split())[:200]
+    return None
 
 
 def _shape(annotation: Any) -> str:

@@ -3,28 +3,34 @@
     save(program, folder, manifest)     all or nothing: written beside, then renamed
     load(folder)                        everything is verified first; a mismatch names what differs and what to do
 
-The state holds prompts (instructions, fields, demos) by predictor name; never a language model, a key or a pickle.
+The state holds prompts (instructions, fields, demos) by predictor name; never a language model, a key or a pickle. A
+third file, `signature.json`, says who vouches for the other two (`signing`).
+
+A folder decides what a model is asked, never where: addresses, headers, keys, and the names of models come from whoever
+runs the program. Only a folder whose signer is in a trust file may name its model and embedder by itself.
 """
 
 from __future__ import annotations
 
-import hashlib
 import importlib.metadata
+import inspect
 import json
+import logging
+import shlex
 import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
-
-from .. import __version__
+from ..engines.embedders import OFFLINE as OFFLINE_EMBEDDER
 from ..engines.embedders import embedder as make_embedder
+from ..engines.models import OFFLINE
 from ..errors import ProgramError, UserError
 from ..memory.index import Embedder
+from ..programs.adapter import ADAPTERS
 from ..programs.catalog import build, needs_embedder
 from ..programs.program import MemoryProgram
 from ..programs.state import (
@@ -36,57 +42,67 @@ from ..programs.state import (
     parse_predictor,
     signature_of,
 )
-from ..records import read_json
+from .manifest import MANIFEST, SCHEMA, STATE, Manifest, digest_of, manifest_in, sha256_of, states_in, text_of
+from .signing import SIGNATURE, Author, author_of, read_private, sign
 
-SCHEMA = 2
-MANIFEST, STATE = "manifest.json", "state.json"
-_FILES = {MANIFEST, STATE}
+_KNOWN = (set[str](), {MANIFEST, STATE}, {MANIFEST, STATE, SIGNATURE})
+"""What a folder may hold that is replaced."""
 REGISTERED = "models:/"
 """What the address of a program in the model registry begins with, see `registry`."""
 PACKAGES = ("mempiler", "dspy", "litellm", "mlflow", "pydantic")
+log = logging.getLogger(__name__)
 
 
-class Manifest(BaseModel):
-    """What a saved program is, where it came from and how good it was."""
+@dataclass(frozen=True)
+class Opened:
+    """A program as it was loaded, and what is known of its folder."""
 
-    model_config = ConfigDict(extra="forbid")
+    program: MemoryProgram
+    manifest: Manifest
+    folder: Path
+    author: Author | None
+    """Who signed it; None if nobody did."""
+    trusted: bool
+    """Whether a trust file names the author."""
 
-    schema_version: int = SCHEMA
-    method: str
-    task: str
-    config: dict[str, Any] = {}
-    adapter: str = "chat"
-    embedder: str | None = None
-    benchmark: dict[str, Any] = {}
-    """Name, path, sha256, whether it is the sample, split digest and sizes."""
-    optimizer: dict[str, Any] = {}
-    """Name, stage, seed and settings; empty for a program that was not compiled."""
-    lms: dict[str, str] = {}
-    """Model names by role."""
-    scores: dict[str, Any] = {}
-    """Summaries of the evaluations before and after, and their difference."""
-    packages: dict[str, str] = {}
-    created: str = ""
-    signatures: dict[str, list[list[str]]] = {}
-    """Per predictor: name, direction, type and shape of every field."""
-    state_sha256: str = ""
-    manifest_sha256: str = ""
-    """Digest of this manifest without this field."""
+    def model(self, chosen: str | None) -> str:
+        """The name of the language model to ask.
+
+        Args:
+            chosen: By whoever runs the program; None takes the one that the manifest names, where that is the offline
+                engine or the author is trusted.
+
+        Raises:
+            UserError: Nobody chose one, and the folder may not choose it by itself.
+        """
+        named = self.manifest.lms.get("task", OFFLINE)
+        if chosen or named == OFFLINE or self.trusted:
+            return chosen or named
+        raise UserError(
+            f"{self.folder}: was compiled with {named!r}; "
+            f"give --lm {shlex.quote(named)} (or MEMPILER_LM) if it is to be asked"
+        )
 
 
-def save(program: MemoryProgram, folder: str | Path, manifest: Manifest | None = None) -> Manifest:
+def save(
+    program: MemoryProgram,
+    folder: str | Path,
+    manifest: Manifest | None = None,
+    sign_key: str | Path | None = None,
+) -> Manifest:
     """Saves a program.
 
     Args:
         program: What to save.
         folder: Where; an older saved program there is replaced, anything else is not.
         manifest: What is known of it beyond itself (benchmark, scores, ...).
+        sign_key: PEM file of the private key that signs it, see `signing`.
 
     Returns:
         The manifest as written.
 
     Raises:
-        UserError: The folder holds something else, or cannot be written.
+        UserError: The folder holds something else, or cannot be written, or the key is none.
     """
     folder = Path(folder)
     predictors = program.all_predictors()
@@ -109,62 +125,100 @@ def save(program: MemoryProgram, folder: str | Path, manifest: Manifest | None =
             "signatures": {
                 name: fingerprint(signature_of(predictor)) for name, predictor in sorted(predictors.items())
             },
-            "state_sha256": _sha256(state),
+            "state_sha256": sha256_of(state),
         }
     )
-    manifest = manifest.model_copy(update={"manifest_sha256": _manifest_digest(manifest)})
-    _write(folder, {STATE: state, MANIFEST: manifest.model_dump_json(indent=1)})
+    manifest = manifest.model_copy(update={"manifest_sha256": digest_of(manifest)})
+    files = {STATE: state, MANIFEST: manifest.model_dump_json(indent=1)}
+    _write(folder, files if sign_key is None else {**files, SIGNATURE: sign(manifest.manifest_sha256, sign_key)})
     return manifest
 
 
-def load(folder: str | Path, allow_code: bool = False, embedder: Embedder | None = None) -> MemoryProgram:
+def sign_folder(folder: str | Path, sign_key: str | Path) -> Manifest:
+    """Signs a saved program; an older signature is replaced.
+
+    Raises:
+        ProgramError: The folder was altered.
+        UserError: The key is none, or the folder cannot be written.
+    """
+    folder = Path(folder)
+    manifest = manifest_in(folder)
+    states_in(folder, manifest)
+    text = sign(manifest.manifest_sha256, sign_key)
+    _write(folder, {STATE: text_of(folder / STATE), MANIFEST: text_of(folder / MANIFEST), SIGNATURE: text})
+    return manifest
+
+
+def load(
+    folder: str | Path,
+    allow_code: bool = False,
+    embedder: Embedder | None = None,
+    trust: str | Path | None = None,
+) -> MemoryProgram:
     """Loads a saved program.
 
     Args:
         folder: A folder that `save` wrote, or the address of a registered program, `models:/NAME@ALIAS`.
         allow_code: Whether a method given as `module:Class` may be imported; only for folders you trust.
-        embedder: Makes the vectors, e.g. one behind an address of your own; the one the manifest names if None.
+        embedder: Makes the vectors, e.g. one behind an address of your own; None takes the one that the manifest names,
+            where that is the offline one or the program's signer is trusted.
+        trust: A trust file (`signing`): the program must be signed with one of its keys.
 
     Raises:
-        ProgramError: The folder was altered, is of another version, or does not fit this code.
+        ProgramError: The folder was altered, is of another version, does not fit this code, or its signature is wrong.
         DataError: It holds no saved program.
     """
+    return open_program(folder, allow_code, embedder, trust).program
+
+
+def open_program(
+    folder: str | Path,
+    allow_code: bool = False,
+    embedder: Embedder | None = None,
+    trust: str | Path | None = None,
+) -> Opened:
+    """Loads a saved program, and says what its folder tells of it; arguments and errors as of `load`."""
     folder = _fetched(folder)
-    manifest = read_manifest(folder)
-    states = _verified_states(folder, manifest)
+    manifest = manifest_in(folder)
+    author = author_of(folder, manifest.manifest_sha256, trust)
+    states = states_in(folder, manifest)
     if ":" in manifest.method and not allow_code:
         raise ProgramError(
             f"{folder}: its method {manifest.method!r} is code outside Mempiler; "
             "load it with allow_code=True (--allow-code) if you trust it"
         )
-    needed = needs_embedder(manifest.method)
-    if needed and embedder is not None and embedder.name != manifest.embedder:
-        raise ProgramError(f"{folder}: was made with the embedder {manifest.embedder!r}, not {embedder.name!r}")
-    embedder = (embedder or make_embedder(manifest.embedder or "offline")) if needed else None
-    program = build(manifest.method, manifest.task, embedder, adapter=manifest.adapter, **manifest.config)
-    predictors = program.all_predictors()
-    missing = sorted(set(states) - set(predictors))
-    if missing:
-        raise ProgramError(
-            f"{folder}: saved predictor {missing[0]} is not in the code; compile again with this version"
-        )
-    absent = sorted(set(predictors) - set(states))
-    if absent:
-        raise ProgramError(f"{folder}: predictor {absent[0]} of the code is not in the saved program; compile again")
-    for name, fields in manifest.signatures.items():
-        check_fields(name, fields, fingerprint(signature_of(predictors[name])))
-    parsed = {name: parse_predictor(predictors[name], state, name) for name, state in states.items()}
-    for name, state in parsed.items():
-        load_predictor(predictors[name], state)
-    return program
+    embedder = _embedder(folder, manifest, embedder, trust is not None)
+    program = _built(folder, manifest, embedder)
+    _take(folder, program, manifest, states)
+    _say(folder, author, trust)
+    return Opened(program, manifest, folder, author, trust is not None)
 
 
-def check_writable(folder: str | Path) -> None:
-    """Checks that `save` can write a folder, before any paid call.
+def chosen_embedder(folder: str | Path, name: str | None, api_base: str | None) -> Embedder | None:
+    """The embedder that whoever runs a saved program chose for it, for `load`.
+
+    Args:
+        folder: The program's.
+        name: Of the embedder.
+        api_base: Address of an OpenAI-compatible server, which then knows the program's embedder by its name.
+
+    Returns:
+        The program's embedder, if it was named or has an address; else None, and `load` decides.
+    """
+    made_with = read_manifest(folder).embedder
+    if made_with in (None, OFFLINE_EMBEDDER) or (made_with != name and not api_base):
+        return None
+    return make_embedder(made_with, api_base)
+
+
+def check_writable(folder: str | Path, sign_key: str | Path | None = None) -> None:
+    """Checks that `save` can write a folder and sign it, before any paid call.
 
     Raises:
-        UserError: The folder holds something else, or cannot be written.
+        UserError: The folder holds something else, or cannot be written, or the key is none.
     """
+    if sign_key is not None:
+        read_private(sign_key)
     with _staging(Path(folder).resolve()):
         pass
 
@@ -172,46 +226,32 @@ def check_writable(folder: str | Path) -> None:
 def is_intact(folder: str | Path) -> bool:
     """Whether a folder holds an unaltered saved program; `load` checks whether it fits this code."""
     try:
-        _verified_states(Path(folder), read_manifest(folder))
+        read_states(folder)
     except UserError:
         return False
     return True
 
 
-def read_states(folder: str | Path) -> dict[str, PredictorState]:
+def read_states(folder: str | Path, trust: str | Path | None = None) -> dict[str, PredictorState]:
     """Reads and checks the state of every predictor by name, without building the program.
 
     Raises:
-        ProgramError: The folder was altered, or another version of Mempiler wrote it.
+        ProgramError: The folder was altered, another version of Mempiler wrote it, or its signature is not right.
     """
     folder = _fetched(folder)
-    return _verified_states(folder, read_manifest(folder))
+    return states_in(folder, read_manifest(folder, trust))
 
 
-def read_manifest(folder: str | Path) -> Manifest:
-    """Reads and checks a manifest.
+def read_manifest(folder: str | Path, trust: str | Path | None = None) -> Manifest:
+    """Reads and checks a manifest, and the signature, if there is one; with a trust file there must be one.
 
     Raises:
-        ProgramError: It was altered, or another version of Mempiler wrote it.
+        ProgramError: It was altered, another version of Mempiler wrote it, or the signature is wrong.
         DataError: There is none, or it is not JSON.
     """
     folder = _fetched(folder)
-    if not (folder / MANIFEST).is_file():
-        raise ProgramError(f"{folder}: no saved program here ({MANIFEST} is missing)")
-    raw = read_json(folder / MANIFEST)
-    version = raw.get("schema_version") if isinstance(raw, dict) else None
-    if version != SCHEMA:
-        raise ProgramError(
-            f"{folder / MANIFEST}: schema version {version!r} is unknown to Mempiler {__version__} (it reads {SCHEMA})"
-        )
-    try:
-        manifest = Manifest.model_validate(raw)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise ProgramError(f"{folder / MANIFEST}: field {where}: {first['msg']}; the file was altered") from error
-    if manifest.manifest_sha256 != _manifest_digest(manifest):
-        raise ProgramError(f"{folder / MANIFEST}: the file was altered after it was saved (its sha256 does not match)")
+    manifest = manifest_in(folder)
+    author_of(folder, manifest.manifest_sha256, trust)
     return manifest
 
 
@@ -224,23 +264,65 @@ def _fetched(folder: str | Path) -> Path:
     return resolve(folder)
 
 
-def _verified_states(folder: Path, manifest: Manifest) -> dict[str, PredictorState]:
+def _embedder(folder: Path, manifest: Manifest, given: Embedder | None, trusted: bool) -> Embedder | None:
+    """The embedder that a program needs, if any; texts go to it, so the folder alone does not choose one far away."""
+    if not needs_embedder(manifest.method):
+        return None
+    named = manifest.embedder or OFFLINE_EMBEDDER
+    if given is not None and given.name != named:
+        raise ProgramError(f"{folder}: was made with the embedder {named!r}, not {given.name!r}")
+    if given is None and named != OFFLINE_EMBEDDER and not trusted:
+        raise ProgramError(
+            f"{folder}: was made with the embedder {named!r}; "
+            f"give --embedder {shlex.quote(named)} (embedder=... in Python) if texts may be sent to it"
+        )
+    return given or make_embedder(named)
+
+
+def _built(folder: Path, manifest: Manifest, embedder: Embedder | None) -> MemoryProgram:
+    """The program as the code makes it; the manifest chooses among names and settings that the code knows."""
+    if manifest.adapter not in ADAPTERS:
+        raise ProgramError(f"{folder}: its adapter {manifest.adapter!r} is none of {', '.join(ADAPTERS)}")
+    taken = sorted(set(manifest.config) & set(inspect.signature(build).parameters))
+    if taken:
+        raise ProgramError(f"{folder}: its config holds {taken[0]!r}, which is no setting of {manifest.method!r}")
     try:
-        text = (folder / STATE).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ProgramError(f"{folder / STATE}: cannot be read: {error}") from error
-    if _sha256(text) != manifest.state_sha256:
-        raise ProgramError(f"{folder / STATE}: the file was altered after it was saved (its sha256 does not match)")
-    try:
-        return {name: PredictorState.model_validate(state) for name, state in json.loads(text).items()}
-    except (ValueError, AttributeError) as error:
-        raise ProgramError(f"{folder / STATE}: not the state of a saved program: {error}") from error
+        return build(manifest.method, manifest.task, embedder, adapter=manifest.adapter, **manifest.config)
+    except (TypeError, ValueError) as error:
+        raise ProgramError(f"{folder}: its config does not fit {manifest.method!r}: {error}") from error
+
+
+def _take(folder: Path, program: MemoryProgram, manifest: Manifest, states: dict[str, PredictorState]) -> None:
+    """Gives a program the saved states; all are checked before the first is assigned."""
+    predictors = program.all_predictors()
+    missing = sorted(({*states, *manifest.signatures}) - set(predictors))
+    if missing:
+        raise ProgramError(
+            f"{folder}: saved predictor {missing[0]} is not in the code; compile again with this version"
+        )
+    absent = sorted(set(predictors) - set(states))
+    if absent:
+        raise ProgramError(f"{folder}: predictor {absent[0]} of the code is not in the saved program; compile again")
+    for name, fields in manifest.signatures.items():
+        check_fields(name, fields, fingerprint(signature_of(predictors[name])))
+    parsed = {name: parse_predictor(predictors[name], state, name) for name, state in states.items()}
+    for name, state in parsed.items():
+        load_predictor(predictors[name], state)
+
+
+def _say(folder: Path, author: Author | None, trust: str | Path | None) -> None:
+    if author is None:
+        log.info("program %s: unsigned", folder)
+    elif trust is None:
+        log.info("program %s: signed by %s (not checked against a trust file)", folder, author.id)
+    else:
+        log.info("program %s: signed by %s (%s)", folder, author.name, author.id)
 
 
 @contextmanager
 def _staging(folder: Path) -> Iterator[Path]:
     """A temporary folder beside `folder`, on the same disk; removed unless it holds the only copy of a program."""
-    if folder.exists() and not (folder.is_dir() and {path.name for path in folder.iterdir()} in (set(), _FILES)):
+    if folder.exists() and not (folder.is_dir() and {path.name for path in folder.iterdir()} in _KNOWN):
         raise UserError(f"{folder}: exists and is no saved program; choose another --out")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -270,14 +352,6 @@ def _write(folder: Path, files: dict[str, str]) -> None:
             if old.exists():
                 old.rename(folder)
             raise
-
-
-def _manifest_digest(manifest: Manifest) -> str:
-    return _sha256(json.dumps(manifest.model_dump(mode="json", exclude={"manifest_sha256"}), sort_keys=True))
-
-
-def _sha256(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _version(package: str) -> str:

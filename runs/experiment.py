@@ -124,9 +124,9 @@ def run_compile(
         folder = Path(out) if out else runtime.folder.program
         lms = {"task": setup.lm, "prompt": setup.prompt_lm or setup.lm}
         manifest = Manifest(method=start.name, task=benchmark.task, benchmark=_data(benchmark, split), lms=lms)
-        check_writable(folder)
+        check_writable(folder, setup.sign_key)
         if not is_intact(folder):
-            save(start, folder, manifest)
+            save(start, folder, manifest, setup.sign_key)
         outcome = _tracked(runtime, start, benchmark, split, how, force, note, folder, manifest)
     keep_rows(runtime.folder, "start", outcome.start)
     keep_rows(runtime.folder, "result", outcome.result)
@@ -202,7 +202,8 @@ def _tracked(
         made = chosen if outcome.promoted else {}
         # A program whose weights were trained is asked with them from here on.
         lms = {**manifest.lms, "task": outcome.model} if outcome.promoted and outcome.model else manifest.lms
-        save(kept, folder, manifest.model_copy(update={"optimizer": made, "scores": scores, "lms": lms}))
+        manifest = manifest.model_copy(update={"optimizer": made, "scores": scores, "lms": lms})
+        save(kept, folder, manifest, runtime.setup.sign_key)
         _log(tracker, outcome)
     return outcome
 

@@ -16,7 +16,6 @@ from ..optimizers.effort import effort
 from ..optimizers.plan import Plan, compile_plan, evaluation_plan, measure
 from ..programs.catalog import build, needs_embedder, preset
 from ..programs.program import MemoryProgram
-from .artifact import load
 from .experiment import Part, chosen_examples
 from .registry import program_folder
 from .setup import Setup
@@ -63,7 +62,7 @@ def _program(
 ) -> MemoryProgram:
     folder = program_folder(name)
     if folder is not None:
-        return load(folder, allow_code)
+        return setup.saved(folder, allow_code)
     # The offline embedder replaces a paid one: the recalled context has the same size.
     embedder = make_embedder() if needs_embedder(name) else None
     settings = {**preset(name, benchmark.name), **dict(config or {})}

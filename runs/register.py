@@ -7,8 +7,8 @@ for reporting, and choosing by them would use them up. A program without a score
 did not score surely higher than what the alias names now, by the paired interval a compile decides by, or was scored on
 other questions, which cannot be compared. `force` lets it pass, and the version says so.
 
-The model holds no pickle: a few lines of code (`registered_model.ENTRY`), the program's two JSON files, the sources of
-this package, so that it is served by the code it was registered with, and the exact versions of what they need.
+The model holds no pickle: a few lines of code (`registered_model.ENTRY`), the program's JSON files, the sources of this
+package, so that it is served by the code it was registered with, and the exact versions of what they need.
 
 Limits: few dev questions show only large gains. Registering the same program again makes no second version. Weights of
 a local model are not in it.
@@ -29,10 +29,20 @@ from typing import Any
 from .. import __version__
 from ..errors import ProgramError, UserError
 from ..programs.program import MemoryProgram
-from .artifact import MANIFEST, REGISTERED, STATE, Manifest, load, read_manifest
+from .artifact import (
+    MANIFEST,
+    REGISTERED,
+    STATE,
+    Manifest,
+    chosen_embedder,
+    open_program,
+    read_manifest,
+    sign_folder,
+)
 from .promotion import in_words
 from .registered_model import ENTRY, example_row, inputs_of
-from .registry import DIGEST, program_folder, resolve
+from .registry import DIGEST, SIGNER, program_folder, resolve, signer_of
+from .signing import SIGNATURE
 from .statistics import paired
 from .tracking import Tracker, client, first_line, tracking_uri
 
@@ -65,7 +75,13 @@ class Registered:
 
 
 def register(
-    program: str | Path, name: str, alias: str | None = None, force: bool = False, allow_code: bool = False
+    program: str | Path,
+    name: str,
+    alias: str | None = None,
+    force: bool = False,
+    allow_code: bool = False,
+    trust: str | Path | None = None,
+    sign_key: str | Path | None = None,
 ) -> Registered:
     """Makes a saved program a version of a registered model, and lets the alias point to it.
 
@@ -75,6 +91,8 @@ def register(
         alias: Points to the version from here on; what it points to now is what the gate compares with.
         force: Registers whatever the gate decides.
         allow_code: Whether a program's `module:Class` method may be imported.
+        trust: A trust file that must name the program's signer.
+        sign_key: PEM file of a private key: the version is signed with it.
 
     Raises:
         UserError: The gate refuses it, the name or alias is none that MLflow takes, or the store cannot be reached.
@@ -85,10 +103,15 @@ def register(
     folder = program_folder(program)
     if folder is None:
         raise ProgramError(f"{program}: no saved program here; give the folder that `mempiler compile` made")
-    loaded, manifest = load(folder, allow_code), read_manifest(folder)
+    manifest = read_manifest(folder)
+    # Nothing is sent to the embedder here, so the folder may name it.
+    opened = open_program(folder, allow_code, chosen_embedder(folder, manifest.embedder, None), trust)
     told = gate(manifest, *_current(_checked(name), alias), force=force)
-    known = _known(name, manifest.manifest_sha256)
-    number = known or _version(folder, loaded, manifest, name, told)
+    with tempfile.TemporaryDirectory() as scratch:
+        copied = _copied(folder, Path(scratch) / "program", sign_key)
+        signer = signer_of(copied, manifest.manifest_sha256)
+        known = _known(name, {DIGEST: manifest.manifest_sha256, SIGNER: signer})
+        number = known or _version(copied, opened.program, manifest, name, told, signer)
     if alias:
         _asked("set_registered_model_alias", name, alias, number)
     return Registered(name, number, alias, known is None, told)
@@ -170,18 +193,31 @@ def _current(name: str, alias: str | None) -> tuple[Manifest | None, str]:
     return (read_manifest(resolve(address)) if alias in aliases else None), address
 
 
-def _known(name: str, digest: str) -> str | None:
-    """The version that is this very program, if there is one."""
+def _copied(folder: Path, target: Path, sign_key: str | Path | None) -> Path:
+    """A copy of a program's files, signed if there is a key."""
+    target.mkdir()
+    for name in (MANIFEST, STATE, SIGNATURE):
+        if (folder / name).exists():
+            shutil.copyfile(folder / name, target / name)
+    if sign_key is not None:
+        sign_folder(target, sign_key)
+    return target
+
+
+def _known(name: str, tags: Mapping[str, str]) -> str | None:
+    """The version that is this very program, signed by the same key, if there is one."""
     found = _asked("search_model_versions", f"name = '{name}'")
-    same = [each for each in found if dict(each.tags).get(DIGEST) == digest and each.status == "READY"]
+    ready = [(each, dict(each.tags)) for each in found if each.status == "READY"]
+    same = [each for each, has in ready if all(has.get(tag, "") == value for tag, value in tags.items())]
     return str(max(int(each.version) for each in same)) if same else None
 
 
-def _version(folder: Path, program: MemoryProgram, manifest: Manifest, name: str, told: str) -> str:
+def _version(folder: Path, program: MemoryProgram, manifest: Manifest, name: str, told: str, signer: str) -> str:
     """Logs the model in its own run and makes it a version; returns the number."""
     scored = manifest.scores.get("gate", {})
     tags = {
         DIGEST: manifest.manifest_sha256,
+        SIGNER: signer,
         "mempiler.version": __version__,
         "mempiler.gate": told,
         "method": manifest.method,
@@ -207,9 +243,6 @@ def _version(folder: Path, program: MemoryProgram, manifest: Manifest, name: str
 
 def _build(scratch: Path, folder: Path, program: MemoryProgram) -> None:
     """Writes the model into `scratch/model`."""
-    for name in (MANIFEST, STATE):
-        (scratch / "program").mkdir(exist_ok=True)
-        shutil.copyfile(folder / name, scratch / "program" / name)
     (scratch / "program.py").write_text(ENTRY, encoding="utf-8")
     copy_package(scratch / "mempiler")
     with warnings.catch_warnings():
@@ -225,7 +258,7 @@ def _build(scratch: Path, folder: Path, program: MemoryProgram) -> None:
         save_model(
             str(scratch / PART),
             python_model=str(scratch / "program.py"),
-            artifacts={"program": str(scratch / "program")},
+            artifacts={"program": str(folder)},
             code_paths=[str(scratch / "mempiler")],
             signature=ModelSignature(Schema(columns), None, ParamSchema([ParamSpec("lm", "string", "")])),
             input_example=[example_row(program)],

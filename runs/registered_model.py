@@ -3,10 +3,12 @@
 MLflow runs the few lines of `ENTRY` (models from code: nothing is pickled), which hand the saved program in the model's
 artifacts to `Served`. The language model is not part of it. The server's environment names it:
 
-    MEMPILER_LM                 the model; else the one the program was compiled with
+    MEMPILER_LM                 the model; needless for the offline engine, and where MEMPILER_TRUST names the signer
     MEMPILER_LMS                further models that a request may ask for with params {"lm": ...}, comma-separated
     MEMPILER_API_BASE           address of an OpenAI-compatible server
+    MEMPILER_EMBEDDER           the embedder, if it is not the offline one; needless likewise
     MEMPILER_EMBEDDER_API_BASE  address of the embedder's
+    MEMPILER_TRUST              a trust file (`signing`), one of whose keys must have signed the program
     MEMPILER_ALLOW_CODE         1: a program whose method is a module:Class of your own may import it
 
 Limits: a row brings its whole past. The rows of one request share memories, so that two questions about one past write
@@ -25,7 +27,6 @@ from typing import Any
 import dspy
 from dspy.utils.exceptions import AdapterParseError, ContextWindowExceededError, LMError
 
-from ..engines.embedders import embedder as make_embedder
 from ..engines.meter import MeteredLM
 from ..engines.models import language_model
 from ..errors import DataError, EndpointError, MempilerError, UserError
@@ -33,7 +34,7 @@ from ..programs.gather import gather
 from ..programs.program import MemoryProgram
 from ..programs.remember import MemoryCache
 from ..records import Failure, History
-from .artifact import load, read_manifest
+from .artifact import chosen_embedder, open_program
 
 ENTRY = '''"""Entry of a program that `mempiler register` made; what it does is in mempiler.runs.registered_model."""
 
@@ -65,14 +66,15 @@ class Served:
         folder: The saved program.
 
     Raises:
-        ProgramError: It does not fit this code.
+        ProgramError: It does not fit this code, or is not signed as the environment asks for.
+        UserError: The environment names no model.
     """
 
     def __init__(self, folder: str | Path) -> None:
-        manifest, address = read_manifest(folder), os.environ.get("MEMPILER_EMBEDDER_API_BASE")
-        made_with = make_embedder(manifest.embedder, address) if manifest.embedder and address else None
-        self.program = load(folder, os.environ.get("MEMPILER_ALLOW_CODE") == "1", made_with)
-        self.lm = os.environ.get("MEMPILER_LM") or manifest.lms.get("task", "offline")
+        given = os.environ.get
+        embedder = chosen_embedder(folder, given("MEMPILER_EMBEDDER"), given("MEMPILER_EMBEDDER_API_BASE"))
+        opened = open_program(folder, given("MEMPILER_ALLOW_CODE") == "1", embedder, given("MEMPILER_TRUST") or None)
+        self.program, self.lm = opened.program, opened.model(given("MEMPILER_LM"))
         further = [name.strip() for name in os.environ.get("MEMPILER_LMS", "").split(",")]
         self.lms = tuple(dict.fromkeys([self.lm, *filter(None, further)]))
         self._loaded: dict[str, Any] = {}

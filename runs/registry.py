@@ -2,10 +2,10 @@
 
     models:/locomo-qa@prod ── pinned ──> models:/locomo-qa/3 ── resolve ──> runs/local/registry/<digest>/
 
-A registered version is a model that `mlflow models serve` runs (see `register`); of it only the two JSON files of the
-saved program are fetched, checked like any saved program, and kept under their digest. None of the code in the registry
-is run. The digest is also a tag of the version, so that artifacts that were exchanged below the registry are refused;
-someone with write access to the registry can change both.
+A registered version is a model that `mlflow models serve` runs (see `register`); of it only the JSON files of the saved
+program are fetched, its signature among them, checked like any saved program, and kept under their digest. None of the
+code in the registry is run. The digest is also a tag of the version, so that artifacts that were exchanged below the
+registry are refused; someone with write access to the registry can change both, but not sign with a key of yours.
 """
 
 from __future__ import annotations
@@ -19,10 +19,13 @@ from typing import Any
 from ..errors import ProgramError, UserError
 from .artifact import MANIFEST, REGISTERED, is_intact, read_manifest, read_states
 from .home import home, make_folder
+from .signing import author_of
 from .tracking import client, first_line, tracking_uri
 
 DIGEST = "mempiler.manifest_sha256"
 """Tag of a version: the digest of its program's manifest, which holds that of the prompts."""
+SIGNER = "mempiler.signed_by"
+"""Tag of a version: the id of the key that signed its program; empty for an unsigned one."""
 INSIDE = "artifacts/program"
 """The program's path in the files of a version."""
 _ADDRESS = re.compile(r"models:/(?P<name>[^/@:'\"]+)(?:@(?P<alias>[^/@]+)|/(?P<version>\d+))")
@@ -73,13 +76,25 @@ def resolve(name: str | Path) -> Path:
         ProgramError: The version is no program of Mempiler, or was altered.
     """
     found = version_of(name)
-    digest = dict(found.tags).get(DIGEST)
+    digest, signer = (dict(found.tags).get(tag) for tag in (DIGEST, SIGNER))
     if digest is None or not re.fullmatch(r"[0-9a-f]{64}", digest):
         raise ProgramError(f"{name}: version {found.version} was not made by `mempiler register`; register a program")
-    folder = home().absolute() / "registry" / digest[:16]
+    # One signed by another key is another copy; none of the tags is believed before the files are checked.
+    signed = f"-{signer}" if signer and re.fullmatch(r"[0-9a-f]{16}", signer) else ""
+    folder = home().absolute() / "registry" / f"{digest[:16]}{signed}"
     if not (is_intact(folder) and read_manifest(folder).manifest_sha256 == digest):
-        _fetch(str(name), str(found.source), folder, digest)
+        _fetch(str(name), str(found.source), folder, digest, signer or "")
     return folder
+
+
+def signer_of(folder: Path, digest: str) -> str:
+    """The id of the key that signed a program; empty if none did.
+
+    Raises:
+        ProgramError: The signature is wrong.
+    """
+    author = author_of(folder, digest)
+    return author.id if author else ""
 
 
 def version_of(name: str | Path) -> Any:
@@ -100,7 +115,7 @@ def version_of(name: str | Path) -> Any:
         raise UserError(f"{name}: {first_line(error)} (MLflow store {tracking_uri()})") from error
 
 
-def _fetch(name: str, source: str, folder: Path, digest: str) -> None:
+def _fetch(name: str, source: str, folder: Path, digest: str, signer: str) -> None:
     """Downloads beside the target, checks, and lets it take the target's place."""
     make_folder(folder.parent)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".fetch-") as scratch:
@@ -110,6 +125,8 @@ def _fetch(name: str, source: str, folder: Path, digest: str) -> None:
         read_states(fetched)
         if read_manifest(fetched).manifest_sha256 != digest:
             raise ProgramError(f"{name}: the program was altered after it was registered (its sha256 does not match)")
+        if signer_of(fetched, digest) != signer:
+            raise ProgramError(f"{name}: the signature was exchanged after the program was registered")
         if folder.exists() and not is_intact(folder):
             shutil.rmtree(folder, ignore_errors=True)
         try:

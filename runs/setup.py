@@ -25,12 +25,12 @@ from ..programs.auto_adapter import AutoAdapter
 from ..programs.catalog import answering, build, needs_embedder, preset
 from ..programs.program import MemoryProgram
 from ..programs.remember import MemoryCache
-from .artifact import load, read_manifest
+from .artifact import chosen_embedder, load
 from .folder import RunFolder
 from .registry import program_folder
 from .results import MAX_LOST
 
-_NOT_DECISIVE = {"threads", "limits", "resume", "timeout", "retries"} | {
+_NOT_DECISIVE = {"threads", "limits", "resume", "timeout", "retries", "trust", "sign_key"} | {
     f"{role}api_base" for role in ("", "prompt_", "judge_", "embedder_")
 }
 """Fields of a setup that a resumed run may change: they do not decide its result."""
@@ -74,6 +74,10 @@ class Setup:
     """Which repetition of a run: from 1 on, a model that samples answers anew."""
     resume: str | None = None
     """A run to resume: its paid calls are not repeated."""
+    trust: str | None = None
+    """A trust file, one of whose keys must have signed the saved programs that are loaded."""
+    sign_key: str | None = None
+    """PEM file of the private key that signs the programs that are saved."""
 
     def load(self, compiling: bool = False) -> Benchmark:
         """Reads the benchmark.
@@ -90,6 +94,15 @@ class Setup:
     def split(self, benchmark: Benchmark) -> Split:
         """Splits it by this setup."""
         return benchmark.split(self.train, self.dev, self.test, self.seed)
+
+    def saved(self, folder: Path, allow_code: bool = False) -> MemoryProgram:
+        """Loads a saved program, with the embedder and the trust file of this setup.
+
+        Raises:
+            ProgramError: It does not fit this code, or may not be used.
+        """
+        embedder = chosen_embedder(folder, self.embedder, self.embedder_api_base)
+        return load(folder, allow_code, embedder, self.trust)
 
     @property
     def default_adapter(self) -> str:
@@ -265,8 +278,7 @@ class Runtime:
         setup, cache = self.setup, cache or MemoryCache(self.folder.store.nodes)
         folder = program_folder(name)
         if folder is not None:
-            made_with, address = read_manifest(folder).embedder, setup.embedder_api_base
-            program = load(folder, allow_code, make_embedder(made_with, address) if made_with and address else None)
+            program = setup.saved(folder, allow_code)
             if program.task.name != benchmark.task and program.task.predictors():
                 raise UserError(f"{name}: is for {program.task.name}, but {benchmark.name} asks for {benchmark.task}")
             # A task that calls no model was not tuned: the writers were trained, for any reader.

@@ -84,7 +84,7 @@ def run_train(
     with runtime.folder.recording():
         program = runtime.program(method, benchmark, config, allow_code)
         folder = Path(out) if out else runtime.folder.program
-        check_writable(folder)
+        check_writable(folder, setup.sign_key)
         job = _Job(runtime, program, benchmark, split, course, note)
         outcome = job.tracked(method, names, folder)
     runtime.folder.update(status="finished", result=outcome.summary())
@@ -137,7 +137,7 @@ class _Job:
                 optimizer=made,
                 scores=scores,
             )
-            save(self.program, folder, manifest)
+            save(self.program, folder, manifest, setup.sign_key)
             for row in rows:
                 tracker.metrics({f"{row.label}.{key}": value for key, value in row.numbers().items()})
             tracker.json("outcome.json", outcome.summary())

@@ -96,6 +96,8 @@ class StubServer:
         """The `response_format` of every request that came in, or None."""
         self.model = f"openai/stub-{uuid.uuid4().hex[:8]}"
         """What `--lm` takes; a name of its own, so that DSPy's LM cache does not know its answers yet."""
+        self.requests: list[tuple[str, dict[str, str], dict[str, Any]]] = []
+        """Path, headers and body of every request that came in."""
         self.texts: list[str] = []
         """The messages of every request that came in."""
         self.answered = 0
@@ -181,6 +183,7 @@ def _handler(stub: StubServer) -> type[BaseHTTPRequestHandler]:
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            stub.requests.append((self.path, dict(self.headers), body))
             found = stub.reply(body)
             if found is None:
                 self.close_connection = True

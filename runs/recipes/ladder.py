@@ -287,7 +287,7 @@ class _Climb:
             scores={**scores, "result": found.summary()},
         )
         folder.parent.mkdir(parents=True, exist_ok=True)
-        save(program, folder, manifest)
+        save(program, folder, manifest, setup.sign_key)
         tags = {"command": "reproduce", **nested_in(self.bench.parent), "variant": f"ladder/{label}"}
         with Tracker(f"rung-{label}-{self.benchmark.name}", tags) as tracker:
             logged = parameters(program, setup, self.benchmark) | {f"rung.{key}": v for key, v in settings.items()}

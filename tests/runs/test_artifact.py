@@ -17,6 +17,7 @@ from mempiler.programs.state import signature_of
 from mempiler.programs.tasks import task as tasks
 from mempiler.programs.tasks.task import QuestionAnswering
 from mempiler.runs.artifact import Manifest, check_writable, load, read_manifest, save
+from mempiler.runs.manifest import digest_of, sha256_of
 from mempiler.signatures.memory_r2 import ExtractFacts
 from pydantic import BaseModel
 
@@ -147,6 +148,17 @@ def cut(name: str) -> Any:
     return truncate
 
 
+def rehashed(state: str) -> Any:
+    """Another state, with hashes that are right for it."""
+
+    def write(folder: Path) -> None:
+        (folder / "state.json").write_text(state)
+        manifest = read_manifest(folder).model_copy(update={"state_sha256": sha256_of(state)})
+        edit_manifest(state_sha256=manifest.state_sha256, manifest_sha256=digest_of(manifest))(folder)
+
+    return write
+
+
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
@@ -157,6 +169,10 @@ def cut(name: str) -> Any:
         (edit_manifest(method=7), ("manifest.json", "method", "altered")),
         (edit_manifest(schema_version=3), ("manifest.json", "schema version 3 is unknown")),
         (edit_manifest(schema_version=None), ("manifest.json", "schema version None is unknown")),
+        (lambda folder: (folder / "manifest.json").write_text("[" * 100_000), ("manifest.json", "nested too deeply")),
+        (rehashed("[" * 100_000), ("state.json", "not the state of a saved program")),
+        (rehashed("[]"), ("state.json", "not the state of a saved program")),
+        (rehashed('{"task.answer": {"instructions": 7}}'), ("state.json", "instructions: Input should be")),
         (cut("manifest.json"), ("manifest.json", "not valid JSON at line")),
         (cut("state.json"), ("state.json", "altered after it was saved")),
         (lambda folder: (folder / "manifest.json").write_text("[]"), ("manifest.json", "schema version")),

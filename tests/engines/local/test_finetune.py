@@ -114,7 +114,8 @@ def test_a_fine_tuned_model_is_saved_named_and_asked_again(setup, folder, tmp_pa
     past = tmp_path / "past.json"
     past.write_text(json.dumps([{"role": "user", "content": "I am Gus, I live in Oslo."}]))
     capsys.readouterr()
-    main(["ask", str(tmp_path / "program"), "Where does Gus live?", "--history", str(past), "--json"])
+    asked = ["ask", str(tmp_path / "program"), "Where does Gus live?", "--history", str(past), "--json"]
+    main([*asked, "--lm", str(outcome.model)])
     assert json.loads(capsys.readouterr().out)["lm"] == outcome.model
 
 

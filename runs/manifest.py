@@ -1,0 +1,126 @@
+"""The two files of a saved program, read and checked by their digests.
+
+    manifest.json    what it is, where it comes from, how good it was
+    state.json       what was tuned, by predictor
+
+The manifest holds the digest of the state, and its own. Both show that a file was damaged or edited by hand. They show
+no more: whoever writes the files can write the digests too (`signing`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from .. import __version__
+from ..errors import ProgramError
+from ..programs.state import PredictorState
+from ..records import read_json
+
+SCHEMA = 2
+MANIFEST, STATE = "manifest.json", "state.json"
+
+
+class Manifest(BaseModel):
+    """What a saved program is, where it came from and how good it was."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    schema_version: int = SCHEMA
+    method: str
+    task: str
+    config: dict[str, Any] = {}
+    adapter: str = "chat"
+    embedder: str | None = None
+    benchmark: dict[str, Any] = {}
+    """Name, path, sha256, whether it is the sample, split digest and sizes."""
+    optimizer: dict[str, Any] = {}
+    """Name, stage, seed and settings; empty for a program that was not compiled."""
+    lms: dict[str, str] = {}
+    """Model names by role."""
+    scores: dict[str, Any] = {}
+    """Summaries of the evaluations before and after, and their difference."""
+    packages: dict[str, str] = {}
+    created: str = ""
+    signatures: dict[str, list[Annotated[list[str], Field(min_length=4, max_length=4)]]] = {}
+    """Per predictor: name, direction, type and shape of every field."""
+    state_sha256: str = ""
+    manifest_sha256: str = ""
+    """Digest of this manifest without this field."""
+
+
+def manifest_in(folder: Path) -> Manifest:
+    """Reads a folder's manifest and checks it by its digest.
+
+    Raises:
+        ProgramError: It was altered, or another version of Mempiler wrote it.
+        DataError: It is not JSON.
+    """
+    if not (folder / MANIFEST).is_file():
+        raise ProgramError(f"{folder}: no saved program here ({MANIFEST} is missing)")
+    try:
+        raw = read_json(folder / MANIFEST)
+    except RecursionError as error:
+        raise ProgramError(f"{folder / MANIFEST}: its values are nested too deeply; the file was altered") from error
+    version = raw.get("schema_version") if isinstance(raw, dict) else None
+    if version != SCHEMA:
+        raise ProgramError(
+            f"{folder / MANIFEST}: schema version {version!r} is unknown to Mempiler {__version__} (it reads {SCHEMA})"
+        )
+    try:
+        manifest = Manifest.model_validate(raw)
+        digest = digest_of(manifest)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise ProgramError(f"{folder / MANIFEST}: field {where}: {first['msg']}; the file was altered") from error
+    except (ValueError, RecursionError) as error:
+        raise ProgramError(f"{folder / MANIFEST}: its values are no plain JSON; the file was altered") from error
+    if manifest.manifest_sha256 != digest:
+        raise ProgramError(f"{folder / MANIFEST}: the file was altered after it was saved (its sha256 does not match)")
+    return manifest
+
+
+def states_in(folder: Path, manifest: Manifest) -> dict[str, PredictorState]:
+    """Reads the states that a manifest belongs to, and checks them by its digest.
+
+    Raises:
+        ProgramError: They cannot be read, or were altered.
+    """
+    text = text_of(folder / STATE)
+    if sha256_of(text) != manifest.state_sha256:
+        raise ProgramError(f"{folder / STATE}: the file was altered after it was saved (its sha256 does not match)")
+    try:
+        return {name: PredictorState.model_validate(state) for name, state in json.loads(text).items()}
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise ProgramError(f"{folder / STATE}: {where}: {first['msg']}; not the state of a saved program") from error
+    except (ValueError, AttributeError, RecursionError) as error:
+        raise ProgramError(f"{folder / STATE}: not the state of a saved program: {error}") from error
+
+
+def text_of(path: Path) -> str:
+    """The text of one of a program's files.
+
+    Raises:
+        ProgramError: It cannot be read.
+    """
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ProgramError(f"{path}: cannot be read: {error}") from error
+
+
+def digest_of(manifest: Manifest) -> str:
+    """The digest of a manifest, without the field that holds it."""
+    return sha256_of(json.dumps(manifest.model_dump(mode="json", exclude={"manifest_sha256"}), sort_keys=True))
+
+
+def sha256_of(text: str) -> str:
+    """The digest of a text."""
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,402 @@
+"""Where requests of a loaded program go: to whoever the operator named, with the operator's headers.
+
+Whatever the folder, a question or a turn says; and what of an address or a key is saved: nothing.
+"""
+
+import copy
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import dspy
+import mempiler
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from mempiler.engines.embedders import embedder
+from mempiler.engines.models import language_model
+from mempiler.errors import UserError
+from mempiler.programs.catalog import build
+from mempiler.programs.sampling import Sampling
+from mempiler.runs.artifact import Manifest, chosen_embedder, load, open_program, save
+from mempiler.runs.manifest import digest_of
+
+MARK = "<<CUSTOM-TYPE-START-IDENTIFIER>>", "<<CUSTOM-TYPE-END-IDENTIFIER>>"
+KEY = "sk-operator"
+SAID = [{"role": "user", "name": "Ada", "content": "I moved to Lisbon."}]
+KEYS = [
+    "api_base",
+    "base_url",
+    "api_key",
+    "api_version",
+    "headers",
+    "extra_headers",
+    "extra_body",
+    "extra_query",
+    "model",
+    "custom_llm_provider",
+    "organization",
+    "project",
+    "callbacks",
+    "callback",
+    "success_callback",
+    "proxies",
+    "proxy",
+    "lm",
+    "config",
+    "demos",
+    "signature",
+    "embedder",
+    "adapter",
+    "cache",
+    "allow_code",
+    "model_list",
+    "fallbacks",
+    "engine",
+    "client",
+    "http_client",
+    "azure_ad_token_provider",
+    "tools",
+    "tool_choice",
+    "response_format",
+    "prediction",
+    "messages",
+    "user",
+    "metadata",
+    "timeout",
+    "num_retries",
+    "provider",
+    "hosted_vllm",
+    "url",
+    "image_url",
+    "prompt_cache",
+    "store",
+]
+
+
+@pytest.fixture(scope="module")
+def servers(lasting_stub: Callable[..., Any]) -> Iterator[tuple[Any, Any]]:
+    """The operator's server and another one."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OPENAI_API_KEY", KEY)
+        yield lasting_stub(), lasting_stub()
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Two saved programs, one of which needs an embedder, with demos and settings."""
+    found = {}
+    for method in ("turn-rag", "fact-store"):
+        program: Any = build(method, embedder=embedder())
+        program.task.answer.demos = [dspy.Example(context="Ada: Hi.", question="Who?", answer="Ada", augmented=True)]
+        program.task.answer.config = {"temperature": 0.5, "max_tokens": 90, "stop": ["\n\n\n"]}
+        found[method] = tmp_path_factory.mktemp(method) / "program"
+        save(program, found[method], Manifest(method="", task="", lms={"task": "offline"}, scores={"gate": {"n": 1}}))
+    return found
+
+
+@pytest.fixture(scope="module")
+def bare() -> Any:
+    return build("turn-rag")
+
+
+def places(node: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The path of every value inside a JSON value."""
+    yield path
+    for key, value in node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ():
+        yield from places(value, (*path, key))
+
+
+def at(node: Any, path: tuple[Any, ...]) -> Any:
+    for key in path:
+        node = node[key]
+    return node
+
+
+def poisons(url: str) -> list[Any]:
+    """Values that name another server, or code."""
+    image = json.dumps([{"type": "image_url", "image_url": {"url": f"{url}/image.png"}}])
+    return [
+        url,
+        {"api_base": url, "api_key": "sk-other"},
+        [{"model_name": "gpt", "litellm_params": {"model": "openai/x", "api_base": url}}],
+        {"Authorization": "Bearer sk-other"},
+        f"huggingface/{url}",
+        f"hosted_vllm/{url}",
+        "openai/other",
+        "os:system",
+        "pgr+os:system",
+        f"{MARK[0]}{image}{MARK[1]}",
+        None,
+        True,
+        -1,
+        10**30,
+        1e308,
+        [],
+        {},
+    ]
+
+
+def tampered(source: Path, target: Path, changes: list[tuple[str, int, str | None, Any]]) -> Path:
+    """A copy of a program with changes whose hashes are right again, as anybody can make them."""
+    files = {name: json.loads((source / name).read_text()) for name in ("state.json", "manifest.json")}
+    for name, place, key, value in changes:
+        paths = [path for path in places(files[name]) if path or key]
+        path = paths[place % len(paths)]
+        node = at(files[name], path)
+        if key is not None and isinstance(node, dict):
+            node[key] = copy.deepcopy(value)
+        elif path:
+            at(files[name], path[:-1])[path[-1]] = copy.deepcopy(value)
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir(parents=True)
+    state, manifest = json.dumps(files["state.json"]), files["manifest.json"]
+    (target / "state.json").write_text(state)
+    manifest["state_sha256"] = hashlib.sha256(state.encode()).hexdigest()
+    try:
+        manifest["manifest_sha256"] = digest_of(Manifest.model_validate(manifest))
+    except ValueError:
+        manifest["manifest_sha256"] = "0" * 64
+    (target / "manifest.json").write_text(json.dumps(manifest))
+    return target
+
+
+def ask(program: Any, good: Any, **fields: Any) -> list[tuple[str, dict[str, str], dict[str, Any]]]:
+    """The requests that one question takes."""
+    before = len(good.requests)
+    lm = language_model("openai/operators", api_base=good.url, cache=False, retries=0)
+    with dspy.context(lm=lm, trace=None, disable_history=True):
+        program(**{"history": [SAID], "question": "Where did Ada move?"} | fields)
+    return good.requests[before:]
+
+
+def shape(request: tuple[str, dict[str, str], dict[str, Any]]) -> tuple[str, dict[str, str], str]:
+    """What of a request tells where it goes, and as whom."""
+    path, headers, body = request
+    return path, {name: value for name, value in headers.items() if name != "Content-Length"}, body["model"]
+
+
+@contextmanager
+def refusals() -> Iterator[list[str]]:
+    """Goes on after a refusal, which must be one line for its user."""
+    told: list[str] = []
+    try:
+        yield told
+    except UserError as error:
+        told.append(str(error))
+    assert not any("\n" in line for line in told)
+
+
+changes = st.lists(
+    st.tuples(
+        st.sampled_from(["state.json", "manifest.json"]),
+        st.integers(0, 10_000),
+        st.sampled_from([*KEYS, *Sampling.model_fields, None]),
+        st.integers(0, 10_000),
+    ),
+    min_size=1,
+    max_size=2,
+)
+
+
+@pytest.mark.parametrize("method", ["turn-rag", "fact-store"])
+def test_no_content_of_a_folder_changes_where_a_request_goes(method, folders, servers, tmp_path_factory):
+    good, evil = servers
+    target = tmp_path_factory.mktemp("tampered") / "program"
+    usual = shape(ask(load(folders[method]), good)[-1])
+    assert usual[1]["Authorization"] == f"Bearer {KEY}"
+    values = poisons(evil.url)
+    loaded = refused = 0
+
+    @settings(max_examples=120)
+    @given(changes)
+    def asked(drawn: list[tuple[str, int, str | None, int]]) -> None:
+        nonlocal loaded, refused
+        made = [(name, place, key, values[n % len(values)]) for name, place, key, n in drawn]
+        folder = tampered(folders[method], target, made)
+        before = len(good.requests)
+        with refusals() as told:
+            opened = open_program(folder)
+            loaded += 1
+            with refusals():
+                assert opened.model(None) == "offline"
+            ask(opened.program, good)
+        refused += len(told)
+        for request in good.requests[before:]:
+            assert shape(request) == usual
+            assert all(isinstance(message["content"], str) for message in request[2]["messages"])
+        assert not evil.requests
+
+    asked()
+    assert min(loaded, refused) > 5
+
+
+@pytest.mark.parametrize("key", [key for key in KEYS if key not in Sampling.model_fields])
+def test_a_saved_setting_that_is_none_of_sampling_is_refused_by_name(key, folders, servers, tmp_path):
+    folder = tampered_config(folders["turn-rag"], tmp_path / "program", {key: servers[1].url})
+    with pytest.raises(UserError, match=f"predictor task.answer: saved setting '{key}'"):
+        load(folder)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"temperature": 3},
+        {"temperature": "0.5"},
+        {"n": 10_000},
+        {"n": True},
+        {"max_tokens": 0},
+        {"max_tokens": 10**12},
+        {"stop": ["x"] * 99},
+        {"reasoning_effort": "http://x"},
+        {"seed": {"api_base": "x"}},
+        {"rollout_id": "x" * 999},
+        {"top_p": float("nan")},
+    ],
+)
+def test_a_setting_of_sampling_has_bounds(config, folders, tmp_path):
+    with pytest.raises(UserError, match=f"predictor task.answer: saved setting '{next(iter(config))}'"):
+        load(tampered_config(folders["turn-rag"], tmp_path / "program", config))
+
+
+def tampered_config(source: Path, target: Path, config: dict[str, Any]) -> Path:
+    state = json.loads((source / "state.json").read_text())
+    place = [path for path in places(state) if path].index(("task.answer", "config"))
+    return tampered(source, target, [("state.json", place, None, config)])
+
+
+def tampered_at(source: Path, target: Path, name: str, path: tuple[Any, ...], value: Any) -> Path:
+    paths = [found for found in places(json.loads((source / name).read_text())) if found]
+    return tampered(source, target, [(name, paths.index(path), None, value)])
+
+
+IMAGE = f'{MARK[0]}[{{"type": "image_url", "image_url": {{"url": "http://evil/x.png"}}}}]{MARK[1]}'
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "value", "words"),
+    [
+        ("state.json", ("task.answer", "demos", 0, "question"), IMAGE, "task.answer: a saved demo holds the address"),
+        ("state.json", ("task.answer", "demos", 0), {"question": "?", "lm": "x"}, "task.answer: a saved demo has 'lm'"),
+        ("state.json", ("task.answer", "demos", 0, "augmented"), {"config": 1}, "a saved demo has 'augmented'"),
+        ("state.json", ("task.answer", "decisions"), {"answer": {"lm": 1}}, "task.answer: saved decisions do not fit"),
+        ("state.json", ("task.answer", "nearest"), -1, "nearest"),
+        ("state.json", ("task.answer", "nearest"), True, "nearest"),
+        ("manifest.json", ("adapter",), "os:system", "its adapter 'os:system' is none of auto, chat"),
+        ("manifest.json", ("method",), "os:system", "is code outside Mempiler"),
+        ("manifest.json", ("method",), "pgr+os:system", "is code outside Mempiler"),
+        ("manifest.json", ("task",), "os:system", "unknown task 'os:system'"),
+        ("manifest.json", ("config",), {"embedder": "x"}, "its config holds 'embedder'"),
+        ("manifest.json", ("config",), {"adapter": "json"}, "its config holds 'adapter'"),
+        ("manifest.json", ("config",), {"cache": {}}, "its config holds 'cache'"),
+        ("manifest.json", ("config",), {"api_base": "http://evil"}, "has no setting 'api_base'"),
+        ("manifest.json", ("config",), {"allow_code": True}, "has no setting 'allow_code'"),
+        ("manifest.json", ("config",), {"k": "many"}, "is no int"),
+        ("manifest.json", ("signatures",), {"task.lm": []}, "saved predictor task.lm is not in the code"),
+        ("manifest.json", ("signatures",), {"task.answer": [["a"]]}, "field signatures.task.answer.0"),
+        ("manifest.json", ("lms",), {"task": {"api_base": "x"}}, "field lms.task"),
+    ],
+)
+def test_what_is_no_prompt_is_refused_in_one_line(name, path, value, words, folders, tmp_path):
+    with pytest.raises(UserError) as caught:
+        load(tampered_at(folders["turn-rag"], tmp_path / "program", name, path, value))
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_key_beside_the_known_ones_is_refused(folders, tmp_path):
+    for name, place in (("state.json", 1), ("manifest.json", 0)):
+        folder = tampered(folders["turn-rag"], tmp_path / "program", [(name, place, "lm", "openai/x")])
+        with pytest.raises(UserError, match=r"lm: Extra inputs|lm: .*|altered"):
+            load(folder)
+
+
+def test_saving_keeps_no_secret(tmp_path):
+    program: Any = build("turn-rag")
+    secret = "sk-0123456789"
+    program.task.answer.config = {
+        "temperature": 0.3,
+        "api_base": f"http://{secret}",
+        "base_url": f"http://{secret}",
+        "api_key": secret,
+        "extra_headers": {"Authorization": f"Bearer {secret}"},
+        "headers": {"X-Key": secret},
+        "azure_ad_token": secret,
+        "seed": secret,
+    }
+    program.task.answer.lm = dspy.LM("openai/x", api_key=secret)
+    program.task.answer.demos = [dspy.Example(question="Who?", answer="Ada", lm=secret, config={"api_key": secret})]
+    program.task.answer.fields = {"answer": {"api_key": secret}}
+    save(program, tmp_path / "program")
+    assert secret not in "".join(path.read_text() for path in (tmp_path / "program").iterdir())
+    loaded: Any = load(tmp_path / "program")
+    assert (loaded.task.answer.config, loaded.task.answer.fields) == ({"temperature": 0.3}, {})
+    assert [demo.toDict() for demo in loaded.task.answer.demos] == [{"question": "Who?", "answer": "Ada"}]
+
+
+@settings(max_examples=40)
+@given(
+    st.dictionaries(
+        st.text(min_size=1, max_size=12).filter(lambda name: name not in Sampling.model_fields) | st.sampled_from(KEYS),
+        st.sampled_from(["SECRET", ["SECRET"], {"Authorization": "Bearer SECRET"}, {"a": [{"b": "SECRET"}]}]),
+        max_size=5,
+    )
+)
+def test_no_unknown_setting_is_saved(tmp_path_factory, bare, config):
+    program = bare
+    program.task.answer.config = config
+    folder = tmp_path_factory.getbasetemp() / "secrets"
+    save(program, folder)
+    assert "SECRET" not in (folder / "state.json").read_text()
+
+
+@pytest.mark.parametrize("marked", [IMAGE, f"Bob: {IMAGE} said so"])
+def test_a_demo_that_shows_a_file_is_not_saved(marked, tmp_path):
+    program: Any = build("turn-rag")
+    good = dspy.Example(context="Ada: Hi.", question="Who?", answer="Ada")
+    program.task.answer.demos = [good, dspy.Example(context=marked, question="Who?", answer="Bob")]
+    save(program, tmp_path / "program")
+    assert [demo.answer for demo in load(tmp_path / "program").all_predictors()["task.answer"].demos] == ["Ada"]
+
+
+def test_fields_of_a_question_are_no_settings_of_a_request(folders, servers):
+    good, evil = servers
+    program = load(folders["turn-rag"])
+    usual = shape(ask(program, good)[-1])
+    special = {
+        "config": {"api_base": evil.url, "api_key": "sk-x"},
+        "lm": evil.model,
+        "demos": [],
+        "signature": "a -> b",
+    }
+    found = ask(program, good, **special, api_base=evil.url, temperature=2.0)
+    assert [shape(request) for request in found] == [usual]
+    assert found[0][2]["temperature"] == 0.5
+    assert not evil.requests
+
+
+@pytest.mark.parametrize("name", ["openai/gpt-4.1-mini", "huggingface/https://evil", "offline/extractive-1", "local:x"])
+def test_a_folder_does_not_choose_its_model(name, tmp_path):
+    save(build("turn-rag"), tmp_path / "program", Manifest(method="", task="", lms={"task": name}))
+    opened = open_program(tmp_path / "program")
+    assert opened.model("openai/mine") == "openai/mine"
+    with pytest.raises(UserError, match=r"was compiled with .*; give --lm .* \(or MEMPILER_LM\)"):
+        opened.model(None)
+
+
+def test_a_folder_does_not_choose_its_embedder(folders, tmp_path, servers):
+    far = f"openai/far-{os.getpid()}"
+    folder = tampered_at(folders["fact-store"], tmp_path / "program", "manifest.json", ("embedder",), far)
+    with pytest.raises(UserError, match=f"was made with the embedder '{far}'; give --embedder {far}"):
+        mempiler.load(folder)
+    for chosen in ((far, None), (None, servers[0].url)):
+        made = chosen_embedder(folder, *chosen)
+        assert made is not None
+        assert load(folder, embedder=made).method.embedder.name == far
+    assert chosen_embedder(folder, "openai/another", None) is None
+    assert chosen_embedder(folders["fact-store"], "openai/another", None) is None
