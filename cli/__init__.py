@@ -35,6 +35,7 @@ COMMANDS = {
     "reproduce": "Run a paper's variants; print its tables and ours, apart.",
     "list": "Methods, benchmarks, optimizers, adapters.",
     "data": "Look into data files.",
+    "models": "Weights of small language models: list, fetch, check.",
     "judge": "How lenient a judge is, and how far it agrees with people.",
     "ui": "Open the MLflow pages of all runs.",
 }

@@ -1,8 +1,10 @@
 """Language models by name.
 
-`offline` is the engine that needs no key (see `engines.offline`: it is no language model). `local:` and the folder or
-hub id of a transformers model is one that runs in this process (see `engines.local`). Every other name goes to DSPy as
-it is: `openai/gpt-4.1-mini`, `ollama_chat/qwen3`, `hosted_vllm/my-model` with `--api-base`, ...
+`offline` is the engine that needs no key (see `engines.offline`: it is no language model). `gguf:` and a name of
+`mempiler models list` or the path of a GGUF file is one that llama.cpp runs in this process (see `engines.gguf`).
+`local:` and the folder or hub id of a transformers model is one that runs here and can be trained (`engines.local`).
+Every other name goes to DSPy as it is: `openai/gpt-4.1-mini`, `ollama_chat/qwen3`, `hosted_vllm/my-model` with
+`--api-base`, ...
 """
 
 from __future__ import annotations
@@ -22,8 +24,12 @@ from .meter import Answers, Meter, MeteredLM, Role
 from .providers import check_provider
 
 OFFLINE = "offline"
+GGUF = "gguf:"
+"""What the name of a model begins with that llama.cpp runs in this process."""
 LOCAL = "local:"
 """What the name of a model begins with that runs in this process."""
+GGUF_TIMEOUT = 600.0
+"""The same of a GGUF model, which reads a long prompt for minutes on few cores."""
 TIMEOUT = 120.0
 """Seconds without a byte from the server after which a call has failed."""
 
@@ -44,11 +50,12 @@ def language_model(
     deadline: float = DEADLINE,
     repeat: int = 0,
     loaded: dict[str, Any] | None = None,
+    slots: int = 1,
 ) -> MeteredLM:
     """Makes a metered language model.
 
     Args:
-        name: `offline`, `local:` and a folder or hub id, or any name `dspy.LM` takes.
+        name: `offline`, `gguf:` and a name or path, `local:` and a folder or hub id, or any name `dspy.LM` takes.
         meter: Where its calls are counted; a new one if None.
         role: What it is used for.
         guard: Refuses calls over budget or to an unreachable endpoint.
@@ -63,11 +70,12 @@ def language_model(
         retries: How often a call is repeated that could not reach its model.
         deadline: Seconds for a call, its retries and waits included.
         repeat: Which repetition of the same run: from 1 on, a model that samples answers anew instead of from a cache.
-        loaded: Local models by name: one that is there is not loaded again, one that is not is added.
+        loaded: Models of this process by name: one that is there is not loaded again, one that is not is added.
+        slots: Prompts that a GGUF model works on at the same time.
 
     Raises:
         UserError: The name is not one DSPy takes, or there is no such local model.
-        MissingDependencyError: A local model needs the `local` extra.
+        MissingDependencyError: A local model needs the `local` extra, a GGUF model the `models` extra.
     """
     # litellm otherwise fetches a price list over the network when it is imported.
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
@@ -92,6 +100,8 @@ def language_model(
     settings |= {"timeout": timeout, "bounds": Bounds(deadline, retries)}
     if repeat and temperature != 0:
         settings["rollout_id"] = repeat
+    if name.startswith(GGUF):
+        return _gguf(name, {} if loaded is None else loaded, slots, meter or Meter(), {**shared, **settings})
     if api_base:
         settings["api_base"] = api_base
         if "OPENAI_API_KEY" not in os.environ:
@@ -102,6 +112,20 @@ def language_model(
         raise UserError(f"language model {name!r}: {error}") from error
     check_provider(named, api_base)
     return named
+
+
+def _gguf(name: str, loaded: dict[str, Any], slots: int, meter: Meter, settings: dict[str, Any]) -> MeteredLM:
+    """A GGUF model; its server is started if it is not there."""
+    from .gguf.server import GgufLM, GgufServer
+    from .gguf.weights import file_of
+
+    if name not in loaded:
+        loaded[name] = GgufServer(file_of(name.removeprefix(GGUF)), slots)
+    server = loaded[name]
+    settings |= {"api_base": server.url, "api_key": server.key, "timeout": max(settings["timeout"], GGUF_TIMEOUT)}
+    lm = GgufLM(f"openai/{server.model}", meter, **settings)
+    lm.server = server
+    return lm
 
 
 @contextmanager

@@ -13,6 +13,8 @@ of other prompts.
 
 from __future__ import annotations
 
+import re
+
 from dspy.utils.exceptions import (
     AdapterParseError,
     ContextWindowExceededError,
@@ -40,12 +42,16 @@ def concerns_prompt(error: BaseException) -> bool:
 
 def kind_of(error: BaseException) -> FailureKind:
     """The kind of failure that an error is."""
+    if isinstance(error, LMInvalidRequestError) and _TOO_LONG.search(str(error)):
+        return "too-long"
     for error_type, kind in _KINDS:
         if isinstance(error, error_type):
             return kind
     return "error"
 
 
+_TOO_LONG = re.compile(r"context[ _](?:size|length|window)", re.IGNORECASE)
+"""What llama.cpp, vLLM and Ollama say of a prompt that is too long; they have no code for it that DSPy knows."""
 _KINDS: tuple[tuple[type[BaseException], FailureKind], ...] = (
     (CutShortError, "cut"),
     (AdapterParseError, "parse"),

@@ -20,13 +20,12 @@ import json
 from typing import Any, Self
 
 import dspy
-from dspy.utils.exceptions import ContextWindowExceededError
 
 from ..errors import UserError
 from ..memory.indexes import Indexes
 from .adapter import adapter as make_adapter
 from .correcting import longest_text
-from .failing import LOST, concerns_prompt, failure_of
+from .failing import LOST, concerns_prompt, failure_of, kind_of
 from .halves import halves, together
 from .recording import record_failure
 
@@ -78,7 +77,7 @@ class Part(dspy.Module):
         except LOST as error:
             if not concerns_prompt(error):
                 raise
-            parts = halves(predictor, inputs) if isinstance(error, ContextWindowExceededError) else []
+            parts = halves(predictor, inputs) if kind_of(error) == "too-long" else []
             if parts:
                 found = [self.attempt(predictor, **part) for part in parts]
                 read = [each for each in found if each is not None]

@@ -207,6 +207,7 @@ class Runtime:
             retries=setup.retries,
             deadline=setup.lm_deadline,
             loaded=self.loaded,
+            slots=setup.threads,
             repeat=setup.repeat if role == "task" else 0,
         )
 

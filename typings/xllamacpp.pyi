@@ -1,0 +1,4 @@
+from typing import Any
+
+CommonParams: Any
+Server: Any
