@@ -105,6 +105,7 @@ def command(
         timeout=lm_timeout,
         retries=lm_retries,
         deadline=lm_deadline,
+        slots=settings["threads"],
     )
     check_askable(model)
     opened = open_store(store, make=True)

@@ -55,11 +55,11 @@ def serve(service: Service, host: str, port: int, level: str = "info") -> None:
     config = uvicorn_config(service)
     # uvicorn's own lines come through the same formatter.
     logging.getLogger("uvicorn").setLevel(level.upper())
+    server = _Server(config, service)
     for number in (signal.SIGINT, signal.SIGTERM):
         # uvicorn handles both while it serves, and raises them again afterwards; the end is in order by then.
-        signal.signal(number, lambda *_: None)
+        signal.signal(number, server.handle_early)
     log.info("listening", extra={"host": host, "port": bound.getsockname()[1]})
-    server = _Server(config, service)
     server.run([bound])
     _end(service, service.store, server.started)
 
@@ -109,6 +109,11 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, service: Service) -> None:
         super().__init__(config)
         self._service = service
+
+    def handle_early(self, sig: int, frame: Any) -> None:
+        """Called when a signal comes while uvicorn does not handle it: it ends as soon as it has started."""
+        if not self.started:
+            self.handle_exit(sig, frame)
 
     def handle_exit(self, sig: int, frame: Any) -> None:
         """Called in the main thread when a signal comes."""

@@ -228,6 +228,23 @@ def test_command_serves_until_a_signal_and_leaves_nothing_half_done(tmp_path: Pa
         assert [len(session.turns) for session in store.read(ADA).open] == [2]
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_while_it_starts_ends_the_service(tmp_path: Path, number: int) -> None:
+    mempiler.save(build("turn-rag"), tmp_path / "program")
+    command = [sys.executable, "-m", "mempiler", "serve", "program", "--port", "0", "--store", "memories.sqlite"]
+    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    with process, process.stderr as lines:
+        try:
+            next(line for line in lines if '"listening"' in line)
+            process.send_signal(number)
+            events = [json.loads(line)["event"] for line in lines]
+            assert process.wait(20) == 0
+        finally:
+            process.kill()
+    assert "stopped" in events
+
+
 def test_port_that_is_taken_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from mempiler.cli import main
 
