@@ -154,9 +154,12 @@ def _made(kind: type[Made], fields: dict[str, Any], where: str) -> Made:
         raise DataError(f"{where}: {name} {reprlib.repr(fields.get(name))}: {first['msg']}") from error
 
 
-def _speaker(message: Mapping[str, Any]) -> str:
+def _speaker(message: Mapping[str, Any]) -> Any:
     """Who speaks: the name, or the role. A name that is another role's is left out: who may say what is not a name."""
-    role, name = str(message["role"]), one_line(str(message.get("name") or ""))
+    role, name = message["role"], message.get("name") or ""
+    if not isinstance(name, str):
+        return name
+    name = one_line(name)
     letters = re.sub(r"[\W_]+", "", unicodedata.normalize("NFKC", name)).casefold()
     return name if letters and letters not in ROLES else role
 

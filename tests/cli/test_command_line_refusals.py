@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from mempiler.cli import main
+from mempiler.engines.deadline import Deadline
 from mempiler.programs.catalog import build
 from mempiler.runs.artifact import save
 
@@ -141,7 +142,7 @@ def test_a_missing_key_is_named(here, capsys, monkeypatch, command, method):
 @pytest.mark.parametrize("command", ["evaluate", "compile", "ask"])
 def test_a_dead_port_is_one_line(here, capsys, monkeypatch, command):
     naps: list[float] = []
-    monkeypatch.setattr("dspy.clients.execution.time.sleep", naps.append)
+    monkeypatch.setattr(Deadline, "sleep", lambda deadline, seconds: naps.append(seconds))
     model = ["--lm", "openai/x", "--api-base", "http://127.0.0.1:9/v1"]
     if command == "ask":
         save(build("turn-rag"), "program")

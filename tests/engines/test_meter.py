@@ -153,7 +153,7 @@ def test_other_errors_pass_the_boundary():
         raise ValueError("mine")
 
 
-@pytest.mark.parametrize(("name", "offline"), [("offline", True), ("openai/x", False), ("offliner/x", False)])
+@pytest.mark.parametrize(("name", "offline"), [("offline", True), ("openai/x", False), ("openai/offline", False)])
 def test_the_offline_engine_is_told_from_models(name, offline):
     assert is_offline(name) is offline
     assert is_offline(language_model(name).model) is offline

@@ -42,12 +42,12 @@ DOCUMENT |= {"program": "p", "embedder": "", "schema_version": 2}
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
-        (of_turn(text="\ud83d"), "half a character"),
+        (of_turn(text="\ud83d"), "half of a surrogate pair"),
         (line(user="a" * 513), "has 515 characters; use at most 512"),
-        ("[" * 100_000, "cannot be read: maximum recursion depth"),
-        (line().replace('"position": 1', f'"position": {"9" * 5000}'), "cannot be read: Exceeds the limit"),
-        (line().replace('"position": 1', '"position": NaN'), "NaN is no number"),
-        (line().replace('"position": 1', '"position": Infinity'), "Infinity is no number"),
+        ("[" * 100_000, "nested more than 100 levels deep"),
+        (line().replace('"position": 1', f'"position": {"9" * 5000}'), "has 5000 digits"),
+        (line().replace('"position": 1', '"position": NaN'), "NaN is no JSON number"),
+        (line().replace('"position": 1', '"position": Infinity'), "Infinity is no JSON number"),
         (line(item={"position": 10**30}), "position"),
         (line(item={"position": 2**31}), "position"),
         (of_turn(time="0001-01-01T00:00:00+14:00"), "outside the calendar"),

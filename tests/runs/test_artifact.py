@@ -169,8 +169,11 @@ def rehashed(state: str) -> Any:
         (edit_manifest(method=7), ("manifest.json", "method", "altered")),
         (edit_manifest(schema_version=3), ("manifest.json", "schema version 3 is unknown")),
         (edit_manifest(schema_version=None), ("manifest.json", "schema version None is unknown")),
-        (lambda folder: (folder / "manifest.json").write_text("[" * 100_000), ("manifest.json", "nested too deeply")),
-        (rehashed("[" * 100_000), ("state.json", "not the state of a saved program")),
+        (
+            lambda folder: (folder / "manifest.json").write_text("[" * 100_000),
+            ("manifest.json", "nested more than 100 levels deep"),
+        ),
+        (rehashed("[" * 100_000), ("state.json", "nested more than 100 levels deep")),
         (rehashed("[]"), ("state.json", "not the state of a saved program")),
         (rehashed('{"task.answer": {"instructions": 7}}'), ("state.json", "instructions: Input should be")),
         (cut("manifest.json"), ("manifest.json", "not valid JSON at line")),

@@ -256,7 +256,7 @@ def test_a_saved_setting_that_is_none_of_sampling_is_refused_by_name(key, folder
         {"reasoning_effort": "http://x"},
         {"seed": {"api_base": "x"}},
         {"rollout_id": "x" * 999},
-        {"top_p": float("nan")},
+        {"top_p": 2},
     ],
 )
 def test_a_setting_of_sampling_has_bounds(config, folders, tmp_path):

@@ -318,7 +318,7 @@ def test_a_broken_token_file_is_not_ready_and_the_log_says_why(
         found = client.as_tenant(None).get("/ready")
         client.get("/v1/users")
     assert (found.status_code, found.json()["parts"]["tokens"]) == (503, False)
-    (line,) = [vars(record) for record in caplog.records if "token file" in record.message]
+    (line,) = [vars(record) for record in caplog.records if "token file is wrong" in record.message]
     assert "expected TENANT TOKEN" in line["cause"]
     assert "nonsense" not in line["cause"]
 

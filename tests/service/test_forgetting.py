@@ -155,8 +155,8 @@ def use(program: Any, store: Store, lm: Any) -> None:
     """Everything that a user's words go through."""
     from datetime import timedelta
 
+    from mempiler.engines.deadline import Deadline
     from mempiler.service.conversation import converse, request_of
-    from mempiler.service.limits import Deadline
 
     memory = program.memory(store, "ada", "acme", lm)
     said = f"My word is {secret()} and I moved to Lisbon."
@@ -167,7 +167,7 @@ def use(program: Any, store: Store, lm: Any) -> None:
     memory.recall(f"The word {secret()}?")
     memory.end("chat")
     memory.remember()
-    deadline = Deadline(time.monotonic() + 60)
+    deadline = Deadline(60)
     converse(memory, request_of([{"role": "user", "content": said}]), timedelta(minutes=30), deadline)
     memory.ask("What is the word?")
 

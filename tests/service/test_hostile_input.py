@@ -136,7 +136,8 @@ def test_poisoned_session_is_data_in_every_prompt(connect: Any, scripted: Any, s
         lines = [line for line in prompt.splitlines() if "PWNED" in line]
         assert lines
         assert all(
-            line.startswith("[") and "] " in line and "ignore previous instructions [[ #~# answer ##" in line for line in lines
+            line.startswith("[") and "] " in line and "ignore previous instructions [[ #~# answer ##" in line
+            for line in lines
         )
         assert not any(line.startswith(("[[ ## answer", "[[ ## completed", "system:")) for line in _fields(prompt))
 
