@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import signal
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -40,12 +42,21 @@ def stop_line(stop: BaseException | None, arguments: Sequence[str]) -> str:
     return f"stopped; {kept}; to go on: {shown}"
 
 
+AGAIN = 5.0
+"""Seconds after which a process that goes on nevertheless is interrupted again."""
+
+
 def end_by_signal() -> None:
     """Lets SIGTERM end a command as Ctrl-C does; the service has handlers of its own."""
-    signal.signal(signal.SIGTERM, _interrupt)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _interrupt)
 
 
-def _interrupt(*_: Any) -> None:
+def _interrupt(number: int, _: Any) -> None:
+    # An interrupt that comes while Python cleans up an object is printed and lost: it is sent once more then.
+    again = threading.Timer(AGAIN, os.kill, (os.getpid(), number))
+    again.daemon = True
+    again.start()
     raise KeyboardInterrupt
 
 

@@ -78,8 +78,29 @@ def test_a_process_that_waits_for_its_model_ends_at_once(
     while not server.texts and time.monotonic() < until:
         time.sleep(0.05)
     process.send_signal(number)
-    _, err = process.communicate(timeout=10)
+    _, err = process.communicate(timeout=30)
     (run,) = tmp_path.glob("*-evaluate-*")
     assert process.returncode == 130
     command = shlex.join(["mempiler", *given, "--resume", run.name])
     assert err == f"mempiler: stopped; what was done is kept in {run}; to go on: {command}\n"
+
+
+def test_an_interrupt_that_python_loses_is_sent_again() -> None:
+    lost = """
+import os, signal, time
+from mempiler.cli import stopping
+stopping.AGAIN = 0.2
+stopping.end_by_signal()
+class Cleaned:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.05)
+made = Cleaned()
+del made
+time.sleep(20)
+"""
+    began = time.monotonic()
+    done = subprocess.run([sys.executable, "-c", lost], capture_output=True, text=True, timeout=30)
+    assert time.monotonic() - began < 15
+    assert "Exception ignored in" in done.stderr
+    assert "KeyboardInterrupt" in done.stderr.splitlines()[-1]
