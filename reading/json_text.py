@@ -12,6 +12,7 @@ from __future__ import annotations
 import ast
 import json
 import re
+import threading
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -20,6 +21,7 @@ import json_repair
 from .mends import UnreadableError
 
 Slip = Literal["layout", "shape", "cut"]
+_LITERALS = threading.Lock()
 _FENCE = re.compile(r"```[\w-]{0,20}[ \t]{0,9}\n?(.*?)```", re.DOTALL)
 DEEPEST = 100
 """Most brackets inside one another; an answer of more is not read."""
@@ -58,6 +60,17 @@ def parsed(text: str, note: Callable[[Slip], None]) -> Any:
     return bare if held is None else held
 
 
+def literal(text: str) -> Any:
+    """The value of a Python literal.
+
+    Raises:
+        ValueError, SyntaxError, TypeError, MemoryError, RecursionError: It is none.
+    """
+    # Python 3.11 fails with a SystemError where two threads read literals at once.
+    with _LITERALS:
+        return ast.literal_eval(text)
+
+
 def _held(text: str, note: Callable[[Slip], None]) -> Any:
     for part in [*reversed(_FENCE.findall(text)), text]:
         part = part.strip()
@@ -84,7 +97,7 @@ def _loosely(text: str, note: Callable[[Slip], None]) -> Any:
             return values if len(values) > 1 else values[0]
     note("layout")
     try:
-        return ast.literal_eval(text)
+        return literal(text)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         pass
     text = _PRINTED.sub(r'\1"', text)

@@ -7,7 +7,6 @@ nothing. Limit: XML prompts show nested types as tags without types; DSPy then f
 
 from __future__ import annotations
 
-import ast
 import functools
 import json
 import re
@@ -18,6 +17,8 @@ from typing import Any, NamedTuple
 from xml.sax.saxutils import escape
 
 from dspy import lm15
+
+from ...reading.json_text import literal
 
 Schema = Mapping[str, Any]
 TEXT = {"type": "string"}
@@ -107,7 +108,7 @@ def _type(annotation: str, note: str) -> Schema:
     kind, _, inside = annotation.partition("[")
     if kind == "Literal":
         with suppress(ValueError, SyntaxError):
-            return {"enum": ast.literal_eval(f"[{inside}")}
+            return {"enum": literal(f"[{inside}")}
     sign, _, said = note.partition(": ")
     if sign.endswith("one of"):
         return {"enum": said.split("; ")}

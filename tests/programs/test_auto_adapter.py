@@ -41,9 +41,13 @@ TEXT = "1"
 """What the stub writes for every text; the inputs show it as an id."""
 
 
+ASKED = dspy.Signature("question -> answer, sure: bool")
+"""Made once: Python 3.11 may fail with a SystemError where threads parse such texts at the same time."""
+
+
 def _asked(lm: Any, chosen: dspy.Adapter, question: str = "Where?") -> dspy.Prediction:
     with dspy.context(lm=lm, adapter=chosen):
-        return dspy.Predict("question -> answer, sure: bool")(question=question)
+        return dspy.Predict(ASKED)(question=question)
 
 
 def _model(server: Any, meter: Meter | None = None) -> Any:

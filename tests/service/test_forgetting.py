@@ -144,7 +144,9 @@ def kept() -> list[str]:
     gc.collect()
     word = secret()
     texts = (one for holder in gc.get_objects() if holder is not None for one in gc.get_referents(holder))
-    return [repr(one)[:80] for one in texts if issubclass(type(one), str | bytes) and one is not word and _holds(one, word)]
+    return [
+        repr(one)[:80] for one in texts if issubclass(type(one), str | bytes) and one is not word and _holds(one, word)
+    ]
 
 
 def _holds(text: str | bytes, word: str) -> bool:
