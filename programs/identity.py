@@ -26,6 +26,7 @@ from pydantic import BaseModel, TypeAdapter
 
 from .. import __version__
 from ..memory.flight import Flight
+from ..reading.json_text import PARSING
 from .method import Method, Writer
 from .part import Part
 from .state import dump_predictor, signature_of
@@ -141,6 +142,7 @@ def _schema(annotation: Any) -> str:
 @functools.cache
 def _source_digest(kind: type) -> str:
     try:
-        return digest([__version__, inspect.getsource(kind)])
+        with PARSING:
+            return digest([__version__, inspect.getsource(kind)])
     except (OSError, TypeError):
         return __version__

@@ -21,7 +21,8 @@ import json_repair
 from .mends import UnreadableError
 
 Slip = Literal["layout", "shape", "cut"]
-_LITERALS = threading.Lock()
+PARSING = threading.Lock()
+"""Held while Python text is parsed: Python 3.11 fails with a SystemError where two threads do that at once."""
 _FENCE = re.compile(r"```[\w-]{0,20}[ \t]{0,9}\n?(.*?)```", re.DOTALL)
 DEEPEST = 100
 """Most brackets inside one another; an answer of more is not read."""
@@ -66,8 +67,7 @@ def literal(text: str) -> Any:
     Raises:
         ValueError, SyntaxError, TypeError, MemoryError, RecursionError: It is none.
     """
-    # Python 3.11 fails with a SystemError where two threads read literals at once.
-    with _LITERALS:
+    with PARSING:
         return ast.literal_eval(text)
 
 
