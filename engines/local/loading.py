@@ -106,14 +106,14 @@ _NO_CODE: dict[str, Any] = {"trust_remote_code": False}
 def _read(name: str, dtype: Any) -> tuple[Any, Any]:
     import transformers
 
-    folder = Path(name)
+    folder = Path(_folder(name))
     if folder.exists() and not folder.is_dir():
-        raise UserError(f"{name}: is a file; name the folder of a model")
+        raise UserError(f"{name}: is a file; name the folder of a model, or a GGUF file")
     if not folder.is_dir() and (folder.is_absolute() or name.startswith(("./", "../", "~"))):
         raise UserError(f"{name}: no such folder")
-    tokenizer = transformers.AutoTokenizer.from_pretrained(name, **_NO_CODE)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder), **_NO_CODE)
     if not (folder / "adapter_config.json").is_file():
-        return transformers.AutoModelForCausalLM.from_pretrained(name, dtype=dtype, **_NO_CODE), tokenizer
+        return transformers.AutoModelForCausalLM.from_pretrained(str(folder), dtype=dtype, **_NO_CODE), tokenizer
     from peft import PeftConfig, PeftModel
 
     base = str(PeftConfig.from_pretrained(name).base_model_name_or_path)
@@ -122,3 +122,10 @@ def _read(name: str, dtype: Any) -> tuple[Any, Any]:
     except (OSError, ValueError) as error:
         raise UserError(f"{name}: its base model {base} is not there; put it back, or load that one") from error
     return PeftModel.from_pretrained(model, name, is_trainable=True), tokenizer
+
+
+def _folder(name: str) -> str:
+    """The folder or hub id to read; GGUF weights become a folder."""
+    from .dequantized import dequantized, is_gguf
+
+    return str(dequantized(name)) if is_gguf(name) else name
