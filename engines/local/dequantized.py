@@ -72,7 +72,7 @@ def _read(file: Path) -> tuple[Any, Any]:
     tokenizer = transformers.AutoTokenizer.from_pretrained(file.parent, **where)
     read = transformers.AutoModelForCausalLM.from_pretrained(file.parent, dtype=torch.float16, **where)
     # What was read calls itself quantised and refuses to be saved; its numbers in a new model of its shape do not.
-    config = read.config
+    config: Any = read.config
     del config.quantization_config
     model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float16)
     model.load_state_dict(read.state_dict())
