@@ -1,0 +1,175 @@
+"""The evidence page: methods at their start and compiled, with a language model of half a billion weights.
+
+    cells (method, optimizer, adapter) ── mempiler compile ──> OUT/CELL/result.json ── --write ──> docs/evidence.md
+
+Every cell is one `mempiler compile` in a process of its own, with a results folder of its own. A cell that is done is
+not run again; one that was killed goes on with `--resume`. What the page says is what the cells hold.
+
+The genuine LoCoMo is not in the repository; the page names its digest. Nothing else may use the cores meanwhile: the
+engine then is many times slower, though not different.
+
+Usage:
+    $ python perf/evidence.py --locomo locomo2.json --out evidence --only turn-rag            # runs what is missing
+    $ python perf/evidence.py --locomo locomo2.json --out evidence --write docs/evidence.md   # the page, runs nothing
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mempiler.engines.gguf.weights import weights
+
+SIZES = {"train": 24, "dev": 16, "test": 40}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One compiled program."""
+
+    method: str
+    optimizer: str
+    adapter: str
+    benchmark: str = "locomo"
+    lm: str = "qwen2.5-coder-0.5b"
+    more: tuple[str, ...] = ()
+    """Further options."""
+    sizes: dict[str, int] = field(default_factory=lambda: dict(SIZES))
+
+    @property
+    def name(self) -> str:
+        """Its folder."""
+        return "-".join((self.method, self.benchmark, self.optimizer, self.adapter, self.lm))
+
+    def command(self, locomo: str) -> list[str]:
+        """What a user would type."""
+        data = ["--data", locomo] if self.benchmark == "locomo" else []
+        sizes = [part for name, size in self.sizes.items() for part in (f"--{name}", str(size))]
+        chosen = ["--with", self.optimizer, "--adapter", self.adapter, "--lm", f"gguf:{self.lm}"]
+        return [
+            "compile",
+            self.method,
+            "--on",
+            self.benchmark,
+            *data,
+            *chosen,
+            *sizes,
+            "--threads",
+            "2",
+            "--force",
+            *self.more,
+        ]
+
+
+BUDGET = ("--max-minutes", "25")
+SMALL: dict[str, tuple[str, ...]] = {
+    "labeled": (),
+    "bootstrap": (),
+    "bootstrap-random": ("--optimizer-set", "num_candidate_programs=3"),
+    "mipro": ("--optimizer-set", "num_trials=6", "--optimizer-set", "num_candidates=4"),
+    "gepa": ("--optimizer-set", "max_metric_calls=120"),
+    "copro": ("--optimizer-set", "breadth=3", "--optimizer-set", "depth=1"),
+}
+"""Settings that fit an optimizer into the minutes of two cores."""
+READ = ("--stage", "read")
+"""Memories are written once, by the prompts of the start."""
+
+
+def cells() -> Iterator[Cell]:
+    """All of them, the cheap ones first."""
+    for adapter in ("auto", "chat"):
+        for optimizer, settings in SMALL.items():
+            for method, more in (("turn-rag", ()), ("pgr+turn-rag", ()), ("memory-r2", READ), ("rgmem", READ)):
+                yield Cell(method, optimizer, adapter, more=(*settings, *more, *BUDGET))
+    pal, shows = {"train": 8, "dev": 8, "test": 8}, {"train": 12, "dev": 12, "test": 24}
+    for optimizer in ("labeled", "bootstrap-random", "gepa"):
+        yield Cell("h2memory", optimizer, "auto", "palbench", more=(*SMALL[optimizer], *READ, *BUDGET), sizes=pal)
+        yield Cell("pramem", optimizer, "auto", "movielens", more=(*SMALL[optimizer], *READ, *BUDGET), sizes=shows)
+    yield Cell("turn-rag", "bootstrap", "auto", lm="smollm2", more=BUDGET)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="What compiling does to a small language model.")
+    parser.add_argument("--locomo", required=True, help="the genuine file")
+    parser.add_argument("--out", type=Path, required=True, help="folder of the results")
+    parser.add_argument("--only", default="", help="cells whose name begins so; several with commas")
+    parser.add_argument("--minutes", type=float, default=1e9, help="begin no cell after so many")
+    parser.add_argument("--write", type=Path, help="write the page of the cells that are there, and run nothing")
+    chosen = parser.parse_args()
+    if chosen.write:
+        from evidence_page import page
+
+        found = [done for cell in cells() if (done := _done(chosen.out, cell)) is not None]
+        chosen.write.write_text(page(found), encoding="utf-8")
+        return
+    end = time.monotonic() + 60 * chosen.minutes
+    for cell in cells():
+        wanted = cell.name.startswith(tuple(chosen.only.split(",")))
+        if wanted and time.monotonic() < end and _done(chosen.out, cell) is None:
+            _run(cell, chosen.out, chosen.locomo)
+
+
+def _done(out: Path, cell: Cell) -> dict[str, Any] | None:
+    path = out / cell.name / "result.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+
+
+def _run(cell: Cell, out: Path, locomo: str) -> None:
+    """Runs or resumes a cell; a failed one leaves its last line instead of numbers."""
+    home = (out / cell.name / "home").resolve()
+    command = cell.command(locomo)
+    print(f"{time.strftime('%H:%M')} {cell.name}", flush=True)
+    resumed = [f"--resume={found.name}" for found in _unfinished(home)]
+    start = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-m", "mempiler", *command, *resumed, "--json"],
+        env={**os.environ, "MEMPILER_HOME": str(home)},
+        capture_output=True,
+        text=True,
+    )
+    taken = time.monotonic() - start
+    shown = [Path(part).name if part == locomo else part for part in command]
+    result = {
+        "cell": cell.name,
+        "command": shlex.join(["mempiler", *shown]),
+        "weights": weights(cell.lm).sha256,
+        "seconds": round(taken),
+        "resumed": bool(resumed),
+    }
+    if done.returncode:
+        result["failed"] = (done.stderr.strip().splitlines() or ["no output"])[-1]
+        print(f"      failed: {result['failed']}", flush=True)
+    else:
+        outcome = json.loads(done.stdout)
+        folder = next(iter(_runs(home)))
+        result |= {"outcome": outcome, "run": json.loads((folder / "run.json").read_text(encoding="utf-8"))}
+        result["rows"] = {phase: _rows(folder / f"{phase}_rows.jsonl") for phase in ("start", "result")}
+        print(f"      {outcome['start']['score']:.3f} -> {outcome['result']['score']:.3f}, {taken:.0f} s", flush=True)
+    (out / cell.name / "result.json").write_text(json.dumps(result, indent=1), encoding="utf-8")
+
+
+def _runs(home: Path) -> Sequence[Path]:
+    return sorted(path.parent for path in home.glob("*/run.json"))
+
+
+def _unfinished(home: Path) -> Sequence[Path]:
+    return [run for run in _runs(home) if json.loads((run / "run.json").read_text())["status"] == "running"][-1:]
+
+
+def _rows(path: Path) -> list[dict[str, Any]]:
+    lines = path.read_text(encoding="utf-8").splitlines()
+    kept = ("category", "counts", "score", "recall", "failure", "context_tokens")
+    return [{name: row[name] for name in kept} for row in map(json.loads, lines)]
+
+
+if __name__ == "__main__":
+    main()

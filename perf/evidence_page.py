@@ -1,0 +1,170 @@
+"""What the cells of `perf/evidence.py` say, as a page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+Cell = dict[str, Any]
+
+HEAD = """# What compiling does to a small language model
+
+Made by `perf/evidence.py`; numbers are what was measured and nothing else. The model is Qwen2.5-Coder-0.5B-Instruct
+(GGUF, Q4_K_M), which llama.cpp runs on two cores, temperature 0. `locomo` is the genuine LoCoMo, conv-26 to train and
+conv-30 for dev and test (questions of categories 1 to 4 count); the other benchmarks are the bundled samples. Every
+compiled program is scored, kept or not (`--force`); "kept" says what the gate on the dev questions would have done.
+Intervals are 95 %, paired by question. A model this small says whether compiling does something, not how good a method
+is.
+"""
+
+FAILED = """
+## What did not end
+
+| cell | last line |
+| --- | --- |
+"""
+
+
+def page(cells: Sequence[Cell]) -> str:
+    """The page.
+
+    Args:
+        cells: Results in the order of the table.
+    """
+    done, failed = [cell for cell in cells if "outcome" in cell], [cell for cell in cells if "failed" in cell]
+    parts = [HEAD, _scores(done), _stages(done), _costs(done), _commands(done)]
+    if failed:
+        parts.append(FAILED + "".join(f"| {cell['cell']} | {cell['failed'][:200]} |\n" for cell in failed))
+    return "".join(parts)
+
+
+def _table(title: str, about: str, columns: dict[str, Callable[[Cell], str]], cells: Sequence[Cell]) -> str:
+    head = " | ".join(columns)
+    rule = " | ".join("---" for _ in columns)
+    rows = "".join(f"| {' | '.join(made(cell) for made in columns.values())} |\n" for cell in cells)
+    return f"\n## {title}\n\n{about}\n\n| {head} |\n| {rule} |\n{rows}"
+
+
+def _scores(cells: Sequence[Cell]) -> str:
+    columns: dict[str, Callable[[Cell], str]] = {
+        **_WHO,
+        "n": lambda cell: str(cell["outcome"]["start"]["n"]),
+        "start": lambda cell: _number(cell["outcome"]["start"]["score"]),
+        "compiled": lambda cell: _number(cell["outcome"]["result"]["score"]),
+        "difference": lambda cell: _difference(cell["outcome"]["difference"]),
+        "on dev": lambda cell: _difference(cell["outcome"]["dev_difference"]),
+        "kept": _kept,
+    }
+    above = [cell for cell in cells if cell["outcome"]["difference"]["interval"][0] > 0]
+    below = [cell for cell in cells if cell["outcome"]["difference"]["interval"][1] < 0]
+    about = (
+        f"{len(cells)} programs: the interval of the difference lies above zero for {len(above)}, below zero for "
+        f"{len(below)}, and holds zero for {len(cells) - len(above) - len(below)}."
+    )
+    return _table("Scores on test questions", about, columns, cells)
+
+
+def _stages(cells: Sequence[Cell]) -> str:
+    columns: dict[str, Callable[[Cell], str]] = {**_WHO}
+    for phase in ("start", "result"):
+        said = "compiled" if phase == "result" else phase
+        columns |= {
+            f"lost, {said}": lambda cell, p=phase: _share(cell, p, lambda row: row["failure"] is not None),
+            f"not shown, {said}": lambda cell, p=phase: _share(cell, p, lambda row: _shown(row) == 0),
+            f"shown and missed, {said}": lambda cell, p=phase: _share(cell, p, _missed),
+            f"score where shown, {said}": _score_where_shown(phase),
+        }
+    about = (
+        "Where questions are lost, in shares of those that count: no readable answer; no evidence among what was "
+        "recalled; evidence recalled, and nothing of the answer right. The last column is the mean score where "
+        "evidence was recalled. Benchmarks without evidence labels have no such shares."
+    )
+    return _table("Where it breaks", about, columns, cells)
+
+
+def _costs(cells: Sequence[Cell]) -> str:
+    columns: dict[str, Callable[[Cell], str]] = {
+        **_WHO,
+        "calls": lambda cell: _sum(cell["outcome"]["usage"]["calls"], ("task", "prompt")),
+        "from cache": lambda cell: str(cell["outcome"]["usage"]["calls"].get("cached", 0)),
+        "tokens in": lambda cell: f"{cell['outcome']['usage']['tokens']['input']:,}",
+        "tokens out": lambda cell: f"{cell['outcome']['usage']['tokens']['output']:,}",
+        "lost calls": lambda cell: str(sum(found.get("lost", 0) for found in _answers(cell))),
+        "seconds": lambda cell: f"{cell['seconds']:,}" + (" (went on)" if cell["resumed"] else ""),
+        "ended by": lambda cell: cell["outcome"]["stopped"] or "",
+    }
+    about = (
+        "Of the whole run: dev questions, compiling, test questions before and after. Calls that an earlier run had "
+        "made with the same prompt come from DSPy's cache."
+    )
+    return _table("What it took", about, columns, cells)
+
+
+def _commands(cells: Sequence[Cell]) -> str:
+    lines = [
+        f"- `{cell['command']}`: data {str(cell['run']['parameters']['data_sha256'])[:12]}, "
+        f"weights {cell['weights'][:12]}\n"
+        for cell in cells
+    ]
+    return "\n## Commands\n\n" + "".join(lines)
+
+
+def _method(cell: Cell) -> str:
+    return f"`{cell['outcome']['start']['program']}`"
+
+
+_WHO: dict[str, Callable[[Cell], str]] = {
+    "method": _method,
+    "on": lambda cell: cell["outcome"]["start"]["benchmark"],
+    "with": lambda cell: cell["outcome"]["optimizer"]["optimizer"],
+    "adapter": lambda cell: str(cell["run"]["parameters"]["adapter"]),
+}
+
+
+def _number(value: float) -> str:
+    return f"{value:.3f}".replace("0.", ".", 1) if abs(value) < 1 else f"{value:.3f}"
+
+
+def _difference(found: dict[str, Any] | None) -> str:
+    if found is None:
+        return "-"
+    low, high = found["interval"]
+    return f"{found['mean']:+.3f} [{low:+.3f}, {high:+.3f}]"
+
+
+def _kept(cell: Cell) -> str:
+    found = cell["outcome"]["dev_difference"]
+    return "yes" if found is not None and found["mean"] > 0 and found["interval"][0] >= 0 else "no"
+
+
+def _counted(cell: Cell, phase: str) -> list[dict[str, Any]]:
+    return [row for row in cell["rows"][phase] if row["counts"]]
+
+
+def _shown(row: dict[str, Any]) -> float | None:
+    return row["recall"].get("shown")
+
+
+def _missed(row: dict[str, Any]) -> bool:
+    return bool(_shown(row)) and row["failure"] is None and row["score"] == 0
+
+
+def _share(cell: Cell, phase: str, wrong: Callable[[dict[str, Any]], bool]) -> str:
+    rows = _counted(cell, phase)
+    return f"{sum(map(wrong, rows)) / len(rows):.2f}" if rows else "-"
+
+
+def _score_where_shown(phase: str) -> Callable[[Cell], str]:
+    def made(cell: Cell) -> str:
+        scores = [row["score"] for row in _counted(cell, phase) if _shown(row)]
+        return f"{_number(sum(scores) / len(scores))} (n = {len(scores)})" if scores else "-"
+
+    return made
+
+
+def _answers(cell: Cell) -> list[dict[str, int]]:
+    return list(cell["outcome"]["usage"]["answers"].values())
+
+
+def _sum(counts: dict[str, int], names: Sequence[str]) -> str:
+    return f"{sum(counts.get(name, 0) for name in names):,}"

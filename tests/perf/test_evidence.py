@@ -1,0 +1,58 @@
+"""The evidence page says what its cells hold."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PERF = Path(__file__).parents[2] / "perf"
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Runs the script with the offline engine in the place of the model."""
+    monkeypatch.syspath_prepend(str(PERF))
+    import evidence
+
+    real = subprocess.run
+
+    def offline(command, **settings):
+        swapped = [{"gguf:qwen2.5-coder-0.5b": "offline"}.get(part, part) for part in command]
+        return real(swapped, **settings)
+
+    monkeypatch.setattr(evidence.subprocess, "run", offline)
+
+    def started(*arguments: str) -> None:
+        sample = PERF.parent / "data" / "samples" / "locomo.json"
+        monkeypatch.setattr(sys, "argv", ["evidence", f"--locomo={sample}", f"--out={tmp_path}", *arguments])
+        evidence.main()
+
+    yield started
+    del sys.modules["evidence"]
+    sys.modules.pop("evidence_page", None)
+
+
+def test_a_cell_is_run_once_and_the_page_says_its_numbers(run, tmp_path: Path, monkeypatch) -> None:
+    cell = "turn-rag-locomo-labeled-auto"
+    run("--only", cell)
+    [path] = tmp_path.glob("*/result.json")
+    result = json.loads(path.read_text())
+    result["outcome"]["difference"] = {"mean": 0.2, "interval": [0.1, 0.3]}
+    path.write_text(json.dumps(result))
+    run("--only", cell)
+    run("--write", str(tmp_path / "page.md"))
+    page = (tmp_path / "page.md").read_text()
+    assert "1 programs: the interval of the difference lies above zero for 1, below zero for 0" in page
+    assert "| `turn-rag` | locomo | labeled | auto |" in page
+    assert "+0.200 [+0.100, +0.300]" in page
+    assert "--data locomo.json" in page
+    assert str(tmp_path) not in page
+
+
+def test_a_cell_that_fails_is_on_the_page_with_its_reason(run, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("MEMPILER_MODELS", str(tmp_path / "none"))
+    run("--only", "turn-rag-locomo-bootstrap-auto-smollm2")
+    run("--write", str(tmp_path / "page.md"))
+    assert "mempiler models fetch smollm2" in (tmp_path / "page.md").read_text().split("What did not end")[1]
