@@ -209,6 +209,7 @@ def public_name(name: str) -> str:
     """The name of a model or embedder without the folders of this machine that may be in it.
 
     Example:
+        >>> from mempiler.runs.tape.file import public_name
         >>> public_name("gguf:/home/ann/small.gguf"), public_name("openai/gpt-4.1-mini")
         ('gguf:small.gguf', 'openai/gpt-4.1-mini')
     """

@@ -245,6 +245,8 @@ def test_a_recording_is_never_overwritten(stub, mempiler_cli, elsewhere):
         (["--replay", "x.rec", "--resume", "run"], "--replay does not go with --resume"),
         (["--record", "x.rec", "--replay", "x.rec"], "--record does not go with --replay"),
         (["--record", "x.rec", "--lm", "local:tiny"], "--record: local:tiny can be trained, and is not recorded"),
+        (["--record", "x.rec", "--adapter", "no-such"], "unknown adapter 'no-such'"),
+        (["--record", "x.rec", "--set", "no_such=1"], "no_such"),
         (["--record", "no/such/x.rec"], "--record no/such/x.rec: cannot be written: No such file"),
         (["--replay", "x.rec"], "--replay x.rec: no such file; make one with --record"),
         (["--replay", "."], ".: cannot be read: it is a folder"),
