@@ -7,6 +7,8 @@ from typing import Any
 import click
 
 from .options import (
+    RECORD,
+    REPLAY,
     SIGN_KEY,
     first_line,
     make_setup,
@@ -22,6 +24,8 @@ from .options import (
 @click.command("compile")
 @click.argument("method")
 @setup_options
+@RECORD
+@REPLAY
 @click.option("--with", "optimizer", default="bootstrap", show_default=True, help="see `mempiler list`")
 @click.option("--stage", type=click.Choice(["read", "write", "all"]), default="all", show_default=True)
 @click.option("--optimizer-set", "settings", multiple=True, metavar="NAME=VALUE", help="a setting of the optimizer")

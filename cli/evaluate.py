@@ -6,7 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import first_line, make_setup, output, parse_settings, print_json, progress, setup_options, show_plan
+from .options import (
+    RECORD,
+    REPLAY,
+    first_line,
+    make_setup,
+    output,
+    parse_settings,
+    print_json,
+    progress,
+    setup_options,
+    show_plan,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -17,6 +28,8 @@ if TYPE_CHECKING:
 @click.command("evaluate")
 @click.argument("program")
 @setup_options
+@RECORD
+@REPLAY
 @click.option(
     "--part",
     type=click.Choice(["all", "train", "dev", "test"]),

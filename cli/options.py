@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
 from rich.text import Text
@@ -26,6 +27,7 @@ from ..errors import MOST_SECONDS, UserError
 from ..optimizers.plan import Plan
 from ..records.json_input import decode
 from ..runs.setup import Setup
+from ..runs.tape.opened import settled
 
 
 class Finite(click.FloatRange):
@@ -59,6 +61,12 @@ SIGN_KEY = click.option(
 PLAN = click.option("--plan", "planned", is_flag=True, help="print what the run will take, and spend nothing")
 OPTION = click.option(
     "--option", "pairs", multiple=True, metavar="NAME=VALUE", help="an option of the benchmark, e.g. length=128k"
+)
+RECORD = click.option(
+    "--record", type=click.Path(), metavar="FILE", help="write every model call and its answer into a new file"
+)
+REPLAY = click.option(
+    "--replay", type=click.Path(), metavar="FILE", help="take answers from such a file, models too; nothing is called"
 )
 SET = click.option("--set", "config", multiple=True, metavar="NAME=VALUE", help="a setting of the method, e.g. k=20")
 
@@ -173,7 +181,11 @@ def make_setup(values: dict[str, Any]) -> Setup:
     names = [field.name for field in dataclasses.fields(Setup) if field.name not in ("options", "limits", "repeat")]
     named = {name: values.pop(name) for name in ("categories", "metric")}
     options = parse_settings(values.pop("pairs", ())) | {name: value for name, value in named.items() if value}
-    return Setup(options=options, limits=limits, **{name: values.pop(name) for name in names if name in values})
+    setup = Setup(options=options, limits=limits, **{name: values.pop(name) for name in names if name in values})
+    if setup.replay is None:
+        return setup
+    source, unset = click.get_current_context().get_parameter_source, ParameterSource.DEFAULT
+    return settled(setup, frozenset(name for name in ("lm", "embedder") if source(name) is not unset))
 
 
 def asking_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -292,7 +304,8 @@ def first_line(console: Console, setup: Setup) -> None:
     data = setup.data or "bundled sample"
     lm = "offline engine (extractive, no language model)" if setup.lm == "offline" else setup.lm
     warning = "" if setup.data and setup.lm != "offline" else " - a wiring check, not comparable with published numbers"
-    console.print(f"data: {data}; LM: {lm}{warning}", soft_wrap=True)
+    replayed = f", replayed from {setup.replay}" if setup.replay else ""
+    console.print(f"data: {data}; LM: {lm}{replayed}{warning}", soft_wrap=True)
 
 
 class UsageColumn(ProgressColumn):

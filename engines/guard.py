@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
+from typing import NoReturn
 
 from dspy.utils.exceptions import LMAuthError, LMError
 
@@ -118,6 +119,17 @@ class Guard:
                             self._struck = f"{name} {getattr(self.limits, field.name):g}, less what scoring needs"
                         raise BudgetError(f"budget reached: {name} {limit:g}")
             self._spent = replace(self._spent, max_calls=self._spent.max_calls + 1)
+
+    def refuse(self, reason: str, struck: str | None) -> NoReturn:
+        """Refuses a call as it was refused when it was recorded.
+
+        Raises:
+            BudgetError: With the reason of then.
+        """
+        with self._lock:
+            self.refused += 1
+            self._struck = struck
+        raise BudgetError(reason)
 
     def stop(self, error: MempilerError) -> None:
         """Ends the run for another reason, e.g. a store that cannot be written."""

@@ -15,6 +15,7 @@ Example:
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import threading
@@ -141,6 +142,29 @@ class Answers(Protocol):
         ...
 
 
+class Tape(Protocol):
+    """A recording of a run's calls that is being made or played; `runs.tape` has both."""
+
+    @property
+    def live(self) -> bool:
+        """Whether calls reach their models: the recording is being made."""
+        ...
+
+    def admitted(self, lm: MeteredLM, call: Any, make: Callable[[], CallResult]) -> Callable[[], CallResult]:
+        """Asks the model's guard for a call, and returns what brings its answer.
+
+        Args:
+            lm: Whose call it is.
+            call: The prepared call.
+            make: Makes the call.
+
+        Raises:
+            BudgetError: A limit is reached, or was when this was recorded.
+            UserError: The recording does not have the call.
+        """
+        ...
+
+
 class MeteredLM(dspy.LM):
     """A `dspy.LM` that counts its calls, asks the guard before each, and looks into the run's answers first.
 
@@ -152,6 +176,7 @@ class MeteredLM(dspy.LM):
         answers: Answers of earlier calls of the run, so that a resumed run calls the model only for missing ones.
         prices: US dollars per input and output token, for answers that come without a cost.
         bounds: What a call may take at most, its retries among it; None leaves both to DSPy.
+        tape: A recording that the calls go into or come from; DSPy's LM cache is not asked then.
         **settings: Everything else that `dspy.LM` takes.
     """
 
@@ -164,6 +189,7 @@ class MeteredLM(dspy.LM):
         answers: Answers | None = None,
         prices: tuple[float, float] | None = None,
         bounds: Bounds | None = None,
+        tape: Tape | None = None,
         **settings: Any,
     ) -> None:
         self.meter = meter
@@ -172,6 +198,7 @@ class MeteredLM(dspy.LM):
         self.guard = guard or Guard()
         self.answers = answers
         self.bounds = bounds
+        self.tape = tape
         if bounds is not None:
             settings["num_retries"] = 0
         super().__init__(model, **settings)
@@ -183,11 +210,11 @@ class MeteredLM(dspy.LM):
         # The three steps of dspy.BaseLM.__call__, because only their result has cache hits and cost.
         call = prepare(self, prompt, messages, self._seeded(kwargs))
         if self.answers is None:
-            result = self._paid(lambda: self._executed(call))
+            result = self._paid(call)
             return marked(finalize(self, call, result), result)
         try:
-            key, cached = _key(self, call), bool(call.cache)
-            record, known = self.answers.once(key, lambda: self._paid(lambda: self._executed(call)).dump(), cached)
+            key, cached = digest_of(request_of(self, call)), bool(call.cache)
+            record, known = self.answers.once(key, lambda: self._paid(call).dump(), cached)
         except UserError as error:
             # Optimizers would take a failing store for a wrong answer, and continue with calls that are lost.
             self.guard.stop(error)
@@ -203,6 +230,9 @@ class MeteredLM(dspy.LM):
     @with_callbacks
     async def acall(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
         call = prepare(self, prompt, messages, self._seeded(kwargs), asynchronous=True)
+        if self.tape is not None:
+            result = await asyncio.to_thread(self._paid, call)
+            return marked(finalize(self, call, result), result)
         self.guard.admit()
         try:
             result = await self._aexecuted(call)
@@ -222,10 +252,14 @@ class MeteredLM(dspy.LM):
             return await aexecute(self, call)
         return await self.bounds.arun(lambda: aexecute(self, call), self.model)
 
-    def _paid(self, execute_call: Callable[[], CallResult]) -> CallResult:
-        self.guard.admit()
+    def _paid(self, call: Any) -> CallResult:
+        if self.tape is None:
+            self.guard.admit()
+            answer = lambda: self._executed(call)  # noqa: E731
+        else:
+            answer = self.tape.admitted(self, call, lambda: self._executed(replace(call, cache=False)))
         try:
-            result = execute_call()
+            result = answer()
         except Exception as error:
             self._failed(error)
             raise
@@ -233,7 +267,7 @@ class MeteredLM(dspy.LM):
 
     def _failed(self, error: Exception) -> None:
         self.meter.add_failed()
-        if isinstance(error, NobodyWaitsError):
+        if isinstance(error, NobodyWaitsError) or not (self.tape is None or self.tape.live):
             return
         if isinstance(error, LMInvalidRequestError) and not isinstance(error, LMUnsupportedModelError):
             return  # this prompt is refused, for its content or length; the endpoint is well
@@ -251,15 +285,16 @@ class MeteredLM(dspy.LM):
         usage = result.usage or {}
         # DSPy asks canonical engines once per candidate (`n`), within one call.
         calls = max(1, len(result.responses))
-        cost = result.cost if result.cost is not None else self._priced(usage)
+        cost = self.cost_of(result)
         self.meter.add(self.role, usage, cost, calls)
         self.guard.worked(int(usage.get("total_tokens") or 0), cost, calls)
         return result
 
-    def _priced(self, usage: dict[str, Any]) -> float | None:
-        if self.prices is None:
-            return None
-        tokens = (int(usage.get(name) or 0) for name in ("prompt_tokens", "completion_tokens"))
+    def cost_of(self, result: CallResult) -> float | None:
+        """US dollars of a call; None if no price is known."""
+        if result.cost is not None or self.prices is None:
+            return result.cost
+        tokens = (int((result.usage or {}).get(name) or 0) for name in ("prompt_tokens", "completion_tokens"))
         return sum(count * price for count, price in zip(tokens, self.prices, strict=True))
 
     def _seeded(self, kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -283,14 +318,19 @@ def _less(counts: Counter[Any], before: Counter[Any]) -> Counter[Any]:
     return Counter({name: count - before[name] for name, count in counts.items() if count != before[name]})
 
 
-def _key(lm: MeteredLM, call: Any) -> str:
-    """What an answer depends on, without addresses, keys and timeouts."""
+def request_of(lm: MeteredLM, call: Any) -> dict[str, Any]:
+    """What the answer of a prepared call depends on, without addresses, keys and timeouts."""
     client = ("api_", "base_url", "timeout")
     key = {name: value for name, value in call.key(lm, False).items() if not name.startswith(client)}
     weights = getattr(lm.engine, "weights_version", None)
     if weights is not None:
         key["weights"] = weights
-    return hashlib.sha256(json.dumps(key, sort_keys=True, default=_schema).encode()).hexdigest()
+    return key
+
+
+def digest_of(request: dict[str, Any]) -> str:
+    """A digest of what an answer depends on."""
+    return hashlib.sha256(json.dumps(request, sort_keys=True, default=_schema).encode()).hexdigest()
 
 
 def _schema(value: Any) -> Any:

@@ -20,7 +20,7 @@ from dspy.utils.exceptions import LMError
 from ..errors import EndpointError, UserError
 from .bounds import DEADLINE, RETRIES, Bounds
 from .guard import Guard
-from .meter import Answers, Meter, MeteredLM, Role
+from .meter import Answers, Meter, MeteredLM, Role, Tape
 from .providers import check_provider
 
 OFFLINE = "offline"
@@ -51,6 +51,7 @@ def language_model(
     repeat: int = 0,
     loaded: dict[str, Any] | None = None,
     slots: int = 1,
+    tape: Tape | None = None,
 ) -> MeteredLM:
     """Makes a metered language model.
 
@@ -72,6 +73,8 @@ def language_model(
         repeat: Which repetition of the same run: from 1 on, a model that samples answers anew instead of from a cache.
         loaded: Models of this process by name: one that is there is not loaded again, one that is not is added.
         slots: Prompts that a GGUF model works on at the same time.
+        tape: A recording that the calls go into, or come from; for the latter `name` is the recorded name of the model,
+            of which neither weights nor a key are needed.
 
     Raises:
         UserError: The name is not one DSPy takes, or there is no such local model.
@@ -79,7 +82,8 @@ def language_model(
     """
     # litellm otherwise fetches a price list over the network when it is imported.
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
-    shared: dict[str, Any] = {"role": role, "guard": guard, "answers": answers, "prices": prices}
+    shared: dict[str, Any] = {"role": role, "guard": guard, "answers": answers, "prices": prices, "tape": tape}
+    live = tape is None or tape.live
     if name == OFFLINE:
         from .offline import AsyncOfflineEngine, OfflineEngine
 
@@ -100,9 +104,9 @@ def language_model(
     settings |= {"timeout": timeout, "bounds": Bounds(deadline, retries)}
     if repeat and temperature != 0:
         settings["rollout_id"] = repeat
-    if name.startswith(GGUF):
+    if name.startswith(GGUF) and live:
         return _gguf(name, {} if loaded is None else loaded, slots, meter or Meter(), {**shared, **settings})
-    if api_base:
+    if api_base and live:
         settings["api_base"] = api_base
         if "OPENAI_API_KEY" not in os.environ:
             settings["api_key"] = "none"
@@ -110,7 +114,8 @@ def language_model(
         named = MeteredLM(name, meter or Meter(), **shared, **settings)
     except ValueError as error:
         raise UserError(f"language model {name!r}: {error}") from error
-    check_provider(named, api_base)
+    if live:
+        check_provider(named, api_base)
     return named
 
 

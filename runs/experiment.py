@@ -36,6 +36,7 @@ from .registry import pinned
 from .reserve import first_spent, reserve
 from .results import Evaluation, counts_of, difference
 from .setup import Runtime, Setup, parameters
+from .tape.opened import Tape, taped
 from .tracking import Tracker
 
 Part = Literal["all", "train", "dev", "test"]
@@ -56,6 +57,7 @@ def run_evaluate(
     cache: MemoryCache | None = None,
     guard: Guard | None = None,
     tags: Mapping[str, str] | None = None,
+    tape: Tape | None = None,
 ) -> Evaluation:
     """Scores a method or a saved program, logged as one MLflow run.
 
@@ -70,15 +72,18 @@ def run_evaluate(
         cache: Memories to share with other evaluations; one that the run keeps on disk if None.
         guard: Limits to share with other evaluations; the setup's own if None.
         tags: Labels of the MLflow run, e.g. `nested_in(parent)`.
+        tape: A recording to share with other evaluations; the setup's own if None.
     """
     name, benchmark = pinned(name), setup.load()
     examples = chosen_examples(setup, benchmark, part)
-    runtime = Runtime.start(setup, "evaluate", name, {"part": part, "config": dict(config or {})}, meter, guard)
-    with runtime.folder.recording():
-        benchmark = runtime.judged(benchmark)
-        program = runtime.program(name, benchmark, config, allow_code, cache)
-        benchmark = runtime.company(benchmark, program, allow_code)
-        found = _evaluate(runtime, program, benchmark, examples, part, note, tags)
+    chosen = {"part": part, "config": dict(config or {})}
+    with taped(setup, "evaluate", name, {"part": part}, tape) as (setup, tape):
+        runtime = Runtime.start(setup, "evaluate", name, chosen, meter, guard, tape)
+        with runtime.folder.recording():
+            benchmark = runtime.judged(benchmark)
+            program = runtime.program(name, benchmark, config, allow_code, cache)
+            benchmark = runtime.company(benchmark, program, allow_code)
+            found = _evaluate(runtime, program, benchmark, examples, part, note, tags)
     keep_rows(runtime.folder, "evaluation", found)
     runtime.folder.update(status="stopped" if found.stopped else "finished", result=found.summary())
     return found
@@ -115,19 +120,21 @@ def run_compile(
     method, benchmark = pinned(method), setup.load(compiling=True)
     split = setup.split(benchmark)
     chosen = {"optimizer": how.optimizer, "stage": how.stage, "settings": dict(how.settings or {})}
-    runtime = Runtime.start(setup, "compile", method, {**chosen, "config": dict(config or {}), "force": force}, meter)
-    with runtime.folder.recording():
-        benchmark = runtime.judged(benchmark)
-        start = runtime.program(method, benchmark, config, allow_code)
-        with runtime.context(start):
-            plan_job(start, benchmark, split.train, how, runtime.model("prompt"))
-        folder = Path(out) if out else runtime.folder.program
-        lms = {"task": setup.lm, "prompt": setup.prompt_lm or setup.lm}
-        manifest = Manifest(method=start.name, task=benchmark.task, benchmark=_data(benchmark, split), lms=lms)
-        check_writable(folder, setup.sign_key)
-        if not is_intact(folder):
-            save(start, folder, manifest, setup.sign_key)
-        outcome = _tracked(runtime, start, benchmark, split, how, force, note, folder, manifest)
+    with taped(setup, "compile", method, {"with": how.optimizer, "stage": how.stage}) as (setup, tape):
+        decided = {**chosen, "config": dict(config or {}), "force": force}
+        runtime = Runtime.start(setup, "compile", method, decided, meter, tape=tape)
+        with runtime.folder.recording():
+            benchmark = runtime.judged(benchmark)
+            start = runtime.program(method, benchmark, config, allow_code)
+            with runtime.context(start):
+                plan_job(start, benchmark, split.train, how, runtime.model("prompt"))
+            folder = Path(out) if out else runtime.folder.program
+            lms = {"task": setup.lm, "prompt": setup.prompt_lm or setup.lm}
+            manifest = Manifest(method=start.name, task=benchmark.task, benchmark=_data(benchmark, split), lms=lms)
+            check_writable(folder, setup.sign_key)
+            if not is_intact(folder):
+                save(start, folder, manifest, setup.sign_key)
+            outcome = _tracked(runtime, start, benchmark, split, how, force, note, folder, manifest)
     keep_rows(runtime.folder, "start", outcome.start)
     keep_rows(runtime.folder, "result", outcome.result)
     ended = outcome.stopped or outcome.troubles.ended

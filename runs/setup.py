@@ -13,6 +13,7 @@ import dspy
 from ..data.benchmark import Benchmark
 from ..data.catalog import benchmark as load_benchmark
 from ..data.dataset import Split
+from ..engines.embedders import OFFLINE as OFFLINE_EMBEDDER
 from ..engines.embedders import embedder as make_embedder
 from ..engines.guard import Guard, Limits
 from ..engines.meter import Meter, MeteredLM, Role
@@ -25,12 +26,13 @@ from ..programs.auto_adapter import AutoAdapter
 from ..programs.catalog import answering, build, needs_embedder, preset
 from ..programs.program import MemoryProgram
 from ..programs.remember import MemoryCache
-from .artifact import chosen_embedder, load
+from .artifact import chosen_embedder, load, read_manifest
 from .folder import RunFolder
 from .registry import program_folder
 from .results import MAX_LOST
+from .tape.opened import Tape, limits_of
 
-_NOT_DECISIVE = {"threads", "limits", "resume", "timeout", "retries", "lm_deadline", "trust", "sign_key"} | {
+_NOT_DECISIVE = {"threads", "limits", "resume", "timeout", "retries", "lm_deadline", "trust", "sign_key", "record"} | {
     f"{role}api_base" for role in ("", "prompt_", "judge_", "embedder_")
 }
 """Fields of a setup that a resumed run may change: they do not decide its result."""
@@ -76,16 +78,20 @@ class Setup:
     """Which repetition of a run: from 1 on, a model that samples answers anew."""
     resume: str | None = None
     """A run to resume: its paid calls are not repeated."""
+    record: str | None = None
+    """A new file that every call is written into, with its answer."""
+    replay: str | None = None
+    """Such a file, whose answers are given in the place of any call; its models stand for those of the setup."""
     trust: str | None = None
     """A trust file, one of whose keys must have signed the saved programs that are loaded."""
     sign_key: str | None = None
     """PEM file of the private key that signs the programs that are saved."""
 
     def __post_init__(self) -> None:
-        """Refuses numbers that no run can go by.
+        """Refuses numbers that no run can go by, and what excludes each other.
 
         Raises:
-            UserError: One is negative, infinite, NaN or too large.
+            UserError: One is negative, infinite, NaN or too large; a run is recorded that does not make all its calls.
         """
         check_number("temperature", self.temperature, most=10)
         check_number("timeout", self.timeout, most=MOST_SECONDS)
@@ -93,6 +99,10 @@ class Setup:
         for name in ("retries", "train", "dev", "test"):
             check_number(name, getattr(self, name))
         check_number("threads", self.threads, least=1)
+        asked = [name for name in ("record", "replay", "resume") if getattr(self, name) is not None]
+        if len(asked) > 1:
+            # A resumed run does not repeat its calls, so a recording would lack them.
+            raise UserError(f"--{asked[0]} does not go with --{asked[1]}; start a run of its own for it")
 
     def load(self, compiling: bool = False) -> Benchmark:
         """Reads the benchmark.
@@ -142,6 +152,8 @@ class Runtime:
     """Local models by name: all roles of a run share one copy of the weights."""
     adapters: Flight = field(default_factory=Flight)
     """Adapters by name: all roles of a run share what they found out about endpoints."""
+    tape: Tape | None = None
+    """What the calls are recorded on, or played from."""
 
     @classmethod
     def start(
@@ -152,6 +164,7 @@ class Runtime:
         settings: Mapping[str, Any],
         meter: Meter | None = None,
         guard: Guard | None = None,
+        tape: Tape | None = None,
     ) -> Runtime:
         """Makes the run's folder, or opens the one that is resumed.
 
@@ -162,6 +175,7 @@ class Runtime:
             settings: Everything else that decides the result.
             meter: Counts the calls; a new one if None.
             guard: Holds the limits; one of its own if None.
+            tape: What the calls are recorded on, or played from.
 
         Raises:
             UserError: The run to resume is not there, or was started with other settings.
@@ -176,7 +190,11 @@ class Runtime:
             folder = RunFolder.resume(setup.resume, asked)
         else:
             folder = RunFolder.create(f"{command}-{program}-{setup.benchmark}", asked)
-        return cls(setup, meter or Meter(), guard or Guard(setup.limits), folder)
+        runtime = cls(setup, meter or Meter(), guard or Guard(limits_of(setup, tape)), folder, tape=tape)
+        if tape is not None:
+            named: dict[Role, str | None] = {"task": setup.lm, "prompt": setup.prompt_lm, "judge": setup.judge_lm}
+            tape.begin({role: (name, runtime.model(role)) for role, name in named.items() if name})
+        return runtime
 
     def model(self, role: Role = "task") -> MeteredLM:
         """The language model of a role."""
@@ -189,6 +207,9 @@ class Runtime:
         name, api_base = names[role]
         if role == "judge" and not name:
             raise UserError(f"{setup.benchmark} is scored by a judge; name its model with --judge-lm")
+        prices = self._prices(name)
+        if self.tape is not None:
+            name = self.tape.model(role, name)
         temperature = setup.temperature if role == "task" else None
         if name == "local:tiny":
             from .tiny import resolve
@@ -202,13 +223,14 @@ class Runtime:
             temperature=temperature,
             guard=self.guard,
             answers=self.folder.store.answers,
-            prices=self._prices(name),
+            prices=prices,
             timeout=setup.timeout,
             retries=setup.retries,
             deadline=setup.lm_deadline,
             loaded=self.loaded,
             slots=setup.threads,
             repeat=setup.repeat if role == "task" else 0,
+            tape=self.tape,
         )
 
     def _prices(self, name: str) -> tuple[float, float] | None:
@@ -243,7 +265,7 @@ class Runtime:
             with dspy.context(lm=self.model(), adapter=adapter, warn_on_type_mismatch=False):
                 yield
         except MempilerError as error:
-            if self.guard.dead is None and not isinstance(error, EndpointError):
+            if self.setup.replay or (self.guard.dead is None and not isinstance(error, EndpointError)):
                 raise
             self.folder.update(status="stopped")
             raise type(error)(f"{error}; --resume {self.folder.path.name} goes on from here") from error
@@ -294,7 +316,7 @@ class Runtime:
         setup, cache = self.setup, cache or MemoryCache(self.folder.store.nodes)
         folder = program_folder(name)
         if folder is not None:
-            program = setup.saved(folder, allow_code)
+            program = self._saved(folder, allow_code)
             if program.task.name != benchmark.task and program.task.predictors():
                 raise UserError(f"{name}: is for {program.task.name}, but {benchmark.name} asks for {benchmark.task}")
             # A task that calls no model was not tuned: the writers were trained, for any reader.
@@ -303,9 +325,30 @@ class Runtime:
                 raise UserError(f"{name}: a saved program keeps its settings; compile a new one with --set instead")
             program.cache = cache
             return program
-        embedder = make_embedder(setup.embedder, setup.embedder_api_base) if needs_embedder(name) else None
+        embedder = self._embedder(setup.embedder) if needs_embedder(name) else None
         settings = {**preset(name, benchmark.name), **dict(config or {})}
         return build(name, benchmark.task, embedder, cache, setup.default_adapter, **settings)
+
+    def _embedder(self, name: str) -> Any:
+        """The embedder of a name, on the tape if there is one."""
+
+        def make() -> Any:
+            return make_embedder(name, self.setup.embedder_api_base)
+
+        return make() if self.tape is None else self.tape.embedder(name, make, self.guard)
+
+    def _saved(self, folder: Path, allow_code: bool) -> MemoryProgram:
+        """A saved program, its embedder on the tape if there is one."""
+        setup = self.setup
+        if self.tape is None:
+            return setup.saved(folder, allow_code)
+        made_with = read_manifest(folder).embedder or OFFLINE_EMBEDDER
+
+        def make() -> Any:
+            chosen = chosen_embedder(folder, setup.embedder, setup.embedder_api_base)
+            return chosen or (make_embedder(made_with) if setup.trust else None)
+
+        return load(folder, allow_code, self.tape.embedder(made_with, make, self.guard), setup.trust)
 
 
 def parameters(program: MemoryProgram, setup: Setup, benchmark: Benchmark) -> dict[str, Any]:
@@ -327,6 +370,7 @@ def parameters(program: MemoryProgram, setup: Setup, benchmark: Benchmark) -> di
         "adapter": setup.adapter or program.adapter,
         "seed": setup.seed,
         "threads": setup.threads,
+        **({"replay": Path(setup.replay).name} if setup.replay else {}),
         **{f"limit.{name}": value for name, value in asdict(setup.limits).items() if value is not None},
         **{f"method.{key}": value for key, value in program.method.config.items()},
     }

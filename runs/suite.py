@@ -27,6 +27,7 @@ from .experiment import Note, Part, run_evaluate
 from .planning import plan_evaluate
 from .results import Evaluation
 from .setup import Setup
+from .tape.opened import limits_of, taped
 from .tracking import Tracker, nested_in
 
 
@@ -77,21 +78,23 @@ def run_suite(
     """
     if setup.resume:
         raise UserError(f"{setup.benchmark} is a suite, whose parts are runs of their own; resume one with --on PART")
-    setups = part_setups(setup)
-    shared = meter or Meter(), MemoryCache(), Guard(setup.limits)
-    with Tracker(f"evaluate-{name}-{setup.benchmark}", {"command": "evaluate"}) as tracker:
-        tags = nested_in(tracker.run_id)
-        try:
-            found = {
-                short: run_evaluate(name, each, part, config, _named(note, short), allow_code, *shared, tags)
-                for short, each in setups.items()
-            }
-        except Stopped as stop:
-            raise Stopped(stop.kept) from stop  # a suite has no run of its own that could be resumed
-        program = next(iter(found.values())).program
-        suite = SuiteEvaluation(setup.benchmark, program, found, tracker.run_id)
-        tracker.metrics({"suite.score": suite.score, **{f"suite.{short}": value for short, value in suite.by.items()}})
-        tracker.json("suite.json", suite.summary())
+    with taped(setup, "evaluate", name, {"part": part}) as (setup, tape):
+        setups = part_setups(setup)
+        shared = meter or Meter(), MemoryCache(), Guard(limits_of(setup, tape))
+        with Tracker(f"evaluate-{name}-{setup.benchmark}", {"command": "evaluate"}) as tracker:
+            tags = nested_in(tracker.run_id)
+            try:
+                found = {
+                    short: run_evaluate(name, each, part, config, _named(note, short), allow_code, *shared, tags, tape)
+                    for short, each in setups.items()
+                }
+            except Stopped as stop:
+                raise Stopped(stop.kept) from stop  # a suite has no run of its own that could be resumed
+            program = next(iter(found.values())).program
+            suite = SuiteEvaluation(setup.benchmark, program, found, tracker.run_id)
+            scores = {f"suite.{short}": value for short, value in suite.by.items()}
+            tracker.metrics({"suite.score": suite.score, **scores})
+            tracker.json("suite.json", suite.summary())
     return suite
 
 

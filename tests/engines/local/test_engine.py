@@ -14,7 +14,7 @@ from dspy.lm15 import Config, Message, Request  # noqa: E402
 from dspy.utils.exceptions import ContextWindowExceededError  # noqa: E402
 from mempiler.engines.local.capture import capture  # noqa: E402
 from mempiler.engines.local.engine import LocalEngine, local_lm  # noqa: E402
-from mempiler.engines.meter import Meter, _key  # noqa: E402
+from mempiler.engines.meter import Meter, digest_of, request_of  # noqa: E402
 from mempiler.engines.models import keep, language_model  # noqa: E402
 from mempiler.engines.prices import token_prices  # noqa: E402
 from mempiler.programs.gather import gather  # noqa: E402
@@ -147,13 +147,13 @@ def test_copies_of_an_lm_share_the_weights(model):
 def test_new_weights_give_new_keys_and_restored_weights_the_old_ones(model):
     lm = local_lm(model)
     call = SimpleNamespace(key=lambda lm, merged: {"model": lm.model})
-    state, before, version = model.state(), _key(lm, call), model.version
+    state, before, version = model.state(), digest_of(request_of(lm, call)), model.version
     with torch.no_grad():
         model.model.lm_head.weight[3, 0] += 0.01
     model.updated()
-    assert _key(lm, call) != before
+    assert digest_of(request_of(lm, call)) != before
     model.load_state(state)
-    assert _key(lm, call) == before
+    assert digest_of(request_of(lm, call)) == before
     assert model.version == version + 2
 
 

@@ -1,0 +1,114 @@
+"""Makes the recordings of this folder, each with the table that its replay must give.
+
+    python tests/recordings/make.py [--lm gguf:qwen2.5-coder-0.5b] [--stub] [NAME ...]
+
+A recording that is there is replaced. `--stub` asks a server on this machine instead, which answers with the offline
+engine: for a first version of a recording, or to try this script.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+LM = "gguf:qwen2.5-coder-0.5b"
+_PRAMEM = {
+    "rounds": 1,
+    "samples": 1,
+    "proposals": 2,
+    "virtual_scenes": 1,
+    "practice_tokens": 1500,
+    "predict_tokens": 1000,
+}
+_SMALL = ["--test", "1", "--seed", "1"]
+RECORDINGS: dict[str, list[str]] = {
+    "turn-rag": ["evaluate", "turn-rag", "--on", "msc", "--test", "3"],
+    "pgr": ["evaluate", "pgr", "--on", "msc", *_SMALL],
+    "pgr+turn-rag": ["evaluate", "pgr+turn-rag", "--on", "msc", *_SMALL],
+    "memory-r2": ["evaluate", "memory-r2", "--on", "msc", *_SMALL],
+    "rgmem": ["evaluate", "rgmem", "--on", "msc", *_SMALL],
+    "h2memory": ["evaluate", "h2memory", "--on", "palbench.select", "--data", "HERE/palset_en.json"],
+    "pramem": [
+        *("evaluate", "pramem", "--on", "movielens", "--test", "1"),
+        *(word for name, value in _PRAMEM.items() for word in ("--set", f"{name}={value}")),
+    ],
+    "bootstrap": [
+        *("compile", "turn-rag", "--with", "bootstrap", "--on", "msc"),
+        *("--train", "3", "--dev", "2", "--test", "2", "--optimizer-set", "max_tries=2", "--force"),
+    ],
+}
+"""The command of each, without its models; HERE stands for this folder."""
+_KEPT = ("n", "score", "interval", "metrics", "by", "calls", "tokens", "answers", "faults", "lost", "failures")
+
+
+def command(name: str) -> list[str]:
+    """The command of a recording."""
+    return [word.replace("HERE", str(HERE)) for word in RECORDINGS[name]]
+
+
+def table(found: dict[str, Any]) -> dict[str, Any]:
+    """What a replay must repeat of what a command prints: no times, no ids, no folders."""
+    if "start" not in found:
+        return {name: found[name] for name in _KEPT}
+    parts = {part: table(found[part]) for part in ("start", "result")}
+    return {**parts, **{name: found[name] for name in ("difference", "dev", "promoted", "stopped", "usage")}}
+
+
+def run(words: list[str]) -> dict[str, Any]:
+    """The table that a command prints."""
+    from mempiler.cli import main
+
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        main([*words, "--json"])
+    return table(json.loads(printed.getvalue()))
+
+
+def make(name: str, models: list[str]) -> None:
+    """Makes a recording and its table."""
+    target, started = HERE / f"{name}.rec", time.monotonic()
+    fresh = target.with_suffix(".new")
+    fresh.unlink(missing_ok=True)
+    found = run([*command(name), *models, "--threads", "1", "--record", str(fresh)])
+    fresh.replace(target)
+    text = json.dumps(found, indent=1, ensure_ascii=False)
+    target.with_suffix(".json").write_text(f"{text}\n", encoding="utf-8")
+    size, seconds = target.stat().st_size, time.monotonic() - started
+    print(f"{name}: {size} bytes, {seconds:.0f} s", file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def stub() -> Iterator[list[str]]:
+    """Options that name a server which answers with the offline engine."""
+    sys.path.insert(0, str(HERE.parents[1]))
+    from tests.stub_server import StubServer
+
+    with StubServer() as server:
+        yield ["--lm", "openai/stub", "--api-base", server.url]
+
+
+def main() -> None:
+    """Makes the recordings that are named, or all."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(RECORDINGS))
+    parser.add_argument("--lm", default=LM)
+    parser.add_argument("--stub", action="store_true")
+    chosen = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder, stub() if chosen.stub else contextlib.nullcontext() as models:
+        os.environ["MEMPILER_HOME"] = folder
+        for name in chosen.names or RECORDINGS:
+            make(name, models or ["--lm", chosen.lm])
+
+
+if __name__ == "__main__":
+    main()
