@@ -32,6 +32,16 @@ class _Counts:
         most = min(self.settings.get("max_tries", self.train), self.train)
         return Range(min(self.settings["max_bootstrapped_demos"], most), most)
 
+    def recalled(self, wanted: int, most: int) -> Range:
+        """Questions that are recalled for labelled demos."""
+        return Range(min(wanted, self.train), min(most, self.train))
+
+    @property
+    def before_tries(self) -> Range:
+        """As `recalled`, before bootstrapping."""
+        most = self.settings["max_tries"] if self.settings["max_labeled_demos"] else 0
+        return self.recalled(most, 2 * most)
+
 
 def effort(name: str, settings: Mapping[str, Any], train: int, val: int, predictors: int) -> Effort:
     """The effort of an optimizer.
@@ -44,17 +54,6 @@ def effort(name: str, settings: Mapping[str, Any], train: int, val: int, predict
         predictors: Predictors it may change.
     """
     return _EFFORTS[name](_Counts(settings, train, val, predictors))
-
-
-    def recalled(self, wanted: int, most: int) -> Range:
-        """Questions that are recalled for labelled demos."""
-        return Range(min(wanted, self.train), min(most, self.train))
-
-    @property
-    def before_tries(self) -> Range:
-        """As `recalled`, before bootstrapping."""
-        most = self.settings["max_tries"] if self.settings["max_labeled_demos"] else 0
-        return self.recalled(most, 2 * most)
 
 
 def _labeled(counts: _Counts) -> Effort:

@@ -131,7 +131,7 @@ def test_the_difference_in_words(before, after, promoted, words):
         (
             {},
             "LM calls: 12 task, 2 judge; 1,234 + 56 tokens; no price known; 1.2 s; 0 failures; "
-            "by the index recall@5 1.000",
+            "of the index alone recall@5 1.000",
         ),
         ({"cost": 0.5}, "$0.5000"),
         ({"write_failures": 3}, "0 failures, 3 failed writes"),
