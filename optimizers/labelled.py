@@ -25,10 +25,12 @@ import copy
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import dspy
 
+from ..engines.models import context_window
 from ..errors import MempilerError, ProgramError
 from ..programs.predictor import MEANT_FOR
 from ..programs.recording import Call, recording
@@ -37,6 +39,7 @@ from ..programs.tasks.behavior import newest
 from ..records import Context, Hit, Query, estimate_tokens
 
 if TYPE_CHECKING:
+    from ..programs.program import MemoryProgram
     from .runners import Job
 
 MOST_HITS = 6
@@ -172,7 +175,7 @@ class Labelling:
 
     def _budget(self) -> tuple[int, str]:
         """Tokens that the demos of a prompt may have, and why."""
-        budget, window = self._job.settings["max_demo_tokens"], getattr(self._job.task_lm, "window", None)
+        budget, window = self._job.settings["max_demo_tokens"], context_window(self._job.task_lm)
         instructions = max((_tokens({"": signature_of(p).instructions}) for p in self._own.values()), default=0)
         left = int((window or 0) * USED) - ROOM - instructions - self._request
         if window is None or left >= budget:
@@ -205,7 +208,9 @@ class Labelling:
         signature, path = signature_of(call.predictor), call.predictor.path
         try:
             # As it will be loaded: what does not survive being saved is no demo.
-            values = load_values(signature, dump_values(signature, {**call.inputs, **_gold(call.predictor, example)}), "")
+            values = load_values(
+                signature, dump_values(signature, {**call.inputs, **_gold(call.predictor, example)}), ""
+            )
         except ProgramError:
             return None
         if not _gold(call.predictor, values) or _tokens(values.toDict()) > self._job.settings["max_demo_tokens"]:
@@ -263,7 +268,30 @@ def shortened(context: Context, evidence: Sequence[str], most_tokens: int, most_
     return Context(hits=tuple(hits[n] for n in sorted(kept)), notes=context.notes if noted else {})
 
 
-def tokens(demo: dspy.Example) -> int:
+def fit_window(program: MemoryProgram, window: int) -> list[str]:
+    """Leaves out the last demos of predictors whose prompts, with a request as long as a demo, would not fit a model.
+
+    Args:
+        program: What is compiled; changed.
+        window: Tokens of a prompt and its answer.
+
+    Returns:
+        What was left out, a line for each predictor.
+    """
+    told: list[str] = []
+    for name, predictor in program.all_predictors().items():
+        lengths = [tokens(demo) for demo in predictor.demos]
+        if not lengths or getattr(predictor, "nearest", None) is not None:
+            continue
+        room = int(window * USED) - ROOM - estimate_tokens(signature_of(predictor).instructions) - max(lengths)
+        fits = sum(total <= room for total in accumulate(lengths))
+        if fits < len(lengths):
+            told.append(f"{name}: {fits} of {len(lengths)} demos fit the model's window of {window:,} tokens")
+            predictor.demos = predictor.demos[:fits]
+    return told
+
+
+def tokens(demo: Any) -> int:
     """The length of a demo in a prompt."""
     return _tokens(dict(demo.items()))
 

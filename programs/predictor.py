@@ -17,7 +17,6 @@ from ..memory.index import Entry
 from ..memory.sparse import SparseIndex
 from .recording import Call, recorded
 
-
 MEANT_FOR = "dspy_meant_for"
 """Key of a demo that is for one predictor alone, which it names: optimizers give a labelled one to all of them."""
 

@@ -194,8 +194,8 @@ def _recall(
     memory = program.remember(example.history).memory if memory is None and context is not None else memory
     ranked = [] if memory is None else _ranked(program, memory, example, benchmark.scorer.retrieval_depth)
     found = {f"recall@{k}": evidence_recall(example.focus, ranked, k) for k in RECALL_AT}
-    # A memory of summaries alone speaks of no turn in particular: what it shows is not measured.
-    if context is None or not context.hits or ranked or any(hit.is_evidence for hit in context.hits):
+    # Summaries alone speak of no turn in particular: whether that is the method's way, all questions together tell.
+    if context is None or not context.hits or any(hit.is_evidence for hit in context.hits):
         seen = [context.evidence, program.query_of(example).shown_ids] if context else []
         found = {SHOWN: evidence_recall(example.focus, seen, 2), **found}
     return {name: value for name, value in found.items() if value is not None} | benchmark.scorer.retrieval(

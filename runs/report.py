@@ -147,7 +147,9 @@ def usage_line(evaluation: Evaluation) -> str:
     writes = f", {evaluation.write_failures} failed writes" if evaluation.write_failures else ""
     recall = evaluation.retrieval()
     found = [f"evidence recall of the context that the task saw {recall.pop(SHOWN):.3f}"] if SHOWN in recall else []
-    found += [f"of the index alone {', '.join(f'{name} {value:.3f}' for name, value in recall.items())}"] if recall else []
+    found += (
+        [f"of the index alone {', '.join(f'{name} {value:.3f}' for name, value in recall.items())}"] if recall else []
+    )
     counts = {"tokens": evaluation.tokens, "prompt_cache": evaluation.prompt_cache}
     spent = spent_line({"calls": evaluation.calls, **counts, "cost": evaluation.cost})
     size = evaluation.context()

@@ -147,9 +147,18 @@ class Evaluation(BaseModel):
         return {name: _mean_of([row.parts.get(name) for row in self.counted]) for name in names}
 
     def retrieval(self) -> dict[str, float]:
-        """Mean evidence recall over the headline questions that name evidence."""
-        names = dict.fromkeys(name for row in self.counted for name in row.recall)
-        return {name: _mean_of([row.recall.get(name) for row in self.counted]) for name in names}
+        """Mean evidence recall over the headline questions that name evidence, failed ones included.
+
+        Where the method speaks of particular turns at all, a context of summaries alone shows no evidence.
+        """
+        rows = [row for row in self.counted if row.recall]
+        names = dict.fromkeys(name for row in rows for name in row.recall)
+        found = {name: _mean_of([row.recall.get(name) for row in rows]) for name in names}
+        if SHOWN in found and any(SHOWN not in row.recall for row in rows):
+            del found[SHOWN]
+            if any(row.hits and SHOWN in row.recall for row in rows):
+                found = {SHOWN: sum(row.recall.get(SHOWN, 0.0) for row in rows) / len(rows), **found}
+        return found
 
     def context(self) -> dict[str, float]:
         """Mean size of the recalled context over the headline questions: entries and tokens."""
