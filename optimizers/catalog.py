@@ -56,13 +56,13 @@ OPTIMIZERS: dict[str, Optimizer] = {
         run_labeled,
         {"max_labeled_demos": 8, **_BOUNDS},
         "demos: training questions with what is recalled for them and their gold answers",
-        "what recalling takes: no calls where neither writing nor recalling asks a model",
+        "what recalling takes; no calls where neither writing nor recalling asks a model",
     ),
     "knn": Optimizer(
         run_knn,
         {"k": 8, **_BOUNDS},
         "demos: the k training questions nearest to each new one, chosen at every call",
-        "what recalling for every training question takes; no calls as above",
+        "what recalling takes, for every training question",
     ),
     # Labelled demos are needed: a teacher without demos hardly ever passes, and then nothing is bootstrapped.
     "bootstrap": Optimizer(
