@@ -253,7 +253,7 @@ def _difference(found: Paired) -> str:
 
 def _usage_table(letters: Sequence[str], runs: Sequence[Recorded]) -> Table:
     table = Table(box=SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
-    for name in ("", "n", "score", "failed", "LM calls", "cached", "tokens", "cost", "s/question", "prompt/question"):
+    for name in ("", "n", "score", "failed", "LM calls", "cached", "tokens", "cost", "s/question", "prompt"):
         table.add_column(name, justify="left" if name == "" else "right", no_wrap=True)
     for letter, run in zip(letters, runs, strict=True):
         found = run.usage()

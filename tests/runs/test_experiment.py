@@ -97,6 +97,10 @@ def test_a_gain_on_dev_is_kept_scored_saved_and_logged(tmp_path, scene):
     assert run.info.status == "FINISHED"
     assert (run.data.params["program"], run.data.params["optimizer.stage"]) == ("turn-rag", "all")
     assert (run.data.metrics["start.score"], run.data.metrics["result.score"]) == (0.0, 1.0)
+    # What the gain costs: eight demos with their contexts in every prompt.
+    sizes = [summary[part]["prompt_tokens"] for part in ("start", "result")]
+    assert 0 < 2 * sizes[0] < sizes[1]
+    assert [run.data.metrics[f"{part}.prompt_tokens"] for part in ("start", "result")] == sizes
     listed = {entry.path for entry in client().list_artifacts(outcome.run_id)}
     assert {"start_rows.jsonl", "result_rows.jsonl", "outcome.json", "scores.png", "program"} <= listed
     inside = {entry.path for entry in client().list_artifacts(outcome.run_id, "program")}
