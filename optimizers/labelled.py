@@ -141,7 +141,7 @@ class Labelling:
         budget, reason = self._budget()
         each = max(map(tokens, demos))
         beside = traced * min(self._request, budget // max(1, traced))
-        fits = max(0, min(wanted, traced + (budget - beside) // each))
+        fits = min(wanted, budget // each, traced + (budget - beside) // each)
         if fits < wanted:
             self._job.noted(f"{fits} of {wanted} demos fit a prompt: they may have {budget:,} tokens ({reason})")
         return fits
