@@ -253,7 +253,7 @@ def _difference(found: Paired) -> str:
 
 def _usage_table(letters: Sequence[str], runs: Sequence[Recorded]) -> Table:
     table = Table(box=SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
-    for name in ("", "n", "score", "failed", "LM calls", "cached", "tokens", "cost", "s/question"):
+    for name in ("", "n", "score", "failed", "LM calls", "cached", "tokens", "cost", "s/question", "prompt"):
         table.add_column(name, justify="left" if name == "" else "right", no_wrap=True)
     for letter, run in zip(letters, runs, strict=True):
         found = run.usage()
@@ -267,6 +267,7 @@ def _usage_table(letters: Sequence[str], runs: Sequence[Recorded]) -> Table:
             f"{sum(found['tokens'].values()):,}",
             "unknown" if found["cost"] is None else f"${found['cost']:.4f}",
             _number(found["latency"]),
+            "-" if found["prompt_tokens"] is None else f"{found['prompt_tokens']:,.0f}",
         )
     return table
 

@@ -16,12 +16,14 @@ Example:
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import hashlib
 import json
 import threading
 import zlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
@@ -61,6 +63,10 @@ class Usage:
     """Predictor calls by predictor and outcome: ok, salvaged, asked again, lost."""
     faults: Counter[tuple[str, str]] = field(default_factory=Counter)
     """What was wrong with answers, by predictor and kind."""
+    told_tokens: int = 0
+    """Those of `input_tokens` of which the server said how many it had in its own cache."""
+    reused_tokens: int = 0
+    """Those that it had."""
 
     def __sub__(self, other: Usage) -> Usage:
         return Usage(
@@ -73,6 +79,8 @@ class Usage:
             self.unpriced - other.unpriced,
             _less(self.answers, other.answers),
             _less(self.faults, other.faults),
+            self.told_tokens - other.told_tokens,
+            self.reused_tokens - other.reused_tokens,
         )
 
     def by_role(self) -> dict[str, int]:
@@ -96,6 +104,8 @@ class Meter:
 
     def add(self, role: Role, usage: dict[str, Any], cost: float | None, calls: int = 1) -> None:
         """Counts calls that reached a model."""
+        reused = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
+        told = 0 if reused is None else int(usage.get("prompt_tokens") or 0)
         with self._lock:
             old = self._usage
             self._usage = replace(
@@ -103,6 +113,8 @@ class Meter:
                 calls=old.calls + Counter({role: calls}),
                 input_tokens=old.input_tokens + int(usage.get("prompt_tokens") or 0),
                 output_tokens=old.output_tokens + int(usage.get("completion_tokens") or 0),
+                told_tokens=old.told_tokens + told,
+                reused_tokens=old.reused_tokens + int(reused or 0),
                 cost=old.cost + (cost or 0.0),
                 unpriced=old.unpriced + (cost is None),
             )
@@ -130,6 +142,20 @@ class Meter:
 
     def __reduce__(self) -> tuple[type[Meter], tuple[()]]:
         return Meter, ()
+
+
+_prompts: contextvars.ContextVar[list[int] | None] = contextvars.ContextVar("prompts", default=None)
+
+
+@contextmanager
+def prompt_lengths() -> Generator[list[int]]:
+    """Collects the prompt tokens of every call of the block, also of those that a cache answered."""
+    lengths: list[int] = []
+    token = _prompts.set(lengths)
+    try:
+        yield lengths
+    finally:
+        _prompts.reset(token)
 
 
 class Answers(Protocol):
@@ -211,7 +237,7 @@ class MeteredLM(dspy.LM):
         call = prepare(self, prompt, messages, self._seeded(kwargs))
         if self.answers is None:
             result = self._paid(call)
-            return marked(finalize(self, call, result), result)
+            return marked(finalize(self, call, _heard(result)), result)
         try:
             key, cached = digest_of(request_of(self, call)), bool(call.cache)
             record, known = self.answers.once(key, lambda: self._paid(call).dump(), cached)
@@ -225,21 +251,21 @@ class MeteredLM(dspy.LM):
         else:
             # CallResult.load marks what it loads as a cache hit; this one was made just now.
             result.cache_hit = False
-        return marked(finalize(self, call, result), result)
+        return marked(finalize(self, call, _heard(result)), result)
 
     @with_callbacks
     async def acall(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
         call = prepare(self, prompt, messages, self._seeded(kwargs), asynchronous=True)
         if self.tape is not None:
             result = await asyncio.to_thread(self._paid, call)
-            return marked(finalize(self, call, result), result)
+            return marked(finalize(self, call, _heard(result)), result)
         self.guard.admit()
         try:
             result = await self._aexecuted(call)
         except Exception as error:
             self._failed(error)
             raise
-        return marked(finalize(self, call, self._counted(result)), result)
+        return marked(finalize(self, call, _heard(self._counted(result))), result)
 
     def _executed(self, call: Any) -> CallResult:
         # What DSPy streams to a caller must be sent from the caller's own thread, and not twice.
@@ -312,6 +338,15 @@ class MeteredLM(dspy.LM):
         super().__setstate__(state)
         if self.bounds is not None:
             self._engine_store = Clients()
+
+
+def _heard(result: CallResult) -> CallResult:
+    """Tells `prompt_lengths` of a call; answers from a cache have lost their usage, but not their responses."""
+    lengths = _prompts.get()
+    if lengths is not None:
+        told = [response.usage.input_tokens or 0 for response in result.responses[:1]]
+        lengths.append(sum(told) or int((result.usage or {}).get("prompt_tokens") or 0))
+    return result
 
 
 def _less(counts: Counter[Any], before: Counter[Any]) -> Counter[Any]:

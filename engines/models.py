@@ -133,6 +133,16 @@ def _gguf(name: str, loaded: dict[str, Any], slots: int, meter: Meter, settings:
     return lm
 
 
+def context_window(lm: Any) -> int | None:
+    """Tokens that a prompt and its answer may have together; None where it is not known.
+
+    Args:
+        lm: A language model; one that runs here, GGUF or local, knows it.
+    """
+    holders = getattr(lm, "server", None), getattr(getattr(lm, "engine", None), "model", None)
+    return next((found for holder in holders if isinstance(found := getattr(holder, "context", None), int)), None)
+
+
 @contextmanager
 def endpoint_errors() -> Iterator[None]:
     """Converts an uncounted failed call into one of Mempiler's errors.

@@ -48,29 +48,32 @@ class Optimizer:
     """Raises a UserError where a need is not met."""
 
 
+_BOUNDS: Mapping[str, Any] = {"demo_context_tokens": 300, "max_demo_tokens": 6000}
+"""Tokens of the context of a labelled demo, and of all demos of a prompt."""
+
 OPTIMIZERS: dict[str, Optimizer] = {
     "labeled": Optimizer(
         run_labeled,
-        {"max_labeled_demos": 16},
-        "demos: training questions with their gold answers, for predictors that have these fields",
-        "no calls",
+        {"max_labeled_demos": 8, **_BOUNDS},
+        "demos: training questions with what is recalled for them and their gold answers",
+        "what recalling takes; no calls where neither writing nor recalling asks a model",
     ),
     "knn": Optimizer(
         run_knn,
-        {"k": 8},
+        {"k": 8, **_BOUNDS},
         "demos: the k training questions nearest to each new one, chosen at every call",
-        "no calls",
+        "what recalling takes, for every training question",
     ),
     # Labelled demos are needed: a teacher without demos hardly ever passes, and then nothing is bootstrapped.
     "bootstrap": Optimizer(
         run_bootstrap,
-        {"max_bootstrapped_demos": 4, "max_labeled_demos": 16, "max_rounds": 1, "max_tries": 30},
+        {"max_bootstrapped_demos": 4, "max_labeled_demos": 8, "max_rounds": 1, "max_tries": 30, **_BOUNDS},
         "demos: calls of the program's own that led to a good answer, for every predictor, and labelled ones",
         "one question per try, 4 to 30 tries",
     ),
     "bootstrap-random": Optimizer(
         run_bootstrap_random,
-        {"max_bootstrapped_demos": 4, "max_labeled_demos": 16, "num_candidate_programs": 6, "max_tries": 30},
+        {"max_bootstrapped_demos": 4, "max_labeled_demos": 8, "num_candidate_programs": 6, "max_tries": 30, **_BOUNDS},
         "demos: the best of several bootstrapped sets, by the valset",
         "9 valsets, and 4 or more tries for each of 7 sets",
         validates=True,
@@ -82,8 +85,9 @@ OPTIMIZERS: dict[str, Optimizer] = {
             "num_trials": 8,
             "minibatch_size": 35,
             "max_bootstrapped_demos": 4,
-            "max_labeled_demos": 16,
+            "max_labeled_demos": 8,
             "max_tries": 30,
+            **_BOUNDS,
         },
         "instructions and demos, searched together",
         "9 valsets (minibatches of 35 where they are larger), 3 bootstrapped sets, about 10 proposals a predictor",
@@ -99,7 +103,7 @@ OPTIMIZERS: dict[str, Optimizer] = {
     ),
     "simba": Optimizer(
         run_simba,
-        {"bsize": 32, "num_candidates": 4, "max_steps": 4, "max_demos": 4},
+        {"bsize": 32, "num_candidates": 4, "max_steps": 4, "max_demos": 4, **_BOUNDS},
         "instructions (advice) and demos, from contrasts between good and bad runs",
         "about 8 batches a step, and 5 training sets at the end",
     ),
@@ -113,7 +117,14 @@ OPTIMIZERS: dict[str, Optimizer] = {
     ),
     "infer-rules": Optimizer(
         run_infer_rules,
-        {"num_candidates": 4, "num_rules": 6, "max_bootstrapped_demos": 4, "max_labeled_demos": 16, "max_tries": 30},
+        {
+            "num_candidates": 4,
+            "num_rules": 6,
+            "max_bootstrapped_demos": 4,
+            "max_labeled_demos": 8,
+            "max_tries": 30,
+            **_BOUNDS,
+        },
         "instructions (rules induced from demos) and demos",
         "5 valsets, one bootstrapped set, one proposal a predictor and candidate",
         validates=True,

@@ -22,12 +22,14 @@ import dspy
 from ..data.benchmark import Benchmark
 from ..engines.guard import Guard
 from ..engines.meter import MeteredLM
+from ..engines.models import context_window
 from ..errors import BudgetError, EndpointError, MempilerError, UserError
 from ..programs.program import MemoryProgram, Stage
 from ..programs.state import own_demos
 from .catalog import Optimizer
 from .catalog import optimizer as entry
 from .history import CandidateHistory
+from .labelled import fit_window, plain
 from .metric_views import MetricViews
 from .proposals import ProposingLM
 from .runners import ENDLESS, Job, trained_lm
@@ -92,6 +94,7 @@ def plan_job(
         settings=settings,
         seed=how.seed,
         threads=how.threads,
+        category=benchmark.category,
     )
     chosen.check(job)
     return job
@@ -139,7 +142,11 @@ def compile_program(
         compiled = history.best() or compiled
     if compiled is not None:
         history.trained = trained_lm(compiled, lm)
-    return tidy(compiled if compiled is not None else job.student, program)
+    result = tidy(compiled if compiled is not None else job.student, program)
+    window = context_window(lm)
+    for line in fit_window(result, window) if window else ():
+        history.note(line)
+    return result
 
 
 def tidy(compiled: MemoryProgram, start: MemoryProgram) -> MemoryProgram:
@@ -156,7 +163,7 @@ def tidy(compiled: MemoryProgram, start: MemoryProgram) -> MemoryProgram:
         delattr(compiled, name)
     compiled.unfrozen()
     for predictor in compiled.all_predictors().values():
-        predictor.demos = own_demos(predictor)
+        predictor.demos = [plain(demo) for demo in own_demos(predictor)]
         predictor.lm = None
     return compiled
 
@@ -177,7 +184,9 @@ def _run(chosen: Optimizer, job: Job, history: CandidateHistory, guard: Guard) -
     # Optimizers get a copy, so that a rescue never sees a half changed student.
     student: Any = job.student.deepcopy()
     prompt_lm = ProposingLM.over(job.prompt_lm, history.proposals)
-    work = replace(job, student=student, prompt_lm=prompt_lm, ended=history.end, scored=history.scored)
+    work = replace(
+        job, student=student, prompt_lm=prompt_lm, ended=history.end, scored=history.scored, noted=history.note
+    )
     callbacks = [*(dspy.settings.callbacks or []), history, history.proposals]
     # Without a trace of its own, plain calls inside an optimizer would fill the process-wide one.
     with dspy.context(trace=None, callbacks=callbacks, max_errors=ENDLESS, disable_history=True):

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .plan import NOTHING, Effort, Range
-from .runners import gepa_budget
+from .runners import TRIED, gepa_budget
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,16 @@ class _Counts:
         most = min(self.settings.get("max_tries", self.train), self.train)
         return Range(min(self.settings["max_bootstrapped_demos"], most), most)
 
+    def recalled(self, wanted: int, most: int) -> Range:
+        """Questions that are recalled for labelled demos."""
+        return Range(min(wanted, self.train), min(most, self.train))
+
+    @property
+    def before_tries(self) -> Range:
+        """As `recalled`, before bootstrapping."""
+        most = self.settings["max_tries"] if self.settings["max_labeled_demos"] else 0
+        return self.recalled(most, 2 * most)
+
 
 def effort(name: str, settings: Mapping[str, Any], train: int, val: int, predictors: int) -> Effort:
     """The effort of an optimizer.
@@ -46,20 +56,27 @@ def effort(name: str, settings: Mapping[str, Any], train: int, val: int, predict
     return _EFFORTS[name](_Counts(settings, train, val, predictors))
 
 
-def _none(counts: _Counts) -> Effort:
-    return Effort(NOTHING)
+def _labeled(counts: _Counts) -> Effort:
+    wanted = counts.settings["max_labeled_demos"]
+    recalls = counts.recalled(wanted, TRIED * wanted)
+    return Effort(NOTHING, Range(recalls.low / counts.train, 1), recalls=recalls)
+
+
+def _knn(counts: _Counts) -> Effort:
+    return Effort(NOTHING, Range(1, 1), recalls=counts.recalled(counts.train, counts.train))
 
 
 def _bootstrap(counts: _Counts) -> Effort:
     rounds = counts.settings.get("max_rounds", 1)
-    return Effort(Range(counts.tries.low, counts.tries.high * rounds), Range(1, rounds))
+    runs = Range(counts.tries.low, counts.tries.high * rounds)
+    return Effort(runs, Range(1, rounds), recalls=counts.before_tries)
 
 
 def _bootstrap_random(counts: _Counts) -> Effort:
     sets = counts.settings["num_candidate_programs"]
     scored = (sets + 3) * counts.val
     runs = Range(scored + counts.tries.low + sets, scored + (sets + 1) * counts.tries.high)
-    return Effort(runs, Range(1, sets + 2))
+    return Effort(runs, Range(1, sets + 2), recalls=counts.before_tries)
 
 
 def _mipro(counts: _Counts) -> Effort:
@@ -77,7 +94,7 @@ def _mipro(counts: _Counts) -> Effort:
     runs = scored + Range(counts.tries.low + bootstraps - 1, bootstraps * counts.tries.high)
     summary = min(10, counts.train // 10 + 1) + 1
     proposals = Range(counts.predictors * sets + 2, summary + 1 + counts.predictors * (3 * sets + 1))
-    return Effort(runs, Range(1, trials + bootstraps + 2), proposals)
+    return Effort(runs, Range(1, trials + bootstraps + 2), proposals, counts.before_tries)
 
 
 def _copro(counts: _Counts) -> Effort:
@@ -111,7 +128,7 @@ def _infer_rules(counts: _Counts) -> Effort:
     sets = counts.settings["num_candidates"]
     scored = sets * counts.val
     runs = Range(scored + counts.tries.low, scored + counts.tries.high)
-    return Effort(runs, Range(1, sets + 1), Range(sets, 3 * sets * counts.predictors))
+    return Effort(runs, Range(1, sets + 1), Range(sets, 3 * sets * counts.predictors), counts.before_tries)
 
 
 def _better_together(counts: _Counts) -> Effort:
@@ -125,6 +142,7 @@ def _better_together(counts: _Counts) -> Effort:
             total.runs + part.runs + Range(counts.val, counts.val),
             total.writings + part.writings,
             total.proposals + part.proposals,
+            total.recalls + part.recalls,
         )
     return total
 
@@ -134,8 +152,8 @@ def _finetune(counts: _Counts) -> Effort:
 
 
 _EFFORTS: dict[str, Callable[[_Counts], Effort]] = {
-    "labeled": _none,
-    "knn": _none,
+    "labeled": _labeled,
+    "knn": _knn,
     "bootstrap": _bootstrap,
     "bootstrap-random": _bootstrap_random,
     "mipro": _mipro,

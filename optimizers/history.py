@@ -55,6 +55,8 @@ class CandidateHistory(BaseCallback):
         self.proposals = Proposals(attempts)
         self.ended: str | None = None
         """What ended the optimizer before its time, in one line; None where nothing did, or a limit."""
+        self.notes: list[str] = []
+        """What else a user should know of the result, a line each."""
         self.trained: MeteredLM | None = None
         """The LM with trained weights that the compiled program needs; None where no weights were trained."""
         self._meter = meter
@@ -103,6 +105,12 @@ class CandidateHistory(BaseCallback):
         """Remembers what ended the optimizer before its time; errors of ours have a meaning of their own."""
         if not isinstance(error, MempilerError):
             self.ended = _in_one_line(error)
+
+    def note(self, line: str) -> None:
+        """Adds a note, once."""
+        with self._lock:
+            if line not in self.notes:
+                self.notes.append(line)
 
     def spent(self) -> int:
         """Calls so far, those that failed or were answered from an earlier run included."""

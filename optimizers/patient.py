@@ -6,12 +6,15 @@ candidate of rule induction goes without rules. COPRO has nothing to go on with,
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import Any
 
 import dspy
 from dspy.propose import GroundedProposer
 from dspy.teleprompt.infer_rules import RulesInductionProgram
 from dspy.utils.exceptions import AdapterParseError
+
+from ..records import estimate_tokens
 
 
 class Mipro(dspy.MIPROv2):
@@ -75,12 +78,20 @@ class InferRules(dspy.InferRules):
 
     Args:
         prompt_lm: Proposes rules.
+        most_tokens: Tokens of the demos that rules are induced from.
         **settings: As DSPy takes them.
     """
 
-    def __init__(self, prompt_lm: Any, **settings: Any) -> None:
+    def __init__(self, prompt_lm: Any, most_tokens: int, **settings: Any) -> None:
         super().__init__(**settings)
+        self._most_tokens = most_tokens
         self.rules_induction_program = _Rules(self.num_rules, prompt_lm)
+
+    def get_predictor_demos(self, trainset: Any, predictor: Any) -> list[dict[str, Any]]:
+        """As many of the demos as fit; at least one, where there is any."""
+        found: list[dict[str, Any]] = super().get_predictor_demos(trainset, predictor)
+        lengths = accumulate(sum(estimate_tokens(str(value)) for value in demo.values()) for demo in found)
+        return found[: max(1, sum(length <= self._most_tokens for length in lengths))]
 
     def update_program_instructions(self, predictor: Any, natural_language_rules: str) -> None:
         if natural_language_rules:

@@ -71,6 +71,8 @@ class Effort:
     """How often the memories of its questions are written anew."""
     proposals: Range = NOTHING
     """Calls of the prompt LM."""
+    recalls: Range = NOTHING
+    """Questions that are recalled and not answered, for labelled demos."""
 
 
 @dataclass(frozen=True)
@@ -164,7 +166,9 @@ def compile_plan(
     before = (len(dev) + len(test)) * size.read_calls
     phases = {
         "scoring before": Range(before + held * 0.8, before + held * 1.25),
-        f"optimizing on {len(learned)} questions": effort.runs.times(size.read_calls),
+        # Of the calls that a question takes, recalling takes all but the answer; of tried questions it is known then.
+        f"optimizing on {len(learned)} questions": effort.runs.times(size.read_calls)
+        + Range(0, effort.recalls.high).times(max(0.0, size.read_calls - 1)),
         "writing training memories": Range(written.low * 0.8, written.high * 1.25).times(
             _items(learned) * size.write_calls
         ),

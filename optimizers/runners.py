@@ -6,6 +6,7 @@ one of them behind the same job. The catalog beside says what they change, need 
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,13 +18,16 @@ from dspy.teleprompt import Teleprompter
 from ..engines.local.settings import Finetuning
 from ..engines.models import is_local
 from ..errors import MissingDependencyError, UserError
-from ..programs.predictor import Predictor
+from ..programs.predictor import is_for
 from ..programs.program import MemoryProgram
+from .labelled import Labelling, TaskExample, question_of
 from .metric_views import MetricViews
 from .patient import InferRules, Mipro
 
 ENDLESS = 1_000_000
 """Errors an optimizer tolerates: the guard at the LM boundary decides when to stop, not a count of ten."""
+TRIED = 4
+"""Training questions that are tried at most for each labelled demo."""
 
 
 @dataclass(frozen=True)
@@ -47,41 +51,69 @@ class Job:
     """Told what ended a step of several, which the others outlive."""
     scored: Callable[[dspy.Example, Any, float], None] = lambda example, prediction, score: None
     """Told every score of an optimizer whose evaluations nobody else sees."""
+    category: Callable[[dspy.Example], str] = lambda example: ""
+    """The category of a question: labelled demos are spread over them."""
+    noted: Callable[[str], None] = lambda line: None
+    """Told what a user should know of the result, in one line."""
 
 
 def run_labeled(job: Job) -> Any:
     """Labelled demos."""
-    return dspy.LabeledFewShot(k=job.settings["max_labeled_demos"]).compile(job.student, trainset=list(job.train))
+    labelling, wanted = Labelling(job), job.settings["max_labeled_demos"]
+    demos = labelling.demos(wanted, TRIED * wanted)
+    _give(job.student, demos[: labelling.fitting(demos, wanted)])
+    return job.student
 
 
 def run_knn(job: Job) -> Any:
     """DSPy's KNNFewShot replaces `forward`, which cannot be saved; the predictors choose their demos themselves."""
-    program = dspy.LabeledFewShot(k=len(job.train)).compile(job.student, trainset=list(job.train), sample=False)
-    for _, predictor in program.named_predictors():
-        if isinstance(predictor, Predictor):
-            predictor.nearest = job.settings["k"]
-    return program
+    labelling = Labelling(job)
+    demos = labelling.demos(len(job.train))
+    for predictor in _give(job.student, demos):
+        predictor.nearest = labelling.fitting(demos, job.settings["k"])
+    return job.student
+
+
+def _give(student: MemoryProgram, demos: Sequence[dspy.Example]) -> list[Any]:
+    """Gives the demos to the predictors they are for, which are returned."""
+    given = [p for _, p in student.named_predictors() if any(is_for(demo, getattr(p, "path", "")) for demo in demos)]
+    for predictor in given:
+        predictor.demos = list(demos)
+    return given
 
 
 def run_bootstrap(job: Job) -> Any:
     """Demos from runs that passed."""
-    settings, tries = _tries(job)
-    teleprompter = dspy.BootstrapFewShot(metric=job.views.passed, max_errors=ENDLESS, **settings)
+    metric, settings, tries = _tries(job, job.views.passed)
+    teleprompter = dspy.BootstrapFewShot(metric=metric, max_errors=ENDLESS, **settings)
     return teleprompter.compile(job.student, trainset=tries)
 
 
-def _tries(job: Job) -> tuple[dict[str, Any], list[dspy.Example]]:
-    """The settings without `max_tries`, and so many training questions: an upper end to what bootstrapping costs."""
+def _tries(job: Job, view: Callable[..., Any]) -> tuple[Callable[..., Any], dict[str, Any], list[Any]]:
+    """How to bootstrap: the metric, the settings of DSPy's own, and `max_tries` training questions.
+
+    That is an upper end to what bootstrapping costs. Questions that make a labelled demo come first, and alone where
+    they are enough: DSPy draws its labelled demos from all that it is given.
+    """
     settings = dict(job.settings)
-    return settings, list(job.train)[: settings.pop("max_tries")]
+    most, traced = settings.pop("max_tries"), settings["max_bootstrapped_demos"]
+    labelling, labelled = Labelling(job), min(settings["max_labeled_demos"], most)
+    demos = labelling.demos(most if labelled else 0, 2 * most)
+    if labelled:
+        settings["max_labeled_demos"] = labelling.fitting(demos, settings["max_labeled_demos"], traced)
+    del settings["demo_context_tokens"], settings["max_demo_tokens"]
+    taken = {id(question_of(demo)) for demo in demos}
+    # Without an output of its own it is no demo, but a question to try.
+    rest = [TaskExample({"question": e.get("question")}, asked=e) for e in job.train if id(e) not in taken]
+    tries = demos if demos and len(demos) >= labelled else [*demos, *rest][:most]
+    return labelling.metric(view, traced), settings, list(tries)
 
 
-def _judging(job: Job) -> dict[str, Any]:
+def _judging(job: Job, metric: Callable[..., Any]) -> dict[str, Any]:
     """How optimizers with a threshold score candidates."""
-    views = job.views
     return {
-        "metric": views.number,
-        "metric_threshold": views.threshold,
+        "metric": metric,
+        "metric_threshold": job.views.threshold,
         "num_threads": job.threads,
         "max_errors": ENDLESS,
     }
@@ -89,17 +121,17 @@ def _judging(job: Job) -> dict[str, Any]:
 
 def run_bootstrap_random(job: Job) -> Any:
     """The best of several bootstrapped sets."""
-    settings, tries = _tries(job)
-    teleprompter = dspy.BootstrapRS(**_judging(job), **settings)
+    metric, settings, tries = _tries(job, job.views.number)
+    teleprompter = dspy.BootstrapRS(**_judging(job, metric), **settings)
     return teleprompter.compile(job.student, trainset=tries, valset=list(job.val))
 
 
 def run_mipro(job: Job) -> Any:
     """Instructions and demos by Bayesian search."""
-    settings, tries = _tries(job)
+    metric, settings, tries = _tries(job, job.views.number)
     trials, batch = settings.pop("num_trials"), settings.pop("minibatch_size")
     teleprompter = Mipro(
-        **_judging(job),
+        **_judging(job, metric),
         prompt_model=job.prompt_lm,
         task_model=job.task_lm,
         auto=None,
@@ -126,6 +158,8 @@ def run_copro(job: Job) -> Any:
 def run_simba(job: Job) -> Any:
     """Advice and demos from contrasts."""
     settings = {**job.settings, "bsize": min(job.settings["bsize"], len(job.train))}
+    labelling = Labelling(job)
+    del settings["demo_context_tokens"], settings["max_demo_tokens"]
 
     def number(example: dspy.Example, prediction: Any) -> float:
         score = job.views.number(example, prediction)
@@ -134,6 +168,15 @@ def run_simba(job: Job) -> Any:
 
     metric: Any = number
     teleprompter = dspy.SIMBA(metric=metric, prompt_model=job.prompt_lm, num_threads=job.threads, **settings)
+    add, *others = teleprompter.strategies
+
+    @functools.wraps(add)
+    def add_bounded(bucket: Any, system: Any, **given: Any) -> Any:
+        good = bucket[0]
+        labelling.shorten(good["trace"], good["example"], good["prediction"], settings["max_demos"])
+        return add(bucket, system, **given)
+
+    teleprompter.strategies = [add_bounded, *others]
     return teleprompter.compile(job.student, trainset=list(job.train), seed=job.seed)
 
 
@@ -157,9 +200,9 @@ def gepa_budget(train: int, val: int) -> int:
 
 def run_infer_rules(job: Job) -> Any:
     """Rules induced from demos."""
-    settings, tries = _tries(job)
+    metric, settings, tries = _tries(job, job.views.number)
     # The rules would else be asked of the LM of the context, which answers questions.
-    teleprompter = InferRules(job.prompt_lm, **_judging(job), **settings)
+    teleprompter = InferRules(job.prompt_lm, job.settings["max_demo_tokens"], **_judging(job, metric), **settings)
     return teleprompter.compile(job.student, trainset=tries, valset=list(job.val))
 
 

@@ -2,7 +2,8 @@
 
 DSPy's KNNFewShot picks demos per call by replacing `program.forward`, which no saved state holds. Here the pool is the
 predictor's own demos and `nearest` says how many of them a prompt shows, so both are saved and loaded like the rest.
-Nearness is BM25 over those text inputs that all demos of the pool have (a labelled question, for one).
+Nearness is BM25 over the question, where all demos of the pool have one as text, and else over those text inputs that
+they all have: what was recalled for two questions says little of how near the questions are.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ from ..memory.flight import Flight
 from ..memory.index import Entry
 from ..memory.sparse import SparseIndex
 from .recording import Call, recorded
+
+MEANT_FOR = "dspy_meant_for"
+"""Key of a demo that is for one predictor alone, which it names: optimizers give a labelled one to all of them."""
 
 
 class Predictor(dspy.Predict):
@@ -45,9 +49,9 @@ class Predictor(dspy.Predict):
 
     def choose(self, inputs: dict[str, Any]) -> list[Any]:
         """The demos that a prompt for these inputs shows, in the order of the pool."""
-        if self.nearest is None or len(self.demos) <= self.nearest:
-            return self.demos
-        demos = list(self.demos)
+        demos = [demo for demo in self.demos if is_for(demo, self.path)]
+        if self.nearest is None or len(demos) <= self.nearest:
+            return demos
         names = _shared_inputs(self.signature, demos)
         # The demos are kept beside their index, so that their ids are not reused while it is cached.
         indexes: Flight = vars(self).setdefault("_indexes", Flight(capacity=4))
@@ -82,13 +86,19 @@ def adopt(module: dspy.Module) -> None:
             found.signature = found.signature.with_instructions(found.signature.instructions)
 
 
+def is_for(demo: Any, path: str) -> bool:
+    """Whether the predictor of a path may show a demo."""
+    return demo.get(MEANT_FOR, path) == path
+
+
 def _kept(call: Call, prediction: dspy.Prediction) -> dspy.Prediction:
     call.prediction = prediction
     return prediction
 
 
 def _shared_inputs(signature: type[dspy.Signature], demos: list[Any]) -> list[str]:
-    return [name for name in signature.input_fields if all(isinstance(demo.get(name), str) for demo in demos)]
+    names = [name for name in signature.input_fields if all(isinstance(demo.get(name), str) for demo in demos)]
+    return ["question"] if "question" in names else names
 
 
 def _index(demos: list[Any], names: list[str]) -> SparseIndex:

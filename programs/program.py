@@ -19,7 +19,7 @@ import dspy
 from ..errors import UserError
 from ..memory.flight import Flight
 from ..memory.memory import Memory
-from ..records import Context, History, Item, Query
+from ..records import Context, History, Hit, Item, Query
 from .adapter import adapter as make_adapter
 from .leavings import Forgets
 from .method import Method
@@ -140,15 +140,26 @@ class MemoryProgram(dspy.Module):
         Returns:
             The task's outputs, the recalled `context`, and the `memory`.
         """
+        context, query, raw = self.recall(memory, query, waiting)
+        recalled(context)
+        answered = self.task(context=context, query=query)
+        context = context.model_copy(update={"hits": (*context.hits, *raw)}) if raw else context
+        return dspy.Prediction(**{key: answered[key] for key in answered.keys()}, context=context, memory=memory)  # noqa: SIM118
+
+    def recall(
+        self, memory: Memory, query: Query, waiting: Sequence[Item] = ()
+    ) -> tuple[Context, Query, tuple[Hit, ...]]:
+        """What the task is given for a query; arguments as `answer`.
+
+        Returns:
+            The recalled context, the query with the waiting turns it shows, and these turns.
+        """
         waiting = (*(each.item for each in memory.unwritten), *waiting)
         raw = found_raw(waiting, query.probe)
         query = with_raw(query, waiting, raw)
         context = self.method.reader.recall(memory, query)
         record_context(context)
-        recalled(context)
-        answered = self.task(context=context, query=query)
-        context = context.model_copy(update={"hits": (*context.hits, *raw)}) if raw else context
-        return dspy.Prediction(**{key: answered[key] for key in answered.keys()}, context=context, memory=memory)  # noqa: SIM118
+        return context, query, raw
 
     def remember(self, history: History) -> Node:
         """The memory of a history, written at most once per set of writing prompts.

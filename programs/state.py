@@ -23,7 +23,7 @@ from dspy.adapters.utils import get_annotation_name
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
 
 from ..errors import ProgramError
-from .predictor import Predictor
+from .predictor import Predictor, is_for
 from .sampling import check_sampling, sampling
 
 AUGMENTED = "augmented"
@@ -167,9 +167,10 @@ def check_fields(name: str, saved: list[list[str]], code: list[list[str]]) -> No
 
 
 def own_demos(predictor: dspy.Predict) -> list[Any]:
-    """The demos a prompt of this predictor shows: those with at least one input and one output of its own."""
+    """The demos a prompt of this predictor shows: meant for it, with at least one input and one output of its own."""
     inputs, outputs = signature_of(predictor).input_fields, signature_of(predictor).output_fields
-    return [demo for demo in predictor.demos if any(k in demo for k in inputs) and any(k in demo for k in outputs)]
+    mine = [demo for demo in predictor.demos if is_for(demo, getattr(predictor, "path", ""))]
+    return [demo for demo in mine if any(k in demo for k in inputs) and any(k in demo for k in outputs)]
 
 
 def dump_values(signature: type[dspy.Signature], values: Any) -> dict[str, Any]:

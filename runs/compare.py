@@ -27,7 +27,7 @@ from ..records.json_input import decode
 from .folder import RUN, RunFolder
 from .matrix import confusion_picture, write
 from .report import heading
-from .results import Evaluation, Row, mean
+from .results import Evaluation, Row, cached_share, mean
 from .statistics import Difference, paired
 
 MIN_QUESTIONS = 20
@@ -76,6 +76,8 @@ class Recorded:
             "failures": found.failures,
             "calls": found.calls,
             "tokens": found.tokens,
+            "prompt_tokens": found.prompt_tokens,
+            "cached_share": cached_share(found.prompt_cache),
             "cost": found.cost,
             "latency": mean([row.seconds for row in found.rows]),
         }

@@ -16,9 +16,10 @@ import dspy
 
 from ..data.benchmark import Benchmark
 from ..data.text_metrics import evidence_recall
-from ..engines.meter import Meter
+from ..engines.meter import Meter, prompt_lengths
 from ..engines.models import is_offline
 from ..errors import BudgetError, EndpointError, MempilerError
+from ..memory.memory import Memory
 from ..programs.failing import failure_of
 from ..programs.method import Reader
 from ..programs.program import MemoryProgram
@@ -140,9 +141,14 @@ def _row(program: MemoryProgram, benchmark: Benchmark, example: dspy.Example) ->
     """The scored row of a question, or what stopped it from being asked."""
     started = time.perf_counter()
     prediction, failure, score = dspy.Prediction(answer=""), None, None
+    prompts, memory = list[int](), None
     with recording() as record:
         try:
-            prediction = benchmark.answer(program, example)
+            if benchmark.interaction is None:
+                # First, since what it takes belongs to all questions about it.
+                memory = program.remember(example.history).memory
+            with prompt_lengths() as prompts:
+                prediction = benchmark.answer(program, example)
             score = benchmark.score(example, prediction)
         except BudgetError as error:
             return str(error)
@@ -161,9 +167,10 @@ def _row(program: MemoryProgram, benchmark: Benchmark, example: dspy.Example) ->
         answer=str(prediction.get("answer") or ""),
         score=score.value if score else 0.0,
         parts=dict(score.parts) if score else {},
-        recall=_recall(program, benchmark, example, context),
+        recall=_recall(program, benchmark, example, context, memory),
         sources=context.sources if context else (),
         seconds=time.perf_counter() - started,
+        prompt_tokens=sum(prompts),
         hits=len(context.hits) if context else 0,
         context_tokens=estimate_tokens(context.text()) if context else 0,
         recall_counts=dict(context.counts) if context else {},
@@ -172,23 +179,39 @@ def _row(program: MemoryProgram, benchmark: Benchmark, example: dspy.Example) ->
 
 
 def _recall(
-    program: MemoryProgram, benchmark: Benchmark, example: dspy.Example, context: Context | None
+    program: MemoryProgram,
+    benchmark: Benchmark,
+    example: dspy.Example,
+    context: Context | None,
+    memory: Memory | None,
 ) -> dict[str, float]:
     """How much of the evidence the task saw (`shown`), and how much the memory's plain search finds, which needs no LM.
 
-    A question that failed counts like any other, as far as something was recalled for it.
+    A question that failed counts like any other, with what was recalled for it; nothing, where recalling failed.
     """
-    if context is None or not example.get("focus"):
+    if not example.get("focus"):
         return {}
-    query, found = program.query_of(example), dict[str, float | None]()
-    if not context.hits or any(hit.is_evidence for hit in context.hits):
-        found[SHOWN] = evidence_recall(example.focus, [context.evidence, query.shown_ids], 2)
-    memory, depth = program.remember(example.history).memory, max(*RECALL_AT, benchmark.scorer.retrieval_depth)
-    ranked = [hit.sources for hit in evidence_hits(program.method.reader, memory, query.probe, depth)]
-    found |= {f"recall@{k}": evidence_recall(example.focus, ranked, k) for k in RECALL_AT}
+    memory = program.remember(example.history).memory if memory is None and context is not None else memory
+    ranked = [] if memory is None else _ranked(program, memory, example, benchmark.scorer.retrieval_depth)
+    found = {f"recall@{k}": evidence_recall(example.focus, ranked, k) for k in RECALL_AT}
+    # Summaries alone speak of no turn in particular: whether that is the method's way, all questions together tell.
+    if context is None or not context.hits or any(hit.is_evidence for hit in context.hits):
+        seen = [context.evidence, program.query_of(example).shown_ids] if context else []
+        found = {SHOWN: evidence_recall(example.focus, seen, 2), **found}
     return {name: value for name, value in found.items() if value is not None} | benchmark.scorer.retrieval(
         example, ranked
     )
+
+
+def _ranked(program: MemoryProgram, memory: Memory, example: dspy.Example, k: int) -> list[tuple[str, ...]]:
+    """The sources of the best hits of the memory's plain search; none where searching fails."""
+    try:
+        hits = evidence_hits(program.method.reader, memory, program.query_of(example).probe, max(*RECALL_AT, k))
+    except MempilerError:
+        raise
+    except Exception:
+        return []
+    return [hit.sources for hit in hits]
 
 
 def evidence_hits(reader: Reader, memory: Any, probe: str, k: int) -> list[Hit]:

@@ -276,7 +276,8 @@ def _history(runtime: Runtime) -> CandidateHistory:
 
 def _troubles(optimizer: str, history: CandidateHistory) -> Troubles:
     proposals, rescued = history.proposals, history.ended is not None and history.best() is not None
-    return Troubles(optimizer, history.ended, proposals.unreadable, proposals.given_up, rescued)
+    notes = tuple(history.notes)
+    return Troubles(optimizer, history.ended, proposals.unreadable, proposals.given_up, rescued, notes)
 
 
 def _note_troubles(runtime: Runtime, history: CandidateHistory) -> None:

@@ -27,6 +27,8 @@ class Troubles:
 
     rescued: bool
     """Whether a candidate had been scored by then, which goes on in place of a result."""
+    notes: tuple[str, ...] = ()
+    """What else there is to know of the demos, a line each."""
 
     def lines(self, run: str) -> list[str]:
         """What tables say of it, one line each.
@@ -41,7 +43,7 @@ class Troubles:
         if self.unreadable:
             rest = f", {self.given_up} proposals were given up; {again}" if self.given_up else ""
             found.append(f"{self.unreadable} answers of the prompt LM could not be read{rest}")
-        return found
+        return [*found, *self.notes]
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from ..optimizers.history import Candidate
 from ..optimizers.plan import Plan
-from .results import SHOWN, Evaluation
+from .results import SHOWN, Evaluation, cached_share
 from .statistics import Difference
 
 WIRING = "wiring check, not comparable"
@@ -87,6 +87,10 @@ def print_comparison(
     table.add_row(
         "score", str(start.n), _number(start.score), _number(result.score), _signed(result.score, start.score)
     )
+    sizes = start.prompt_tokens, result.prompt_tokens
+    if None not in sizes:
+        change = f"{(sizes[1] or 0) - (sizes[0] or 0):+,.0f}"
+        table.add_row("prompt tokens a question", "", _size(sizes[0]), _size(sizes[1]), change)
     console.print(table)
     console.print(difference_line(difference, promoted, refused), soft_wrap=True)
     for name, evaluation in (("before", start), ("after", result)):
@@ -142,11 +146,15 @@ def usage_line(evaluation: Evaluation) -> str:
     """Calls, tokens, cost, time and failures on one line."""
     writes = f", {evaluation.write_failures} failed writes" if evaluation.write_failures else ""
     recall = evaluation.retrieval()
-    found = [f"evidence shown {recall.pop(SHOWN):.3f}"] if SHOWN in recall else []
-    found += [f"by the index {', '.join(f'{name} {value:.3f}' for name, value in recall.items())}"] if recall else []
-    spent = spent_line({"calls": evaluation.calls, "tokens": evaluation.tokens, "cost": evaluation.cost})
+    found = [f"evidence recall of the context that the task saw {recall.pop(SHOWN):.3f}"] if SHOWN in recall else []
+    found += (
+        [f"of the index alone {', '.join(f'{name} {value:.3f}' for name, value in recall.items())}"] if recall else []
+    )
+    counts = {"tokens": evaluation.tokens, "prompt_cache": evaluation.prompt_cache}
+    spent = spent_line({"calls": evaluation.calls, **counts, "cost": evaluation.cost})
     size = evaluation.context()
     recalled = f"context {size['hits']:.1f} entries, {size['tokens']:,.0f} tokens"
+    recalled += f"; prompts {evaluation.prompt_tokens:,.0f} tokens a question" if evaluation.prompt_tokens else ""
     line = f"{spent}; {evaluation.seconds:.1f} s; {evaluation.failures} failures{writes}"
     return "; ".join([line, *found, recalled])
 
@@ -154,7 +162,9 @@ def usage_line(evaluation: Evaluation) -> str:
 def spent_line(usage: Mapping[str, Any]) -> str:
     """Calls, tokens and cost, as `results.counts_of` gives them, on one line."""
     calls = ", ".join(f"{count} {role}" for role, count in usage["calls"].items() if count or role == "task")
-    tokens = f"{usage['tokens']['input']:,} + {usage['tokens']['output']:,} tokens"
+    share = cached_share(usage.get("prompt_cache") or {})
+    reused = "" if share is None else f" ({share:.0%} of the prompts from the server's cache)"
+    tokens = f"{usage['tokens']['input']:,} + {usage['tokens']['output']:,} tokens{reused}"
     cost = "no price known" if usage["cost"] is None else f"${usage['cost']:.4f}"
     return f"LM calls: {calls}; {tokens}; {cost}"
 

@@ -52,6 +52,8 @@ class Row(BaseModel):
     """Entries recalled."""
     context_tokens: int = 0
     """Length of the recalled context, as `records.estimate_tokens` counts."""
+    prompt_tokens: int = 0
+    """Prompt tokens of the calls that recalled and answered, as the endpoint counts them; writing memories is none."""
     recall_counts: dict[str, int] = {}
     """What the recall took, as the method counts it, e.g. {"calls": 4, "facts": 22}."""
     failure: Failure | None = None
@@ -75,6 +77,8 @@ class Evaluation(BaseModel):
     tokens: dict[str, int]
     cost: float | None
     """US dollars; None where the price of a call is not known."""
+    prompt_cache: dict[str, int] = {}
+    """Prompt tokens of which the endpoint said how many it had in its cache (`told`), and those it had (`reused`)."""
     write_failures: int
     """Items whose LM output stayed unparseable while memories were written."""
     failed_writes: tuple[Failure, ...] = ()
@@ -143,9 +147,18 @@ class Evaluation(BaseModel):
         return {name: _mean_of([row.parts.get(name) for row in self.counted]) for name in names}
 
     def retrieval(self) -> dict[str, float]:
-        """Mean evidence recall over the headline questions that name evidence."""
-        names = dict.fromkeys(name for row in self.counted for name in row.recall)
-        return {name: _mean_of([row.recall.get(name) for row in self.counted]) for name in names}
+        """Mean evidence recall over the headline questions that name evidence, failed ones included.
+
+        Where the method speaks of particular turns at all, a context of summaries alone shows no evidence.
+        """
+        rows = [row for row in self.counted if row.recall]
+        names = dict.fromkeys(name for row in rows for name in row.recall)
+        found = {name: _mean_of([row.recall.get(name) for row in rows]) for name in names}
+        if SHOWN in found and any(SHOWN not in row.recall for row in rows):
+            del found[SHOWN]
+            if any(row.hits and SHOWN in row.recall for row in rows):
+                found = {SHOWN: sum(row.recall.get(SHOWN, 0.0) for row in rows) / len(rows), **found}
+        return found
 
     def context(self) -> dict[str, float]:
         """Mean size of the recalled context over the headline questions: entries and tokens."""
@@ -153,6 +166,11 @@ class Evaluation(BaseModel):
             "hits": _mean_of([float(row.hits) for row in self.counted]),
             "tokens": _mean_of([float(row.context_tokens) for row in self.counted]),
         }
+
+    @property
+    def prompt_tokens(self) -> float | None:
+        """Mean prompt tokens of a headline question; None where they were not counted."""
+        return mean([float(row.prompt_tokens) for row in self.counted]) or None
 
     def by_category(self) -> dict[str, dict[str, Any]]:
         """n, score, parts, size of the context and failures of every category, those outside the headline score too."""
@@ -193,6 +211,9 @@ class Evaluation(BaseModel):
             "context": self.context(),
             "calls": self.calls,
             "tokens": self.tokens,
+            "prompt_tokens": self.prompt_tokens,
+            "prompt_cache": self.prompt_cache,
+            "cached_share": cached_share(self.prompt_cache),
             "cost": self.cost,
             "answers": self.answers,
             "faults": self.faults,
@@ -220,12 +241,18 @@ def mean(values: Sequence[float]) -> float | None:
     return sum(values) / len(values) if values else None
 
 
+def cached_share(counts: Mapping[str, int]) -> float | None:
+    """The share of prompt tokens that the endpoint had in its cache; None where it does not say."""
+    return counts["reused"] / counts["told"] if counts.get("told") else None
+
+
 def counts_of(usage: Any) -> Mapping[str, Any]:
     """Calls, tokens and cost of a meter reading, as evaluations hold them."""
     known = usage.unpriced == 0 and sum(usage.calls.values()) > 0
     return {
         "calls": usage.by_role(),
         "tokens": {"input": usage.input_tokens, "output": usage.output_tokens},
+        "prompt_cache": {"told": usage.told_tokens, "reused": usage.reused_tokens} if usage.told_tokens else {},
         "cost": usage.cost if known or usage.cost else None,
         "answers": _by_first(usage.answers),
         "faults": _by_first(usage.faults),

@@ -117,6 +117,7 @@ class Tracker:
         values |= {name.replace("@", "_at_"): value for name, value in summary["retrieval"].items()}
         values |= {f"calls_{role}": float(count) for role, count in summary["calls"].items()}
         values |= {f"context_{name}": size for name, size in summary["context"].items()}
+        values |= {name: summary[name] for name in ("prompt_tokens", "cached_share")}
         values |= {"cost": summary["cost"], "failures": float(evaluation.failures), "seconds": evaluation.seconds}
         values |= {f"answers_{name.replace(' ', '_')}": float(count) for name, count in evaluation.outcomes.items()}
         for found in summary["by"].values():

@@ -81,6 +81,7 @@ class StubServer:
         answer: Gives the completions.
         delay: Seconds every answer takes.
         schemas: Whether answers are held to a JSON schema that is asked for, it is passed over, or refused with 400.
+        reused: The share of every prompt that it says was in its cache; None says nothing.
     """
 
     def __init__(
@@ -89,7 +90,9 @@ class StubServer:
         answer: Answer = offline_answer,
         delay: float = 0.0,
         schemas: Schemas = "ignore",
+        reused: float | None = None,
     ) -> None:
+        self.reused = reused
         self.script = script or (lambda n, text: None)
         self.answer = answer
         self.delay = delay
@@ -185,7 +188,7 @@ class StubServer:
         with self._changed:
             self.answered += 1
             self._changed.notify_all()
-        return 200, _completion(body, text, said)
+        return 200, _completion(body, text, said, self.reused)
 
 
 class _Listener(ThreadingHTTPServer):
@@ -228,14 +231,15 @@ def _handler(stub: StubServer) -> type[BaseHTTPRequestHandler]:
     return Handler
 
 
-def _completion(body: dict[str, Any], text: str, said: str) -> bytes:
+def _completion(body: dict[str, Any], text: str, said: str, reused: float | None = None) -> bytes:
     asked, told = len(text) // 4, len(said) // 4
+    details = {} if reused is None else {"prompt_tokens_details": {"cached_tokens": int(asked * reused)}}
     found = {
         "id": "stub",
         "object": "chat.completion",
         "created": 0,
         "model": body["model"],
         "choices": [{"index": 0, "message": {"role": "assistant", "content": said}, "finish_reason": "stop"}],
-        "usage": {"prompt_tokens": asked, "completion_tokens": told, "total_tokens": asked + told},
+        "usage": {"prompt_tokens": asked, "completion_tokens": told, "total_tokens": asked + told, **details},
     }
     return json.dumps(found).encode()

@@ -39,7 +39,7 @@ class GgufServer:
     """
 
     def __init__(self, path: Path, slots: int = 1, context: int = CONTEXT) -> None:
-        self.key = secrets.token_hex(16)
+        self.key, self.context = secrets.token_hex(16), context
         self.model = f"{path.stem}@{fingerprint(path)}"
         """What the endpoint calls the model; other weights have another name."""
         slots = max(1, min(slots, MOST_SLOTS))

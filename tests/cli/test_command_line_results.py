@@ -73,6 +73,13 @@ def test_evaluate_prints_one_json_object(capsys):
     assert "offline engine" in err
 
 
+@pytest.mark.parametrize(("reused", "share"), [(0.5, pytest.approx(0.5, abs=0.01)), (None, None)])
+def test_the_share_of_prompts_that_a_server_had_cached_is_told_where_it_is_known(stub, mempiler_cli, reused, share):
+    ran = mempiler_cli(stub(reused=reused), "evaluate", "turn-rag", "--part", "test")
+    assert ran.found["cached_share"] == share
+    assert ran.found["prompt_tokens"] > 0
+
+
 def test_compile_prints_one_json_object_and_saves(capsys, tmp_path):
     arguments = ["compile", "turn-rag", "--on", "locomo", "--with", "labeled", "--json", *SMALL]
     code, out, err = run(capsys, *arguments, "--out", str(tmp_path / "out"))

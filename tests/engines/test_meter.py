@@ -3,13 +3,15 @@
 import copy
 import pickle
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import dspy
 import pytest
 from dspy.lm15 import AuthError, ConfigurationError, ContextLengthError, NotConfiguredError, ServerError
+from dspy.lm15 import Usage as Usage15
 from dspy.utils.exceptions import ContextWindowExceededError, LMAuthError, LMServerError
-from mempiler.engines.meter import Meter, MeteredLM, Usage
+from mempiler.engines.meter import Meter, MeteredLM, Usage, prompt_lengths
 from mempiler.engines.models import endpoint_errors, is_offline, language_model
 from mempiler.errors import EndpointError, UserError
 
@@ -186,3 +188,30 @@ def test_an_answer_without_a_cost_is_priced_by_its_tokens(scripted):
     usage = lm.meter.read()
     assert usage.cost == pytest.approx(usage.input_tokens * 0.001 + usage.output_tokens * 0.002)
     assert usage.unpriced == 0
+
+
+@pytest.mark.parametrize(("reused", "told"), [(75, (100, 75)), (0, (100, 0)), (None, (0, 0))])
+def test_prompt_tokens_that_the_server_had_are_counted_where_it_says_so(scripted, reused, told):
+    lm = scripted(echo)
+    answer = lm.engine.complete
+
+    def complete(request: Any) -> Any:
+        usage = Usage15(input_tokens=100, output_tokens=1, cache_read_tokens=reused)
+        return replace(answer(request), usage=usage)
+
+    lm.engine.complete = complete
+    lm("hello")
+    usage = lm.meter.read()
+    assert (usage.told_tokens, usage.reused_tokens) == told
+    assert usage.input_tokens == 100
+
+
+def test_prompt_lengths_are_those_of_one_piece_of_work_answers_from_a_cache_included(scripted):
+    lm = scripted(echo, cache=True)
+    lm("before")
+    with prompt_lengths() as lengths:
+        lm("x" * 40)
+        lm("x" * 40)
+    lm("after")
+    assert lengths == [10, 10]
+    assert lm.meter.read().cached == 1

@@ -112,6 +112,7 @@ def test_three_in_ten_malformed_proposals_cost_calls_and_nothing_else(compile_wi
         "unreadable": found["optimizer"]["unreadable"],
         "given_up": found["optimizer"]["given_up"],
         "rescued": False,
+        "notes": [],
     }
     assert found["optimizer"]["unreadable"] >= model.malformed - 1
     assert found["usage"]["calls"]["prompt"] == model.proposals

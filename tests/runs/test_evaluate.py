@@ -11,7 +11,9 @@ from mempiler.data.dataset import Source
 from mempiler.data.locomo.benchmark import Locomo
 from mempiler.engines.embedders import embedder
 from mempiler.errors import EndpointError, UserError
+from mempiler.memory.turns import TurnMemory
 from mempiler.programs.catalog import build
+from mempiler.programs.method import Method, Reader, Writer
 from mempiler.records import Query
 from mempiler.runs.evaluate import evaluate
 
@@ -214,6 +216,91 @@ def test_a_policy_is_measured_by_what_it_shows(scripted, make_history):
 def test_a_question_without_an_answer_counts_in_recall(scripted, make_history):
     found = run(scripted(lambda *call: "no field at all"), questions(make_history(1), 1))
     assert (found.failures, found.retrieval()["shown"], found.retrieval()["recall@5"]) == (1, 1.0, 1.0)
+
+
+class Fragile(Method):
+    """Turn RAG that fails to recall, or to write, for some questions."""
+
+    def __init__(self, breaks: str = "recall") -> None:
+        inner = build("turn-rag").method
+        super().__init__(FragileWriter(inner.writer, breaks), FragileReader(inner.reader, breaks))
+
+
+class FragileWriter(Writer):
+    Memory = TurnMemory
+
+    def __init__(self, inner: Any, breaks: str) -> None:
+        super().__init__()
+        self.inner, self.breaks = inner, breaks
+
+    def write(self, memory: Any, item: Any, prepared: Any = None) -> Any:
+        if self.breaks == "write":
+            raise RuntimeError("cannot write")
+        return self.inner.write(memory, item, prepared)
+
+
+class FragileReader(Reader):
+    def __init__(self, inner: Any, breaks: str) -> None:
+        super().__init__()
+        self.inner, self.breaks = inner, breaks
+
+    def search(self, memory: Any, queries: Sequence[str], k: int = 10, min_score: float | None = None) -> Any:
+        return self.inner.search(memory, queries, k, min_score)
+
+    def recall(self, memory: Any, query: Query) -> Any:
+        if self.breaks == "recall" and "question0" in query.text:
+            raise RuntimeError("cannot recall")
+        return self.inner.recall(memory, query)
+
+
+@pytest.mark.parametrize(
+    ("breaks", "failures", "recall"),
+    [("recall", 1, {"shown": 0.5, "recall@5": 1.0, "recall@20": 1.0}), ("write", 2, {"shown": 0.0, "recall@5": 0.0})],
+)
+def test_a_question_without_a_context_counts_as_nothing_recalled(scripted, make_history, breaks, failures, recall):
+    examples, lm = questions(make_history(1), 2), scripted(right)
+    program = build(f"{__name__}:Fragile", breaks=breaks)
+    with dspy.context(lm=lm):
+        found = evaluate(program, Locomo(examples, SAMPLE), examples, lm.meter)
+    assert found.failures == failures
+    assert found.retrieval().items() >= recall.items()
+
+
+def test_a_memory_of_summaries_has_no_recall_of_what_is_shown(scripted, make_history):
+    lm = scripted(lambda kind, text, n: {kind: "Ann saw Oslo."})
+    found = run(lm, questions(make_history(1), 1), "recursive-summary")
+    assert "shown" not in found.retrieval()
+    assert found.retrieval()["recall@5"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("rows", "shown"),
+    [
+        ([({"shown": 1.0}, 3), ({"recall@5": 1.0}, 3)], 0.5),
+        ([({"recall@5": 1.0}, 3), ({"recall@5": 1.0}, 3)], None),
+        ([({"shown": 0.0}, 0), ({"recall@5": 1.0}, 3)], None),
+        ([({"shown": 0.0}, 0), ({"shown": 1.0}, 3), ({}, 3)], 0.5),
+    ],
+    ids=["summaries alone", "a method of summaries", "one that failed", "no evidence named"],
+)
+def test_recall_of_what_was_shown_is_over_every_question(scripted, make_history, rows, shown):
+    found = run(scripted(right), questions(make_history(1), len(rows)))
+    changed = [
+        row.model_copy(update={"recall": recall, "hits": hits})
+        for row, (recall, hits) in zip(found.rows, rows, strict=True)
+    ]
+    assert found.model_copy(update={"rows": tuple(changed)}).retrieval().get("shown") == shown
+
+
+def test_the_prompt_tokens_of_a_question_are_without_those_that_wrote_its_memory(scripted, fact_replies, make_history):
+    lm = scripted(fact_replies)
+    found = run(lm, questions(make_history(2), 3), "memory-r2", threads=1)
+    asked = [len(text) // 4 for kind, text in lm.engine.prompts if kind == "reasoning"]
+    assert sorted(row.prompt_tokens for row in found.rows) == sorted(asked)
+    assert found.prompt_tokens == pytest.approx(sum(asked) / 3)
+    assert found.summary()["prompt_tokens"] < found.summary()["tokens"]["input"] / 3
+    # The scripted engine says nothing of a cache of its own.
+    assert (found.summary()["cached_share"], found.summary()["prompt_cache"]) == (None, {})
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])

@@ -84,7 +84,7 @@ def test_a_gain_on_dev_is_kept_scored_saved_and_logged(tmp_path, scene):
     assert (summary["start"]["score"], summary["result"]["score"]) == (0.0, 1.0)
     assert (summary["difference"]["mean"], summary["difference"]["interval"]) == (1.0, [1.0, 1.0])
     assert summary["dev"] == {"start": 0.0, "result": 1.0}
-    assert len(load(tmp_path / "out").task.answer.demos) == 16
+    assert len(load(tmp_path / "out").task.answer.demos) == 8
     manifest = read_manifest(tmp_path / "out")
     assert (manifest.optimizer["name"], manifest.benchmark["sizes"]) == (
         "labeled",
@@ -97,6 +97,10 @@ def test_a_gain_on_dev_is_kept_scored_saved_and_logged(tmp_path, scene):
     assert run.info.status == "FINISHED"
     assert (run.data.params["program"], run.data.params["optimizer.stage"]) == ("turn-rag", "all")
     assert (run.data.metrics["start.score"], run.data.metrics["result.score"]) == (0.0, 1.0)
+    # What the gain costs: eight demos with their contexts in every prompt.
+    sizes = [summary[part]["prompt_tokens"] for part in ("start", "result")]
+    assert 0 < 2 * sizes[0] < sizes[1]
+    assert [run.data.metrics[f"{part}.prompt_tokens"] for part in ("start", "result")] == sizes
     listed = {entry.path for entry in client().list_artifacts(outcome.run_id)}
     assert {"start_rows.jsonl", "result_rows.jsonl", "outcome.json", "scores.png", "program"} <= listed
     inside = {entry.path for entry in client().list_artifacts(outcome.run_id, "program")}
@@ -107,7 +111,7 @@ def test_a_gain_on_dev_is_kept_scored_saved_and_logged(tmp_path, scene):
 def test_without_a_gain_the_start_is_kept_unless_forced(tmp_path, scene, force):
     outcome = run_compile("turn-rag", scene(stubborn), LABELED, out=tmp_path / "out", force=force)
     assert outcome.promoted is force
-    assert len(load(tmp_path / "out").task.answer.demos) == (16 if force else 0)
+    assert len(load(tmp_path / "out").task.answer.demos) == (8 if force else 0)
     assert bool(read_manifest(tmp_path / "out").optimizer) is force
 
 
@@ -265,7 +269,7 @@ def test_compiling_a_saved_program_starts_from_it(tmp_path, scene):
     again = run_compile(str(tmp_path / "first"), scene(learning), LABELED, out=tmp_path / "second")
     assert again.start.score == 1.0
     assert not again.promoted
-    assert len(load(tmp_path / "second").task.answer.demos) == 16
+    assert len(load(tmp_path / "second").task.answer.demos) == 8
 
 
 def test_without_test_questions_the_summary_is_still_json(tmp_path, scene):
@@ -300,7 +304,7 @@ def test_a_compile_outlives_its_tracking_store(tmp_path, scene, monkeypatch, cap
 
     monkeypatch.setattr("mlflow.MlflowClient.log_text", gone)
     outcome = run_compile("turn-rag", scene(learning), LABELED, out=tmp_path / "out")
-    assert (outcome.promoted, len(load(tmp_path / "out").task.answer.demos)) == (True, 16)
+    assert (outcome.promoted, len(load(tmp_path / "out").task.answer.demos)) == (True, 8)
     assert json.loads((outcome.run / "run.json").read_text())["status"] == "finished"
     assert (outcome.run / "result_rows.jsonl").is_file()
     assert [record.name for record in caplog.records if "connection lost" in record.getMessage()] == ["mempiler"]

@@ -131,9 +131,13 @@ def test_the_difference_in_words(before, after, promoted, words):
         (
             {},
             "LM calls: 12 task, 2 judge; 1,234 + 56 tokens; no price known; 1.2 s; 0 failures; "
-            "by the index recall@5 1.000",
+            "of the index alone recall@5 1.000",
         ),
         ({"cost": 0.5}, "$0.5000"),
+        (
+            {"prompt_cache": {"told": 200, "reused": 150}},
+            "1,234 + 56 tokens (75% of the prompts from the server's cache)",
+        ),
         ({"write_failures": 3}, "0 failures, 3 failed writes"),
     ],
 )
@@ -148,3 +152,25 @@ def test_the_picture_has_a_pair_of_bars_for_every_category_and_the_score():
     axes = comparison_picture(found, found).axes[0]
     assert [label.get_text() for label in axes.get_xticklabels()] == ["1", "2", "5", "score"]
     assert [bar.get_height() for bar in axes.patches] == [0.5, 0.25, 1.0, 0.375] * 2
+
+
+def test_the_price_of_a_gain_is_in_the_table_of_a_compile():
+    sizes = [evaluation({"1": [0.5, 0.5]}), evaluation({"1": [1.0, 1.0]})]
+    before, after = (
+        found.model_copy(update={"rows": tuple(row.model_copy(update={"prompt_tokens": n}) for row in found.rows)})
+        for found, n in zip(sizes, (1200, 3400), strict=True)
+    )
+    rows = [
+        [cell.strip() for cell in line.strip("│").split("│")]
+        for line in printed(print_comparison, before, after, difference(before, after), True).splitlines()
+        if "│" in line
+    ]
+    assert ["prompt tokens a question", "", "1,200", "3,400", "+2,200"] in rows
+    assert "prompts 3,400 tokens a question" in usage_line(after)
+
+
+def test_recall_of_what_was_shown_and_of_the_index_have_names_of_their_own():
+    found = evaluation({"1": [0.5]})
+    rows = tuple(row.model_copy(update={"recall": {"shown": 0.25, "recall@5": 1.0}}) for row in found.rows)
+    line = usage_line(found.model_copy(update={"rows": rows}))
+    assert "evidence recall of the context that the task saw 0.250; of the index alone recall@5 1.000" in line

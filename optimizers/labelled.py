@@ -1,0 +1,316 @@
+"""Labelled demos: what the answering predictor is shown for a training question, with the gold answer.
+
+    question ── remember, recall ──> context ── holds the evidence? ── shortened around it ──> inputs of the task
+                                                 └ no: another question                        + gold answer
+
+DSPy's optimizers take an example itself for a labelled demo, and an example of a memory benchmark has no `context`: its
+demos would teach a model to answer without one. So the questions that DSPy is given are `TaskExample`s: as demos they
+hold every input of the answering predictor, as the task renders it, and for anything else they are the question.
+
+A question is passed over where its gold evidence is not among what was recalled, for an answer out of nothing teaches
+guessing. Where a benchmark names no evidence, contexts are taken as recalled. The context is shortened to the entries
+that hold the evidence and those nearest to them in rank; the raw items that a task shows beside it, to the newest.
+
+Demos that DSPy makes of passed answers keep what the model saw, unless they overflow their share of the prompt: then
+their context is shortened in the same way. What the answer rests on stays; it was given on the longer one.
+
+Limits: a task that asks several predictors in a row has demos for the first alone. Lengths are estimates
+(`records.estimate_tokens`).
+"""
+
+from __future__ import annotations
+
+import contextvars
+import copy
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
+
+import dspy
+
+from ..engines.models import context_window
+from ..errors import MempilerError, ProgramError
+from ..programs.predictor import MEANT_FOR
+from ..programs.recording import Call, recording
+from ..programs.state import dump_values, load_values, signature_of
+from ..programs.tasks.behavior import newest
+from ..records import Context, Hit, Query, estimate_tokens
+
+if TYPE_CHECKING:
+    from ..programs.program import MemoryProgram
+    from .runners import Job
+
+MOST_HITS = 6
+"""Entries of a demo's context, those that hold evidence not counted."""
+ROOM = 1024
+"""Tokens of a model's window that are kept for the answer."""
+USED = 0.75
+"""The share of a model's window that prompts may fill: lengths are estimates."""
+FIELD = 12
+"""Tokens of the marks around a field."""
+
+
+class TaskExample(dspy.Example):
+    """A training question whose fields are those of a demo; its inputs are still those of the program.
+
+    Args:
+        base: The fields of the demo, without an output none that a prompt shows; or another one to copy.
+        asked: The training question; that of `base` if None.
+        **fields: As `base`.
+    """
+
+    def __init__(self, base: Any = None, *, asked: dspy.Example | None = None, **fields: Any) -> None:
+        super().__init__(base, **fields)
+        self._question: Any = asked if asked is not None else getattr(base, "_question", None)
+
+    def inputs(self) -> dspy.Example:
+        return self._question.inputs()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> TaskExample:
+        # Optimizers copy programs with their demos; whole histories need no copies.
+        return self.copy()
+
+
+def question_of(example: dspy.Example) -> dspy.Example:
+    """The training question itself."""
+    return example._question if isinstance(example, TaskExample) else example
+
+
+def plain(demo: Any) -> Any:
+    """A demo without the question it was made of."""
+    return dspy.Example(dict(demo.items())) if isinstance(demo, TaskExample) else demo
+
+
+class Labelling:
+    """Makes the labelled demos of a job, and keeps all demos within their bounds.
+
+    Args:
+        job: What an optimizer is run with; of its settings, `demo_context_tokens` and `max_demo_tokens`.
+    """
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._task: Any = copy.deepcopy(job.student.task)
+        # An LM that an earlier step has bound would answer; here the predictors are only seen to be asked.
+        self._task.set_lm(None)
+        for predictor in self._task.predictors():
+            predictor.demos = []
+        visible = {name for name, _ in job.student.named_predictors()}
+        self._own = {p.path: p for p in self._task.predictors() if getattr(p, "path", "") in visible}
+        self._context: int = job.settings["demo_context_tokens"]
+        self._request = 0
+        """Tokens of the longest request that was seen."""
+
+    def demos(self, wanted: int, most: int | None = None) -> list[TaskExample]:
+        """The first training questions that make a demo, spread over the categories.
+
+        Args:
+            wanted: How many.
+            most: How many questions are tried at most; all if None.
+        """
+        if wanted < 1:
+            return []
+        asked = self._spread([example for example in self._job.train if self._answers(example)])
+        found: list[TaskExample] = []
+        pool = ThreadPoolExecutor(max(1, self._job.threads))
+        try:
+            for at in range(0, min(len(asked), most or len(asked)), max(1, wanted)):
+                futures = [pool.submit(contextvars.copy_context().run, self._demo, e) for e in asked[at : at + wanted]]
+                found += [demo for future in futures if (demo := future.result()) is not None]
+                if len(found) >= wanted:
+                    break
+        finally:
+            pool.shutdown(cancel_futures=True)
+        if asked and not found:
+            why = "none was recalled with all of its evidence" if asked[0].get("focus") else "none could be recalled"
+            self._job.noted(f"no labelled demos: of {min(len(asked), most or len(asked))} training questions {why}")
+        return self._spread(found)[:wanted]
+
+    def fitting(self, demos: Sequence[TaskExample], wanted: int, traced: int = 0) -> int:
+        """How many demos fit a prompt, beside the request.
+
+        Args:
+            demos: Any of these.
+            wanted: The most there are to be.
+            traced: How many of them an optimizer makes of answers.
+        """
+        if not demos:
+            return wanted
+        budget, reason = self._budget()
+        each = max(map(tokens, demos))
+        beside = traced * min(self._request, budget // max(1, traced))
+        fits = min(wanted, budget // each, traced + (budget - beside) // each)
+        if fits < wanted:
+            self._job.noted(f"{fits} of {wanted} demos fit a prompt: they may have {budget:,} tokens ({reason})")
+        return fits
+
+    def metric(self, view: Callable[..., Any], traced: int) -> Callable[..., Any]:
+        """A metric for optimizers that make demos of the trace it is given: those demos are kept within their share.
+
+        Args:
+            view: Scores an answer to a training question.
+            traced: How many demos of answers a prompt may have.
+        """
+
+        def metric(example: dspy.Example, prediction: Any, trace: Any = None) -> Any:
+            value = view(question_of(example), prediction)
+            if trace:
+                self.shorten(trace, question_of(example), prediction, traced)
+            return value
+
+        return metric
+
+    def shorten(self, trace: list[Any], example: dspy.Example, prediction: Any, traced: int) -> None:
+        """Replaces inputs of the answering predictor in a trace that overflow their share of a prompt."""
+        context = prediction.get("context") if prediction else None
+        for n, (predictor, inputs, outputs) in enumerate(trace):
+            path = getattr(predictor, "path", "")
+            if path not in self._own or context is None or _tokens(inputs) <= self._budget()[0] // max(1, traced):
+                continue
+            call = self._asked(*self._shortened(example, context, self._job.student.query_of(example)))
+            if call is not None and call.predictor.path == path:
+                trace[n] = (predictor, {**inputs, **call.inputs}, outputs)
+
+    def _budget(self) -> tuple[int, str]:
+        """Tokens that the demos of a prompt may have, and why."""
+        budget, window = self._job.settings["max_demo_tokens"], context_window(self._job.task_lm)
+        instructions = max((_tokens({"": signature_of(p).instructions}) for p in self._own.values()), default=0)
+        left = int((window or 0) * USED) - ROOM - instructions - self._request
+        if window is None or left >= budget:
+            return budget, "max_demo_tokens"
+        return max(0, left), f"the model's window of {window:,}"
+
+    def _spread(self, examples: Sequence[Any]) -> list[Any]:
+        """Round-robin over the categories, stable within each."""
+        queues: dict[str, list[Any]] = {}
+        for example in examples:
+            queues.setdefault(self._job.category(question_of(example)), []).append(example)
+        rounds = max(map(len, queues.values()), default=0)
+        return [queue[n] for n in range(rounds) for _, queue in sorted(queues.items()) if n < len(queue)]
+
+    def _answers(self, example: dspy.Example) -> bool:
+        """Whether an example has the gold value of an output."""
+        return any(_gold(predictor, example) for predictor in self._own.values())
+
+    def _demo(self, example: dspy.Example) -> TaskExample | None:
+        """The demo of a question; None where there can be none."""
+        try:
+            call, whole = self._recalled(example)
+        except MempilerError:
+            raise  # a limit, or the end of the endpoint
+        except Exception:
+            return None
+        if call is None:
+            return None
+        self._request = max(self._request, whole)
+        signature, path = signature_of(call.predictor), call.predictor.path
+        try:
+            # As it will be loaded: what does not survive being saved is no demo.
+            values = load_values(
+                signature, dump_values(signature, {**call.inputs, **_gold(call.predictor, example)}), ""
+            )
+        except ProgramError:
+            return None
+        if not _gold(call.predictor, values) or _tokens(values.toDict()) > self._job.settings["max_demo_tokens"]:
+            return None
+        return TaskExample({**dict(values.items()), MEANT_FOR: path}, asked=example)
+
+    def _recalled(self, example: dspy.Example) -> tuple[Call | None, int]:
+        """What the answering predictor is asked with a shortened context, and the length of the whole request."""
+        program = self._job.student
+        with dspy.context(trace=None, adapter=program.asking()):
+            memory = program.remember(example.history).memory
+            context, query, _ = program.recall(memory, program.query_of(example))
+        whole = self._asked(context, query)
+        short, query = self._shortened(example, context, query)
+        held = short.evidence if any(hit.is_evidence for hit in short.hits) else short.sources
+        if whole is None or not set(example.get("focus") or ()) <= {*held, *query.shown_ids}:
+            return None, 0
+        return self._asked(short, query), _tokens(whole.inputs)
+
+    def _shortened(self, example: dspy.Example, context: Context, query: Query) -> tuple[Context, Query]:
+        shown = query.shown
+        if sum(estimate_tokens(line) for item in shown for line in item.lines()) > self._context:
+            shown = tuple(newest(shown, self._context))
+        short = shortened(context, tuple(example.get("focus") or ()), self._context)
+        return short, query.model_copy(update={"shown": shown})
+
+    def _asked(self, context: Context, query: Query) -> Call | None:
+        """The call of the answering predictor, which is not made."""
+        with recording() as record, dspy.context(lm=None, trace=None, callbacks=[]), suppress(Exception):
+            self._task(context=context, query=query)
+        return next((call for call in record.calls if getattr(call.predictor, "path", "") in self._own), None)
+
+
+def shortened(context: Context, evidence: Sequence[str], most_tokens: int, most_hits: int = MOST_HITS) -> Context:
+    """A context of the entries that hold the evidence, and of the others those nearest to them in rank that fit.
+
+    Args:
+        context: Ranked entries, and notes, which stay if they fit beside the evidence.
+        evidence: Ids of turns; the best entry of each stays, whatever its length. Without any, the first entry stays.
+        most_tokens: Tokens of the rendered context.
+        most_hits: Entries, where there is less evidence.
+    """
+    hits = context.hits
+    if len(hits) <= most_hits and estimate_tokens(context.text()) <= most_tokens:
+        return context
+    kept = {found for turn in evidence if (found := _best(hits, turn)) is not None} or ({0} if hits else set[int]())
+    room = most_tokens - sum(_length(hits[n]) for n in kept)
+    notes = estimate_tokens(Context(notes=context.notes).text())
+    noted = notes <= room
+    room -= notes if noted else 0
+    for n in sorted(set(range(len(hits))) - kept, key=lambda n: (min(abs(n - at) for at in kept), n)):
+        if len(kept) < most_hits and _length(hits[n]) <= room:
+            room -= _length(hits[n])
+            kept.add(n)
+    return Context(hits=tuple(hits[n] for n in sorted(kept)), notes=context.notes if noted else {})
+
+
+def fit_window(program: MemoryProgram, window: int) -> list[str]:
+    """Leaves out the last demos of predictors whose prompts, with a request as long as a demo, would not fit a model.
+
+    Args:
+        program: What is compiled; changed.
+        window: Tokens of a prompt and its answer.
+
+    Returns:
+        What was left out, a line for each predictor.
+    """
+    told: list[str] = []
+    for name, predictor in program.all_predictors().items():
+        lengths = [tokens(demo) for demo in predictor.demos]
+        if not lengths or getattr(predictor, "nearest", None) is not None:
+            continue
+        room = int(window * USED) - ROOM - estimate_tokens(signature_of(predictor).instructions) - max(lengths)
+        fits = sum(total <= room for total in accumulate(lengths))
+        if fits < len(lengths):
+            told.append(f"{name}: {fits} of {len(lengths)} demos fit the model's window of {window:,} tokens")
+            predictor.demos = predictor.demos[:fits]
+    return told
+
+
+def tokens(demo: Any) -> int:
+    """The length of a demo in a prompt."""
+    return _tokens(dict(demo.items()))
+
+
+def _best(hits: Sequence[Hit], turn: str) -> int | None:
+    """The first entry that holds a turn; one that is no evidence only where no other holds it."""
+    holding = [n for n, hit in enumerate(hits) if turn in hit.sources]
+    return min(holding, key=lambda n: (not hits[n].is_evidence, n), default=None)
+
+
+def _length(hit: Hit) -> int:
+    return estimate_tokens(hit.line()) + 1
+
+
+def _tokens(values: dict[str, Any]) -> int:
+    return sum(estimate_tokens(str(value)) + FIELD for value in values.values())
+
+
+def _gold(predictor: Any, example: Any) -> dict[str, Any]:
+    """The outputs of a predictor that an example has."""
+    names = signature_of(predictor).output_fields
+    return {name: example[name] for name in names if name in example and example[name] not in (None, "", [], ())}

@@ -1,0 +1,297 @@
+"""Labelled demos: what the answering predictor would see, with the evidence in it, and never too long."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from types import SimpleNamespace
+from typing import Any
+
+import dspy
+import pytest
+from mempiler import Action, Behavior, History, Session, Turn
+from mempiler.data.dataset import Source
+from mempiler.data.locomo.benchmark import Locomo
+from mempiler.data.movielens.benchmark import MovieLens
+from mempiler.engines.embedders import embedder
+from mempiler.engines.meter import Meter
+from mempiler.engines.models import language_model
+from mempiler.optimizers.compile import Compilation, compile_program
+from mempiler.optimizers.history import CandidateHistory
+from mempiler.optimizers.labelled import shortened
+from mempiler.programs.catalog import build
+from mempiler.programs.method import Method, Reader
+from mempiler.programs.state import dump_predictor, load_predictor, parse_predictor
+from mempiler.records import Context, Hit, estimate_tokens
+
+SAMPLE = Source("sample.json", "0" * 64, sample=True)
+PLACES = ("Lisbon", "Oslo", "Quito", "Hanoi", "Accra", "Perth", "Turin", "Dakar")
+SETTINGS: dict[str, dict[str, Any]] = {
+    "labeled": {"max_labeled_demos": 6},
+    "knn": {"k": 2},
+    "bootstrap": {"max_bootstrapped_demos": 1, "max_labeled_demos": 6},
+    "bootstrap-random": {"max_bootstrapped_demos": 1, "max_labeled_demos": 6, "num_candidate_programs": 1},
+    "mipro": {"num_candidates": 3, "num_trials": 1, "max_bootstrapped_demos": 1, "max_labeled_demos": 6},
+    "infer-rules": {"num_candidates": 1, "max_bootstrapped_demos": 1, "max_labeled_demos": 6},
+}
+
+
+def asked(history: Any, turn: str, category: str = "4", **changes: Any) -> dspy.Example:
+    """A question that a search for its words finds the turn of."""
+    session, number = turn[1:].split(":")
+    return dspy.Example(
+        **{
+            "id": f"{history.id}:{turn}:{category}",
+            "history": history,
+            "question": f"Who saw {PLACES[int(session) % 8]} with {number}, of category {category}?",
+            "answer": ("Ann", "Bob")[int(number) % 2],
+            "category": category,
+            "focus": (turn,),
+            "evidence": (turn,),
+            **changes,
+        }
+    ).with_inputs("history", "question", "focus")
+
+
+def lost(history: Any, turn: str) -> dspy.Example:
+    """A question that no search finds the evidence of."""
+    return asked(history, turn, question=f"Zebra {turn.replace(':', 'zulu')}?")
+
+
+def compiled(program: Any, examples: Sequence[dspy.Example], optimizer: str, lm: Any = None, **how: Any) -> Any:
+    """The compiled program, and the notes of the run."""
+    lm = lm or language_model(meter=Meter())
+    history = CandidateHistory(lm.meter)
+    with dspy.context(lm=lm):
+        how = {"settings": SETTINGS[optimizer], **how}
+        made = compile_program(
+            program, Locomo(examples, SAMPLE), examples, Compilation(optimizer, **how), history=history
+        )
+    return made, history.notes
+
+
+def labelled(program: Any) -> list[Any]:
+    return [demo for demo in program.task.answer.demos if not demo.get("augmented")]
+
+
+@pytest.fixture
+def examples(make_history) -> list[dspy.Example]:
+    histories = [make_history(4, id=name) for name in ("one", "two", "three")]
+    return [asked(history, f"D{s}:{t}") for history in histories for s in (1, 2, 3, 4) for t in (1, 3)]
+
+
+@pytest.mark.parametrize("optimizer", ["labeled", "knn", "bootstrap"])
+def test_the_context_of_a_demo_holds_the_evidence(examples, optimizer):
+    evidence = {example.question: example.focus[0] for example in examples}
+    program, _ = compiled(build("turn-rag"), examples, optimizer, threshold=0.0)
+    found = labelled(program)
+    assert found
+    for demo in found:
+        assert set(demo.keys()) == {"context", "question", "answer"}
+        assert f"[{evidence[demo.question]}]" in demo.context
+
+
+@pytest.mark.parametrize("optimizer", ["bootstrap-random", "mipro", "infer-rules"])
+def test_searches_choose_among_demos_with_a_context(examples, optimizer, monkeypatch):
+    shown: list[Any] = []
+    forward = dspy.Predict.forward
+
+    def listening(self: Any, **kwargs: Any) -> Any:
+        shown.extend(demo for demo in kwargs.get("demos", ()) if getattr(self, "path", "") == "task.answer")
+        return forward(self, **kwargs)
+
+    monkeypatch.setattr(dspy.Predict, "forward", listening)
+    compiled(build("turn-rag"), examples, optimizer, threshold=0.0)
+    drawn = [demo for demo in shown if not demo.get("augmented") and "answer" in demo]
+    assert drawn
+    assert all("[D" in demo.get("context", "") for demo in drawn)
+
+
+def test_a_demo_is_what_the_predictor_sees_for_that_question(examples):
+    program, _ = compiled(build("turn-rag", k=3), examples, "labeled")
+    seen: dict[str, str] = {}
+    for example in examples:
+        with dspy.context(lm=language_model(), trace=[]):
+            build("turn-rag", k=3)(**example.inputs())
+            _, inputs, _ = dspy.settings.trace[-1]
+            seen[inputs["question"]] = inputs["context"]
+    assert {demo.question: demo.context for demo in labelled(program)}.items() <= seen.items()
+
+
+@pytest.mark.parametrize("optimizer", ["labeled", "knn", "bootstrap"])
+def test_a_question_whose_evidence_is_not_recalled_is_passed_over(make_history, optimizer):
+    history = make_history(4)
+    good = [asked(history, f"D{s}:{t}") for s in (1, 2, 3, 4) for t in (1, 3)]
+    bad = [lost(history, f"D{s}:2") for s in (1, 2, 3, 4)]
+    program, _ = compiled(build("turn-rag", k=2), [*bad, *good], optimizer)
+    found = {demo.question for demo in labelled(program)}
+    assert found
+    assert not found & {example.question for example in bad}
+
+
+def test_demos_are_spread_over_the_categories(make_history):
+    history = make_history(4)
+    many = [asked(history, f"D{s}:{t}", "4") for s in (1, 2, 3, 4) for t in range(1, 7)]
+    program, _ = compiled(
+        build("turn-rag"),
+        [*many, asked(history, "D1:1", "1"), asked(history, "D2:2", "2")],
+        "labeled",
+        settings={"max_labeled_demos": 3},
+    )
+    assert sorted(demo.question[-2] for demo in labelled(program)) == ["1", "2", "4"]
+
+
+@pytest.mark.parametrize("threads", [1, 8])
+def test_the_seed_decides_which(examples, threads):
+    def chosen(seed: int, threads: int) -> list[str]:
+        program, _ = compiled(build("turn-rag"), examples, "labeled", seed=seed, threads=threads)
+        return [f"{demo.question} {demo.context}" for demo in labelled(program)]
+
+    assert chosen(1, threads) == chosen(1, 8)
+    assert chosen(1, threads) != chosen(2, threads)
+
+
+@pytest.mark.parametrize("optimizer", ["labeled", "knn", "bootstrap"])
+def test_demos_of_long_contexts_are_short_and_keep_the_evidence(optimizer):
+    turns = [Turn(id=f"D1:{n}", speaker="Ann", text=f"number{n} " + "and so on and on " * 20) for n in range(40)]
+    history = History(id="long", items=(Session(id="D1", time=datetime(2024, 1, 3), turns=tuple(turns)),))
+    examples = [
+        asked(history, f"D1:{n}", question=f"What of number{n}?", answer=f"number{n}", id=str(n)) for n in range(12)
+    ]
+    settings = {"demo_context_tokens": 300, "max_demo_tokens": 2000, **SETTINGS[optimizer]}
+    program, notes = compiled(build("full-context"), examples, optimizer, settings=settings, threshold=0.0)
+    answering = program.task.answer
+    for demo in answering.demos:
+        assert estimate_tokens(demo.context) <= 400
+        assert f" {demo.question[8:-1]} " in demo.context
+    prompt = answering.choose({"question": "What of number3?", "context": ""})
+    assert prompt
+    assert sum(estimate_tokens(demo.context) for demo in prompt) <= 2000
+    if optimizer == "labeled":
+        assert notes == ["5 of 6 demos fit a prompt: they may have 2,000 tokens (max_demo_tokens)"]
+
+
+def test_a_model_with_a_small_window_gets_fewer_demos(examples):
+    lm = language_model(meter=Meter())
+    lm.server = SimpleNamespace(context=2048)
+    program, notes = compiled(build("turn-rag"), examples, "labeled", lm, settings={"max_labeled_demos": 8})
+    assert 0 < len(labelled(program)) < 8
+    assert len(notes) == 1
+    assert "the model's window of 2,048" in notes[0]
+
+
+def test_a_loaded_program_has_the_demos(examples):
+    program, _ = compiled(build("turn-rag"), examples, "labeled")
+    loaded = build("turn-rag")
+    state = dump_predictor(program.task.answer)
+    load_predictor(loaded.task.answer, parse_predictor(loaded.task.answer, state, "task.answer"))
+    assert [dict(demo) for demo in state.demos] == [dict(demo.items()) for demo in loaded.task.answer.demos]
+    assert len(state.demos) == 6
+
+
+@pytest.mark.parametrize("name", ["memory-r2", "rgmem"])
+def test_writers_get_no_labelled_demo(make_history, name, scripted, fact_replies, graph_replies):
+    history = make_history(2)
+    reply = fact_replies if name == "memory-r2" else graph_replies
+    program = build(name, embedder=embedder())
+    before = {key: dump_predictor(each) for key, each in program.all_predictors().items()}
+    lm = scripted(reply)
+    made, _ = compiled(program, [asked(history, f"D{s}:{t}") for s in (1, 2) for t in (1, 3)], "labeled", lm)
+    changed = {key for key, each in made.all_predictors().items() if dump_predictor(each) != before[key]}
+    assert changed == {"task.answer"}
+    assert lm.engine.calls["answer"] == lm.engine.calls["reasoning"] == 0
+
+
+def test_without_any_recalled_evidence_there_are_no_demos_and_a_note(make_history):
+    history = make_history(4)
+    examples = [lost(history, f"D{s}:2") for s in (1, 2, 3, 4)]
+    for optimizer in ("labeled", "knn", "bootstrap"):
+        program, notes = compiled(build("turn-rag", k=1), examples, optimizer)
+        assert labelled(program) == []
+        assert notes == ["no labelled demos: of 4 training questions none was recalled with all of its evidence"]
+
+
+def test_without_evidence_labels_contexts_are_taken_as_recalled(make_history):
+    history = make_history(4)
+    examples = [asked(history, f"D{s}:1", focus=(), evidence=()) for s in (1, 2, 3, 4)]
+    program, _ = compiled(build("turn-rag"), examples, "labeled")
+    assert [demo.context.count("\n") for demo in labelled(program)] == [5] * 4
+
+
+class Fragile(Method):
+    """Turn RAG that fails for some questions."""
+
+    def __init__(self) -> None:
+        inner = build("turn-rag").method
+        super().__init__(inner.writer, FragileReader(inner.reader))
+
+
+class FragileReader(Reader):
+    def __init__(self, inner: Any) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def search(self, memory: Any, queries: Sequence[str], k: int = 10, min_score: float | None = None) -> Any:
+        return self.inner.search(memory, queries, k, min_score)
+
+    def recall(self, memory: Any, query: Any) -> Context:
+        if "Oslo" in query.text:
+            raise RuntimeError("cannot")
+        return self.inner.recall(memory, query)
+
+
+def test_a_question_that_fails_is_passed_over(examples):
+    program, _ = compiled(build(f"{__name__}:Fragile"), examples, "labeled")
+    found = [demo.question for demo in labelled(program)]
+    assert len(found) == 6
+    assert not any("Oslo" in question for question in found)
+
+
+def test_all_inputs_of_another_task_are_there_and_bounded():
+    first = datetime(2025, 9, 1, 8)
+    actions = tuple(
+        Action(id=f"a{n}", time=first, scene="movie", situation=f"title: film {n} " + "drama " * 40, action="rated 4")
+        for n in range(60)
+    )
+    history = History(id="u", items=(Behavior.of("b", actions),))
+    examples = [
+        dspy.Example(
+            id=str(n), history=history, recent=(), question=f"Film {n}?", options=["4", "5"], answer="4", focus=()
+        ).with_inputs("history", "recent", "question", "options", "focus")
+        for n in range(4)
+    ]
+    with dspy.context(lm=language_model()):
+        how = Compilation("labeled", settings={"max_labeled_demos": 2})
+        program = compile_program(build("turn-rag", "behavior-prediction"), MovieLens(examples, SAMPLE), examples, how)
+    for demo in labelled(program):
+        assert set(demo.keys()) == {"context", "records", "question", "options", "answer"}
+        assert demo.options == ["4", "5"]
+        assert 0 < estimate_tokens(demo.records) <= 300
+        assert estimate_tokens(demo.context) <= 300
+    assert len(labelled(program)) == 2
+
+
+def hits(*lengths: int, **kinds: str) -> tuple[Hit, ...]:
+    return tuple(
+        Hit(id=f"h{n}", text="word" * length, sources=(f"t{n}",), kind=kinds.get(f"h{n}", "turn"))
+        for n, length in enumerate(lengths)
+    )
+
+
+@pytest.mark.parametrize(
+    ("context", "evidence", "kept"),
+    [
+        (Context(hits=hits(*[5] * 9)), ("t7",), "h3 h4 h5 h6 h7 h8"),
+        (Context(hits=hits(*[5] * 9)), ("t0", "t8"), "h0 h1 h2 h6 h7 h8"),
+        (Context(hits=hits(5, 5, 500, 5)), ("t2",), "h2"),
+        (Context(hits=hits(*[40] * 9)), ("t4",), "h3 h4"),
+        (Context(hits=hits(500, 5)), (), "h0"),
+        (Context(hits=hits(5, 5)), ("t0",), "h0 h1"),
+    ],
+    ids=["nearest in rank", "two of them", "too long itself", "what fits", "no labels", "short enough"],
+)
+def test_a_context_is_shortened_around_its_evidence(context, evidence, kept):
+    assert " ".join(hit.id for hit in shortened(context, evidence, 100).hits) == kept
+
+
+def test_notes_stay_where_they_fit():
+    found = [Context(hits=hits(*[5] * 9), notes={"summary": "word " * n}) for n in (4, 400)]
+    assert [bool(shortened(context, ("t1",), 100).notes) for context in found] == [True, False]

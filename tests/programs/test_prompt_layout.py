@@ -1,0 +1,46 @@
+"""What is the same for every question comes first in a prompt, so that a server reads it once."""
+
+from typing import Any
+
+import dspy
+import pytest
+from mempiler.programs.adapter import ADAPTERS, adapter
+from mempiler.programs.auto_adapter import SchemaAdapter, output_schema
+from mempiler.programs.catalog import build
+from mempiler.programs.state import signature_of
+from mempiler.programs.tasks.task import TASKS
+from mempiler.signatures.pramem import PredictWithExperience
+
+SIGNATURES = {name: signature_of(build("turn-rag", name).task.answer) for name in TASKS if name != "memory-lookup"} | {
+    "memory-r2": signature_of(build("memory-r2").task.answer),
+    "pramem": PredictWithExperience,
+}
+LATE = {"context", "patterns", "first_speaker_memories"}
+
+
+def values(signature: Any, n: int) -> dict[str, Any]:
+    """Values of all fields that differ by `n`; an action has to be one that exists."""
+    kinds = {name: field.annotation for name, field in signature.fields.items()}
+    texts = {name: [f"{name} {n}"] if kinds[name] == list[str] else f"{name} {n}" for name in kinds}
+    return {**texts, **({"action": "solution proposal"} if "action" in kinds else {})}
+
+
+@pytest.mark.parametrize("task", SIGNATURES)
+@pytest.mark.parametrize("name", [*ADAPTERS, "schema"])
+def test_two_questions_differ_in_the_last_message_alone(name, task):
+    signature: Any = SIGNATURES[task]
+    chosen: dspy.Adapter = SchemaAdapter(output_schema(signature) or {}) if name == "schema" else adapter(name)
+    if "analysis" in signature.fields:
+        demos = [{**values(signature, n), "answer": ["S1", "S2"]} for n in (8, 9)]
+    else:
+        demos = [values(signature, n) for n in (8, 9)]
+    one, two = (
+        chosen.format(signature, demos, {key: values(signature, n)[key] for key in signature.input_fields})
+        for n in (1, 2)
+    )
+    assert [message["role"] for message in one] == ["system", "user", "assistant", "user", "assistant", "user"]
+    assert one[:-1] == two[:-1]
+    last = str(one[-1]["content"])
+    recalled = min(last.index(f"{field} 1") for field in LATE & set(signature.input_fields))
+    assert recalled < last.index("question 1")
+    assert signature.instructions.split()[0] in str(one[0]["content"])
