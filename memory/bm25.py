@@ -187,7 +187,10 @@ class Bm25:
         return math.log(number - count + 0.5) - math.log(count + 0.5)
 
     def _scores(self, terms: Iterable[str]) -> np.ndarray:
-        """BM25 of every row with what neighbours lend, shape [rows]; in rank_bm25's order of operations, to the last bit."""
+        """BM25 of every row with what neighbours lend, shape [rows].
+
+        Each term is added in rank_bm25's order of operations: the last bits agree too.
+        """
         norms, scores = self._current().norms, np.zeros(len(self._keys))
         for term in terms:
             posting = self._postings.get(term)

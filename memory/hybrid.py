@@ -1,8 +1,8 @@
 """Search by words and by meaning at once: the sum of BM25 and of the cosine, each counted in its own deviations.
 
-    score = (bm25 - mean) / deviation + (cosine - mean) / deviation        means and deviations over all entries, per query
+    score = (bm25 - mean) / deviation + (cosine - mean) / deviation
 
-BM25 is that of `SparseIndex`, with what the turns of a dialogue lend one another. The two find different things, and no
+Means and deviations are over all entries, for each query. BM25 is that of `SparseIndex`, with what the turns of a dialogue lend one another. The two find different things, and no
 weight suits both scales; in deviations from what an entry of this memory has by chance they can be added. A query that
 shares no word with the memory is ranked by its cosines alone.
 
@@ -156,9 +156,7 @@ class HybridIndex:
             DataError: A file is missing, altered or of another kind.
             ProgramError: The embedder is missing, or not the one the index was made with.
         """
-        embedder, entries, vectors, about = load_vectors(
-            folder, cls.kind, embedder, lambda entry: len(_lines(entry))
-        )
+        embedder, entries, vectors, about = load_vectors(folder, cls.kind, embedder, lambda entry: len(_lines(entry)))
         index = cls(embedder, Shares.saved(folder, about))
         if entries:
             index._insert({entry.id: entry for entry in entries}, _exact(vectors))
@@ -217,7 +215,8 @@ class _Lines:
         new = np.concatenate(blocks)
         if self._used + len(new) > len(self._room):
             room = np.empty((max(2 * len(self._room), self._used + len(new)), new.shape[1]), np.float32)
-            room[: self._used] = self._room[: self._used]
+            if self._used:
+                room[: self._used] = self._room[: self._used]
             self._room = room
         self._room[self._used : self._used + len(new)] = new
         self._used += len(new)

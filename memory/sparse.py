@@ -11,7 +11,8 @@ an add takes the same time at any size, and a query over ten thousand entries ta
 `python perf/search_cost.py` measures both in one run.
 
 Measured on two LoCoMo conversations, conv-26 and conv-30 (231 questions of categories 1-4, one entry per turn):
-evidence recall XXX in the first 5 and XXX in the first 20; XXX and XXX where no turn lends anything.
+evidence recall .605 in the first 5 and .789 in the first 20; .546 and .705 where no turn lends anything
+(`python perf/retrieval.py`).
 
 Example:
     >>> from mempiler.memory.index import Entry

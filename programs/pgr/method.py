@@ -34,6 +34,7 @@ class FactStore(Method):
         merge_score: Lowest cosine of facts that may be merged.
         window_days: Most days between the latest dates of facts that are merged.
         k: Facts recalled per query.
+        hybrid: Whether facts are ranked by BM25 and cosine together, instead of by cosine as in the paper.
     """
 
     def __init__(
@@ -44,9 +45,10 @@ class FactStore(Method):
         merge_score: float = 0.8,
         window_days: int = 7,
         k: int = 20,
+        hybrid: bool = False,
     ) -> None:
         writer = PersonalFactWriter(embedder, every, merge_after, merge_score, window_days)
-        super().__init__(writer, FactReader(k, embedder=embedder), embedder)
+        super().__init__(writer, FactReader(k, embedder=embedder, hybrid=hybrid), embedder)
 
 
 class PGR(Method):
@@ -67,6 +69,7 @@ class PGR(Method):
         min_new: The loop ends with a round that finds fewer new facts.
         iterations: Most rounds of refinement.
         summary: Whether the context ends with a prospection summary.
+        hybrid: See `FactStore`; `min_score` and `augment_score` stay cosines.
     """
 
     def __init__(
@@ -85,10 +88,11 @@ class PGR(Method):
         min_new: int = 5,
         iterations: int = 10,
         summary: bool = True,
+        hybrid: bool = False,
     ) -> None:
         writer = PersonalFactWriter(embedder, every, merge_after, merge_score, window_days)
         policy = Prospection(strategy, k, min_score, augment, augment_k, augment_score, min_new, iterations, summary)
-        super().__init__(writer, ProspectiveReader(FactReader(embedder=embedder), policy), embedder)
+        super().__init__(writer, ProspectiveReader(FactReader(embedder=embedder, hybrid=hybrid), policy), embedder)
 
 
 class PGROver(Policy):

@@ -34,11 +34,15 @@ class ProspectiveReader(Reader):
         super().__init__()
         self.inner = inner
         self.policy = policy
+        self.hybrid = inner.hybrid
 
     def search(
         self, memory: Any, queries: Sequence[str], k: int = 10, min_score: float | None = None
     ) -> list[list[Hit]]:
         return self.inner.search(memory, queries, k, min_score)
+
+    def newest(self, memory: Any, count: int) -> list[Hit]:
+        return self.inner.newest(memory, count)
 
     def recall(self, memory: Any, query: Query) -> Context:
         """What the policy finds; nothing, without a call, in an empty memory."""

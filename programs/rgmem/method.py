@@ -62,6 +62,7 @@ class RGMem(Method):
         node_cosine: Lowest cosine of a keyword and a node's name.
         merge_cosine: Lowest cosine of two names that are one node.
         segment_turns: Most turns of a segment.
+        hybrid: Whether facts and conclusions are found by BM25 and cosine together, instead of by BM25.
 
     Raises:
         UserError: A setting has no such value.
@@ -81,6 +82,7 @@ class RGMem(Method):
         node_cosine: float = 0.5,
         merge_cosine: float = 0.85,
         segment_turns: int = 8,
+        hybrid: bool = False,
     ) -> None:
         numbers = {"theta_inf": theta_inf, "theta_sum": theta_sum, "segment_turns": segment_turns}
         for name, number in numbers.items():
@@ -92,5 +94,5 @@ class RGMem(Method):
         if not (use_l0 or use_l1):
             raise UserError("use_l0 and use_l1 are both off: nothing is left to recall; leave one on")
         writer = GraphWriter(embedder, theta_inf, theta_sum, use_l1, use_rg, merge_cosine, segment_turns)
-        reader = GraphReader(embedder, use_l0, use_l1, facts, conclusions, nodes, node_cosine)
+        reader = GraphReader(embedder, use_l0, use_l1, facts, conclusions, nodes, node_cosine, hybrid)
         super().__init__(writer, reader, embedder)
