@@ -2,9 +2,10 @@
 
     score = (bm25 - mean) / deviation + (cosine - mean) / deviation
 
-Means and deviations are over all entries, for each query. BM25 is that of `SparseIndex`, with what the turns of a dialogue lend one another. The two find different things, and no
-weight suits both scales; in deviations from what an entry of this memory has by chance they can be added. A query that
-shares no word with the memory is ranked by its cosines alone.
+Means and deviations are over all entries, for each query. BM25 is that of `SparseIndex`, with what the turns of a
+dialogue lend one another. The two find different things, and no weight suits both scales; in deviations from what an
+entry of this memory has by chance they can be added. A query that shares no word with the memory is ranked by its
+cosines alone.
 
 The text of an entry may have several lines, as that of a session has: each line has a vector of its own, and the
 nearest one counts. A vector of a hundred turns is near to nothing.

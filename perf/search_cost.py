@@ -23,7 +23,9 @@ from typing import Any
 import numpy as np
 from mempiler.memory.bm25 import K1, B, Bm25
 from mempiler.memory.dense import DenseIndex
-from mempiler.memory.index import Entry
+from mempiler.memory.hybrid import HybridIndex
+from mempiler.memory.index import DIALOGUE, Entry
+from mempiler.memory.neighbours import ALONE
 from mempiler.memory.sparse import SparseIndex
 from rank_bm25 import BM25Okapi
 
@@ -58,6 +60,7 @@ def main() -> None:
     for size in arguments.sizes:
         _sparse_probes(size, arguments.rounds)
     _dense_probes(10_000, arguments.rounds)
+    _hybrid_probes(10_000, arguments.rounds)
 
 
 def _against_rank_bm25(size: int, rounds: int) -> None:
@@ -84,14 +87,18 @@ def _against_rank_bm25(size: int, rounds: int) -> None:
 
 
 def _sparse_probes(size: int, rounds: int) -> None:
-    index = SparseIndex()
-    index.add(Entry(id=str(n), text=" ".join(document)) for n, document in enumerate(_drawn(size, LENGTH, seed=0)))
+    alone, lending = SparseIndex(ALONE), SparseIndex()
+    for index in (alone, lending):
+        index.add(_turns(size))
     probes = [" ".join(query) for query in _drawn(30 * rounds, TERMS, seed=3)]
-    index.search(probes[:1], K)
-    taken: list[float] = []
+    taken: dict[str, list[float]] = {"alone": [], "lending": []}
+    for index in (alone, lending):
+        index.search(probes[:1], K)
     for n in range(rounds):
-        _timed(taken, lambda n=n: index.search(probes[30 * n : 30 * n + 30], K))
-    print(f"sparse, 30 probes over {size:>7,}: {1000 * median(taken):>7.1f} ms")
+        for name, index in (("alone", alone), ("lending", lending)):
+            _timed(taken[name], partial(index.search, probes[30 * n : 30 * n + 30], K))
+    one, other = (1000 * median(taken[name]) for name in taken)
+    print(f"sparse, 30 probes over {size:>7,}: {one:>7.1f} ms; {other:.1f} ms where turns lend ({other / one:.2f} x)")
 
 
 def _dense_probes(size: int, rounds: int) -> None:
@@ -103,6 +110,23 @@ def _dense_probes(size: int, rounds: int) -> None:
     for _ in range(rounds):
         _timed(taken, lambda: index.search(probes, K))
     print(f"dense,  40 probes over {size:>7,}: {1000 * median(taken):>7.1f} ms")
+
+
+def _hybrid_probes(size: int, rounds: int) -> None:
+    index = HybridIndex(Drawn(size + 40))
+    index.add(Entry(id=str(n), text=str(n)) for n in range(size))
+    probes = [str(n) for n in range(size, size + 40)]
+    index.search(probes, K)
+    taken: list[float] = []
+    for _ in range(rounds):
+        _timed(taken, lambda: index.search(probes, K))
+    print(f"hybrid, 40 probes over {size:>7,}: {1000 * median(taken):>7.1f} ms")
+
+
+def _turns(size: int) -> list[Entry]:
+    """Turns of dialogues of twenty."""
+    documents = enumerate(_drawn(size, LENGTH, seed=0))
+    return [Entry(id=str(n), text=" ".join(words), tags={DIALOGUE: str(n // 20)}) for n, words in documents]
 
 
 def _drawn(count: int, length: int, seed: int) -> list[list[str]]:

@@ -12,7 +12,6 @@ method's writer as it is, and calls its reader's `search`.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -127,16 +126,11 @@ class Reader(Part):
         return Context(hits=tuple(self.search(memory, [query.probe])[0]))
 
     def otherwise(self, memory: Any, query: Query) -> Sequence[Hit]:
-        """What is recalled where `recall` finds nothing, with a score of 0: what is nearest, below any threshold.
+        """What is recalled where `recall` finds nothing, with a score of 0. Default: the newest entries, last first.
 
-        Where nothing is near at all it is the newest: "Where do I live?" shares no word with "I moved to Lisbon".
+        "Where do I live?" shares no word with "I moved to Lisbon".
         """
-        near = self.search(memory, [query.probe], FEW, -math.inf)[0] or self.newest(memory, FEW)
-        return [hit.model_copy(update={"score": 0.0}) for hit in near]
-
-    def newest(self, memory: Any, count: int) -> list[Hit]:
-        """The newest of what is searched, newest first. Default: the last of the memory's entries."""
-        return [entry.hit() for entry in list(memory.entries())[: -count - 1 : -1]]
+        return [entry.hit() for entry in list(memory.entries())[: -FEW - 1 : -1]]
 
     def forget(self) -> None:
         """Drops what this process caches of deleted memories."""

@@ -97,7 +97,7 @@ class RecordReader(EntryReader):
         return Context(hits=tuple(found), counts={"calls": calls, "records": len(found)})
 
     def otherwise(self, memory: RecordMemory, query: Query) -> Sequence[Hit]:
-        """As in other methods; nothing where a model picks, which may pick none."""
+        """The newest records; nothing where a model picks, which may pick none."""
         return () if self.reflection else super().otherwise(memory, query)
 
     def _helpful(self, question: str, found: list[Hit]) -> list[Hit]:

@@ -174,7 +174,7 @@ class BankReader(EntryReader):
         return Context(hits=tuple(found), notes=notes, counts=counts)
 
     def otherwise(self, memory: BankMemory, query: Query) -> Sequence[Hit]:
-        """As in other methods, of what is not forgotten at the date of the query."""
+        """The newest of what is not forgotten at the date of the query."""
         there = self._remembered(memory, later(memory.now, time_of(query.date)))
         kept = tuple(piece for piece in memory.pieces if piece.entry.id in there)
         return super().otherwise(memory.model_copy(update={"pieces": kept}), query)

@@ -13,7 +13,7 @@ with long sessions choose a small k.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, ClassVar
 
@@ -22,8 +22,8 @@ from pydantic import BaseModel, ConfigDict
 from ...memory.index import Embedder, Entry
 from ...memory.memory import Memory
 from ...memory.turns import turn_entries
-from ...records import Context, Item, Query
-from ..method import ANY_COSINE, EntryReader, Method, Writer, of_meaning
+from ...records import Context, Hit, Item, Query
+from ..method import ANY_COSINE, FEW, EntryReader, Method, Writer, of_meaning
 
 
 class StoredSession(BaseModel):
@@ -79,6 +79,11 @@ class SessionReader(EntryReader):
 
     def __init__(self, k: int = 3, embedder: Embedder | None = None) -> None:
         super().__init__(k, ANY_COSINE, embedder, hybrid=True)
+
+    def otherwise(self, memory: SessionMemory, query: Query) -> Sequence[Hit]:
+        """The newest turns: a whole session is much for a question that found nothing."""
+        turns = [turn for session in memory.sessions for turn in session.turns]
+        return [turn.hit() for turn in turns[: -FEW - 1 : -1]]
 
     def recall(self, memory: SessionMemory, query: Query) -> Context:
         scores = {hit.id: hit.score for hit in self.search(memory, [query.probe], self.k)[0]}

@@ -11,7 +11,9 @@ Equations to functions (the full paper was not available; `docs/coverage.md` nam
 Critical path: 1 extraction + one manager call per chunk of the whole history (the memory must be up to date before the
 next chunk) + 1 answer.
 
-Deviations: see `docs/coverage.md`. The learned part (LoGo-GRPO) trains these same prompts' model elsewhere.
+Deviations: where no memory reaches `min_score`, the five newest are read; `hybrid` (off) ranks by BM25 and cosine
+together; for the rest see `docs/coverage.md`. The learned part (LoGo-GRPO) trains these same prompts'
+model elsewhere.
 """
 
 from __future__ import annotations

@@ -12,6 +12,9 @@ groups at once); a question takes the calls of `Prospection` and one answer.
 Limits: the paper leaves open how many sessions an upsert takes and which cosine joins a cluster; 3 and .8 are ours. An
 update sees all facts so far, as in the paper: prompts grow with the memory.
 
+Deviations: where no probe finds a fact above tau, the paper recalls nothing; here the five facts nearest to the query
+are recalled, without another call and with a score of 0. `hybrid` (off) ranks facts by BM25 and cosine together.
+
 Source: Chopra et al., "Thinking Ahead: Prospection-Guided Retrieval of Memory with Language Models", section 3.
 """
 

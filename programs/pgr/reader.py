@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...records import Context, Hit, Query
-from ..method import EntryReader, Reader
+from ..method import ANY_COSINE, FEW, EntryReader, Reader
 from .memory import PersonalMemory
 from .prospection import Prospection
 
@@ -41,8 +41,10 @@ class ProspectiveReader(Reader):
     ) -> list[list[Hit]]:
         return self.inner.search(memory, queries, k, min_score)
 
-    def newest(self, memory: Any, count: int) -> list[Hit]:
-        return self.inner.newest(memory, count)
+    def otherwise(self, memory: Any, query: Query) -> Sequence[Hit]:
+        """What is nearest to the query, below any threshold; what the inner method has where nothing is."""
+        near = self.search(memory, [query.probe], FEW, ANY_COSINE)[0]
+        return [hit.model_copy(update={"score": 0.0}) for hit in near] or self.inner.otherwise(memory, query)
 
     def recall(self, memory: Any, query: Query) -> Context:
         """What the policy finds; nothing, without a call, in an empty memory."""

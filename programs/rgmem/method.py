@@ -20,6 +20,9 @@ Critical path, in LM calls that must follow one another: 3 for all sessions toge
 per session 1 if an R_K1 fires, 1 if an R_K2 fires, and 1 per level of concepts that R_K3 renews;
 `GraphMemory.depth()` counts the latter. A question takes 1 to plan and 1 to answer.
 
+Deviations: where the plan finds nothing, the five newest facts and conclusions are recalled; `hybrid` (off) finds texts
+by BM25 and cosine together.
+
 Not in the paper, so ours: a step is one item; the rule of segmentation; score(v) counts +1 per new unit at a concept
 and +1 per fresh R_K1 theory of an event edge below it; a renewed parent makes its own parents dirty, up to the user; a
 concept with evidence and sub-concepts keeps both theories, and R_K3 takes its own one in; names are merged by stems and

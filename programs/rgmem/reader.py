@@ -7,12 +7,14 @@ Source: Tian et al., "RGMem: Renormalization Group-inspired Memory Evolution for
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ...memory.dense import DenseIndex
 from ...memory.index import Embedder
 from ...memory.indexes import Indexes, empty_index, filled
 from ...records import Context, Hit, Query
 from ...signatures.rgmem import Keyword, PlanRetrieval
-from ..method import ANY_COSINE, EntryReader
+from ..method import ANY_COSINE, FEW, EntryReader
 from ..predictor import predictor
 from .memory import GraphMemory
 from .retrieval import Retrieval, entries, name_entries
@@ -57,10 +59,10 @@ class GraphReader(EntryReader):
         self.names = Indexes(lambda memory: filled(DenseIndex(embedder), name_entries(memory)))
         self.plan = predictor(PlanRetrieval)
 
-    def newest(self, memory: GraphMemory, count: int) -> list[Hit]:
+    def otherwise(self, memory: GraphMemory, query: Query) -> Sequence[Hit]:
         """What the newest evidence says; without L0, theories."""
         found = [entry.hit() for entry in reversed(entries(memory, self.use_l0))]
-        return sorted(found, key=lambda hit: not hit.is_evidence)[:count]
+        return sorted(found, key=lambda hit: not hit.is_evidence)[:FEW]
 
     def recall(self, memory: GraphMemory, query: Query) -> Context:
         """The context of section 3.4; empty, without a call, for an empty memory.
