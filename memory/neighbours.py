@@ -62,9 +62,9 @@ class Neighbours:
     def put(self, row: int, dialogue: str) -> None:
         """Places a row in a dialogue, by its number; "" is no dialogue. A row that is there is moved."""
         self.drop(row)
-        missing = array("q", [-1]) * max(0, row + 1 - len(self._before))
-        self._before.extend(missing)
-        self._after.extend(missing)
+        while row >= len(self._before):
+            self._before.append(-1)
+            self._after.append(-1)
         if not dialogue:
             return
         before, after = self._last.get(dialogue, -1), -1
