@@ -16,8 +16,8 @@ Source: Mem-PAL, appendix C, "Implementation Details of Memory Baselines". A met
 turns of a dialogue.
 
 Limits: a benchmark that shows the current logs by itself (`show_logs` of palbench) shows them once: what a task
-shows as raw items is not recalled again. Search merges both parts by score: logs are searched as the inner method
-searches, where it searches by words, by cosine or by the sum of both.
+shows as raw items is not recalled again. Search merges both parts by score, which compares like with like only where
+both are searched in one way: over an inner method that adds BM25 and cosine logs are searched so too.
 """
 
 from __future__ import annotations

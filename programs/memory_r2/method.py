@@ -60,4 +60,4 @@ class MemoryR2(Method):
         indexes = entry_indexes(embedder)
         writer = FactWriter(embedder, chunk_turns, related, related_total, min_score, indexes)
         read = entry_indexes(embedder, hybrid=True) if hybrid else indexes
-        super().__init__(writer, FactReader(min_score, read_top, read), embedder)
+        super().__init__(writer, FactReader(min_score, read_top, read, hybrid), embedder)

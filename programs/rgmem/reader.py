@@ -49,7 +49,7 @@ class GraphReader(EntryReader):
     ) -> None:
         texts = embedder if hybrid else None
         indexes = Indexes(lambda memory: filled(empty_index(texts, hybrid=True), entries(memory, use_l0)))
-        super().__init__(min_score=ANY_COSINE, indexes=indexes)
+        super().__init__(min_score=ANY_COSINE, indexes=indexes, hybrid=hybrid)
         self.use_l0 = use_l0
         self.use_l1 = use_l1
         self.facts = facts

@@ -81,6 +81,7 @@ def test_methods_of_papers_search_as_their_papers_do_unless_told(method: str, us
         with dspy.context(lm=language_model("offline")):
             memory = program.remember(history()).memory
         assert isinstance(reader.indexes.of(memory), kind)
+        assert program.method.reader.hybrid is (kind is HybridIndex)
         assert reader.search(memory, ["Lisbon"], 3)[0]
 
 
