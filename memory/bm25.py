@@ -35,6 +35,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from .neighbours import ALONE, Neighbours, Shares
+
 K1, B = 1.5, 0.75
 EPSILON = 0.25
 """Weight of a term that is in half of the entries or more, as a share of the mean weight of all terms."""
@@ -76,9 +78,15 @@ class _State:
 
 
 class Bm25:
-    """Documents, as lists of terms under a key, and their BM25 for a query."""
+    """Documents, as lists of terms under a key, and their BM25 for a query.
 
-    def __init__(self) -> None:
+    Args:
+        shares: What the documents of one dialogue lend one another.
+    """
+
+    def __init__(self, shares: Shares = ALONE) -> None:
+        self._shares = shares
+        self._neighbours = Neighbours()
         self._postings: dict[str, _Posting] = {}
         self._terms_in: array[int] = array("q", [0])
         """How many terms are in 1, 2, ... documents, by that number: all that the mean weight needs to know."""
@@ -92,8 +100,14 @@ class Bm25:
     def __len__(self) -> int:
         return len(self._rows)
 
-    def put(self, key: str, terms: Sequence[str]) -> None:
-        """Adds a document; a known key gets new terms and keeps its place among equal scores."""
+    def put(self, key: str, terms: Sequence[str], dialogue: str = "") -> None:
+        """Adds a document; a known key gets new terms and keeps its place among equal scores.
+
+        Args:
+            key: Names it.
+            terms: What it says.
+            dialogue: What it is a turn of, if anything.
+        """
         if key in self._rows:
             self._clear(key)
         else:
@@ -107,6 +121,7 @@ class Bm25:
                 posting = self._postings[term] = _Posting()
             posting.insert(row, count)
             self._moved(len(posting.rows) - 1, len(posting.rows))
+        self._neighbours.put(row, dialogue)
         self._documents[key] = counts
         self._lengths[row] = len(terms)
         self._total += len(terms)
@@ -118,6 +133,7 @@ class Bm25:
             return
         self._clear(key)
         del self._documents[key]
+        self._neighbours.drop(self._rows[key])
         self._keys[self._rows.pop(key)] = None
         self._state = None
         if len(self._keys) > 2 * len(self._rows) + SPARE_ROWS:
@@ -152,6 +168,14 @@ class Bm25:
 
         return [self._best(self._scores(terms), k, min_score, passes) for terms in queries]
 
+    def scores(self, terms: Sequence[str]) -> np.ndarray:
+        """BM25 of every document, in the order in which their keys were first put, shape [documents]."""
+        if not self._total:
+            return np.zeros(len(self._rows))
+        scores = self._scores(terms)
+        gaps = len(self._keys) > len(self._rows)
+        return scores[np.fromiter(self._rows.values(), np.int64, len(self._rows))] if gaps else scores
+
     def weight(self, term: str) -> float:
         """The inverse document frequency of a term, with the floor of `least`; 0 for an unknown one."""
         posting = self._postings.get(term)
@@ -163,14 +187,17 @@ class Bm25:
         return math.log(number - count + 0.5) - math.log(count + 0.5)
 
     def _scores(self, terms: Iterable[str]) -> np.ndarray:
-        """BM25 of every row, shape [rows], each term in rank_bm25's order of operations: the last bits agree too."""
+        """BM25 of every row with what neighbours lend, shape [rows].
+
+        Each term is added in rank_bm25's order of operations: the last bits agree too.
+        """
         norms, scores = self._current().norms, np.zeros(len(self._keys))
         for term in terms:
             posting = self._postings.get(term)
             if posting is not None:
                 rows, counts = np.frombuffer(posting.rows, np.int64), np.frombuffer(posting.counts, np.uint32)
                 scores[rows] += self.weight(term) * (counts * (K1 + 1) / (counts + norms[rows]))
-        return scores
+        return self._neighbours.lent(scores, self._shares)
 
     def _best(
         self, scores: np.ndarray, k: int, min_score: float, passes: Callable[[str], bool]
@@ -178,7 +205,7 @@ class Bm25:
         rows = np.flatnonzero((scores > 0) & (scores >= min_score))
         fetch = k
         while True:
-            keys = [(self._keys[row] or "", float(scores[row])) for row in map(int, _highest(scores, rows, fetch))]
+            keys = [(self._keys[row] or "", float(scores[row])) for row in map(int, highest(scores, rows, fetch))]
             found = [(key, score) for key, score in keys if passes(key)]
             if len(found) >= k or fetch >= len(rows):
                 return found[:k]
@@ -221,12 +248,13 @@ class Bm25:
         new[kept] = np.arange(len(kept))
         for posting in self._postings.values():
             posting.rows = array("q", new[np.frombuffer(posting.rows, np.int64)].tobytes())
+        self._neighbours = self._neighbours.kept(kept)
         self._keys = [self._keys[row] for row in kept]
         self._lengths = array("d", [self._lengths[row] for row in kept])
         self._rows = {key: row for row, key in enumerate(self._keys) if key is not None}
 
 
-def _highest(scores: np.ndarray, rows: np.ndarray, k: int) -> np.ndarray:
+def highest(scores: np.ndarray, rows: np.ndarray, k: int) -> np.ndarray:
     """The k rows of highest score, best first, equal ones in their order."""
     if len(rows) > k:
         least = np.partition(scores[rows], len(rows) - k)[len(rows) - k]

@@ -23,7 +23,6 @@ hundred thousand, where an approximate index would pay. Which cosine is near dep
 
 from __future__ import annotations
 
-import io
 import math
 import threading
 from collections.abc import Generator, Iterable, Sequence
@@ -33,9 +32,10 @@ from typing import Any, Self
 
 import numpy as np
 
-from ..errors import DataError, ProgramError
+from ..errors import ProgramError
 from ..records import Hit
-from .index import Embedder, Entry, Where, check_search, load_folder, save_folder
+from .index import Embedder, Entry, Where, check_search
+from .vectors import load_vectors, save_vectors
 
 SMALL = 10_000
 """Up to this many vectors one thread is faster than several."""
@@ -43,7 +43,6 @@ SPARE = 8
 """Candidates fetched beyond k, so that scores which are equal up to rounding rarely need a second look."""
 SLACK = 1e-5
 """More than the rounding error of a cosine of two float32 vectors."""
-VECTORS = "vectors.npy"
 
 
 class DenseIndex:
@@ -126,10 +125,7 @@ class DenseIndex:
         with self._lock:
             entries = list(self._entries.values())
             vectors = self._read(list(self._entries))
-        file = io.BytesIO()
-        np.save(file, vectors, allow_pickle=False)
-        about = {"embedder": self.embedder.name, "dimension": int(vectors.shape[1])}
-        save_folder(folder, self.kind, entries, about, {VECTORS: file.getvalue()})
+        save_vectors(folder, self.kind, entries, self.embedder, vectors)
 
     @classmethod
     def load(cls, folder: str | Path, embedder: Embedder | None = None) -> Self:
@@ -143,22 +139,7 @@ class DenseIndex:
             DataError: A file is missing, altered or of another kind.
             ProgramError: The embedder is missing, or not the one the index was made with.
         """
-        entries, about, files = load_folder(folder, cls.kind, [VECTORS])
-        name, dimension = about.get("embedder"), about.get("dimension")
-        if embedder is None or embedder.name != name:
-            given = "no embedder" if embedder is None else repr(embedder.name)
-            raise ProgramError(f"{folder}: was made with embedder {name!r}, got {given}; give that one or rebuild it")
-        if embedder.dimension not in (0, dimension) and entries:
-            raise ProgramError(
-                f"{folder}: embedder {name!r} gave {dimension} numbers a text when this was made, "
-                f"now {embedder.dimension}; rebuild the index"
-            )
-        try:
-            vectors = np.load(io.BytesIO(files[VECTORS]), allow_pickle=False)
-        except (ValueError, EOFError) as error:
-            raise DataError(f"{Path(folder) / VECTORS}: not an array of numbers; rebuild the index") from error
-        if vectors.dtype != np.float32 or vectors.shape != (len(entries), dimension):
-            raise DataError(f"{Path(folder) / VECTORS}: does not fit the {len(entries)} entries; rebuild the index")
+        embedder, entries, vectors, _ = load_vectors(folder, cls.kind, embedder)
         index = cls(embedder)
         if entries:
             index._insert(entries, vectors)

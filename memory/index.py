@@ -2,12 +2,13 @@
 
     entries ── add / remove ──> Index ── search(queries, k, min_score, where) ──> hits per query
                                   ├── SparseIndex   BM25 over stems        (memory/sparse.py)
-                                  └── DenseIndex    cosine of embeddings   (memory/dense.py)
+                                  ├── DenseIndex    cosine of embeddings   (memory/dense.py)
+                                  └── HybridIndex   the sum of both        (memory/hybrid.py)
 
 Every index keeps its entries in the order in which their ids were first added; replacing an entry keeps its place.
 Hits come best first and equal scores keep that order, so that the same calls always give the same hits. An index is a
-folder on disk: `index.json` (kind, settings and the sha256 of the other files), `entries.json`, and for a dense one
-`vectors.npy`. Nothing in it is a pickle.
+folder on disk: `index.json` (kind, settings and the sha256 of the other files), `entries.json`, and for one with
+embeddings `vectors.npy`. Nothing in it is a pickle.
 
 Limits: the digests find files that were altered or cut short by accident; they are no authentication. Saving over
 an older index replaces its files one by one: a crash in the middle is found when loading, not repaired.
@@ -34,6 +35,8 @@ SCHEMA = 1
 
 MANIFEST = "index.json"
 ENTRIES = "entries.json"
+DIALOGUE = "dialogue"
+"""The tag of an entry that is a turn: entries with an equal one are the turns of one dialogue, in their order."""
 
 Where = Callable[["Entry"], bool]
 """A filter: only entries for which it is true are searched."""
@@ -52,7 +55,12 @@ class Entry(Record):
     time: datetime | None = None
     speaker: str | None = None
     tags: dict[str, str] = Field(default_factory=dict)
-    """Free labels that filters look at, e.g. {"layer": "concept"}."""
+    """Free labels that filters look at, e.g. {"layer": "concept"}; `DIALOGUE` names the dialogue of a turn."""
+
+    @property
+    def dialogue(self) -> str:
+        """The dialogue it is a turn of; "" for anything else. Sparse search lets the turns of one lend their scores."""
+        return self.tags.get(DIALOGUE, "")
 
     def hit(self, score: float = 0.0) -> Hit:
         """The entry as a search result."""
@@ -115,7 +123,8 @@ class Index(Protocol):
         Args:
             queries: What to look for; a query without words finds nothing.
             k: The most hits per query.
-            min_score: Hits that score lower are left out.
+            min_score: Hits that score lower are left out; of a `HybridIndex`, whose scores are no cosines, those with a
+                lower cosine.
             where: A pure filter of entries; the k best *of those* are found.
 
         Returns:
@@ -145,7 +154,7 @@ class Index(Protocol):
 
     @classmethod
     def load(cls, folder: str | Path, embedder: Embedder | None = None) -> Self:
-        """Reads an index that `save` wrote; a dense one needs the embedder that made it, a sparse one needs none.
+        """Reads an index that `save` wrote; one with embeddings needs the embedder that made it.
 
         Raises:
             DataError: A file is missing, altered or of another kind.
@@ -173,7 +182,7 @@ def save_folder(
 
     Args:
         folder: Where to; made if missing.
-        kind: "sparse" or "dense"; `load_folder` insists on it.
+        kind: "sparse", "dense" or "hybrid"; `load_folder` insists on it.
         entries: All entries, in order.
         about: Settings that the manifest keeps.
         files: Contents of further files by name.

@@ -64,13 +64,17 @@ def filled(index: I, entries: Iterable[Entry]) -> I:
     return index
 
 
-def entry_indexes(embedder: Embedder | None = None) -> Indexes:
-    """Indexes over `memory.entries()`: cosine with an embedder, BM25 without."""
+def empty_index(embedder: Embedder | None = None, hybrid: bool = False) -> Index:
+    """An index without entries: by cosine with an embedder, or by the sum of cosine and BM25; by BM25 without."""
+    from .dense import DenseIndex
+    from .hybrid import HybridIndex
+    from .sparse import SparseIndex
 
-    def build(memory: Any) -> Index:
-        from .dense import DenseIndex
-        from .sparse import SparseIndex
+    if embedder is None:
+        return SparseIndex()
+    return HybridIndex(embedder) if hybrid else DenseIndex(embedder)
 
-        return filled(DenseIndex(embedder) if embedder is not None else SparseIndex(), memory.entries())
 
-    return Indexes(build)
+def entry_indexes(embedder: Embedder | None = None, hybrid: bool = False) -> Indexes:
+    """Indexes over `memory.entries()`, each made by `empty_index`."""
+    return Indexes(lambda memory: filled(empty_index(embedder, hybrid), memory.entries()))

@@ -1,16 +1,18 @@
 """Lexical search: BM25 over stems, by rank-bm25 for a memory of up to 500 entries, beyond that by postings.
 
-Scores are those of rank_bm25's Okapi (k1 = 1.5, b = .75) over `memory.tokens`. An entry is a hit when it shares a term
-with the query. Okapi gives a term that is in half of the entries no weight, or in a memory of two or three entries a
+Scores are those of rank_bm25's Okapi (k1 = 1.5, b = .75) over `memory.tokens`; turns of a dialogue lend one another
+shares of theirs (`memory.neighbours`). An entry is a hit when it shares a term with the query, or is lent something.
+Okapi gives a term that is in half of the entries no weight, or in a memory of two or three entries a
 negative one; such terms get a small positive weight here, so that the first facts of a memory can be found.
 
 rank-bm25 rebuilds its statistics after each change (10 ms per thousand entries) and reads every entry for every term of
 a query. With more than `SMALL` entries `memory.bm25` takes over: same weights, same scores (to 1e-9), same order, but
 an add takes the same time at any size, and a query over ten thousand entries takes a thirtieth of the time.
-`python perf/retrieval.py` measures both in one run.
+`python perf/search_cost.py` measures both in one run.
 
 Measured on two LoCoMo conversations, conv-26 and conv-30 (231 questions of categories 1-4, one entry per turn):
-evidence recall .554 in the first 5 and .702 in the first 20.
+evidence recall .605 in the first 5 and .789 in the first 20; .546 and .705 where no turn lends anything
+(`python perf/retrieval.py`).
 
 Example:
     >>> from mempiler.memory.index import Entry
@@ -38,6 +40,7 @@ import numpy as np
 from ..records import Hit
 from .bm25 import FLOOR, K1, B, Bm25
 from .index import Embedder, Entry, Where, check_search, load_folder, save_folder
+from .neighbours import Neighbours, Shares
 from .tokens import tokens
 
 if TYPE_CHECKING:
@@ -54,20 +57,27 @@ class _Snapshot:
     entries: tuple[Entry, ...]
     statistics: BM25Okapi | None
     """None while no entry has a term."""
+    neighbours: Neighbours
+    shares: Shares
 
     def scores(self, query: str) -> np.ndarray:
-        """BM25 of every entry, shape [entries]; 0 where no term is shared."""
+        """BM25 of every entry with what neighbours lend, shape [entries]; 0 where neither shares a term."""
         if self.statistics is None:
             return np.zeros(len(self.entries))
-        return self.statistics.get_scores(tokens(query))
+        return self.neighbours.lent(self.statistics.get_scores(tokens(query)), self.shares)
 
 
 class SparseIndex:
-    """An `Index` by BM25; see there for the methods."""
+    """An `Index` by BM25; see there for the methods.
+
+    Args:
+        shares: What the turns of one dialogue lend one another.
+    """
 
     kind = "sparse"
 
-    def __init__(self) -> None:
+    def __init__(self, shares: Shares | None = None) -> None:
+        self.shares = Shares() if shares is None else shares
         self._lock = threading.RLock()
         self._entries: dict[str, tuple[Entry, list[str]]] = {}
         self._snapshot: _Snapshot | None = None
@@ -80,10 +90,10 @@ class SparseIndex:
             self._entries.update(rows)
             self._snapshot = None
             if self._large is None and len(self._entries) > SMALL:
-                self._large, rows = Bm25(), self._entries
+                self._large, rows = Bm25(self.shares), self._entries
             if self._large is not None:
-                for id, (_, terms) in rows.items():
-                    self._large.put(id, terms)
+                for id, (entry, terms) in rows.items():
+                    self._large.put(id, terms, entry.dialogue)
 
     def remove(self, ids: Iterable[str]) -> None:
         """Takes entries out; unknown ids are passed over."""
@@ -114,6 +124,15 @@ class SparseIndex:
             found.append([snapshot.entries[row].hit(float(scores[row])) for row in map(int, best)])
         return found
 
+    def scores(self, queries: Sequence[str]) -> np.ndarray:
+        """The score of every entry for each query, shape [queries, entries], in the order of `ids`; 0 for no hit."""
+        with self._lock:
+            if self._large is not None:
+                found = [self._large.scores(tokens(query)) for query in queries]
+            else:
+                found = [self._current().scores(query) for query in queries]
+            return np.stack(found) if found else np.zeros((0, len(self._entries)))
+
     def __len__(self) -> int:
         return len(self._entries)
 
@@ -131,7 +150,7 @@ class SparseIndex:
         """
         with self._lock:
             entries = [entry for entry, _ in self._entries.values()]
-        save_folder(folder, self.kind, entries, {}, {})
+        save_folder(folder, self.kind, entries, {"shares": self.shares.model_dump()}, {})
 
     @classmethod
     def load(cls, folder: str | Path, embedder: Embedder | None = None) -> Self:
@@ -140,8 +159,8 @@ class SparseIndex:
         Raises:
             DataError: A file is missing, altered or of another kind.
         """
-        entries, _, _ = load_folder(folder, cls.kind)
-        index = cls()
+        entries, about, _ = load_folder(folder, cls.kind)
+        index = cls(Shares.saved(folder, about))
         index.add(entries)
         return index
 
@@ -155,8 +174,11 @@ class SparseIndex:
     def _current(self) -> _Snapshot:
         with self._lock:
             if self._snapshot is None:
-                entries = tuple(entry for entry, _ in self._entries.values())
-                self._snapshot = _Snapshot(entries, _statistics([terms for _, terms in self._entries.values()]))
+                entries, neighbours = tuple(entry for entry, _ in self._entries.values()), Neighbours()
+                for row, entry in enumerate(entries):
+                    neighbours.put(row, entry.dialogue)
+                statistics = _statistics([terms for _, terms in self._entries.values()])
+                self._snapshot = _Snapshot(entries, statistics, neighbours, self.shares)
             return self._snapshot
 
 

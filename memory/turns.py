@@ -10,8 +10,8 @@ Example:
 
 from __future__ import annotations
 
-from ..records import Item, one_line
-from .index import Entry
+from ..records import Item, Session, one_line
+from .index import DIALOGUE, Entry
 from .memory import Memory
 
 KINDS = {"logs": "log", "behavior": "record", "profile": "profile"}
@@ -33,8 +33,10 @@ class TurnMemory(Memory):
 
 
 def turn_entries(item: Item) -> tuple[Entry, ...]:
-    """Every turn with words as an entry."""
+    """Every turn with words as an entry; those of a session are a dialogue, named by its first turn."""
     kind = KINDS.get(getattr(item, "kind", ""), "turn")
+    # Turn ids are unique, while two items may have one id; a session that is still open begins with the same turn.
+    tags = {DIALOGUE: item.turns[0].id} if isinstance(item, Session) and item.turns else {}
     return tuple(
         Entry(
             id=turn.id,
@@ -43,6 +45,7 @@ def turn_entries(item: Item) -> tuple[Entry, ...]:
             sources=(turn.id,),
             time=turn.time or item.time,
             speaker=turn.speaker,
+            tags=tags,
         )
         for turn in item.turns
         if turn.content.strip()

@@ -222,7 +222,7 @@ class Labelling:
         program = self._job.student
         with dspy.context(trace=None, adapter=program.asking()):
             memory = program.remember(example.history).memory
-            context, query, _ = program.recall(memory, program.query_of(example))
+            query, context, _ = program.recall(memory, program.query_of(example))
         whole = self._asked(context, query)
         short, query = self._shortened(example, context, query)
         held = short.evidence if any(hit.is_evidence for hit in short.hits) else short.sources

@@ -1,133 +1,176 @@
-"""What finding costs: BM25 kept up to date against rank-bm25, and thirty or forty probes of one question at once.
+"""What finding finds: evidence recall of BM25, of turns that lend one another their scores, of an embedder, of both.
 
-Documents are twelve words drawn by Zipf's law from 20,000, queries six. Both sides of a row are timed in turns within
-one run, in CPU time, so that a busy machine slows them alike. Each is given terms and returns the best thirty keys;
-"probes" are searches of a whole index, with cutting words and making hits, but without embedding.
+For every question of a file in LoCoMo's form the share of its evidence among the first five and twenty turns of its
+conversation; LoCoMo's adversarial questions, which have no answer, are left out. Shares and weights are chosen on one
+half of the conversations and tried on the other, in both directions, so that what a choice gains by fitting is seen.
 
-    query   one query, k = 30                      build   all documents
-    add     one more document, and for rank-bm25 the rebuild without which it does not find it
+    raw        BM25, each turn for itself           embedder   its cosines alone
+    lent       BM25, with what neighbours lend      sum        deviations of raw and of cosines, added
+                                                    hybrid     deviations of lent and of cosines, added
+
+Without a file it takes the bundled samples of three benchmarks, which are ours: they show that nothing breaks, not
+how good anything is. `--vectors` takes what another program embedded: an .npz of `texts` and `vectors`.
 
 Usage:
-    $ python perf/retrieval.py --sizes 1000 10000
+    $ python perf/retrieval.py --data locomo10.json --embedder openai/text-embedding-3-small
 """
 
 from __future__ import annotations
 
 import argparse
-import time
-from collections.abc import Callable, Sequence
-from functools import partial
-from statistics import median
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from itertools import product
+from typing import Any, NamedTuple
 
 import numpy as np
-from mempiler.memory.bm25 import K1, B, Bm25
-from mempiler.memory.dense import DenseIndex
-from mempiler.memory.index import Entry
+from mempiler.data.catalog import benchmark
+from mempiler.engines.embedders import TextEmbedder, embedder
+from mempiler.memory.hybrid import HybridIndex
+from mempiler.memory.index import Entry, Index
+from mempiler.memory.neighbours import ALONE, Shares
 from mempiler.memory.sparse import SparseIndex
-from rank_bm25 import BM25Okapi
+from mempiler.memory.turns import TurnMemory
 
-WORDS, LENGTH, TERMS, K = 20_000, 12, 6, 30
-DIMENSION = 384
+FIRST = (5, 20)
+SAMPLES = ("locomo", "longmemeval", "memoryquest")
+GRID = [
+    Shares(before=before, after=after)
+    for before, after in product(((), (0.3,), (0.5,), (0.5, 0.2), (0.5, 0.3), (0.7, 0.3)), ((), (0.2,), (0.4,)))
+]
+WEIGHTS = (0.25, 0.5, 1.0, 1.5, 2.0)
 
 
-class Drawn:
-    """An embedder that costs next to nothing: a text is the number of a vector that was drawn before."""
+class Asked(NamedTuple):
+    """The questions about one history."""
 
-    name, dimension, unrelated = "drawn", DIMENSION, None
+    entries: tuple[Entry, ...]
+    queries: list[str]
+    evidence: list[frozenset[str]]
 
-    def __init__(self, count: int) -> None:
-        vectors = np.random.default_rng(1).standard_normal((count, DIMENSION)).astype(np.float32)
-        self._vectors = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
-    def embed(self, texts: Sequence[str]) -> np.ndarray:
-        """The vectors of these numbers, shape [texts, 384]."""
-        return self._vectors[[int(text) for text in texts]]
+Score = Callable[[Asked], np.ndarray]
+"""Recall of the questions of one history, shape [questions, first]."""
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="CPU time of lexical and dense search.")
-    parser.add_argument("--sizes", type=int, nargs="+", default=[1_000, 10_000, 100_000], help="numbers of documents")
-    parser.add_argument("--rounds", type=int, default=5, help="how often each side of a row is timed")
+    parser = argparse.ArgumentParser(description="Evidence recall of lexical, dense and hybrid search.")
+    parser.add_argument("--on", default="locomo", help="the benchmark whose form the file has")
+    parser.add_argument("--data", help="the file; the bundled samples of three benchmarks without")
+    parser.add_argument("--embedder", default="offline", help="an embedder's name")
+    parser.add_argument("--vectors", help="an .npz with `texts` and their `vectors`, instead of an embedder")
     arguments = parser.parse_args()
-    print(f"ms of CPU, median of {arguments.rounds} rounds; {TERMS}-term queries, k = {K}\n")
-    print(f"{'documents':>9}  {'':<6}{'rank-bm25':>12}{'incremental':>14}{'ratio':>8}  same best {K}")
-    for size in arguments.sizes:
-        _against_rank_bm25(size, arguments.rounds)
-    print()
-    for size in arguments.sizes:
-        _sparse_probes(size, arguments.rounds)
-    _dense_probes(10_000, arguments.rounds)
+    used = stored(arguments.vectors) if arguments.vectors else embedder(arguments.embedder)
+    for name in [arguments.on] if arguments.data else SAMPLES:
+        told = histories(name, arguments.data)
+        print(f"\n{name}: {sum(len(each.queries) for each in told)} questions, {len(told)} histories, {used.name}\n")
+        report(told, used)
+        if arguments.data and len(told) > 1:
+            print("\nchosen on one half of the conversations, tried on the other\n")
+            held_out(told, used)
 
 
-def _against_rank_bm25(size: int, rounds: int) -> None:
-    documents, queries = _drawn(size, LENGTH, seed=0), _drawn(10 * rounds, TERMS, seed=1)
-    more, number = _drawn(20 * rounds, LENGTH, seed=2), iter(range(10**9))
-    times: dict[str, tuple[list[float], list[float]]] = {name: ([], []) for name in ("build", "query", "add")}
-    same = 0
-    for n in range(rounds):
-        okapi = _timed(times["build"][0], lambda: BM25Okapi(documents, k1=K1, b=B))
-        scorer = _timed(times["build"][1], lambda: _built(documents))
-        scorer.search(queries[:1], K)
-        for query in queries[10 * n : 10 * n + 10]:
-            best = _timed(times["query"][0], partial(_okapi_best, okapi, query))
-            found = _timed(times["query"][1], partial(scorer.search, [query], K))
-            same += best == [key for key, _ in found[0]]
-        # The rebuild is what an add costs: there is no other way to let rank-bm25 know a document.
-        _timed(times["add"][0], lambda n=n: BM25Okapi([*documents, more[n]], k1=K1, b=B))
-        for document in more[20 * n : 20 * n + 20]:
-            _timed(times["add"][1], partial(scorer.put, f"new{next(number)}", document))
-    for name, sides in times.items():
-        one, other = (1000 * median(side) for side in sides)
-        equal = f"  {same} of {10 * rounds}" if name == "query" else ""
-        print(f"{size:>9,}  {name:<6}{one:>12.3f}{other:>14.4f}{one / other:>8.0f}{equal}", flush=True)
+def histories(name: str, path: str | None = None) -> list[Asked]:
+    """The questions that have evidence, by history."""
+    loaded, found = benchmark(name, path), dict[str, Asked]()
+    for example in loaded.examples:
+        history = example.history
+        if history.digest not in found:
+            memory = TurnMemory()
+            for item in history:
+                memory = memory.with_session(item)
+            found[history.digest] = Asked(memory.turns, [], [])
+        asked = found[history.digest]
+        gold = frozenset(example.focus) & {entry.id for entry in asked.entries}
+        if gold and not (name == "locomo" and str(example.get("category")) == "5"):
+            asked.queries.append(example.question)
+            asked.evidence.append(gold)
+    return [asked for asked in found.values() if asked.queries]
 
 
-def _sparse_probes(size: int, rounds: int) -> None:
-    index = SparseIndex()
-    index.add(Entry(id=str(n), text=" ".join(document)) for n, document in enumerate(_drawn(size, LENGTH, seed=0)))
-    probes = [" ".join(query) for query in _drawn(30 * rounds, TERMS, seed=3)]
-    index.search(probes[:1], K)
-    taken: list[float] = []
-    for n in range(rounds):
-        _timed(taken, lambda n=n: index.search(probes[30 * n : 30 * n + 30], K))
-    print(f"sparse, 30 probes over {size:>7,}: {1000 * median(taken):>7.1f} ms")
+def report(told: Sequence[Asked], used: Any) -> None:
+    """One line for each way to search."""
+    for label, score in ways(used):
+        rows = [score(asked) for asked in told]
+        line(label, np.concatenate(rows), rows if len(rows) < 4 else ())
 
 
-def _dense_probes(size: int, rounds: int) -> None:
-    index = DenseIndex(Drawn(size + 40))
-    index.add(Entry(id=str(n), text=str(n)) for n in range(size))
-    probes = [str(n) for n in range(size, size + 40)]
-    index.search(probes, K)
-    taken: list[float] = []
-    for _ in range(rounds):
-        _timed(taken, lambda: index.search(probes, K))
-    print(f"dense,  40 probes over {size:>7,}: {1000 * median(taken):>7.1f} ms")
+def ways(used: Any) -> Iterator[tuple[str, Score]]:
+    yield "raw", lambda asked: indexed(SparseIndex(ALONE), asked)
+    yield "lent", lambda asked: indexed(SparseIndex(), asked)
+    yield "embedder", lambda asked: ranked(cosines(asked, used), asked)
+    yield "sum", lambda asked: indexed(HybridIndex(used, ALONE), asked)
+    yield "hybrid", lambda asked: indexed(HybridIndex(used), asked)
 
 
-def _drawn(count: int, length: int, seed: int) -> list[list[str]]:
-    shares = 1 / np.arange(1, WORDS + 1)
-    chosen = np.random.default_rng(seed).choice(WORDS, size=(count, length), p=shares / shares.sum())
-    return [[f"w{word}" for word in row] for row in chosen]
+def held_out(told: Sequence[Asked], used: Any) -> None:
+    """Chooses shares on one half, then the weight of the embedder with these, and tries both on the other half."""
+    words = {id(asked): [lent(asked, shares) for shares in GRID] for asked in told}
+    meaning = {id(asked): cosines(asked, used) for asked in told}
+
+    def tried(part: Sequence[Asked], choice: int, weight: float) -> np.ndarray:
+        rows: list[np.ndarray] = []
+        for asked in part:
+            own = words[id(asked)][choice]
+            rows.append(ranked(deviations(own) + weight * deviations(meaning[id(asked)]) if weight else own, asked))
+        return np.concatenate(rows)
+
+    usual = GRID.index(Shares())
+    for here, there in ((told[::2], told[1::2]), (told[1::2], told[::2])):
+        best = max(range(len(GRID)), key=lambda choice: tried(here, choice, 0.0).sum())
+        weight = max(WEIGHTS, key=lambda weight: tried(here, best, weight).sum())
+        print(f"chosen: before {GRID[best].before}, after {GRID[best].after}, embedder x {weight}")
+        for label, by in (("lent", 0.0), ("hybrid", weight)):
+            line(f"{label}, as chosen", tried(there, best, by))
+            line(f"{label}, as built in", tried(there, usual, 1.0 if by else 0.0))
 
 
-def _built(documents: list[list[str]]) -> Bm25:
-    scorer = Bm25()
-    for n, document in enumerate(documents):
-        scorer.put(str(n), document)
-    return scorer
+def indexed(index: Index, asked: Asked) -> np.ndarray:
+    """Recall of an index over the turns."""
+    index.add(asked.entries)
+    found = index.search(asked.queries, max(FIRST))
+    return np.array([recall([hit.id for hit in hits], gold) for hits, gold in zip(found, asked.evidence, strict=True)])
 
 
-def _okapi_best(okapi: BM25Okapi, query: list[str]) -> list[str]:
-    scores = okapi.get_scores(query)
-    return [str(row) for row in np.argsort(-scores, kind="stable")[:K] if scores[row] > 0]
+def lent(asked: Asked, shares: Shares) -> np.ndarray:
+    """The score of every turn for each query, shape [queries, turns]."""
+    index = SparseIndex(shares)
+    index.add(asked.entries)
+    return index.scores(asked.queries)
 
 
-def _timed(times: list[float], job: Callable[[], Any]) -> Any:
-    start = time.process_time()
-    value = job()
-    times.append(time.process_time() - start)
-    return value
+def cosines(asked: Asked, used: Any) -> np.ndarray:
+    """The cosine of every turn with each query, shape [queries, turns]."""
+    return used.embed(asked.queries) @ used.embed([entry.text for entry in asked.entries]).T
+
+
+def deviations(scores: np.ndarray) -> np.ndarray:
+    """Scores in deviations from the mean of their query."""
+    spread = scores.std(axis=1, keepdims=True)
+    return (scores - scores.mean(axis=1, keepdims=True)) / np.where(spread > 0, spread, 1)
+
+
+def ranked(scores: np.ndarray, asked: Asked) -> np.ndarray:
+    """Recall of the turns of highest score."""
+    order = np.argsort(-scores, axis=1, kind="stable")[:, : max(FIRST)]
+    found = [[asked.entries[n].id for n in row] for row in order]
+    return np.array([recall(ids, gold) for ids, gold in zip(found, asked.evidence, strict=True)])
+
+
+def recall(ids: Sequence[str], gold: frozenset[str]) -> list[float]:
+    return [len(gold.intersection(ids[:k])) / len(gold) for k in FIRST]
+
+
+def line(label: str, rows: np.ndarray, parts: Sequence[np.ndarray] = ()) -> None:
+    """Mean recall of all questions, and of those of each history."""
+    shown = ["  ".join(f"{value:.3f}" for value in part.mean(axis=0)) for part in (rows, *parts)]
+    print(f"{label:<22}{'     '.join(shown)}", flush=True)
+
+
+def stored(path: str) -> TextEmbedder:
+    """An embedder that looks its vectors up."""
+    with np.load(path) as file:
+        known = dict(zip(map(str, file["texts"]), file["vectors"], strict=True))
+    return TextEmbedder(path, lambda texts: np.stack([known[text] for text in texts]))
 
 
 if __name__ == "__main__":

@@ -133,7 +133,7 @@ def is_method(name: str) -> bool:
 
 
 def needs_embedder(name: str) -> bool:
-    """Whether a method searches by meaning."""
+    """Whether a method searches by meaning, or can."""
     kind, (_, plus, inner) = method_class(name), name.partition("+")
     return needs_embedder(inner) if plus else _takes_embedder(kind)
 

@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 
 import dspy
 
+from ..engines.embedders import embedder as offline_embedder
 from ..errors import UserError
 from ..memory.index import Embedder
 from ..memory.indexes import Indexes, entry_indexes
@@ -26,6 +27,11 @@ from ..records import Context, Hit, Item, Query
 from .part import Part
 from .predictor import adopt
 
+FEW = 5
+"""Most entries that are shown where nothing was found."""
+ANY_COSINE = -1.0
+"""The `min_score` of a search that leaves nothing out."""
+OFFLINE = offline_embedder().name
 LONGEST_TEXT = 4000
 """Most characters of a text that a writer takes from a model, unless the setting `longest_text` says otherwise."""
 
@@ -96,6 +102,9 @@ class Writer(Part):
 class Reader(Part):
     """Finds in a memory what bears on a query."""
 
+    hybrid: bool = False
+    """Whether the scores of `search` are sums of BM25 and cosine; a `min_score` is a cosine then all the same."""
+
     def search(
         self, memory: Any, queries: Sequence[str], k: int = 10, min_score: float | None = None
     ) -> list[list[Hit]]:
@@ -116,6 +125,13 @@ class Reader(Part):
         """Retrieves what bears on a query. Default: the ten nearest entries of `search`."""
         return Context(hits=tuple(self.search(memory, [query.probe])[0]))
 
+    def otherwise(self, memory: Any, query: Query) -> Sequence[Hit]:
+        """What is recalled where `recall` finds nothing, with a score of 0. Default: the newest entries, last first.
+
+        "Where do I live?" shares no word with "I moved to Lisbon".
+        """
+        return [entry.hit() for entry in list(memory.entries())[: -FEW - 1 : -1]]
+
     def forget(self) -> None:
         """Drops what this process caches of deleted memories."""
         for _, part in self.named_sub_modules(Part):
@@ -129,18 +145,25 @@ class EntryReader(Reader):
 
     Args:
         k: Entries recalled per query.
-        min_score: Lowest score of a hit.
+        min_score: Lowest score of a hit; lowest cosine where there is an embedder.
         embedder: Turns texts into vectors.
         indexes: Indexes to share with the writer; its own if None.
+        hybrid: Whether BM25 and cosine are added (`memory.hybrid`), where there is an embedder.
     """
 
     def __init__(
-        self, k: int = 10, min_score: float = 0.0, embedder: Embedder | None = None, indexes: Indexes | None = None
+        self,
+        k: int = 10,
+        min_score: float = 0.0,
+        embedder: Embedder | None = None,
+        indexes: Indexes | None = None,
+        hybrid: bool = False,
     ) -> None:
         super().__init__()
         self.k = k
         self.min_score = min_score
-        self.indexes = entry_indexes(embedder) if indexes is None else indexes
+        self.hybrid = hybrid
+        self.indexes = entry_indexes(embedder, hybrid) if indexes is None else indexes
 
     def search(
         self, memory: Any, queries: Sequence[str], k: int = 10, min_score: float | None = None
@@ -240,6 +263,11 @@ class Policy(Method):
     def config(self) -> dict[str, Any]:
         """The policy's settings and, with `inner_` before their names, those of the inner method."""
         return {**super().config, **{f"{self.INNER}{name}": value for name, value in self._inner_config.items()}}
+
+
+def of_meaning(embedder: Embedder | None) -> Embedder | None:
+    """The embedder, if it adds to a search by words: the offline one compares spelling, and finds less than BM25."""
+    return None if embedder is None or embedder.name == OFFLINE else embedder
 
 
 def _check_memory(writer: str, kind: Any) -> None:

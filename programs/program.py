@@ -24,13 +24,14 @@ from .adapter import adapter as make_adapter
 from .leavings import Forgets
 from .method import Method
 from .predictor import adopt
+from .recalling import Recalled
+from .recalling import recalled as recalled_for
 from .recording import record_context
 from .remember import MemoryCache
 from .state import signature_of
 from .tasks.task import Task
 from .threads import in_thread
 from .trace import Node, replay
-from .waiting import found_raw, with_raw
 
 if TYPE_CHECKING:
     from ..memory.store import Store
@@ -133,33 +134,24 @@ class MemoryProgram(dspy.Module):
         Args:
             memory: A settled memory.
             query: What is asked.
-            waiting: Items that are not in the memory yet: those of their turns that share words with the query are
-                shown as they are, and stand at the end of the context.
+            waiting: Items that are not in the memory yet: those of their turns that bear on the query are shown as they
+                are, and stand at the end of the context.
             recalled: Called with the recalled context before the task sees it.
 
         Returns:
             The task's outputs, the recalled `context`, and the `memory`.
         """
-        context, query, raw = self.recall(memory, query, waiting)
-        recalled(context)
-        answered = self.task(context=context, query=query)
-        context = context.model_copy(update={"hits": (*context.hits, *raw)}) if raw else context
-        return dspy.Prediction(**{key: answered[key] for key in answered.keys()}, context=context, memory=memory)  # noqa: SIM118
+        found = self.recall(memory, query, waiting)
+        recalled(found.context)
+        answered = self.task(context=found.context, query=found.query)
+        outputs = {key: answered[key] for key in answered.keys()}  # noqa: SIM118
+        return dspy.Prediction(**outputs, context=found.whole(), memory=memory)
 
-    def recall(
-        self, memory: Memory, query: Query, waiting: Sequence[Item] = ()
-    ) -> tuple[Context, Query, tuple[Hit, ...]]:
-        """What the task is given for a query; arguments as `answer`.
-
-        Returns:
-            The recalled context, the query with the waiting turns it shows, and these turns.
-        """
-        waiting = (*(each.item for each in memory.unwritten), *waiting)
-        raw = found_raw(waiting, query.probe)
-        query = with_raw(query, waiting, raw)
-        context = self.method.reader.recall(memory, query)
-        record_context(context)
-        return context, query, raw
+    def recall(self, memory: Memory, query: Query, waiting: Sequence[Item] = ()) -> Recalled:
+        """What the task is given for a query; arguments as `answer`."""
+        found = recalled_for(self.method, memory, query, waiting)
+        record_context(found.context)
+        return found
 
     def remember(self, history: History) -> Node:
         """The memory of a history, written at most once per set of writing prompts.

@@ -5,7 +5,7 @@
     ask(question)   memory, and the turns that are not in it yet ──> answer, with what it rests on
 
 When `add` or `say` returns, the item is on disk. A question is answered from the settled memory, and from the raw
-turns that are not in it yet (found by BM25): new turns are usable before a model has written them.
+turns that are not in it yet (found as turn RAG finds them): new turns are usable before a model has written them.
 
 Example:
     >>> import mempiler
@@ -40,9 +40,9 @@ from ..records import Context, Item, Query, Turn
 from .leavings import leaving_nothing, notice
 from .live import View, drop, stamp_of, view
 from .program import MemoryProgram
+from .recalling import recalled
 from .remember_queued import LEASE, Remembered, remember_queued, writing_context
 from .threads import in_thread
-from .waiting import found_raw
 
 T = TypeVar("T")
 
@@ -160,9 +160,7 @@ class UserMemory:
         with self._working():
             seen = view(self.program, self.store, self.owner)
             asked = Query(text=query, date=date, speakers=_speakers(seen))
-            context = self.program.method.reader.recall(seen.settled, asked)
-            raw = found_raw([*(each.item for each in seen.settled.unwritten), *_unwritten(seen)], query)
-        return context.model_copy(update={"hits": (*context.hits, *raw)})
+            return recalled(self.program.method, seen.settled, asked, _unwritten(seen)).whole()
 
     def read(self) -> Memory:
         """The memory that questions are answered from; the blank one of the method for an unknown user."""

@@ -96,6 +96,10 @@ class RecordReader(EntryReader):
         found = self._helpful(query.probe, found) if calls else found
         return Context(hits=tuple(found), counts={"calls": calls, "records": len(found)})
 
+    def otherwise(self, memory: RecordMemory, query: Query) -> Sequence[Hit]:
+        """The newest records; nothing where a model picks, which may pick none."""
+        return () if self.reflection else super().otherwise(memory, query)
+
     def _helpful(self, question: str, found: list[Hit]) -> list[Hit]:
         """Those that the model names, in its order; all of them where it does not answer in the form."""
         said = self.attempt(self.reflect, question=question, candidate_records="\n".join(hit.line() for hit in found))

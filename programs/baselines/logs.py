@@ -17,7 +17,7 @@ turns of a dialogue.
 
 Limits: a benchmark that shows the current logs by itself (`show_logs` of palbench) shows them once: what a task
 shows as raw items is not recalled again. Search merges both parts by score, which compares like with like only where
-both are searched in one way.
+both are searched in one way: over an inner method that adds BM25 and cosine logs are searched so too.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from pydantic import BaseModel, ConfigDict, create_model
 
 from ...errors import UserError
 from ...memory.index import Embedder, Entry, Index
-from ...memory.indexes import Indexes, filled
+from ...memory.indexes import Indexes, empty_index, filled
 from ...memory.memory import Memory
 from ...memory.turns import turn_entries
 from ...records import Context, Hit, Item, Logs, Query, Session
 from ...signatures.baselines import UpdateLogSummary
-from ..method import Method, Policy, Reader, Writer
+from ..method import ANY_COSINE, Method, Policy, Reader, Writer
 from ..predictor import predictor
 from .recursive_summary import SummaryMemory, updated
 
@@ -172,14 +172,11 @@ class LoggedReader(Reader):
 
     def __init__(self, inner: Reader, k: int, embedder: Embedder | None) -> None:
         super().__init__()
-        self.inner, self.k = inner, k
+        self.inner, self.k, self.hybrid = inner, k, inner.hybrid
+        self.low = ANY_COSINE if inner.hybrid else 0.0
 
         def build(logs: KeptLogs) -> Index:
-            from ...memory.dense import DenseIndex
-            from ...memory.sparse import SparseIndex
-
-            index = DenseIndex(embedder) if embedder is not None else SparseIndex()
-            return filled(index, (*logs.earlier, *logs.current))
+            return filled(empty_index(embedder, inner.hybrid), (*logs.earlier, *logs.current))
 
         self.indexes = Indexes(build)
 
@@ -190,7 +187,7 @@ class LoggedReader(Reader):
         found = self.inner.search(memory.inner, queries, k, min_score)
         if not (memory.logs.earlier or memory.logs.current):
             return found
-        logs = self.indexes.of(memory.logs).search(queries, k, 0.0 if min_score is None else min_score)
+        logs = self.indexes.of(memory.logs).search(queries, k, self.low if min_score is None else min_score)
         return [
             sorted([*own, *theirs], key=lambda hit: -hit.score)[:k] for own, theirs in zip(found, logs, strict=True)
         ]
@@ -200,14 +197,15 @@ class LoggedReader(Reader):
         there = query.shown_ids
         current = (entry.hit() for entry in memory.logs.current if entry.id not in there)
         summed_up = memory.log_summary.hits("log_summary")
-        hits = (*found.hits, *summed_up, *self._earlier(memory.logs, query.probe), *current)
+        told = found.hits or self.inner.otherwise(memory.inner, query)
+        hits = (*told, *summed_up, *self._earlier(memory.logs, query.probe), *current)
         return found.model_copy(update={"hits": hits})
 
     def _earlier(self, logs: KeptLogs, probe: str) -> list[Hit]:
         if not logs.earlier:
             return []
         earlier = {entry.id for entry in logs.earlier}
-        return self.indexes.of(logs).search([probe], self.k, 0.0, lambda entry: entry.id in earlier)[0]
+        return self.indexes.of(logs).search([probe], self.k, self.low, lambda entry: entry.id in earlier)[0]
 
 
 class WithLogs(Policy):

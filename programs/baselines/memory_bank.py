@@ -173,6 +173,12 @@ class BankReader(EntryReader):
         counts = {"pieces": len(found), "forgotten": len(memory.pieces) - len(there)}
         return Context(hits=tuple(found), notes=notes, counts=counts)
 
+    def otherwise(self, memory: BankMemory, query: Query) -> Sequence[Hit]:
+        """The newest of what is not forgotten at the date of the query."""
+        there = self._remembered(memory, later(memory.now, time_of(query.date)))
+        kept = tuple(piece for piece in memory.pieces if piece.entry.id in there)
+        return super().otherwise(memory.model_copy(update={"pieces": kept}), query)
+
     def _remembered(self, memory: BankMemory, now: datetime | None) -> frozenset[str]:
         if not self.forgetting:
             return frozenset(piece.entry.id for piece in memory.pieces)

@@ -1,8 +1,8 @@
 """Session RAG: whole sessions are what is searched for and what is shown.
 
 A turn that answers a question often says so in words of the turns around it. Searching sessions finds it by their
-words, and shows it among them; the price is a context of hundreds of turns. Search is the same BM25 as in turn RAG,
-over one text per session.
+words, and shows it among them; the price is a context of hundreds of turns. Search is BM25 over one text per session.
+An embedding model adds the cosine of the session's nearest turn (`memory.hybrid`), the offline embedder does not.
 
     search   one hit per session: its turns line by line, the ids of all of them as sources
     recall   the k best sessions, oldest first, one hit per turn: `[D1:3] (date) Speaker: text`
@@ -13,17 +13,17 @@ with long sessions choose a small k.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict
 
-from ...memory.index import Entry
+from ...memory.index import Embedder, Entry
 from ...memory.memory import Memory
 from ...memory.turns import turn_entries
-from ...records import Context, Item, Query
-from ..method import EntryReader, Method, Writer
+from ...records import Context, Hit, Item, Query
+from ..method import ANY_COSINE, FEW, EntryReader, Method, Writer, of_meaning
 
 
 class StoredSession(BaseModel):
@@ -74,10 +74,16 @@ class SessionReader(EntryReader):
 
     Args:
         k: Sessions recalled per query.
+        embedder: Adds search by meaning.
     """
 
-    def __init__(self, k: int = 3) -> None:
-        super().__init__(k)
+    def __init__(self, k: int = 3, embedder: Embedder | None = None) -> None:
+        super().__init__(k, ANY_COSINE, embedder, hybrid=True)
+
+    def otherwise(self, memory: SessionMemory, query: Query) -> Sequence[Hit]:
+        """The newest turns: a whole session is much for a question that found nothing."""
+        turns = [turn for session in memory.sessions for turn in session.turns]
+        return [turn.hit() for turn in turns[: -FEW - 1 : -1]]
 
     def recall(self, memory: SessionMemory, query: Query) -> Context:
         scores = {hit.id: hit.score for hit in self.search(memory, [query.probe], self.k)[0]}
@@ -90,10 +96,12 @@ class SessionRAG(Method):
 
     Args:
         k: Sessions recalled per query.
+        embedder: Adds search by meaning.
     """
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"palbench": {"k": 3}}
     """Mem-PAL, appendix C: what its baselines recall."""
 
-    def __init__(self, k: int = 3) -> None:
-        super().__init__(SessionWriter(), SessionReader(k))
+    def __init__(self, k: int = 3, embedder: Embedder | None = None) -> None:
+        near = of_meaning(embedder)
+        super().__init__(SessionWriter(), SessionReader(k, near), near)

@@ -1,7 +1,8 @@
-"""Turn RAG: keep every turn, recall the ones that share words with the query.
+"""Turn RAG: keep every turn, recall the ones that bear on the query.
 
-Search is BM25 over stop-worded, stemmed turns with the speaker's name in front. On LoCoMo, where questions share words
-with their evidence, this finds more of it than small dense embedders do (`docs/coverage.md` has the measured recall).
+Search is BM25 over stop-worded, stemmed turns with the speaker's name in front; turns of a session lend their
+neighbours shares of their scores (`memory.neighbours`). An embedding model adds its cosine (`memory.hybrid`); the
+offline embedder, which compares spelling, does not. `python perf/retrieval.py` measures each step.
 """
 
 from __future__ import annotations
@@ -9,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from ...memory.index import Embedder
 from ...memory.turns import TurnMemory
 from ...records import Item
-from ..method import EntryReader, Method, Writer
+from ..method import ANY_COSINE, EntryReader, Method, Writer, of_meaning
 
 
 class TurnWriter(Writer):
@@ -28,10 +30,12 @@ class TurnRAG(Method):
 
     Args:
         k: Turns recalled per query.
+        embedder: Adds search by meaning.
     """
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"palbench": {"k": 3}}
     """Mem-PAL, appendix C: what its baselines recall."""
 
-    def __init__(self, k: int = 10) -> None:
-        super().__init__(TurnWriter(), EntryReader(k))
+    def __init__(self, k: int = 10, embedder: Embedder | None = None) -> None:
+        near = of_meaning(embedder)
+        super().__init__(TurnWriter(), EntryReader(k, ANY_COSINE, near, hybrid=True), near)

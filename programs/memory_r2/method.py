@@ -11,7 +11,9 @@ Equations to functions (the full paper was not available; `docs/coverage.md` nam
 Critical path: 1 extraction + one manager call per chunk of the whole history (the memory must be up to date before the
 next chunk) + 1 answer.
 
-Deviations: see `docs/coverage.md`. The learned part (LoGo-GRPO) trains these same prompts' model elsewhere.
+Deviations: where no memory reaches `min_score`, the five newest are read; `hybrid` (off) ranks by BM25 and cosine
+together; for the rest see `docs/coverage.md`. The learned part (LoGo-GRPO) trains these same prompts'
+model elsewhere.
 """
 
 from __future__ import annotations
@@ -38,6 +40,7 @@ class MemoryR2(Method):
         related_total: Most memories shown to the manager at once.
         min_score: Lowest cosine that counts as related, for writing and reading.
         read_top: Memories per speaker that the reader sees (the released code uses 50 for 16 sessions and more).
+        hybrid: Whether reading ranks memories by BM25 and cosine together, instead of by cosine.
     """
 
     tasks: ClassVar[Mapping[str, type[dspy.Module]]] = {"question-answering": MemoryReader}
@@ -52,7 +55,9 @@ class MemoryR2(Method):
         related_total: int = 25,
         min_score: float = 0.1,
         read_top: int = 30,
+        hybrid: bool = False,
     ) -> None:
         indexes = entry_indexes(embedder)
         writer = FactWriter(embedder, chunk_turns, related, related_total, min_score, indexes)
-        super().__init__(writer, FactReader(min_score, read_top, indexes), embedder)
+        read = entry_indexes(embedder, hybrid=True) if hybrid else indexes
+        super().__init__(writer, FactReader(min_score, read_top, read, hybrid), embedder)

@@ -28,10 +28,11 @@ class FactReader(EntryReader):
         min_score: Lowest cosine of a hit.
         read_top: Memories per side.
         indexes: Searches memories.
+        hybrid: Whether `indexes` add BM25 and cosine.
     """
 
-    def __init__(self, min_score: float, read_top: int, indexes: Indexes) -> None:
-        super().__init__(min_score=min_score, indexes=indexes)
+    def __init__(self, min_score: float, read_top: int, indexes: Indexes, hybrid: bool = False) -> None:
+        super().__init__(min_score=min_score, indexes=indexes, hybrid=hybrid)
         self.read_top = read_top
 
     def recall(self, memory: FactMemory, query: Query) -> Context:

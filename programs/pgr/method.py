@@ -12,6 +12,9 @@ groups at once); a question takes the calls of `Prospection` and one answer.
 Limits: the paper leaves open how many sessions an upsert takes and which cosine joins a cluster; 3 and .8 are ours. An
 update sees all facts so far, as in the paper: prompts grow with the memory.
 
+Deviations: where no probe finds a fact above tau, the paper recalls nothing; here the five facts nearest to the query
+are recalled, without another call and with a score of 0. `hybrid` (off) ranks facts by BM25 and cosine together.
+
 Source: Chopra et al., "Thinking Ahead: Prospection-Guided Retrieval of Memory with Language Models", section 3.
 """
 
@@ -34,6 +37,7 @@ class FactStore(Method):
         merge_score: Lowest cosine of facts that may be merged.
         window_days: Most days between the latest dates of facts that are merged.
         k: Facts recalled per query.
+        hybrid: Whether facts are ranked by BM25 and cosine together, instead of by cosine as in the paper.
     """
 
     def __init__(
@@ -44,9 +48,10 @@ class FactStore(Method):
         merge_score: float = 0.8,
         window_days: int = 7,
         k: int = 20,
+        hybrid: bool = False,
     ) -> None:
         writer = PersonalFactWriter(embedder, every, merge_after, merge_score, window_days)
-        super().__init__(writer, FactReader(k, embedder=embedder), embedder)
+        super().__init__(writer, FactReader(k, embedder=embedder, hybrid=hybrid), embedder)
 
 
 class PGR(Method):
@@ -67,6 +72,7 @@ class PGR(Method):
         min_new: The loop ends with a round that finds fewer new facts.
         iterations: Most rounds of refinement.
         summary: Whether the context ends with a prospection summary.
+        hybrid: See `FactStore`; `min_score` and `augment_score` stay cosines.
     """
 
     def __init__(
@@ -85,10 +91,11 @@ class PGR(Method):
         min_new: int = 5,
         iterations: int = 10,
         summary: bool = True,
+        hybrid: bool = False,
     ) -> None:
         writer = PersonalFactWriter(embedder, every, merge_after, merge_score, window_days)
         policy = Prospection(strategy, k, min_score, augment, augment_k, augment_score, min_new, iterations, summary)
-        super().__init__(writer, ProspectiveReader(FactReader(embedder=embedder), policy), embedder)
+        super().__init__(writer, ProspectiveReader(FactReader(embedder=embedder, hybrid=hybrid), policy), embedder)
 
 
 class PGROver(Policy):

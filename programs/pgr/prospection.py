@@ -11,7 +11,8 @@ Critical path: 1 call to augment (only if something is close enough to the query
 summarize. No round and no summary where nothing was found: there is nothing to personalise by.
 
 Limits: the thresholds .3 and .6 are cosines of text-embedding-3-small; over BM25 scores they let nearly everything
-through, over other embedders they mean something else. Malformed output costs a round, never the answer.
+through, over other embedders they mean something else. Over turn RAG with an embedding model they are its cosines.
+Malformed output costs a round, never the answer.
 
 Source: Chopra et al., "Thinking Ahead: Prospection-Guided Retrieval of Memory with Language Models", Algorithm 1.
 """

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...records import Context, Hit, Query
-from ..method import EntryReader, Reader
+from ..method import ANY_COSINE, FEW, EntryReader, Reader
 from .memory import PersonalMemory
 from .prospection import Prospection
 
@@ -34,11 +34,17 @@ class ProspectiveReader(Reader):
         super().__init__()
         self.inner = inner
         self.policy = policy
+        self.hybrid = inner.hybrid
 
     def search(
         self, memory: Any, queries: Sequence[str], k: int = 10, min_score: float | None = None
     ) -> list[list[Hit]]:
         return self.inner.search(memory, queries, k, min_score)
+
+    def otherwise(self, memory: Any, query: Query) -> Sequence[Hit]:
+        """What is nearest to the query, below any threshold; what the inner method has where nothing is."""
+        near = self.search(memory, [query.probe], FEW, ANY_COSINE)[0]
+        return [hit.model_copy(update={"score": 0.0}) for hit in near] or self.inner.otherwise(memory, query)
 
     def recall(self, memory: Any, query: Query) -> Context:
         """What the policy finds; nothing, without a call, in an empty memory."""

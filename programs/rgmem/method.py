@@ -20,6 +20,9 @@ Critical path, in LM calls that must follow one another: 3 for all sessions toge
 per session 1 if an R_K1 fires, 1 if an R_K2 fires, and 1 per level of concepts that R_K3 renews;
 `GraphMemory.depth()` counts the latter. A question takes 1 to plan and 1 to answer.
 
+Deviations: where the plan finds nothing, the five newest facts and conclusions are recalled; `hybrid` (off) finds texts
+by BM25 and cosine together.
+
 Not in the paper, so ours: a step is one item; the rule of segmentation; score(v) counts +1 per new unit at a concept
 and +1 per fresh R_K1 theory of an event edge below it; a renewed parent makes its own parents dirty, up to the user; a
 concept with evidence and sub-concepts keeps both theories, and R_K3 takes its own one in; names are merged by stems and
@@ -62,6 +65,7 @@ class RGMem(Method):
         node_cosine: Lowest cosine of a keyword and a node's name.
         merge_cosine: Lowest cosine of two names that are one node.
         segment_turns: Most turns of a segment.
+        hybrid: Whether facts and conclusions are found by BM25 and cosine together, instead of by BM25.
 
     Raises:
         UserError: A setting has no such value.
@@ -81,6 +85,7 @@ class RGMem(Method):
         node_cosine: float = 0.5,
         merge_cosine: float = 0.85,
         segment_turns: int = 8,
+        hybrid: bool = False,
     ) -> None:
         numbers = {"theta_inf": theta_inf, "theta_sum": theta_sum, "segment_turns": segment_turns}
         for name, number in numbers.items():
@@ -92,5 +97,5 @@ class RGMem(Method):
         if not (use_l0 or use_l1):
             raise UserError("use_l0 and use_l1 are both off: nothing is left to recall; leave one on")
         writer = GraphWriter(embedder, theta_inf, theta_sum, use_l1, use_rg, merge_cosine, segment_turns)
-        reader = GraphReader(embedder, use_l0, use_l1, facts, conclusions, nodes, node_cosine)
+        reader = GraphReader(embedder, use_l0, use_l1, facts, conclusions, nodes, node_cosine, hybrid)
         super().__init__(writer, reader, embedder)

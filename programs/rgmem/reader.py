@@ -7,13 +7,14 @@ Source: Tian et al., "RGMem: Renormalization Group-inspired Memory Evolution for
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ...memory.dense import DenseIndex
 from ...memory.index import Embedder
-from ...memory.indexes import Indexes, filled
-from ...memory.sparse import SparseIndex
-from ...records import Context, Query
+from ...memory.indexes import Indexes, empty_index, filled
+from ...records import Context, Hit, Query
 from ...signatures.rgmem import Keyword, PlanRetrieval
-from ..method import EntryReader
+from ..method import ANY_COSINE, FEW, EntryReader
 from ..predictor import predictor
 from .memory import GraphMemory
 from .retrieval import Retrieval, entries, name_entries
@@ -32,6 +33,7 @@ class GraphReader(EntryReader):
         conclusions: Conclusions recalled per question.
         nodes: Concepts recalled per question, and events.
         node_cosine: Lowest cosine of a keyword and a node's name.
+        hybrid: Whether texts are found by BM25 and cosine together, instead of by BM25.
     """
 
     def __init__(
@@ -43,8 +45,11 @@ class GraphReader(EntryReader):
         conclusions: int,
         nodes: int,
         node_cosine: float,
+        hybrid: bool,
     ) -> None:
-        super().__init__(indexes=Indexes(lambda memory: filled(SparseIndex(), entries(memory, use_l0))))
+        texts = embedder if hybrid else None
+        indexes = Indexes(lambda memory: filled(empty_index(texts, hybrid=True), entries(memory, use_l0)))
+        super().__init__(min_score=ANY_COSINE, indexes=indexes, hybrid=hybrid)
         self.use_l0 = use_l0
         self.use_l1 = use_l1
         self.facts = facts
@@ -53,6 +58,11 @@ class GraphReader(EntryReader):
         self.node_cosine = node_cosine
         self.names = Indexes(lambda memory: filled(DenseIndex(embedder), name_entries(memory)))
         self.plan = predictor(PlanRetrieval)
+
+    def otherwise(self, memory: GraphMemory, query: Query) -> Sequence[Hit]:
+        """What the newest evidence says; without L0, theories."""
+        found = [entry.hit() for entry in reversed(entries(memory, self.use_l0))]
+        return sorted(found, key=lambda hit: not hit.is_evidence)[:FEW]
 
     def recall(self, memory: GraphMemory, query: Query) -> Context:
         """The context of section 3.4; empty, without a call, for an empty memory.

@@ -123,15 +123,16 @@ def test_what_waits_is_shown_as_it_was_said(scripted: Any, make_history: Any) ->
     waiting = (
         Session(
             id="D9",
-            turns=(Turn(id="D9:1", speaker="Ann", text="Cleo saw Rome."), Turn(id="D9:2", speaker="Bob", text="Hm.")),
+            turns=(Turn(id="D9:1", speaker="Ann", text="Cleo saw Rome."),),
         ),
+        Session(id="D10", turns=(Turn(id="D10:1", speaker="Bob", text="Hm."),)),
     )
     memory = program.remember(make_history(1)).memory
     with dspy.context(lm=lm):
         found = program.answer(memory, Query(text="Who saw Rome?"), waiting, told.append)
     text = lm.engine.prompts[0][1]
     assert text.count("[D9:1] Ann: Cleo saw Rome.") == 1
-    assert "[D9:2]" not in text
+    assert "[D10:1]" not in text
     assert [hit.id for hit in found.context.hits][-1] == "D9:1"
     assert "D9:1" not in told[0].sources
 

@@ -21,7 +21,7 @@ SAMPLE = Source("sample.json", "0" * 64, sample=True)
 
 
 def questions(history: Any, count: int, category: str = "4") -> list[dspy.Example]:
-    """`count` questions with the gold answers "marker 0", "marker 1", ...; turn D1:1 is the evidence of each."""
+    """`count` questions with the gold answers "marker 0", "marker 1", ...; turn D1:3 is the evidence of each."""
     return [
         dspy.Example(
             id=f"{history.id}:{category}:{n}",
@@ -29,8 +29,8 @@ def questions(history: Any, count: int, category: str = "4") -> list[dspy.Exampl
             question=f"Who saw Oslo with question{n}?",
             answer=f"marker {n}",
             category=category,
-            focus=("D1:1",),
-            evidence=("D1:1",),
+            focus=("D1:3",),
+            evidence=("D1:3",),
         ).with_inputs("history", "question", "focus")
         for n in range(count)
     ]

@@ -1,0 +1,57 @@
+"""What a question is answered from: what the method recalls, and raw turns that its memory does not hold yet.
+
+    memory ── recall ──> hits ─┐
+    waiting items ── raw ──────┴── none at all ──> the newest raw turns, and what `Reader.otherwise` gives
+
+A memory that finds nothing is asked for the little it has: who tells it one thing and asks about it in other words gets
+an answer. What was shown for want of a hit has a score of 0, and is counted as `fallback`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from ..records import Context, Hit, Item, Query
+from .method import FEW, Method
+from .waiting import found_raw, newest_raw, with_raw
+
+
+class Recalled(NamedTuple):
+    """What was recalled for a query."""
+
+    query: Query
+    """The query, whose task also shows the raw turns."""
+    context: Context
+    """What the memory gave."""
+    raw: tuple[Hit, ...]
+    """Turns that are not in the memory."""
+
+    def whole(self) -> Context:
+        """Everything, raw turns last."""
+        return self.context.model_copy(update={"hits": (*self.context.hits, *self.raw)}) if self.raw else self.context
+
+
+def recalled(method: Method, memory: Any, query: Query, waiting: Sequence[Item] = ()) -> Recalled:
+    """Recalls what bears on a query.
+
+    Args:
+        method: Whose memory it is.
+        memory: A settled memory.
+        query: What is asked.
+        waiting: Items that are not in the memory yet, oldest first.
+    """
+    items = (*(each.item for each in memory.unwritten), *waiting)
+    raw = found_raw(items, query.probe, method.embedder)
+    asked = with_raw(query, items, raw)
+    context = method.reader.recall(memory, asked)
+    if context.hits or raw:
+        return Recalled(asked, context, raw)
+    raw = newest_raw(items)
+    asked = with_raw(query, items, raw)
+    others = [hit for hit in method.reader.otherwise(memory, asked) if hit.id not in asked.shown_ids]
+    hits = tuple(others[: FEW - len(raw)])
+    if hits or raw:
+        counts = {**context.counts, "fallback": len(hits) + len(raw)}
+        context = context.model_copy(update={"hits": hits, "counts": counts})
+    return Recalled(asked, context, raw)

@@ -1,0 +1,139 @@
+"""A memory that finds nothing is asked for the little it has: the simplest story works with every method."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import dspy
+import pytest
+from mempiler import Item, Session, Turn
+from mempiler.engines.models import language_model
+from mempiler.memory.index import Entry
+from mempiler.memory.memory import Memory
+from mempiler.programs.catalog import METHODS, build
+from mempiler.programs.method import FEW, EntryReader, Method, Writer
+from mempiler.programs.program import MemoryProgram
+from mempiler.programs.tasks.task import QuestionAnswering
+from mempiler.records import Context, History
+
+KEEPING = sorted(
+    {*METHODS, "pgr+turn-rag", "pgr+memory-r2", "logs+turn-rag", "logs+memory-bank"} - {"no-memory", "pramem"}
+)
+"""All methods that keep something of a dialogue: PraMem reads behaviour."""
+STORY, QUESTION = "I moved to Lisbon last week with my dog Rex", "Where do I live?"
+FISH = "The aquarium holds three striped guppies"
+
+
+def history(*said: str) -> History:
+    """One session per text, a day apart."""
+    items = [
+        Session(
+            id=f"D{n}",
+            time=datetime(2024, 3, n),
+            turns=(Turn(id=f"D{n}:1", speaker="Ada", text=text),),
+        )
+        for n, text in enumerate(said, 1)
+    ]
+    return History(id="ada", items=tuple(items))
+
+
+def asked(program: MemoryProgram, question: str, *said: str) -> Context:
+    with dspy.context(lm=language_model("offline")):
+        return program(history=history(*said), question=question).context
+
+
+def longer() -> list[str]:
+    """Twelve sessions of which one is about fish."""
+    things = ("kettle", "harbour", "violin", "orchard", "bicycle", "lantern", "glacier", "puppet", "saddle", "trumpet")
+    return [STORY, *(f"Yesterday the {thing} was repaired" for thing in things), FISH]
+
+
+@pytest.mark.parametrize("method", KEEPING)
+def test_the_one_thing_that_was_said_is_recalled_in_other_words(method: str) -> None:
+    found = asked(build(method), QUESTION, STORY)
+    assert "D1:1" in found.sources
+    assert "Lisbon" in found.text()
+
+
+@pytest.mark.parametrize("method", KEEPING)
+def test_where_something_is_found_nothing_is_added(method: str) -> None:
+    found = asked(build(method), "How many striped guppies does the aquarium hold?", *longer())
+    assert "D12:1" in found.sources
+    assert "fallback" not in found.counts
+
+
+@pytest.mark.parametrize("method", ["turn-rag", "session-rag", "memory-r2", "rgmem"])
+def test_where_nothing_is_found_it_is_the_newest_few_and_marked(method: str) -> None:
+    found = asked(build(method), "Zebra?", *longer())
+    assert {hit.score for hit in found.hits} == {0.0}
+    assert found.counts["fallback"] == len(found.hits) <= FEW
+    assert "D12:1" in found.sources
+    assert "D1:1" not in found.sources
+
+
+def test_pgr_falls_back_on_the_facts_nearest_to_the_query_below_tau() -> None:
+    program = build("pgr", min_score=0.99, augment="none", iterations=1)
+    found = asked(program, "striped guppies, how many?", *longer())
+    assert found.counts["facts"] == 0
+    assert (found.counts["fallback"], len(found.hits)) == (FEW, FEW)
+    assert found.hits[0].sources == ("D12:1",)
+    assert {hit.score for hit in found.hits} == {0.0}
+
+
+@pytest.mark.parametrize("method", ["no-memory", "logs+no-memory"])
+def test_no_memory_recalls_nothing(method: str) -> None:
+    assert asked(build(method), QUESTION, STORY) == Context()
+
+
+@pytest.mark.parametrize("method", KEEPING)
+def test_an_empty_memory_recalls_nothing(method: str) -> None:
+    assert asked(build(method), QUESTION).hits == ()
+
+
+def test_what_a_memory_bank_forgot_is_not_shown_for_want_of_a_hit() -> None:
+    program = build("memory-bank", portrait=False)
+    with dspy.context(lm=language_model("offline")):
+        memory = program.remember(history(STORY)).memory
+        query = program.task.query({"question": "Zebra?", "date": "1 March 2034"}, (), (), ("Ada",))
+        assert program.answer(memory, query).context.hits == ()
+
+
+def test_a_model_that_picks_none_of_the_records_is_believed(scripted: Any) -> None:
+    record = {"condition": "", "content": STORY, "turn_id": "D1:1"}
+    replies = {"records": {"records": [record]}, "helpful_ids": {"helpful_ids": []}, "answer": {"answer": "?"}}
+    lm = scripted(lambda kind, text, n: replies.get(kind, {"answer": "?"}))
+    with dspy.context(lm=lm):
+        found = build("condition-mem", reflection=True)(history=history(STORY), question="Where did Ada move, Lisbon?")
+    assert found.context.hits == ()
+
+
+def test_the_newest_turns_that_wait_come_before_those_of_the_memory(tmp_path: Path) -> None:
+    memory = build("turn-rag").memory(tmp_path / "m.sqlite", "ada", lm=language_model("offline"))
+    memory.add([{"role": "user", "name": "Ada", "content": "The kettle whistles."}])
+    memory.add([{"role": "user", "name": "Ada", "content": STORY}], remember=False)
+    assert memory.recall(QUESTION).sources == ("D1:1", "D2:1")
+    assert [hit.score for hit in memory.recall(QUESTION).hits] == [0.0, 0.0]
+    # A word of it is enough, and nothing is added then.
+    assert memory.recall("Which kettle?").sources == ("D1:1",)
+    assert memory.recall("Lisbon?").sources == ("D2:1",)
+
+
+class Notes(Memory):
+    notes: tuple[Entry, ...] = ()
+
+    def entries(self) -> Sequence[Entry]:
+        return self.notes
+
+
+class NoteWriter(Writer):
+    Memory = Notes
+
+    def write(self, memory: Notes, item: Item, prepared: Any = None) -> Notes:
+        new = (Entry(id=turn.id, text=turn.text, sources=(turn.id,)) for turn in item.turns)
+        return memory.model_copy(update={"notes": (*memory.notes, *new)})
+
+
+def test_a_method_of_ones_own_has_it_too() -> None:
+    program = MemoryProgram(Method(NoteWriter(), EntryReader()), QuestionAnswering())
+    assert asked(program, QUESTION, "Hello", STORY).sources == ("D2:1", "D1:1")

@@ -1,0 +1,107 @@
+"""Which methods add an embedding model to their search by words, and what thresholds mean then."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import dspy
+import numpy as np
+import pytest
+from mempiler import Session, Turn
+from mempiler.engines.embedders import TextEmbedder, embedder
+from mempiler.engines.models import language_model
+from mempiler.memory.dense import DenseIndex
+from mempiler.memory.hybrid import HybridIndex
+from mempiler.memory.sparse import SparseIndex
+from mempiler.programs.catalog import build, needs_embedder
+from mempiler.records import History, Query
+
+HOME, AWAY = ("lisbon", "live"), ("boat", "sail")
+"""Words of one meaning each."""
+
+
+def meaning(name: str = "meaning") -> TextEmbedder:
+    """An embedder that knows two meanings; everything else is far from both."""
+
+    def compute(texts: Sequence[str]) -> np.ndarray:
+        return np.array([[*(any(w in t.lower() for w in ws) for ws in (HOME, AWAY)), 0.2] for t in texts], np.float32)
+
+    return TextEmbedder(name, compute, 3)
+
+
+def history() -> History:
+    said = ("I moved to Lisbon", "Rye bread is best warm", "My boat leaks", "Oat milk froths")
+    items = [
+        Session(id=f"D{n}", turns=(Turn(id=f"D{n}:1", speaker="Ada", text=text),)) for n, text in enumerate(said, 1)
+    ]
+    return History(id="ada", items=tuple(items))
+
+
+def recalled(method: str, embed: Any, question: str, **config: Any) -> Any:
+    program = build(method, embedder=embed, **config)
+    with dspy.context(lm=language_model("offline")):
+        memory = program.remember(history()).memory
+        return program.method.reader.recall(memory, Query(text=question))
+
+
+@pytest.mark.parametrize("method", ["turn-rag", "session-rag"])
+def test_an_embedding_model_finds_what_shares_no_word(method: str) -> None:
+    assert needs_embedder(method)
+    assert recalled(method, meaning(), "Where do I live?", k=1).sources == ("D1:1",)
+    # Words count still.
+    assert recalled(method, meaning(), "Is bread best warm?", k=1).sources == ("D2:1",)
+
+
+@pytest.mark.parametrize("method", ["turn-rag", "session-rag"])
+def test_the_offline_embedder_is_left_out_of_it(method: str) -> None:
+    program = build(method, embedder=embedder())
+    assert program.method.embedder is None
+    memory = program.remember(history()).memory
+    assert isinstance(program.method.reader.indexes.of(memory), SparseIndex)
+    assert recalled(method, embedder(), "Where do I live?").hits == ()
+
+
+def test_turns_that_wait_are_found_by_meaning(tmp_path: Path) -> None:
+    memory = build("turn-rag", embedder=meaning()).memory(tmp_path / "m.sqlite", "ada", lm=language_model("offline"))
+    memory.add([{"role": "user", "name": "Ada", "content": "My boat leaks"}], remember=False)
+    memory.add([{"role": "user", "name": "Ada", "content": "I moved to Lisbon"}], remember=False)
+    assert memory.recall("Where do I live?").sources[0] == "D2:1"
+    assert memory.recall("Who can sail?").sources[0] == "D1:1"
+
+
+@pytest.mark.parametrize(
+    ("method", "usual"),
+    [("fact-store", DenseIndex), ("pgr", DenseIndex), ("memory-r2", DenseIndex), ("rgmem", SparseIndex)],
+)
+def test_methods_of_papers_search_as_their_papers_do_unless_told(method: str, usual: type) -> None:
+    for config, kind in (({}, usual), ({"hybrid": True}, HybridIndex)):
+        program = build(method, embedder=meaning(), **config)
+        reader: Any = program.method.reader
+        reader = getattr(reader, "inner", reader)
+        with dspy.context(lm=language_model("offline")):
+            memory = program.remember(history()).memory
+        assert isinstance(reader.indexes.of(memory), kind)
+        assert program.method.reader.hybrid is (kind is HybridIndex)
+        assert reader.search(memory, ["Lisbon"], 3)[0]
+
+
+def test_how_a_method_reads_does_not_decide_what_it_writes() -> None:
+    for method in ("memory-r2", "pgr", "rgmem"):
+        usual, other = build(method), build(method, hybrid=True)
+        assert usual.identities.of_writer(usual.method.writer) == other.identities.of_writer(other.method.writer)
+
+
+def test_the_threshold_of_a_policy_over_turn_rag_is_a_cosine() -> None:
+    search = build("turn-rag", embedder=meaning()).method.reader.search
+    memory = build("turn-rag").remember(history()).memory
+    assert [hit.id for hit in search(memory, ["Where do I live?"], 9, 0.5)[0]] == ["D1:1"]
+    assert len(search(memory, ["Where do I live?"], 9)[0]) == 4
+
+
+@pytest.mark.parametrize(("method", "kind"), [("logs+turn-rag", HybridIndex), ("logs+memory-bank", DenseIndex)])
+def test_logs_are_searched_as_the_method_beneath_searches(method: str, kind: type) -> None:
+    program = build(method, embedder=meaning())
+    with dspy.context(lm=language_model("offline")):
+        memory: Any = program.remember(history()).memory
+    reader: Any = program.method.reader
+    assert isinstance(reader.indexes.of(memory.logs), kind)
