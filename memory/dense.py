@@ -35,7 +35,7 @@ import numpy as np
 
 from ..errors import DataError, ProgramError
 from ..records import Hit
-from .index import Embedder, Entry, Where, check_search, load_folder, save_folder
+from .index import Embedder, Entry, QueryEmbedder, Where, check_search, load_folder, save_folder
 
 SMALL = 10_000
 """Up to this many vectors one thread is faster than several."""
@@ -96,7 +96,8 @@ class DenseIndex:
         found: list[list[Hit]] = [[] for _ in queries]
         if not len(self) or not queries or k == 0:
             return found
-        vectors = self.embedder.embed(queries)
+        own = self.embedder
+        vectors = own.embed_queries(queries) if isinstance(own, QueryEmbedder) else own.embed(queries)
         asked = [row for row in range(len(queries)) if vectors[row].any()]
         with self._lock:
             labels = None if where is None else [label for label, entry in self._entries.items() if where(entry)]

@@ -96,6 +96,15 @@ class Embedder(Protocol):
 
 
 @runtime_checkable
+class QueryEmbedder(Embedder, Protocol):
+    """An embedder that tells what is searched for from what is searched; an `Embedder` embeds both alike."""
+
+    def embed_queries(self, texts: Sequence[str]) -> np.ndarray:
+        """Embeds queries; shape and errors as of `embed`."""
+        ...
+
+
+@runtime_checkable
 class Index(Protocol):
     """Entries that can be searched by text. Every method may be called from many threads at once."""
 
