@@ -112,8 +112,8 @@ WEIGHTS = {
             (
                 File(
                     "model.safetensors",
-                    "46f8d3b9f1f52e429ad6a694a862399683ef11be7df446c4f7a08691d844cb5b",
-                    23_473_617,
+                    "f6a2a812d0221481749452ecb03821552fe060ef735cbca8d7c7c6a1f3f41ded",
+                    23_473_701,
                     "minilm/model.onnx",
                     ("53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db", 90_868_376),
                     _MINILM,
