@@ -240,7 +240,7 @@ def embedder(name: str = OFFLINE, api_base: str | None = None, threads: int | No
 
 
 def default_embedder() -> str:
-    """The best embedder that can be had here without asking anybody: a model whose weights were fetched, or "offline"."""
+    """The best embedder that is here: a model whose weights were fetched, or "offline"."""
     installed = all(find_spec(package) for package in ("onnxruntime", "tokenizers"))
     return next((name for name in MODELS if installed and WEIGHTS[name].here), OFFLINE)
 

@@ -175,7 +175,7 @@ def _make_policy(name: str, kind: type, inner: str, embedder: Embedder | None, c
     return kind(searched, **{**_suited(kind, searched.embedder), **own})
 
 
-def _suited(kind: type, embedder: Embedder | None) -> dict[str, float]:
+def _suited(kind: type, embedder: Embedder | None) -> dict[str, Any]:
     """The thresholds of one of our methods that fit its embedder."""
     package, _, room = kind.__module__.rpartition(".")[0].rpartition(".")
     found = suited(room, embedder.name) if embedder is not None and package == __package__ else {}

@@ -2,9 +2,9 @@
 
     model.safetensors ── read, quantise ──> embeddings ── layers x (attention, feed-forward) ──> last_hidden_state
 
-Weights become whole numbers of 7 bits with a scale per column; what they are multiplied with becomes 8 bits as it comes.
-With 7 bits no sum overflows on processors without instructions for 8-bit products, so that all give the same vectors up
-to rounding. The file depends on the weights alone, byte for byte.
+Weights become whole numbers of 7 bits with a scale per column; what they are multiplied with becomes 8 bits on the way.
+With 7 bits no sum overflows on processors without instructions for 8-bit products. The file depends on the weights
+alone, byte for byte.
 
 Limits: BERT with absolute positions and exact GELU, post-norm, as MiniLM and multilingual E5 are.
 """
