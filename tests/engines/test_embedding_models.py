@@ -191,7 +191,7 @@ def test_what_is_no_file_of_weights_is_refused(tmp_path: Path, content: bytes) -
 def test_an_encoder_is_no_language_model_and_has_no_address(tiny: Tiny) -> None:
     with pytest.raises(UserError, match="use it as --embedder minilm"):
         mempiler.engines.models.language_model("gguf:minilm")
-    with pytest.raises(UserError, match="'minilm' runs in this process, not at http"):
+    with pytest.raises(UserError, match="'minilm' runs in this process, not at http.*'openai/minilm'"):
         embedder("minilm", "http://localhost:1/v1")
 
 
