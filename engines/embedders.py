@@ -90,8 +90,10 @@ MODELS = {
 }
 """Models that run in this process, the preferred first; their files are in `engines.weights`.
 
-Both find as much beside BM25, and MiniLM takes a third of the time. Alone E5 finds more, in any language. Of E5
-`unrelated` was measured with weights rebuilt from a copy of 4 bits. What was saved relies on a name's vectors: other weights need another name."""
+Both find as much beside BM25, and MiniLM takes a third of the time. Alone E5 finds more, in any language; its
+`unrelated` was measured with weights rebuilt from a copy of 4 bits. What was saved relies on the vectors of a name:
+other weights need another name.
+"""
 IN_PROCESS = (OFFLINE, *MODELS)
 """Embedders that send nothing anywhere."""
 THREADS = 4

@@ -65,8 +65,8 @@ def _place() -> Generator[Path]:
 
 def _keep(found: Weights, file: File, part: Path) -> None:
     """Checks a file and puts it where it is kept; one that is the source of it is converted."""
-    if file.source is not None and part.stat().st_size != file.size:
-        check(found.name, part, file.source[0])
+    if file.source and part.stat().st_size != file.size:
+        check(found.name, part, file.source)
         convert(part, part.with_name("made"))
         part = part.with_name("made")
     check(found.name, part, file.sha256)

@@ -36,8 +36,8 @@ class File:
     """Bytes."""
     kept: str = ""
     """Path below the folder of models; the last part of `at` if empty."""
-    source: tuple[str, int] | None = None
-    """Digest and size of the file at the source, if what is kept is made of it (see `engines.onnx.convert`)."""
+    source: str = ""
+    """Digest of the file at the source, if what is kept is made of it (see `engines.onnx.convert`)."""
     package: str = ""
     """A package that carries it, as `NAME==VERSION`; nothing of it is run."""
 
@@ -115,7 +115,7 @@ WEIGHTS = {
                     "f6a2a812d0221481749452ecb03821552fe060ef735cbca8d7c7c6a1f3f41ded",
                     23_473_701,
                     "minilm/model.onnx",
-                    ("53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db", 90_868_376),
+                    "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
                     _MINILM,
                 ),
                 File(

@@ -57,7 +57,7 @@ def make(folder: Path, monkeypatch: pytest.MonkeyPatch, *names: str) -> Tiny:
     for name in names:
         known = weights.WEIGHTS[name]
         model = replace(known.files[0], at="model.safetensors", sha256=_sha256(made), size=len(made))
-        model = replace(model, source=(_sha256((source / "model.safetensors").read_bytes()), 0))
+        model = replace(model, source=_sha256((source / "model.safetensors").read_bytes()))
         told = (source / "tokenizer.json").read_bytes()
         tokens = replace(known.files[1], sha256=_sha256(told), size=len(told))
         monkeypatch.setitem(weights.WEIGHTS, name, replace(known, files=(model, tokens)))
