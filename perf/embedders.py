@@ -2,8 +2,9 @@
 
     cost       ms of CPU for a turn and for a question, each for the first time, nothing read from a cache
     recall     share of a question's evidence turns among the best 5 and 20 turns of its conversation, categories 1-4,
-               by cosine alone and by the sum of the z-scores of cosine and BM25
-    --choose   thresholds for facts (LoCoMo's own observations), chosen on the first conversation, checked on the others
+               by cosine alone and by the sum of the z-scores of cosine and BM25; and of the facts with that evidence
+               that a model wrote when LoCoMo was made (its "observation")
+    --choose   thresholds for those facts, chosen on the first conversation, checked on the others
 
 A model whose weights are other than those of its name (rebuilt ones, say) is measured from a folder.
 
@@ -81,12 +82,15 @@ def main() -> None:
     for example in benchmark("locomo", arguments.data).examples:
         found.setdefault(example.history.id, []).append(example)
     talks = [Conversation(examples, _turns(examples[0].history)) for examples in found.values()]
-    print(f"{'':<10}{'ms/turn':>9}{'ms/query':>9}{'R@5':>8}{'R@20':>7}{'+BM25 @5':>10}{'@20':>7}")
-    print(f"{'bm25':<10}{'':>18}{_recalls(talks, [talk.bm25() for talk in talks])}")
-    for name in arguments.only:
-        _row(name, talks)
     facts = _facts(arguments.data)
     told = [Conversation(examples, facts[id]) for id, examples in found.items() if facts.get(id)]
+    print(
+        f"{'':<10}{'ms/turn':>9}{'ms/query':>9}{'turns@5':>9}{'@20':>7}{'+BM25@5':>9}{'@20':>7}{'facts@5':>9}{'@20':>7}"
+    )
+    bm25 = [_recalls(part, [talk.bm25() for talk in part]) for part in (talks, told)]
+    print(f"{'bm25':<10}{'':>18}{bm25[0]}{'':>16}{bm25[1]}")
+    for name in arguments.only:
+        _row(name, talks, told)
     for name in arguments.only if arguments.choose else ():
         _thresholds(name, told)
 
@@ -120,7 +124,7 @@ def made(name: str) -> TextEmbedder:
     return TextEmbedder(name, encode, 0, about.unrelated, query=about.query, passage=about.passage)
 
 
-def _row(name: str, talks: Sequence[Conversation]) -> None:
+def _row(name: str, talks: Sequence[Conversation], told: Sequence[Conversation]) -> None:
     vectors = made(name)
     if name in MODELS:
         vectors._disk = None
@@ -130,9 +134,8 @@ def _row(name: str, talks: Sequence[Conversation]) -> None:
     query = _timed(lambda texts: [vectors.embed_queries([text]) for text in texts], asked)
     cosines = [talk.cosines(vectors) for talk in talks]
     both = [_z(scores) + _z(talk.bm25()) for scores, talk in zip(cosines, talks, strict=True)]
-    print(
-        f"{name.partition('=')[0]:<10}{turns:>9.2f}{query:>9.2f}{_recalls(talks, cosines)}{_recalls(talks, both):>18}"
-    )
+    found = [_recalls(talks, cosines), _recalls(talks, both), _recalls(told, [talk.cosines(vectors) for talk in told])]
+    print(f"{name.partition('=')[0]:<10}{turns:>9.2f}{query:>9.2f}{''.join(found)}")
 
 
 def _timed(call: Callable[[list[str]], object], texts: list[str]) -> float:
@@ -143,7 +146,7 @@ def _timed(call: Callable[[list[str]], object], texts: list[str]) -> float:
 
 def _recalls(talks: Sequence[Conversation], scores: Sequence[np.ndarray]) -> str:
     at = [np.mean([r for t, s in zip(talks, scores, strict=True) for r in t.recall(s, k)]) for k in (5, 20)]
-    return f"{at[0]:>8.3f}{at[1]:>7.3f}"
+    return f"{at[0]:>9.3f}{at[1]:>7.3f}"
 
 
 def _z(scores: np.ndarray) -> np.ndarray:
