@@ -66,10 +66,10 @@ def _place() -> Generator[Path]:
 def _keep(found: Weights, file: File, part: Path) -> None:
     """Checks a file and puts it where it is kept; one that is the source of it is converted."""
     if file.source and part.stat().st_size != file.size:
-        check(found.name, part, file.source)
+        check(found.name, part, file.source, came=f"the {file.name} that came")
         convert(part, part.with_name("made"))
         part = part.with_name("made")
-    check(found.name, part, file.sha256)
+    check(found.name, part, file.sha256, came=f"the {file.name} that came")
     file.path.parent.mkdir(exist_ok=True)
     part.replace(file.path)
 

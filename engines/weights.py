@@ -260,8 +260,14 @@ def verify(found: Weights) -> None:
         check(found.name, file.path, file.sha256)
 
 
-def check(name: str, path: Path, sha256: str) -> None:
+def check(name: str, path: Path, sha256: str, came: str = "") -> None:
     """Checks every byte of a file of some weights.
+
+    Args:
+        name: Of the weights.
+        path: The file.
+        sha256: What it must be.
+        came: What it is, if it is not kept yet.
 
     Raises:
         DataError: It is other than it must be.
@@ -269,6 +275,7 @@ def check(name: str, path: Path, sha256: str) -> None:
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     if digest != sha256:
-        raise DataError(
-            f"{path}: is not {name} (sha256 {digest}, not {sha256}); delete it, then run: mempiler models fetch {name}"
+        fix = (
+            "nothing was kept, take it from elsewhere" if came else f"delete it, then run: mempiler models fetch {name}"
         )
+        raise DataError(f"{came or path}: is not {name} (sha256 {digest}, not {sha256}); {fix}")
