@@ -18,14 +18,23 @@ _ADAPTERS = {
     "compact": "one line per input, the bare value as answer; for small models, no second try",
 }
 
+_EMBEDDERS = {
+    "offline": "hashed words and spelling, no model: compares spelling, not meaning",
+    "minilm": "all-MiniLM-L6-v2, English",
+    "e5": "multilingual-e5-small, about a hundred languages",
+}
+
 
 @click.command("list")
-@click.argument("kind", required=False, type=click.Choice(["methods", "benchmarks", "optimizers", "adapters"]))
+@click.argument(
+    "kind", required=False, type=click.Choice(["methods", "benchmarks", "optimizers", "adapters", "embedders"])
+)
 @JSON
 def command(kind: str | None, as_json: bool) -> None:
-    """List methods, benchmarks, optimizers and adapters."""
+    """List methods, benchmarks, optimizers, adapters and the embedders of this process."""
     from ..data.catalog import BENCHMARKS, SUITES
     from ..data.catalog import plugins as benchmark_plugins
+    from ..engines.embedders import IN_PROCESS
     from ..optimizers.catalog import OPTIMIZERS
     from ..programs.adapter import ADAPTERS
     from ..programs.catalog import METHODS, POLICIES
@@ -45,6 +54,7 @@ def command(kind: str | None, as_json: bool) -> None:
             name: f"{entry.changes}; needs: {entry.needs}; cost: {entry.cost}" for name, entry in OPTIMIZERS.items()
         },
         "adapters": {name: _ADAPTERS.get(name, "") for name in ADAPTERS},
+        "embedders": {name: _EMBEDDERS[name] + _here(name) for name in IN_PROCESS},
     }
     chosen = {name: entries for name, entries in listed.items() if kind in (None, name)}
     if as_json:
@@ -58,6 +68,13 @@ def command(kind: str | None, as_json: bool) -> None:
         console.print(table)
     if kind in (None, "methods"):
         console.print("  module:Class is accepted wherever a method name is")
+
+
+def _here(name: str) -> str:
+    """Where weights have to be fetched first."""
+    from ..engines.weights import WEIGHTS
+
+    return f"; run: mempiler models fetch {name}" if name in WEIGHTS and not WEIGHTS[name].here else ""
 
 
 def _from_packages(found: Mapping[str, EntryPoint]) -> dict[str, str]:

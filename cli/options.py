@@ -109,12 +109,21 @@ _ASKING = [
         "--embedder",
         envvar="MEMPILER_EMBEDDER",
         show_envvar=True,
-        help="the embedder the program was made with; needless for the offline one",
+        help="the embedder the program was made with; needless for one of this process",
     ),
     click.option("--embedder-api-base", envvar="MEMPILER_EMBEDDER_API_BASE", show_envvar=True, help=_EMBEDDER_API_BASE),
     TRUST,
     ALLOW_CODE,
 ]
+
+_EMBEDDER = "`minilm` or `e5` (see `mempiler models`), `offline` (compares spelling), or an embedding model's name"
+
+
+def _default_embedder() -> str:
+    from ..engines.embedders import default_embedder
+
+    return default_embedder()
+
 
 _SILENCE = "seconds of silence after which a call to a model has failed"
 _DEADLINE = "seconds for a call to a model, its retries and waits included"
@@ -137,7 +146,7 @@ _SETUP = [
     click.option("--prompt-api-base", help="address of its server"),
     click.option("--judge-lm", help="judges answers, for benchmarks and metrics that need it"),
     click.option("--judge-api-base", help="address of its server"),
-    click.option("--embedder", default="offline", show_default=True, help="`offline`, or an embedding model's name"),
+    click.option("--embedder", default=_default_embedder, show_default="the best that is here", help=_EMBEDDER),
     click.option("--embedder-api-base", help=_EMBEDDER_API_BASE),
     click.option("--adapter", help=_ADAPTER),
     click.option("--train", type=click.IntRange(0), help="training questions [default: all of the train split]"),

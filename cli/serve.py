@@ -33,7 +33,7 @@ def _setting(name: str, kind: Any, default: Any, help: str) -> Any:
 @_setting("port", click.IntRange(0, 65535), 8000, "port to listen at")
 @_setting("token-file", click.Path(), None, "lines of TENANT TOKEN; without it everybody on this machine may ask")
 @_setting("lm", str, None, "the model that writes and answers; needless for the offline engine")
-@_setting("embedder", str, None, "the embedder the program was made with; needless for the offline one")
+@_setting("embedder", str, None, "the embedder the program was made with; needless for one of this process")
 @_setting("embedder-api-base", str, None, "address of an OpenAI-compatible embedding server")
 @_setting("name", str, "mempiler", "what clients of the chat call the model")
 @_setting("session-gap", SECONDS, 30.0, "minutes without a turn after which a chat session ends")

@@ -122,10 +122,10 @@ def language_model(
 def _gguf(name: str, loaded: dict[str, Any], slots: int, meter: Meter, settings: dict[str, Any]) -> MeteredLM:
     """A GGUF model; its server is started if it is not there."""
     from .gguf.server import GgufLM, GgufServer
-    from .gguf.weights import file_of
+    from .weights import gguf_file
 
     if name not in loaded:
-        loaded[name] = GgufServer(file_of(name.removeprefix(GGUF)), slots)
+        loaded[name] = GgufServer(gguf_file(name.removeprefix(GGUF)), slots)
     server = loaded[name]
     settings |= {"api_base": server.url, "api_key": server.key, "timeout": max(settings["timeout"], GGUF_TIMEOUT)}
     lm = GgufLM(f"openai/{server.model}", meter, **settings)

@@ -34,7 +34,7 @@ import numpy as np
 
 from ..errors import ProgramError
 from ..records import Hit
-from .index import Embedder, Entry, Where, check_search
+from .index import Embedder, Entry, Where, check_search, query_vectors
 from .vectors import load_vectors, save_vectors
 
 SMALL = 10_000
@@ -95,7 +95,7 @@ class DenseIndex:
         found: list[list[Hit]] = [[] for _ in queries]
         if not len(self) or not queries or k == 0:
             return found
-        vectors = self.embedder.embed(queries)
+        vectors = query_vectors(self.embedder, queries)
         asked = [row for row in range(len(queries)) if vectors[row].any()]
         with self._lock:
             labels = None if where is None else [label for label, entry in self._entries.items() if where(entry)]

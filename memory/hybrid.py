@@ -40,7 +40,7 @@ import numpy as np
 from ..errors import ProgramError
 from ..records import Hit
 from .bm25 import highest
-from .index import Embedder, Entry, Where, check_search
+from .index import Embedder, Entry, Where, check_search, query_vectors
 from .neighbours import Shares
 from .sparse import SparseIndex
 from .vectors import load_vectors, save_vectors
@@ -111,7 +111,7 @@ class HybridIndex:
         found: list[list[Hit]] = [[] for _ in queries]
         if not len(self) or not queries or k == 0:
             return found
-        vectors = _exact(self.embedder.embed(queries))
+        vectors = _exact(query_vectors(self.embedder, queries))
         with self._lock:
             entries = list(self._entries.values())
             if not entries:

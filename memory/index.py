@@ -104,6 +104,20 @@ class Embedder(Protocol):
 
 
 @runtime_checkable
+class QueryEmbedder(Embedder, Protocol):
+    """An embedder that tells what is searched for from what is searched; an `Embedder` embeds both alike."""
+
+    def embed_queries(self, texts: Sequence[str]) -> np.ndarray:
+        """Embeds queries; shape and errors as of `embed`."""
+        ...
+
+
+def query_vectors(embedder: Embedder, queries: Sequence[str]) -> np.ndarray:
+    """The vectors of queries, by an embedder that tells them from what is searched or by one that does not."""
+    return embedder.embed_queries(queries) if isinstance(embedder, QueryEmbedder) else embedder.embed(queries)
+
+
+@runtime_checkable
 class Index(Protocol):
     """Entries that can be searched by text. Every method may be called from many threads at once."""
 

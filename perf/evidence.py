@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mempiler.engines.gguf.weights import weights
+from mempiler.engines.weights import weights
 
 SIZES = {"train": 24, "dev": 16, "test": 40}
 
@@ -141,7 +141,7 @@ def _run(cell: Cell, out: Path, locomo: str) -> None:
     result = {
         "cell": cell.name,
         "command": shlex.join(["mempiler", *shown]),
-        "weights": weights(cell.lm).sha256,
+        "weights": weights(cell.lm).files[0].sha256,
         "seconds": round(taken),
         "resumed": bool(resumed),
     }

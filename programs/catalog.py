@@ -30,6 +30,7 @@ from .method import Method, Policy
 from .program import MemoryProgram
 from .remember import MemoryCache
 from .tasks.task import task as task_class
+from .thresholds import suited
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,8 @@ def build(
         method: A name of `METHODS`, `module:Class` of one's own, or `pgr+` or `logs+` and one of these.
         task: A name of `tasks.TASKS`.
         embedder: Vectors for methods that search by meaning; the offline embedder for those that cannot do without, if
-            None. It compares spelling: name an embedding model for real use.
+            None. It compares spelling: name an embedding model for real use. Thresholds for cosines that `config` does
+            not name are those of the embedder (`thresholds`), or the method's defaults.
         cache: Memories to share with other programs.
         adapter: Name of the adapter it runs under.
         **config: Constructor arguments of the method; of a policy's inner method with the prefix `inner_`. And
@@ -160,7 +162,7 @@ def _make(name: str, embedder: Embedder | None, config: dict[str, Any]) -> Metho
         embedder = offline_embedder()
     given = {"embedder": embedder} if _takes_embedder(kind) else {}
     try:
-        return kind(**given, **config)
+        return kind(**given, **{**_suited(kind, embedder), **config})
     except TypeError as error:
         raise UserError(f"method {name!r}: {error}") from error
 
@@ -169,7 +171,15 @@ def _make_policy(name: str, kind: type, inner: str, embedder: Embedder | None, c
     beneath = {key.removeprefix(Policy.INNER): value for key, value in config.items() if key.startswith(Policy.INNER)}
     own = {key: value for key, value in config.items() if not key.startswith(Policy.INNER)}
     _check_config(name, kind, own)
-    return kind(_make(inner, embedder, beneath), **own)
+    searched = _make(inner, embedder, beneath)
+    return kind(searched, **{**_suited(kind, searched.embedder), **own})
+
+
+def _suited(kind: type, embedder: Embedder | None) -> dict[str, Any]:
+    """The thresholds of one of our methods that fit its embedder."""
+    package, _, room = kind.__module__.rpartition(".")[0].rpartition(".")
+    found = suited(room, embedder.name) if embedder is not None and package == __package__ else {}
+    return {name: value for name, value in found.items() if name in inspect.signature(kind.__init__).parameters}
 
 
 def _check_config(method: str, kind: type, config: dict[str, Any]) -> None:

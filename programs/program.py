@@ -19,7 +19,7 @@ import dspy
 from ..errors import UserError
 from ..memory.flight import Flight
 from ..memory.memory import Memory
-from ..records import Context, History, Hit, Item, Query
+from ..records import Context, History, Item, Query
 from .adapter import adapter as make_adapter
 from .leavings import Forgets
 from .method import Method

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from ..engines.embedders import IN_PROCESS
 from ..engines.embedders import OFFLINE as OFFLINE_EMBEDDER
 from ..engines.embedders import embedder as make_embedder
 from ..engines.models import OFFLINE
@@ -161,7 +162,7 @@ def load(
         folder: A folder that `save` wrote, or the address of a registered program, `models:/NAME@ALIAS`.
         allow_code: Whether a method given as `module:Class` may be imported; only for folders you trust.
         embedder: Makes the vectors, e.g. one behind an address of your own; None takes the one that the manifest names,
-            where that is the offline one or the program's signer is trusted.
+            where that runs in this process or the program's signer is trusted.
         trust: A trust file (`signing`): the program must be signed with one of its keys.
 
     Raises:
@@ -206,7 +207,7 @@ def chosen_embedder(folder: str | Path, name: str | None, api_base: str | None) 
         The program's embedder, if it was named or has an address; else None, and `load` decides.
     """
     made_with = read_manifest(folder).embedder
-    if made_with in (None, OFFLINE_EMBEDDER) or (made_with != name and not api_base):
+    if made_with in (None, *IN_PROCESS) or (made_with != name and not api_base):
         return None
     return make_embedder(made_with, api_base)
 
@@ -271,7 +272,7 @@ def _embedder(folder: Path, manifest: Manifest, given: Embedder | None, trusted:
     named = manifest.embedder or OFFLINE_EMBEDDER
     if given is not None and given.name != named:
         raise ProgramError(f"{folder}: was made with the embedder {named!r}, not {given.name!r}")
-    if given is None and named != OFFLINE_EMBEDDER and not trusted:
+    if given is None and named not in IN_PROCESS and not trusted:
         raise ProgramError(
             f"{folder}: was made with the embedder {named!r}; "
             f"give --embedder {shlex.quote(named)} (embedder=... in Python) if texts may be sent to it"

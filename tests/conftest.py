@@ -34,6 +34,7 @@ os.environ.update(
     MPLBACKEND="Agg",
     MPLCONFIGDIR=str(_FOLDER / "matplotlib"),
     MEMPILER_HOME=str(_FOLDER / "home"),
+    MEMPILER_MODELS=str(_FOLDER / "models"),
     XDG_CACHE_HOME=str(_FOLDER / "cache"),
 )
 

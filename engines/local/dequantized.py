@@ -18,7 +18,7 @@ from typing import Any
 
 from ...errors import UserError
 from ..gguf.server import fingerprint
-from ..gguf.weights import WEIGHTS, file_of, folder
+from ..weights import WEIGHTS, folder, gguf_file
 from .loading import MissingLocalError, quiet
 
 SUFFIX = ".gguf"
@@ -39,7 +39,7 @@ def dequantized(name: str) -> Path:
         MissingDependencyError: The reader is not installed.
         UserError: The file is not there, cannot be read as a language model, or the folder cannot be written.
     """
-    file = file_of(name)
+    file = gguf_file(name)
     made = folder() / f"{file.stem}-{fingerprint(file)}"
     if not made.is_dir():
         _make(file, made)

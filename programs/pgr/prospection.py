@@ -10,8 +10,8 @@ next round of steps personal (`refine`), until a round finds fewer than `min_new
 Critical path: 1 call to augment (only if something is close enough to the query), 1 to imagine, 1 per round, 1 to
 summarize. No round and no summary where nothing was found: there is nothing to personalise by.
 
-Limits: the thresholds .3 and .6 are cosines of text-embedding-3-small; over BM25 scores they let nearly everything
-through, over other embedders they mean something else. Over turn RAG with an embedding model they are its cosines.
+Limits: the thresholds .3 and .6 are cosines of text-embedding-3-small; `thresholds` has those of the embedders that run
+here. Over BM25 scores they let nearly everything through; over turn RAG with an embedding model they are its cosines.
 Malformed output costs a round, never the answer.
 
 Source: Chopra et al., "Thinking Ahead: Prospection-Guided Retrieval of Memory with Language Models", Algorithm 1.

@@ -64,7 +64,4 @@ PGR = Recipe(
         "implexconv": {"metric": "f1"},
         "personamem-v2": {"metric": "mcq"},
     },
-    # The paper's .3 and .6 are cosines of text-embedding-3-small. For the offline embedder .1 was chosen on 40 training
-    # questions of the LoCoMo sample (evidence recall .74, against .27 at .3); .6 is reached by near repetitions only.
-    offline_config={"min_score": 0.1, "augment_score": 0.25},
 )

@@ -43,8 +43,6 @@ class Recipe:
     """By benchmark: its options with a judge."""
     offline_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """By benchmark: its options without a judge, e.g. an LM-free metric."""
-    offline_config: Mapping[str, Any] = field(default_factory=dict)
-    """Settings of every variant under the offline embedder, whose cosines are not those of the paper's."""
     offline_test: int | None = None
     """Questions a section where the offline engine answers about a bundled sample, unless --test says otherwise."""
     offline_lm: str | None = None
@@ -183,7 +181,7 @@ def run_recipe(
         tracker.params(asked)
         folder.update(run_id=tracker.run_id)
         shared = meter or Meter(), Guard(setup.limits), note, dict(changes or {})
-        bench = Workbench(folder, tracker.run_id, wanted, recipe.offline_config, *shared)
+        bench = Workbench(folder, tracker.run_id, wanted, *shared)
         pictures = folder.path / "pictures"
         make_folder(pictures)
         done = tuple(

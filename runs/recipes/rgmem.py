@@ -271,7 +271,5 @@ RGMEM = Recipe(
     seeds=3,
     options={"locomo": {"metric": "judge"}},
     offline_options={"locomo": {"metric": "f1", "categories": "1,2,3,4"}},
-    # The paper's .5 is a cosine of another embedder, under the offline one next to no node reaches it.
-    offline_config={"node_cosine": 0.2},
     offline_test=24,
 )

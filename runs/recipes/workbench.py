@@ -44,7 +44,6 @@ class Workbench:
         folder: The recipe's own run folder.
         parent: MLflow run that the evaluations are nested in.
         seeds: Repetitions of every variant.
-        suited: Settings under the offline embedder, for the methods that have them.
         meter: Counts the calls.
         guard: Holds the limits of the whole recipe.
         note: Called with the name of each variant.
@@ -54,7 +53,6 @@ class Workbench:
     folder: RunFolder
     parent: str
     seeds: int = 1
-    suited: Mapping[str, Any] = field(default_factory=dict)
     meter: Meter = field(default_factory=Meter)
     guard: Guard = field(default_factory=Guard)
     note: Note = lambda phase: None
@@ -87,9 +85,8 @@ class Workbench:
 
     def config(self, variant: Variant, setup: Setup) -> dict[str, Any]:
         """The settings a variant is evaluated with."""
-        suited = known(variant.method, self.suited) if setup.embedder == "offline" else {}
         drawn = known(variant.method, {"seed": setup.seed + setup.repeat}) if setup.repeat else {}
-        return {**suited, **drawn, **variant.config}
+        return {**drawn, **variant.config}
 
     @contextmanager
     def program(self, variant: Variant, setup: Setup) -> Iterator[MemoryProgram]:

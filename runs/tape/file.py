@@ -151,6 +151,9 @@ class Source(_Line):
     name: Short
     dimension: Count
     unrelated: Annotated[list[float], Field(min_length=2, max_length=2)] | None
+    query: Short = ""
+    """What a query begins with."""
+    passage: Short = ""
 
     @property
     def pair(self) -> tuple[float, float] | None:

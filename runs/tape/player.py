@@ -103,7 +103,7 @@ class Player:
                 raise self._miss(f"no vector of {source.name} for the text {_words(missing)!r}: {near}", guard)
             return np.stack([vectors[text_key(text)] for text in texts])
 
-        return TextEmbedder(name, compute, dimension, source.pair)
+        return TextEmbedder(name, compute, dimension, source.pair, query=source.query, passage=source.passage)
 
     def close(self, finished: bool) -> None:
         """Ends a run from which a call was missing, whatever has become of the error.

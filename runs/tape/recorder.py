@@ -81,12 +81,13 @@ class Recorder:
             return inner
         shown = public_name(inner.name)
         unrelated = None if inner.unrelated is None else [float(number) for number in inner.unrelated]
-        self._writer.write(Source(name=shown, dimension=inner.dimension, unrelated=unrelated))
+        beginnings = {"query": inner.query, "passage": inner.passage}
+        self._writer.write(Source(name=shown, dimension=inner.dimension, unrelated=unrelated, **beginnings))
 
         def compute(texts: Sequence[str]) -> np.ndarray:
-            return self._embedded(shown, texts, inner.embed(texts))
+            return self._embedded(shown, texts, inner.embed_as_given(texts))
 
-        return TextEmbedder(inner.name, compute, inner.dimension, inner.unrelated)
+        return TextEmbedder(inner.name, compute, inner.dimension, inner.unrelated, **beginnings)
 
     def close(self, finished: bool) -> None:
         """Ends the file.

@@ -12,10 +12,10 @@ import dspy
 import mempiler
 import pytest
 from mempiler.cli import main
-from mempiler.engines.gguf import fetch as fetching
-from mempiler.engines.gguf import weights
-from mempiler.engines.gguf.weights import Weights
+from mempiler.engines import fetch as fetching
+from mempiler.engines import weights
 from mempiler.engines.models import language_model
+from mempiler.engines.weights import File, Weights
 from mempiler.errors import MissingDependencyError, UserError
 
 from tests.stub_server import StubServer
@@ -29,7 +29,8 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Weights:
     """Weights that have a name, and a folder of models that is empty."""
     monkeypatch.setenv("MEMPILER_MODELS", str(tmp_path / "models"))
     digest = hashlib.sha256(CONTENT).hexdigest()
-    found = Weights("tiny", "Who/Tiny-GGUF", "tiny.gguf", "main", digest, len(CONTENT), "Apache-2.0", ("tiny", "1.0"))
+    file = File("tiny.gguf", digest, len(CONTENT), package="tiny==1.0")
+    found = Weights("tiny", "language model", "Who/Tiny-GGUF", "main", "Apache-2.0", (file,))
     monkeypatch.setitem(weights.WEIGHTS, "tiny", found)
     return found
 
@@ -65,11 +66,11 @@ def llama(monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_a_file_that_is_fetched_is_whole_and_named(tiny: Weights, tmp_path: Path, capsys: Any) -> None:
     (tmp_path / "given.gguf").write_bytes(CONTENT)
     with pytest.raises(UserError, match="mempiler models fetch tiny"):
-        weights.file_of("tiny")
+        weights.gguf_file("tiny")
     main(["models", "fetch", "tiny", "--from", str(tmp_path / "given.gguf")])
     main(["models", "check", "tiny"])
     assert capsys.readouterr().out.count("whole") == 2
-    assert weights.file_of("tiny") == tiny.path
+    assert weights.gguf_file("tiny") == tiny.path
     assert tiny.path.read_bytes() == CONTENT
 
 

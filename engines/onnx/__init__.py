@@ -1,0 +1,1 @@
+"""Sentence embedders that onnxruntime runs in this process."""

