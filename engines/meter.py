@@ -206,6 +206,9 @@ class MeteredLM(dspy.LM):
         **settings: Everything else that `dspy.LM` takes.
     """
 
+    window: int | None = None
+    """Tokens that a prompt and its answer may have together, where the model's server is one of this process."""
+
     def __init__(
         self,
         model: str,

@@ -30,6 +30,8 @@ LOCAL = "local:"
 """What the name of a model begins with that runs in this process."""
 GGUF_TIMEOUT = 600.0
 """The same of a GGUF model, which reads a long prompt for minutes on few cores."""
+GGUF_TOKENS = 1024
+"""Most tokens of an answer of it, unless said: a small model may repeat itself until its context is full."""
 TIMEOUT = 120.0
 """Seconds without a byte from the server after which a call has failed."""
 
@@ -128,8 +130,9 @@ def _gguf(name: str, loaded: dict[str, Any], slots: int, meter: Meter, settings:
         loaded[name] = GgufServer(gguf_file(name.removeprefix(GGUF)), slots)
     server = loaded[name]
     settings |= {"api_base": server.url, "api_key": server.key, "timeout": max(settings["timeout"], GGUF_TIMEOUT)}
+    settings["max_tokens"] = settings["max_tokens"] or GGUF_TOKENS
     lm = GgufLM(f"openai/{server.model}", meter, **settings)
-    lm.server = server
+    lm.server, lm.window = server, server.context
     return lm
 
 
@@ -139,8 +142,9 @@ def context_window(lm: Any) -> int | None:
     Args:
         lm: A language model; one that runs here, GGUF or local, knows it.
     """
-    holders = getattr(lm, "server", None), getattr(getattr(lm, "engine", None), "model", None)
-    return next((found for holder in holders if isinstance(found := getattr(holder, "context", None), int)), None)
+    model = getattr(getattr(lm, "engine", None), "model", None)
+    known = getattr(lm, "window", None), getattr(model, "context", None)
+    return next((found for found in known if isinstance(found, int)), None)
 
 
 @contextmanager

@@ -215,7 +215,7 @@ class Runtime:
             from .tiny import resolve
 
             name = resolve(name, setup.seed)
-        return language_model(
+        made = language_model(
             name,
             self.meter,
             role,
@@ -232,6 +232,7 @@ class Runtime:
             repeat=setup.repeat if role == "task" else 0,
             tape=self.tape,
         )
+        return made if self.tape is None else self.tape.fitted(role, made)
 
     def _prices(self, name: str) -> tuple[float, float] | None:
         """The price of a model's tokens, if a cost limit is set.

@@ -104,7 +104,9 @@ def result_of(lm: MeteredLM, found: Answer | Failed) -> CallResult:
     made.cache_hit, made.usage = False, dict(found.usage)
     if found.native:
         # Every candidate was a call of its own, and is counted as one.
-        made.responses = tuple(_response(lm.model, *each) for each in zip(outputs, found.finish, strict=True))
+        sent = found.usage.get("prompt_tokens")
+        each = sent // len(outputs) if isinstance(sent, int) else 0
+        made.responses = tuple(_response(lm.model, *one, each) for one in zip(outputs, found.finish, strict=True))
     return made
 
 
@@ -137,6 +139,7 @@ def _without_places(message: str, lm: MeteredLM) -> str:
     return _PLACES.sub("...", text)[:300]
 
 
-def _response(model: str, output: Any, reason: Any) -> Response:
+def _response(model: str, output: Any, reason: Any, prompt_tokens: int) -> Response:
     text = output["text"] if isinstance(output, dict) else output
-    return Response(id=None, model=model, message=Message.assistant(text or ""), finish_reason=reason, usage=Usage())
+    usage = Usage(input_tokens=prompt_tokens)
+    return Response(id=None, model=model, message=Message.assistant(text or ""), finish_reason=reason, usage=usage)

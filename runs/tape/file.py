@@ -57,6 +57,10 @@ class Model(_Line):
 
     lm: Short
     model: Short
+    max_tokens: Count | None = None
+    """Most tokens of an answer, where it has a limit of its own."""
+    window: Count | None = None
+    """Tokens of a prompt and its answer, where it is known."""
 
 
 class Header(_Line):

@@ -18,7 +18,7 @@ from ...engines.meter import MeteredLM
 from ...engines.models import is_local
 from ...errors import DataError, UserError
 from .calls import Numbers, asked, result_of
-from .file import Answer, Call, Refused, Source, Vector, public_name, read_header, read_lines, text_key
+from .file import Answer, Call, Model, Refused, Source, Vector, public_name, read_header, read_lines, text_key
 from .recorder import Models
 
 QUOTED = 80
@@ -61,11 +61,22 @@ class Player:
         Raises:
             UserError: The role has none.
         """
-        models = self.header.models
-        found = models.get(role) or (models.get("task") if role == "prompt" else None)
+        found = self._model(role)
         if found is None or is_local(found.model):
             raise UserError(f"--replay {self.path}: was recorded without a {role} model: {self.header.command_line}")
         return name if name == OFFLINE else found.model
+
+    def fitted(self, role: str, lm: MeteredLM) -> MeteredLM:
+        """The model, with the sizes that the recorded one had."""
+        found = self._model(role)
+        if found is not None:
+            lm.window = found.window
+            lm.kwargs |= {} if found.max_tokens is None else {"max_tokens": found.max_tokens}
+        return lm
+
+    def _model(self, role: str) -> Model | None:
+        models = self.header.models
+        return models.get(role) or (models.get("task") if role == "prompt" else None)
 
     def admitted(self, lm: MeteredLM, call: Any, make: Callable[[], CallResult]) -> Callable[[], CallResult]:
         """Finds a call; as `Tape.admitted`."""

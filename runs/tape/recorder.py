@@ -15,6 +15,7 @@ from dspy.utils.exceptions import LMError
 from ...engines.embedders import OFFLINE, TextEmbedder
 from ...engines.guard import Guard
 from ...engines.meter import MeteredLM
+from ...engines.models import context_window
 from ...errors import BudgetError, UserError
 from .calls import Numbers, answer_of, asked, error_of, failure_of
 from .file import Answer, Call, Failed, Header, Model, Refused, Source, Vector, Writer, pack, public_name, text_key
@@ -56,12 +57,16 @@ class Recorder:
                 raise UserError(f"--record: two servers have a model {public_name(lm.model)!r}; rename one of the two")
         header, self._header = self._header, None
         if header is not None:
-            found = {role: Model(lm=public_name(n), model=public_name(lm.model)) for role, (n, lm) in models.items()}
+            found = {role: _model(name, lm) for role, (name, lm) in models.items()}
             self._writer.write(header(found))
 
     def model(self, role: str, name: str) -> str:
         """The name by which the model of a role is made: its own."""
         return name
+
+    def fitted(self, role: str, lm: MeteredLM) -> MeteredLM:
+        """The model itself."""
+        return lm
 
     def admitted(self, lm: MeteredLM, call: Any, make: Callable[[], CallResult]) -> Callable[[], CallResult]:
         """Asks the guard, and returns what makes the call and writes it down; as `Tape.admitted`."""
@@ -127,3 +132,8 @@ class Recorder:
 
     def __deepcopy__(self, memo: object = None) -> Self:
         return self
+
+
+def _model(name: str, lm: MeteredLM) -> Model:
+    sizes = {"max_tokens": lm.kwargs.get("max_tokens"), "window": context_window(lm)}
+    return Model(lm=public_name(name), model=public_name(lm.model), **sizes)

@@ -177,3 +177,11 @@ def test_llama_cpp_takes_the_settings_that_are_given(tmp_path: Path) -> None:
     (tmp_path / "own.gguf").write_bytes(CONTENT)
     with pytest.raises(UserError, match="cannot serve it"):
         language_model(f"gguf:{tmp_path / 'own.gguf'}")
+
+
+def test_an_answer_has_an_end_unless_a_longer_one_is_wanted(llama: Any, tiny: Weights) -> None:
+    tiny.path.parent.mkdir(parents=True)
+    tiny.path.write_bytes(CONTENT)
+    loaded: dict[str, Any] = {}
+    assert language_model("gguf:tiny", loaded=loaded).kwargs["max_tokens"] == 1024
+    assert language_model("gguf:tiny", loaded=loaded, max_tokens=5000).kwargs["max_tokens"] == 5000

@@ -52,7 +52,7 @@ def asked(history: Any, turn: str, category: str = "4", **changes: Any) -> dspy.
 
 
 def lost(history: Any, turn: str) -> dspy.Example:
-    """A question that no search finds the evidence of."""
+    """A question that no search finds the evidence of; it is not among the newest turns, which stand in for a hit."""
     return asked(history, turn, question=f"Zebra {turn.replace(':', 'zulu')}?")
 
 
@@ -120,7 +120,7 @@ def test_a_demo_is_what_the_predictor_sees_for_that_question(examples):
 def test_a_question_whose_evidence_is_not_recalled_is_passed_over(make_history, optimizer):
     history = make_history(4)
     good = [asked(history, f"D{s}:{t}") for s in (1, 2, 3, 4) for t in (1, 3)]
-    bad = [lost(history, f"D{s}:2") for s in (1, 2, 3, 4)]
+    bad = [lost(history, f"D{s}:2") for s in (1, 2, 3)]
     program, _ = compiled(build("turn-rag", k=2), [*bad, *good], optimizer)
     found = {demo.question for demo in labelled(program)}
     assert found
@@ -202,11 +202,11 @@ def test_writers_get_no_labelled_demo(make_history, name, scripted, fact_replies
 
 def test_without_any_recalled_evidence_there_are_no_demos_and_a_note(make_history):
     history = make_history(4)
-    examples = [lost(history, f"D{s}:2") for s in (1, 2, 3, 4)]
+    examples = [lost(history, f"D{s}:2") for s in (1, 2, 3)]
     for optimizer in ("labeled", "knn", "bootstrap"):
         program, notes = compiled(build("turn-rag", k=1), examples, optimizer)
         assert labelled(program) == []
-        assert notes == ["no labelled demos: of 4 training questions none was recalled with all of its evidence"]
+        assert notes == ["no labelled demos: of 3 training questions none was recalled with all of its evidence"]
 
 
 def test_without_evidence_labels_contexts_are_taken_as_recalled(make_history):

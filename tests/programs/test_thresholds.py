@@ -44,5 +44,6 @@ def test_a_setting_that_is_named_wins() -> None:
     assert build("pgr", embedder=Named("minilm"), min_score=0.2).method.config["min_score"] == 0.2
 
 
-def test_a_policy_over_words_keeps_its_defaults() -> None:
-    assert build("pgr+turn-rag", embedder=Named("minilm")).method.config["min_score"] == 0.3
+def test_a_policy_over_words_keeps_its_defaults_and_one_over_cosines_does_not() -> None:
+    assert build("pgr+turn-rag").method.config["min_score"] == 0.3
+    assert build("pgr+turn-rag", embedder=Named("minilm")).method.config["min_score"] == 0.31

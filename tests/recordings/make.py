@@ -48,7 +48,12 @@ RECORDINGS: dict[str, list[str]] = {
     ],
 }
 """The command of each, without its models; HERE stands for this folder."""
-_KEPT = ("n", "score", "interval", "metrics", "by", "calls", "tokens", "answers", "faults", "lost", "failures")
+EMBEDDERS = {"memory-r2": "minilm"}
+"""The embedder of each, if not the offline one: vectors make a recording large."""
+_KEPT = (
+    *("n", "score", "interval", "metrics", "by", "retrieval", "context", "calls", "tokens", "prompt_tokens"),
+    *("cached_share", "answers", "faults", "lost", "failures"),
+)
 
 
 def command(name: str) -> list[str]:
@@ -79,7 +84,8 @@ def make(name: str, models: list[str]) -> None:
     target, started = HERE / f"{name}.rec", time.monotonic()
     fresh = target.with_suffix(".new")
     fresh.unlink(missing_ok=True)
-    found = run([*command(name), *models, "--threads", "1", "--record", str(fresh)])
+    embedder = ["--embedder", EMBEDDERS.get(name, "offline")]
+    found = run([*command(name), *models, *embedder, "--threads", "1", "--record", str(fresh)])
     fresh.replace(target)
     text = json.dumps(found, indent=1, ensure_ascii=False)
     target.with_suffix(".json").write_text(f"{text}\n", encoding="utf-8")
