@@ -29,7 +29,7 @@ from typing import Any
 
 from mempiler.engines.weights import weights
 
-SIZES = {"train": 24, "dev": 16, "test": 40}
+SIZES = {"train": 24, "dev": 12, "test": 32}
 
 
 @dataclass(frozen=True)
@@ -103,6 +103,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder of the results")
     parser.add_argument("--only", default="", help="cells whose name begins so; several with commas")
     parser.add_argument("--minutes", type=float, default=1e9, help="begin no cell after so many")
+    parser.add_argument("--engine", default="the wheel of xllamacpp", help="what runs llama.cpp, for the page")
     parser.add_argument("--write", type=Path, help="write the page of the cells that are there, and run nothing")
     chosen = parser.parse_args()
     if chosen.write:
@@ -115,7 +116,7 @@ def main() -> None:
     for cell in cells():
         wanted = cell.name.startswith(tuple(chosen.only.split(",")))
         if wanted and time.monotonic() < end and _done(chosen.out, cell) is None:
-            _run(cell, chosen.out, chosen.locomo)
+            _run(cell, chosen.out, chosen.locomo, chosen.engine)
 
 
 def _done(out: Path, cell: Cell) -> dict[str, Any] | None:
@@ -123,7 +124,7 @@ def _done(out: Path, cell: Cell) -> dict[str, Any] | None:
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
 
 
-def _run(cell: Cell, out: Path, locomo: str) -> None:
+def _run(cell: Cell, out: Path, locomo: str, engine: str) -> None:
     """Runs or resumes a cell; a failed one leaves its last line instead of numbers."""
     home = (out / cell.name / "home").resolve()
     command = cell.command(locomo)
@@ -142,6 +143,7 @@ def _run(cell: Cell, out: Path, locomo: str) -> None:
         "cell": cell.name,
         "command": shlex.join(["mempiler", *shown]),
         "weights": weights(cell.lm).files[0].sha256,
+        "engine": engine,
         "seconds": round(taken),
         "resumed": bool(resumed),
     }

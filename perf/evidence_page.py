@@ -58,8 +58,8 @@ def _scores(cells: Sequence[Cell]) -> str:
     above = [cell for cell in cells if cell["outcome"]["difference"]["interval"][0] > 0]
     below = [cell for cell in cells if cell["outcome"]["difference"]["interval"][1] < 0]
     about = (
-        f"{len(cells)} programs: the interval of the difference lies above zero for {len(above)}, below zero for "
-        f"{len(below)}, and holds zero for {len(cells) - len(above) - len(below)}."
+        f"Of {len(cells)} compiled programs the interval of the difference lies above zero for {len(above)}, below "
+        f"zero for {len(below)}, and holds zero for {len(cells) - len(above) - len(below)}."
     )
     return _table("Scores on test questions", about, columns, cells)
 
@@ -88,14 +88,18 @@ def _costs(cells: Sequence[Cell]) -> str:
         "calls": lambda cell: _sum(cell["outcome"]["usage"]["calls"], ("task", "prompt")),
         "from cache": lambda cell: str(cell["outcome"]["usage"]["calls"].get("cached", 0)),
         "tokens in": lambda cell: f"{cell['outcome']['usage']['tokens']['input']:,}",
+        "cached": lambda cell: _cached(cell["outcome"]["usage"].get("prompt_cache") or {}),
+        "a question": lambda cell: " -> ".join(_prompt(cell, phase) for phase in ("start", "result")),
         "tokens out": lambda cell: f"{cell['outcome']['usage']['tokens']['output']:,}",
         "lost calls": lambda cell: str(sum(found.get("lost", 0) for found in _answers(cell))),
         "seconds": lambda cell: f"{cell['seconds']:,}" + (" (went on)" if cell["resumed"] else ""),
+        "run by": lambda cell: cell["engine"],
         "ended by": lambda cell: cell["outcome"]["stopped"] or "",
     }
     about = (
         "Of the whole run: dev questions, compiling, test questions before and after. Calls that an earlier run had "
-        "made with the same prompt come from DSPy's cache."
+        "made with the same prompt come from DSPy's cache. `cached` is the share of prompt tokens that the server had "
+        "read before; the tokens a question are those of its prompts before and after."
     )
     return _table("What it took", about, columns, cells)
 
@@ -118,6 +122,7 @@ _WHO: dict[str, Callable[[Cell], str]] = {
     "on": lambda cell: cell["outcome"]["start"]["benchmark"],
     "with": lambda cell: cell["outcome"]["optimizer"]["optimizer"],
     "adapter": lambda cell: str(cell["run"]["parameters"]["adapter"]),
+    "embedder": lambda cell: str(cell["run"]["parameters"]["embedder"] or "-"),
 }
 
 
@@ -160,6 +165,15 @@ def _score_where_shown(phase: str) -> Callable[[Cell], str]:
         return f"{_number(sum(scores) / len(scores))} (n = {len(scores)})" if scores else "-"
 
     return made
+
+
+def _cached(counts: dict[str, int]) -> str:
+    return f"{counts['reused'] / counts['told']:.2f}" if counts.get("told") else "-"
+
+
+def _prompt(cell: Cell, phase: str) -> str:
+    found = cell["outcome"][phase]["prompt_tokens"]
+    return "-" if found is None else f"{found:,.0f}"
 
 
 def _answers(cell: Cell) -> list[dict[str, int]]:

@@ -26,7 +26,7 @@ import numpy as np
 from mempiler.data.catalog import benchmark
 from mempiler.engines.embedders import TextEmbedder, embedder
 from mempiler.memory.hybrid import HybridIndex
-from mempiler.memory.index import Entry, Index
+from mempiler.memory.index import Entry, Index, query_vectors
 from mempiler.memory.neighbours import ALONE, Shares
 from mempiler.memory.sparse import SparseIndex
 from mempiler.memory.turns import TurnMemory
@@ -140,7 +140,7 @@ def lent(asked: Asked, shares: Shares) -> np.ndarray:
 
 def cosines(asked: Asked, used: Any) -> np.ndarray:
     """The cosine of every turn with each query, shape [queries, turns]."""
-    return used.embed(asked.queries) @ used.embed([entry.text for entry in asked.entries]).T
+    return query_vectors(used, asked.queries) @ used.embed([entry.text for entry in asked.entries]).T
 
 
 def deviations(scores: np.ndarray) -> np.ndarray:

@@ -44,8 +44,8 @@ def test_a_cell_is_run_once_and_the_page_says_its_numbers(run, tmp_path: Path, m
     run("--only", cell)
     run("--write", str(tmp_path / "page.md"))
     page = (tmp_path / "page.md").read_text()
-    assert "1 programs: the interval of the difference lies above zero for 1, below zero for 0" in page
-    assert "| `turn-rag` | locomo | labeled | auto |" in page
+    assert "Of 1 compiled programs the interval of the difference lies above zero for 1, below zero for 0" in page
+    assert "| `turn-rag` | locomo | labeled | auto | - |" in page
     assert "+0.200 [+0.100, +0.300]" in page
     assert "--data locomo.json" in page
     assert str(tmp_path) not in page
