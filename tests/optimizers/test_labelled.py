@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from types import SimpleNamespace
 from typing import Any
 
 import dspy
@@ -171,7 +170,7 @@ def test_demos_of_long_contexts_are_short_and_keep_the_evidence(optimizer):
 
 def test_a_model_with_a_small_window_gets_fewer_demos(examples):
     lm = language_model(meter=Meter())
-    lm.server = SimpleNamespace(context=2048)
+    lm.window = 2048
     program, notes = compiled(build("turn-rag"), examples, "labeled", lm, settings={"max_labeled_demos": 8})
     assert 0 < len(labelled(program)) < 8
     assert len(notes) == 1

@@ -283,7 +283,7 @@ def test_nothing_is_written_into_the_package(tmp_path, scene):
     package = Path(str(mempiler.__file__)).parent
 
     def files() -> set[Path]:
-        rooms = [path for path in package.iterdir() if path.name not in ("tests", ".git", ".ci")]
+        rooms = [path for path in package.iterdir() if path.name not in ("tests", ".git", ".ci", ".hypothesis")]
         found = {path for room in rooms for path in (room.rglob("*") if room.is_dir() else [room])}
         return {path for path in found if path.suffix not in (".py", ".pyc") and path.is_file()}
 

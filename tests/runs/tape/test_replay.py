@@ -342,7 +342,7 @@ def test_a_gguf_model_is_replayed_without_its_weights(stub, elsewhere, monkeypat
     server, path = stub(schemas="honour"), elsewhere / "x.rec"
 
     class Served:
-        url, key, model = server.url, "0123456789abcdef", "small@0123456789ab"
+        url, key, model, context = server.url, "0123456789abcdef", "small@0123456789ab", 8192
 
     weights = elsewhere / "models" / "small.gguf"
     weights.parent.mkdir()
