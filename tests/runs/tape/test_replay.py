@@ -357,7 +357,8 @@ def test_a_gguf_model_is_replayed_without_its_weights(stub, elsewhere, monkeypat
     main([*words, "--replay", str(path)])
     assert table(json.loads(capsys.readouterr().out)) == table(json.loads(made))
     models = lines_of(path)[0]["models"]
-    assert models == {"task": {"lm": "gguf:small.gguf", "model": "openai/small@0123456789ab"}}
+    sizes = {"max_tokens": 1024, "window": 8192}
+    assert models == {"task": {"lm": "gguf:small.gguf", "model": "openai/small@0123456789ab", **sizes}}
     assert str(elsewhere) not in json.dumps(lines_of(path))
 
 
