@@ -100,8 +100,8 @@ class Labelling:
         visible = {name for name, _ in job.student.named_predictors()}
         self._own = {p.path: p for p in self._task.predictors() if getattr(p, "path", "") in visible}
         self._context: int = job.settings["demo_context_tokens"]
-        self._request = 0
-        """Tokens of the longest request that was seen."""
+        self._lengths: list[int] = []
+        """Tokens of the requests that were seen. Threads only append: what is read is the longest, in any order."""
 
     def demos(self, wanted: int, most: int | None = None) -> list[TaskExample]:
         """The first training questions that make a demo, spread over the categories.
@@ -145,6 +145,11 @@ class Labelling:
         if fits < wanted:
             self._job.noted(f"{fits} of {wanted} demos fit a prompt: they may have {budget:,} tokens ({reason})")
         return fits
+
+    @property
+    def _request(self) -> int:
+        """Tokens of the longest request that was seen."""
+        return max(self._lengths, default=0)
 
     def metric(self, view: Callable[..., Any], traced: int) -> Callable[..., Any]:
         """A metric for optimizers that make demos of the trace it is given: those demos are kept within their share.
@@ -204,7 +209,7 @@ class Labelling:
             return None
         if call is None:
             return None
-        self._request = max(self._request, whole)
+        self._lengths.append(whole)
         signature, path = signature_of(call.predictor), call.predictor.path
         try:
             # As it will be loaded: what does not survive being saved is no demo.
