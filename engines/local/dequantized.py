@@ -57,9 +57,10 @@ def _make(file: Path, made: Path) -> None:
             inside = Path(part) / "model"
             model.save_pretrained(inside)
             tokenizer.save_pretrained(inside)
-            if not made.is_dir():
-                inside.rename(made)
+            inside.rename(made)
     except Exception as error:  # A file that is cut or foreign fails in as many ways as the reader has lines.
+        if made.is_dir():
+            return  # another process was first
         reason = " ".join(str(error).split())[:200]
         raise UserError(f"{file}: cannot be de-quantised for training: {reason}") from error
 
