@@ -22,7 +22,7 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -115,7 +115,7 @@ def main() -> None:
     end = time.monotonic() + 60 * chosen.minutes
     for cell in cells():
         wanted = cell.name.startswith(tuple(chosen.only.split(",")))
-        if wanted and time.monotonic() < end and _done(chosen.out, cell) is None:
+        if wanted and time.monotonic() < end and "outcome" not in (_done(chosen.out, cell) or {}):
             _run(cell, chosen.out, chosen.locomo, chosen.engine)
 
 
@@ -129,7 +129,8 @@ def _run(cell: Cell, out: Path, locomo: str, engine: str) -> None:
     home = (out / cell.name / "home").resolve()
     command = cell.command(locomo)
     print(f"{time.strftime('%H:%M')} {cell.name}", flush=True)
-    resumed = [f"--resume={found.name}" for found in _unfinished(home)]
+    # A cell with a result is not run again, so the last run that is there was stopped, killed, or failed.
+    resumed = [f"--resume={path.parent.name}" for path in sorted(home.glob("*/run.json"))[-1:]]
     start = time.monotonic()
     done = subprocess.run(
         [sys.executable, "-m", "mempiler", *command, *resumed, "--json"],
@@ -152,19 +153,11 @@ def _run(cell: Cell, out: Path, locomo: str, engine: str) -> None:
         print(f"      failed: {result['failed']}", flush=True)
     else:
         outcome = json.loads(done.stdout)
-        folder = next(iter(_runs(home)))
+        folder = Path(outcome["run"])
         result |= {"outcome": outcome, "run": json.loads((folder / "run.json").read_text(encoding="utf-8"))}
         result["rows"] = {phase: _rows(folder / f"{phase}_rows.jsonl") for phase in ("start", "result")}
         print(f"      {outcome['start']['score']:.3f} -> {outcome['result']['score']:.3f}, {taken:.0f} s", flush=True)
     (out / cell.name / "result.json").write_text(json.dumps(result, indent=1), encoding="utf-8")
-
-
-def _runs(home: Path) -> Sequence[Path]:
-    return sorted(path.parent for path in home.glob("*/run.json"))
-
-
-def _unfinished(home: Path) -> Sequence[Path]:
-    return [run for run in _runs(home) if json.loads((run / "run.json").read_text())["status"] == "running"][-1:]
 
 
 def _rows(path: Path) -> list[dict[str, Any]]:

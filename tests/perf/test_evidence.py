@@ -51,6 +51,19 @@ def test_a_cell_is_run_once_and_the_page_says_its_numbers(run, tmp_path: Path, m
     assert str(tmp_path) not in page
 
 
+def test_a_cell_that_was_cut_off_goes_on(run, tmp_path: Path) -> None:
+    cell = "turn-rag-locomo-labeled-auto"
+    run("--only", cell)
+    [path] = tmp_path.glob("*/result.json")
+    first = json.loads(path.read_text())
+    path.unlink()
+    run("--only", cell)
+    again = json.loads(path.read_text())
+    assert (first["resumed"], again["resumed"]) == (False, True)
+    assert again["outcome"]["run"] == first["outcome"]["run"]
+    assert again["rows"] == first["rows"]
+
+
 def test_a_cell_that_fails_is_on_the_page_with_its_reason(run, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("MEMPILER_MODELS", str(tmp_path / "none"))
     run("--only", "turn-rag-locomo-bootstrap-auto-smollm2")
