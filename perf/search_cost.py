@@ -59,8 +59,9 @@ def main() -> None:
     print()
     for size in arguments.sizes:
         _sparse_probes(size, arguments.rounds)
-    _dense_probes(10_000, arguments.rounds)
-    _hybrid_probes(10_000, arguments.rounds)
+    many = 10_000
+    for name, kind in (("dense,", DenseIndex), ("hybrid,", HybridIndex)):
+        _vector_probes(name, kind(Drawn(many + 40)), many, arguments.rounds)
 
 
 def _against_rank_bm25(size: int, rounds: int) -> None:
@@ -101,26 +102,14 @@ def _sparse_probes(size: int, rounds: int) -> None:
     print(f"sparse, 30 probes over {size:>7,}: {one:>7.1f} ms; {other:.1f} ms where turns lend ({other / one:.2f} x)")
 
 
-def _dense_probes(size: int, rounds: int) -> None:
-    index = DenseIndex(Drawn(size + 40))
+def _vector_probes(name: str, index: DenseIndex | HybridIndex, size: int, rounds: int) -> None:
     index.add(Entry(id=str(n), text=str(n)) for n in range(size))
     probes = [str(n) for n in range(size, size + 40)]
     index.search(probes, K)
     taken: list[float] = []
     for _ in range(rounds):
         _timed(taken, lambda: index.search(probes, K))
-    print(f"dense,  40 probes over {size:>7,}: {1000 * median(taken):>7.1f} ms")
-
-
-def _hybrid_probes(size: int, rounds: int) -> None:
-    index = HybridIndex(Drawn(size + 40))
-    index.add(Entry(id=str(n), text=str(n)) for n in range(size))
-    probes = [str(n) for n in range(size, size + 40)]
-    index.search(probes, K)
-    taken: list[float] = []
-    for _ in range(rounds):
-        _timed(taken, lambda: index.search(probes, K))
-    print(f"hybrid, 40 probes over {size:>7,}: {1000 * median(taken):>7.1f} ms")
+    print(f"{name:<7} 40 probes over {size:>7,}: {1000 * median(taken):>7.1f} ms")
 
 
 def _turns(size: int) -> list[Entry]:
