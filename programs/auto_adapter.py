@@ -24,6 +24,7 @@ from dspy.utils.exceptions import LMInvalidRequestError, LMUnsupportedFeatureErr
 from pydantic import TypeAdapter
 from pydantic.errors import PydanticInvalidForJsonSchema, PydanticSchemaGenerationError, PydanticUserError
 
+from ..engines.meter import prompt_lengths
 from ..memory.flight import Flight
 from ..reading.values import annotated
 from .correcting import Correcting, CorrectingAdapter
@@ -186,8 +187,10 @@ def _holds(lm: Any) -> bool:
         LMError: It failed, which says nothing of what it can.
     """
     try:
-        # DSPy's cache goes by the name of a model, and another server may have answered for it before.
-        said: Any = lm(QUESTION, response_format=_response_format("fits", _FITTING), cache=False)
+        # Whoever happens to ask first, it is no part of their prompts.
+        with prompt_lengths():
+            # DSPy's cache goes by the name of a model, and another server may have answered for it before.
+            said: Any = lm(QUESTION, response_format=_response_format("fits", _FITTING), cache=False)
     except LMUnsupportedModelError:
         raise
     except (LMInvalidRequestError, LMUnsupportedFeatureError):

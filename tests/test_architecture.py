@@ -73,6 +73,10 @@ class Module:
                     yield "." + ".".join([*base, *(node.module or "").split("."), alias.name]).replace("..", "."), node
 
 
+FROM_ENGINES = (".engines.embedders.embedder", ".engines.meter.prompt_lengths")
+"""What programs may take from there: the offline embedder, and whose prompts are counted."""
+
+
 def wrong_rooms(module: Module) -> list[str]:
     """Imports that point up or sideways."""
     found = []
@@ -84,8 +88,8 @@ def wrong_rooms(module: Module) -> list[str]:
             found.append(f"{module.room} imports {name}")
         elif (module.room, target) == ("engines", "memory") and "Embedder" not in name.split(".")[-1]:
             found.append(f"engines may import only Embedder protocols from memory, not {name}")
-        elif (module.room, target) == ("programs", "engines") and name != ".engines.embedders.embedder":
-            found.append(f"programs may import only the offline embedder from engines, not {name}")
+        elif (module.room, target) == ("programs", "engines") and name not in FROM_ENGINES:
+            found.append(f"programs may import only {' and '.join(FROM_ENGINES)}, not {name}")
     return found
 
 

@@ -13,7 +13,7 @@ import dspy
 import pytest
 from dspy.utils.exceptions import LMError
 from mempiler import signatures
-from mempiler.engines.meter import Meter
+from mempiler.engines.meter import Meter, prompt_lengths
 from mempiler.engines.models import language_model
 from mempiler.programs.adapter import adapter
 from mempiler.programs.auto_adapter import QUESTION, AutoAdapter, SchemaAdapter, output_schema
@@ -70,6 +70,17 @@ def test_an_endpoint_is_asked_once_over_threads_questions_and_copies(stub: Any, 
     assert chosen.endpoints.found() == {server.model: kind}
     assert len(server.texts) == 25
     assert sum(found is not None for found in server.formats) == (25 if kind == "schema" else 1)
+
+
+def test_the_question_to_the_endpoint_is_no_part_of_the_prompts_of_whoever_asks_first(stub: Any) -> None:
+    server, chosen, found = stub(schemas="honour"), AutoAdapter(), []
+    for question in ("Who?", "Why?"):
+        with prompt_lengths() as lengths:
+            _asked(_model(server), chosen, question)
+        found.append(lengths)
+    assert server.texts.count(QUESTION) == 1
+    assert [len(lengths) for lengths in found] == [1, 1]
+    assert found[0] == found[1]
 
 
 def test_what_arrives_is_the_strict_schema_of_the_outputs(stub: Any) -> None:
