@@ -44,15 +44,22 @@ class Cell:
     more: tuple[str, ...] = ()
     """Further options."""
     sizes: dict[str, int] = field(default_factory=lambda: dict(SIZES))
+    sample: bool = False
+    """LoCoMo's bundled sample instead of the genuine file."""
+
+    @property
+    def on(self) -> str:
+        """Its benchmark, as tables name it."""
+        return f"{self.benchmark}.sample" if self.sample else self.benchmark
 
     @property
     def name(self) -> str:
         """Its folder."""
-        return "-".join((self.method, self.benchmark, self.optimizer, self.adapter, self.lm))
+        return "-".join((self.method, self.on, self.optimizer, self.adapter, self.lm))
 
     def command(self, locomo: str) -> list[str]:
         """What a user would type."""
-        data = ["--data", locomo] if self.benchmark == "locomo" else []
+        data = ["--data", locomo] if self.benchmark == "locomo" and not self.sample else []
         sizes = [part for name, size in self.sizes.items() for part in (f"--{name}", str(size))]
         chosen = ["--with", self.optimizer, "--adapter", self.adapter, "--lm", f"gguf:{self.lm}"]
         return [
@@ -84,16 +91,30 @@ READ = ("--stage", "read")
 """Memories are written once, by the prompts of the start."""
 
 
+TURNS = {"locomo": dict(SIZES), "msc": {"train": 8, "dev": 4, "test": 12}}
+"""Sizes where histories are turns as they came; MSC's sample has 24 questions."""
+WRITTEN = {
+    "memory-r2": ("locomo", {"train": 17, "dev": 8, "test": 34}),
+    "rgmem": ("locomo", {"train": 17, "dev": 8, "test": 34}),
+    "h2memory": ("palbench", {"train": 8, "dev": 8, "test": 8}),
+    "pramem": ("movielens", {"train": 12, "dev": 12, "test": 24}),
+}
+"""Methods that write their memory with the model: on bundled samples, for a genuine conversation takes hours."""
+
+
 def cells() -> Iterator[Cell]:
     """All of them, the cheap ones first."""
-    for adapter in ("auto", "chat"):
-        for optimizer, settings in SMALL.items():
-            for method, more in (("turn-rag", ()), ("pgr+turn-rag", ()), ("memory-r2", READ), ("rgmem", READ)):
-                yield Cell(method, optimizer, adapter, more=(*settings, *more, *BUDGET))
-    pal, shows = {"train": 8, "dev": 8, "test": 8}, {"train": 12, "dev": 12, "test": 24}
-    for optimizer in ("labeled", "bootstrap-random", "gepa"):
-        yield Cell("h2memory", optimizer, "auto", "palbench", more=(*SMALL[optimizer], *READ, *BUDGET), sizes=pal)
-        yield Cell("pramem", optimizer, "auto", "movielens", more=(*SMALL[optimizer], *READ, *BUDGET), sizes=shows)
+    for benchmark, sizes in TURNS.items():
+        for adapter in ("auto", "chat"):
+            for optimizer, settings in SMALL.items():
+                yield Cell("turn-rag", optimizer, adapter, benchmark, more=(*settings, *BUDGET), sizes=sizes)
+                more = (*settings, *READ, *BUDGET)
+                yield Cell("pgr+turn-rag", optimizer, adapter, benchmark, more=more, sizes=sizes)
+    for method, (benchmark, sizes) in WRITTEN.items():
+        for adapter in ("auto", "chat"):
+            for optimizer, settings in SMALL.items():
+                more = (*settings, *READ, *BUDGET)
+                yield Cell(method, optimizer, adapter, benchmark, more=more, sizes=sizes, sample=benchmark == "locomo")
     yield Cell("turn-rag", "bootstrap", "auto", lm="smollm2", more=BUDGET)
 
 
@@ -142,6 +163,7 @@ def _run(cell: Cell, out: Path, locomo: str, engine: str) -> None:
     shown = [Path(part).name if part == locomo else part for part in command]
     result = {
         "cell": cell.name,
+        "on": cell.on,
         "command": shlex.join(["mempiler", *shown]),
         "weights": weights(cell.lm).files[0].sha256,
         "engine": engine,
@@ -163,7 +185,11 @@ def _run(cell: Cell, out: Path, locomo: str, engine: str) -> None:
 def _rows(path: Path) -> list[dict[str, Any]]:
     lines = path.read_text(encoding="utf-8").splitlines()
     kept = ("category", "counts", "score", "recall", "failure", "context_tokens")
-    return [{name: row[name] for name in kept} for row in map(json.loads, lines)]
+    words = {"answer_words": "answer", "gold_words": "gold"}
+    return [
+        {name: row[name] for name in kept} | {name: len(row[of].split()) for name, of in words.items()}
+        for row in map(json.loads, lines)
+    ]
 
 
 if __name__ == "__main__":

@@ -11,10 +11,9 @@ HEAD = """# What compiling does to a small language model
 
 Made by `perf/evidence.py`; numbers are what was measured and nothing else. The model is Qwen2.5-Coder-0.5B-Instruct
 (GGUF, Q4_K_M), which llama.cpp runs on two cores, temperature 0. `locomo` is the genuine LoCoMo, conv-26 to train and
-conv-30 for dev and test (questions of categories 1 to 4 count); the other benchmarks are the bundled samples. Every
-compiled program is scored, kept or not (`--force`); "kept" says what the gate on the dev questions would have done.
-Intervals are 95 %, paired by question. A model this small says whether compiling does something, not how good a method
-is.
+conv-30 for dev and test (questions of categories 1 to 4 count); everything else is a bundled sample. Every compiled
+program is scored, kept or not (`--force`); "kept" says what the gate on the dev questions would have done. Intervals
+are 95 %, paired by question. A model this small says whether compiling does something, not how good a method is.
 """
 
 FAILED = """
@@ -73,11 +72,13 @@ def _stages(cells: Sequence[Cell]) -> str:
             f"not shown, {said}": lambda cell, p=phase: _share(cell, p, lambda row: _shown(row) == 0),
             f"shown and missed, {said}": lambda cell, p=phase: _share(cell, p, _missed),
             f"score where shown, {said}": _score_where_shown(phase),
+            f"words, {said}": lambda cell, p=phase: _words(cell, p),
         }
     about = (
         "Where questions are lost, in shares of those that count: no readable answer; no evidence among what was "
-        "recalled; evidence recalled, and nothing of the answer right. The last column is the mean score where "
-        "evidence was recalled. Benchmarks without evidence labels have no such shares."
+        "recalled; evidence recalled, and nothing of the answer right. Then the mean score where evidence was "
+        "recalled, and the words of an answer beside those of the gold one. Benchmarks without evidence labels "
+        "have no such shares."
     )
     return _table("Where it breaks", about, columns, cells)
 
@@ -119,7 +120,7 @@ def _method(cell: Cell) -> str:
 
 _WHO: dict[str, Callable[[Cell], str]] = {
     "method": _method,
-    "on": lambda cell: cell["outcome"]["start"]["benchmark"],
+    "on": lambda cell: cell["on"],
     "with": lambda cell: cell["outcome"]["optimizer"]["optimizer"],
     "adapter": lambda cell: str(cell["run"]["parameters"]["adapter"]),
     "embedder": lambda cell: str(cell["run"]["parameters"]["embedder"] or "-"),
@@ -165,6 +166,12 @@ def _score_where_shown(phase: str) -> Callable[[Cell], str]:
         return f"{_number(sum(scores) / len(scores))} (n = {len(scores)})" if scores else "-"
 
     return made
+
+
+def _words(cell: Cell, phase: str) -> str:
+    rows = _counted(cell, phase)
+    sizes = [sum(row[of] for row in rows) / len(rows) for of in ("answer_words", "gold_words")] if rows else []
+    return " / ".join(f"{size:.1f}" for size in sizes) or "-"
 
 
 def _cached(counts: dict[str, int]) -> str:

@@ -3,6 +3,7 @@
     prompt ──> answer ── read (`reading`) ──> outputs, mends
                  └ unreadable ── the same request, the answer and what was wrong with it ──> answer
                  └ cut short ─── the same request with twice the room ──> answer
+                      └ going round in circles ── as one that is unreadable: no room would be enough
 
 DSPy's own fallback repeats the whole request in another format and does not name the error. Small models do
 better when they see their own answer and the error. A second malformed answer is raised, and becomes a typed failure.
@@ -19,7 +20,7 @@ import dspy
 from dspy.utils.exceptions import AdapterParseError
 
 from ..reading.answer import Layout, read_answer
-from ..reading.cut import CutText
+from ..reading.cut import CutText, repeats
 from ..reading.markers import neutral
 from ..reading.mends import Mend, UnreadableError
 from .failing import CutShortError
@@ -29,6 +30,8 @@ longest_text: contextvars.ContextVar[int | None] = contextvars.ContextVar("longe
 """Most characters of a text that is read; writers set it for the answers they keep."""
 ROOM = 4096
 """Tokens that an answer is taken to have had where no limit was set."""
+SHOWN = 1000
+"""Characters of an answer without an end that the model is shown again."""
 
 
 class Correcting(dspy.ChatAdapter):
@@ -84,11 +87,13 @@ class Correcting(dspy.ChatAdapter):
         """Reads an answer, and tells the running call what was mended.
 
         Raises:
-            AdapterParseError: It cannot be read.
+            AdapterParseError: It cannot be read, or was cut while it repeated itself.
             CutShortError: It ended for want of room, and may be asked for with more, or holds more than texts.
         """
         name, about = type(self).__name__, cast("Any", signature)
         if isinstance(completion, CutText) and (self.corrections > 0 or not _all_text(signature)):
+            if self.corrections > 0 and repeats(completion):
+                raise AdapterParseError(name, about, completion[:SHOWN] + " ...", "it repeats itself without an end")
             raise CutShortError(name, about, completion, "the answer ended for want of room")
         try:
             found, mends = read_answer(signature, completion, self._inputs, longest_text.get(), self.layout)

@@ -5,6 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+PERIOD = 100
+"""Characters at the end of a text that are looked for before it."""
+ROUNDS = 3
+"""How often they are found in a text that goes round in circles."""
+
 
 class CutText(str):
     """The text of a completion that reached its limit of tokens."""
@@ -26,6 +31,12 @@ def marked(outputs: Sequence[Any], result: Any) -> list[Any]:
     if "length" not in reasons or len(reasons) != len(outputs):
         return list(outputs)
     return [_cut(output) if reason == "length" else output for output, reason in zip(outputs, reasons, strict=True)]
+
+
+def repeats(text: str) -> bool:
+    """Whether a text goes round in circles at its end, as small models do: more room would not end it."""
+    end = text[-PERIOD:]
+    return len(end) == PERIOD and text.count(end) >= ROUNDS
 
 
 def _cut(output: Any) -> Any:

@@ -159,6 +159,31 @@ def test_an_unreadable_answer_is_asked_for_once_more_and_a_cut_one_with_more_roo
     assert all(one["response_format"]["type"] == "json_schema" for one in seen)
 
 
+LOOPING = "The studio is on a hill, and its windows look at the sea. " * 40
+
+
+@pytest.mark.parametrize(
+    ("said", "room", "shown"),
+    [(LOOPING, [100, 100], 2), ("No sentence comes again: " + " ".join(map(str, range(400))), [100, 200], 0)],
+    ids=["circles", "long"],
+)
+def test_an_answer_that_goes_round_in_circles_gets_no_more_room(said: str, room: list[int], shown: int) -> None:
+    replies, seen = [CutText(f'{{"answer": "{said}'), '{"answer": "Enough"}'], []
+
+    class Scripted(dspy.utils.DummyLM):
+        def __call__(self, prompt: Any = None, messages: Any = None, **kwargs: Any) -> Any:
+            seen.append((kwargs["max_tokens"], messages))
+            return [replies.pop(0)]
+
+    chosen = SchemaAdapter({"type": "object"})
+    found = chosen(Scripted([]), {"max_tokens": 100}, dspy.Signature("question -> answer"), [], {"question": "?"})
+    assert found == [{"answer": "Enough"}]
+    assert [tokens for tokens, _ in seen] == room
+    added = seen[1][1][len(seen[0][1]) :]
+    assert len(added) == shown
+    assert all(len(message["content"]) < len(said) for message in added)
+
+
 def test_every_signature_of_the_suite_has_a_strict_schema() -> None:
     assert len(SUITE) > 80
     assert [signature.__name__ for signature in SUITE if output_schema(signature) is None] == []
