@@ -29,7 +29,9 @@ def answered(question: dict[str, Any], failed: bool, n: int) -> Row:
 def table(found: dict[str, float]) -> dict[str, float | None]:
     """The layout of the released table, in percent."""
     scenes = {**{scene: name for scene, name in TABLE_NAMES.items()}, "avg": "Overall"}
-    places = [(f"{scene}_{theirs}", f"{name} {ours}") for scene, name in scenes.items() for theirs, ours in NAMES.items()]
+    places = [
+        (f"{scene}_{theirs}", f"{name} {ours}") for scene, name in scenes.items() for theirs, ours in NAMES.items()
+    ]
     return {theirs: 100 * found[ours] if ours in found else None for theirs, ours in places}
 
 
@@ -70,7 +72,8 @@ def test_an_empty_and_a_sparse_table_are_the_released_ones(case, agrees):
         right = math.isclose(metrics["Accuracy"], 100)
         pairs = [(1, 1.0), (0, 0.0)] if right else [(0, 0.0), (0, 1.0)]
         rows += [
-            answered({"field": field, "true_value": g, "predicted_value": p}, False, n) for n, (g, p) in enumerate(pairs)
+            answered({"field": field, "true_value": g, "predicted_value": p}, False, n)
+            for n, (g, p) in enumerate(pairs)
         ]
     agrees(table(FieldsPredicted().aggregate(rows)), within=0.006)
 

@@ -291,7 +291,9 @@ UNSEEN = [
 @pytest.mark.parametrize("form", ["raw", "prepared"])
 def test_what_was_never_seen_is_in_no_history_and_in_no_question(tmp_path, row, form):
     kept = [video("2025-09-02 10:00:00"), video("2025-10-02 10:00:00"), video("2025-10-04 10:00:00")]
-    unseen = [{**row, "timestamp": time} for time in ("2025-09-03 09:00:00", "2025-10-01 09:00:00", kept[2]["timestamp"])]
+    unseen = [
+        {**row, "timestamp": time} for time in ("2025-09-03 09:00:00", "2025-10-01 09:00:00", kept[2]["timestamp"])
+    ]
     if form == "raw":
         path = raw(tmp_path, [*kept, *unseen])
     else:

@@ -100,6 +100,9 @@ def test_any_context_and_any_action_can_be_read(value):
         assert all(isinstance(gold(record)[field], bool) for field in fields_of(record))
 
 
-@pytest.mark.parametrize(("value", "expected"), [(194, 194), ("194秒", 194), ("1.5", 1.5), (None, None), ("x", None), ("60s", None), ("nan", None)])
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [(194, 194), ("194秒", 194), ("1.5", 1.5), (None, None), ("x", None), ("60s", None), ("nan", None)],
+)
 def test_numbers_may_have_a_unit(value, expected):
     assert number(value) == expected
