@@ -24,8 +24,8 @@ _SITUATION = (
     "where the user is now; what the user does is to be predicted, by the questions below it where there are any"
 )
 _PRACTISED = (
-    "the situation and what the user really did: [id] situation => action; below it what was asked: what the action does "
-    "not tell has the answer No"
+    "the situation and what the user really did: [id] situation => action; below it what was asked: what the action "
+    "does not tell has the answer No"
 )
 
 

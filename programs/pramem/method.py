@@ -20,8 +20,9 @@ t' stays where it is during a run and moves to the end of the records with it: r
 practice, older ones are never practised again. `python perf/pramem_parallel.py` measures both.
 
 Deviations: samples are drawn without replacement, so there are no more rounds than records; a sample shows no later
-record; consensus is checked by code, and its supporters come from distinct records; reviews reject what has no clear verdict; no model is asked to adjust a pool that
-is too small for any change, or to which the last rounds added nothing. The rest is in `docs/coverage.md`.
+record; consensus is checked by code, and its supporters come from distinct records; reviews reject what has no clear
+verdict; no model is asked to adjust a pool that is too small for any change, or to which the last rounds added nothing.
+The rest is in `docs/coverage.md`.
 """
 
 from __future__ import annotations

@@ -20,15 +20,16 @@ def answered(question: dict[str, Any], failed: bool, n: int) -> Row:
     value = question["predicted_value"]
     answer = "hard to tell" if value is None else OPTIONS[value < 0.5]
     failure = Failure(kind="error", where="answer", message="no answer") if failed else None
+    gold = OPTIONS[not question["true_value"]]
     return Row(
-        id=str(n), group="u", category=question["field"], counts=True, question="", gold=OPTIONS[not question["true_value"]],
-        answer=answer, score=0.0, parts={}, recall={}, sources=(), seconds=0.0, failure=failure,
+        id=str(n), group="u", category=question["field"], counts=True, question="", gold=gold, answer=answer,
+        score=0.0, parts={}, recall={}, sources=(), seconds=0.0, failure=failure,
     )  # fmt: skip
 
 
 def table(found: dict[str, float]) -> dict[str, float | None]:
     """The layout of the released table, in percent."""
-    scenes = {**{scene: name for scene, name in TABLE_NAMES.items()}, "avg": "Overall"}
+    scenes = {**TABLE_NAMES, "avg": "Overall"}
     places = [
         (f"{scene}_{theirs}", f"{name} {ours}") for scene, name in scenes.items() for theirs, ours in NAMES.items()
     ]

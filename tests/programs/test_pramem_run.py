@@ -228,6 +228,8 @@ def test_profile_and_records_before_the_target_are_what_a_trial_sees(
     ("settings", "message"),
     [
         ({"rounds": 0}, "rounds = 0 is less than 1"),
+        ({"needed": 0}, "needed = 0 is less than 1"),
+        ({"scene_chars": 0}, "scene_chars = 0 is less than 1"),
         ({"min_history": 0}, "min_history = 0 is less than 1"),
         ({"weighting": "newest"}, "weighting = 'newest' is none of uniform, recency"),
         ({"start": "blank"}, "start = 'blank' is none of profile, empty"),
