@@ -33,7 +33,8 @@ LIMIT = 0.25
 def _reply(kind: str, text: str) -> dict[str, Any]:
     """Proposals that name the practised record, so that memories differ if the order of rounds does."""
     reviewed = re.findall(r'"proposal": "(r\d+)"', text)
-    pool = re.findall(r'"proposal": "(p-\d+)"', text)[:3]
+    of = {by: id for id, by in reversed(re.findall(r'"proposal": "(p-\d+)",\s*"record": "(\w+)"', text))}
+    pool = sorted(of.values())[:3]
     record = (re.findall(r"## practised_record ## \]\]\n\[(\w+)\]", text) or [""])[0]
     drafts = [{"action": "add pattern", "content": f"{n} of {record}"} for n in ("one", "two")]
     adopted = {"action": "add pattern", "text": f"agreed {' '.join(pool)}", "proposal_ids": pool}

@@ -54,10 +54,12 @@ def parsed(text: str, note: Callable[[Slip], None]) -> Any:
         return json.loads(bare)
     except (ValueError, RecursionError):
         pass
-    if bare[:1] in ("[", "{", "("):
+    # Of several fences the last counts: a draft may come first.
+    several = fenced is not None and "```" in bare
+    if bare[:1] in ("[", "{", "(") and not several:
         found = _loosely(bare, note)
         return found if isinstance(found, dict | list | tuple | set) and found else bare
-    held = _held(bare, note)
+    held = _held(text if several else bare, note)
     return bare if held is None else held
 
 

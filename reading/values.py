@@ -65,7 +65,7 @@ class ValueReader:
                 return self._option(raw, mark, where)
             if isinstance(mark, Shown) and get_origin(annotation) is list:
                 annotation = list[Annotated[get_args(annotation)[0], mark]]  # pyright: ignore[reportInvalidTypeArguments]
-            elif isinstance(mark, Shown) and not (admits_none(annotation) and _is_nothing(raw)):
+            elif isinstance(mark, Shown) and not (admits_none(annotation) and is_nothing(raw)):
                 raw = self._id(raw, mark, where)
         if isinstance(raw, str) and annotation is not str and not _admits_text(annotation):
             raw = self._parsed(raw, where)
@@ -112,7 +112,7 @@ class ValueReader:
 
     def _union(self, raw: Any, annotation: Any, where: str) -> Any:
         kinds = [kind for kind in get_args(annotation) if kind is not type(None)]
-        if len(kinds) < len(get_args(annotation)) and _is_nothing(raw):
+        if len(kinds) < len(get_args(annotation)) and is_nothing(raw):
             return None
         for kind in kinds[:-1]:
             kept = len(self.mends)
@@ -328,7 +328,8 @@ def _is_id(kind: Any) -> bool:
     return get_origin(kind) is Annotated and any(isinstance(mark, Shown) for mark in get_args(kind)[1:])
 
 
-def _is_nothing(raw: Any) -> bool:
+def is_nothing(raw: Any) -> bool:
+    """Whether a value stands for none: None, a blank text, or one such as "N/A" and "null"."""
     return raw is None or (isinstance(raw, str) and raw.strip().casefold() in _NOTHING)
 
 

@@ -110,6 +110,9 @@ class Action(Record):
     """What the user had before them, in words."""
     action: str
     """What they did, in words."""
+    questions: tuple[str, ...] | None = None
+    """What practice asks about it, which `action` answers; empty where nothing is to be asked, None where it is not
+    told: then what the user does is asked."""
 
     def turn(self, speaker: str = "user") -> Turn:
         """The action as a turn: `scene; situation => action`."""

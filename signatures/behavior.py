@@ -36,20 +36,21 @@ class PredictBehavior(dspy.Signature):
 def chosen_option(text: str, options: Sequence[str]) -> str | None:
     """The option that an answer chooses; None where it names none, or several (a failed parse).
 
-    Looked for in this order, letter case and punctuation at the ends aside: the whole answer, its beginning, its
-    first 20 characters, any whole word of it. An answer that repeats a record (`situation => reaction`) is read behind
-    its last arrow. Source: the cascade of PraMem's released evaluator for Yes and No; an answer that begins with no
-    option and names several is a failed parse.
+    Looked for in this order, letter case and punctuation at the ends aside: the whole answer, blanks within it aside,
+    its beginning, its first 20 characters, any whole word of it. An answer that repeats a record (`situation =>
+    reaction`) is read behind its last arrow, one that thinks aloud behind `</think>`. Source: the cascade of PraMem's
+    released evaluator for Yes and No, which also finds them inside of other words ("cannot") and takes Yes where both
+    are named; here an answer that begins with no option and names several is a failed parse.
 
     Example:
         >>> from mempiler.signatures.behavior import chosen_option
         >>> chosen_option("No, the user skips ads.", ["Yes", "No"])
         'No'
     """
-    said = _plain(text.rpartition("=>")[2])
+    said = _plain(text.rpartition("</think>")[2].rpartition("=>")[2])
     plain = {option: _plain(option) for option in options}
     for option, words in plain.items():
-        if said == words:
+        if said.replace(" ", "") == words.replace(" ", ""):
             return option
     starting = [option for option, words in plain.items() if re.match(rf"{re.escape(words)}(?!\w)", said)]
     if len(starting) == 1:

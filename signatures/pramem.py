@@ -20,6 +20,13 @@ from ..reading.ids import Shown
 ProposedAction = Literal["add pattern", "add alert", "modify", "remove"]
 Adjustment = Literal["add pattern", "add alert", "modify", "remove", "downgrade"]
 Verdict = Literal["right", "wrong", "right by accident"]
+_SITUATION = (
+    "where the user is now; what the user does is to be predicted, by the questions below it where there are any"
+)
+_PRACTISED = (
+    "the situation and what the user really did: [id] situation => action; below it what was asked: what the action "
+    "does not tell has the answer No"
+)
 
 
 class KnownExperience(BaseModel):
@@ -39,7 +46,7 @@ class PractiseWithExperience(dspy.Signature):
     1. Name the patterns that bear on the situation, and what this user tends to do in such situations.
     2. Name the alerts that bear on it, and what I have to mind in my reasoning.
     Then reason from both and from the records, and predict. Where several things are asked, take them one by one in
-    their order, each on a line of its own.
+    their order, each on a line of its own. What records do not tell did not happen: their answer to it is No.
     """
 
     patterns: list[str] = dspy.InputField(desc="what is known of this user's ways; may be empty")
@@ -47,7 +54,7 @@ class PractiseWithExperience(dspy.Signature):
     recent_records: str = dspy.InputField(
         desc="the user's records before the situation, one per line, oldest first: situation => what the user did"
     )
-    situation: str = dspy.InputField(desc="where the user is now; what the user does is to be predicted")
+    situation: str = dspy.InputField(desc=_SITUATION)
     useful_patterns: list[str] = dspy.OutputField(
         desc="the patterns that bear on it, with the tendency they tell", default_factory=list
     )
@@ -62,7 +69,8 @@ class PractiseAtOnce(dspy.Signature):
     """Predict what this user does in a situation from the records before it and from experience, without deliberation.
 
     Patterns tell of this user: preferences and habits. Alerts tell of me, the model: mistakes I tend to make about
-    this user, and what to mind. Where several things are asked, take them one by one in their order.
+    this user, and what to mind. Where several things are asked, take them one by one in their order. What records do
+    not tell did not happen: their answer to it is No.
     """
 
     patterns: list[str] = dspy.InputField(desc="what is known of this user's ways; may be empty")
@@ -70,7 +78,7 @@ class PractiseAtOnce(dspy.Signature):
     recent_records: str = dspy.InputField(
         desc="the user's records before the situation, one per line, oldest first: situation => what the user did"
     )
-    situation: str = dspy.InputField(desc="where the user is now; what the user does is to be predicted")
+    situation: str = dspy.InputField(desc=_SITUATION)
     predicted_action: str = dspy.OutputField(desc="what the user does, in the words in which records tell it")
 
 
@@ -167,7 +175,7 @@ class ReflectOnPractice(dspy.Signature):
     An empty list means that nothing needs revision. Propose no more than `most` changes.
     """
 
-    practised_record: str = dspy.InputField(desc="the situation and what the user really did: [id] situation => action")
+    practised_record: str = dspy.InputField(desc=_PRACTISED)
     recent_records: str = dspy.InputField(desc="the records before it, one per line, oldest first")
     pattern_experiences: list[KnownExperience] = dspy.InputField(desc="the patterns that you were given")
     alert_experiences: list[KnownExperience] = dspy.InputField(desc="the alerts that you were given")
@@ -188,7 +196,7 @@ class ProposeAtOnce(dspy.Signature):
     statistics behind it, and holds for similar situations. Propose no more than `most` changes.
     """
 
-    practised_record: str = dspy.InputField(desc="the situation and what the user really did: [id] situation => action")
+    practised_record: str = dspy.InputField(desc=_PRACTISED)
     recent_records: str = dspy.InputField(desc="the records before it, one per line, oldest first")
     pattern_experiences: list[KnownExperience] = dspy.InputField(desc="the patterns that you were given")
     alert_experiences: list[KnownExperience] = dspy.InputField(desc="the alerts that you were given")
@@ -201,6 +209,7 @@ class PooledProposal(BaseModel):
     """A proposal of the pool as prompts show it."""
 
     proposal: str = Field(description="its id")
+    record: str = Field(description="the record that it was practised on")
     action: ProposedAction
     experience_id: str | None = None
     trigger: str = ""
@@ -236,6 +245,7 @@ class AdjustExperience(dspy.Signature):
     - A view that fewer support stays in the pool and changes nothing.
     - An entry that `needed` or more proposals call into question is modified, removed, or downgraded to the pool.
     - An entry that fewer call into question stays as it is.
+    - If `distinct_records` is true, proposals with the same `record` count as one.
     The pool is no list of things to do. It holds views under observation: after most reviews most of it stays there.
     Step 3: before a text becomes an entry, make sure that it is
     1. of the right kind: patterns describe the user, alerts what to mind in reasoning;
@@ -253,6 +263,7 @@ class AdjustExperience(dspy.Signature):
     pattern_experiences: list[KnownExperience] = dspy.InputField(desc="the patterns as they are")
     alert_experiences: list[KnownExperience] = dspy.InputField(desc="the alerts as they are")
     needed: int = dspy.InputField(desc="how many proposals a change needs")
+    distinct_records: bool = dspy.InputField(desc="whether these must come from as many records")
     decisions: str = dspy.OutputField(desc="what is adopted, modified, removed or downgraded, and why", default="")
     changes: list[ExperienceChange] = dspy.OutputField(desc="the changes; empty if no view has enough support")
 

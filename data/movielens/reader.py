@@ -245,6 +245,7 @@ def _actions(user: str, tables: _Tables) -> list[Action]:
             scene=SCENE,
             situation=tables.movies.get(rating.movie, f"movie {rating.movie}"),
             action=f"rated {rating.rating}",
+            questions=(ASKED,),
         )
         for n, rating in enumerate(ordered, 1)
     ]

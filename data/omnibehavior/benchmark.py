@@ -4,10 +4,10 @@
     mempiler evaluate truncation --on omnibehavior --data experiment_data.json --option test_actions=10
 
 One question is one yes-or-no field of one record, e.g. whether the user follows the author of a video.
-`reader` says how files are read, `periods` which records are asked, `scenes`
-which fields there are, `text` how a record reads.
+`reader` says how files are read, `periods` which records are asked, `scenes` which fields there are, `labels` what
+their answers are, `filters` which records count, `text` how a record reads.
 
-Metrics (PraMem's released scorer, as described): per field accuracy (ACC) and F1 of Yes, 0 where it is undefined; a
+Metrics (as PraMem's released scorer): per field accuracy (ACC) and F1 of Yes, 0 where it is undefined; a
 scene is the unweighted mean of its fields, "overall" the unweighted mean of the four scenes. Failed parses are in no
 denominator, and counted apart. A field or scene that was not asked is left out of the means.
 
@@ -15,7 +15,8 @@ An example holds `history`, `recent`, `question`, `options`, `focus` (inputs; th
 `category` (the field) and `id` (labels).
 
 Limits: OmniBehavior's own final score also rates watch seconds and replies to customer service, which are no
-yes-or-no questions and not asked here. Not compared with a run of the released code. The sample is our own, made by
+yes-or-no questions and not asked here. The released code rounds the metrics of a field to hundredths of a percent
+before it takes means; here nothing is rounded, so that means may differ by .006 %. The sample is our own, made by
 `data.synthesis.omnibehavior`; no real user is in it.
 """
 
@@ -33,7 +34,7 @@ from ..dataset import Note, Reading, Source, refuse_fatal
 from ..samples import given_or_sample
 from ..scorer import Scorer
 from .periods import Periods
-from .reader import files_of, read_omnibehavior
+from .reader import files_of, offsets_file, read_omnibehavior
 from .scenes import QUESTIONS, TABLE_NAMES
 from .scorer import FieldsPredicted
 from .text import DETAIL
@@ -92,7 +93,7 @@ class OmniBehavior(Benchmark):
         kept = _kept(categories)
         with given_or_sample(path, "omnibehavior") as (where, sample):
             examples = read_omnibehavior(where, refuse_fatal(where), periods, detail).examples
-            contents = (file.read_bytes() for file in files_of(where))
+            contents = (file.read_bytes() for file in (*files_of(where), offsets_file(where)) if file)
             chosen = [example for example in examples if example.category in kept]
             return cls(chosen, Source.of_all(where, contents, sample))
 

@@ -6,12 +6,10 @@ The released code compares raw texts with dates that have no clock, so that "202
 all records ON the last day of either period belong to neither. That is the default here, for comparable numbers;
 `last_day=True` takes these days in.
 
-Drawing (released: ten buckets of time, scenes in turn in a shuffled order, half of high and half of low value): here
-the test period is cut into ten buckets of as many records each, in each bucket scenes take turns, and records with a
-reaction beyond watching take turns with those without.
-
-Limits: the released draw is described, not copied, so that the same seed does not draw the same records. Who
-needs them takes the prepared experiment file.
+Drawing, as released: records that can be predicted, of whatever scene, are cut into ten buckets of time. In each bucket
+scenes take turns in a shuffled order, and a coin says whether a record of high or of low value comes next. With the
+same seed the same records are drawn (`tests/conformance/omnibehavior_practice.jsonl`). A user's own seed comes from
+their id, or from `seed_offsets.json` beside the raw files, which is there because their ids were changed.
 """
 
 from __future__ import annotations
@@ -19,10 +17,11 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
-from .scenes import fields_of, is_informative, reacted, scene_of
+from .filters import is_high_value, is_informative
 
 BUCKETS = 10
 
@@ -38,6 +37,8 @@ class Periods:
     test_actions: int = 30
     """Records asked per user."""
     seed: int = 42
+    offsets: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    """What is added to the seed, by user; a user who is not named adds what `seed_offset` makes of the id."""
 
     def cut(self, rows: Sequence[Mapping[str, Any]]) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
         """The records of the history and of the test period, both in time order."""
@@ -58,38 +59,39 @@ class Periods:
             user: Their id; the draw does not depend on the other users of the file.
             rows: The test period.
         """
-        seed = self.seed + int(hashlib.sha256(user.encode()).hexdigest()[:8], 16) % 10**9
-        rng = random.Random(seed)
-        places = [n for n, row in enumerate(rows) if is_informative(row) and fields_of(row)]
+        places = [n for n, row in enumerate(rows) if is_informative(row)]
         if len(places) <= self.test_actions:
             return places
-        size = len(places) / BUCKETS
-        buckets = [places[round(n * size) : round((n + 1) * size)] for n in range(BUCKETS)]
-        queues = [_in_turn(bucket, rows, rng) for bucket in buckets]
-        longest = max(map(len, queues))
-        taken = [queue[n] for n in range(longest) for queue in queues if n < len(queue)]
-        return sorted(taken[: self.test_actions])
+        rng = random.Random(self.seed + self.offsets.get(user, seed_offset(user)))
+        count = max(1, min(BUCKETS, len(places) // 2, self.test_actions))
+        size, drawn = len(places) // count, []
+        for n in range(count):
+            bucket = places[n * size : (n + 1) * size if n + 1 < count else None]
+            quota = self.test_actions // count + (n < self.test_actions % count)
+            drawn += bucket if len(bucket) <= quota else _in_turn(bucket, rows, quota, rng)
+        return sorted(drawn)
 
 
-def is_active(row: Mapping[str, Any]) -> bool:
-    """Whether a record is of high value: the user did more than watch."""
-    fields = (field for field in fields_of(row) if field != "video_completed")
-    return any(reacted(field, row) for field in fields)
+def seed_offset(user: str) -> int:
+    """What a user's id adds to the seed."""
+    return int.from_bytes(hashlib.sha256(user.encode()).digest()[:8]) % 10**9
 
 
-def _in_turn(bucket: Sequence[int], rows: Sequence[Mapping[str, Any]], rng: random.Random) -> list[int]:
-    """A bucket's places in the order in which they are drawn: scenes in turn, high and low value in turn."""
-    kinds: dict[tuple[str, bool], list[int]] = {}
-    for place in rng.sample(bucket, len(bucket)):
-        kinds.setdefault((str(scene_of(rows[place].get("type"))), is_active(rows[place])), []).append(place)
-    scenes = sorted({scene for scene, _ in kinds})
+def _in_turn(bucket: Sequence[int], rows: Sequence[Mapping[str, Any]], quota: int, rng: random.Random) -> list[int]:
+    """So many places of a bucket: scenes in turn, high or low value by a coin."""
+    pools: dict[str, dict[bool, list[int]]] = {}
+    for place in bucket:
+        pool = pools.setdefault(str(rows[place].get("type")).strip().lower(), {True: [], False: []})
+        pool[is_high_value(rows[place])].append(place)
+    scenes, taken, turn = list(pools), [], 0
     rng.shuffle(scenes)
-    order, wanted = [], True
-    while any(kinds.values()):
-        for scene in scenes:
-            for value in (wanted, not wanted):
-                if kinds.get((scene, value)):
-                    order.append(kinds[scene, value].pop())
-                    wanted = not wanted
-                    break
-    return order
+    while len(taken) < quota:
+        pool = pools[scenes[turn]]
+        if any(pool.values()):
+            high = rng.random() < 0.5 if all(pool.values()) else bool(pool[True])
+            taken.append(pool[high].pop(rng.randrange(len(pool[high]))))
+            turn = (turn + 1) % len(scenes)
+        else:
+            scenes.pop(turn)
+            turn %= len(scenes)
+    return taken

@@ -7,7 +7,8 @@
 
 Of a raw file, `periods` says what is asked; a prepared one says so itself. Every yes-or-no field of
 an asked record is one question. Memory is frozen at the first asked record of a user (as released): what came before,
-test period included, is the history, and what came since is `recent`.
+test period included, is the history, and what came since is `recent`. Records that `filters.was_seen` drops are in
+neither, and not asked; every other record carries the questions of its scene, which practice asks too.
 
 Limits: the forms are taken from a description of the released code and from the data card, not from the files
 themselves, which may not be passed on (CC BY-NC-SA 4.0, no re-identification).
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -28,11 +29,14 @@ from ...errors import DataError
 from ...records import Action, History, read_json, read_time
 from ..behavior import Since, asked, example, records
 from ..dataset import Finding, Note, Reading
+from .filters import says_enough, was_seen
+from .labels import gold, questions_of
 from .periods import Periods
-from .scenes import QUESTIONS, fields_of, is_chinese, reacted, scene_of
+from .scenes import QUESTIONS, fields_of, is_chinese, scene_of
 from .text import DETAIL, reaction, scene_name, situation
 
 OPTIONS = ("Yes", "No")
+_OFFSETS = "seed_offsets.json"
 _WANTED = "OmniBehavior (hub set jiawei-ucas/OmniBehavior, or PraMem's experiment_data.json)"
 
 Row = Mapping[str, Any]
@@ -72,10 +76,10 @@ def read_omnibehavior(path: Path, note: Note, periods: Periods | None = None, de
             note(Finding("duplicate user", f"user {user.id}", "is in the data twice", fatal=True))
             continue
         known.add(user.id)
-        if not user.asked:
+        history, made = _questions(user, detail) if user.asked else (None, [])
+        if history is None or not made:
             note(Finding("nothing asked", f"user {user.id}", "has no record in the test period that can be asked"))
             continue
-        history, made = _questions(user, detail)
         histories.append(history)
         examples += made
     return Reading(tuple(histories), tuple(examples))
@@ -92,14 +96,30 @@ def files_of(path: Path) -> list[Path]:
     if path.is_file():
         return [path]
     places = (path, *(path / name for name in ("raw_user_data", "raw_user_data/zh", "raw_user_data/en", "zh", "en")))
-    found = next((files for place in places if (files := sorted(place.glob("*.json")))), [])
-    files = [file for file in found if file.name != "seed_offsets.json"]
+    users = ([file for file in sorted(place.glob("*.json")) if file.name != _OFFSETS] for place in places)
+    files = next((found for found in users if found), [])
     if not files:
         raise DataError(f"{path}: holds no JSON file of a user; expected {_WANTED}")
     return files
 
 
+def offsets_file(path: Path) -> Path | None:
+    """The file `seed_offsets.json` beside the raw files, or in the folder above or below them."""
+    folder = path if path.is_dir() else path.parent
+    places = (folder, folder / "raw_user_data", folder.parent)
+    return next((file for place in places if (file := place / _OFFSETS).is_file()), None)
+
+
+def _seed_offsets(file: Path | None) -> dict[str, int]:
+    """What the file adds to the seed, by user."""
+    raw = read_json(file) if file else {}
+    if not isinstance(raw, dict) or not all(type(offset) is int for offset in raw.values()):
+        raise DataError(f"{file}: is not {{user: whole number}}; expected the file of {_WANTED}")
+    return raw
+
+
 def _users(path: Path, periods: Periods, note: Note) -> Iterator[User]:
+    periods = replace(periods, offsets={**_seed_offsets(offsets_file(path)), **periods.offsets})
     for file in files_of(path):
         raw = read_json(file)
         if isinstance(raw, dict) and isinstance(raw.get("users"), list):
@@ -145,14 +165,14 @@ def _prepared(value: Any, note: Note) -> User | None:
             message = "is another record than the one at its test_time_index; the latter is asked"
             note(Finding("other test action", f"{where} test action {number}", message))
         places.append(place)
-    kept = {place: n for n, place in enumerate(n for n, row in enumerate(since) if _fault(row) is None)}
+    kept = {place: n for n, place in enumerate(n for n, row in enumerate(since) if not _fault(row) and was_seen(row))}
     readable = _rows(since, where, note)
     return User(
         str(row["user_id"]),
         _profile(row),
         base,
         readable,
-        sorted({kept[place] for place in places if place in kept and fields_of(since[place])}),
+        sorted({kept[place] for place in places if place in kept}),
     )
 
 
@@ -162,6 +182,7 @@ def _profile(value: Row) -> str:
 
 
 def _rows(values: Sequence[Any], where: str, note: Note) -> list[Row]:
+    """The records that can be read and that the user saw."""
     rows, unknown = [], set()
     for number, row in enumerate(values, 1):
         fault = _fault(row)
@@ -172,7 +193,8 @@ def _rows(values: Sequence[Any], where: str, note: Note) -> list[Row]:
             unknown.add(str(row.get("type")))
             message = f"type {row.get('type')!r} is none of the six; kept as history, never asked"
             note(Finding("unknown scene", f"{where} record {number}", message))
-        rows.append(row)
+        if was_seen(row):
+            rows.append(row)
     return rows
 
 
@@ -202,9 +224,10 @@ def _questions(user: User, detail: int) -> tuple[History, list[dspy.Example]]:
     made = []
     for place in (len(user.before) + n for n in user.asked):
         row, recent = rows[place], since.until(place - anchor)
+        values = gold(row)
         for field in fields_of(row):
             question = asked(actions[place], QUESTIONS[field][is_chinese(row.get("type"))])
-            answer = OPTIONS[not reacted(field, row)]
+            answer = OPTIONS[not values[field]]
             id = f"{actions[place].id}:{field}"
             made.append(
                 example(
@@ -227,4 +250,5 @@ def _action(user: str, number: int, row: Row, detail: int) -> Action:
         scene=scene_name(row),
         situation=situation(row, detail),
         action=reaction(row),
+        questions=questions_of(row) if says_enough(row) else (),
     )

@@ -1,26 +1,19 @@
-"""What OmniBehavior's records are: scenes, reactions, and the questions that are asked of each scene.
+"""OmniBehavior's scenes, and the questions that are asked of each.
 
     record {"type": "Video Browsing", "timestamp", "context": {...}, "action": [{"type": "like"}, ...]}
     scene  video | live | ad | shop | service | search       field  e.g. video_liked: a question with Yes or No
 
-Names of scenes are read in Chinese and in English, in any letter case. A reaction that a record does not name did not
-take place (so the released code says). Source: PraMem and OmniBehavior's released code, as described in their
-repositories; the wording of the questions is ours.
+Names of scenes are read in Chinese and in English, in any letter case. The names of the fields are those of the
+released code of PraMem and OmniBehavior, the wording of the questions is ours. What the answers are: `labels`.
 
-Example:
-    >>> from mempiler.data.omnibehavior.scenes import reacted
-    >>> reacted("video_liked", {"type": "Video Browsing", "action": [{"type": "like"}]})
-    True
-
-Limits: watch seconds, search words and the next message to customer service are no yes-or-no questions and are
-not asked; the scenes service and search are history only. The names of actions are those of the English files, taken
-for the Chinese ones too.
+Limits: watch seconds, search words and the next message to customer service (`OPEN`) are no yes-or-no questions: they
+belong to what practice asks, and are not scored.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -63,32 +56,27 @@ QUESTIONS: Mapping[str, tuple[str, str]] = MappingProxyType(
 )
 """The yes-or-no fields, each asked in English and in Chinese. The part before the first `_` is the scene."""
 
-_REACTIONS: Mapping[str, str] = MappingProxyType(
+OPEN: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
-        "liked": "like",
-        "commented": "comment",
-        "shared": "share",
-        "collected": "collect",
-        "followed": "follow",
-        "sent_gift": "send_gift",
-        "clicked_cart": "cart",
-        "activated": "activation",
-        "form_submitted": "submit",
-        "added_to_cart": "cart",
-        "order_success": "purchase",
+        "video_watch_seconds": (
+            "For how many seconds does the user watch this video?",
+            "该用户会观看这个视频多少秒？",
+        ),
+        "live_watch_seconds": (
+            "For how many seconds does the user watch this live stream?",
+            "该用户会观看这场直播多少秒？",
+        ),
+        "ad_watch_seconds": (
+            "For how many seconds does the user watch this advertisement?",
+            "该用户会观看这条广告多少秒？",
+        ),
+        "search_keyword": ("What does the user search for?", "该用户会搜索什么？"),
+        "next_user_message": ("What does the user write to customer service next?", "该用户接下来会对客服说什么？"),
     }
 )
-_FLAGS: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "cart": ("is_add_to_cart",),
-        "purchase": ("order_success", "is_pay", "paid"),
-        "activation": ("activation_cnt",),
-        "submit": ("form_submit_total_cnt",),
-    }
-)
-"""What must not be zero if the reaction holds it."""
+"""The fields that are no yes-or-no questions."""
+
 _KNOWN = {name.lower(): scene for scene, names in SCENES.items() for name in names}
-_SECONDS = re.compile(r"\d+(?:\.\d+)?")
 
 
 def scene_of(name: Any) -> str | None:
@@ -101,77 +89,30 @@ def is_chinese(name: Any) -> bool:
     return any("\u4e00" <= char <= "\u9fff" for char in str(name or ""))
 
 
+def context_of(record: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a record tells of its situation; empty where that is no object."""
+    context = record.get("context")
+    return context if isinstance(context, Mapping) else {}
+
+
 def fields_of(record: Mapping[str, Any]) -> tuple[str, ...]:
-    """The fields that are asked of a record; the cart of a live stream only where the stream sells."""
-    scene, context = scene_of(record.get("type")), record.get("context") or {}
+    """The yes-or-no fields that are asked of a record; the cart of a live stream only where the stream sells."""
+    scene, sells = scene_of(record.get("type")), truth(context_of(record).get("is_shop_live"))
     fields = (field for field in QUESTIONS if field.partition("_")[0] == scene)
-    return tuple(field for field in fields if field != "live_clicked_cart" or truth(context.get("is_shop_live")))
-
-
-def reacted(field: str, record: Mapping[str, Any]) -> bool:
-    """Whether the user's reaction means yes for a field."""
-    kind = field.partition("_")[2]
-    done = reactions(record)
-    if kind == "completed":
-        return any(_completed(action, record.get("context") or {}) for action in done if action["type"] == "watch")
-    wanted = _REACTIONS[kind]
-    return any(action["type"] == wanted and took_place(action) for action in done)
-
-
-def reactions(record: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The reactions of a record that have a type, the type in lower case."""
-    found = record.get("action")
-    rows: Sequence[Any] = found if isinstance(found, list) else [found]
-    return [{**row, "type": str(row["type"]).lower()} for row in rows if isinstance(row, dict) and row.get("type")]
-
-
-def took_place(action: Mapping[str, Any]) -> bool:
-    """Whether a reaction took place: any of its flags is set, or it has none."""
-    told = [action[name] for name in _FLAGS.get(str(action["type"]), ()) if name in action]
-    return not told or any(truth(value) for value in told)
-
-
-def is_informative(record: Mapping[str, Any]) -> bool:
-    """Whether a record can be asked about, by the filter of the released code.
-
-    A video needs a caption or words shown or said in it, a live stream a title or category; advertisements that were
-    never shown and watches of no second are left out.
-    """
-    scene, context = scene_of(record.get("type")), record.get("context") or {}
-    if scene == "video" and not any(context.get(name) for name in ("caption", "ocr", "asr", "ocr_text", "asr_text")):
-        return False
-    if scene == "live" and not (context.get("live_title") or context.get("live_category")):
-        return False
-    if scene == "ad" and "show_cnt" in context and number(context["show_cnt"]) == 0:
-        return False
-    watched = [watch_seconds(action) for action in reactions(record) if action["type"] == "watch"]
-    return not any(seconds == 0 for seconds in watched) and scene in TABLE_NAMES
-
-
-def watch_seconds(action: Mapping[str, Any]) -> float | None:
-    """How long was watched, in seconds; None if unknown."""
-    for name in ("play_duration", "watch_seconds"):
-        if name in action:
-            return number(action[name])
-    return None
+    return tuple(field for field in fields if field != "live_clicked_cart" or sells)
 
 
 def number(value: Any) -> float | None:
-    """The number of 194, "194" or "194秒"; None without one."""
-    match = _SECONDS.search(str(value if value is not None else ""))
-    return float(match[0]) if match else None
+    """The number of 194, "194" or "194秒"; None for anything else."""
+    try:
+        found = float(value.replace("秒", "") if isinstance(value, str) else value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return found if math.isfinite(found) else None
 
 
 def truth(value: Any) -> bool:
-    """Whether a flag is set: true, a number above 0, or a text that says so."""
+    """Whether a flag is set: true, a number that is not 0, or a text that says so."""
     if isinstance(value, str):
-        return value.strip().lower() in ("1", "true", "yes", "是") or (number(value) or 0) > 0
+        return value.strip().lower() in ("true", "yes", "是") or bool(number(value))
     return bool(value)
-
-
-def _completed(action: Mapping[str, Any], context: Mapping[str, Any]) -> bool:
-    for name in ("is_complete_play", "completed"):
-        if name in action:
-            return truth(action[name])
-    watched, whole = watch_seconds(action), number(context.get("duration"))
-    return watched is not None and whole is not None and 0 < whole <= watched

@@ -1,4 +1,4 @@
-"""OmniBehavior's metrics: ACC and F1 of every field, scene and overall (PraMem's released scorer, as described).
+"""OmniBehavior's metrics: ACC and F1 of every field, scene and overall (as PraMem's released scorer).
 
 F1 is that of Yes, 0 where it is undefined; a scene is the unweighted mean of its fields, "overall" that of the four
 scenes. Failed parses are in no denominator, and counted apart. What was not asked is left out of the means.

@@ -17,7 +17,8 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from .scenes import is_chinese, number, reacted, reactions, scene_of, took_place, truth, watch_seconds
+from .labels import gold, next_message, reactions, took_place, watch_seconds
+from .scenes import is_chinese, number, scene_of, truth
 
 DETAIL = 10_000
 """Most characters of one field."""
@@ -101,15 +102,19 @@ _REACTIONS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "dislike": ("disliked", "不喜欢"),
         "report": ("reported", "举报"),
         "cart": ("put into the cart", "加入购物车"),
+        "click_cart": ("opened the shop", "点开购物车"),
         "purchase": ("bought", "下单成功"),
         "conversion": ("converted", "转化"),
         "activation": ("activated", "激活"),
         "submit": ("submitted the form", "提交表单"),
         "send_gift": ("sent a gift", "送礼物"),
         "search": ("searched", "搜索"),
+        "dialogue": ("wrote", "说"),
     }
 )
 _NOTHING = ("no reaction", "无互动")
+_UNTOLD = frozenset({("live", "cart")})
+"""Reactions that the released code does not tell: in a live stream `click_cart` is the one that counts."""
 _HIDDEN = frozenset({"user_id", "photo_id", "author_id", "item_id", "live_id"})
 
 
@@ -124,7 +129,9 @@ def situation(record: Mapping[str, Any], detail: int = DETAIL) -> str:
     if not isinstance(context, Mapping):
         return str(context)[:detail]
     order = [*(name for name in _LABELS if name in context), *(name for name in context if name not in _LABELS)]
-    shown = ((name, _value(name, context[name], chinese)) for name in order if name not in _HIDDEN)
+    # The words of a search are what the user did.
+    hidden = _HIDDEN | {"keyword"} if "search_keyword" in gold(record) else _HIDDEN
+    shown = ((name, _value(name, context[name], chinese)) for name in order if name not in hidden)
     parts = [f"{_label(name, chinese)}: {' '.join(text[:detail].split())}" for name, text in shown if text]
     return ("；" if chinese else "; ").join(parts)
 
@@ -142,20 +149,23 @@ def scene_name(record: Mapping[str, Any]) -> str:
 
 
 def _reactions(record: Mapping[str, Any], chinese: bool) -> Iterator[str]:
+    """What took place, by the rules of the gold labels: practice must not teach what evaluation calls wrong."""
+    scene, completed = scene_of(record.get("type")), gold(record).get("video_completed")
     for action in reactions(record):
         kind = str(action["type"])
         if kind == "watch":
-            seconds = watch_seconds(action)
-            if seconds is not None:
+            if seconds := watch_seconds(scene, action):
                 yield f"观看{seconds:g}秒" if chinese else f"watched {seconds:g} s"
-            if reacted("video_completed", {**record, "action": [action]}):
+            if completed:
                 yield "看完" if chinese else "watched to the end"
-        elif took_place(action):
-            words = _REACTIONS.get(kind, (kind, kind))[chinese]
-            if kind == "cart" and scene_of(record.get("type")) == "live":
-                words = ("opened the shop", "点开购物车")[chinese]
-            said = action.get("keyword") or action.get("comment_detail_list")
+            completed = False
+        elif took_place(action) and (scene, kind) not in _UNTOLD:
+            words, said = _REACTIONS.get(kind, (kind, kind))[chinese], _said(kind, action)
             yield f"{words} ({_flat(said)})" if said else words
+
+
+def _said(kind: str, action: Mapping[str, Any]) -> Any:
+    return next_message([action]) if kind == "dialogue" else action.get("keyword") or action.get("comment_detail_list")
 
 
 def _label(name: str, chinese: bool) -> str:

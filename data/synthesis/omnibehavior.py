@@ -218,15 +218,16 @@ def _video(rng: random.Random, one: Habits, topic: int, time: datetime) -> dict[
 
 def _live(rng: random.Random, one: Habits, topic: int, time: datetime) -> dict[str, Any]:
     likes, sells = one.likes(topic, time), rng.random() < 0.4
-    done: list[dict[str, Any]] = [{"type": "watch", "watch_seconds": rng.randrange(60, 900) if likes else 9}]
+    done: list[dict[str, Any]] = [{"type": "watch", "play_duration": rng.randrange(60, 900) if likes else 9}]
     wanted = {
         "like": likes,
         "comment": likes and time.hour >= 20,
         "follow": one.follows(topic, time),
         "send_gift": False,
-        **({"cart": likes and time.hour >= 20} if sells else {}),
+        **({"click_cart": likes and time.hour >= 20} if sells else {}),
     }
-    done += [{"type": kind} for kind, value in wanted.items() if _does(rng, value)]
+    flags = {"click_cart": {"is_click_cart_action": 1}}
+    done += [{"type": kind, **flags.get(kind, {})} for kind, value in wanted.items() if _does(rng, value)]
     context = {
         "live_title": _words(rng, one, _STREAMS, topic),
         "live_category": TOPICS[topic][one.chinese],

@@ -4,7 +4,8 @@
                                                 └──────────── no ──────────────────> refused, counted, pool unchanged
 
 A proposal that no accepted change cites stays in the pool word for word: no model copies it. A proposal supports one
-change of an adjustment; what an earlier change used up does not count again for a later one.
+change of an adjustment; what an earlier change used up does not count again for a later one. Proposals of one practised
+record count as one: a record that was practised on once must not agree with itself.
 
 Example:
     >>> from mempiler.programs.pramem.adjustment import Change, adjusted
@@ -20,6 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from ...reading.values import is_nothing
 from .memory import Experience, ExperienceMemory, Kind, Proposal
 
 NEEDED = 3
@@ -38,7 +40,11 @@ class Change:
 
 
 def adjusted(
-    memory: ExperienceMemory, changes: Sequence[Change], needed: int = NEEDED, off: Sequence[Kind] = ()
+    memory: ExperienceMemory,
+    changes: Sequence[Change],
+    needed: int = NEEDED,
+    off: Sequence[Kind] = (),
+    distinct_records: bool = True,
 ) -> ExperienceMemory:
     """The memory after the changes that have enough support.
 
@@ -47,6 +53,7 @@ def adjusted(
         changes: What a model asks for, in order.
         needed: Supporting proposals a change needs.
         off: Kinds of experience that are switched off.
+        distinct_records: Whether proposals of one practised record count as one.
 
     Returns:
         A new memory. `counts` tells per outcome: added, merged, modified, removed, downgraded; refused for an invented
@@ -60,7 +67,7 @@ def adjusted(
         reason = _refusal(memory, change, off)
         if any(id not in pool for id in cited):
             reason = "refused: invented proposal"
-        elif len(supporters) < needed:
+        elif support(supporters, distinct_records) < needed:
             reason = "refused: too little support"
         if reason:
             memory = memory.counted({reason: 1})
@@ -69,6 +76,11 @@ def adjusted(
         spent.update(proposal.id for proposal in supporters)
         memory = memory.counted({outcome: 1})
     return memory.changed(pool=tuple(proposal for proposal in memory.pool if proposal.id not in spent))
+
+
+def support(proposals: Sequence[Proposal], distinct_records: bool) -> int:
+    """How many supporters proposals are; those of one practised record are one, if `distinct_records`."""
+    return len({proposal.record for proposal in proposals}) if distinct_records else len(proposals)
 
 
 def adopted_all(memory: ExperienceMemory, off: Sequence[Kind] = ()) -> ExperienceMemory:
@@ -83,7 +95,7 @@ def _refusal(memory: ExperienceMemory, change: Change, off: Sequence[Kind]) -> s
         return "refused: switched off"
     if not adds and memory.find(change.target) is None:
         return "refused: unknown entry"
-    if change.action in ("add pattern", "add alert", "modify") and not change.text.strip():
+    if change.action in ("add pattern", "add alert", "modify") and is_nothing(change.text):
         return "refused: empty text"
     return ""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...signatures.pramem import ExperienceChange, PooledProposal
-from .adjustment import NEEDED, Change, adjusted, adopted_all
+from .adjustment import Change, adjusted, adopted_all, support
 from .memory import ExperienceMemory, Proposal
 from .practice import known
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def adjust(writer: PracticeWriter, memory: ExperienceMemory) -> ExperienceMemory:
     """The memory after one adjustment.
 
-    A pool of fewer proposals than a change needs is left alone without a call; an answer that stays unreadable leaves
+    A pool of fewer supporters than a change needs is left alone without a call; an answer that stays unreadable leaves
     everything unchanged. Without consensus every proposal is applied by code.
 
     Args:
@@ -25,24 +25,27 @@ def adjust(writer: PracticeWriter, memory: ExperienceMemory) -> ExperienceMemory
     """
     if not writer.consensus:
         return adopted_all(memory, writer.off)
-    if len(memory.pool) < NEEDED:
+    if support(memory.pool, writer.distinct_records) < writer.needed:
         return memory
     found = writer.attempt(
         writer.adjust,
         proposal_pool=[_shown(proposal) for proposal in memory.pool],
         pattern_experiences=known(memory.patterns),
         alert_experiences=known(memory.alerts),
-        needed=NEEDED,
+        needed=writer.needed,
+        distinct_records=writer.distinct_records,
     )
     if found is None:
         return memory.counted({"unreadable adjustments": 1})
     changes: list[ExperienceChange] = found.changes or []
-    return adjusted(memory, [_change(change) for change in changes], NEEDED, writer.off)
+    asked = [_change(change) for change in changes]
+    return adjusted(memory, asked, writer.needed, writer.off, writer.distinct_records)
 
 
 def _shown(proposal: Proposal) -> PooledProposal:
     return PooledProposal(
         proposal=proposal.id,
+        record=proposal.record,
         action=proposal.action,
         experience_id=proposal.target,
         trigger=proposal.trigger,

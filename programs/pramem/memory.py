@@ -83,6 +83,11 @@ class Proposal(Frozen):
     """Ids of the records it rests on: the practised one, and those it cites."""
     round: int = 0
 
+    @property
+    def record(self) -> str:
+        """The record that it was practised on; its own id where it comes from none."""
+        return self.sources[0] if self.sources else self.id
+
     def text(self) -> str:
         """What reviewers read: trigger, action and content, as the paper lays a proposal out."""
         what = f"{self.action} {self.target}" if self.target else self.action
@@ -220,10 +225,9 @@ class ExperienceMemory(Memory):
         """The memory at the end of a practice run: t' = t, and only records that later samples show are kept.
 
         Args:
-            max_tokens: What the past of a sample may take; one record is kept whatever it takes.
+            max_tokens: What the past of a sample may take.
         """
-        kept = max(len(suffix(self.records, max_tokens)), min(1, len(self.records)))
-        gone = len(self.records) - kept
+        gone = len(self.records) - len(suffix(self.records, max_tokens))
         return self.changed(records=self.records[gone:], dropped=self.dropped + gone, practised=self.total)
 
     def at_round(self, round: int) -> ExperienceMemory:
@@ -249,18 +253,13 @@ class ExperienceMemory(Memory):
 
 
 def suffix(records: Sequence[Action], max_tokens: int) -> tuple[Action, ...]:
-    """The newest records whose lines fit, in time order; at least one, if there is one.
+    """The newest records whose lines fit, in time order: up to the first that does not.
 
     Args:
         records: In time order.
         max_tokens: As `records.estimate_tokens` counts them.
     """
     room, start = max_tokens, len(records)
-    for n in range(len(records) - 1, -1, -1):
-        room -= estimate_tokens(records[n].turn().line()) + 1
-        if room < 0 and start < len(records):
-            break
-        start = n
-        if room < 0:
-            break
+    while start and (room := room - estimate_tokens(records[start - 1].turn().line()) - 1) >= 0:
+        start -= 1
     return tuple(records[start:])

@@ -20,8 +20,9 @@ t' stays where it is during a run and moves to the end of the records with it: r
 practice, older ones are never practised again. `python perf/pramem_parallel.py` measures both.
 
 Deviations: samples are drawn without replacement, so there are no more rounds than records; a sample shows no later
-record; consensus is checked by code; reviews reject what has no clear verdict; no model is asked to adjust a pool that
-is too small for any change, or to which the last rounds added nothing. The rest is in `docs/coverage.md`.
+record; consensus is checked by code, and its supporters come from distinct records; reviews reject what has no clear
+verdict; no model is asked to adjust a pool that is too small for any change, or to which the last rounds added nothing.
+The rest is in `docs/coverage.md`.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ import dspy
 
 from ...errors import UserError
 from ..method import Method
+from .adjustment import NEEDED
 from .answer import ExperiencedPrediction
 from .reader import ExperienceReader
 from .samples import Weighting
@@ -48,10 +50,12 @@ class PraMem(Method):
         adjust_every: Rounds between two adjustments (T); the last rounds of a run are followed by one too.
         proposals: The most proposals of one reflection (n).
         virtual_scenes: Scenes beside the true one (m).
+        scene_chars: Most characters of a scene that virtual ones are written for (released code).
         perturbations: Perturbations per sample.
         practice_tokens: Most tokens of records before a practised one.
         predict_tokens: Most tokens of the newest records beside the question.
-        weighting: How records are drawn: all alike, or the later the likelier (quadratic, as the released code does).
+        weighting: How records are drawn: all alike and each once, or the later the likelier (as the released code does:
+            quadratic, with replacement).
         start: "profile": patterns from the profile and alerts about common biases; "empty", as the released code does.
         min_history: Records that come before any practised one (released code; the paper gives none).
         execute_perturbation: Perturbed records are written and judged (Eq. 6) instead of described (Figure 10).
@@ -63,6 +67,8 @@ class PraMem(Method):
         deep_thinking: Trials name what bears on them and reason before they predict (Table 2).
         reflection: Proposals come from reflection on thinking and outcome, not from the outcome alone (Table 2).
         consensus: Only what several proposals support is adopted, not all of them (Table 2).
+        needed: Proposals that a change needs (Figure 9).
+        distinct_records: Proposals of one practised record count as one.
         seed: What samples, and shuffled scenes, are drawn with.
         parallel: Run what is independent at the same time; the memory is the same without.
     """
@@ -76,6 +82,7 @@ class PraMem(Method):
         adjust_every: int = 5,
         proposals: int = 10,
         virtual_scenes: int = 7,
+        scene_chars: int = 128,
         perturbations: int = 1,
         practice_tokens: int = 12_000,
         predict_tokens: int = 8_000,
@@ -91,10 +98,14 @@ class PraMem(Method):
         deep_thinking: bool = True,
         reflection: bool = True,
         consensus: bool = True,
-        seed: int = 0,
+        needed: int = NEEDED,
+        distinct_records: bool = True,
+        seed: int = 42,
         parallel: bool = True,
     ) -> None:
-        _check_settings(rounds, samples, adjust_every, proposals, virtual_scenes, perturbations, min_history)
+        _check_settings(
+            rounds, samples, adjust_every, proposals, virtual_scenes, scene_chars, perturbations, min_history, needed
+        )
         _check_choices(weighting, start, patterns or alerts)
         self.predict_tokens = predict_tokens
         writer = PracticeWriter(
@@ -103,6 +114,7 @@ class PraMem(Method):
             adjust_every,
             proposals,
             virtual_scenes,
+            scene_chars,
             perturbations,
             practice_tokens,
             weighting,
@@ -117,6 +129,8 @@ class PraMem(Method):
             deep_thinking,
             reflection,
             consensus,
+            needed,
+            distinct_records,
             seed,
             parallel,
         )
@@ -128,7 +142,10 @@ class PraMem(Method):
 
 
 def _check_settings(*numbers: int) -> None:
-    names = ("rounds", "samples", "adjust_every", "proposals", "virtual_scenes", "perturbations", "min_history")
+    names = (
+        *("rounds", "samples", "adjust_every", "proposals", "virtual_scenes", "scene_chars"),
+        *("perturbations", "min_history", "needed"),
+    )
     for name, number in zip(names, numbers, strict=True):
         if number < 1:
             raise UserError(f"{name} = {number} is less than 1")

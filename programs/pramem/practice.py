@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ...reading.values import is_nothing
 from ...records import Action
 from ...signatures.pramem import DraftProposal, KnownExperience, PractisedTask
 from .memory import Experience, ExperienceMemory, Proposal, Round
@@ -75,7 +76,7 @@ def tried(writer: PracticeWriter, memory: ExperienceMemory, sample: Sample) -> R
     if trial is None:
         return Reflection(failed=True)
     inputs: dict[str, Any] = {
-        "practised_record": sample.outcome,
+        "practised_record": sample.exercise,
         "recent_records": sample.records,
         "pattern_experiences": known(memory.patterns),
         "alert_experiences": known(memory.alerts),
@@ -114,7 +115,7 @@ def _proposal(
     """A proposal whose target exists, whose kind is not switched off and whose content is not empty; else None."""
     adds = draft.action in ("add pattern", "add alert")
     target = None if adds else memory.find(draft.experience_id)
-    content = " ".join(draft.content.split())
+    content = "" if is_nothing(draft.content) else " ".join(draft.content.split())
     if (not adds and target is None) or (draft.action != "remove" and not content) or _is_off(writer, draft):
         return None
     shown = sample.ids
@@ -124,7 +125,7 @@ def _proposal(
         id="",
         action=draft.action,
         target=target.id if target else None,
-        trigger=" ".join(draft.trigger.split()),
+        trigger="" if is_nothing(draft.trigger) else " ".join(draft.trigger.split()),
         content=content,
         sources=tuple(sources),
     )

@@ -83,10 +83,11 @@ def perturbations(writer: PracticeWriter, sample: Sample) -> tuple[Perturbed, ..
 
 def virtual_scenes(writer: PracticeWriter, sample: Sample) -> tuple[str, ...]:
     """Scenes of the same type as the true one, each once, none of them the true one."""
-    found = writer.attempt(writer.write_scenes, situation=sample.scene, count=writer.virtual_scenes)
+    true = sample.scene(writer.scene_chars)
+    found = writer.attempt(writer.write_scenes, situation=true, count=writer.virtual_scenes)
     scenes: list[str] = found.virtual_scenes or [] if found else []
     said = [" ".join(scene.split()) for scene in scenes]
-    others = [scene for scene in dict.fromkeys(said) if scene and scene.casefold() != sample.scene.casefold()]
+    others = [scene for scene in dict.fromkeys(said) if scene and scene.casefold() != true.casefold()]
     return tuple(others[: writer.virtual_scenes])
 
 
@@ -148,7 +149,8 @@ def _judged(writer: PracticeWriter, sample: Sample, named: dict[str, Proposal], 
 def _generality(writer: PracticeWriter, sample: Sample, named: dict[str, Proposal], scenes: Sequence[str]) -> Verdicts:
     if not scenes:
         return {}
-    options = [sample.scene, *scenes]
+    real = sample.scene(writer.scene_chars)
+    options = [real, *scenes]
     if writer.blind:
         random.Random(f"{writer.seed} {sample.target.id}").shuffle(options)
     letters = [_letter(n) for n in range(len(options))]
@@ -157,7 +159,7 @@ def _generality(writer: PracticeWriter, sample: Sample, named: dict[str, Proposa
     if not writer.blind:
         verdicts: list[GeneralityVerdict] = found.generality or [] if found else []
         return _agreed([(verdict.proposal, verdict.general) for verdict in verdicts], named)
-    true = letters[options.index(sample.scene)]
+    true = letters[options.index(real)]
     chosen: list[ScenePick] = found.picks or [] if found else []
     picks = [(pick.proposal, pick.letter and pick.letter.upper()) for pick in chosen]
     # A letter that no scene has is no answer.

@@ -4,13 +4,14 @@
     sample             [suffix of k records] j              k: as many as fit a budget of tokens
 
 No sample shows a record at or after its target: the suffix is cut from the records before it (the authors' released
-code shows later ones, the target among them). Within one run no record is practised twice; the released code draws with
-replacement.
+code shows later ones, the target among them). A record that carries no question is never a target. Drawn evenly, no
+record is practised twice in one run; drawn by recency a record may come again, as in the released code.
 """
 
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,6 +19,10 @@ from ...records import Action, Turn
 from .memory import ExperienceMemory, suffix
 
 Weighting = Literal["uniform", "recency"]
+DRAWS = 100
+"""Draws by recency, of which the rounds take the first (released code)."""
+SHUFFLE = 1024
+"""What these draws are shuffled with (released code)."""
 
 
 @dataclass(frozen=True)
@@ -38,19 +43,34 @@ class Sample:
 
     @property
     def situation(self) -> str:
-        """The target without what the user did."""
+        """The target without what the user did, and what is asked about it, one line each."""
         text = f"{self.target.scene}; {self.target.situation}"
-        return Turn(id=self.target.id, speaker="user", text=text, time=self.target.time).line()
-
-    @property
-    def scene(self) -> str:
-        """The target's scene and situation alone, without id and date: what virtual scenes are modelled on."""
-        return f"{self.target.scene}; {self.target.situation}"
+        line = Turn(id=self.target.id, speaker="user", text=text, time=self.target.time).line()
+        return "\n".join((line, *self._asked))
 
     @property
     def outcome(self) -> str:
         """The target with what the user did."""
         return self.target.turn().line()
+
+    @property
+    def exercise(self) -> str:
+        """The target with what the user did, and what was asked about it, one line each."""
+        return "\n".join((self.outcome, *self._asked))
+
+    def scene(self, chars: int) -> str:
+        """The target's scene and situation, without id and date, and its questions: what virtual scenes are like.
+
+        Args:
+            chars: Most characters of scene and situation.
+        """
+        text = f"{self.target.scene}; {self.target.situation}"
+        shown = text if len(text) <= chars else f"{text[:chars]}..."
+        return " ".join((shown, *self._asked))
+
+    @property
+    def _asked(self) -> list[str]:
+        return [f"{n}. {question}" for n, question in enumerate(self.target.questions or (), 1)]
 
     @property
     def ids(self) -> frozenset[str]:
@@ -65,7 +85,8 @@ def draw(
     max_tokens: int = 12_000,
     weighting: Weighting = "uniform",
     min_history: int = 10,
-    seed: int = 0,
+    seed: int = 42,
+    draws: int = DRAWS,
 ) -> list[Sample]:
     """The samples of a practice run, in the order of their rounds.
 
@@ -74,18 +95,14 @@ def draw(
         rounds: The most rounds; fewer where there are fewer records.
         per_round: Samples of a round (q).
         max_tokens: What the past of a sample may take.
-        weighting: Every record alike, or in proportion to the square of its place in the pool.
+        weighting: Every record alike, or in proportion to the square of its place in the pool and with replacement.
         min_history: Records that must come before a target.
         seed: With t', all that the draw depends on; a run of fewer rounds draws the first of the same samples.
+        draws: How many are drawn by recency, of which the rounds take the first.
     """
-    start = max(memory.practised, min_history)
-    places = list(range(start - memory.dropped, len(memory.records)))
-    dice = random.Random(f"{seed} {memory.practised}")
-    weights = [(n + 1) ** 2 if weighting == "recency" else 1 for n in range(len(places))]
-    # Sorting by u ** (1 / w) draws without replacement in proportion to w (Efraimidis and Spirakis 2006).
-    keys = [dice.random() ** (1 / weight) for weight in weights]
-    order = sorted(range(len(places)), key=lambda n: (-keys[n], n))
-    drawn = [places[n] for n in order[: rounds * per_round]]
+    start = max(memory.practised, min_history) - memory.dropped
+    places = [n for n in range(start, len(memory.records)) if memory.records[n].questions != ()]
+    drawn = _drawn(places, rounds * per_round, weighting, random.Random(seed + memory.practised), draws)
     return [
         Sample(
             round=memory.rounds + 1 + n // per_round,
@@ -95,6 +112,20 @@ def draw(
         )
         for n, place in enumerate(drawn)
     ]
+
+
+def shuffled(drawn: Sequence[int]) -> list[int]:
+    """The order in which what was drawn by recency is practised: always the same (released code)."""
+    order = list(drawn)
+    random.Random(SHUFFLE).shuffle(order)
+    return order
+
+
+def _drawn(places: list[int], count: int, weighting: Weighting, dice: random.Random, draws: int) -> list[int]:
+    if weighting == "uniform" or not places:
+        return dice.sample(places, len(places))[:count]
+    weights = [(n + 1) ** 2 for n in range(len(places))]
+    return shuffled(dice.choices(places, weights, k=max(draws, count)))[:count]
 
 
 def again(memory: ExperienceMemory, target: Action, max_tokens: int) -> Sample:

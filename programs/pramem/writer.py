@@ -63,6 +63,7 @@ class PracticeWriter(Writer):
         adjust_every: int,
         proposals: int,
         virtual_scenes: int,
+        scene_chars: int,
         perturbations: int,
         practice_tokens: int,
         weighting: Weighting,
@@ -77,6 +78,8 @@ class PracticeWriter(Writer):
         deep_thinking: bool,
         reflection: bool,
         consensus: bool,
+        needed: int,
+        distinct_records: bool,
         seed: int,
         parallel: bool,
     ) -> None:
@@ -86,6 +89,7 @@ class PracticeWriter(Writer):
         self.adjust_every = adjust_every
         self.proposals = proposals
         self.virtual_scenes = virtual_scenes
+        self.scene_chars = scene_chars
         self.perturbations = perturbations
         self.practice_tokens = practice_tokens
         self.weighting: Weighting = weighting
@@ -100,6 +104,8 @@ class PracticeWriter(Writer):
         self.deep_thinking = deep_thinking
         self.reflection = reflection
         self.consensus = consensus
+        self.needed = needed
+        self.distinct_records = distinct_records
         self.seed = seed
         self.parallel = parallel
         self._make_predictors()

@@ -10,7 +10,7 @@ from mempiler import Behavior
 from mempiler.data.catalog import benchmark
 from mempiler.data.check import check
 from mempiler.data.omnibehavior.benchmark import OmniBehavior
-from mempiler.data.omnibehavior.periods import Periods, is_active
+from mempiler.data.omnibehavior.periods import Periods, seed_offset
 from mempiler.data.omnibehavior.scenes import QUESTIONS
 from mempiler.data.synthesis.omnibehavior import write_omnibehavior, write_prepared
 from mempiler.errors import DataError, MempilerError
@@ -80,11 +80,11 @@ def test_the_edge_can_be_set_when_loading(tmp_path):
 
 def test_memory_is_frozen_at_the_first_asked_record(tmp_path):
     rows = [video(f"2025-09-{day:02} 10:00:00") for day in range(1, 6)]
-    rows += [{**video("2025-10-01 10:00:00"), "type": "Search Behavior"}]
+    rows += [video("2025-10-01 10:00:00", caption="")]
     rows += [video(f"2025-10-{day:02} 10:00:00", "like") for day in range(2, 5)]
     examples = OmniBehavior.load(raw(tmp_path, rows), categories="video_liked").examples
     assert len({id(example.history) for example in examples}) == 1
-    # The search of the test period comes before the first asked record: history, not recent.
+    # The video without words comes before the first asked record: history, not recent.
     assert len(actions(examples[0].history)) == 6
     assert [len(actions(example.recent)) for example in examples] == [0, 1, 2]
     assert [example.answer for example in examples] == ["Yes"] * 3
@@ -101,7 +101,7 @@ def test_a_question_tells_nothing_of_the_reaction(tmp_path):
         assert example.question.endswith(QUESTIONS[example.category][0])
 
 
-def test_a_draw_is_spread_over_time_scenes_and_values_and_is_the_users_own():
+def test_a_draw_is_spread_over_time_and_scenes_and_is_the_users_own():
     rows = []
     for n in range(200):
         liked = ("like",) if n % 3 == 0 else ()
@@ -116,8 +116,6 @@ def test_a_draw_is_spread_over_time_scenes_and_values_and_is_the_users_own():
     assert [len([place for place in drawn if place // 20 == bucket]) for bucket in range(10)] == [3] * 10
     chosen = [rows[place] for place in drawn]
     assert 10 <= sum(row["type"] == "E-commerce" for row in chosen) <= 20
-    # One record in six is of high value; the draw takes more of them than chance would (5 of 30).
-    assert sum(map(is_active, chosen)) >= 9
 
 
 PREPARED = {
@@ -280,3 +278,73 @@ def test_the_sample_holds_eight_users_in_two_languages_with_both_answers():
     assert {example.category for example in examples} == set(QUESTIONS)
     share = sum(example.answer == "Yes" for example in examples) / len(examples)
     assert 0.1 < share < 0.5
+
+
+UNSEEN = [
+    {**VIDEO, "action": [{"type": "watch", "play_duration": 0}]},
+    {**VIDEO, "type": "Advertisement", "context": {"show_cnt": 0}},
+    {**VIDEO, "type": "Live Streaming", "context": {"live_comment_cnt": 0, "live_like_cnt": 0}},
+]
+
+
+@pytest.mark.parametrize("row", UNSEEN, ids=["no second", "never shown", "empty stream"])
+@pytest.mark.parametrize("form", ["raw", "prepared"])
+def test_what_was_never_seen_is_in_no_history_and_in_no_question(tmp_path, row, form):
+    kept = [video("2025-09-02 10:00:00"), video("2025-10-02 10:00:00"), video("2025-10-04 10:00:00")]
+    unseen = [
+        {**row, "timestamp": time} for time in ("2025-09-03 09:00:00", "2025-10-01 09:00:00", kept[2]["timestamp"])
+    ]
+    if form == "raw":
+        path = raw(tmp_path, [*kept, *unseen])
+    else:
+        asked = [{"action": one, "test_time_index": n} for n, one in ((1, kept[1]), (2, unseen[2]), (3, kept[2]))]
+        path = prepared(
+            tmp_path,
+            lambda user: user.update(
+                base_history=[kept[0], unseen[0]],
+                test_time_all_actions=[unseen[1], kept[1], unseen[2], kept[2]],
+                test_actions=asked,
+            ),
+        )
+    examples = OmniBehavior.load(path, categories="video_liked").examples
+    assert [len(actions(example.history)) + len(actions(example.recent)) for example in examples] == [1, 2]
+    assert [example.question[:9] for example in examples] == ["2 October", "4 October"]
+
+
+def test_a_record_that_says_too_little_is_history_without_questions(tmp_path):
+    bare = {**video("2025-09-02 10:00:00", "like"), "context": {"caption": " "}}
+    examples = OmniBehavior.load(raw(tmp_path, [bare, video("2025-09-03 10:00:00"), VIDEO])).examples
+    asked = [action.questions for action in actions(examples[0].history)]
+    assert asked[0] == ()
+    assert asked[1][1:] == tuple(QUESTIONS[field][0] for field in QUESTIONS if field.startswith("video"))
+
+
+def test_a_record_without_yes_or_no_fields_may_be_drawn_and_freezes_the_memory(tmp_path):
+    rows = [video(f"2025-09-0{n} 10:00:00") for n in (1, 2)]
+    search = {**video("2025-10-01 10:00:00"), "type": "Search Behavior"}
+    examples = OmniBehavior.load(raw(tmp_path, [*rows, search, VIDEO])).examples
+    assert len(actions(examples[0].history)) == 2
+    assert len(actions(examples[0].recent)) == 1
+    with pytest.raises(DataError, match="holds no examples"):
+        OmniBehavior.load(raw(tmp_path, [*rows, search], name="none.json"))
+
+
+def test_seed_offsets_beside_the_files_make_the_draw(tmp_path):
+    rows = [video(f"2025-10-{n // 4 + 1:02} {n % 4 + 10}:00:00") for n in range(80)]
+    folder = tmp_path / "raw_user_data" / "en"
+    folder.mkdir(parents=True)
+    path = raw(folder, rows)
+
+    def asked():
+        return [example.id for example in OmniBehavior.load(path, test_actions=5, categories="video_liked").examples]
+
+    own = asked()
+    offsets = folder.parent / "seed_offsets.json"
+    offsets.write_text(json.dumps({"u1": seed_offset("u1")}), encoding="utf-8")
+    assert asked() == own
+    offsets.write_text('{"u1": 7}', encoding="utf-8")
+    assert asked() != own
+    assert asked() == [f"u1:{n + 1}:video_liked" for n in Periods(test_actions=5, offsets={"u1": 7}).draw("u1", rows)]
+    offsets.write_text('{"u1": "7"}', encoding="utf-8")
+    with pytest.raises(DataError, match="whole number"):
+        asked()

@@ -3,7 +3,9 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mempiler.data.omnibehavior.scenes import fields_of, is_informative, number, reacted, scene_of
+from mempiler.data.omnibehavior.filters import is_high_value, is_informative
+from mempiler.data.omnibehavior.labels import gold, questions_of
+from mempiler.data.omnibehavior.scenes import OPEN, QUESTIONS, fields_of, number, scene_of
 from mempiler.data.omnibehavior.text import reaction, situation
 
 VIDEO = {
@@ -47,28 +49,36 @@ def test_scenes_are_known_by_both_names(name, scene):
 
 
 @pytest.mark.parametrize(
-    ("field", "kind", "context", "done", "expected"),
+    ("kind", "done", "words"),
     [
-        ("video_completed", "video", {}, [{"type": "watch", "is_complete_play": 1}], True),
-        ("video_completed", "video", {"duration": 30}, [{"type": "watch", "play_duration": "30秒"}], True),
-        ("video_completed", "video", {"duration": 30}, [{"type": "watch", "play_duration": 29}], False),
-        ("video_completed", "video", {"duration": 30}, [{"type": "watch", "play_duration": 60, "completed": 0}], False),
-        ("video_liked", "video", {}, [{"type": "LIKE"}], True),
-        ("video_liked", "video", {}, [{"type": "dislike"}], False),
-        ("live_sent_gift", "live", {}, [{"type": "send_gift"}], True),
-        ("live_clicked_cart", "live", {"is_shop_live": 1}, [{"type": "cart"}], True),
-        ("ad_activated", "ad", {}, [{"type": "activation", "activation_cnt": 0}], False),
-        ("ad_activated", "ad", {}, [{"type": "activation", "activation_cnt": "2"}], True),
-        ("ad_form_submitted", "ad", {}, [{"type": "submit", "form_submit_total_cnt": 1}], True),
-        ("shop_added_to_cart", "shop", {}, [{"type": "cart", "is_add_to_cart": 0}], False),
-        ("shop_order_success", "shop", {}, [{"type": "purchase", "is_pay": 0, "order_success": True}], True),
-        ("shop_order_success", "shop", {}, [{"type": "purchase"}], True),
-        ("shop_order_success", "shop", {}, [], False),
+        ("Video Browsing", {"type": "watch", "play_duration": 40, "completed": True}, "watched 40 s"),
+        ("Video Browsing", {"type": "watch", "play_duration": 60}, "watched 60 s; watched to the end"),
+        ("Video Browsing", {"type": "watch", "watch_seconds": 60}, "no reaction"),
+        ("Advertisement", {"type": "watch", "watch_seconds": 9}, "watched 9 s"),
+        ("Live Streaming", {"type": "follow"}, "followed"),
+        ("Live Streaming", {"type": "click_cart", "is_click_cart_action": 1}, "opened the shop"),
+        ("Live Streaming", {"type": "cart", "is_add_to_cart": 1}, "no reaction"),
+        ("E-commerce", {"type": "cart"}, "no reaction"),
+        ("E-commerce", {"type": "purchase", "paid": True}, "bought"),
+        ("Search Behavior", {"type": "search", "keyword": "lamp"}, "searched (lamp)"),
+        ("Customer Service", {"type": "dialogue", "content": [{"role": "user", "content": "where is it?"}]},
+         "wrote (where is it?)"),
     ],
-)
-def test_a_field_is_yes_where_its_reaction_took_place(field, kind, context, done, expected):
-    names = {"video": "Video Browsing", "live": "Live Streaming", "ad": "Advertisement", "shop": "E-commerce"}
-    assert reacted(field, {"type": names[kind], "context": context, "action": done}) is expected
+)  # fmt: skip
+def test_a_reaction_says_what_its_label_says(kind, done, words):
+    assert reaction({"type": kind, "context": {"duration": 60}, "action": [done]}) == words
+
+
+def test_the_words_of_a_search_are_its_reaction_and_not_its_situation():
+    search = {"type": "Search Behavior", "context": {"keyword": "lamp", "query_category": "home"}}
+    assert situation({**search, "action": [{"type": "search", "keyword": "lamp"}]}) == "category: home"
+    assert "lamp" in situation({**search, "action": []})
+
+
+def test_a_record_carries_the_questions_of_its_scene_in_its_language():
+    assert questions_of(VIDEO) == (OPEN["video_watch_seconds"][0], *(QUESTIONS[field][0] for field in fields_of(VIDEO)))
+    assert questions_of({"type": "商城购物"})[0] == QUESTIONS["shop_added_to_cart"][1]
+    assert questions_of({"type": "Search Behavior"}) == ()
 
 
 def test_the_cart_of_a_stream_is_asked_only_where_it_sells():
@@ -76,24 +86,6 @@ def test_the_cart_of_a_stream_is_asked_only_where_it_sells():
     assert "live_clicked_cart" not in fields_of(stream)
     assert "live_clicked_cart" in fields_of({**stream, "context": {"is_shop_live": "true"}})
     assert fields_of({"type": "Search Behavior"}) == ()
-
-
-@pytest.mark.parametrize(
-    ("row", "expected"),
-    [
-        (VIDEO, True),
-        ({**VIDEO, "context": {"duration": 3}}, False),
-        ({**VIDEO, "context": {"asr": "hello"}}, True),
-        ({**VIDEO, "action": [{"type": "watch", "play_duration": 0}]}, False),
-        ({"type": "Live Streaming", "context": {"is_shop_live": 1}, "action": []}, False),
-        ({"type": "Live Streaming", "context": {"live_category": "food"}, "action": []}, True),
-        ({"type": "Advertisement", "context": {"show_cnt": 0}, "action": []}, False),
-        ({"type": "Advertisement", "context": {"show_cnt": 3}, "action": []}, True),
-        ({"type": "Customer Service", "context": {}, "action": []}, False),
-    ],
-)
-def test_records_that_say_too_little_are_not_asked(row, expected):
-    assert is_informative(row) is expected
 
 
 @given(
@@ -104,10 +96,13 @@ def test_records_that_say_too_little_are_not_asked(row, expected):
 def test_any_context_and_any_action_can_be_read(value):
     for record in ({**VIDEO, "context": {"caption": value, "zz": value}}, {**VIDEO, "action": value}):
         assert "\n" not in situation(record) + reaction(record).replace("\n", "")
-        assert isinstance(is_informative(record), bool)
-        assert all(isinstance(reacted(field, record), bool) for field in fields_of(record))
+        assert isinstance(is_informative(record) and is_high_value(record), bool)
+        assert all(isinstance(gold(record)[field], bool) for field in fields_of(record))
 
 
-@pytest.mark.parametrize(("value", "expected"), [(194, 194), ("194秒", 194), ("1.5", 1.5), (None, None), ("x", None)])
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [(194, 194), ("194秒", 194), ("1.5", 1.5), (None, None), ("x", None), ("60s", None), ("nan", None)],
+)
 def test_numbers_may_have_a_unit(value, expected):
     assert number(value) == expected

@@ -37,7 +37,7 @@ def behavior_history() -> Callable[..., Any]:
 
 
 class PracticeScript:
-    """Replies to all prompts of PraMem: three proposals a round, all pass, the first three of the pool are adopted.
+    """Replies to all prompts of PraMem: three proposals a round, all pass, the first of three records are adopted.
 
     `change` replaces the reply of a kind (the first output field): a dict, a text, or a function (text, n) of these.
     """
@@ -92,7 +92,7 @@ class PracticeScript:
         return {"picks": [{"proposal": id, "letter": None} for id in proposal_ids(text)]}
 
     def _decisions(self, text: str) -> dict[str, Any]:
-        ids = pool_ids(text)[:3]
+        ids = pool_ids(text)
         return {
             "decisions": "-",
             "changes": [{"action": "add pattern", "text": f"agreed {ids[0]}", "proposal_ids": ids}],
@@ -113,8 +113,10 @@ def proposal_ids(text: str) -> list[str]:
 
 
 def pool_ids(text: str) -> list[str]:
-    """Ids of the proposals that an adjustment is shown."""
-    return re.findall(r'"proposal": "(p-\d+)"', section(text, "proposal_pool"))
+    """Ids of the first proposals of the first three records that an adjustment is shown."""
+    found = re.findall(r'"proposal": "(p-\d+)",\s*"record": "(\w+)"', section(text, "proposal_pool"))
+    firsts = {record: id for id, record in reversed(found)}
+    return [id for id, record in found if firsts[record] == id][:3]
 
 
 @pytest.fixture

@@ -56,6 +56,26 @@ def test_a_change_without_what_it_needs_is_refused_and_counted(change, reason):
     assert after == start.counted({f"refused: {reason}": 1})
 
 
+@pytest.mark.parametrize(("distinct", "outcome"), [(True, "refused: too little support"), (False, "added")])
+def test_proposals_of_one_record_are_one_supporter_by_default(distinct, outcome):
+    start = memory()
+    same = tuple(proposal.model_copy(update={"sources": ("r1",)}) for proposal in start.pool)
+    change = Change("add pattern", text="x", proposals=ids(1, 2, 3))
+    assert adjusted(start.changed(pool=same), [change], distinct_records=distinct).counts == {outcome: 1}
+
+
+def test_a_change_needs_as_many_supporters_as_are_asked_for():
+    change = Change("add pattern", text="x", proposals=ids(1, 2))
+    assert adjusted(memory(), [change], needed=2).counts == {"added": 1}
+
+
+@pytest.mark.parametrize("text", ["N/A", " null ", "None"])
+def test_a_text_that_stands_for_nothing_replaces_nothing(text):
+    start = memory()
+    after = adjusted(start, [Change("modify", "pattern-1", text, ids(1, 2, 3))])
+    assert after == start.counted({"refused: empty text": 1})
+
+
 def test_a_modified_entry_keeps_its_id_its_sources_and_the_old_wording():
     after = adjusted(memory(), [Change("modify", "pattern-1", "Likes slow jazz", ids(1, 2, 3))])
     (entry,) = after.patterns

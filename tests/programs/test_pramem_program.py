@@ -57,7 +57,7 @@ def test_recall_names_the_records_behind_an_experience(scripted, practice_script
         memory = program.remember(behavior_history()).memory
     context = program.method.reader.recall(memory, Query(text="what was agreed?"))
     assert context.hits[0].text == "agreed p-1"
-    assert context.hits[0].sources == (memory.journal[0].record,)
+    assert context.hits[0].sources == tuple(done.record for done in memory.journal[:3])
     assert len(context.hits) == len(memory.experiences)
     assert (context.counts["patterns"], context.counts["alerts"]) == (2, 5)
     assert program.method.reader.search(memory, ["agreed", "nurse"], k=1)[1][0].id == "pattern-1"

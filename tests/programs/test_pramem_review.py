@@ -90,6 +90,14 @@ def test_scenes_that_repeat_or_are_the_true_one_do_not_count(scripted, practice_
     assert lm.engine.calls["generality"] == 0
 
 
+def test_long_scenes_are_cut_for_their_review(scripted, practice_script, behavior_history, prompt_section):
+    lm, _ = run(scripted, practice_script(), behavior_history(), scene_chars=8)
+    fields = {"virtual_scenes": "situation", "generality": "candidates"}
+    shown = {kind: prompt_section(text, fields[kind]) for kind, text in lm.engine.prompts if kind in fields}
+    assert shown["virtual_scenes"].splitlines()[0] == "video; s..."
+    assert shown["generality"].startswith("A. video; s...\n")
+
+
 @pytest.mark.parametrize(
     ("off", "kinds", "kept"),
     [

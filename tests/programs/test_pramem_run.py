@@ -26,15 +26,15 @@ def test_a_run_tries_reflects_reviews_and_adjusts_every_five_rounds(scripted, pr
     assert all(done.outcome == {"pooled": 3} and done.verdicts == ("wrong",) for done in memory.journal)
     assert [snapshot.round for snapshot in memory.snapshots] == [0, 5, 10]
     assert [snapshot.pool for snapshot in memory.snapshots] == [0, 12, 24]
-    assert [part.text for part in memory.patterns] == ["Ann, 34, nurse", "agreed p-1", "agreed p-4"]
+    assert [part.text for part in memory.patterns] == ["Ann, 34, nurse", "agreed p-1", "agreed p-2"]
     assert (memory.practised, memory.waiting, memory.rounds) == (30, 0, 10)
 
 
 def test_an_experience_rests_on_the_records_of_its_supporters(scripted, practice_script, behavior_history):
     memory = practised(scripted(practice_script()), behavior_history())
     agreed = memory.patterns[1]
-    assert agreed.support == ("p-1", "p-2", "p-3")
-    assert agreed.sources == (memory.journal[0].record,)
+    assert agreed.support == ("p-1", "p-4", "p-7")
+    assert agreed.sources == tuple(done.record for done in memory.journal[:3])
 
 
 def test_rounds_between_two_adjustments_see_the_same_experience(
@@ -44,17 +44,46 @@ def test_rounds_between_two_adjustments_see_the_same_experience(
     practised(lm, behavior_history(), parallel=False)
     shown = [prompt_section(text, "patterns") for kind, text in lm.engine.prompts if kind == "useful_patterns"]
     assert ["agreed p-1" in patterns for patterns in shown] == [False] * 5 + [True] * 5
-    assert "agreed p-4" not in "".join(shown)
+    assert "agreed p-2" not in "".join(shown)
 
 
 @pytest.mark.parametrize("supporters", [2, 3])
 def test_a_change_needs_three_proposals(scripted, practice_script, behavior_history, supporters):
-    ids = ["p-1", "p-2", "p-3"][:supporters]
+    ids = ["p-1", "p-4", "p-7"][:supporters]
     asked = {"decisions": "-", "changes": [{"action": "add alert", "text": "new", "proposal_ids": ids}]}
     memory = practised(scripted(practice_script(decisions=asked)), behavior_history(), rounds=5)
     assert ("new" in [part.text for part in memory.alerts]) is (supporters == 3)
     assert len(memory.pool) == (12 if supporters == 3 else 15)
     assert memory.counts.get("refused: too little support", 0) == (supporters == 2)
+
+
+def test_support_of_one_record_counts_once_unless_it_is_set_otherwise(
+    scripted, practice_script, behavior_history, prompt_section
+):
+    asked = {
+        "decisions": "-",
+        "changes": [{"action": "add alert", "text": "new", "proposal_ids": ["p-1", "p-2", "p-3"]}],
+    }
+    for settings, added in (({}, False), ({"distinct_records": False}, True), ({"needed": 1}, True)):
+        lm = scripted(practice_script(decisions=asked))
+        memory = practised(lm, behavior_history(), rounds=5, **settings)
+        assert ("new" in [part.text for part in memory.alerts]) is added
+        ((_, text),) = [prompt for prompt in lm.engine.prompts if prompt[0] == "decisions"]
+        assert prompt_section(text, "needed") == str(settings.get("needed", 3))
+        assert prompt_section(text, "distinct_records").startswith(str(settings.get("distinct_records", True)))
+
+
+def test_no_adjustment_is_asked_for_while_too_few_records_support_anything(scripted, practice_script, behavior_history):
+    lm = scripted(practice_script())
+    practised(lm, behavior_history(), rounds=2)
+    assert lm.engine.calls["decisions"] == 0
+
+
+@pytest.mark.parametrize("content", ["N/A", "null"])
+def test_a_proposal_that_says_nothing_is_invalid(scripted, practice_script, behavior_history, content):
+    said = {"tasks": [], "proposals": [{"action": "add pattern", "content": content}]}
+    memory = practised(scripted(practice_script(tasks=said)), behavior_history(), rounds=1)
+    assert memory.counts == {"invalid": 1}
 
 
 def test_invented_ids_are_refused_and_the_pool_stays_word_for_word(scripted, practice_script, behavior_history):
@@ -72,7 +101,7 @@ def test_invented_ids_are_refused_and_the_pool_stays_word_for_word(scripted, pra
 def test_an_entry_that_three_proposals_question_goes_back_to_the_pool(scripted, practice_script, behavior_history):
     asked = {
         "decisions": "-",
-        "changes": [{"action": "Downgrade", "experience_id": "pattern-1", "proposal_ids": ["p-1", "p-2", "p-3"]}],
+        "changes": [{"action": "Downgrade", "experience_id": "pattern-1", "proposal_ids": ["p-1", "p-4", "p-7"]}],
     }
     memory = practised(scripted(practice_script(decisions=asked)), behavior_history(), rounds=5)
     assert memory.patterns == ()
@@ -199,6 +228,8 @@ def test_profile_and_records_before_the_target_are_what_a_trial_sees(
     ("settings", "message"),
     [
         ({"rounds": 0}, "rounds = 0 is less than 1"),
+        ({"needed": 0}, "needed = 0 is less than 1"),
+        ({"scene_chars": 0}, "scene_chars = 0 is less than 1"),
         ({"min_history": 0}, "min_history = 0 is less than 1"),
         ({"weighting": "newest"}, "weighting = 'newest' is none of uniform, recency"),
         ({"start": "blank"}, "start = 'blank' is none of profile, empty"),

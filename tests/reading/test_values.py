@@ -54,6 +54,18 @@ def read(raw: Any, annotation: Any) -> tuple[Any, list[str]]:
         ("[{“name”: “Rex”, “kind”: “animal”}]", list[Thing], [REX], None),
         ('[{"name": "Rex", "kind": "animal"}', list[Thing], [REX], ["layout", "cut"]),
         ('Found:\n[{"name": "Rex", "kind": "animal"}]\nThat is all.', list[Thing], [REX], None),
+        (
+            '```\n[{"name": "Oslo", "kind": "place"}]\n```\nNo:\n```\n[{"name": "Rex", "kind": "animal"}]\n```',
+            list[Thing],
+            [REX],
+            None,
+        ),
+        (
+            '```json\n[{"name": "```Rex```", "kind": "animal"}]\n```',
+            list[Thing],
+            [Thing(name="```Rex```", kind="animal")],
+            [],
+        ),
         ([DOG, None], list[Thing], [REX], ["element"]),
         ([DOG, "and so on"], list[Thing], [REX], ["element"]),
         ([DOG, {**DOG, "kind": "mineral"}], list[Thing], [REX], ["element"]),
