@@ -54,6 +54,8 @@ def parsed(text: str, note: Callable[[Slip], None]) -> Any:
         return json.loads(bare)
     except (ValueError, RecursionError):
         pass
+    if fenced and "```" in bare:
+        bare = text.strip()
     if bare[:1] in ("[", "{", "("):
         found = _loosely(bare, note)
         return found if isinstance(found, dict | list | tuple | set) and found else bare
