@@ -100,9 +100,9 @@ def test_the_page_is_right_and_complete() -> None:
         ("| context, question, answer |", "| question, context, answer |", "AnswerFromContext: the table says"),
         ("chunk_turns=4, related=5", "chunk_turns=8, related=5", "MemoryR2: the table says chunk_turns=8"),
         (
-            "| `mempiler.programs.baselines.turn_rag.TurnRAG` | k=10 |\n",
+            "| `mempiler.programs.baselines.turn_rag.TurnRAG` | k=10, hybrid=True |\n",
             "",
-            "TurnRAG: not in the table: k=10",
+            "TurnRAG: not in the table: k=10, hybrid=True",
         ),
         (
             "`mempiler.programs.baselines.no_memory.NoMemory` | none",
