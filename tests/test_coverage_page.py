@@ -91,9 +91,9 @@ def test_the_page_is_right_and_complete() -> None:
     ("old", "new", "remark"),
     [
         (
-            "`mempiler.data.locomo.benchmark.Locomo.counts`",
-            "`mempiler.data.locomo.benchmark.Locomo.count`",
-            "Locomo.count does not exist",
+            "`mempiler.data.locomo.scorer.LocomoF1.counts`",
+            "`mempiler.data.locomo.scorer.LocomoF1.count`",
+            "LocomoF1.count does not exist",
         ),
         ("`mempiler.records.Turn.content`", "`mempiler.record.Turn`", "mempiler.record.Turn does not exist"),
         ("| context, question, answer |", "| context, answer |", "the table says context, answer, the code context, q"),
