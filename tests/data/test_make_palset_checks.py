@@ -1,5 +1,7 @@
 """What each step of a PAL-Set must bring, rule by rule."""
 
+import time
+
 import pytest
 from mempiler.data.synthesis.palset.framework_checks import (
     candidate_problems,
@@ -16,7 +18,7 @@ from mempiler.data.synthesis.palset.persona_checks import (
     timeline_problems,
     type_problems,
 )
-from mempiler.data.synthesis.palset.wording import foreign, sentences
+from mempiler.data.synthesis.palset.wording import foreign, length_problems, sentences
 from mempiler.signatures.synthesis_palset import DraftMonth, DraftPerson, DraftPreference, DraftType
 from mempiler.signatures.synthesis_palset_records import DraftLog, DraftTurn
 from mempiler.signatures.synthesis_palset_situations import DraftCandidates, DraftChoice, DraftSituation, DraftTopic
@@ -205,6 +207,8 @@ EIGHT = [f"do {n}" for n in range(8)]
         ("topic-2", EIGHT, "topics are ['topic-2']"),
         ("topic-1", EIGHT[:7], "7 solutions; give 8"),
         ("topic-1", [*EIGHT[:7], "do 0 "], "two solutions are the same"),
+        ("topic-1", [*EIGHT[:7], "At 8 a.m. and 9 p.m. see Dr. Li, e.g. on foot."], None),
+        ("topic-1", [*EIGHT[:7], "早起；散步；早睡；少看手机。"], None),
         ("topic-1", [*EIGHT[:7], "Do it. Then rest. Then go."], "solution 8 has 3 sentences; write 1"),
         ("topic-1", [*EIGHT[:7], ""], "solution 8 is empty"),
     ],
@@ -321,3 +325,11 @@ def test_a_text_is_in_the_language_that_has_more_of_it(text, in_chinese, in_engl
 )
 def test_sentences_are_counted(text, count):
     assert sentences(text) == count
+
+
+@pytest.mark.parametrize("text", ["." * 40_000 + "x", ". " * 20_000, "." + " " * 40_000 + "x", "a" * 40_000])
+def test_counting_sentences_takes_no_longer_than_the_text(text):
+    started = time.perf_counter()
+    length_problems("the text", text, 1, 1)
+    foreign({"text": text}, "zh")
+    assert time.perf_counter() - started < 2

@@ -20,6 +20,10 @@ from typing import Any, Literal, cast
 
 from pydantic import BaseModel
 
+# Each run of stops is tried once: texts are hostile input.
+_STOPS = r"(?<![.!?])[.!?]++"
+_ENDS = re.compile(rf"{_STOPS}(?=\s|$|[\"'”’)])|[。！？；]+")
+_SURE_ENDS = re.compile(rf"{_STOPS}(?=\s+[^\sa-z]|\s*$)|[。！？]+")
 _FEWEST = 3
 _SPARE = 1
 _NAMES: Mapping[str, str] = {"zh": "Chinese", "en": "English"}
@@ -36,16 +40,25 @@ def foreign(answer: Mapping[str, Any], language: Literal["zh", "en"]) -> list[st
 
 def sentences(text: str) -> int:
     """How many sentences a text has, English or Chinese."""
-    return len([part for part in re.split(r"[.!?]+(?=\s|$|[\"'”’)])|[。！？；]+", text) if re.search(r"\w", part)])
+    return _parts(_ENDS, text)
 
 
 def length_problems(what: str, text: str, fewest: int = 1, most: int | None = None) -> list[str]:
     """What is wrong with the length of a text that has to have so many sentences."""
     found = sentences(text)
-    if fewest <= found and (most is None or found <= most + _SPARE):
+    if fewest <= found and (most is None or _surely(text) <= most + _SPARE):
         return []
     wanted = f"{fewest} or more" if most is None else f"{fewest} to {most}" if fewest < most else f"{most}"
     return [f"{what} has {found} sentences; write {wanted}"]
+
+
+def _surely(text: str) -> int:
+    """How many sentences a text has at least: no semicolon ends one, nor a full stop before a small letter."""
+    return _parts(_SURE_ENDS, text)
+
+
+def _parts(ends: re.Pattern[str], text: str) -> int:
+    return len([part for part in ends.split(text) if re.search(r"\w", part)])
 
 
 def _is(text: str, language: Literal["zh", "en"]) -> bool:
