@@ -3,6 +3,7 @@
     words ── normalised words ──> bleu1
     stems ── Porter stems of them ──> locomo_f1, locomo_multi_f1   (LoCoMo, task_eval/evaluation.py)
     squad_words ──> squad_f1, exact_match                          (SQuAD 1.1, evaluate-v1.1)
+    sentence_bleu                                                  NLTK's, smoothed, of words that are cut already
     evidence_recall                                                of what a memory recalled, not of an answer
     explain                                                        the same comparison in words, for an optimizer
 
@@ -23,6 +24,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from math import exp
+from typing import Any
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _LOCOMO_ARTICLES = re.compile(r"\b(?:a|an|the|and)\b")
@@ -86,6 +88,21 @@ def bleu1(answer: str, gold: str) -> float:
     if not shared:
         return 0.0
     return shared / len(said) * min(1.0, exp(1 - len(wanted) / len(said)))
+
+
+def sentence_bleu(said: Sequence[str], wanted: Sequence[str], weights: Sequence[float]) -> float:
+    """NLTK's sentence BLEU with smoothing method 1; 0 where no word is shared.
+
+    Args:
+        said: The words of an answer.
+        wanted: The words of the gold answer.
+        weights: Of n-grams of one word, two words, and so on.
+    """
+    from nltk.translate import bleu_score  # takes a second to import
+
+    smoothing = bleu_score.SmoothingFunction().method1
+    found: Any = bleu_score.sentence_bleu([wanted], said, weights, smoothing)
+    return float(found)
 
 
 def squad_f1(answer: str, gold: str) -> float:

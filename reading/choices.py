@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 _LABEL = re.compile(r"^\s*[(\[]?([A-Za-z]|\d{1,2})[)\].:]")
-_FINAL = re.compile(r"<\s*/?\s*final_?answer\s*>", re.IGNORECASE)
+_FINAL = re.compile(r"<\s*final_?answer\s*>", re.IGNORECASE)
+_STATED = re.compile(r"final answer\s*[:：][\s*]*[(（\[]?(\w)\b", re.IGNORECASE)
 _BOXED = re.compile(r"\\boxed\s*\{?\s*(?:\\text\s*\{)?\s*\(?\s*(\w)\b")
 _SAID = re.compile(
     r"(?:answer|option|choice|choose|select)(?:\s+is)?\s*[:：]?[\s*]*(?:option\s+)?[(（\[]?(\w)\b", re.IGNORECASE
@@ -36,7 +37,8 @@ def chosen_letter(text: str, options: Sequence[str]) -> str | None:
     """The label `(b)` of the option that an answer chooses; None where that is none, or not clear.
 
     Looked for in this order: the text of an option; then in what follows the last `<final_answer>`, and in the whole
-    answer: a boxed label, one in brackets, one that follows "answer", "option" and the like, one that stands alone.
+    answer: a boxed label, one in brackets, the first "final answer:", the last label that follows "answer", "option"
+    and the like, one that stands alone.
 
     Args:
         text: The answer.
@@ -46,8 +48,7 @@ def chosen_letter(text: str, options: Sequence[str]) -> str | None:
     repeated = [n for n, option in enumerate(options) if _words(_LABEL.sub("", option)) == _words(_LABEL.sub("", text))]
     if len(repeated) == 1 and len(labels) == len(options):
         return f"({labels[repeated[0]]})"
-    parts = [part for part in reversed(_FINAL.split(text)) if part.strip()]
-    for part in dict.fromkeys([*parts[:1], text]):
+    for part in dict.fromkeys([_FINAL.split(text)[-1], text]):
         for found in _named(part):
             known = {label.casefold() for label in found} & set(labels)
             if len(known) == 1:
@@ -63,6 +64,7 @@ def _named(text: str) -> list[list[str]]:
     return [
         boxed[-1:],
         re.findall(r"[(（\[]\s*(\w{1,2})\s*[)）\]]", text),
+        _STATED.findall(text)[:1],
         _SAID.findall(text)[-1:],
         re.findall(r"(?<![\w'])(\w{1,2})(?!\w)", text),
     ]

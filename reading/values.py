@@ -242,6 +242,9 @@ class ValueReader:
         if isinstance(raw, list) and len(raw) == 1:
             self.mend("shape", where)
             raw = raw[0]
+        if isinstance(raw, int | float) and not isinstance(raw, bool) and len(model.model_fields) == 1:
+            self.mend("shape", where)
+            raw = dict.fromkeys(model.model_fields, raw)
         if not isinstance(raw, Mapping):
             raise UnreadableError(where, f"an object is due, not {_shown(raw)}")
         given = {_plain(key): value for key, value in raw.items()}
@@ -301,8 +304,9 @@ def _unwrapped(raw: Mapping[Any, Any], kind: Any) -> list[Any]:
     if names and keys & names:
         return [raw]
     values = list(raw.values())
-    if len(values) == 1 and isinstance(values[0], list | tuple):
-        return list(values[0])
+    lists = [value for value in values if isinstance(value, list | tuple)]
+    if len(lists) == 1 and (len(values) == 1 or _is_id(kind)):
+        return list(lists[0])
     if names and all(isinstance(value, Mapping) for value in values):
         id = next((name for name in model.model_fields if name.endswith("id")), next(iter(model.model_fields)))
         return [value if _plain(id) in map(_plain, value) else {id: key, **value} for key, value in raw.items()]

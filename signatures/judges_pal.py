@@ -3,12 +3,11 @@
 Source: Mem-PAL, appendix E (scoring of task 1, and the two evaluations of task 3); rules and fields are the paper's,
 the words ours. Tables name each prompt by `signatures.judges.judge_hash`.
 
-Limits: a score beyond the paper's values is taken as the nearest of them, not asked for again.
+Limits: a score that is none of the paper's values is refused and asked for again, never taken for the nearest of them.
+Pairs may have scores between whole numbers, as the released code accepts them.
 """
 
 from __future__ import annotations
-
-from typing import Any, Literal
 
 import dspy
 from pydantic import BaseModel, Field, field_validator
@@ -21,28 +20,18 @@ class NeedPoints(BaseModel):
 
     @field_validator("points")
     @classmethod
-    def nearest(cls, value: float) -> float:
-        """The nearest half from 0 to 2."""
-        return min(2.0, max(0.0, round(2 * value) / 2))
-
-
-PairScore = Literal[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]
+    def half(cls, value: float) -> float:
+        """Refuses what is no half from 0 to 2."""
+        if value not in (0, 0.5, 1, 1.5, 2):
+            raise ValueError(f"{value} is none of 0, 0.5, 1, 1.5 and 2")
+        return value
 
 
 class PairScores(BaseModel):
-    """Scores of two assistants."""
+    """Scores of two assistants, 1 to 10."""
 
-    assistant_1: PairScore
-    assistant_2: PairScore
-
-    @field_validator("assistant_1", "assistant_2", mode="before")
-    @classmethod
-    def whole(cls, value: Any) -> Any:
-        """The nearest whole number from 1 to 10; what is no number is left to be refused."""
-        try:
-            return min(10, max(1, round(float(value))))
-        except (TypeError, ValueError, OverflowError):
-            return value
+    assistant_1: float = Field(ge=1, le=10)
+    assistant_2: float = Field(ge=1, le=10)
 
 
 class JudgeImplicitNeeds(dspy.Signature):

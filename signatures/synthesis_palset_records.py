@@ -138,12 +138,13 @@ class MendedUtterance(BaseModel):
 class WriteLogs(dspy.Signature):
     """Write the log entries that a user's own devices recorded while the user went through certain experiences.
 
-    Every entry has one of these types, and a content of its form, in the data's language:
+    Every entry has one of these types, and a content of its form, in the data's language; every content begins with
+    "The user" (用户 in Chinese):
     - web search: the user searched for some keywords and looked at something that was found (search engines, maps);
     - content publishing: the user put a post, article or video on a named platform, with its gist in one sentence;
     - content browsing: the user viewed an article, product page or video on a named platform, with its gist;
     - message sending: the user sent words, quoted, to a named contact (requests, confirmations, notices, small talk);
-    - message receiving: words, quoted, reached the user from a named contact or device platform (also warnings);
+    - message receiving: the user got words, quoted, from a named contact or device platform (also warnings);
     - schedule management: the user created an appointment, named, in some system, with begin, end and exact place;
     - transaction record: the user bought a product or service through some channel, with its name and specification;
     - device operation: the user did something on a kind of device, with particulars or numbers; only where no other

@@ -91,18 +91,18 @@ def test_the_page_is_right_and_complete() -> None:
     ("old", "new", "remark"),
     [
         (
-            "`mempiler.data.locomo.benchmark.Locomo.counts`",
-            "`mempiler.data.locomo.benchmark.Locomo.count`",
-            "Locomo.count does not exist",
+            "`mempiler.data.locomo.scorer.LocomoF1.counts`",
+            "`mempiler.data.locomo.scorer.LocomoF1.count`",
+            "LocomoF1.count does not exist",
         ),
         ("`mempiler.records.Turn.content`", "`mempiler.record.Turn`", "mempiler.record.Turn does not exist"),
         ("| context, question, answer |", "| context, answer |", "the table says context, answer, the code context, q"),
         ("| context, question, answer |", "| question, context, answer |", "AnswerFromContext: the table says"),
         ("chunk_turns=4, related=5", "chunk_turns=8, related=5", "MemoryR2: the table says chunk_turns=8"),
         (
-            "| `mempiler.programs.baselines.turn_rag.TurnRAG` | k=10 |\n",
+            "| `mempiler.programs.baselines.turn_rag.TurnRAG` | k=10, hybrid=True |\n",
             "",
-            "TurnRAG: not in the table: k=10",
+            "TurnRAG: not in the table: k=10, hybrid=True",
         ),
         (
             "`mempiler.programs.baselines.no_memory.NoMemory` | none",

@@ -18,13 +18,13 @@ and `id` (labels).
 Metrics: "judge" asks whether the retrieved context (`prediction.context`) acknowledges the reasoning, in words or by
 implication (`data.acknowledgement`; where a row has no reasoning, its answer): 1 or 0, and `parts["explicit"]` is 1
 only for words. "answer" asks a judge whether the answer is right, given answer and reasoning; "f1" is token F1 of the
-answer and calls no judge. `parts["evidence"]`, of every metric, is the share of gold sessions of which the recalled
-context names a turn, and needs no judge.
+answer and calls no judge. The parts of every metric need no judge: `bleu1` to `bleu3` and `rouge_l` of the answer, as
+released (`metrics`), and `evidence`, the share of gold sessions of which the recalled context names a turn.
 
-Limits: written by a model, and undated. The judges' prompts are ours, not the paper's; BLEU-1 takes the place of
-BLEU-1 to 3 and ROUGE-L. Under "judge" the answer is not scored, and a row without reasoning asks much of the context:
-its answer is advice not yet given. A memory of summaries names whole sessions as evidence. The form is taken
-from the card and the released code, not from the files themselves. The sample is our own.
+Limits: written by a model, and undated. The judges' prompts are ours, not the paper's. Under "judge" the answer is not
+scored, and a row without reasoning asks much of the context: its answer is advice not yet given. A memory of summaries
+names whole sessions as evidence. The form is taken from the card and the released code, not from the files themselves.
+The sample is our own.
 """
 
 from __future__ import annotations

@@ -10,18 +10,20 @@ import dspy
 from ...records import Context
 from ..acknowledgement import AcknowledgementJudge
 from ..scorer import Judged, Score, Scorer, answer_of
-from ..text_metrics import bleu1, explain, squad_f1, squad_words
+from ..text_metrics import explain, squad_f1, squad_words
+from .metrics import bleu, rouge_l
 
 
 class WordsAndSessions(Scorer):
-    """Token F1 and BLEU-1 of the answer, and the share of the evidence's sessions that was recalled."""
+    """Token F1, BLEU-1 to 3 and ROUGE-L of the answer, and the share of the evidence's sessions that was recalled."""
 
     title = "token F1"
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
         answer = answer_of(prediction)
         value = squad_f1(answer, example.answer)
-        parts = {"f1": value, "bleu1": bleu1(answer, example.answer)}
+        one, two, three = bleu(answer, example.answer)
+        parts = {"f1": value, "bleu1": one, "bleu2": two, "bleu3": three, "rouge_l": rouge_l(answer, example.answer)}
         context = prediction.get("context")
         found = None if context is None else session_recall(example.evidence, context.sources)
         if found is not None:

@@ -12,13 +12,16 @@ Example:
     >>> retrieval_metrics(["D4", "D1"], gold=["D1"], sessions=["D1", "D2", "D3", "D4"], k=2)
     {'recall_any@2': 1.0, 'recall_all@2': 1.0, 'ndcg@2': 1.0}
 
-Limits: a hit counts for every session that it rests on, in the order of its sources, each session once. The
-released code lets several turns of one session fill several places of its NDCG; here the first of them counts.
+Where hits are single turns, k grows until the first hits are of k sessions, and several turns of a session fill several
+places of NDCG, in the ranking as in the best order: as released.
+
+Limits: the released code ranks the turns of the user alone, and takes those of an evidence session that do not hold the
+answer for another session; here every turn that a memory holds is ranked, under its own session.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from math import log2
 
 REFUSALS = (
@@ -35,24 +38,36 @@ def dcg(relevances: Sequence[float], k: int) -> float:
 
 
 def retrieval_metrics(
-    ranked: Sequence[str], gold: Collection[str], sessions: Iterable[str], k: int
+    ranked: Sequence[str], gold: Collection[str], sessions: Sequence[str], k: int, turns: bool = False
 ) -> dict[str, float]:
     """The three metrics of one question.
 
     Args:
-        ranked: Ids of sessions, best first, each once.
+        ranked: Ids of sessions, best first: of each hit its session.
         gold: Ids of the evidence sessions.
-        sessions: Ids of all sessions that could have been found.
-        k: How many places count.
+        sessions: Ids of all sessions that could have been found: of every turn its session, where turns are ranked.
+        k: How many sessions count.
+        turns: Whether turns are ranked, so that a session may be there several times.
     """
-    found, wanted = set(ranked[:k]), set(gold)
+    places = _places(ranked, len(sessions), k) if turns else k
+    found, wanted = set(ranked[:places]), set(gold)
     relevances = [float(id in wanted) for id in ranked]
-    ideal = dcg(sorted((float(id in wanted) for id in sessions), reverse=True), k)
+    ideal = dcg(sorted((float(id in wanted) for id in sessions), reverse=True), places)
     return {
         f"recall_any@{k}": float(bool(wanted & found)),
         f"recall_all@{k}": float(wanted <= found),
-        f"ndcg@{k}": dcg(relevances, k) / ideal if ideal else 0.0,
+        f"ndcg@{k}": dcg(relevances, places) / ideal if ideal else 0.0,
     }
+
+
+def _places(ranked: Sequence[str], turns: int, k: int) -> int:
+    """How many of the ranked turns it takes to have k different sessions, k at least; all where there are fewer."""
+    seen: set[str] = set()
+    for place, session in enumerate(ranked, 1):
+        seen.add(session)
+        if len(seen) == k:
+            return place
+    return max(k, turns + 1)
 
 
 def declines(answer: str) -> bool:

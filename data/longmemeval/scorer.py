@@ -101,13 +101,21 @@ class LongMemEvalF1(Scorer):
         return {**found, f"abstention {self.column}": mean(unanswerable)} if unanswerable else found
 
     def retrieval(self, example: dspy.Example, ranked: Sequence[Sequence[str]]) -> dict[str, float]:
-        """recall_any, recall_all and NDCG of the evidence sessions at 5 and 10; {} for questions without an answer."""
+        """recall_any, recall_all and NDCG of the evidence sessions at 5 and 10; {} for questions without an answer.
+
+        Where every hit is a turn, its session may fill several places; otherwise each session counts once.
+        """
         if example.abstention or not example.answer_sessions:
             return {}
         turns = example.history.turns
-        order = list(dict.fromkeys(turns[id][1].id for sources in ranked for id in sources if id in turns))
-        sessions = [item.id for item in example.history]
-        metrics = [retrieval_metrics(order, example.answer_sessions, sessions, k) for k in RETRIEVAL_AT]
+        named = [list(dict.fromkeys(turns[id][1].id for id in sources if id in turns)) for sources in ranked]
+        order = [session for sessions in named for session in sessions]
+        of_turns = all(len(sources) == 1 for sources in ranked)
+        if of_turns:
+            sessions = [session.id for _, session in turns.values()]
+        else:
+            order, sessions = list(dict.fromkeys(order)), [item.id for item in example.history]
+        metrics = [retrieval_metrics(order, example.answer_sessions, sessions, k, of_turns) for k in RETRIEVAL_AT]
         return {name: value for found in metrics for name, value in found.items()}
 
 

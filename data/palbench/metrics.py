@@ -25,6 +25,7 @@ from functools import lru_cache
 from typing import Any
 
 from ..confusion import Answered
+from ..text_metrics import sentence_bleu
 
 ORDERS = (1, 2, 3, 4)
 WEIGHTS = ((1.0, 0.0, 0.0, 0.0), (0.5, 0.5, 0.0, 0.0), (0.33, 0.33, 0.33, 0.0), (0.25, 0.25, 0.25, 0.25))
@@ -45,14 +46,10 @@ def bleu(answer: str, references: Sequence[str]) -> tuple[float, float, float, f
 
     An empty answer, or one that shares no word, scores 0; so does any answer without a reference.
     """
-    from nltk.translate.bleu_score import SmoothingFunction, sentence_bleu  # takes a second to import
-
-    smoothing, said = SmoothingFunction().method1, words(answer)
-    wanted = [words(reference) for reference in references]
+    said, wanted = words(answer), [words(reference) for reference in references]
 
     def best(weights: tuple[float, ...]) -> float:
-        scores: list[Any] = [sentence_bleu([gold], said, weights, smoothing) for gold in wanted]
-        return max(map(float, scores), default=0.0)
+        return max((sentence_bleu(said, gold, weights) for gold in wanted), default=0.0)
 
     one, two, three, four = map(best, WEIGHTS)
     return one, two, three, four

@@ -87,11 +87,16 @@ def read_personamem(path: Path, note: Note, contexts: Path | None = None) -> Rea
         contexts: The contexts; the file beside the questions (see `contexts_beside`) if None.
 
     Raises:
-        DataError: A file is missing, is of another kind, or lacks a column.
+        DataError: The file of the questions is missing, is of another kind, or lacks a column.
     """
     rows = [_Row(line, row, note) for line, row in read_csv(path, _columns)]
     needed = {row.cells["context"] for row in rows}
-    found = read_contexts(contexts or contexts_beside(path), needed, note)
+    try:
+        found = read_contexts(contexts or contexts_beside(path), needed, note)
+    except DataError as error:
+        # The questions are read nevertheless, so that a check says what is wrong with them.
+        note(Finding("no contexts", "contexts", str(error).removeprefix(f"{path}: "), fatal=True))
+        found = None
     histories: dict[tuple[str, int], History] = {}
     examples: dict[str, dspy.Example] = {}
     for row in rows:
@@ -102,7 +107,7 @@ def read_personamem(path: Path, note: Note, contexts: Path | None = None) -> Rea
             row.fault("duplicate id", "id", f"{example.id!r} is used twice")
             continue
         examples[example.id] = example
-    return Reading(tuple(histories.values()), tuple(examples.values()))
+    return Reading(tuple(histories.values()) if found else (), tuple(examples.values()))
 
 
 def read_csv(
@@ -214,7 +219,9 @@ class _Row:
         name = _ALIASES[column][0]
         self.note(Finding(kind, f"line {self.line}, column {name!r}", message, fatal))
 
-    def example(self, contexts: Mapping[str, Blocks], histories: dict[tuple[str, int], History]) -> dspy.Example | None:
+    def example(
+        self, contexts: Mapping[str, Blocks] | None, histories: dict[tuple[str, int], History]
+    ) -> dspy.Example | None:
         question, options, answer = self.cells["question"].strip(), self.options(), self.answer()
         if not question:
             self.fault("missing question", "question", "is empty")
@@ -256,15 +263,20 @@ class _Row:
             self.fault("unknown skill", "skill", f"{skill!r} is none of the paper's; kept as it is", fatal=False)
         return skill or "all"
 
-    def history(self, contexts: Mapping[str, Blocks], histories: dict[tuple[str, int], History]) -> History | None:
+    def history(
+        self, contexts: Mapping[str, Blocks] | None, histories: dict[tuple[str, int], History]
+    ) -> History | None:
+        """What came before the question; empty where there are no contexts at all."""
         id, end = self.cells["context"], self.cells["end"].strip()
-        if id not in contexts:
+        if contexts is not None and id not in contexts:
             self.fault("missing context", "context", f"{reprlib.repr(id)} is not in the file of contexts")
             return None
         count = whole_number(end)
         if not count:
             self.fault("malformed end", "end", f"{reprlib.repr(end)} is no number of messages")
             return None
+        if contexts is None:
+            return History(id=id, items=())
         length = len(contexts[id].messages)
         if count > length:
             message = f"{end} is more than the context's {length} messages; all are taken"

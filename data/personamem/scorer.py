@@ -29,12 +29,13 @@ class RightLetter(Scorer):
 def chooses(response: str, gold: str) -> bool:
     """Whether a response chooses the gold letter and no other, by the official rule.
 
-    What follows the last `<final_answer>` is read first, then the whole response; see `letters`.
+    What follows the last `<final_answer>` is read first, then the whole response; see `letters`. The gold letter is
+    one alone, with or without parentheses.
     Source: PersonaMem's inference script, as described in its repository.
     """
-    wanted = set(re.findall(r"[a-d]", gold.lower())[:1])
+    wanted = {gold.lower().strip("() ")}
     tail = response.rpartition(_TAG)[2]
-    return bool(wanted) and (letters(tail) == wanted or letters(response) == wanted)
+    return letters(tail) == wanted or letters(response) == wanted
 
 
 def letters(text: str) -> set[str]:

@@ -37,8 +37,8 @@ class PreferenceJudged(Scorer):
 
 
 class FinalLetter(RightLetter):
-    """1 when the right letter is chosen, by "Final Answer: X" or else by PersonaMem v1's rule."""
+    """1 when the right letter is chosen, by the first "Final Answer: X" or else by PersonaMem v1's rule."""
 
     def right(self, answer: str, gold: str) -> bool:
         final = _FINAL.findall(answer)
-        return chooses(f"({final[-1]})" if final else answer, gold)
+        return chooses(f"({final[0]})" if final else answer, gold)

@@ -2,7 +2,8 @@
 
 A turn that answers a question often says so in words of the turns around it. Searching sessions finds it by their
 words, and shows it among them; the price is a context of hundreds of turns. Search is BM25 over one text per session.
-An embedding model adds the cosine of the session's nearest turn (`memory.hybrid`), the offline embedder does not.
+An embedding model adds the cosine of the session's nearest turn (`memory.hybrid`), or searches alone, one vector a
+session (`hybrid=False`, as the baselines of papers); the offline embedder does neither.
 
     search   one hit per session: its turns line by line, the ids of all of them as sources
     recall   the k best sessions, oldest first, one hit per turn: `[D1:3] (date) Speaker: text`
@@ -74,11 +75,12 @@ class SessionReader(EntryReader):
 
     Args:
         k: Sessions recalled per query.
+        hybrid: Whether an embedding model adds to BM25, or searches alone.
         embedder: Adds search by meaning.
     """
 
-    def __init__(self, k: int = 3, embedder: Embedder | None = None) -> None:
-        super().__init__(k, ANY_COSINE, embedder, hybrid=True)
+    def __init__(self, k: int = 3, hybrid: bool = True, embedder: Embedder | None = None) -> None:
+        super().__init__(k, ANY_COSINE, embedder, hybrid=hybrid)
 
     def otherwise(self, memory: SessionMemory, query: Query) -> Sequence[Hit]:
         """The newest turns: a whole session is much for a question that found nothing."""
@@ -96,12 +98,13 @@ class SessionRAG(Method):
 
     Args:
         k: Sessions recalled per query.
+        hybrid: Whether an embedding model adds to BM25, or searches alone.
         embedder: Adds search by meaning.
     """
 
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"palbench": {"k": 3}}
-    """Mem-PAL, appendix C: what its baselines recall."""
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"palbench": {"k": 3, "hybrid": False}}
+    """Mem-PAL, appendix C: what its baselines recall, and how."""
 
-    def __init__(self, k: int = 3, embedder: Embedder | None = None) -> None:
+    def __init__(self, k: int = 3, hybrid: bool = True, embedder: Embedder | None = None) -> None:
         near = of_meaning(embedder)
-        super().__init__(SessionWriter(), SessionReader(k, near), near)
+        super().__init__(SessionWriter(), SessionReader(k, hybrid, near), near)

@@ -1,8 +1,9 @@
 """Turn RAG: keep every turn, recall the ones that bear on the query.
 
 Search is BM25 over stop-worded, stemmed turns with the speaker's name in front; turns of a session lend their
-neighbours shares of their scores (`memory.neighbours`). An embedding model adds its cosine (`memory.hybrid`); the
-offline embedder, which compares spelling, does not. `python perf/retrieval.py` measures each step.
+neighbours shares of their scores (`memory.neighbours`). An embedding model adds its cosine (`memory.hybrid`), or takes
+the place of BM25 (`hybrid=False`, as the baselines of papers search); the offline embedder, which compares spelling,
+does neither. `python perf/retrieval.py` measures each step.
 """
 
 from __future__ import annotations
@@ -30,12 +31,13 @@ class TurnRAG(Method):
 
     Args:
         k: Turns recalled per query.
+        hybrid: Whether an embedding model adds to BM25, or searches alone.
         embedder: Adds search by meaning.
     """
 
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"palbench": {"k": 3}}
-    """Mem-PAL, appendix C: what its baselines recall."""
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"palbench": {"k": 3, "hybrid": False}}
+    """Mem-PAL, appendix C: what its baselines recall, and how."""
 
-    def __init__(self, k: int = 10, embedder: Embedder | None = None) -> None:
+    def __init__(self, k: int = 10, hybrid: bool = True, embedder: Embedder | None = None) -> None:
         near = of_meaning(embedder)
-        super().__init__(TurnWriter(), EntryReader(k, ANY_COSINE, near, hybrid=True), near)
+        super().__init__(TurnWriter(), EntryReader(k, ANY_COSINE, near, hybrid=hybrid), near)

@@ -15,8 +15,10 @@ Table 2 with another model and embedder: name them with --lm and --embedder. G-s
 --judge-lm; the user of the dialogues is played by --prompt-lm. Without a judge, Table 4 shows the token F1 with the
 rubric instead, which says little.
 
-Limits: turn and session RAG search by BM25 here, by the encoder in the paper. No judge is called, so that
-Table 11 has no row of people.
+Turn and session RAG search by the encoder of --embedder alone, as in the paper.
+
+Limits: the offline embedder compares spelling, so that turn and session RAG search by BM25 under it. Nobody is asked,
+so that Table 11 has no row of people.
 """
 
 from __future__ import annotations
@@ -118,7 +120,10 @@ def _counts(rows: Sequence[Row], dimension: str, margin: float) -> str:
     return f"{wins} / {len(rows) - wins - losses} / {losses}"
 
 
-_BASELINES = "Turn-level and session-level RAG search by BM25 here. Cells are on 0 to 100, S-scores on -100 to 100."
+_BASELINES = (
+    "Turn-level and session-level RAG search by BM25 where no --embedder is named. "
+    "Cells are on 0 to 100, S-scores on -100 to 100."
+)
 
 H2MEMORY = Recipe(
     name="h2memory",

@@ -78,6 +78,22 @@ def topic(kind, text):
 
 def good(kind, text, n):
     """A model that does everything right, and finds nothing to mend."""
+    chinese = "[[ ## language ## ]]" in text and field(text, "language") == "Chinese"
+    return in_chinese(written(kind, text)) if chinese else written(kind, text)
+
+
+def in_chinese(value):
+    """The texts of an answer with as many Chinese characters as words; what has them stays as it is."""
+    if isinstance(value, str):
+        words, characters = len(re.findall("[A-Za-z]{2,}", value)), len(re.findall("[一-鿿]", value))
+        return f"{'用户' * words}{value}" if words > max(2, characters) else value
+    if isinstance(value, dict):
+        return {name: in_chinese(part) for name, part in value.items()}
+    return [in_chinese(part) for part in value] if isinstance(value, list) else value
+
+
+def written(kind, text):
+    """What it writes, in English."""
     if kind == "people":
         return {kind: list(people(text))}
     if kind == "timeline":

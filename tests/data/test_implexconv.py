@@ -29,6 +29,9 @@ QA = {
 }
 
 
+WORDS = ("f1", "bleu1", "bleu2", "bleu3", "rouge_l")
+
+
 def item(*rows: dict[str, Any], talks: Any = (OTHER, GOLD)) -> dict[str, Any]:
     return {"conversation": list(talks), "qa": list(rows or (QA,))}
 
@@ -185,7 +188,7 @@ def test_the_judge_sees_the_answer_and_its_reason(tmp_path: Path) -> None:
     context = Context(hits=(Hit(id="D2:1", text="...", sources=("D2:1",)),))
     found = benchmark.score(benchmark.examples[0], dspy.Prediction(answer="Golf.", context=context))
     assert judge.asked == ("Which sport?", "Archery. (The reason: The ankle is torn.)", "Golf.")
-    assert (found.value, found.parts) == (1.0, {"f1": 0.0, "bleu1": 0.0, "evidence": 1.0, "judge": 1.0})
+    assert (found.value, found.parts) == (1.0, {**dict.fromkeys(WORDS, 0.0), "evidence": 1.0, "judge": 1.0})
 
 
 class FixedJudge:
@@ -215,7 +218,9 @@ def test_the_retrieved_context_is_judged_yes_or_no(tmp_path: Path, level: Level,
     found = benchmark.score(benchmark.examples[0], dspy.Prediction(answer="Archery.", context=context))
     assert judge.asked == [("Which sport?", ["The ankle is torn."], "[D2:1] torn")]
     assert found.value == value
-    assert found.parts == {"f1": 1.0, "bleu1": 1.0, "evidence": 1.0, "judge": value, "explicit": explicit}
+    assert {name: found.parts[name] for name in ("judge", "explicit")} == {"judge": value, "explicit": explicit}
+    # One word: all of it is shared; of pairs and triples there are none.
+    assert [found.parts[name] for name in WORDS] == pytest.approx([1.0, 1.0, 0.1**0.5, 0.1**0.66, 1.0])
     assert ("does not acknowledge: The ankle is torn." in found.feedback) is (level == "not")
 
 

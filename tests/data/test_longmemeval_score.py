@@ -207,6 +207,14 @@ def test_retrieval_of_a_question_is_by_sessions_of_its_hits(tmp_path: Path) -> N
     assert found["ndcg@5"] == pytest.approx(1.630930 / 2, abs=1e-6)
 
 
+def test_where_turns_are_ranked_a_session_fills_several_places(tmp_path: Path) -> None:
+    """Turns of D1, D3, D3, D2: DCG 1/log2(2) + 1/log2(3) + 1/log2(4); best, of 3 turns of gold sessions, 2.63093."""
+    loaded = load(tmp_path, ROW)
+    found = loaded.scorer.retrieval(loaded.examples[0], [("D1:2",), ("D3:2",), ("D3:1",), ("D2:1",)])
+    assert (found["recall_any@5"], found["recall_all@5"]) == (1.0, 1.0)
+    assert found["ndcg@5"] == pytest.approx((1 + 0.630930 + 0.5) / 2.630930, abs=1e-6)
+
+
 def test_unanswerable_questions_are_left_out_of_retrieval(tmp_path: Path) -> None:
     loaded = load(tmp_path, {**ROW, "question_id": "q_abs"})
     assert loaded.scorer.retrieval(loaded.examples[0], [("D2:1",)]) == {}

@@ -21,8 +21,19 @@ def test_two_users_pass_the_validator_and_the_benchmark_reads_them(made_palset, 
     samples = [sample for user in files[name].values() for sample in user["query"]]
     assert len(asked) == sum(len(sample["topics"]) for sample in samples) > 0
     assert json.loads(asked[0].persona.needs)["implicit_needs"][0]["evidences"] == ["a detail"]
-    assert asked[0].persona.situation.startswith("The user lived through part")
+    assert "The user lived through part" in asked[0].persona.situation
     assert "Suits the user." in asked[0].persona.preferences
+
+
+def test_texts_in_another_language_are_refused(made_palset, palset_reply):
+    """A model that always answers in English."""
+
+    def reply(kind, text, n):
+        return palset_reply(kind, text.replace("Chinese", "English"), n)
+
+    _, report, calls = made_palset(reply, language="zh", attempts=2)
+    assert (calls["people"], report.accepted) == (2, {})
+    assert "people[1].occupation is not in Chinese: The user occupation 0" in report.rejections[0].problems[0]
 
 
 def test_a_sample_has_the_released_form(made_palset, palset_reply):

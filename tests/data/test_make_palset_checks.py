@@ -1,5 +1,7 @@
 """What each step of a PAL-Set must bring, rule by rule."""
 
+import time
+
 import pytest
 from mempiler.data.synthesis.palset.framework_checks import (
     candidate_problems,
@@ -13,10 +15,10 @@ from mempiler.data.synthesis.palset.people import Situation
 from mempiler.data.synthesis.palset.persona_checks import (
     people_problems,
     preference_problems,
-    sentences,
     timeline_problems,
     type_problems,
 )
+from mempiler.data.synthesis.palset.wording import foreign, length_problems, sentences
 from mempiler.signatures.synthesis_palset import DraftMonth, DraftPerson, DraftPreference, DraftType
 from mempiler.signatures.synthesis_palset_records import DraftLog, DraftTurn
 from mempiler.signatures.synthesis_palset_situations import DraftCandidates, DraftChoice, DraftSituation, DraftTopic
@@ -46,8 +48,10 @@ def person(**changes):
         ([person(), person(name="Bo")], "2 users; invent 1"),
         ([person(gender=" ")], "has no gender"),
         ([person(age=12)], "12 years"),
-        ([person(hobbies="One only")], "hobbies needs two"),
+        ([person(hobbies="One only")], "hobbies has 1 sentences; write 2 to 3"),
         ([person(name="Cy")], "called Cy"),
+        ([person(hobbies="Reads. Walks. Sings. Dr. Li.")], "hobbies has 5 sentences; write 2 to 3"),
+        ([person(hobbies="Reads. Walks. Sees Dr. Li.")], None),
     ],
 )
 def test_profiles(people, problem):
@@ -104,6 +108,7 @@ def test_requirement_types(counts, text, problem):
         ({"requirement": " rest "}, None),
         ({"analysis": ""}, "work-1 analysis is empty"),
         ({"pos": "One. Two."}, "work-1 pos has 2 sentences"),
+        ({"pos": f"{FIVE} Six. Seven."}, "work-1 pos has 7 sentences; write 4 to 5"),
         ({"neg": FIVE}, "pos and neg are the same"),
         ({"neg": f"{FOUR} So says {NAME}."}, "work-1 neg names the user"),
     ],
@@ -177,6 +182,8 @@ TOPIC = {"requirement_type": "rest", "user_query": "How?", "implicit_needs": [NE
         ({"implicit_needs": [NEED, {**NEED, "evidences": "a lone one"}]}, None),
         ({"requirement_type": "order"}, "requirement types are ['order']"),
         ({"user_query": "..."}, "user_query is empty"),
+        ({"user_query": FOUR}, "user_query has 4 sentences; write 1 to 2"),
+        ({"implicit_needs": [NEED, {**NEED, "need": "This. That. More."}]}, "need has 3 sentences; write 1"),
         ({"requirement": ""}, "requirement is empty"),
         ({"implicit_needs": [NEED]}, "1 implicit needs; give 2"),
         ({"implicit_needs": NEED}, "1 implicit needs; give 2"),
@@ -200,7 +207,10 @@ EIGHT = [f"do {n}" for n in range(8)]
         ("topic-2", EIGHT, "topics are ['topic-2']"),
         ("topic-1", EIGHT[:7], "7 solutions; give 8"),
         ("topic-1", [*EIGHT[:7], "do 0 "], "two solutions are the same"),
-        ("topic-1", [*EIGHT[:7], ""], "a solution is empty"),
+        ("topic-1", [*EIGHT[:7], "At 8 a.m. and 9 p.m. see Dr. Li, e.g. on foot."], None),
+        ("topic-1", [*EIGHT[:7], "早起；散步；早睡；少看手机。"], None),
+        ("topic-1", [*EIGHT[:7], "Do it. Then rest. Then go."], "solution 8 has 3 sentences; write 1"),
+        ("topic-1", [*EIGHT[:7], ""], "solution 8 is empty"),
     ],
 )
 def test_candidates(topic, solutions, problem):
@@ -220,6 +230,7 @@ def choices(*numbers, reason="So."):
         (choices(0, 9), choices(6, 7), "'do 9' is none of the candidates"),
         (choices(0, 1), choices(1, 7), "a solution is chosen twice"),
         (choices(0, 1, reason=""), choices(6, 7), "feedback_reason is empty"),
+        (choices(0, 1, reason="So. And so. And so on."), choices(6, 7), "has 3 sentences; write 1"),
     ],
 )
 def test_liked_and_disliked(liked, disliked, problem):
@@ -231,12 +242,15 @@ SITUATION = Situation("2024-02-01", "2024-02-07", "2024-02-01 08:00:00", "2024-0
 
 def entries(count=15, **changes):
     rows = [
-        {"timestamp": f"2024-02-01 08:{n:02d}", "event": "e", "type": "Web_Search", "content": f"c{n}"}
+        {"timestamp": f"2024-02-01 08:{n:02d}", "event": "e", "type": "Web_Search", "content": f"The user c{n}"}
         for n in range(count)
     ]
     for key, change in changes.items():
         rows[int(key[1:])].update(change)
     return [DraftLog(**row) for row in rows]
+
+
+SENT, PLANNED = {"type": "message sending"}, {"type": "schedule management"}
 
 
 @pytest.mark.parametrize(
@@ -246,6 +260,17 @@ def entries(count=15, **changes):
         (entries(e14={"timestamp": "2024-02-07 20:00"}), None),
         (entries(14), "14 entries; write 20 or more"),
         (entries(e3={"content": "..."}), "entry 4: the content is empty"),
+        (entries(e3={"content": "Searched for rest."}), "entry 4: the content has to begin with 'The user'"),
+        (entries(e3={"content": "用户搜索了休息的方法。"}), None),
+        (entries(e3={"event": "One. Two. Three."}), "entry 4: the event has 3 sentences; write 1"),
+        (entries(e3=SENT | {"content": "The user sent a message to Bo: 'Coming.'"}), None),
+        (entries(e3=SENT | {"content": "用户给李波发消息：“我到了”"}), None),
+        (
+            entries(e3=SENT | {"content": "The user told Bo to come"}),
+            "a message sending has to give the message",
+        ),
+        (entries(e3=PLANNED | {"content": "The user planned tea, 09:00-10:00, at home"}), None),
+        (entries(e3=PLANNED | {"content": "The user planned tea"}), "a schedule management has to give when"),
         (entries(e3={"timestamp": "2024-02-01 08:02"}), "entry 4: 2024-02-01 08:02 is not later"),
         (entries(e0={"timestamp": "2024-02-01 07:59"}), "is not within"),
         (entries(e14={"timestamp": "2024-02-07 20:01"}), "is not within"),
@@ -270,9 +295,28 @@ def test_entries_out_of_time_are_left_out_and_the_rest_is_ordered():
     rows = entries(
         16, e0={"timestamp": "2023-01-01 08:00"}, e5={"timestamp": "soon"}, e7={"timestamp": "2024-02-01 08:06"}
     )
+    rows[15].content = "Somebody else did it"
     kept = in_time(rows[::-1], SITUATION)
-    assert [one.content for one in kept] == ["c1", "c2", "c3", "c4", "c7", *(f"c{n}" for n in range(8, 16))]
-    assert log_problems(kept, SITUATION) == ["13 entries; write 20 or more"]
+    assert [int(one.content[10:]) for one in kept] == [1, 2, 3, 4, 7, *range(8, 15)]
+    assert log_problems(kept, SITUATION) == ["12 entries; write 20 or more"]
+
+
+@pytest.mark.parametrize(
+    ("text", "in_chinese", "in_english"),
+    [
+        ("The user slept badly.", False, True),
+        ("用户睡得不好。", True, False),
+        ("用户在手机上打开了 Smart Home App", True, False),
+        ("The user typed 早 into Smart Home App", False, True),
+        ("T1_N1", True, True),
+        ("web search", True, True),
+        ("2024-02-01 08:03", True, True),
+    ],
+)
+def test_a_text_is_in_the_language_that_has_more_of_it(text, in_chinese, in_english):
+    for language, fits in (("zh", in_chinese), ("en", in_english)):
+        found = foreign({"people": [{"hobbies": text}]}, language)
+        assert [one.partition(" is not")[0] for one in found] == ([] if fits else ["people[1].hobbies"])
 
 
 @pytest.mark.parametrize(
@@ -281,3 +325,11 @@ def test_entries_out_of_time_are_left_out_and_the_rest_is_ordered():
 )
 def test_sentences_are_counted(text, count):
     assert sentences(text) == count
+
+
+@pytest.mark.parametrize("text", ["." * 40_000 + "x", ". " * 20_000, "." + " " * 40_000 + "x", "a" * 40_000])
+def test_counting_sentences_takes_no_longer_than_the_text(text):
+    started = time.perf_counter()
+    length_problems("the text", text, 1, 1)
+    foreign({"text": text}, "zh")
+    assert time.perf_counter() - started < 2

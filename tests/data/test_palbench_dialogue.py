@@ -118,7 +118,7 @@ def test_equal_dialogues_are_a_tie_without_a_call(judged: Any) -> None:
     ("kind", "measure"), [(NeedUnderstandingJudge, "NEEDS"), (PreferenceUnderstandingJudge, "PREFERENCES")]
 )
 def test_judges_see_their_own_measure_and_samples_differ(kind: Any, measure: str, scripted: Any) -> None:
-    scores = {"analysis_1": "a", "analysis_2": "b", "comparison": "c", "scores": {"assistant_1": 12, "assistant_2": 0}}
+    scores = {"analysis_1": "a", "analysis_2": "b", "comparison": "c", "scores": {"assistant_1": 8, "assistant_2": 3}}
     lm = scripted(lambda *call: scores, cache=True)
     judge = kind(lm, adapter())
     assert compare(judge, PERSONA, "mine", "theirs").own == 5.5
@@ -131,7 +131,7 @@ def test_an_unreadable_judgement_is_asked_for_again(scripted: Any) -> None:
     good = {"analysis_1": "a", "analysis_2": "b", "comparison": "c", "scores": {"assistant_1": "7", "assistant_2": 2.6}}
     lm = scripted(lambda kind, text, n: good if n > 2 else "nonsense")
     judge = NeedUnderstandingJudge(lm, dspy.ChatAdapter(use_json_adapter_fallback=False))
-    assert judge(PERSONA, "a", "b", 1) == (7, 3)
+    assert judge(PERSONA, "a", "b", 1) == (7, 2.6)
     never = NeedUnderstandingJudge(scripted(lambda *call: "nonsense"), judge._adapter)
     with pytest.raises(AdapterParseError):
         never(PERSONA, "a", "b", 1)

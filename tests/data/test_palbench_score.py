@@ -83,17 +83,25 @@ def test_the_papers_columns_are_means_over_all_topics_failed_ones_included() -> 
 
 
 @pytest.mark.parametrize(
-    ("said", "points"), [(1.5, 1.5), ("2", 2.0), (0, 0.0), (1.3, 1.5), (-4, 0.0), ("7.5", 2.0), (0.5, 0.5)]
+    ("said", "points"),
+    [({"points": 1.5}, 1.5), ({"points": "2"}, 2.0), ("0", 0.0), ({"points": 0.5}, 0.5), ("1", 1.0), ("1.5", 1.5)],
 )
 def test_the_judges_points_are_the_papers(said: Any, points: float, scripted: Any) -> None:
     found = benchmark("palbench.restate", metric="g_score")
-    lm = scripted(lambda *call: {"analysis": "one is met", "score": {"points": said}})
+    lm = scripted(lambda *call: {"analysis": "one is met", "score": said})
     found = found.bound(lambda kind: kind(lm, adapter()))
     score = found.score(found.examples[0], dspy.Prediction(answer="a need"))
     assert (score.value, score.parts["g_score"]) == (points / 2, points / 2)
     assert "bleu4" in score.parts
     (_, text), topic = lm.engine.prompts[0], found.examples[0].asked.topic
     assert all(part in text for part in (topic.user_query, topic.requirement, *topic.needs, "a need"))
+
+
+@pytest.mark.parametrize("said", [1.3, -4, 7.5])
+def test_points_beyond_the_papers_are_asked_for_again(said: float, scripted: Any) -> None:
+    lm = scripted(lambda kind, text, n: {"score": {"points": said if n == 1 else 1}})
+    topic = benchmark("palbench.restate").examples[0].asked.topic
+    assert (NeedsJudge(lm, adapter())(topic, "a need").points, len(lm.engine.prompts)) == (1.0, 2)
 
 
 def test_an_empty_restatement_gets_nothing_without_a_call(scripted: Any) -> None:

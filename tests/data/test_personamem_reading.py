@@ -198,6 +198,18 @@ def test_categories_keep_skills_and_an_absent_one_is_counted_zero(tmp_path: Path
     assert counts["category acknowledge_latest_user_preferences"] == 0
 
 
+def test_questions_are_checked_without_their_contexts(tmp_path: Path) -> None:
+    path = written(tmp_path, ROW, changed(question_id="q2", correct_answer="(e)"), changed(question_id="q3"))
+    (tmp_path / "shared_contexts_32k.jsonl").unlink()
+    report = check("personamem", path)
+    assert [(row.kind, row.where) for row in report.rows] == [
+        ("no contexts", "contexts"),
+        ("malformed answer", "line 3, column 'correct_answer'"),
+    ]
+    assert (report.ok, report.counts["questions"], report.counts["conversations"]) == (False, 2, 0)
+    assert report.counts["category suggest_new_ideas"] == 2
+
+
 def test_the_sample_is_large_and_varied_enough() -> None:
     benchmark = PersonaMem.load()
     assert benchmark.source.sample

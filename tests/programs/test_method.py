@@ -182,8 +182,8 @@ def test_a_class_that_is_no_method_is_refused() -> None:
 @pytest.mark.parametrize(
     ("name", "benchmark", "settings"),
     [
-        ("turn-rag", "palbench.select", {"k": 3}),
-        ("turn-rag", "palbench", {"k": 3}),
+        ("turn-rag", "palbench.select", {"k": 3, "hybrid": False}),
+        ("turn-rag", "palbench", {"k": 3, "hybrid": False}),
         ("turn-rag", "locomo", {}),
         ("full-context", "omnibehavior", {"max_tokens": 32_000}),
         ("memory-r2", "memory-env", {"chunk_turns": 1, "related": 2}),
@@ -193,8 +193,8 @@ def test_a_class_that_is_no_method_is_refused() -> None:
             {"use_situations": False, "use_background": False, "clustered": False},
         ),
         ("h2memory", "longmemeval", {}),
-        ("logs+turn-rag", "palbench.select", {"inner_k": 3}),
-        ("pgr+logs+turn-rag", "palbench.select", {"inner_inner_k": 3}),
+        ("logs+turn-rag", "palbench.select", {"inner_k": 3, "inner_hybrid": False}),
+        ("pgr+logs+turn-rag", "palbench.select", {"inner_inner_k": 3, "inner_inner_hybrid": False}),
         ("pgr+memory-r2", "memory-env", {"inner_chunk_turns": 1, "inner_related": 2}),
     ],
 )

@@ -12,10 +12,13 @@ from mempiler.engines.embedders import TextEmbedder, embedder
 from mempiler.engines.models import language_model
 from mempiler.memory.dense import DenseIndex
 from mempiler.memory.hybrid import HybridIndex
+from mempiler.memory.index import Entry
 from mempiler.memory.sparse import SparseIndex
-from mempiler.programs.catalog import build, needs_embedder
+from mempiler.programs.baselines.logs import KeptLogs
+from mempiler.programs.catalog import build, needs_embedder, preset
 from mempiler.records import History, Query
 
+BREAD = "Is bread best warm?"
 HOME, AWAY = ("lisbon", "live"), ("boat", "sail")
 """Words of one meaning each."""
 
@@ -50,6 +53,31 @@ def test_an_embedding_model_finds_what_shares_no_word(method: str) -> None:
     assert recalled(method, meaning(), "Where do I live?", k=1).sources == ("D1:1",)
     # Words count still.
     assert recalled(method, meaning(), "Is bread best warm?", k=1).sources == ("D2:1",)
+
+
+@pytest.mark.parametrize("method", ["turn-rag", "session-rag"])
+def test_an_embedding_model_searches_alone_where_it_is_told_to(method: str) -> None:
+    found = {
+        hybrid: [recalled(method, meaning(), text, k=1, hybrid=hybrid).sources for text in ("Where do I live?", BREAD)]
+        for hybrid in (True, False)
+    }
+    # Nothing of the meaning is in the second question: words alone find it.
+    assert found[True] == [("D1:1",), ("D2:1",)]
+    assert found[False][0] == ("D1:1",)
+    program = build(method, embedder=meaning(), hybrid=False)
+    assert isinstance(program.method.reader.indexes.of(program.remember(history()).memory), DenseIndex)
+    # Without an embedder of meaning there is nothing but words.
+    program = build(method, embedder=embedder(), hybrid=False)
+    assert isinstance(program.method.reader.indexes.of(program.remember(history()).memory), SparseIndex)
+
+
+@pytest.mark.parametrize("method", ["turn-rag", "session-rag"])
+def test_on_palbench_they_search_as_the_baselines_of_its_paper(method: str) -> None:
+    program = build(f"logs+{method}", embedder=meaning(), **preset(f"logs+{method}", "palbench.restate"))
+    kept = program.method.reader.inner
+    assert (kept.k, isinstance(kept.indexes.of(program.remember(history()).memory.inner), DenseIndex)) == (3, True)
+    logs = KeptLogs(earlier=(Entry(id="L1:1", text="lisbon", sources=("L1:1",)),))
+    assert isinstance(program.method.reader.indexes.of(logs), DenseIndex)
 
 
 @pytest.mark.parametrize("method", ["turn-rag", "session-rag"])

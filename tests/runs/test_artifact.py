@@ -120,7 +120,7 @@ def test_the_manifest_says_what_was_saved(saved):
     assert (manifest.method, manifest.task, manifest.config) == (
         "turn-rag",
         "question-answering",
-        {"k": 10},
+        {"k": 10, "hybrid": True},
     )
     assert [field[0] for field in manifest.signatures["task.answer"]] == ["context", "question", "answer"]
     assert manifest.packages["dspy"] == dspy.__version__

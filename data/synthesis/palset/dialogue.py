@@ -27,7 +27,7 @@ KNOWS: Mapping[str, str] = {
 def dialogue(session: Session, script: Script, setting: Setting) -> list[DraftTurn] | None:
     """The turns of a session's dialogue; None if they were given up."""
     person = session.persona.person
-    inputs = setting.inputs | {
+    inputs = {
         "profile": person.profile,
         "personality": person.personality,
         "situation": session.situation.text,
@@ -40,4 +40,4 @@ def dialogue(session: Session, script: Script, setting: Setting) -> list[DraftTu
         problems = turn_problems(answer.turns, script.plan)
         return Checked(None if problems else answer.turns, problems)
 
-    return setting.runner.ask(DIALOGUE, session.id, inputs, check)
+    return setting.ask(DIALOGUE, session.id, inputs, check)

@@ -43,7 +43,7 @@ def topics(session: Session, setting: Setting) -> list[Topic] | None:
 def _requirements(session: Session, setting: Setting) -> list[DraftTopic] | None:
     person = session.persona.person
     types = [session.persona.types[id] for id in session.situation.requirement_ids]
-    inputs = setting.inputs | {
+    inputs = {
         "profile": person.profile,
         "situation": session.situation.text,
         "experience": session.experience,
@@ -54,7 +54,7 @@ def _requirements(session: Session, setting: Setting) -> list[DraftTopic] | None
         problems = topic_problems(answer.topics, types, person.draft.name)
         return Checked(None if problems else answer.topics, problems)
 
-    return setting.runner.ask(REQUIREMENTS, session.id, inputs, check)
+    return setting.ask(REQUIREMENTS, session.id, inputs, check)
 
 
 def _candidates(session: Session, drafts: list[DraftTopic], setting: Setting) -> list[list[str]] | None:
@@ -65,7 +65,7 @@ def _candidates(session: Session, drafts: list[DraftTopic], setting: Setting) ->
         problems = candidate_problems(answer.candidates, keys)
         return Checked(None if problems else answer.candidates, problems)
 
-    found = setting.runner.ask(CANDIDATES, session.id, setting.inputs | {"topics": shown}, check)
+    found = setting.ask(CANDIDATES, session.id, {"topics": shown}, check)
     return None if found is None else [[text.strip() for text in one.solutions] for one in found]
 
 
@@ -73,7 +73,7 @@ def _choice(
     session: Session, id: str, draft: DraftTopic, candidates: list[str], number: int, setting: Setting
 ) -> Choice | None:
     person, preference = session.persona.person, session.persona.preferences[id]
-    inputs = setting.inputs | {
+    inputs = {
         "profile": person.profile,
         "personality": person.personality,
         "situation": session.situation.text,
@@ -90,4 +90,4 @@ def _choice(
         chosen = Choice(analysis=answer.analysis, liked=answer.liked, disliked=answer.disliked)
         return Checked(None if problems else chosen, problems)
 
-    return setting.runner.ask(CHOICE, f"{session.id}/topic-{number}", inputs, check)
+    return setting.ask(CHOICE, f"{session.id}/topic-{number}", inputs, check)

@@ -19,6 +19,7 @@ from datetime import timedelta
 from ....signatures.synthesis_palset_situations import DraftCandidates, DraftChoice, DraftSituation, DraftTopic
 from .calendar import day, days_left
 from .persona_checks import blank, text_problems
+from .wording import length_problems
 
 SITUATIONS = (4, 6)
 IDS = (1, 3)
@@ -83,12 +84,13 @@ def topic_problems(topics: Sequence[DraftTopic], types: Sequence[str], name: str
     found = [] if asked == list(types) else [f"requirement types are {asked}; write topics for {list(types)}"]
     for n, one in enumerate(topics, 1):
         where = f"topic-{n}"
-        found += [f"{where}: the user_query is empty"] if blank(one.user_query) else []
+        what = f"{where}: the user_query"
+        found += [f"{what} is empty"] if blank(one.user_query) else length_problems(what, one.user_query, 1, 2)
         found += text_problems(f"{where}: requirement", one.requirement, 1, name)
         if len(one.implicit_needs) != NEEDS:
             found.append(f"{where}: {len(one.implicit_needs)} implicit needs; give 2")
         for need in one.implicit_needs:
-            found += text_problems(f"{where}: need", need.need, 1, name)
+            found += text_problems(f"{where}: need", need.need, 1, name, 1)
             if not EVIDENCES[0] <= len(need.evidences) <= EVIDENCES[1] or any(map(blank, need.evidences)):
                 found.append(f"{where}: a need has to have 1 to 5 evidences, none empty")
     return found
@@ -101,7 +103,9 @@ def candidate_problems(candidates: Sequence[DraftCandidates], topics: Sequence[s
     for one in candidates:
         texts = [text.strip() for text in one.solutions]
         found += [] if len(texts) == CANDIDATES else [f"{one.topic}: {len(texts)} solutions; give 8"]
-        found += [f"{one.topic}: a solution is empty"] if any(map(blank, texts)) else []
+        for n, text in enumerate(texts, 1):
+            what = f"{one.topic}: solution {n}"
+            found += [f"{what} is empty"] if blank(text) else length_problems(what, text, 1, 1)
         found += [f"{one.topic}: two solutions are the same"] if len(set(texts)) < len(texts) else []
     return found
 
@@ -116,6 +120,6 @@ def choice_problems(
         for one in chosen:
             if one.solution.strip() not in candidates:
                 found.append(f"{side}: {one.solution!r} is none of the candidates, word for word")
-            found += text_problems(f"{side}: feedback_reason", one.feedback_reason, 1, name)
+            found += text_problems(f"{side}: feedback_reason", one.feedback_reason, 1, name, 1)
     named = [one.solution.strip() for one in (*liked, *disliked)]
     return found + (["a solution is chosen twice"] if len(set(named)) < len(named) else [])

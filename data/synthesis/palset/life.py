@@ -3,14 +3,17 @@
     month ──> 4 to 6 situations (they know those of the month before)
     situation ──> experience (it knows the situation before) ──> logs
 
+The contents of log entries have the formats of the paper's Table 5, of which code checks what `form_problem` says.
+
 Limits: experiences are written in parallel, each knowing the situation before it and not the experience that
 was made of that. Twenty entries are asked for and fifteen accepted, as in the released code; the last attempt may have
-entries outside the span or out of order, which are then left out or put in order, as there.
+entries outside the span, out of order or of another form, which are then left out or put in order, as there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -21,11 +24,20 @@ from .calendar import moments
 from .framework_checks import experience_problems, situation_problems
 from .people import Persona, Setting, Situation
 from .persona_checks import blank
+from .wording import length_problems
 
 SITUATIONS = Step("situations", PlanSituations, list[DraftSituation])
 EXPERIENCE = Step("experience", DescribeExperience, str)
 LOGS = Step("logs", WriteLogs, list[DraftLog])
 FEWEST_LOGS = 15
+_SAYS = re.compile("[\"“”'‘’「」『』《》]")
+_WHEN = re.compile(r"\d.*\d", re.DOTALL)
+_FORMS: Mapping[str, tuple[re.Pattern[str], str]] = {
+    "message sending": (_SAYS, "the message in quotation marks"),
+    "message receiving": (_SAYS, "the message in quotation marks"),
+    "schedule management": (_WHEN, "when the appointment begins and ends"),
+}
+"""What contents of a type have to hold, beside that the user did something (Table 5)."""
 
 
 def situations(persona: Persona, setting: Setting) -> list[Situation] | None:
@@ -45,7 +57,7 @@ def _month(
     persona: Persona, month: str, events: str, last: Sequence[Situation], setting: Setting
 ) -> list[DraftSituation] | None:
     person, begin_after = persona.person, last[-1].end if last else ""
-    inputs = setting.inputs | {
+    inputs = {
         "profile": person.profile,
         "requirement_types": [f"{id}: {text}" for id, text in persona.types.items()],
         "earlier_situations": [f"{one.start} ~ {one.end}: {one.text}" for one in last],
@@ -58,7 +70,7 @@ def _month(
         problems = situation_problems(answer.situations, month, begin_after, persona.types, person.draft.name)
         return Checked(None if problems else answer.situations, problems)
 
-    return setting.runner.ask(SITUATIONS, f"{person.id}/{month}", inputs, check)
+    return setting.ask(SITUATIONS, f"{person.id}/{month}", inputs, check)
 
 
 def _situation(user: str, draft: DraftSituation, seed: int) -> Situation:
@@ -69,7 +81,7 @@ def _situation(user: str, draft: DraftSituation, seed: int) -> Situation:
 def experience(persona: Persona, found: Sequence[Situation], n: int, setting: Setting) -> str | None:
     """The detailed account of a user's n-th situation."""
     person, situation = persona.person, found[n]
-    inputs = setting.inputs | {
+    inputs = {
         "profile": person.profile,
         "previous_situation": f"{found[n - 1].span}: {found[n - 1].text}" if n else "",
         "span": situation.span,
@@ -80,13 +92,13 @@ def experience(persona: Persona, found: Sequence[Situation], n: int, setting: Se
         problems = experience_problems(answer.experience, person.draft.name)
         return Checked(None if problems else answer.experience.strip(), problems)
 
-    return setting.runner.ask(EXPERIENCE, f"{person.id}/{situation.end}", inputs, check)
+    return setting.ask(EXPERIENCE, f"{person.id}/{situation.end}", inputs, check)
 
 
 def logs(persona: Persona, situation: Situation, told: str, setting: Setting) -> list[DraftLog] | None:
     """The log entries of an experience."""
     person = persona.person
-    inputs = setting.inputs | {
+    inputs = {
         "profile": person.profile,
         "experience": told,
         "begin": situation.begins[:16],
@@ -102,7 +114,7 @@ def logs(persona: Persona, situation: Situation, told: str, setting: Setting) ->
         problems = log_problems(kept, situation)
         return Checked(None if problems else kept, problems or log_problems(answer.logs, situation))
 
-    return setting.runner.ask(LOGS, f"{person.id}/{situation.end}", inputs, check, last=last)
+    return setting.ask(LOGS, f"{person.id}/{situation.end}", inputs, check, last=last)
 
 
 def log_problems(entries: Sequence[DraftLog], situation: Situation) -> list[str]:
@@ -110,7 +122,8 @@ def log_problems(entries: Sequence[DraftLog], situation: Situation) -> list[str]
     found = [] if len(entries) >= FEWEST_LOGS else [f"{len(entries)} entries; write 20 or more"]
     before = ""
     for n, one in enumerate(entries, 1):
-        found += [f"entry {n}: the content is empty"] if blank(one.content) else []
+        problem = form_problem(one)
+        found += [f"entry {n}: {problem}"] if problem else length_problems(f"entry {n}: the event", one.event, 1, 1)
         if minute(one.timestamp) is None:
             found.append(f"entry {n}: {one.timestamp!r} is no time; write YYYY-MM-DD HH:MM")
             continue
@@ -122,10 +135,21 @@ def log_problems(entries: Sequence[DraftLog], situation: Situation) -> list[str]
     return found
 
 
+def form_problem(entry: DraftLog) -> str | None:
+    """What of an entry's content is not of the format of its type (Table 5); None where code finds nothing."""
+    if blank(entry.content):
+        return "the content is empty"
+    if not re.match(r"the user\b|用户", entry.content.strip(), re.IGNORECASE):
+        return "the content has to begin with 'The user' (用户 in Chinese)"
+    needed, what = _FORMS.get(entry.type, (None, ""))
+    return None if needed is None or needed.search(entry.content) else f"a {entry.type} has to give {what}"
+
+
 def in_time(entries: Sequence[DraftLog], situation: Situation) -> list[DraftLog]:
-    """The entries within a situation's span, ordered; of several in one minute the first."""
+    """The entries of the right form within a situation's span, ordered; of several in one minute the first."""
     begin, end = situation.begins[:16], situation.ends[:16]
-    kept = {one.timestamp: one for one in reversed(entries) if minute(one.timestamp) and begin <= one.timestamp <= end}
+    formed = [one for one in reversed(entries) if minute(one.timestamp) and form_problem(one) is None]
+    kept = {one.timestamp: one for one in formed if begin <= one.timestamp <= end}
     return [kept[time] for time in sorted(kept)]
 
 

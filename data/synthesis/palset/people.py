@@ -15,7 +15,8 @@ from pydantic import BaseModel
 from ....signatures.synthesis_palset import DraftMonth, DraftPerson, DraftPreference, Language
 from ....signatures.synthesis_palset_records import DraftLog, DraftTurn
 from ....signatures.synthesis_palset_situations import DraftChoice, DraftTopic
-from ..runner import Runner
+from ..runner import Check, Checked, Runner, Step
+from .wording import foreign
 
 Code = Literal["zh", "en"]
 Part = Literal["history", "query", ""]
@@ -39,6 +40,18 @@ class Setting:
     def inputs(self) -> dict[str, Any]:
         """The input that all writing prompts share."""
         return {"language": LANGUAGES[self.language]}
+
+    def ask(self, step: Step, id: str, inputs: Mapping[str, Any], check: Check, last: Check | None = None) -> Any:
+        """`Runner.ask` for what is written in the language of the data: texts in another one are refused."""
+
+        def written(check: Check) -> Check:
+            def checked(answer: Any) -> Checked:
+                found, problems = check(answer), foreign(dict(answer.items()), self.language)
+                return Checked(None, [*problems, *found.problems]) if problems else found
+
+            return checked
+
+        return self.runner.ask(step, id, self.inputs | dict(inputs), written(check), written(last) if last else None)
 
 
 @dataclass(frozen=True)

@@ -68,7 +68,7 @@ def invent(count: int, setting: Setting) -> list[Person]:
     found: list[Person] = []
     for first in range(0, count, BATCH):
         wanted = min(BATCH, count - first)
-        inputs = setting.inputs | {
+        inputs = {
             "count": wanted,
             "example": json.dumps(EXAMPLES[setting.language].model_dump(), ensure_ascii=False),
             "earlier_people": [f"{one.draft.name}: {one.draft.occupation}" for one in found],
@@ -80,7 +80,7 @@ def invent(count: int, setting: Setting) -> list[Person]:
             return Checked(None if problems else answer.people, problems)
 
         id = f"{first:04d}-{first + wanted - 1:04d}"
-        drafts = setting.runner.ask(PEOPLE, id, inputs, check) or []
+        drafts = setting.ask(PEOPLE, id, inputs, check) or []
         found += [Person(f"{first + n:04d}", draft) for n, draft in enumerate(drafts)]
     return found
 
@@ -105,23 +105,23 @@ def personas(people: Sequence[Person], setting: Setting) -> list[Persona]:
 
 def _timeline(person: Person, setting: Setting) -> list[DraftMonth] | None:
     wanted = months_of(person.id, setting.months, setting.seed)
-    inputs = setting.inputs | {"profile": person.profile, "today": TODAY, "months": wanted}
+    inputs = {"profile": person.profile, "today": TODAY, "months": wanted}
 
     def check(answer: Any) -> Checked:
         problems = timeline_problems(answer.timeline, wanted, person.draft.name)
         return Checked(None if problems else answer.timeline, problems)
 
-    return setting.runner.ask(TIMELINE, person.id, inputs, check)
+    return setting.ask(TIMELINE, person.id, inputs, check)
 
 
 def _types(person: Person, timeline: Sequence[DraftMonth], setting: Setting) -> dict[str, str] | None:
-    inputs = setting.inputs | {"profile": person.profile, "timeline": months(timeline)}
+    inputs = {"profile": person.profile, "timeline": months(timeline)}
 
     def check(answer: Any) -> Checked:
         problems = type_problems(answer.requirement_types)
         return Checked(None if problems else answer.requirement_types, problems)
 
-    drafts: list[DraftType] | None = setting.runner.ask(TYPES, person.id, inputs, check)
+    drafts: list[DraftType] | None = setting.ask(TYPES, person.id, inputs, check)
     if drafts is None:
         return None
     counters = {aspect: numbers(1) for aspect in ASPECTS}
@@ -132,7 +132,7 @@ def _types(person: Person, timeline: Sequence[DraftMonth], setting: Setting) -> 
 def _preferences(persona: Persona, aspect: str, setting: Setting) -> list[DraftPreference] | None:
     person = persona.person
     types = {id: text for id, text in persona.types.items() if id.startswith(aspect)}
-    inputs = setting.inputs | {
+    inputs = {
         "profile": person.profile,
         "personality": person.personality,
         "timeline": months(persona.timeline),
@@ -144,4 +144,4 @@ def _preferences(persona: Persona, aspect: str, setting: Setting) -> list[DraftP
         problems = preference_problems(answer.preferences, types, person.draft.name)
         return Checked(None if problems else answer.preferences, problems)
 
-    return setting.runner.ask(PREFERENCES, f"{person.id}/{aspect}", inputs, check)
+    return setting.ask(PREFERENCES, f"{person.id}/{aspect}", inputs, check)

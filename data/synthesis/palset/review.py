@@ -116,14 +116,14 @@ def _mend_logs(
         one = entries[n]
         shown.append(f"{n} | {one.timestamp} | {one.event} | {one.type} | {one.content} | fault: {'; '.join(reasons)}")
     person = session.persona.person
-    inputs = setting.inputs | {"profile": person.profile, "experience": session.experience, "entries": shown}
+    inputs = {"profile": person.profile, "experience": session.experience, "entries": shown}
 
     def check(answer: Any) -> Checked:
         problems = _same_places([one.number for one in answer.mended], list(faults))
         problems += [f"entry {one.number} is empty" for one in answer.mended if blank(one.content)]
         return Checked(None if problems else answer.mended, problems)
 
-    found = setting.runner.ask(MENDED_LOGS, session.id, inputs, check)
+    found = setting.ask(MENDED_LOGS, session.id, inputs, check)
     return found and {
         one.number: entries[one.number].model_copy(update={"type": one.type, "content": one.content}) for one in found
     }
@@ -176,7 +176,7 @@ def _mend_words(
     setting: Setting,
 ) -> dict[Place, str] | None:
     person = session.persona.person
-    inputs = setting.inputs | {
+    inputs = {
         "profile": person.profile,
         "personality": person.personality,
         "framework": script.framework,
@@ -189,7 +189,7 @@ def _mend_words(
         problems += [f"turn {one.turn} of {one.role} is empty" for one in answer.mended if blank(one.content)]
         return Checked(None if problems else answer.mended, problems)
 
-    found = setting.runner.ask(MENDED_WORDS, session.id, inputs, check)
+    found = setting.ask(MENDED_WORDS, session.id, inputs, check)
     return found and {(one.turn, one.role): one.content for one in found}
 
 

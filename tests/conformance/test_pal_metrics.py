@@ -1,0 +1,157 @@
+"""Mem-PAL's released evaluation (metrics, accepted replies, pairwise outcomes) against ours."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from dspy import Example, Prediction
+from dspy.utils.exceptions import AdapterParseError
+from mempiler.data.catalog import benchmark
+from mempiler.data.palbench.judges import NeedsJudge, NeedUnderstandingJudge, compare
+from mempiler.data.palbench.scorer import GenerationBleu, NeedPoints, RestatementBleu, SelectionPoints
+from mempiler.data.palbench.topics import Candidate, Topic
+from mempiler.programs.adapter import adapter
+from mempiler.reading.answer import read_answer
+from mempiler.reading.mends import UnreadableError
+from mempiler.signatures.pal import SelectSolutions
+
+Agrees = Callable[..., None]
+OPTIONS = [f"S{n}: solution {n}" for n in range(1, 9)]
+
+
+def about(answer: str = "S1", **topic: Any) -> Example:
+    """A question about a topic of which only this is known."""
+    whole = {"user_query": "?", "needs": ("rest", "quiet"), "requirement": "", **topic}
+    return Example(asked=SimpleNamespace(topic=Topic(**whole)), answer=[answer])
+
+
+def candidates(feedback: list[Any]) -> tuple[Candidate, ...]:
+    """Candidates by what the user thinks of each."""
+    return tuple(Candidate(text=f"solution {n}", feedback=kind) for n, kind in enumerate(feedback, 1))
+
+
+def rows(found: list[Mapping[str, float]]) -> list[Any]:
+    return [SimpleNamespace(parts=parts, failure=None) for parts in found]
+
+
+def named(columns: Mapping[str, float]) -> dict[str, float]:
+    """Columns of a table, 0 to 100, by the released names, 0 to 1."""
+    return {name.lower(): value / 100 for name, value in columns.items()}
+
+
+@pytest.mark.vectors("pal_metrics", "bleu-*")
+def test_bleu(case: dict[str, Any], agrees: Agrees) -> None:
+    scorer, given = RestatementBleu("bleu1"), case["input"]
+    found = scorer.score(about(requirement=given["reference"]), Prediction(answer=given["candidate"]))
+    agrees(named(scorer.aggregate(rows([found.parts]))))
+
+
+@pytest.mark.vectors("pal_metrics", "restate-batch-*")
+def test_bleu_of_several_topics(case: dict[str, Any], agrees: Agrees) -> None:
+    scorer = RestatementBleu("bleu1")
+    found = [
+        scorer.score(about(requirement=gold), Prediction(answer=said)).parts
+        for _, _, gold, said in case["input"]["rows"]
+    ]
+    agrees(named(scorer.aggregate(rows(found))))
+
+
+@pytest.mark.vectors("pal_metrics", "generate-*")
+def test_bleu_of_solutions(case: dict[str, Any], agrees: Agrees) -> None:
+    scorer, given = GenerationBleu("bleu1"), case["input"]
+    found = [
+        scorer.score(about(positives=liked), Prediction(answer=said)).parts
+        for said, liked in zip(given["generations"], given["liked_references"], strict=True)
+    ]
+    agrees(named(scorer.aggregate(rows(found))))
+
+
+@pytest.mark.vectors("pal_metrics", "needs-points-*")
+def test_points_that_a_judge_may_give(case: dict[str, Any], agrees: Agrees, scripted: Any) -> None:
+    topic = about().asked.topic
+    judge = NeedsJudge(scripted(lambda *call: case["input"]["reply"]), adapter())
+    agrees(accepted(lambda: judge(topic, "to sleep well")), case["expected"]["accepted"])
+
+
+@pytest.mark.vectors("pal_metrics", "g-score-*")
+def test_g_score(case: dict[str, Any], agrees: Agrees, scripted: Any) -> None:
+    points = [found for user in case["input"]["points_by_user"].values() for found in user]
+    given = iter(points)
+    judge = NeedsJudge(scripted(lambda *call: json.dumps({"analysis": "-", "score": next(given)})), adapter())
+    scorer = NeedPoints().bound(lambda kind: judge)
+    found = [scorer.score(about(), Prediction(answer="to sleep well")).parts for _ in points]
+    agrees(scorer.aggregate(rows(found))["G-score"])
+
+
+@pytest.mark.vectors("pal_metrics", "select-read-*")
+def test_selections_that_are_read(case: dict[str, Any], agrees: Agrees) -> None:
+    chosen: list[str] = []
+    with suppress(UnreadableError):
+        chosen = read_answer(SelectSolutions, case["input"]["reply"], {"options": OPTIONS})[0]["answer"]
+    valid = SelectionPoints().score(about(candidates=candidates(["pos"] * 8)), Prediction(answer=chosen)).parts["valid"]
+    agrees({"selected": chosen if valid else None}, {"selected": case["expected"]["selected"]})
+
+
+@pytest.mark.vectors("pal_metrics", "s-score-*")
+def test_s_score(case: dict[str, Any], agrees: Agrees) -> None:
+    topic = about(candidates=candidates(case["input"]["feedback"]))
+    found = [
+        SelectionPoints().score(topic, Prediction(answer=chosen)).parts
+        for user in case["input"]["chosen_by_user"].values()
+        for chosen in user
+    ]
+    agrees(SelectionPoints().aggregate(rows(found))["S-score"])
+
+
+@pytest.mark.vectors("pal_metrics", "dialogue-judge-*")
+def test_scores_that_a_judge_may_give(case: dict[str, Any], agrees: Agrees, scripted: Any) -> None:
+    reply = json.dumps(dict(in_our_form(json.loads(case["input"]["reply"]))))
+    judge = NeedUnderstandingJudge(scripted(lambda *call: reply), adapter())
+    persona = benchmark("palbench.restate").examples[0].asked.persona
+    agrees(accepted(lambda: judge(persona, "USER: a", "USER: b", 1)), case["expected"]["accepted"])
+
+
+@pytest.mark.vectors("pal_metrics", "win-tie-lose-*")
+def test_outcomes(case: dict[str, Any], agrees: Agrees) -> None:
+    counts, means = {"win": 0, "tie": 0, "lose": 0}, dict[str, list[float]]()
+    persona = benchmark("palbench.restate").examples[0].asked.persona
+    for name, scores in case["input"]["scores_test_baseline"].items():
+        found = compare(Judged(scores), persona, "own", "other")
+        counts[found.outcome] += 1
+        means[name] = [found.own, found.other]
+    agrees({"counts": counts, "means": means})
+
+
+class Judged:
+    """A judge whose scores are known: three with the own dialogue first, three with the other."""
+
+    hash = "known"
+
+    def __init__(self, scores: list[tuple[float, float]]) -> None:
+        self.scores = scores
+
+    def __call__(self, persona: Any, first: str, second: str, rollout: int) -> tuple[float, float]:
+        own, other = self.scores[rollout - 1 if first == "own" else rollout + 2]
+        return (own, other) if first == "own" else (other, own)
+
+
+def accepted(ask: Callable[[], Any]) -> bool:
+    """Whether a judge's reply can be read."""
+    try:
+        ask()
+    except AdapterParseError:
+        return False
+    return True
+
+
+def in_our_form(reply: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The released form of a judge's reply with our names: the order of its parts stays."""
+    names = {"assistant-1": "analysis_1", "assistant-2": "analysis_2", "overall": "comparison"}
+    for key, value in reply.items():
+        if key == "analysis" and isinstance(value, Mapping):
+            yield from ((names[name], text) for name, text in value.items())
+        else:
+            yield key, {name.replace("-", "_"): n for name, n in value.items()} if key == "scores" else value
