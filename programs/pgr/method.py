@@ -66,7 +66,7 @@ class PGR(Method):
         strategy: See `Prospection`, as for all others.
         k: Facts per probe.
         min_score: Lowest cosine of a probe's hit.
-        augment: "rewrite", "append" or "none".
+        augment: "append", "rewrite" or "none".
         augment_k: Facts that the augmentation sees at most.
         augment_score: Lowest cosine of those facts.
         min_new: The loop ends with a round that finds fewer new facts.
@@ -85,7 +85,7 @@ class PGR(Method):
         strategy: str = "tree",
         k: int = 5,
         min_score: float = 0.3,
-        augment: str = "rewrite",
+        augment: str = "append",
         augment_k: int = 5,
         augment_score: float = 0.6,
         min_new: int = 5,
@@ -106,7 +106,7 @@ class PGROver(Policy):
         strategy: See `Prospection`, as for all others.
         k: Hits per probe.
         min_score: Lowest score of a probe's hit.
-        augment: "rewrite", "append" or "none".
+        augment: "append", "rewrite" or "none".
         augment_k: Hits that the augmentation sees at most.
         augment_score: Lowest score of those.
         min_new: The loop ends with a round that finds fewer new hits.
@@ -120,7 +120,7 @@ class PGROver(Policy):
         strategy: str = "tree",
         k: int = 5,
         min_score: float = 0.3,
-        augment: str = "rewrite",
+        augment: str = "append",
         augment_k: int = 5,
         augment_score: float = 0.6,
         min_new: int = 5,

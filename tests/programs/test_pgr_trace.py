@@ -174,7 +174,11 @@ def test_the_chain_probes_its_steps(scripted):
 
 @pytest.mark.parametrize(
     ("augment", "imagined", "calls"),
-    [("rewrite", "Clearer query", 1), ("append", f"{QUERY} (known: Plays RPGs)", 0), ("none", QUERY, 0)],
+    [
+        ("rewrite", "Clearer query", 1),
+        ("append", f"{QUERY}\nKnown facts close to it:\nPlays RPGs", 0),
+        ("none", f"{QUERY}\n", 0),
+    ],
 )
 def test_the_query_is_augmented_before_it_is_imagined_but_searched_as_it_was(scripted, augment, imagined, calls):
     asked = []
@@ -192,6 +196,20 @@ def test_the_query_is_augmented_before_it_is_imagined_but_searched_as_it_was(scr
     assert engine.calls["augmented_query"] == calls
     assert asked[-1][0][0] == QUERY
     assert (asked[0] == ([QUERY], 0.6)) == (augment != "none")
+
+
+def test_by_default_the_calls_are_those_that_table_7_counts(scripted):
+    """One to imagine, one per round, one to summarize; none for the close facts that phase 1 is shown."""
+
+    def search(queries, k, low):
+        return [[Hit(id="rpg", text="Plays RPGs", score=0.7)] for _ in queries]
+
+    context, engine = recalled(scripted, search)
+    assert engine.calls == {"tree": 1, "updated_tree": 1, "prospection_summary": 1}
+    assert context.counts["calls"] == 3
+    first, second = (text for kind, text in engine.prompts if "tree" in kind)
+    assert "Known facts close to it" in first
+    assert "Known facts close to it" not in second
 
 
 def test_where_nothing_is_found_nothing_is_made_up(scripted):
