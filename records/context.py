@@ -27,6 +27,8 @@ class Hit(Record):
     """Ids of the turns the entry rests on."""
     time: datetime | None = None
     speaker: str | None = None
+    label: str = ""
+    """What prompts show in brackets before the text, e.g. the type of a fact."""
 
     @property
     def is_evidence(self) -> bool:
@@ -34,9 +36,15 @@ class Hit(Record):
         return self.kind not in ABSTRACT
 
     def line(self) -> str:
-        """Renders the hit on one line, as `Turn.line` does: `[id] (date) text`."""
-        when = f" ({format_time(self.time)})" if self.time else ""
-        return one_line(f"[{self.id}]{when} {self.text}")
+        """Renders the hit on one line, as `Turn.line` does: `[id] (date) text`, a label in brackets before the text."""
+        return one_line(f"[{self.id}] {self.said}")
+
+    @property
+    def said(self) -> str:
+        """The line without the id: `(date) [label] text`."""
+        when = f"({format_time(self.time)}) " if self.time else ""
+        label = f"[{self.label}] " if self.label else ""
+        return one_line(f"{when}{label}{self.text}")
 
 
 class Context(Record):

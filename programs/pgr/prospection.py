@@ -4,11 +4,13 @@
          Eq. 2            Eq. 3              Eq. 4            Eq. 5           Eq. 6
 
 A query is first shown with the facts closest to it, or said again with them (`_augmented`), then turned into a tree or
-a chain of next steps (`imagine`). Every step is a probe; all probes of a round go to the index in one call. The facts found make the
-next round of steps personal (`refine`), until a round finds fewer than `min_new` facts that were not known.
+a chain of next steps (`imagine`). Every step is a probe; all probes of a round go to the index in one call. The facts
+found make the next round of steps personal (`refine`), until a round finds fewer than `min_new` facts that were not
+known.
 
 Critical path: 1 call to imagine, 1 per round, 1 to summarize, as the paper's Table 7 counts them (with 1 to answer);
-`augment="rewrite"` takes 1 more where something is close enough to the query. No round and no summary where nothing was found: there is nothing to personalise by.
+`augment="rewrite"` takes 1 more where something is close enough to the query. No round and no summary where nothing was
+found: there is nothing to personalise by.
 
 Limits: the thresholds .3 and .6 are cosines of text-embedding-3-small; `thresholds` has those of the embedders that run
 here. Over BM25 scores they let nearly everything through; over turn RAG with an embedding model they are its cosines.
@@ -20,7 +22,7 @@ Source: Chopra et al., "Thinking Ahead: Prospection-Guided Retrieval of Memory w
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -120,8 +122,8 @@ class Prospection(Part):
 
         Returns:
             The facts in the order in which they were found, those of one round best first; the summary in the note
-            "prospection"; in `counts` the LM calls, rounds, probes, facts (of them `first` in phase 1), outputs that
-            were `malformed` (no steps in them) and trees that were `repaired`.
+            "prospection"; in `counts` the LM calls, rounds, probes, facts (of them `first` in phase 1 and `new` in
+            phase 2), outputs that were `malformed` (no steps in them) and trees that were `repaired`.
         """
         walk = _Walk(search, self.k, self.min_score)
         when = format_time(date) if isinstance(date, datetime) else date or "unknown"
@@ -221,7 +223,8 @@ class _Walk:
 
     def context(self, summary: str) -> Context:
         names = ("calls", "rounds", "probes", "first", "malformed", "repaired")
-        counts = {"facts": len(self.found), **{name: self.counts[name] for name in names}}
+        facts = {"facts": len(self.found), "new": len(self.found) - self.counts["first"]}
+        counts = {**facts, **{name: self.counts[name] for name in names}}
         return Context(hits=tuple(self.found.values()), notes={NOTE: summary} if summary else {}, counts=counts)
 
 
@@ -235,5 +238,5 @@ def _outline(steps: Sequence[Step]) -> str:
     return "\n".join(one_line(f"- {probe(step)}") for step in steps)
 
 
-def _lines(hits: Any) -> str:
-    return "\n".join(one_line(f"{f'({format_time(hit.time)}) ' if hit.time else ''}{hit.text}") for hit in hits)
+def _lines(hits: Iterable[Hit]) -> str:
+    return "\n".join(hit.said for hit in hits)

@@ -96,7 +96,7 @@ def test_the_trace_finds_15_facts_then_5_then_2_and_stops(scripted):
     index = ScriptedIndex()
     context, engine = recalled(scripted, index)
     assert context.counts["first"] == 15
-    assert (context.counts["facts"], context.counts["rounds"]) == (15 + 5 + 2, 2)
+    assert (context.counts["facts"], context.counts["new"], context.counts["rounds"]) == (15 + 5 + 2, 5 + 2, 2)
     assert [hit.id for hit in context.hits][-2:] == ["bad-weather", "co-op-thursday"]
     assert engine.calls == {"tree": 1, "updated_tree": 2, "prospection_summary": 1}
     assert context.counts["calls"] == 4
