@@ -146,6 +146,6 @@ def _win_rates(
     for duel in (duel for duel in duels if duel.one in answers and duel.other in answers):
         one, other = answers[duel.one], answers[duel.other]
         both = [id for id in one if id in other]
-        wins = [preference(judge, examples[id], one[id], other[id]) for id in both]
+        wins = [preference(judge, examples[id], one[id], other[id]).ahead for id in both]
         rates[duel.label] = sum(wins) / len(wins) if wins else 0.0
     return rates
