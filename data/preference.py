@@ -17,6 +17,7 @@ from typing import Literal, Protocol
 import dspy
 
 from ..signatures.judges import JudgePreference
+from .benchmark import Benchmark
 from .judge import AnyJudge, PromptJudge, one_line
 
 Side = Literal["first", "second", "tie"]
@@ -58,8 +59,8 @@ class PreferenceJudge(PromptJudge):
     def __call__(self, example: dspy.Example, first: str, second: str) -> Preferred:
         """Compares two responses to the example's `question`.
 
-        The judge is shown the example's `answer` (for MemoryQuest the references), and its `profile`, `facts` and
-        `date` where it has them.
+        The judge is shown the example's `reference`, or else its `answer` (of MemoryQuest the references), and its
+        `profile`, `facts` and `date` where it has them.
 
         Raises:
             AdapterParseError: The judge's reply stays unparseable.
@@ -70,11 +71,22 @@ class PreferenceJudge(PromptJudge):
             facts=example.get("facts") or "",
             date=example.get("date") or "",
             question=example.question,
-            references=str(example.get("answer") or ""),
+            references=_references(example),
             response_w3k8=first,
             response_t5n1=second,
         )
         return Preferred(_SIDES[found.choice], one_line(found.reasoning))
+
+
+def informed(benchmark: Benchmark) -> list[dspy.Example]:
+    """The examples with all facts about their user: those stated, else the references of all queries of the user."""
+    facts: dict[str, dict[str, None]] = {}
+    for example in benchmark.examples:
+        facts.setdefault(benchmark.group(example), {}).update(dict.fromkeys(_references(example).splitlines()))
+    return [
+        example if "facts" in example else example.copy(facts="\n".join(facts[benchmark.group(example)]))
+        for example in benchmark.examples
+    ]
 
 
 def preference(judge: PairJudge, example: dspy.Example, answer_a: str, answer_b: str) -> Preference:
@@ -91,3 +103,7 @@ def preference(judge: PairJudge, example: dspy.Example, answer_a: str, answer_b:
     forward, backward = judge(example, answer_a, answer_b).side, judge(example, answer_b, answer_a).side
     ahead = ((forward == "first") + (backward == "second")) / 2
     return Preference(ahead, ((forward == "second") + (backward == "first")) / 2)
+
+
+def _references(example: dspy.Example) -> str:
+    return str(example.get("reference") or example.get("answer") or "")

@@ -17,7 +17,7 @@ from dspy.utils.exceptions import AdapterParseError
 
 from ..data.catalog import benchmark as load_benchmark
 from ..data.judge import ask_all
-from ..data.preference import PairJudge, Preference, preference
+from ..data.preference import PairJudge, Preference, informed, preference
 from ..errors import DataError, UserError
 from .compare import Recorded
 from .results import Row, mean
@@ -93,4 +93,4 @@ def preferences(baseline: Recorded, other: Recorded, judge: PairJudge, threads: 
 def _examples(run: Recorded) -> dict[tuple[str, str], dspy.Example]:
     made = run.settings
     benchmark = load_benchmark(made["benchmark"], made.get("data"), **(made.get("options") or {}))
-    return {(str(example.id), str(example.question)): example for example in benchmark.examples}
+    return {(str(example.id), str(example.question)): example for example in informed(benchmark)}

@@ -10,9 +10,10 @@ from dspy.utils.exceptions import AdapterParseError
 from hypothesis import given
 from hypothesis import strategies as st
 from mempiler.data.acknowledgement import AcknowledgementJudge, evidence_parts, recall_parts
+from mempiler.data.catalog import benchmark as load_benchmark
 from mempiler.data.judge import Verdict
 from mempiler.data.judge_check import KINDS, LabelledAnswer, check_judge, read_agreement, read_labelled
-from mempiler.data.preference import Preference, PreferenceJudge, Preferred, Side, preference
+from mempiler.data.preference import Preference, PreferenceJudge, Preferred, Side, informed, preference
 from mempiler.errors import DataError
 from mempiler.programs.adapter import adapter
 from mempiler.signatures.judges import Acknowledgement, JudgeAcknowledgement, JudgePreference, judge_hash
@@ -137,6 +138,20 @@ def test_the_judge_of_pairs_sees_the_user_and_neutral_labels(scripted: Any, choi
     assert all(f"[[ ## {name} ## ]]\n{value}" in text for name, value in shown.items())
     assert "Plan my week" in text
     assert text.index("w3k8") < text.index("Swim.") < text.index("t5n1") < text.index("Run.")
+
+
+@pytest.mark.parametrize("name", ["memoryquest", "personamem-v2", "implexconv"])
+def test_the_judge_of_pairs_knows_all_that_is_said_of_the_user(scripted: Any, name: str) -> None:
+    found = load_benchmark(name)
+    examples = informed(found)
+    mine = [each for each in examples if found.group(each) == found.group(examples[0])]
+    references = {line for each in mine for line in str(each.get("reference") or each.answer).splitlines()}
+    last = max(mine, key=lambda each: len(each.facts))
+    assert 1 < len(last.facts.splitlines()) == len(references & set(last.facts.splitlines()))
+    model = scripted(lambda *call: {"reasoning": "Better.", "choice": "tie"})
+    PreferenceJudge(model, adapter())(last, "Swim.", "Run.")
+    assert f"[[ ## facts ## ]]\n{last.facts}\n" in model.engine.prompts[0][1]
+    assert f"[[ ## references ## ]]\n{last.get('reference') or last.answer}\n" in model.engine.prompts[0][1]
 
 
 def test_every_judge_has_a_hash_of_its_own(scripted: Any) -> None:
