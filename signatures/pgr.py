@@ -125,6 +125,7 @@ class ImagineChain(dspy.Signature):
 
     date: str = dspy.InputField(desc="when the query is asked")
     question: str = dspy.InputField(desc="the user's query")
+    known_facts: str = dspy.InputField(desc="facts close to the query, which say what it means; may be empty")
     steps: list[Step] = dspy.OutputField(desc="in the order of time")
 
 
@@ -164,6 +165,7 @@ class ImagineTree(dspy.Signature):
 
     date: str = dspy.InputField(desc="when the query is asked")
     question: str = dspy.InputField(desc="the user's query")
+    known_facts: str = dspy.InputField(desc="facts close to the query, which say what it means; may be empty")
     tree: list[TreeNode] = dspy.OutputField(desc="all nodes, the root first")
 
 

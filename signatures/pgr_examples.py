@@ -31,7 +31,7 @@ _VISIT_FACTS = (
 
 
 def chain_examples() -> list[dspy.Example]:
-    """For `ImagineChain`: date, question, steps."""
+    """For `ImagineChain`: date, question, no known facts, steps."""
     return [
         _example("16 May 2025, Friday", _PICNIC, steps=_steps(
             "Ask who else is coming :: guests' diets, allergies, children",
@@ -77,7 +77,7 @@ def refined_chain_examples() -> list[dspy.Example]:
 
 
 def tree_examples() -> list[dspy.Example]:
-    """For `ImagineTree`: date, question, tree."""
+    """For `ImagineTree`: date, question, no known facts, tree."""
     return [
         _example("16 May 2025, Friday", _PICNIC, tree=_tree(
             "A1 - Ask who else is coming :: guests' diets, allergies, children",
@@ -116,7 +116,7 @@ def refined_tree_examples() -> list[dspy.Example]:
 
 
 def _example(date: str, question: str, facts: str = "", **steps: list[Step] | list[TreeNode]) -> dspy.Example:
-    known = {"personal_context": facts} if facts else {}
+    known = {"personal_context": facts} if facts else {"known_facts": ""}
     return dspy.Example(date=date, question=question, **known, **steps)
 
 

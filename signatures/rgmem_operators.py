@@ -29,9 +29,7 @@ class InferRelation(dspy.Signature):
 
     source_entity: str = dspy.InputField()
     target_entity: str = dspy.InputField()
-    inference_before: str = dspy.InputField(
-        desc="the slice so far: facts, then inferred traits; empty the first time"
-    )
+    inference_before: str = dspy.InputField(desc="the slice so far: facts, then inferred traits; empty the first time")
     new_evidence: list[str] = dspy.InputField(desc="conclusions and raw events, oldest first")
     fact_summary: str = dspy.OutputField(desc="one paragraph")
     inferred_traits: str = dspy.OutputField(desc="one trait or interest per line")

@@ -60,7 +60,7 @@ class Prospection(Part):
         strategy: "tree" (PGR-TOT) or "chain" (PGR-COT).
         k: Facts per probe.
         min_score: Lowest score of a probe's hit (tau).
-        augment: How the query is augmented: "append" shows the facts below it in phase 1 (the paper's prompts, and the
+        augment: How the query is augmented: "append" shows the facts beside it in phase 1 (the paper's prompts, and the
             calls that its Table 7 counts), "rewrite" has the model say it again (Eq. 2), or "none".
         augment_k: Facts that the augmentation sees at most (the paper gives no number).
         augment_score: Lowest score of those facts (tau_o).
@@ -127,16 +127,16 @@ class Prospection(Part):
         """
         walk = _Walk(search, self.k, self.min_score)
         when = format_time(date) if isinstance(date, datetime) else date or "unknown"
-        first, asked = self._augmented(walk, question)
-        steps = self._steps(walk, self.imagine, date=when, question=first)
+        asked, known = self._augmented(walk, question)
+        steps = self._steps(walk, self.imagine, date=when, question=asked, known_facts=known)
         walk.probe([question, *map(probe, steps)])
         walk.counts["first"] = len(walk.found)
         rounds = [steps]
         for _ in range(self.iterations):
             if not walk.found:
                 break
-            known: dict[str, Any] = {f"initial_{self._field}": rounds[-1], "personal_context": walk.text()}
-            steps = self._steps(walk, self.refine, date=when, question=asked, **known)
+            so_far: dict[str, Any] = {f"initial_{self._field}": rounds[-1], "personal_context": walk.text()}
+            steps = self._steps(walk, self.refine, date=when, question=asked, **so_far)
             if not steps:
                 break
             walk.counts["rounds"] += 1
@@ -151,20 +151,17 @@ class Prospection(Part):
         return "tree" if self.strategy == "tree" else "steps"
 
     def _augmented(self, walk: _Walk, question: str) -> tuple[str, str]:
-        """Eq. 2: the query of phase 1 and of phase 2, which has appended facts in its personal context already.
+        """Eq. 2: the query, said again or not, and the facts that phase 1 is shown with it.
 
-        A query with no fact close to it is unchanged.
+        Phase 2 has such facts in its personal context. A query with no fact close to it is unchanged.
         """
         if self.augment == "none":
-            return question, question
+            return question, ""
         close = walk.search([question], self.augment_k, self.augment_score)[0]
-        if not close:
-            return question, question
-        if self.augment == "append":
-            return f"{question}\nKnown facts close to it:\n{_lines(close)}", question
+        if not close or self.augment == "append":
+            return question, _lines(close)
         said = walk.ask(self.rewrite, known_facts=_lines(close), question=question)
-        again = str(said.augmented_query or "").strip() or question if said else question
-        return again, again
+        return str(said.augmented_query or "").strip() or question if said else question, ""
 
     def _steps(self, walk: _Walk, prompt: dspy.Predict, **inputs: Any) -> list[Step]:
         """One imagined future, its tree repaired; empty where the model gave none."""

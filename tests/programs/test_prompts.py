@@ -47,6 +47,7 @@ from mempiler.programs.gather import in_order
 from mempiler.programs.tasks.task import TASKS, task
 from mempiler.records import History, Session, Turn
 from mempiler.signatures.judges_longmemeval import JUDGES
+from mempiler.signatures.rgmem import LAYERS
 
 PROMPTS = Path(__file__).parents[1] / "prompts"
 WRITES = os.environ.get("MEMPILER_PROMPTS") == "write"
@@ -80,7 +81,7 @@ LOW: dict[str, dict[str, Any]] = {
     "pgr": {"every": 1, "merge_after": 1, "merge_score": 0.3, "augment_score": 0.1, "min_score": 0.0, "min_new": 1},
     "fact-store": {"every": 1, "merge_after": 1, "merge_score": 0.3},
     "pgr+turn-rag": {"augment_score": 0.1, "min_score": 0.0, "min_new": 1},
-    "rgmem": {"theta_inf": 1, "theta_sum": 1, "node_cosine": 0.0},
+    "rgmem": {"theta_inf": 1, "theta_sum": 1},
     "h2memory": {"clusters": 1},
     "pramem": {"rounds": 5},
 }
@@ -169,9 +170,14 @@ def material(pal_history: Callable[..., Any], behavior_history: Callable[..., An
 
 
 @pytest.fixture
-def models(scripted: Any, practice_script: Any, pal_script: Any) -> dict[str, Any]:
-    """The scripts of methods whose prompts the offline engine does not all reach."""
-    return {"pramem": scripted(practice_script()), "h2memory": scripted(pal_script())}
+def models(scripted: Any, practice_script: Any, pal_script: Any, graph_replies: Any) -> dict[str, Any]:
+    """The scripts of methods of whose prompts the offline engine does not reach all, or not all that they can show."""
+    plan = [{"name": "Sports", "retrieve": LAYERS}, {"name": "Interests and Entertainment", "retrieve": ["summary"]}]
+
+    def planned(kind: str, text: str, n: int) -> Any:
+        return {"keywords": plan} if kind == "keywords" else graph_replies(kind, text, n)
+
+    return {"pramem": scripted(practice_script()), "h2memory": scripted(pal_script()), "rgmem": scripted(planned)}
 
 
 def asked(case: str, material: dict[str, tuple[Any, Any]], lm: Any) -> tuple[Any, dict[str, str]]:
