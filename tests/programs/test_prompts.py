@@ -150,8 +150,9 @@ def agree(found: dict[str, str], folder: str) -> None:
     for path in sorted((PROMPTS / folder).glob("*.txt")):
         if path.stem not in found:
             path.unlink() if WRITES else differences.append(f"{path} is of no predictor")
-    again = "\n\nif that is meant: MEMPILER_PROMPTS=write python -m pytest tests/programs/test_prompts.py"
-    assert not differences, "\n\n".join(differences) + again
+    if differences:
+        again = "if that is meant: MEMPILER_PROMPTS=write python -m pytest tests/programs/test_prompts.py"
+        pytest.fail("\n\n".join([*differences, again]), pytrace=False)
 
 
 @pytest.fixture
