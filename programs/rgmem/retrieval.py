@@ -8,6 +8,9 @@ event edges at it), conclusions (those of its evidence) and history (labels of t
 thing are searched for it. The paper bounds facts, conclusions and concepts, and leaves open how many events and how
 many inferences per node are read: as many events as concepts, and of every node the newest three of each kind.
 
+The context is told in blocks (`BLOCKS`): what happened, with dates; conclusions; what sums up a concept or a relation;
+and apart from it what is only inferred, and what is to be avoided. A summary rests on many days, so it has no date.
+
 Limits: a cosine belongs to its embedder. The paper's .5 is for a semantic one. The offline one compares spelling.
 """
 
