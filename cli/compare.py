@@ -180,7 +180,7 @@ def _win_rate(found: Preferences, baseline: str) -> str:
     span = found.interval
     sure = f", 95 % interval [{span.low:.3f}, {span.high:.3f}] (resampled by {span.unit})" if span else ""
     counts = f"{found.wins} preferred, {found.ties} ties, {found.losses} not, {found.unreadable} unreadable"
-    rate = f"win rate of {found.run} over {baseline}: {_number(found.rate)}{sure}"
+    rate = f"win rate of {found.run} over {baseline}: {_number(found.rate)}{sure}, {_number(found.tied)} tied"
     return f"{rate}; {counts}; judge prompt {found.judge_hash[:12]}"
 
 

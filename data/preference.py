@@ -1,12 +1,12 @@
 """Which of two responses serves a user better: PGR's pairwise comparison, and the win rate over many.
 
-    preference(judge, example, A, B)   the judge sees A first, then B first; mean of the two, ties count half
+    preference(judge, example, A, B)   the judge sees A first, then B first: how often A is preferred, how often B
 
-The win rate of A over B is the mean over the queries. The labels of the responses are neutral and belong to the place,
-so that a liking for a place or for a label cancels out.
+The win rate of A over B is the mean over the queries of how often A is preferred. As in the paper it is the fraction in
+which the judge prefers A: a tie counts for neither, so the rates of A and B and the share of ties add up to 1. The
+labels of the responses are neutral and belong to the place, so that a liking for a place or for a label cancels out.
 
-Limits: the paper reports the fraction of queries on which a response is preferred, and does not say what a tie
-counts; here it counts half, so A's rate and B's add up to 1. Two calls a query, no vote.
+Limits: two calls a query, no vote.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import Literal, Protocol
 import dspy
 
 from ..signatures.judges import JudgePreference
+from .benchmark import Benchmark
 from .judge import AnyJudge, PromptJudge, one_line
 
 Side = Literal["first", "second", "tie"]
 
 _SIDES: dict[str, Side] = {"w3k8": "first", "t5n1": "second", "tie": "tie"}
-_VALUES: dict[Side, float] = {"first": 1.0, "tie": 0.5, "second": 0.0}
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,16 @@ class Preferred:
 
     side: Side
     reasoning: str = ""
+
+
+@dataclass(frozen=True)
+class Preference:
+    """What came of judging a pair in both orders."""
+
+    ahead: float
+    """In how much of the orders the one response is preferred: 0, .5 or 1."""
+    behind: float
+    """In how much the other one is; what is left are ties."""
 
 
 class PairJudge(AnyJudge, Protocol):
@@ -49,8 +59,8 @@ class PreferenceJudge(PromptJudge):
     def __call__(self, example: dspy.Example, first: str, second: str) -> Preferred:
         """Compares two responses to the example's `question`.
 
-        The judge is shown the example's `answer` (for MemoryQuest the references), `profile` and `date` where it has
-        them.
+        The judge is shown the example's `reference`, or else its `answer` (of MemoryQuest the references), and its
+        `profile`, `facts` and `date` where it has them.
 
         Raises:
             AdapterParseError: The judge's reply stays unparseable.
@@ -58,17 +68,29 @@ class PreferenceJudge(PromptJudge):
         """
         found = self.ask(
             profile=example.get("profile") or "",
-            facts=str(example.get("answer") or ""),
+            facts=example.get("facts") or "",
             date=example.get("date") or "",
             question=example.question,
+            references=_references(example),
             response_w3k8=first,
             response_t5n1=second,
         )
         return Preferred(_SIDES[found.choice], one_line(found.reasoning))
 
 
-def preference(judge: PairJudge, example: dspy.Example, answer_a: str, answer_b: str) -> float:
-    """How far a response is preferred over another one: 1 in both orders, 0 in neither, a tie is half.
+def informed(benchmark: Benchmark) -> list[dspy.Example]:
+    """The examples with all facts about their user: those stated, else the references of all queries of the user."""
+    facts: dict[str, dict[str, None]] = {}
+    for example in benchmark.examples:
+        facts.setdefault(benchmark.group(example), {}).update(dict.fromkeys(_references(example).splitlines()))
+    return [
+        example if "facts" in example else example.copy(facts="\n".join(facts[benchmark.group(example)]))
+        for example in benchmark.examples
+    ]
+
+
+def preference(judge: PairJudge, example: dspy.Example, answer_a: str, answer_b: str) -> Preference:
+    """How far a response is preferred over another one, judged in both orders.
 
     Equal responses are a tie without a call. Source: PGR, section 5.2.
 
@@ -77,6 +99,11 @@ def preference(judge: PairJudge, example: dspy.Example, answer_a: str, answer_b:
         LMError: The judge's endpoint failed.
     """
     if answer_a.strip() == answer_b.strip():
-        return 0.5
-    ahead, behind = judge(example, answer_a, answer_b), judge(example, answer_b, answer_a)
-    return (_VALUES[ahead.side] + 1 - _VALUES[behind.side]) / 2
+        return Preference(0.0, 0.0)
+    forward, backward = judge(example, answer_a, answer_b).side, judge(example, answer_b, answer_a).side
+    ahead = ((forward == "first") + (backward == "second")) / 2
+    return Preference(ahead, ((forward == "second") + (backward == "first")) / 2)
+
+
+def _references(example: dspy.Example) -> str:
+    return str(example.get("reference") or example.get("answer") or "")

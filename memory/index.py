@@ -37,6 +37,8 @@ MANIFEST = "index.json"
 ENTRIES = "entries.json"
 DIALOGUE = "dialogue"
 """The tag of an entry that is a turn: entries with an equal one are the turns of one dialogue, in their order."""
+LABEL = "label"
+"""The tag that is shown before an entry's text and not searched, e.g. the type of a fact."""
 
 Where = Callable[["Entry"], bool]
 """A filter: only entries for which it is true are searched."""
@@ -72,6 +74,7 @@ class Entry(Record):
             sources=self.sources,
             time=self.time,
             speaker=self.speaker,
+            label=self.tags.get(LABEL, ""),
         )
 
 

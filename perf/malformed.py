@@ -38,7 +38,10 @@ METHODS: Mapping[str, tuple[str, int, dict[str, Any]]] = {
     "pgr": (
         "personamem",
         3,
-        {"every": 2, "merge_after": 1, "merge_score": 0.3, "augment_score": 0.1, "min_score": 0.0, "min_new": 1},
+        {
+            **{"every": 2, "merge_after": 1, "merge_score": 0.3, "augment": "rewrite", "augment_score": 0.1},
+            **{"min_score": 0.0, "min_new": 1},
+        },
     ),
     "memory-r2": ("locomo", 2, {}),
     "h2memory": ("palbench.select", 4, {"clusters": 1}),

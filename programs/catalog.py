@@ -76,7 +76,7 @@ def build(
         cache: Memories to share with other programs.
         adapter: Name of the adapter it runs under.
         **config: Constructor arguments of the method; of a policy's inner method with the prefix `inner_`. And
-            `longest_text`, the most characters of a text that a writer takes from a model (4,000).
+            `longest_text`, the most characters of a text that a writer takes from a model (4,000; of PGR 1,000).
 
     Raises:
         UnknownNameError: No such method or task.

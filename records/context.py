@@ -10,7 +10,7 @@ from pydantic import Field
 from .items import Record, one_line
 from .moment import format_time
 
-ABSTRACT = frozenset({"summary", "inference", "background", "principle"})
+ABSTRACT = frozenset({"summary", "inference", "trait", "background", "principle"})
 """Kinds of hits that rest on so many turns that finding one proves nothing about any of them."""
 
 
@@ -27,6 +27,10 @@ class Hit(Record):
     """Ids of the turns the entry rests on."""
     time: datetime | None = None
     speaker: str | None = None
+    label: str = ""
+    """What prompts show in brackets before the text, e.g. the type of a fact."""
+    block: str = ""
+    """The heading under which prompts show it, together with the hits beside it that have the same one."""
 
     @property
     def is_evidence(self) -> bool:
@@ -34,9 +38,15 @@ class Hit(Record):
         return self.kind not in ABSTRACT
 
     def line(self) -> str:
-        """Renders the hit on one line, as `Turn.line` does: `[id] (date) text`."""
-        when = f" ({format_time(self.time)})" if self.time else ""
-        return one_line(f"[{self.id}]{when} {self.text}")
+        """Renders the hit on one line, as `Turn.line` does: `[id] (date) text`, a label in brackets before the text."""
+        return one_line(f"[{self.id}] {self.said}")
+
+    @property
+    def said(self) -> str:
+        """The line without the id: `(date) [label] text`."""
+        when = f"({format_time(self.time)}) " if self.time else ""
+        label = f"[{self.label}] " if self.label else ""
+        return one_line(f"{when}{label}{self.text}")
 
 
 class Context(Record):
@@ -62,9 +72,17 @@ class Context(Record):
         return tuple(hit for hit in self.hits if hit.kind in kinds)
 
     def text(self) -> str:
-        """The hits, one per line, then the notes; further lines of a note are set in, so that none looks like a hit."""
+        """The hits, one per line under the headings of their blocks, then the notes.
+
+        Further lines of a note are set in, so that none looks like a hit.
+        """
+        lines: list[str] = []
+        for before, hit in zip((None, *self.hits), self.hits, strict=False):
+            if hit.block != (before.block if before else ""):
+                lines.append(f"{one_line(hit.block)}:")
+            lines.append(hit.line())
         notes = ["\n  ".join(f"{name}: {note}".splitlines()) for name, note in self.notes.items() if note]
-        return "\n".join([hit.line() for hit in self.hits] + notes)
+        return "\n".join(lines + notes)
 
 
 FailureKind = Literal["parse", "cut", "refused", "too-long", "endpoint", "error"]

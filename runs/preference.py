@@ -17,7 +17,7 @@ from dspy.utils.exceptions import AdapterParseError
 
 from ..data.catalog import benchmark as load_benchmark
 from ..data.judge import ask_all
-from ..data.preference import PairJudge, preference
+from ..data.preference import PairJudge, Preference, informed, preference
 from ..errors import DataError, UserError
 from .compare import Recorded
 from .results import Row, mean
@@ -32,9 +32,12 @@ class Preferences:
     n: int
     """Queries judged."""
     rate: float | None
-    """1 where the baseline is never preferred, ties half; None if none could be judged."""
+    """Share of judgments, two a query, that prefer the run; None if none could be made."""
     interval: Interval | None
+    tied: float | None
+    """Share of judgments that prefer neither."""
     wins: int
+    """Queries on which the run is preferred more often than the baseline."""
     ties: int
     losses: int
     unreadable: int
@@ -60,7 +63,7 @@ def preferences(baseline: Recorded, other: Recorded, judge: PairJudge, threads: 
         raise UserError(f"{other.name} and {baseline.name} have no query in common; compare runs on the same data")
     examples = _examples(baseline)
 
-    def prefers(pair: tuple[Row, Row]) -> float | None:
+    def prefers(pair: tuple[Row, Row]) -> Preference | None:
         a, b = pair
         try:
             return preference(judge, examples[a.id, a.question], b.answer, a.answer)
@@ -72,14 +75,16 @@ def preferences(baseline: Recorded, other: Recorded, judge: PairJudge, threads: 
     said = ask_all(prefers, shared, threads)
     kept = [(value, row.group) for value, (row, _) in zip(said, shared, strict=True) if value is not None]
     values = [value for value, _ in kept]
+    rates = [value.ahead for value in values]
     return Preferences(
         run=other.name,
         n=len(values),
-        rate=mean(values),
-        interval=interval(values, [group for _, group in kept]),
-        wins=sum(value > 0.5 for value in values),
-        ties=values.count(0.5),
-        losses=sum(value < 0.5 for value in values),
+        rate=mean(rates),
+        interval=interval(rates, [group for _, group in kept]),
+        tied=mean([1 - value.ahead - value.behind for value in values]),
+        wins=sum(value.ahead > value.behind for value in values),
+        ties=sum(value.ahead == value.behind for value in values),
+        losses=sum(value.ahead < value.behind for value in values),
         unreadable=said.count(None),
         judge_hash=judge.hash,
     )
@@ -88,4 +93,4 @@ def preferences(baseline: Recorded, other: Recorded, judge: PairJudge, threads: 
 def _examples(run: Recorded) -> dict[tuple[str, str], dspy.Example]:
     made = run.settings
     benchmark = load_benchmark(made["benchmark"], made.get("data"), **(made.get("options") or {}))
-    return {(str(example.id), str(example.question)): example for example in benchmark.examples}
+    return {(str(example.id), str(example.question)): example for example in informed(benchmark)}

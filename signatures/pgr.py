@@ -68,7 +68,9 @@ class UpdateFacts(dspy.Signature):
     - As few, well-made facts as hold the most; each independent, none redundant, nothing beyond the dialogue.
     """
 
-    existing_facts: list[KnownFact] = dspy.InputField(desc="facts from this user's earlier conversations")
+    existing_facts: list[KnownFact] = dspy.InputField(
+        desc="facts from this user's earlier conversations that these may concern"
+    )
     dialogue: str = dspy.InputField(desc="new conversations, one turn per line: [turn id] (date) speaker: words")
     facts: list[FactChange] = dspy.OutputField(desc="new and changed facts only")
 
@@ -123,6 +125,7 @@ class ImagineChain(dspy.Signature):
 
     date: str = dspy.InputField(desc="when the query is asked")
     question: str = dspy.InputField(desc="the user's query")
+    known_facts: str = dspy.InputField(desc="facts close to the query, which say what it means; may be empty")
     steps: list[Step] = dspy.OutputField(desc="in the order of time")
 
 
@@ -130,7 +133,7 @@ class RefineChain(dspy.Signature):
     """Rewrite imagined steps so that they are those of this very person, given what is known of them.
 
     - Use their preferences, constraints, habits and events to revise, sharpen or reorder the steps.
-    - A date in brackets says when a fact was noted or changed: work out whether it still matters for the query.
+    - A date in parentheses says when a fact was noted or changed: work out whether it still matters for the query.
     - Mind what may develop, needs that come up later, and aims that are not said.
     - A step is a concrete act of the moment, or a question of the situation ("how ...", "whether ...", "what ...").
       It never begins with a word about thinking, such as imagine, anticipate, think, plan, decide, evaluate, review,
@@ -142,7 +145,7 @@ class RefineChain(dspy.Signature):
 
     date: str = dspy.InputField(desc="when the query is asked")
     initial_steps: list[Step] = dspy.InputField()
-    personal_context: str = dspy.InputField(desc="facts about the user, one per line, with their dates")
+    personal_context: str = dspy.InputField(desc="facts about the user, one per line: (date) [type] fact")
     question: str = dspy.InputField(desc="the user's query")
     updated_steps: list[Step] = dspy.OutputField(desc="in the order of time")
 
@@ -162,6 +165,7 @@ class ImagineTree(dspy.Signature):
 
     date: str = dspy.InputField(desc="when the query is asked")
     question: str = dspy.InputField(desc="the user's query")
+    known_facts: str = dspy.InputField(desc="facts close to the query, which say what it means; may be empty")
     tree: list[TreeNode] = dspy.OutputField(desc="all nodes, the root first")
 
 
@@ -169,7 +173,7 @@ class RefineTree(dspy.Signature):
     """Rewrite a tree of imagined futures so that it is this very person's, given what is known of them.
 
     - Revise, sharpen, prune or add nodes; reconnect branches as this person would likely decide and live.
-    - A date in brackets says when a fact was noted or changed: work out whether it still matters for the query.
+    - A date in parentheses says when a fact was noted or changed: work out whether it still matters for the query.
     - A node stays a concrete act or observation. It never begins with a word about thinking, such as imagine,
       anticipate, think, plan, decide, evaluate, review, verify.
     - Every node is about a dimension of its own (logistics, time, people, senses, money, ...), adjusted to the user
@@ -179,7 +183,7 @@ class RefineTree(dspy.Signature):
 
     date: str = dspy.InputField(desc="when the query is asked")
     initial_tree: list[TreeNode] = dspy.InputField()
-    personal_context: str = dspy.InputField(desc="facts about the user, one per line, with their dates")
+    personal_context: str = dspy.InputField(desc="facts about the user, one per line: (date) [type] fact")
     question: str = dspy.InputField(desc="the user's query")
     updated_tree: list[TreeNode] = dspy.OutputField(desc="all nodes, the root first")
 
@@ -191,7 +195,7 @@ class AugmentQuery(dspy.Signature):
     every name, number and date; add no wish, no answer and nothing that neither query nor facts say.
     """
 
-    known_facts: str = dspy.InputField(desc="facts close to the query, one per line, with their dates")
+    known_facts: str = dspy.InputField(desc="facts close to the query, one per line: (date) [type] fact")
     question: str = dspy.InputField(desc="the user's query")
     augmented_query: str = dspy.OutputField(desc="the query alone, in the user's voice")
 
@@ -205,6 +209,6 @@ class SummarizeProspection(dspy.Signature):
 
     date: str = dspy.InputField(desc="when the query is asked")
     imagined: str = dspy.InputField(desc="the steps of every round, from the first guess to the most personal one")
-    personal_context: str = dspy.InputField(desc="facts about the user, one per line, with their dates")
+    personal_context: str = dspy.InputField(desc="facts about the user, one per line: (date) [type] fact")
     question: str = dspy.InputField(desc="the user's query")
     prospection_summary: str = dspy.OutputField()

@@ -14,24 +14,24 @@ _PICNIC = "I promised to bring something to the neighbourhood picnic on Saturday
 _RUN = "Sign me up for the half marathon in October?"
 _VISIT = "My parents are coming for a week. Help me set things up."
 _PICNIC_FACTS = (
-    "(2 March 2025, Sunday) Is allergic to walnuts\n"
-    "(11 May 2025, Sunday) The oven has been broken since last week\n"
-    "(20 April 2025, Sunday) Baked flatbread for the street party, and everybody asked for the recipe"
+    "(2 March 2025, Sunday) [Identity] Is allergic to walnuts\n"
+    "(11 May 2025, Sunday) [Event] The oven has been broken since last week\n"
+    "(20 April 2025, Sunday) [Activity] Baked flatbread for the street party, and everybody asked for the recipe"
 )
 _RUN_FACTS = (
-    "(6 June 2025, Friday) Sprained the left ankle on the stairs\n"
-    "(1 February 2025, Saturday) Works late shifts on Tuesdays and Thursdays\n"
-    "(17 May 2025, Saturday) Is saving for a used car until December"
+    "(6 June 2025, Friday) [Event] Sprained the left ankle on the stairs\n"
+    "(1 February 2025, Saturday) [Identity] Works late shifts on Tuesdays and Thursdays\n"
+    "(17 May 2025, Saturday) [Goal] Is saving for a used car until December"
 )
 _VISIT_FACTS = (
-    "(9 January 2025, Thursday) Father uses a walking stick since his operation\n"
-    "(3 March 2025, Monday) Lives on the fourth floor without a lift\n"
-    "(28 February 2025, Friday) Took over a colleague's project until Easter"
+    "(9 January 2025, Thursday) [Event] Father uses a walking stick since his operation\n"
+    "(3 March 2025, Monday) [Identity] Lives on the fourth floor without a lift\n"
+    "(28 February 2025, Friday) [Event] Took over a colleague's project until Easter"
 )
 
 
 def chain_examples() -> list[dspy.Example]:
-    """For `ImagineChain`: date, question, steps."""
+    """For `ImagineChain`: date, question, no known facts, steps."""
     return [
         _example("16 May 2025, Friday", _PICNIC, steps=_steps(
             "Ask who else is coming :: guests' diets, allergies, children",
@@ -77,7 +77,7 @@ def refined_chain_examples() -> list[dspy.Example]:
 
 
 def tree_examples() -> list[dspy.Example]:
-    """For `ImagineTree`: date, question, tree."""
+    """For `ImagineTree`: date, question, no known facts, tree."""
     return [
         _example("16 May 2025, Friday", _PICNIC, tree=_tree(
             "A1 - Ask who else is coming :: guests' diets, allergies, children",
@@ -116,7 +116,7 @@ def refined_tree_examples() -> list[dspy.Example]:
 
 
 def _example(date: str, question: str, facts: str = "", **steps: list[Step] | list[TreeNode]) -> dspy.Example:
-    known = {"personal_context": facts} if facts else {}
+    known = {"personal_context": facts} if facts else {"known_facts": ""}
     return dspy.Example(date=date, question=question, **known, **steps)
 
 

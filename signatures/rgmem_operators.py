@@ -18,8 +18,9 @@ class InferRelation(dspy.Signature):
     - If there is no inference before, lay the foundation: the facts about the user that the evidence establishes.
     - If there is one, work the new evidence in, and say how it changes, confirms or develops what was understood
       before ("this changes the earlier understanding ...", "this further confirms ..."). That is a must.
-    Evidence is of two forms. A conclusion is a plain sentence. A raw event is the label of an edge: either an objective
-    verb phrase (takes place at), or a verb with the user's stance towards it (categorizes event, anticipated by user).
+    Every piece of evidence begins with its form. A conclusion is a plain sentence. A raw event is the label of an edge:
+    either an objective verb phrase (takes place at), or a verb with the user's stance towards it (categorizes event,
+    anticipated by user).
 
     The fact summary is a single concise paragraph of the present state and how it came to change, with everything that
     matters in the new evidence. The inferred traits are what lies beneath: traits, interests or preferences, shared or
@@ -28,7 +29,7 @@ class InferRelation(dspy.Signature):
 
     source_entity: str = dspy.InputField()
     target_entity: str = dspy.InputField()
-    inference_before: str = dspy.InputField(desc="the slice so far; empty the first time")
+    inference_before: str = dspy.InputField(desc="the slice so far: facts, then inferred traits; empty the first time")
     new_evidence: list[str] = dspy.InputField(desc="conclusions and raw events, oldest first")
     fact_summary: str = dspy.OutputField(desc="one paragraph")
     inferred_traits: str = dspy.OutputField(desc="one trait or interest per line")

@@ -8,7 +8,8 @@ What is scored is the retrieved context (`prediction.context`), not the response
 judge finds acknowledged in its hits (`data.acknowledgement`). Two responses are compared by `data.preference`.
 
 An example holds `history` (what was before the query's date), `question`, `date`, `focus` (inputs), `answer` (the
-references, one per line), `references`, `category` (the domain, else "all"), `profile`, `reasoning` and `id` (labels).
+references, one per line), `references`, `category` (the domain, else "all"), `profile`, `facts` (what the references of
+all queries say of the user up to the query's date, for the judge of pairs), `reasoning` and `id` (labels).
 `focus` names the turns of the references; of a reference that only names its session, the turn that shares most words
 with it.
 

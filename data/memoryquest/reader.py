@@ -191,7 +191,17 @@ class _User:
                 self.fault("empty turn", where, f"turn {n} has no text; passed over")
 
     def examples(self, taken: Mapping[str, Any]) -> Iterator[dspy.Example]:
-        """The queries that can be scored."""
+        """The queries that can be scored, each with all facts about its user that the file states up to its date."""
+        made = list(self.scorable(taken))
+        stated = dict.fromkeys(reference for _, example in made for reference in example.references)
+        for asked, example in made:
+            end = _end(asked)
+            known = [each for each in stated if end is None or each.date is None or each.date <= end]
+            example.facts = "\n".join(dict.fromkeys(each.line() for each in known))
+            yield example
+
+    def scorable(self, taken: Mapping[str, Any]) -> Iterator[tuple[datetime | None, dspy.Example]]:
+        """The queries with references, and when each is asked."""
         ids = set(taken)
         histories: dict[int, History] = {}
         for n, part in enumerate(self.objects("queries") or (), 1):
@@ -213,7 +223,7 @@ class _User:
                 self.fault("repeated query", where, f"{id!r} was there before; this one is '{id}:{n}'")
                 id = f"{id}:{n}"
             ids.add(id)
-            yield self.example(id, question.strip(), asked, history, references, row)
+            yield asked, self.example(id, question.strip(), asked, history, references, row)
 
     def example(
         self,
@@ -240,9 +250,9 @@ class _User:
     def before(self, asked: datetime | None) -> History:
         """The sessions up to a moment, or to the end of its day where it has no clock."""
         assert self.history is not None
-        if asked is None:
+        end = _end(asked)
+        if end is None:
             return self.history
-        end = datetime.combine(asked, time.max) if asked.time() == time.min else asked
         kept = tuple(session for session in self.history.items if session.time is None or session.time <= end)
         return History(id=self.id, items=kept)
 
@@ -278,6 +288,13 @@ class _User:
         parts = [self.row.get(name) for name in ("demographics", "domain_summaries")]
         lines = [f"{key}: {value}" for part in parts if isinstance(part, dict) for key, value in part.items()]
         return "\n".join(lines + [part for part in parts if isinstance(part, str)])
+
+
+def _end(asked: datetime | None) -> datetime | None:
+    """The last moment that a query knows of: its own, or the end of its day where it has no clock."""
+    if asked is None or asked.time() != time.min:
+        return asked
+    return datetime.combine(asked, time.max)
 
 
 def _anchor(reference: Reference, history: History) -> tuple[str, ...]:

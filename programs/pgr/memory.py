@@ -30,7 +30,7 @@ from typing import Any, TypeVar
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from ...memory.index import Entry
+from ...memory.index import LABEL, Entry
 from ...memory.memory import Memory
 from ...records import AnyItem, Item
 
@@ -88,13 +88,15 @@ class PersonalMemory(Memory):
     issued: int = 0
     """Ids given so far."""
     counts: dict[str, int] = Field(default_factory=dict)
-    """Changes by outcome: added, updated, repeated (added again), unknown (an update of no fact), refused, merged."""
+    """Changes by outcome: added, updated, repeated (added again), unknown (an update of no fact), clashing (one of
+    several updates of a fact at once), refused, merged."""
 
     def upsert(self, changes: Sequence[Change], sessions: Sequence[Item]) -> PersonalMemory:
         """Takes changes in.
 
         Args:
-            changes: In order. One without words is refused; one that names a fact that is not there becomes a new one.
+            changes: In order. One without words is refused. One that names a fact that is not there becomes a new one,
+                and so do several that name the same fact: none says what has become of it.
             sessions: What the changes were read from; their dates, ids and turns become the provenance.
 
         Returns:
@@ -102,21 +104,23 @@ class PersonalMemory(Memory):
         """
         facts = {fact.id: fact for fact in self.facts}
         wordings = {_plain(fact.info): fact.id for fact in self.facts}
-        issued, counts = self.issued, Counter[str]()
+        issued, counts, clashes = self.issued, Counter[str](), clashing(changes)
         for change in changes:
             info = " ".join(change.info.split())
             if not info:
                 counts["refused"] += 1
                 continue
-            known = change.fact_id if change.fact_id in facts else wordings.get(_plain(info))
+            clash = change.fact_id in clashes
+            counts["clashing"] += clash
+            known = change.fact_id if change.fact_id in facts and not clash else wordings.get(_plain(info))
             if known is None:
                 issued += 1
                 facts[f"f{issued}"] = _fact(f"f{issued}", info, change, sessions)
                 counts["added"] += 1
-                counts["unknown"] += change.fact_id is not None
+                counts["unknown"] += change.fact_id is not None and not clash
             else:
                 facts[known] = _updated(facts[known], _fact(known, info, change, sessions))
-                counts["updated" if change.fact_id == known else "repeated"] += 1
+                counts["updated" if change.fact_id == known and not clash else "repeated"] += 1
             wordings[_plain(info)] = known or f"f{issued}"
         added = counts["added"]
         return self._with(facts.values(), counts, pending=(), fresh=self.fresh + added, issued=issued)
@@ -156,7 +160,7 @@ class PersonalMemory(Memory):
         return self._with(kept, Counter(merged=len(parts)))
 
     def entries(self) -> list[Entry]:
-        """The facts: the text is the info, the time the most recent date."""
+        """The facts: the text is the info, shown with the type before it; the time is the most recent date."""
         return [
             Entry(
                 id=fact.id,
@@ -164,7 +168,7 @@ class PersonalMemory(Memory):
                 kind="fact",
                 sources=fact.sources,
                 time=fact.latest,
-                tags={"type": fact.type},
+                tags={LABEL: fact.type},
             )
             for fact in self.facts
         ]
@@ -172,6 +176,12 @@ class PersonalMemory(Memory):
     def _with(self, facts: Iterable[PersonalFact], counts: Counter[str], **changes: Any) -> PersonalMemory:
         counted = dict(Counter(self.counts) + counts)
         return self.model_copy(update={"facts": tuple(facts), "counts": counted, **changes})
+
+
+def clashing(changes: Iterable[Change]) -> dict[str, int]:
+    """The facts that several changes name at once, and how many do: a model has mistaken one id for the id of all."""
+    named = Counter(change.fact_id for change in changes if change.fact_id)
+    return {id: times for id, times in named.items() if times > 1}
 
 
 def merge_groups(

@@ -3,12 +3,14 @@
     q ── augment ──> q_A ── imagine ──> S0 ── probes ──> R ── refine ──> S1 ── probes ──> R ... ── summarize
          Eq. 2            Eq. 3              Eq. 4            Eq. 5           Eq. 6
 
-A query is first said again with the facts closest to it (`_augmented`), then turned into a tree or a chain of next
-steps (`imagine`). Every step is a probe; all probes of a round go to the index in one call. The facts found make the
-next round of steps personal (`refine`), until a round finds fewer than `min_new` facts that were not known.
+A query is first shown with the facts closest to it, or said again with them (`_augmented`), then turned into a tree or
+a chain of next steps (`imagine`). Every step is a probe; all probes of a round go to the index in one call. The facts
+found make the next round of steps personal (`refine`), until a round finds fewer than `min_new` facts that were not
+known.
 
-Critical path: 1 call to augment (only if something is close enough to the query), 1 to imagine, 1 per round, 1 to
-summarize. No round and no summary where nothing was found: there is nothing to personalise by.
+Critical path: 1 call to imagine, 1 per round, 1 to summarize, as the paper's Table 7 counts them (with 1 to answer);
+`augment="rewrite"` takes 1 more where something is close enough to the query. No round and no summary where nothing was
+found: there is nothing to personalise by.
 
 Limits: the thresholds .3 and .6 are cosines of text-embedding-3-small; `thresholds` has those of the embedders that run
 here. Over BM25 scores they let nearly everything through; over turn RAG with an embedding model they are its cosines.
@@ -20,7 +22,7 @@ Source: Chopra et al., "Thinking Ahead: Prospection-Guided Retrieval of Memory w
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -48,7 +50,7 @@ Search = Callable[[Sequence[str], int, float], list[list[Hit]]]
 """Searches a memory: queries, most hits per query, lowest score; one list of hits per query."""
 NOTE = "prospection"
 """The note of a context that holds the summary."""
-STRATEGIES, AUGMENTS = ("tree", "chain"), ("rewrite", "append", "none")
+STRATEGIES, AUGMENTS = ("tree", "chain"), ("append", "rewrite", "none")
 
 
 class Prospection(Part):
@@ -58,7 +60,8 @@ class Prospection(Part):
         strategy: "tree" (PGR-TOT) or "chain" (PGR-COT).
         k: Facts per probe.
         min_score: Lowest score of a probe's hit (tau).
-        augment: How the query is augmented: "rewrite" by the model (Eq. 2), "append" the facts to it, or "none".
+        augment: How the query is augmented: "append" shows the facts beside it in phase 1 (the paper's prompts, and the
+            calls that its Table 7 counts), "rewrite" has the model say it again (Eq. 2), or "none".
         augment_k: Facts that the augmentation sees at most (the paper gives no number).
         augment_score: Lowest score of those facts (tau_o).
         min_new: The loop ends with a round that finds fewer new facts (delta).
@@ -74,7 +77,7 @@ class Prospection(Part):
         strategy: str = "tree",
         k: int = 5,
         min_score: float = 0.3,
-        augment: str = "rewrite",
+        augment: str = "append",
         augment_k: int = 5,
         augment_score: float = 0.6,
         min_new: int = 5,
@@ -119,21 +122,21 @@ class Prospection(Part):
 
         Returns:
             The facts in the order in which they were found, those of one round best first; the summary in the note
-            "prospection"; in `counts` the LM calls, rounds, probes, facts (of them `first` in phase 1), outputs that
-            were `malformed` (no steps in them) and trees that were `repaired`.
+            "prospection"; in `counts` the LM calls, rounds, probes, facts (of them `first` in phase 1 and `new` in
+            phase 2), outputs that were `malformed` (no steps in them) and trees that were `repaired`.
         """
         walk = _Walk(search, self.k, self.min_score)
         when = format_time(date) if isinstance(date, datetime) else date or "unknown"
-        asked = self._augmented(walk, question)
-        steps = self._steps(walk, self.imagine, date=when, question=asked)
+        asked, known = self._augmented(walk, question)
+        steps = self._steps(walk, self.imagine, date=when, question=asked, known_facts=known)
         walk.probe([question, *map(probe, steps)])
         walk.counts["first"] = len(walk.found)
         rounds = [steps]
         for _ in range(self.iterations):
             if not walk.found:
                 break
-            known: dict[str, Any] = {f"initial_{self._field}": rounds[-1], "personal_context": walk.text()}
-            steps = self._steps(walk, self.refine, date=when, question=asked, **known)
+            so_far: dict[str, Any] = {f"initial_{self._field}": rounds[-1], "personal_context": walk.text()}
+            steps = self._steps(walk, self.refine, date=when, question=asked, **so_far)
             if not steps:
                 break
             walk.counts["rounds"] += 1
@@ -147,17 +150,18 @@ class Prospection(Part):
     def _field(self) -> str:
         return "tree" if self.strategy == "tree" else "steps"
 
-    def _augmented(self, walk: _Walk, question: str) -> str:
-        """Eq. 2. A query with no fact close to it is unchanged."""
+    def _augmented(self, walk: _Walk, question: str) -> tuple[str, str]:
+        """Eq. 2: the query, said again or not, and the facts that phase 1 is shown with it.
+
+        Phase 2 has such facts in its personal context. A query with no fact close to it is unchanged.
+        """
         if self.augment == "none":
-            return question
+            return question, ""
         close = walk.search([question], self.augment_k, self.augment_score)[0]
-        if not close:
-            return question
-        if self.augment == "append":
-            return f"{question} (known: {'; '.join(hit.text for hit in close)})"
+        if not close or self.augment == "append":
+            return question, _lines(close)
         said = walk.ask(self.rewrite, known_facts=_lines(close), question=question)
-        return str(said.augmented_query or "").strip() or question if said else question
+        return str(said.augmented_query or "").strip() or question if said else question, ""
 
     def _steps(self, walk: _Walk, prompt: dspy.Predict, **inputs: Any) -> list[Step]:
         """One imagined future, its tree repaired; empty where the model gave none."""
@@ -216,7 +220,8 @@ class _Walk:
 
     def context(self, summary: str) -> Context:
         names = ("calls", "rounds", "probes", "first", "malformed", "repaired")
-        counts = {"facts": len(self.found), **{name: self.counts[name] for name in names}}
+        facts = {"facts": len(self.found), "new": len(self.found) - self.counts["first"]}
+        counts = {**facts, **{name: self.counts[name] for name in names}}
         return Context(hits=tuple(self.found.values()), notes={NOTE: summary} if summary else {}, counts=counts)
 
 
@@ -230,5 +235,5 @@ def _outline(steps: Sequence[Step]) -> str:
     return "\n".join(one_line(f"- {probe(step)}") for step in steps)
 
 
-def _lines(hits: Any) -> str:
-    return "\n".join(one_line(f"{f'({format_time(hit.time)}) ' if hit.time else ''}{hit.text}") for hit in hits)
+def _lines(hits: Iterable[Hit]) -> str:
+    return "\n".join(hit.said for hit in hits)

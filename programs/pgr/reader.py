@@ -19,7 +19,7 @@ class FactReader(EntryReader):
 
     def recall(self, memory: PersonalMemory, query: Query) -> Context:
         hits = super().recall(memory, query).hits
-        return Context(hits=hits, counts={"facts": len(hits), "calls": 0})
+        return Context(hits=hits, counts={"facts": len(hits), "first": len(hits), "calls": 0})
 
 
 class ProspectiveReader(Reader):

@@ -7,17 +7,19 @@ Source: Chopra et al., "Thinking Ahead: Prospection-Guided Retrieval of Memory w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from ...errors import UserError
 from ...memory.index import Embedder
-from ...records import Item, format_time
+from ...memory.indexes import entry_indexes
+from ...records import Failure, Item, Turn, format_time
 from ...signatures.pgr import FactChange, KnownFact, MergeFacts, UpdateFacts
 from ..gather import gather
-from ..method import Writer
+from ..method import ANY_COSINE, Writer
 from ..predictor import predictor
-from .memory import Change, PersonalFact, PersonalMemory, merge_groups
+from ..recording import record_failure
+from .memory import Change, PersonalFact, PersonalMemory, clashing, merge_groups
 
 
 class PersonalFactWriter(Writer):
@@ -29,19 +31,26 @@ class PersonalFactWriter(Writer):
         merge_after: New facts after which the memory is consolidated.
         merge_score: Lowest cosine of facts that may be merged.
         window_days: Most days between the latest dates of facts that are merged.
+        related: Most known facts that an update is shown, those nearest to what was said.
 
     Raises:
         UserError: A setting has no such value.
     """
 
     Memory = PersonalMemory
+    longest_text = 1000
+    """A fact is short: a longer text is asked for again, and does not come in."""
 
-    def __init__(self, embedder: Embedder, every: int, merge_after: int, merge_score: float, window_days: int) -> None:
+    def __init__(
+        self, embedder: Embedder, every: int, merge_after: int, merge_score: float, window_days: int, related: int
+    ) -> None:
         super().__init__()
-        for name, number in (("every", every), ("merge_after", merge_after)):
+        for name, number in (("every", every), ("merge_after", merge_after), ("related", related)):
             if number < 1:
                 raise UserError(f"{name} = {number} is less than 1")
         self.embedder = embedder
+        self.indexes = entry_indexes(embedder)
+        self.related = related
         self.every = every
         self.merge_after = merge_after
         self.merge_score = merge_score
@@ -63,19 +72,30 @@ class PersonalFactWriter(Writer):
         return alone.model_copy(update={"pending": memory.pending})
 
     def _upserted(self, memory: PersonalMemory) -> PersonalMemory:
-        lines = [
-            turn.line(session.time) for session in memory.pending for turn in session.turns if turn.content.strip()
-        ]
-        found = None
-        if lines:
-            known = [_shown(fact) for fact in memory.facts]
-            found = self.attempt(self.update, existing_facts=known, dialogue="\n".join(lines))
+        said = [(session, turn) for session in memory.pending for turn in session.turns if turn.content.strip()]
+        changes: list[Change] = []
+        if said:
+            known = self._near(memory, [turn for _, turn in said])
+            lines = [turn.line(session.time) for session, turn in said]
+            found = self.attempt(self.update, existing_facts=list(map(_shown, known)), dialogue="\n".join(lines))
             if found is None:
                 return _left(memory)
-        facts: list[FactChange] = found.facts or [] if found else []
-        changes = [_change(fact) for fact in facts]
+            facts: list[FactChange] = found.facts or []
+            changes = [_change(fact, {each.id for each in known}) for fact in facts]
+            for id, times in clashing(changes).items():
+                message = f"{times} updates of one answer name {id}; all were kept as new facts"
+                record_failure(Failure(kind="parse", where="update", message=message))
         memory = memory.upsert(changes, memory.pending)
         return self._consolidated(memory) if memory.fresh >= self.merge_after else memory
+
+    def _near(self, memory: PersonalMemory, turns: Sequence[Turn]) -> list[PersonalFact]:
+        """The known facts that an update may concern, oldest first: the nearest to any turn."""
+        if len(memory.facts) <= self.related:
+            return list(memory.facts)
+        found = self.indexes.of(memory).search([turn.content for turn in turns], self.related, ANY_COSINE)
+        best = sorted((hit for hits in found for hit in hits), key=lambda hit: -hit.score)
+        near = set(list(dict.fromkeys(hit.id for hit in best))[: self.related])
+        return [fact for fact in memory.facts if fact.id in near]
 
     def _consolidated(self, memory: PersonalMemory) -> PersonalMemory:
         """Merges what is alike and close in time; a group whose merge stays unparseable is unchanged."""
@@ -107,6 +127,8 @@ def _shown(fact: PersonalFact) -> KnownFact:
     return KnownFact.model_validate({**shown, "related_entities": list(fact.entities)})
 
 
-def _change(fact: FactChange) -> Change:
-    named = fact.fact_id.strip() if fact.state == "update" else None
-    return Change(fact.info, fact.type, tuple(fact.related_entities), tuple(fact.turn_ids), named or None)
+def _change(fact: FactChange, known: Collection[str]) -> Change:
+    """A change; an update of a fact that was not shown names none."""
+    id = fact.fact_id.strip()
+    named = None if fact.state == "add" else id if id in known else ""
+    return Change(fact.info, fact.type, tuple(fact.related_entities), tuple(fact.turn_ids), named)

@@ -44,7 +44,7 @@ class LanguageOperators:
         said = self.infer(
             source_entity=memory.nodes[relation.source].name,
             target_entity=memory.nodes[relation.target].name,
-            inference_before=shown(before) if before else "",
+            inference_before="\n".join(_inference(before)) if before else "",
             new_evidence=[*_conclusions(units), *_raw_events(memory, relation, fresh)],
         )
         if said is None:
@@ -99,7 +99,7 @@ def projected(memory: GraphMemory, node: Node) -> list[str]:
     theories = [(memory.nodes[relation.target].name, relation.theory) for relation in fresh if relation.theory]
     covered = {id for _, theory in theories for id in theory.evidence}
     raw = [id for id in node.fresh if id not in covered]
-    lines = [f"Inference about {name}: {shown(theory)}" for name, theory in theories]
+    lines = [f"Inference about {name}. {' '.join(_inference(theory))}" for name, theory in theories]
     return [*lines, *_conclusions([memory.evidence[id] for id in raw]), *_raw_of(memory, node, raw)]
 
 
@@ -112,7 +112,13 @@ def microstates(memory: GraphMemory, node: Node) -> list[tuple[str, Theory]]:
 
 def shown(theory: Theory) -> str:
     """A theory on one line: the first part, then the second."""
-    return " ".join(part for part in (_sentences([theory.sigma]), _sentences(theory.delta.splitlines())) if part)
+    return " ".join(part for part in (sentences(theory.sigma), sentences(theory.delta)) if part)
+
+
+def _inference(theory: Theory) -> list[str]:
+    """A relation's theory as the operators are shown it, its two parts labelled."""
+    parts = {"Fact summary": theory.sigma, "Inferred traits": theory.delta}
+    return [f"{label}: {sentences(text)}" for label, text in parts.items() if text]
 
 
 def _theory(memory: GraphMemory, where: str, sigma: Any, delta: Any, *evidence: Sequence[str]) -> Theory | None:
@@ -132,14 +138,18 @@ def _lines(text: Any) -> list[str]:
     return list(dict.fromkeys(line for line in lines if line))
 
 
-def _sentences(parts: Sequence[str]) -> str:
+def sentences(text: str) -> str:
     """Lines as running text, each with an end."""
-    lines = [line.strip() for part in parts for line in part.splitlines() if line.strip()]
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     return " ".join(line if line[-1] in ".!?。！？" else f"{line}." for line in lines)
 
 
 def _conclusions(units: Sequence[Evidence], every: bool = False) -> list[str]:
-    return [conclusion_line(one, unit.time) for unit in units for one in (unit.conclusions if every else unit.seeds)]
+    return [
+        f"Conclusion {conclusion_line(one, unit.time)}"
+        for unit in units
+        for one in (unit.conclusions if every else unit.seeds)
+    ]
 
 
 def _raw_events(memory: GraphMemory, relation: Relation, units: Sequence[str]) -> list[str]:
@@ -148,7 +158,7 @@ def _raw_events(memory: GraphMemory, relation: Relation, units: Sequence[str]) -
     for mention in relation.mentions:
         if mention.evidence in units and mention.label:
             time = memory.evidence[mention.evidence].time
-            found.append(f"{f'({format_time(time)}) ' if time else ''}Raw event, {way}: {mention.label}")
+            found.append(f"Raw event {f'({format_time(time)}) ' if time else ''}{way}: {mention.label}")
     return found
 
 

@@ -17,11 +17,11 @@ from ...signatures.rgmem import Keyword, PlanRetrieval
 from ..method import ANY_COSINE, FEW, EntryReader
 from ..predictor import predictor
 from .memory import GraphMemory
-from .retrieval import Retrieval, entries, name_entries
+from .retrieval import Retrieval, entries, in_blocks, name_entries
 
 
 class GraphReader(EntryReader):
-    """Plans what to look for and reads it at every scale.
+    """Plans what to look for, from the question and its options, and reads it at every scale.
 
     `search` finds evidence and theories of all scales by BM25 (without L0 theories alone).
 
@@ -62,7 +62,7 @@ class GraphReader(EntryReader):
     def otherwise(self, memory: GraphMemory, query: Query) -> Sequence[Hit]:
         """What the newest evidence says; without L0, theories."""
         found = [entry.hit() for entry in reversed(entries(memory, self.use_l0))]
-        return sorted(found, key=lambda hit: not hit.is_evidence)[:FEW]
+        return in_blocks(sorted(found, key=lambda hit: not hit.is_evidence)[:FEW])
 
     def recall(self, memory: GraphMemory, query: Query) -> Context:
         """The context of section 3.4; empty, without a call, for an empty memory.
@@ -72,7 +72,8 @@ class GraphReader(EntryReader):
         """
         if not memory.evidence:
             return Context()
-        said = self.attempt(self.plan, question=query.probe)
+        asked = "\n".join([query.probe, *(["Options:", *query.options] if query.options else [])])
+        said = self.attempt(self.plan, question=asked)
         planned: list[Keyword] = said.keywords or [] if said else []
         keywords = [keyword for keyword in planned if keyword.name.strip()] or [
             Keyword(name=query.probe, retrieve=["summary"])

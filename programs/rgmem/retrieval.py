@@ -8,6 +8,9 @@ event edges at it), conclusions (those of its evidence) and history (labels of t
 thing are searched for it. The paper bounds facts, conclusions and concepts, and leaves open how many events and how
 many inferences per node are read: as many events as concepts, and of every node the newest three of each kind.
 
+The context is told in blocks (`BLOCKS`): what happened, with dates; conclusions; what sums up a concept or a relation;
+and apart from it what is only inferred, and what is to be avoided. A summary rests on many days, so it has no date.
+
 Limits: a cosine belongs to its embedder. The paper's .5 is for a semantic one. The offline one compares spelling.
 """
 
@@ -21,10 +24,19 @@ from ...memory.index import Entry, Index, Where
 from ...records import Context, Hit, estimate_tokens
 from ...signatures.rgmem import Keyword
 from .memory import Evidence, GraphMemory, Node, Relation
-from .operators import shown
+from .operators import sentences, shown
 
 PER_NODE = 3
 """Inferences, conclusions and labels that are read at a node, the newest ones."""
+BLOCKS = {
+    "fact": "Evidence, with dates",
+    "label": "Evidence, with dates",
+    "conclusion": "Conclusions",
+    "summary": "Summaries by concept",
+    "inference": "Summaries by concept",
+    "trait": "Inferred traits and restrictions",
+}
+"""The headings under which hits are shown, by their kind, in the order of the context."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +64,9 @@ class Retrieval:
     use_l0: bool = True
 
     def context(self, question: str, keywords: Sequence[Keyword]) -> Context:
-        """The unified context: facts, conclusions, profiles, inferences, history; `counts` has how many of each."""
-        parts: dict[str, list[Hit]] = {name: [] for name in ("facts", "conclusions", "nodes", "inferences", "history")}
+        """The unified context, in the blocks of `BLOCKS`; `counts` has how many of each kind."""
+        names = ("facts", "history", "conclusions", "nodes", "inferences", "traits")
+        parts: dict[str, list[Hit]] = {name: [] for name in names}
         if self.use_l0:
             query = [" ".join(dict.fromkeys([question, *(keyword.name for keyword in keywords)]))]
             parts["facts"] = self.texts.search(query, self.facts, where=lambda e: e.kind == "fact")[0]
@@ -61,19 +74,21 @@ class Retrieval:
         if self.names is not None:
             self._read_graph(self.names, keywords, parts)
         hits = [hit for found in parts.values() for hit in {hit.id: hit for hit in found}.values()]
-        unique = tuple({hit.id: hit for hit in hits}.values())
+        unique = list({hit.id: hit for hit in hits}.values())
         counts = {name: len({hit.id for hit in found}) for name, found in parts.items()}
-        context = Context(hits=unique, counts=counts)
+        context = Context(hits=in_blocks(unique), counts=counts)
         return context.model_copy(update={"counts": {**counts, "tokens": estimate_tokens(context.text())}})
 
     def _read_graph(self, names: Index, keywords: Sequence[Keyword], parts: dict[str, list[Hit]]) -> None:
         hung = self.memory.below()
         for node, score in self._found(names, keywords, "summary", ("concept",)):
-            parts["nodes"].append(profile_hit(self.memory, node, score))
+            parts["nodes"].append(profile_hit(self.memory, node, score, whole=False))
+            parts["traits"] += restrictions_of(self.memory, node, score)
         for node, score in self._found(names, keywords, "inference", ("concept", "event")):
             edges = [edge for edge in self._edges(node, hung) if edge.theory]
             newest = sorted(edges, key=lambda edge: -edge.theory.step if edge.theory else 0)[:PER_NODE]
-            parts["inferences"] += [inference_hit(self.memory, edge, score) for edge in newest]
+            parts["inferences"] += [inference_hit(self.memory, edge, score, whole=False) for edge in newest]
+            parts["traits"] += [hit for edge in newest for hit in traits_of(self.memory, edge, score)]
         for node, score in self._found(names, keywords, "history", ("concept", "event")):
             parts["history"] += _history(self.memory, self._edges(node, hung), score)
         if self.use_l0:
@@ -102,6 +117,13 @@ class Retrieval:
             ranked = sorted(best.items(), key=lambda pair: -pair[1])[: self.nodes]
             chosen += [(self.memory.nodes[id], score) for id, score in ranked]
         return chosen
+
+
+def in_blocks(hits: Iterable[Hit]) -> tuple[Hit, ...]:
+    """The hits under the headings of their kinds, block by block; within a block in their order."""
+    order = list(dict.fromkeys(BLOCKS.values()))
+    headed = [hit.model_copy(update={"block": BLOCKS[hit.kind]}) for hit in hits]
+    return tuple(sorted(headed, key=lambda hit: order.index(hit.block)))
 
 
 def _passes(layer: str, kind: str) -> Where:
@@ -141,24 +163,57 @@ def name_entries(memory: GraphMemory) -> list[Entry]:
     return found
 
 
-def profile_hit(memory: GraphMemory, node: Node, score: float = 0.0) -> Hit:
-    """A concept's theory; its sources are the turns of all units it rests on."""
+def profile_hit(memory: GraphMemory, node: Node, score: float = 0.0, whole: bool = True) -> Hit:
+    """A concept's theory, without its restrictions if not `whole`; its sources are the turns of all its units."""
     assert node.theory is not None
-    return _hit(memory, node.id, f"{node.name}: {shown(node.theory)}", "summary", node.theory.evidence, score)
+    said = shown(node.theory) if whole or node.flow is None else sentences(node.flow.sigma)
+    return _theory_hit(memory, node.id, f"{node.name}: {said}", "summary", node.theory.evidence, score)
 
 
-def inference_hit(memory: GraphMemory, relation: Relation, score: float = 0.0) -> Hit:
-    """An event edge's theory."""
+def restrictions_of(memory: GraphMemory, node: Node, score: float) -> list[Hit]:
+    """What R_K3 says is to be avoided or kept in balance; none where it has not fired."""
+    if node.flow is None or not node.flow.delta:
+        return []
+    said = f"{node.name}, restrictions: {sentences(node.flow.delta)}"
+    return [_theory_hit(memory, f"{node.id}.restrictions", said, "trait", node.flow.evidence, score)]
+
+
+def inference_hit(memory: GraphMemory, relation: Relation, score: float = 0.0, whole: bool = True) -> Hit:
+    """An event edge's theory, without its inferred traits if not `whole`."""
     assert relation.theory is not None
-    way = f"{memory.nodes[relation.source].name}, {memory.nodes[relation.target].name}"
-    return _hit(memory, relation.id, f"{way}: {shown(relation.theory)}", "inference", relation.theory.evidence, score)
+    said = f"{_way(memory, relation)}: {shown(relation.theory) if whole else sentences(relation.theory.sigma)}"
+    return _theory_hit(memory, relation.id, said, "inference", relation.theory.evidence, score)
+
+
+def traits_of(memory: GraphMemory, relation: Relation, score: float) -> list[Hit]:
+    """What R_K1 infers beside the facts."""
+    theory = relation.theory
+    if theory is None or not theory.delta:
+        return []
+    said = f"{_way(memory, relation)}, inferred: {sentences(theory.delta)}"
+    return [_theory_hit(memory, f"{relation.id}.traits", said, "trait", theory.evidence, score)]
+
+
+def _way(memory: GraphMemory, relation: Relation) -> str:
+    return f"{memory.nodes[relation.source].name}, {memory.nodes[relation.target].name}"
 
 
 def _history(memory: GraphMemory, edges: Sequence[Relation], score: float) -> list[Hit]:
     order = {id: n for n, id in enumerate(memory.evidence)}
     mentions = [(order[m.evidence], edge, m) for edge in edges for m in edge.mentions if m.label]
     newest = sorted(mentions, key=lambda row: -row[0])[:PER_NODE]
-    return [_hit(memory, f"{edge.id}.{m.evidence}", m.label, "label", (m.evidence,), score) for _, edge, m in newest]
+    units = [(f"{edge.id}.{mention.evidence}", mention.label, mention.evidence) for _, edge, mention in newest]
+    return [
+        Hit(
+            id=id,
+            text=label,
+            kind="label",
+            score=score,
+            sources=memory.turns((unit,)),
+            time=memory.evidence[unit].time,
+        )
+        for id, label, unit in units
+    ]
 
 
 def _conclusions_of(memory: GraphMemory, node: Node, score: float) -> list[Hit]:
@@ -170,14 +225,9 @@ def _conclusions_of(memory: GraphMemory, node: Node, score: float) -> list[Hit]:
     ]
 
 
-def _hit(memory: GraphMemory, id: str, text: str, kind: str, evidence: Sequence[str], score: float) -> Hit:
-    times = [memory.evidence[unit].time for unit in evidence]
-    latest = max((time for time in times if time), key=_moment, default=None)
-    return Hit(id=id, text=text, kind=kind, score=score, sources=memory.turns(tuple(evidence)), time=latest)
-
-
-def _moment(time: Any) -> str:
-    return time.isoformat()
+def _theory_hit(memory: GraphMemory, id: str, text: str, kind: str, evidence: Sequence[str], score: float) -> Hit:
+    """A theory rests on many days, so it has no date."""
+    return Hit(id=id, text=text, kind=kind, score=score, sources=memory.turns(tuple(evidence)))
 
 
 def _entry(hit: Hit) -> Entry:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ...data.benchmark import Benchmark
-from ...data.preference import PairJudge, preference
+from ...data.preference import PairJudge, informed, preference
 from ..report import WIRING, heading
 from ..setup import Setup
 from .columns import Column, Made, interval_cell, part, questions, score, tokens
@@ -141,11 +141,11 @@ def _win_rates(
     duels: Sequence[Duel], made: Mapping[str, Made], benchmark: Benchmark, judge: PairJudge
 ) -> dict[str, float]:
     answers = {label: {row.id: row.answer for row in each.evaluation.rows} for label, each in made.items()}
-    examples = {str(example.id): example for example in benchmark.examples}
+    examples = {str(example.id): example for example in informed(benchmark)}
     rates = {}
     for duel in (duel for duel in duels if duel.one in answers and duel.other in answers):
         one, other = answers[duel.one], answers[duel.other]
         both = [id for id in one if id in other]
-        wins = [preference(judge, examples[id], one[id], other[id]) for id in both]
+        wins = [preference(judge, examples[id], one[id], other[id]).ahead for id in both]
         rates[duel.label] = sum(wins) / len(wins) if wins else 0.0
     return rates

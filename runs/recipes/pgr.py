@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .columns import count
+from ..results import Evaluation
+from .columns import Column, count
 from .material import Material
 from .papers import printed
 from .recipe import Recipe
@@ -32,16 +33,28 @@ DUELS = (
     Duel("tree: with over without summary (Table 5)", "PGR, tree", "PGR, tree, no summary"),
     Duel("chain: with over without summary (Table 5)", "PGR, chain", "PGR, chain, no summary"),
 )
-_EFFORT = {"calls": "LM calls", "first": "facts, phase 1", "facts": "facts", "rounds": "rounds"}
-"""Counts of the recall and what the table calls them; `--json` has all."""
+
+
+def _asked(found: Evaluation) -> float | None:
+    """Mean calls of a query as Table 7 counts them: those of the recall, and the answer."""
+    recalled = count("calls").value(found)
+    return None if recalled is None else recalled + 1
+
+
+EFFORT = (
+    Column("LM calls", _asked, 2),
+    count("first", "facts, phase 1"),
+    count("new", "new facts, phase 2"),
+    count("rounds"),
+)
+"""Of the recall; `--json` has all counts."""
 
 
 def effort(material: Material) -> Iterator[OurTable]:
     """Calls and facts a query (Table 7)."""
-    columns = [count(key, name) for key, name in _EFFORT.items()]
-    rows = tuple((each.label, *(column.cell(each) for column in columns)) for each in material.made.values())
-    title = "means a query; calls are those of the recall, without the answer"
-    yield OurTable(title, ("variant", *_EFFORT.values()), rows)
+    rows = tuple((each.label, *(column.cell(each) for column in EFFORT)) for each in material.made.values())
+    title = "means a query, as Table 7 counts: calls of the recall and one to answer"
+    yield OurTable(title, ("variant", *(column.name for column in EFFORT)), rows)
 
 
 PGR = Recipe(

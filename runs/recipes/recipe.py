@@ -106,7 +106,7 @@ class Reproduced:
 
     @property
     def win_rates(self) -> dict[str, float]:
-        """Share of questions on which the first of a duel is preferred, ties as half; empty without a judge."""
+        """Share of judgments that prefer the first of a duel, a tie counting for neither; empty without a judge."""
         return {label: rate for done in self.sections for label, rate in done.win_rates.items()}
 
     def summary(self) -> dict[str, Any]:

@@ -112,16 +112,16 @@ def two_runs(run: Any) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("says", "rate", "counts"),
+    ("says", "rate", "tied", "counts"),
     [
-        ("the second run's", 1.0, (4, 0, 0)),
-        ("the first run's", 0.0, (0, 0, 4)),
-        ("what stands first", 0.5, (0, 4, 0)),
-        ("tie", 0.5, (0, 4, 0)),
+        ("the second run's", 1.0, 0.0, (4, 0, 0)),
+        ("the first run's", 0.0, 0.0, (0, 0, 4)),
+        ("what stands first", 0.5, 0.0, (0, 4, 0)),
+        ("tie", 0.0, 1.0, (0, 4, 0)),
     ],
 )
 def test_the_win_rate_counts_whose_responses_are_preferred(
-    run: Any, stub: Any, two_runs: list[str], says: str, rate: float, counts: tuple[int, ...]
+    run: Any, stub: Any, two_runs: list[str], says: str, rate: float, tied: float, counts: tuple[int, ...]
 ) -> None:
     (floor, rival) = (_answers(Path(path)) for path in two_runs)
     assert not floor & rival
@@ -143,7 +143,7 @@ def test_the_win_rate_counts_whose_responses_are_preferred(
     model = ["--judge-lm", server.model, "--judge-api-base", server.url]
     code, out, _ = run("compare", *two_runs, "--preference", *model, "--json")
     (found,) = json.loads(out)["preferences"]
-    assert (code, found["n"], found["rate"]) == (0, 4, rate)
+    assert (code, found["n"], found["rate"], found["tied"]) == (0, 4, rate, tied)
     assert (found["wins"], found["ties"], found["losses"]) == counts
     assert found["judge_hash"] == judge_hash(JudgePreference)
 

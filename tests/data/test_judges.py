@@ -10,15 +10,18 @@ from dspy.utils.exceptions import AdapterParseError
 from hypothesis import given
 from hypothesis import strategies as st
 from mempiler.data.acknowledgement import AcknowledgementJudge, evidence_parts, recall_parts
+from mempiler.data.catalog import benchmark as load_benchmark
 from mempiler.data.judge import Verdict
 from mempiler.data.judge_check import KINDS, LabelledAnswer, check_judge, read_agreement, read_labelled
-from mempiler.data.preference import PreferenceJudge, Preferred, Side, preference
+from mempiler.data.preference import Preference, PreferenceJudge, Preferred, Side, informed, preference
 from mempiler.errors import DataError
 from mempiler.programs.adapter import adapter
 from mempiler.signatures.judges import Acknowledgement, JudgeAcknowledgement, JudgePreference, judge_hash
 from pydantic import Field
 
-EXAMPLE = dspy.Example(question="Plan my week", answer="Has a bad knee", profile="age: 40", date="1 June 2024")
+EXAMPLE = dspy.Example(
+    question="Plan my week", answer="Has a bad knee", profile="age: 40", facts="Swims at dawn", date="1 June 2024"
+)
 
 
 def acknowledging(scripted: Any, *said: tuple[int, str]) -> Any:
@@ -93,36 +96,37 @@ class Opinions:
 
 
 @pytest.mark.parametrize(
-    ("a_first", "b_first", "rate"),
+    ("a_first", "b_first", "ahead", "behind"),
     [
-        ("first", "second", 1.0),
-        ("second", "first", 0.0),
-        ("first", "first", 0.5),
-        ("second", "second", 0.5),
-        ("tie", "tie", 0.5),
-        ("first", "tie", 0.75),
-        ("tie", "first", 0.25),
+        ("first", "second", 1.0, 0.0),
+        ("second", "first", 0.0, 1.0),
+        ("first", "first", 0.5, 0.5),
+        ("second", "second", 0.5, 0.5),
+        ("tie", "tie", 0.0, 0.0),
+        ("first", "tie", 0.5, 0.0),
+        ("tie", "first", 0.0, 0.5),
     ],
 )
-def test_preference_is_the_mean_of_both_orders(a_first: Side, b_first: Side, rate: float) -> None:
+def test_preference_is_the_mean_of_both_orders_and_a_tie_counts_for_neither(
+    a_first: Side, b_first: Side, ahead: float, behind: float
+) -> None:
     judge = Opinions(a_first, b_first)
-    assert preference(judge, EXAMPLE, "A", "B") == rate
+    assert preference(judge, EXAMPLE, "A", "B") == Preference(ahead, behind)
     assert judge.asked == [("A", "B"), ("B", "A")]
 
 
 def test_equal_responses_tie_without_a_call() -> None:
     judge = Opinions()
-    assert preference(judge, EXAMPLE, "Rest.", "Rest. ") == 0.5
+    assert preference(judge, EXAMPLE, "Rest.", "Rest. ") == Preference(0.0, 0.0)
     assert judge.asked == []
 
 
 @given(*[st.sampled_from(["first", "second", "tie"])] * 2)
-def test_the_rates_of_the_two_responses_add_up_to_one(a_first: Any, b_first: Any) -> None:
-    rates = (
-        preference(Opinions(a_first, b_first), EXAMPLE, "A", "B"),
-        preference(Opinions(b_first, a_first), EXAMPLE, "B", "A"),
-    )
-    assert sum(rates) == 1
+def test_the_pair_the_other_way_round_gives_the_same_shares_and_none_is_above_one(a_first: Any, b_first: Any) -> None:
+    one = preference(Opinions(a_first, b_first), EXAMPLE, "A", "B")
+    other = preference(Opinions(b_first, a_first), EXAMPLE, "B", "A")
+    assert (one.ahead, one.behind) == (other.behind, other.ahead)
+    assert one.ahead + one.behind <= 1
 
 
 @pytest.mark.parametrize(("choice", "side"), [("w3k8", "first"), ("t5n1", "second"), ("tie", "tie")])
@@ -130,8 +134,24 @@ def test_the_judge_of_pairs_sees_the_user_and_neutral_labels(scripted: Any, choi
     model = scripted(lambda *call: {"reasoning": "Better.", "choice": choice})
     assert PreferenceJudge(model, adapter())(EXAMPLE, "Swim.", "Run.").side == side
     (_, text) = model.engine.prompts[0]
-    assert all(part in text for part in ("Has a bad knee", "age: 40", "1 June 2024", "Plan my week"))
+    shown = {"facts": "Swims at dawn", "references": "Has a bad knee", "profile": "age: 40", "date": "1 June 2024"}
+    assert all(f"[[ ## {name} ## ]]\n{value}" in text for name, value in shown.items())
+    assert "Plan my week" in text
     assert text.index("w3k8") < text.index("Swim.") < text.index("t5n1") < text.index("Run.")
+
+
+@pytest.mark.parametrize("name", ["memoryquest", "personamem-v2", "implexconv"])
+def test_the_judge_of_pairs_knows_all_that_is_said_of_the_user(scripted: Any, name: str) -> None:
+    found = load_benchmark(name)
+    examples = informed(found)
+    mine = [each for each in examples if found.group(each) == found.group(examples[0])]
+    references = {line for each in mine for line in str(each.get("reference") or each.answer).splitlines()}
+    last = max(mine, key=lambda each: len(each.facts))
+    assert 1 < len(last.facts.splitlines()) == len(references & set(last.facts.splitlines()))
+    model = scripted(lambda *call: {"reasoning": "Better.", "choice": "tie"})
+    PreferenceJudge(model, adapter())(last, "Swim.", "Run.")
+    assert f"[[ ## facts ## ]]\n{last.facts}\n" in model.engine.prompts[0][1]
+    assert f"[[ ## references ## ]]\n{last.get('reference') or last.answer}\n" in model.engine.prompts[0][1]
 
 
 def test_every_judge_has_a_hash_of_its_own(scripted: Any) -> None:

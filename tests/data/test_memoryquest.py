@@ -106,6 +106,16 @@ def test_a_history_ends_with_the_day_of_its_query(tmp_path: Path, date: str | No
     assert len(example.history.items) == sessions
 
 
+def test_the_facts_of_a_query_are_all_references_of_its_user_up_to_its_date(tmp_path: Path) -> None:
+    said = [{"text": "Runs", "date": "2024-01-05"}, {"text": "Moved", "date": "2024-09-01"}, {"text": "Sings"}]
+    other = {"query": "Where?", "date": "2024-12-01", "references": [*said, {"text": "Runs", "date": "2024-01-05"}]}
+    first = {"query": "What?", "date": "2024-06-01", "references": [{"text": "Cooks"}]}
+    earlier, later = load(tmp_path, changed(queries=[first, other])).examples
+    assert earlier.facts.split("\n") == ["Cooks", "(5 January 2024, Friday) Runs", "Sings"]
+    assert later.facts.count("\n") == 3
+    assert "facts" not in earlier.inputs()
+
+
 @given(st.permutations(range(3)))
 def test_sessions_in_any_order_make_the_same_history(order: list[int]) -> None:
     with tempfile.TemporaryDirectory() as folder:

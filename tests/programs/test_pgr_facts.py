@@ -44,6 +44,7 @@ def test_new_facts_get_ids_from_code_and_provenance_from_the_turns_they_name():
         (Change("Ann lives in Porto", "Identity", fact_id="f1"), {"updated": 1}, 2, [2, 1]),
         (Change("ann lives  in lisbon.", "Identity"), {"repeated": 1}, 2, [2, 1]),
         (Change("Ann sings", "Interest", fact_id="f9"), {"added": 1, "unknown": 1}, 3, [1, 1, 1]),
+        (Change("Ann sings", "Interest", fact_id=""), {"added": 1, "unknown": 1}, 3, [1, 1, 1]),
         (Change("  ", "Goal"), {"refused": 1}, 2, [1, 1]),
     ],
 )
@@ -64,6 +65,15 @@ def test_an_update_unites_dates_sessions_and_turns_and_keeps_the_old_wording():
     assert (updated.sessions, updated.sources) == (("D1", "D3"), ("D1:1", "D3:2"))
     assert updated.entities == ("Lisbon", "Porto")
     assert [time.day for time in updated.dates] == [1, 9]
+
+
+def test_several_updates_of_one_fact_at_once_are_new_facts_and_leave_it_as_it_was():
+    changes = [Change(f"Ann saw place {n}", "Activity", sources=("D3:1",), fact_id="f1") for n in range(18)]
+    memory = BASE.upsert(changes, [session(3, 9)])
+    assert memory.facts[:2] == BASE.facts
+    assert [fact.info for fact in memory.facts[2:]] == [change.info for change in changes]
+    assert memory.counts == {"added": 20, "clashing": 18}
+    assert memory.upsert(changes[:1], [session(4)]).counts["updated"] == 1
 
 
 def test_a_change_that_names_no_turn_of_the_sessions_rests_on_all_of_them():

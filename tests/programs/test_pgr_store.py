@@ -77,6 +77,65 @@ def test_an_update_is_shown_the_facts_so_far_with_id_and_frequency(scripted, mak
     assert "[D4:1]" not in first
 
 
+def test_an_update_is_shown_the_facts_nearest_to_what_was_said_oldest_first(scripted, make_history):
+    lm, program = scripted(reply), store(related=4)
+    with dspy.context(lm=lm):
+        program.remember(make_history(6))
+        facts = {fact.id: fact.info for fact in program.remember(make_history(3)).memory.facts}
+    second = [text for kind, text in lm.engine.prompts if kind == "facts"][1]
+    shown = json.loads(second.rsplit("[[ ## existing_facts ## ]]", 1)[1].split("[[ ## dialogue")[0])
+    ids = [fact["fact_id"] for fact in shown]
+    assert ids == sorted(ids, key=lambda id: int(id[1:]))
+    assert len(ids) == 4
+    said = [turn.content for session in make_history(6).items[3:] for turn in session.turns]
+    near = (embedder().embed(list(facts.values())) @ embedder().embed(said).T).max(axis=1)
+    assert min(near[list(facts).index(id)] for id in ids) >= sorted(near)[-4] - 1e-6
+
+
+def test_an_update_of_a_fact_that_was_not_shown_is_a_new_fact(scripted, make_history):
+    def blind(kind, text, n):
+        found = reply(kind, text, n)
+        change = {"fact_id": "f1", "state": "update", "info": "Ann moved", "type": "Event"}
+        return {"facts": [change]} if kind == "facts" and "[D2:1]" in text else found
+
+    with dspy.context(lm=scripted(blind)):
+        memory = store(every=1, related=1).remember(make_history(2)).memory
+    assert memory.facts[0].earlier == ()
+    assert (memory.facts[-1].info, memory.counts["unknown"]) == ("Ann moved", 1)
+
+
+def test_an_answer_that_updates_one_fact_with_all_it_found_is_a_failure_and_loses_nothing(scripted, make_history):
+    def clumsy(kind, text, n):
+        found = reply(kind, text, n)
+        return {"facts": [{**fact, "fact_id": "f1", "state": "update"} for fact in found["facts"]]}
+
+    with dspy.context(lm=scripted(clumsy)):
+        node = store(every=1).remember(make_history(2))
+    assert {turn for fact in node.memory.facts for turn in fact.sources} == set(make_history(2).turns)
+    assert len(node.memory.facts) == 12
+    said = [failure.message for part in node.chain() for failure in part.failures]
+    assert said == ["6 updates of one answer name f1; all were kept as new facts"]
+
+
+def test_a_fact_that_is_no_short_one_is_asked_for_again_and_does_not_come_in(scripted, make_history):
+    lm = scripted(lambda kind, text, n: {"facts": [{"info": "x" * 1001, "type": "Goal"}]})
+    with dspy.context(lm=lm):
+        node = store().remember(make_history(1))
+    assert node.memory.facts == ()
+    assert "1,001 characters, more than 1,000" in lm.engine.prompts[1][1]
+
+
+def test_a_fact_is_shown_with_date_and_type(scripted, make_history):
+    lm = scripted(reply)
+    with dspy.context(lm=lm):
+        found = build("pgr", embedder=embedder(), min_score=0.1)(history=make_history(2), question="Who saw Lisbon?")
+    hit = found.context.hits[0]
+    assert re.match(rf"\[{hit.id}\] \(\d.*?\) \[Activity\] ", hit.line())
+    asked = [text for kind, text in lm.engine.prompts if kind in ("updated_tree", "prospection_summary")]
+    assert len(asked) > 1
+    assert all(f") [Activity] {hit.text}" in text.rsplit("[[ ## personal_context ## ]]", 1)[1] for text in asked)
+
+
 def test_fifty_new_facts_start_a_consolidation_that_loses_nothing(scripted, make_history):
     lm = scripted(reply)
     with dspy.context(lm=lm):
@@ -139,7 +198,7 @@ def test_an_empty_memory_is_answered_from_without_a_call_of_the_policy(scripted,
     assert len(lm.engine.prompts) == 1
 
 
-@pytest.mark.parametrize("setting", ["every", "merge_after"])
+@pytest.mark.parametrize("setting", ["every", "merge_after", "related"])
 def test_wrong_settings_are_one_line(setting):
     with pytest.raises(UserError, match=f"{setting} = 0 is less than 1"):
         store(**{setting: 0})

@@ -96,7 +96,7 @@ def test_the_trace_finds_15_facts_then_5_then_2_and_stops(scripted):
     index = ScriptedIndex()
     context, engine = recalled(scripted, index)
     assert context.counts["first"] == 15
-    assert (context.counts["facts"], context.counts["rounds"]) == (15 + 5 + 2, 2)
+    assert (context.counts["facts"], context.counts["new"], context.counts["rounds"]) == (15 + 5 + 2, 5 + 2, 2)
     assert [hit.id for hit in context.hits][-2:] == ["bad-weather", "co-op-thursday"]
     assert engine.calls == {"tree": 1, "updated_tree": 2, "prospection_summary": 1}
     assert context.counts["calls"] == 4
@@ -173,10 +173,14 @@ def test_the_chain_probes_its_steps(scripted):
 
 
 @pytest.mark.parametrize(
-    ("augment", "imagined", "calls"),
-    [("rewrite", "Clearer query", 1), ("append", f"{QUERY} (known: Plays RPGs)", 0), ("none", QUERY, 0)],
+    ("augment", "imagined", "known", "calls"),
+    [
+        ("rewrite", "Clearer query", "", 1),
+        ("append", QUERY, "Plays RPGs", 0),
+        ("none", QUERY, "", 0),
+    ],
 )
-def test_the_query_is_augmented_before_it_is_imagined_but_searched_as_it_was(scripted, augment, imagined, calls):
+def test_the_query_is_augmented_before_it_is_imagined_but_searched_as_it_was(scripted, augment, imagined, known, calls):
     asked = []
 
     def search(queries, k, low):
@@ -188,10 +192,24 @@ def test_the_query_is_augmented_before_it_is_imagined_but_searched_as_it_was(scr
 
     _, engine = recalled(scripted, search, answer, augment=augment, iterations=0, summary=False)
     prompt = engine.prompts[-1][1].rsplit("[[ ## question ## ]]", 1)[1]
-    assert imagined in prompt
+    assert prompt.split("\n\nRespond")[0].split("\n\n[[ ## known_facts ## ]]\n") == [f"\n{imagined}", known]
     assert engine.calls["augmented_query"] == calls
     assert asked[-1][0][0] == QUERY
     assert (asked[0] == ([QUERY], 0.6)) == (augment != "none")
+
+
+def test_by_default_the_calls_are_those_that_table_7_counts(scripted):
+    """One to imagine, one per round, one to summarize; none for the close facts that phase 1 is shown."""
+
+    def search(queries, k, low):
+        return [[Hit(id="rpg", text="Plays RPGs", score=0.7)] for _ in queries]
+
+    context, engine = recalled(scripted, search)
+    assert engine.calls == {"tree": 1, "updated_tree": 1, "prospection_summary": 1}
+    assert context.counts["calls"] == 3
+    first, second = (text for kind, text in engine.prompts if "tree" in kind)
+    assert first.rsplit("[[ ## known_facts ## ]]", 1)[1].startswith("\nPlays RPGs\n")
+    assert "known_facts" not in second
 
 
 def test_where_nothing_is_found_nothing_is_made_up(scripted):

@@ -125,7 +125,7 @@ def test_a_round_without_steps_ends_the_loop_and_keeps_what_was_found(scripted):
     ("settings", "message"),
     [
         ({"strategy": "forest"}, "strategy = 'forest' is none of tree, chain"),
-        ({"augment": "twice"}, "augment = 'twice' is none of rewrite, append, none"),
+        ({"augment": "twice"}, "augment = 'twice' is none of append, rewrite, none"),
         ({"k": 0}, "k = 0 is less than 1"),
         ({"iterations": -1}, "iterations = -1 is less than 0"),
     ],

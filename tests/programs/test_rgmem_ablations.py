@@ -77,8 +77,7 @@ def test_without_l1_there_is_evidence_and_no_graph(variant):
     assert dict(calls) == {"fact": 9, "keywords": 1}
     assert [context.counts[name] for name in ("nodes", "inferences", "history")] == [0, 0, 0]
     assert context.counts["facts"] == whole.counts["facts"]
-    by_words = [hit.id for hit in context.hits]
-    assert [hit.id for hit in whole.hits][: len(by_words)] == by_words
+    assert {hit.id for hit in context.hits} <= {hit.id for hit in whole.hits}
 
 
 def test_without_rg_the_graph_is_the_same_and_every_session_rewrites(variant):

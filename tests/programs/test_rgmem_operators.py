@@ -174,10 +174,10 @@ def test_an_update_sees_the_inference_before_and_only_fresh_evidence(scripted, g
         made(3).remember(make_history(6))
     first, later = [text for text in prompts_of(lm, "fact_summary") if "Running" in text]
     assert "relation theory" not in first
-    assert "relation theory 1. steady." in later
+    assert "Fact summary: relation theory 1.\nInferred traits: steady." in later
     assert [f"Ann ran in week {n}" in later for n in range(1, 7)] == [False, False, False, True, True, True]
-    assert "[D4:1] (3 April 2024, Wednesday) Ann ran in week 4" in later
-    assert "Raw event, Sports to Running: s1 of week 6" in later
+    assert '"Conclusion [D4:1] (3 April 2024, Wednesday) Ann ran in week 4"' in later
+    assert '"Raw event (3 June 2024, Monday) Sports to Running: s1 of week 6"' in later
     assert "Bob saw" not in later  # only conclusions of high relevance are seeds
 
 
@@ -187,7 +187,7 @@ def test_projection_prefers_relation_theories_to_the_evidence_in_them(scripted, 
         made(3).remember(make_history(5))
     (text,) = prompts_of(lm, "general_facts")
     evidence = text.split("new_evidence ## ]]")[1]
-    assert "Inference about Running: relation theory 1" in evidence
+    assert "Inference about Running. Fact summary: relation theory 1. Inferred traits: steady." in evidence
     assert [f"week {n}" in evidence for n in range(1, 6)] == [False, False, False, True, True]
 
 

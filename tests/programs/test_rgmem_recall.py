@@ -1,13 +1,18 @@
 """What RGMem recalls: evidence by BM25, the graph by names and layers, with its provenance; saving; optimizers."""
 
+import re
+
 import dspy
 import pytest
 from mempiler import Context, History
 from mempiler.engines.embedders import embedder
 from mempiler.programs.catalog import build
+from mempiler.programs.rgmem.retrieval import BLOCKS
 from mempiler.records import Query
 from mempiler.runs.artifact import load, save
 from mempiler.runs.evaluate import evidence_hits
+
+LAYERS = ["inference", "history"]
 
 
 def made(**settings):
@@ -69,7 +74,48 @@ def test_conclusions_of_a_node_come_newest_first_behind_those_by_words(recalled)
 
 def test_events_are_found_by_name_too(recalled):
     _, context = recalled([{"name": "Sleep", "retrieve": ["inference"]}], facts=0, conclusions=0)
-    assert [hit.text.split(":")[0] for hit in context.hits] == ["Health and Wellness, Sleep"]
+    assert [hit.text.split(":")[0] for hit in context.hits] == [
+        "Health and Wellness, Sleep",
+        "Health and Wellness, Sleep, inferred",
+    ]
+
+
+def test_the_context_is_told_in_blocks_and_what_is_inferred_is_no_dated_utterance(recalled):
+    plan = [{"name": "Interests and Entertainment", "retrieve": ["summary"]}, {"name": "Sports", "retrieve": LAYERS}]
+    _, context = recalled(plan, facts=1, conclusions=1)
+    lines = context.text().split("\n")
+    heads = [n for n, line in enumerate(lines) if not line.startswith("[")]
+    blocks = {lines[n]: lines[n + 1 : end] for n, end in zip(heads, [*heads[1:], len(lines)], strict=True)}
+    assert list(blocks) == [f"{block}:" for block in dict.fromkeys(BLOCKS.values())]
+    evidence, conclusions, summaries, traits = blocks.values()
+    dated = re.compile(r"\[\S+\] \(\d+ \w+ 2024, \w+\) ")
+    assert all(dated.match(line) for line in (*evidence, *conclusions))
+    assert not any(dated.match(line) for line in (*summaries, *traits))
+    assert any("Sports to" in line or "of week" in line for line in evidence[1:])
+    assert any(line.endswith("Interests and Entertainment: law 3. keen.") for line in summaries)
+    assert any(line.endswith("Interests and Entertainment, restrictions: no heat.") for line in traits)
+    assert any(line.endswith("Sports, Running, inferred: steady.") for line in traits)
+    assert not any("steady" in line or "no heat" in line for line in summaries)
+    assert not any(hit.is_evidence for hit in context.hits if hit.kind == "trait")
+
+
+def test_the_planner_sees_the_question_and_its_options(scripted, graph_replies, make_history):
+    lm, program = scripted(graph_replies), made()
+    with dspy.context(lm=lm):
+        memory = program.remember(make_history(2)).memory
+        program.method.reader.recall(memory, Query(text="Where to?", options=("(a) Hills", "(b) Pool")))
+        program.method.reader.recall(memory, Query(text="Where to?"))
+    chosen, free = [text for kind, text in lm.engine.prompts if kind == "keywords"]
+    assert "Where to?\nOptions:\n(a) Hills\n(b) Pool\n" in chosen
+    assert "Options" not in free
+
+
+def test_what_is_recalled_where_nothing_is_found_is_in_blocks_too(scripted, graph_replies, make_history):
+    program = made(facts=0, conclusions=0, nodes=0)
+    with dspy.context(lm=scripted(graph_replies)):
+        found = program(history=make_history(2), question="Where?").context
+    assert found.counts["fallback"] == len(found.hits)
+    assert [hit.block for hit in found.hits] == ["Evidence, with dates"] * 2 + ["Conclusions"] * 3
 
 
 @pytest.mark.parametrize(("cosine", "nodes", "found"), [(0.5, 3, 1), (0.5, 0, 0), (-1.0, 3, 3), (-1.0, 2, 2)])

@@ -68,7 +68,7 @@ def test_equal_variants_are_evaluated_once(made):
 def test_win_rates_come_from_the_judge():
     found = run_recipe(TINY, SETUP, PrefersFirstAnswer(), only=("turns",))
     ours, theirs = ({row.id: len(row.answer) for row in entry.evaluation.rows} for entry in found.rows)
-    wins = [1.0 if ours[id] > theirs[id] else 0.5 if ours[id] == theirs[id] else 0.0 for id in ours]
+    wins = [1.0 if ours[id] > theirs[id] else 0.0 for id in ours]
     assert found.win_rates == {"turns over nothing": sum(wins) / len(wins)}
 
 
@@ -255,6 +255,23 @@ def test_the_command_prints_both(capsys):
     assert [row["label"] for row in found["ours"]] == [each.label for each in RECIPES["pgr"].sections[0].variants]
     assert found["paper"][0]["rows"][-1][:2] == ["PGR-TOT", 0.723]
     assert found["win_rates"] == {}
+    effort = next(table for table in found["tables"] if "Table 7" in table["title"])
+    assert effort["columns"] == ["variant", "LM calls", "facts, phase 1", "new facts, phase 2", "rounds"]
+    rows = {label: [float(cell) for cell in cells] for label, *cells in effort["rows"]}
+    assert rows["query only"][0] == 1
+    # One to imagine, one a round, one to sum up, one to answer.
+    assert all(rows[f"PGR, {name}"][0] == rows[f"PGR, {name}"][3] + 3 for name in ("tree", "chain"))
+    assert rows["PGR, tree, base"][2] == 0
+
+
+@pytest.mark.parametrize("table", RECIPES["pgr"].sections[0].paper, ids=lambda table: table.title)
+def test_a_table_of_pgr_is_told_with_the_data_that_it_is_of(table):
+    """A table over several data sets names each of them, and one over MemoryQuest alone no other."""
+    cells = " ".join(map(str, (table.title, *table.columns, *(row[0] for row in table.rows))))
+    named = {name for name in ("MemoryQuest", "ImplexConv", "PersonaMem") if name in cells} or {"MemoryQuest"}
+    if "humans" in cells:
+        named = {"MemoryQuest", "ImplexConv", "PersonaMem"}
+    assert {name for name in ("MemoryQuest", "ImplexConv", "PersonaMem") if name in table.model} == named
 
 
 @pytest.mark.parametrize("words", [["--only", "nothing"], ["--data", "a", "--data", "b"], ["--set", "k=3"]])

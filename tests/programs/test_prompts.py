@@ -1,0 +1,292 @@
+"""What every predictor asks, as text that is reviewed: a change of wording or context shows as a change of these files.
+
+    tests/prompts/METHOD/PREDICTOR.txt      the last prompt of each predictor of a method over a small history
+    tests/prompts/VARIANT/PREDICTOR.txt     the predictors that other settings of a method change or add
+    tests/prompts/tasks/TASK.txt            the answer of each task
+    tests/prompts/judges/JUDGE.txt          judges and the simulated user
+
+All are made anew, and those that are no longer asked deleted, by
+
+    MEMPILER_PROMPTS=write python -m pytest tests/programs/test_prompts.py
+
+The offline engine answers, or the script that tests of a method have, so a prompt that is made from an earlier answer
+holds its words.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import importlib
+import os
+import pkgutil
+import shutil
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import dspy
+import mempiler.signatures
+import pytest
+from dspy.utils.callback import BaseCallback
+from dspy.utils.exceptions import AdapterParseError
+from mempiler.data.acknowledgement import AcknowledgementJudge
+from mempiler.data.judge import GenerousJudge, Judge
+from mempiler.data.longmemeval.scorer import LongMemEvalJudge
+from mempiler.data.palbench.dialogue import Said, SimulatedUser
+from mempiler.data.palbench.judges import NeedsJudge, NeedUnderstandingJudge, PreferenceUnderstandingJudge
+from mempiler.data.palbench.persona import Persona
+from mempiler.data.palbench.topics import Topic
+from mempiler.data.preference import PreferenceJudge
+from mempiler.engines.embedders import embedder
+from mempiler.engines.models import language_model
+from mempiler.programs.adapter import adapter
+from mempiler.programs.catalog import METHODS, POLICIES, build
+from mempiler.programs.gather import in_order
+from mempiler.programs.tasks.task import TASKS, task
+from mempiler.records import History, Session, Turn
+from mempiler.signatures.judges_longmemeval import JUDGES
+from mempiler.signatures.rgmem import LAYERS
+
+PROMPTS = Path(__file__).parents[1] / "prompts"
+WRITES = os.environ.get("MEMPILER_PROMPTS") == "write"
+DATE = datetime(2024, 6, 1, 9)
+QUESTION = {"question": "Which tea should I buy Ann for our hike?", "date": DATE}
+CHOICE = {**QUESTION, "options": ["(a) green tea", "(b) black tea"]}
+ACTION = {"question": "video; a clip. Does the user like it?", "options": ["Yes", "No"]}
+NEED = {"question": "How can I sleep more soundly?"}
+SAID = (
+    ("Ann", "I moved to Lisbon last week, Bob, because of my new job at the library."),
+    ("Bob", "How nice! Do you still hike on Sundays?"),
+    ("Ann", "I do, and I only drink green tea on the way."),
+    ("Bob", "I hike on Sundays too, and I drink green tea as well."),
+)
+
+
+def talk() -> History:
+    """Three sessions that say nearly the same, so that facts merge and mentions add up."""
+    sessions = [
+        Session(
+            id=f"D{s}",
+            time=datetime(2024, 5, 2 * s, 18),
+            turns=tuple(Turn(id=f"D{s}:{n}", speaker=who, text=text) for n, (who, text) in enumerate(SAID[s - 1 :], 1)),
+        )
+        for s in (1, 2, 3)
+    ]
+    return History(id="ann-bob", items=tuple(sessions))
+
+
+LOW: dict[str, dict[str, Any]] = {
+    "pgr": {"every": 1, "merge_after": 1, "merge_score": 0.3, "augment_score": 0.1, "min_score": 0.0, "min_new": 1},
+    "fact-store": {"every": 1, "merge_after": 1, "merge_score": 0.3},
+    "pgr+turn-rag": {"augment_score": 0.1, "min_score": 0.0, "min_new": 1},
+    "rgmem": {"theta_inf": 1, "theta_sum": 1},
+    "h2memory": {"clusters": 1},
+    "pramem": {"rounds": 5},
+}
+"""Settings with which every predictor is asked soon."""
+TASK = {"pramem": "behavior-prediction", "h2memory": "dialogue-reply"}
+"""What a method is asked; the others answer a question."""
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "pgr-chain": ("pgr", {"strategy": "chain", "augment": "rewrite"}),
+    "rgmem-flat": ("rgmem", {"use_rg": False}),
+    "pramem-at-once": ("pramem", {"deep_thinking": False}),
+    "pramem-unreflected": ("pramem", {"reflection": False}),
+    "pramem-blind": ("pramem", {"blind": True}),
+    "pramem-rewritten": ("pramem", {"execute_perturbation": True}),
+    "condition-mem-reflecting": ("condition-mem", {"reflection": True}),
+    "logs-summed-up": ("logs+turn-rag", {"earlier": "summary"}),
+}
+"""Settings under which a method asks other prompts."""
+POLICY = {"pgr": "pgr+turn-rag", "logs": "logs+turn-rag"}
+CASES = (*METHODS, *POLICY.values(), *VARIANTS)
+
+
+class Heard(BaseCallback):
+    """Keeps the prompts that reach a language model."""
+
+    def __init__(self) -> None:
+        self.prompts: list[list[dict[str, Any]]] = []
+
+    def on_lm_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
+        self.prompts.append(inputs["messages"])
+
+    def of(self, signature: type[dspy.Signature]) -> list[dict[str, Any]] | None:
+        """The last prompt of a signature."""
+        system = adapter().format_system_message(signature)
+        found = [prompt for prompt in self.prompts if prompt[0]["content"] == system]
+        return found[-1] if found else None
+
+
+@contextlib.contextmanager
+def heard(lm: Any = None) -> Iterator[Heard]:
+    """Runs a block on a model, else on the offline engine, and hears what it is asked."""
+    found, lm = Heard(), lm or language_model(cache=False)
+    with dspy.context(lm=lm, adapter=adapter(), callbacks=[found], trace=None), in_order():
+        yield found
+
+
+def shown(messages: list[dict[str, Any]]) -> str:
+    """A prompt as a file shows it."""
+    return "".join(f"=== {message['role']}\n{message['content'].rstrip()}\n\n" for message in messages)
+
+
+def differs(name: str, text: str) -> str:
+    """How a prompt differs from its file, or writes the file."""
+    path = PROMPTS / f"{name}.txt"
+    if WRITES:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    if not path.is_file():
+        return f"{path} is not there"
+    before = path.read_text(encoding="utf-8")
+    return "\n".join(difflib.unified_diff(before.splitlines(), text.splitlines(), name, "now asked", lineterm="", n=2))
+
+
+def agree(found: dict[str, str], folder: str) -> None:
+    """Holds that a folder has exactly these prompts."""
+    differences = [told for name, text in found.items() if (told := differs(f"{folder}/{name}", text))]
+    for path in sorted((PROMPTS / folder).glob("*.txt")):
+        if path.stem not in found:
+            path.unlink() if WRITES else differences.append(f"{path} is of no predictor")
+    if differences:
+        again = "if that is meant: MEMPILER_PROMPTS=write python -m pytest tests/programs/test_prompts.py"
+        pytest.fail("\n\n".join([*differences, again]), pytrace=False)
+
+
+@pytest.fixture
+def material(pal_history: Callable[..., Any], behavior_history: Callable[..., Any]) -> dict[str, tuple[Any, Any]]:
+    """For each task a small history, and what is asked."""
+    recorded, logged, told = behavior_history(30), pal_history(4), talk()
+    fields = {"question-answering": QUESTION, "personal-response": QUESTION, "multiple-choice": CHOICE}
+    ways = {**NEED, "options": [f"S{n}: way {n}" for n in range(1, 9)]}
+    reply = {"question": "Yes, please.", "dialogue": "user: I cannot sleep.\nassistant: Is it the heat?"}
+    asked = {"requirement-restatement": NEED, "solution-proposal": NEED, "solution-selection": ways}
+    return {
+        **{name: (told, each) for name, each in fields.items()},
+        "behavior-prediction": (recorded, ACTION),
+        **{name: (logged, each) for name, each in {**asked, "dialogue-reply": reply}.items()},
+    }
+
+
+@pytest.fixture
+def models(scripted: Any, practice_script: Any, pal_script: Any, graph_replies: Any) -> dict[str, Any]:
+    """The scripts of methods of whose prompts the offline engine does not reach all, or not all that they can show."""
+    plan = [{"name": "Sports", "retrieve": LAYERS}, {"name": "Interests and Entertainment", "retrieve": ["summary"]}]
+
+    def planned(kind: str, text: str, n: int) -> Any:
+        return {"keywords": plan} if kind == "keywords" else graph_replies(kind, text, n)
+
+    return {"pramem": scripted(practice_script()), "h2memory": scripted(pal_script()), "rgmem": scripted(planned)}
+
+
+def asked(case: str, material: dict[str, tuple[Any, Any]], lm: Any) -> tuple[Any, dict[str, str]]:
+    """A program, and the last prompt of each of its predictors; it has to ask them all."""
+    method, settings = VARIANTS.get(case, (case, {}))
+    name = TASK.get(method, "question-answering")
+    program = build(method, name, embedder(), **{**LOW.get(method, {}), **settings})
+    history, fields = material[name]
+    if method.startswith("logs+"):
+        history, _ = material[TASK["h2memory"]]
+    with heard(lm) as found, contextlib.suppress(AdapterParseError):
+        program(history=history, **fields)
+    prompts = {path: found.of(one.signature) for path, one in program.all_predictors().items()}
+    silent = [path for path, prompt in prompts.items() if prompt is None]
+    assert not silent, f"{case} does not ask {', '.join(silent)}: make its case reach it"
+    return program, {path.removeprefix("method."): shown(prompt) for path, prompt in prompts.items() if prompt}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_method_asks_what_was_reviewed(
+    case: str, material: dict[str, tuple[Any, Any]], models: dict[str, Any]
+) -> None:
+    method, _ = VARIANTS.get(case, (case, {}))
+    program, found = asked(case, material, models.get(method))
+    if case in VARIANTS:
+        base = build(method, TASK.get(method, "question-answering"), embedder()).all_predictors()
+        known = {path.removeprefix("method."): one.signature.instructions for path, one in base.items()}
+        now = {path.removeprefix("method."): one.signature for path, one in program.all_predictors().items()}
+        found = {path: text for path, text in found.items() if known.get(path) != now[path].instructions}
+    agree(found, case)
+
+
+def test_every_policy_and_task_is_among_the_cases(material: dict[str, tuple[Any, Any]]) -> None:
+    assert set(POLICY) == set(POLICIES)
+    assert set(material) == {name for name in TASKS if task(name).prompt is not None}
+
+
+def answers(material: dict[str, tuple[Any, Any]]) -> Iterator[tuple[str, str]]:
+    """The prompt of every task, over recalled turns."""
+    for name, (history, fields) in material.items():
+        program = build("turn-rag", name)
+        with heard() as found, contextlib.suppress(AdapterParseError):
+            program(history=history, **fields)
+        yield name, shown(found.prompts[-1])
+
+
+def test_a_task_asks_what_was_reviewed(material: dict[str, tuple[Any, Any]]) -> None:
+    agree(dict(answers(material)), "tasks")
+
+
+PERSONA = Persona(
+    profile="age: 40", situation="Sleeps badly.", needs="wants quiet nights", preferences="likes calm ways"
+)
+TOPIC = Topic(user_query="How to sleep?", needs=("quiet", "a cool room"), requirement="To sleep through the night.")
+PAIR = dspy.Example(
+    question="Plan my week",
+    answer="Has a bad knee",
+    profile="age: 40",
+    facts="Swims at dawn\nHas a bad knee",
+    date="1 June",
+)
+JUDGED: dict[str, Callable[[Any, Any], Any]] = {
+    "answer": lambda lm, how: Judge(lm, how)("Where does Ann live?", "Lisbon", "In Lisbon."),
+    "generous": lambda lm, how: GenerousJudge(lm, how)("Where does Ann live?", "Lisbon", "In Lisbon."),
+    "acknowledgement": lambda lm, how: AcknowledgementJudge(lm, how)("Plan", ["Bad knee", "Swims"], "[f1] my knee"),
+    "preference": lambda lm, how: PreferenceJudge(lm, how)(PAIR, "Swim.", "Run."),
+    "needs": lambda lm, how: NeedsJudge(lm, how)(TOPIC, "A cool room."),
+    "need-understanding": lambda lm, how: NeedUnderstandingJudge(lm, how)(PERSONA, "user: a", "user: b", 1),
+    "preference-understanding": lambda lm, how: PreferenceUnderstandingJudge(lm, how)(PERSONA, "user: a", "user: b", 1),
+    "simulated-user": lambda lm, how: SimulatedUser(lm, how)(
+        PERSONA, [Said(role="assistant", action="solution proposal", text="Tea?")], "solution feedback"
+    ),
+    **{
+        f"longmemeval-{kind}": lambda lm, how, kind=kind: LongMemEvalJudge(lm, how)(kind, "Where?", "Lisbon", "Lisbon")
+        for kind in JUDGES
+    },
+}
+
+
+def judged() -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """The prompt of every judge."""
+    for name, judge in JUDGED.items():
+        with heard() as found, contextlib.suppress(AdapterParseError):
+            judge(language_model(cache=False), adapter())
+        yield name, found.prompts[0]
+
+
+def test_a_judge_asks_what_was_reviewed() -> None:
+    agree({name: shown(prompt) for name, prompt in judged()}, "judges")
+
+
+def test_every_prompt_but_those_that_write_data_is_in_a_file() -> None:
+    written = "\n".join(path.read_text(encoding="utf-8") for path in PROMPTS.glob("*/*.txt"))
+    missing = [name for name, kind in _signatures() if adapter().format_system_message(kind).rstrip() not in written]
+    assert missing == []
+
+
+def test_no_folder_is_of_something_that_is_gone() -> None:
+    gone = {path.name for path in PROMPTS.iterdir()} - {*CASES, "tasks", "judges"}
+    for name in gone if WRITES else ():
+        shutil.rmtree(PROMPTS / name)
+    assert WRITES or not gone, f"tests/prompts/{', '.join(sorted(gone))}: nothing asks these prompts any more"
+
+
+def _signatures() -> Iterator[tuple[str, type[dspy.Signature]]]:
+    for found in pkgutil.walk_packages(mempiler.signatures.__path__, "mempiler.signatures."):
+        module = importlib.import_module(found.name)
+        if ".synthesis" not in found.name:
+            for name, kind in vars(module).items():
+                if isinstance(kind, type) and issubclass(kind, dspy.Signature) and kind.__module__ == module.__name__:
+                    yield name, kind
