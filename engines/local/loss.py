@@ -11,9 +11,9 @@ r"""Group-relative advantages and the clipped policy loss, as pure functions.
                  grpo:     the mean over rows of the mean over each row's tokens
 
 The defaults are those of Memory-R2's released training: a row is one turn of a role, the ratio and the mean are the
-turn's. Sources: GRPO: DeepSeekMath, equations 1-4; DAPO: section 3.1 (clip-higher) and 3.3 (token-level loss); Dr. GRPO:
-"Understanding R1-Zero-like training", section 3.2; Memory-R2's released code. Its numbers and those of TRL's trainer
-are held by tests.
+turn's. Sources: GRPO: DeepSeekMath, equations 1-4; DAPO: section 3.1 (clip-higher) and 3.3 (token-level loss);
+Dr. GRPO: "Understanding R1-Zero-like training", section 3.2; Memory-R2's released code. Its numbers and those of TRL's
+trainer are held by tests.
 
 Example:
     >>> from mempiler.engines.local.loss import advantages

@@ -120,9 +120,12 @@ class Collector:
             return self._answered(again, whole, s.reward.local_questions, step, reader)
 
         keys, work = [], []
+        coins: dict[int, bool] = {}
         for whole, members in taken.items():
             for t in range(len(members[0].rollout.sessions)):
-                if rng.random() < s.local_fraction:
+                # One coin per session for all histories: the first one's.
+                coin = rng.random() < s.local_fraction
+                if coins.setdefault(t, coin):
                     source = members[rng.randrange(len(members))].rollout
                     keys.append((whole.id, t))
                     work += [lambda w=whole, source=source, t=t, n=n: one(w, source, t, n) for n in range(s.local_n)]

@@ -4,7 +4,7 @@
     num_rollouts         16             released code, n (its example script: 8)
     local_n              4              released code, inner_n
     local_fraction       0.5            released code, inner_sampling_fraction (older script: .25)
-    session_reward       "session"      released code, rewardtype=persession ("trajectory" is its "global"; "cumulative")
+    session_reward       "session"      released code, rewardtype=persession ("trajectory" is its "global")
     horizons             8, 16, 32      paper, abstract
     temperature          1.0            released code; its local reruns may have been greedy by accident, ours sample
     histories            2              released code: two training conversations in every pass
@@ -66,7 +66,9 @@ class TrainingSettings:
         if self.objective not in get_args(Objective):
             raise UserError(f"objective = {self.objective!r}; choose logo, grpo or local")
         if self.session_reward not in get_args(SessionReward):
-            raise UserError(f"session_reward = {self.session_reward!r}; choose one of: {', '.join(get_args(SessionReward))}")
+            raise UserError(
+                f"session_reward = {self.session_reward!r}; choose one of: {', '.join(get_args(SessionReward))}"
+            )
         if self.num_rollouts < (1 if self.objective == "local" else 2):
             raise UserError(f"num_rollouts = {self.num_rollouts}: a group needs at least two members")
         if self.objective != "grpo" and self.local_n < 2:

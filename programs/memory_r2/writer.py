@@ -120,7 +120,8 @@ def _grounded(fact: Fact, ids: set[str], chunk: Sequence[Turn]) -> Fact:
 def _edit(operation: Operation, facts: Sequence[Fact]) -> Edit:
     """An operation with its sources: the turn it names, else all turns of the facts it answers."""
     turns = tuple(dict.fromkeys(fact.turn_id for fact in facts))
-    sources = (operation.turn_id,) if operation.turn_id in turns else turns
+    named = next((turn.strip() for turn in (operation.turn_id or "").split(",")), "")
+    sources = (named,) if named in turns else turns
     speaker = operation.speaker or next((fact.speaker for fact in facts if fact.turn_id in sources), "")
     target = None if operation.op == "INSERT" else operation.memory_id
     return Edit(operation.op, target, speaker, operation.content, tuple(s for s in sources if s))

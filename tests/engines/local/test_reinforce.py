@@ -132,7 +132,14 @@ def test_batches_and_epochs_are_updates_of_their_own(model):
 
 @pytest.mark.parametrize(
     "changed",
-    [{"ratio": "token"}, {"dual_clip": 1.5}, {"log_ratio_clip": 0.5}, {"clip_high": 0.01}, {"clip_low": 0.9}, {"eps": 1}],
+    [
+        {"ratio": "token"},
+        {"dual_clip": 1.5},
+        {"log_ratio_clip": 0.5},
+        {"clip_high": 0.01},
+        {"clip_low": 0.9},
+        {"eps": 1},
+    ],
 )
 def test_what_the_loss_is_made_of_are_settings(make_model, changed):
     # As if another model had sampled: both completions have become likelier by a factor of e^2 and e.
