@@ -119,6 +119,7 @@ def fact_replies() -> Callable[[str, str, int], dict[str, Any]]:
 
     def reply(kind: str, text: str, n: int) -> dict[str, Any]:
         if kind == "facts":
+            text = text.rpartition("[[ ## dialogue ## ]]")[2]
             lines = re.findall(r"^\[(D\d+:\d+)\](?: \(.*?\))? (\w+): (.*)$", text, re.MULTILINE)
             return {"facts": [{"speaker": who, "turn_id": id, "fact": said} for id, who, said in lines]}
         if kind == "operations":

@@ -115,7 +115,7 @@ def _written(scripted: Any, memory: FactMemory, command: Any) -> tuple[FactMemor
     def reply(kind: str, text: str, n: int) -> dict[str, Any]:
         return {"facts": facts} if kind == "facts" else {"operations": operations}
 
-    made = build("memory-r2", embedder=embedder(), related=25, min_score=-1.0)
+    made = build("memory-r2", embedder=embedder(), parts=1, related=25, min_score=-1.0)
     with dspy.context(lm=scripted(reply)):
         after: FactMemory = made.method.writer.write(memory, item)
     gained = {name: n - memory.counts.get(name, 0) for name, n in after.counts.items()}

@@ -33,6 +33,7 @@ def fields(**values: Any) -> str:
 def diligent(kind: str, text: str, rng: random.Random) -> str:
     """Extracts every line; inserts each fact with a chance of one half."""
     if kind == "facts":
+        text = text.rpartition("[[ ## dialogue ## ]]")[2]
         lines = re.findall(r"^\[(D\d+:\d+)\](?: \(.*?\))? (\w+): (.*)$", text, re.MULTILINE)
         return fields(facts=[{"speaker": who, "turn_id": id, "fact": said} for id, who, said in lines])
     if kind == "operations":
