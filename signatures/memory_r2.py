@@ -37,7 +37,8 @@ Every fact
   the turn gives one;
 - has at most 20 words; what needs more is split into several;
 - rests on one turn and names its id;
-- is more than an act of conversation: that someone asks, thanks or agrees is no fact unless something lasting is in it."""
+- is more than an act of conversation: that someone asks, thanks or agrees is no fact without something lasting in
+  it."""
 """What the extractor keeps, and in what form."""
 
 EDITS = """\
@@ -46,13 +47,13 @@ EDITS = """\
 3. One is about the same entity or event, and the fact refines, continues or confirms it: UPDATE it, and stop.
 4. Otherwise: INSERT.
 
-INSERT gives speaker (who the fact is about), content, turn_id and no memory_id. What cannot be understood alone without
-guessing is not inserted.
-UPDATE is only for the same entity or event, with its memory_id and the turn_id of what is new: it adds detail, corrects,
-or goes on with the same story, even at another time (what was planned is done, what was considered is certain). It takes
-the more informative wording and may be briefer, but no known part may be lost: to leave out one of two cities that were
-visited is wrong, so answer NONE or INSERT then. Another event or topic is an INSERT; if both mean the same, it is no
-update.
+INSERT gives speaker (who the fact is about), content, turn_id and no memory_id. What cannot be understood alone
+without guessing is not inserted.
+UPDATE is only for the same entity or event, with its memory_id and the turn_id of what is new: it adds detail,
+corrects, or goes on with the same story, even at another time (what was planned is done, what was considered is
+certain). It takes the more informative wording and may be briefer, but no known part may be lost: to leave out one of
+two cities that were visited is wrong, so answer NONE or INSERT then. Another event or topic is an INSERT; if both mean
+the same, it is no update.
 DELETE is only for an explicit contradiction, never because a memory is old or matters less.
 NONE is for what is known in other words, redundant or insignificant.
 Every content has at most 20 words and one fact, in the third person, with its subject named and no vague pronoun, in
@@ -81,14 +82,14 @@ class Fact(BaseModel):
     fact: str = Field(description="the fact in at most 20 words, in the third person, understandable alone")
 
 
-class ExtractFacts(dspy.Signature):
+class ExtractFacts(dspy.Signature):  # noqa: D101  # put together from rules that prompts share
     __doc__ = f"Collect the facts about both speakers that are worth remembering for later conversations.\n\n{KEPT}"
 
     dialogue: str = dspy.InputField(desc=DIALOGUE)
     facts: list[Fact] = dspy.OutputField(desc=FACTS)
 
 
-class ExtractFactsInContext(dspy.Signature):
+class ExtractFactsInContext(dspy.Signature):  # noqa: D101  # put together from rules that prompts share
     __doc__ = ExtractFacts.instructions
 
     earlier: str = dspy.InputField(desc=EARLIER)
@@ -140,7 +141,7 @@ class Operation(BaseModel):
         return "" if value is None else value
 
 
-class ManageMemory(dspy.Signature):
+class ManageMemory(dspy.Signature):  # noqa: D101  # put together from rules that prompts share
     __doc__ = f"""Bring the memory up to date with new facts by a list of operations.
 
 For every new fact look only at the memories its related_memory_ids name. They come from a search and may be noise:
@@ -154,7 +155,7 @@ safe. Decide in this order:
     operations: list[Operation] = dspy.OutputField(desc=OPERATIONS)
 
 
-class ManageMemoryInContext(dspy.Signature):
+class ManageMemoryInContext(dspy.Signature):  # noqa: D101  # put together from rules that prompts share
     __doc__ = ManageMemory.instructions
 
     session_date: str = dspy.InputField(desc=SAID)
@@ -166,7 +167,7 @@ class ManageMemoryInContext(dspy.Signature):
     operations: list[Operation] = dspy.OutputField(desc=OPERATIONS)
 
 
-class EditMemory(dspy.Signature):
+class EditMemory(dspy.Signature):  # noqa: D101  # put together from rules that prompts share
     __doc__ = f"""Bring the memory up to date with what a dialogue says that is worth remembering for later.
 
 {KEPT}
