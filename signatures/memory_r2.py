@@ -64,7 +64,7 @@ Before answering, check that every content can be understood alone, names its su
 holds a durable fact rather than a mere act of conversation."""
 """How the manager decides, and what its operations are."""
 
-EARLIER = "the turns of the session before these, to understand them by alone: no fact is taken from them"
+EARLIER = "the turns of the session before these, only to understand them by: no fact is taken from here"
 DIALOGUE = "turns, one per line: [turn id] (date) speaker: words"
 FACTS = "the facts, in the order of the turns; empty if nothing is worth keeping"
 SAID = "when the facts were said"
@@ -82,18 +82,18 @@ class Fact(BaseModel):
     fact: str = Field(description="the fact in at most 20 words, in the third person, understandable alone")
 
 
-class ExtractFacts(dspy.Signature):  # noqa: D101  # put together from rules that prompts share
-    __doc__ = f"Collect the facts about both speakers that are worth remembering for later conversations.\n\n{KEPT}"
+class ExtractFacts(dspy.Signature):
+    """The facts of some turns; its instructions follow."""
 
     dialogue: str = dspy.InputField(desc=DIALOGUE)
     facts: list[Fact] = dspy.OutputField(desc=FACTS)
 
 
-class ExtractFactsInContext(dspy.Signature):  # noqa: D101  # put together from rules that prompts share
-    __doc__ = ExtractFacts.instructions
+class ExtractFactsInContext(dspy.Signature):
+    """The facts of a part of a session, with the parts before it as context."""
 
-    earlier: str = dspy.InputField(desc=EARLIER)
     dialogue: str = dspy.InputField(desc=DIALOGUE)
+    earlier: str = dspy.InputField(desc=EARLIER)
     facts: list[Fact] = dspy.OutputField(desc=FACTS)
 
 
@@ -141,13 +141,8 @@ class Operation(BaseModel):
         return "" if value is None else value
 
 
-class ManageMemory(dspy.Signature):  # noqa: D101  # put together from rules that prompts share
-    __doc__ = f"""Bring the memory up to date with new facts by a list of operations.
-
-For every new fact look only at the memories its related_memory_ids name. They come from a search and may be noise:
-check that entity and topic are really the same, and decide as if there were none otherwise; without any, INSERT is
-safe. Decide in this order:
-{EDITS}"""
+class ManageMemory(dspy.Signature):
+    """The operations that new facts call for; its instructions follow."""
 
     session_date: str = dspy.InputField(desc=SAID)
     memories: list[StoredMemory] = dspy.InputField(desc=MEMORIES)
@@ -155,31 +150,25 @@ safe. Decide in this order:
     operations: list[Operation] = dspy.OutputField(desc=OPERATIONS)
 
 
-class ManageMemoryInContext(dspy.Signature):  # noqa: D101  # put together from rules that prompts share
-    __doc__ = ManageMemory.instructions
+class ManageMemoryInContext(dspy.Signature):
+    """The operations that the facts of a part of a session call for."""
 
     session_date: str = dspy.InputField(desc=SAID)
+    memories: list[StoredMemory] = dspy.InputField(desc=MEMORIES)
+    new_facts: list[NewFact] = dspy.InputField()
     earlier_facts: list[Fact] = dspy.InputField(
-        desc="facts of the session before these, dealt with already: no operation is for them"
+        desc="facts of the session before the new ones, dealt with already: no operation is for them"
     )
-    memories: list[StoredMemory] = dspy.InputField(desc=MEMORIES)
-    new_facts: list[NewFact] = dspy.InputField()
     operations: list[Operation] = dspy.OutputField(desc=OPERATIONS)
 
 
-class EditMemory(dspy.Signature):  # noqa: D101  # put together from rules that prompts share
-    __doc__ = f"""Bring the memory up to date with what a dialogue says that is worth remembering for later.
-
-{KEPT}
-
-For every such fact look at the memories. They come from a search and may be noise: check that entity and topic are
-really the same. Decide in this order:
-{EDITS}"""
+class EditMemory(dspy.Signature):
+    """The operations that some turns call for: both steps as one, for the ablation with a single agent."""
 
     session_date: str = dspy.InputField(desc="when the dialogue took place")
     memories: list[StoredMemory] = dspy.InputField(desc="the memories nearest to the dialogue")
-    earlier: str = dspy.InputField(desc=EARLIER)
     dialogue: str = dspy.InputField(desc=DIALOGUE)
+    earlier: str = dspy.InputField(desc=EARLIER)
     operations: list[Operation] = dspy.OutputField(desc="the edits, in order; empty if nothing is to be changed")
 
 
@@ -206,3 +195,31 @@ class AnswerFromMemories(dspy.Signature):
 
 NOT_MENTIONED = "- If they say nothing about it, the answer is: Not mentioned in the conversation."
 """Ours: for benchmarks that ask what was never said."""
+
+
+ExtractFacts.__doc__ = (
+    f"Collect the facts about both speakers that are worth remembering for later conversations.\n\n{KEPT}"
+)
+
+
+ExtractFactsInContext.__doc__ = ExtractFacts.instructions
+
+
+ManageMemory.__doc__ = f"""Bring the memory up to date with new facts by a list of operations.
+
+For every new fact look only at the memories its related_memory_ids name. They come from a search and may be noise:
+check that entity and topic are really the same, and decide as if there were none otherwise; without any, INSERT is
+safe. Decide in this order:
+{EDITS}"""
+
+
+ManageMemoryInContext.__doc__ = ManageMemory.instructions
+
+
+EditMemory.__doc__ = f"""Bring the memory up to date with what a dialogue says that is worth remembering for later.
+
+{KEPT}
+
+For every such fact look at the memories. They come from a search and may be noise: check that entity and topic are
+really the same. Decide in this order:
+{EDITS}"""

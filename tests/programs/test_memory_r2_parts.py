@@ -32,7 +32,7 @@ def prompts(lm: Any, history: Any, reply: Any = None, **config: Any) -> list[tup
 
 
 def section(text: str, name: str) -> str:
-    return text.split(f"[[ ## {name} ## ]]")[1].partition("[[ ##")[0]
+    return text.split(f"[[ ## {name} ## ]]")[1].partition("[[ ##")[0].partition("Respond with")[0]
 
 
 @pytest.mark.parametrize(
