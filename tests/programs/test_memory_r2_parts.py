@@ -77,7 +77,7 @@ def test_without_context_a_part_stands_alone(scripted, fact_replies, make_histor
 @pytest.mark.parametrize(("own", "found"), [(True, [["m1"], ["m2"]]), (False, [["m1", "m2"], ["m1", "m2"]])])
 def test_related_memories_are_of_the_facts_speaker(own, found):
     edits = [Edit("INSERT", speaker=who, content="has a small dog named Rex") for who in ("Ann", "Bob")]
-    writer = build("memory-r2", embedder=embedder(), same_speaker=own).method.writer
+    writer: Any = build("memory-r2", embedder=embedder(), same_speaker=own).method.writer
     facts = [Fact(speaker=who, turn_id="D1:1", fact="has a small dog") for who in ("Ann", "Bob")]
     assert [sorted(ids) for ids in writer.relate(FactMemory().apply(edits), facts)] == found
 
@@ -92,7 +92,7 @@ def test_a_single_agent_edits_the_memory_from_the_turns(scripted, make_history):
     asked: list[str] = []
     program = build("memory-r2", embedder=embedder(), single_agent=True, min_score=-1.0, same_speaker=False)
     with dspy.context(lm=scripted(lambda kind, text, n: (asked.append(text), reply(kind, text, n))[1])):
-        memory = program.remember(make_history(2, turns=4)).memory
+        memory: Any = program.remember(make_history(2, turns=4)).memory
     assert len(asked) == 8
     assert "D2:1" in section(asked[5], "earlier")
     assert [fact.content for fact in memory.facts][-1] == "fact of D2:4"
