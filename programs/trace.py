@@ -102,6 +102,7 @@ def _relevant(node: Node, wanted: list[str]) -> list[Step]:
 
 
 def saw(inputs: dict[str, Any], turn: str) -> bool:
-    """Whether a turn id is anywhere in the inputs of a call."""
-    text = json.dumps(inputs, default=jsonable, ensure_ascii=False)
+    """Whether a turn id is anywhere in the inputs of a call that it works on: those named `earlier` are context alone."""
+    worked = {name: value for name, value in inputs.items() if not name.startswith("earlier")}
+    text = json.dumps(worked, default=jsonable, ensure_ascii=False)
     return re.search(rf"(?<![\w:]){re.escape(turn)}(?![\w:])", text) is not None
