@@ -64,8 +64,9 @@ def test_what_is_context_alone_is_not_cut(scripted: Any) -> None:
     with dspy.context(lm=scripted(reply)):
         build("memory-r2", parts=2).remember(SAID)
     # The one new fact of the second part cannot be cut, and the two earlier ones are not.
-    assert all("Likes jazz" in text and "Likes tea" in text for text in asked)
-    assert any("Likes rain" in text for text in asked)
+    second = next(text for text in asked if "Likes rain" in text)
+    assert "Likes jazz" in second
+    assert not any(("Likes jazz" in text) != ("Likes tea" in text) for text in asked)
 
 
 @pytest.mark.parametrize(("limit", "kept"), [(4000, ["Likes tea"]), (200_000, ["Likes tea", "x" * 200_000])])
