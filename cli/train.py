@@ -42,7 +42,7 @@ _SETTINGS = {
 @click.option("--rollouts", type=int, help="trajectories per conversation and step")
 @click.option("--local-n", type=int, help="reruns per local group")
 @click.option("--local-fraction", type=Finite(0, 1), help="chance of a session to get a local group")
-@click.option("--session-reward", help="session or trajectory")
+@click.option("--session-reward", help="session, cumulative or trajectory")
 @click.option("--histories", type=int, help="training conversations per step")
 @click.option("--validate-every", type=int, help="steps between two validations and checkpoints")
 @click.option("--seeds", type=click.IntRange(1), default=1, show_default=True, help="trainings per objective")

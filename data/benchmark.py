@@ -103,6 +103,11 @@ class Benchmark(Dataset):
     def counts(self, example: dspy.Example) -> bool:
         return self.scorer.counts(example)
 
+    @property
+    def unsaid(self) -> bool:
+        """Whether some of its questions ask what was never said, so that declining is the right answer to them."""
+        return False
+
     def questions_after(
         self, history: History, sessions: int, examples: Sequence[dspy.Example]
     ) -> Sequence[dspy.Example]:

@@ -22,6 +22,7 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar, Self
 
 import dspy
@@ -192,7 +193,7 @@ class TokenF1(WordScorer):
 class Bleu1(WordScorer):
     """BLEU-1, as community tables of chats print it beside token F1."""
 
-    title, part, measure = "BLEU-1", "bleu1", staticmethod(bleu1)
+    title, part, measure = "BLEU-1", "bleu1", staticmethod(partial(bleu1, split=squad_words))
 
 
 class ExactMatch(WordScorer):

@@ -77,13 +77,13 @@ def locomo_multi_f1(answer: str, gold: str) -> float:
     return sum(max(_overlap_f1(part, target) for part in said) for target in wanted) / len(wanted)
 
 
-def bleu1(answer: str, gold: str) -> float:
-    """BLEU-1: clipped unigram precision of `words` (not stemmed) times the brevity penalty exp(1 - gold/answer).
+def bleu1(answer: str, gold: str, split: Callable[[str], list[str]] = words) -> float:
+    """BLEU-1: clipped unigram precision of words (not stemmed) times the brevity penalty exp(1 - gold/answer).
 
     No smoothing: an answer that shares no word scores 0, where NLTK's `method1` (used by some published tables)
     would leave .1 / its length. With any shared word the two agree.
     """
-    said, wanted = words(answer), words(gold)
+    said, wanted = split(answer), split(gold)
     shared = (Counter(said) & Counter(wanted)).total()
     if not shared:
         return 0.0

@@ -140,10 +140,19 @@ def needs_embedder(name: str) -> bool:
     return needs_embedder(inner) if plus else _takes_embedder(kind)
 
 
-def preset(name: str, benchmark: str) -> dict[str, Any]:
-    """The settings that suit a method for a benchmark better than its defaults; of a policy those of both parts."""
+def preset(name: str, benchmark: str, unsaid: bool = False) -> dict[str, Any]:
+    """The settings that suit a method for a benchmark better than its defaults; of a policy those of both parts.
+
+    Args:
+        name: The method.
+        benchmark: Its name.
+        unsaid: Whether it asks what was never said: a reader that has the setting `abstain` is told what to say then.
+    """
     _, plus, inner = name.partition("+")
-    own = method_class(name).preset(benchmark, inner)
+    kind = method_class(name)
+    own = kind.preset(benchmark, inner)
+    if unsaid and "abstain" in inspect.signature(kind.__init__).parameters:
+        own["abstain"] = True
     beneath = preset(inner, benchmark) if plus else {}
     return {**own, **{f"{Policy.INNER}{setting}": value for setting, value in beneath.items()}}
 

@@ -14,10 +14,16 @@ from typing import Any, cast, get_origin
 import dspy
 
 
+def is_context(name: str) -> bool:
+    """Whether an input is shown to understand the others by, and nothing is to be done about it: by its name."""
+    return name.startswith("earlier")
+
+
 def halves(predictor: Any, inputs: dict[str, Any]) -> list[dict[str, Any]]:
     """The inputs with their longest list cut in two; [] where nothing can be cut, or answers not be put together."""
     lists = {name: cast("list[Any]", value) for name, value in inputs.items() if isinstance(value, list)}
-    lists = {name: value for name, value in lists.items() if len(value) > 1}
+    # What is context alone belongs to both halves: cut, it would have the same work done twice.
+    lists = {name: value for name, value in lists.items() if len(value) > 1 and not is_context(name)}
     if not isinstance(predictor, dspy.Predict) or not lists:
         return []
     needed = [field for field in predictor.signature.output_fields.values() if field.is_required()]

@@ -19,6 +19,7 @@ from dspy.dsp.utils.settings import main_thread_config
 
 from ..memory.memory import Memory
 from ..records import Failure, Item
+from .halves import is_context
 from .identity import jsonable
 from .method import Writer
 
@@ -102,6 +103,7 @@ def _relevant(node: Node, wanted: list[str]) -> list[Step]:
 
 
 def saw(inputs: dict[str, Any], turn: str) -> bool:
-    """Whether a turn id is anywhere in the inputs of a call."""
-    text = json.dumps(inputs, default=jsonable, ensure_ascii=False)
+    """Whether a turn id is anywhere in the inputs of a call that are more than context."""
+    worked = {name: value for name, value in inputs.items() if not is_context(name)}
+    text = json.dumps(worked, default=jsonable, ensure_ascii=False)
     return re.search(rf"(?<![\w:]){re.escape(turn)}(?![\w:])", text) is not None

@@ -122,7 +122,10 @@ def _sections(header: re.Pattern[str], text: str, names: list[str]) -> dict[str,
         end = found[n + 1].start() if n + 1 < len(found) else len(text)
         name = plain.get(re.sub(r"\s+", "_", match[1].strip()).casefold())
         if name is not None:
-            sections.setdefault(name, text[match.end() : end].strip())
+            value = text[match.end() : end].strip()
+            # **Answer: tea**
+            whole = match[0].count("**") == 1 and value.endswith("**")
+            sections.setdefault(name, value[:-2].rstrip() if whole else value)
     return sections
 
 
@@ -130,7 +133,8 @@ def _headings(names: list[str]) -> re.Pattern[str]:
     """Headings in words, `answer:` or `**Final answer**:` and the like, each at the beginning of a line."""
     words = "|".join(re.escape(name).replace("_", "[_ ]") for name in names)
     return re.compile(
-        rf"^[ \t]{{0,9}}[#*>\- ]{{0,9}}[\"'`]?({words})[\"'`]?[*]{{0,4}}[ \t]{{0,9}}[:：=][ \t]{{0,9}}[*]{{0,4}}",
+        rf"^[ \t]{{0,9}}[#*>\- ]{{0,9}}[\"'`]?(?:final[_ ])?({words})[\"'`]?"
+        r"[*]{0,4}[ \t]{0,9}[:：=][ \t]{0,9}[*]{0,4}",
         re.MULTILINE | re.IGNORECASE,
     )
 

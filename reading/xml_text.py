@@ -19,22 +19,25 @@ _NAMED = {"&quot;": '"', "&apos;": "'"}
 
 
 def tagged(signature: type[dspy.Signature], text: str) -> dict[str, Any]:
-    """The text, or nested value, of each output that has a tag; the first of a name counts."""
+    """The text, or nested value, of each output that has a tag, in any case; the first of a name counts."""
+    plain = {name.casefold(): name for name in signature.output_fields}
     names = "|".join(map(re.escape, signature.output_fields))
-    opening = re.compile(rf"<({names})(?:\s[^<>]{{0,200}})?(/?)>")
+    opening = re.compile(rf"<({names})(?:\s[^<>]{{0,200}})?(/?)>", re.IGNORECASE)
     found: dict[str, Any] = {}
     at = 0
     while (start := opening.search(text, at)) is not None:
-        if start[1] in found:
+        name = plain[start[1].casefold()]
+        if name in found:
             at = start.end()
             continue
-        end = text.find(f"</{start[1]}>", start.end())
+        closing = re.compile(rf"</{name}>", re.IGNORECASE).search(text, start.end())
+        end = closing.start() if closing else -1
         if end < 0:
             following = opening.search(text, start.end())
             end = following.start() if following else len(text)
         inside = "" if start[2] else text[start.end() : end]
         at = start.end() if start[2] else end
-        found[start[1]] = _value(inside.strip(), signature.output_fields[start[1]].annotation)
+        found[name] = _value(inside.strip(), signature.output_fields[name].annotation)
     return found
 
 

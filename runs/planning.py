@@ -65,5 +65,5 @@ def _program(
         return setup.saved(folder, allow_code)
     # The offline embedder replaces a paid one: the recalled context has the same size.
     embedder = make_embedder() if needs_embedder(name) else None
-    settings = {**preset(name, benchmark.name), **dict(config or {})}
+    settings = {**preset(name, benchmark.name, benchmark.unsaid), **dict(config or {})}
     return build(name, benchmark.task, embedder, adapter=setup.default_adapter, **settings)

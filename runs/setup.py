@@ -327,7 +327,7 @@ class Runtime:
             program.cache = cache
             return program
         embedder = self._embedder(setup.embedder) if needs_embedder(name) else None
-        settings = {**preset(name, benchmark.name), **dict(config or {})}
+        settings = {**preset(name, benchmark.name, benchmark.unsaid), **dict(config or {})}
         return build(name, benchmark.task, embedder, cache, setup.default_adapter, **settings)
 
     def _embedder(self, name: str) -> Any:

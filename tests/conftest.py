@@ -119,10 +119,11 @@ def fact_replies() -> Callable[[str, str, int], dict[str, Any]]:
 
     def reply(kind: str, text: str, n: int) -> dict[str, Any]:
         if kind == "facts":
+            text = text.rpartition("[[ ## dialogue ## ]]")[2].partition("[[ ## earlier")[0]
             lines = re.findall(r"^\[(D\d+:\d+)\](?: \(.*?\))? (\w+): (.*)$", text, re.MULTILINE)
             return {"facts": [{"speaker": who, "turn_id": id, "fact": said} for id, who, said in lines]}
         if kind == "operations":
-            facts = json.loads(text.split("[[ ## new_facts ## ]]")[1].split("Respond with")[0])
+            facts = json.loads(text.split("[[ ## new_facts ## ]]")[1].split("[[ ##")[0].split("Respond with")[0])
             insert = [
                 {"op": "INSERT", "speaker": f["speaker"], "content": f["fact"], "turn_id": f["turn_id"]} for f in facts
             ]

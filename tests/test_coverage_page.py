@@ -98,7 +98,7 @@ def test_the_page_is_right_and_complete() -> None:
         ("`mempiler.records.Turn.content`", "`mempiler.record.Turn`", "mempiler.record.Turn does not exist"),
         ("| context, question, answer |", "| context, answer |", "the table says context, answer, the code context, q"),
         ("| context, question, answer |", "| question, context, answer |", "AnswerFromContext: the table says"),
-        ("chunk_turns=4, related=5", "chunk_turns=8, related=5", "MemoryR2: the table says chunk_turns=8"),
+        ("| related=5, related_total=25", "| related=8, related_total=25", "MemoryR2: the table says related=8"),
         (
             "| `mempiler.programs.baselines.turn_rag.TurnRAG` | k=10, hybrid=True |\n",
             "",

@@ -110,6 +110,10 @@ class Locomo(Benchmark):
             raise DataError(f"{path}: no question of category {', '.join(sorted(categories))}; choose others")
         return cls(examples, Source.of(path, sample), [history.id for history in reading.histories], metric)
 
+    @property
+    def unsaid(self) -> bool:
+        return any(example.category == "5" for example in self.examples)
+
     def fixed_split(self) -> tuple[set[str], set[str], set[str]] | None:
         """Memory-R2's split (train conv-43 and conv-47, dev conv-44) when exactly the ten conversations are there.
 

@@ -1,7 +1,8 @@
 """LoCoMo's metrics: token F1 by category, as task_eval/evaluation.py has it, and the judge of published tables.
 
 Limits: token F1 rewards wording, and about 6 % of the gold answers are known to be wrong
-(snap-research/locomo#23). `bleu1` is community practice, not in the official file, and so is the judge.
+(snap-research/locomo#23). `bleu1` is community practice, not in the official file, and so is the judge; its words
+are Memory-R2's, which keep "and".
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import dspy
 
 from ..judge import GenerousJudge
 from ..scorer import Judged, Score, Scorer, answer_of
-from ..text_metrics import bleu1, explain, locomo_f1, locomo_multi_f1, named, stem
+from ..text_metrics import bleu1, explain, locomo_f1, locomo_multi_f1, named, squad_words, stem
 
 _REFUSALS = ("no information available", "not mentioned")
 
@@ -36,10 +37,14 @@ class LocomoF1(Scorer):
         answer, gold = answer_of(prediction), gold_of(example)
         if example.category == "5":
             value = float(any(phrase in answer.lower() for phrase in _REFUSALS))
-            return Score(value, _explain_refusal(value, example.evidence), {"f1": value, "bleu1": bleu1(answer, gold)})
+            return Score(
+                value,
+                _explain_refusal(value, example.evidence),
+                {"f1": value, "bleu1": bleu1(answer, gold, squad_words)},
+            )
         value = (locomo_multi_f1 if example.category == "1" else locomo_f1)(answer, gold)
         feedback = explain(answer, gold, value, example.evidence, stem=stem)
-        return Score(value, feedback, {"f1": value, "bleu1": bleu1(answer, gold)})
+        return Score(value, feedback, {"f1": value, "bleu1": bleu1(answer, gold, squad_words)})
 
 
 class LocomoJudge(Judged):

@@ -53,6 +53,10 @@ class LongMemEval(Benchmark):
     types: ClassVar[tuple[str, ...]] = TYPES
     """The types that the benchmark asks."""
 
+    @property
+    def unsaid(self) -> bool:
+        return any(example.abstention for example in self.examples)
+
     @classmethod
     def read(cls, path: Path, note: Note, size: str | None = None) -> Reading:
         return read_longmemeval(file_of(path, size), note)

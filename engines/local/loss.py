@@ -1,15 +1,19 @@
 r"""Group-relative advantages and the clipped policy loss, as pure functions.
 
-    advantage    A_i = (r_i - mean(r)) / (std(r) + eps), std with n - 1; A_i = r_i - mean(r) without scaling
-    ratio        rho_t = exp(log pi(o_t) - log pi_old(o_t))
-    policy       L_t = -min(rho_t A, clip(rho_t, 1 - clip_low, 1 + clip_high) A)
+    advantage    A_i = (r_i - mean(r)) / (std(r) + eps), std with n - 1; A_i = r_i - mean(r) without scaling;
+                 A_i = r_i - mean of the others' rewards, leaving one out
+    ratio        rho_t = exp(d_t), d_t = log pi(o_t) - log pi_old(o_t), kept within -+ log_ratio_clip;
+                 "turn": d_t is the mean over the completion, the same for all of its tokens
+    policy       L_t = -min(rho_t A, clip(rho_t, 1 - clip_low, 1 + clip_high) A); at most dual_clip |A| where A < 0
     reference    k3_t = exp(log pi_ref - log pi) - (log pi_ref - log pi) - 1        (>= 0, an estimate of KL(pi, ref))
     loss         dapo:     sum over all tokens of (L_t + beta k3_t) / tokens of the batch
                  dr_grpo:  the same sum / (rows x the longest completion allowed): no bias to long or short answers
                  grpo:     the mean over rows of the mean over each row's tokens
 
-Sources: GRPO: DeepSeekMath, equations 1-4; DAPO: section 3.1 (clip-higher) and 3.3 (token-level loss);
-Dr. GRPO: "Understanding R1-Zero-like training", section 3.2. The same numbers as TRL's trainer, see the tests.
+The defaults are those of Memory-R2's released training: a row is one turn of a role, the ratio and the mean are the
+turn's. Sources: GRPO: DeepSeekMath, equations 1-4; DAPO: section 3.1 (clip-higher) and 3.3 (token-level loss);
+Dr. GRPO: "Understanding R1-Zero-like training", section 3.2; Memory-R2's released code. Its numbers and those of TRL's
+trainer are held by tests.
 
 Example:
     >>> from mempiler.engines.local.loss import advantages
@@ -30,15 +34,20 @@ if TYPE_CHECKING:
 
 LossKind = Literal["dapo", "dr_grpo", "grpo"]
 KINDS: tuple[LossKind, ...] = ("dapo", "dr_grpo", "grpo")
+RatioLevel = Literal["turn", "token"]
+LEVELS: tuple[RatioLevel, ...] = ("turn", "token")
 
 
-def advantages(rewards: Sequence[float], scale: bool = True, eps: float = 1e-4) -> list[float]:
+def advantages(
+    rewards: Sequence[float], scale: bool = True, eps: float = 1e-6, leave_one_out: bool = False
+) -> list[float]:
     """Rewards of one group relative to one another.
 
     Args:
         rewards: Of the completions of a group.
         scale: Whether they are divided by their standard deviation (Dr. GRPO leaves that out).
         eps: Added to the standard deviation.
+        leave_one_out: Whether each reward is compared with the mean of the others (RLOO); nothing is scaled then.
 
     Returns:
         One advantage per reward; zeros for a group of one, and where all rewards are equal.
@@ -51,6 +60,8 @@ def advantages(rewards: Sequence[float], scale: bool = True, eps: float = 1e-4) 
     if len(rewards) < 2 or len(set(rewards)) == 1:
         return [0.0] * len(rewards)
     mean = statistics.fmean(rewards)
+    if leave_one_out:
+        return [(reward - mean) * len(rewards) / (len(rewards) - 1) for reward in rewards]
     by = statistics.stdev(rewards) + eps if scale else 1.0
     return [(reward - mean) / by for reward in rewards]
 
@@ -62,11 +73,14 @@ def grpo_loss(
     mask: Tensor,
     reference: Tensor | None = None,
     clip_low: float = 0.2,
-    clip_high: float = 0.28,
+    clip_high: float = 0.2,
     beta: float = 0.0,
-    kind: LossKind = "dapo",
+    kind: LossKind = "grpo",
     total: float | None = None,
     longest: int | None = None,
+    ratio: RatioLevel = "turn",
+    dual_clip: float = 3.0,
+    log_ratio_clip: float = 3.0,
 ) -> Tensor:
     """The loss of a batch of completions, to be minimised.
 
@@ -83,6 +97,9 @@ def grpo_loss(
         total: What the sum is divided by, where this is a part of a larger batch (`denominator` of that batch); the
             parts' losses then add up to the batch's.
         longest: For dr_grpo, the most tokens a completion may have; the width of the batch if None.
+        ratio: What is compared with the old policy: each token, or the turn as a whole.
+        dual_clip: A loss of a bad completion counts up to so many times its advantage; 0: without end.
+        log_ratio_clip: Largest distance of a log-ratio from 0; 0: none.
 
     Returns:
         A scalar; 0 where no token is there.
@@ -92,9 +109,11 @@ def grpo_loss(
     """
     import torch
 
-    ratio = (logprobs - old_logprobs).exp()
+    rho = ratios(logprobs, old_logprobs, mask, ratio, log_ratio_clip)
     gain = advantages.unsqueeze(-1) if advantages.dim() == 1 else advantages
-    each = -torch.minimum(ratio * gain, ratio.clamp(1 - clip_low, 1 + clip_high) * gain)
+    each = -torch.minimum(rho * gain, rho.clamp(1 - clip_low, 1 + clip_high) * gain)
+    if dual_clip:
+        each = torch.where(gain < 0, torch.minimum(each, -dual_clip * gain), each)
     if beta > 0:
         if reference is None:
             raise UserError("beta > 0 needs the log-probabilities of a reference")
@@ -104,6 +123,25 @@ def grpo_loss(
     if kind == "grpo":
         each = each / mask.sum(-1, keepdim=True).clamp(min=1)
     return each.sum() / (denominator(mask, kind, longest) if total is None else total)
+
+
+def ratios(
+    logprobs: Tensor, old_logprobs: Tensor, mask: Tensor, level: RatioLevel = "turn", log_ratio_clip: float = 3.0
+) -> Tensor:
+    """How much likelier than under the old policy each token is, or, the same for all tokens, its turn.
+
+    Raises:
+        UserError: `level` is unknown.
+    """
+    import torch
+
+    # Values in the padding may be infinite.
+    gap = torch.where(mask > 0, logprobs - old_logprobs, torch.zeros_like(logprobs))
+    if level not in LEVELS:
+        raise UserError(f"ratio {level!r} is unknown; choose one of: {', '.join(LEVELS)}")
+    if level == "turn":
+        gap = (gap.sum(-1, keepdim=True) / mask.sum(-1, keepdim=True).clamp(min=1)).expand_as(gap)
+    return (gap.clamp(-log_ratio_clip, log_ratio_clip) if log_ratio_clip else gap).exp()
 
 
 def divergence(logprobs: Tensor, reference: Tensor) -> Tensor:

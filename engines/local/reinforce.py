@@ -29,7 +29,7 @@ from dspy.clients.provider import ReinforceJob
 from dspy.clients.utils_finetune import TrainDataFormat
 
 from ...errors import DataError, UserError
-from .loss import advantages, denominator, divergence, grpo_loss
+from .loss import advantages, denominator, divergence, grpo_loss, ratios
 from .model import LocalModel
 from .settings import Reinforcement
 from .update import Update, chunks
@@ -198,7 +198,8 @@ class LocalReinforceJob(ReinforceJob):
                 items = list(group["group"])
                 values = [float(item["reward"]) for item in items]
                 weight = float(group.get("weight", 1.0))
-                shares = advantages(values, self.settings.scale_rewards, self.settings.eps)
+                settings = self.settings
+                shares = advantages(values, settings.scale_rewards, settings.eps, settings.leave_one_out)
                 found = [self._row(item, weight * share) for item, share in zip(items, shares, strict=True)]
             except (KeyError, TypeError, ValueError, AttributeError) as error:
                 raise DataError(f"not a group of completions with rewards: {type(error).__name__} {error}") from error
@@ -270,11 +271,12 @@ class LocalReinforceJob(ReinforceJob):
         old, _ = _padded([row.old or () for row in rows], device)
         gains = torch.tensor([row.advantage for row in rows], device=device)
         frozen = _padded([row.reference or () for row in rows], device)[0] if settings.beta > 0 else None
-        ratio = (now.detach() - old).exp()
-        outside = (ratio < 1 - settings.clip_low) | (ratio > 1 + settings.clip_high)
+        rho = ratios(now.detach(), old, mask, settings.ratio, settings.log_ratio_clip)
+        outside = (rho < 1 - settings.clip_low) | (rho > 1 + settings.clip_high)
         marks.append(int((outside & (mask > 0)).sum()))
-        clips = (settings.clip_low, settings.clip_high)
-        return grpo_loss(now, old, gains, mask, frozen, *clips, settings.beta, settings.loss_type, total)
+        same = ("clip_low", "clip_high", "beta", "ratio", "dual_clip", "log_ratio_clip")
+        more = {name: getattr(settings, name) for name in same}
+        return grpo_loss(now, old, gains, mask, frozen, kind=settings.loss_type, total=total, **more)
 
     def _gap(self, rows: Sequence[_Row]) -> float:
         old, mask = _padded([row.old or () for row in rows], "cpu")

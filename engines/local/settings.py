@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
 from ...errors import UserError
-from .loss import KINDS, LossKind
+from .loss import KINDS, LEVELS, LossKind, RatioLevel
 
 S = TypeVar("S", bound="Training")
 
@@ -67,17 +67,26 @@ class Finetuning(Training):
 
 @dataclass(frozen=True)
 class Reinforcement(Training):
-    """Group-relative policy optimization."""
+    """Group-relative policy optimization; the clips, the ratio and the mean are those of Memory-R2's released code."""
 
     beta: float = 0.0
     """Weight of the KL term; above 0, training all weights keeps a copy of the model as reference."""
     clip_low: float = 0.2
-    clip_high: float = 0.28
-    loss_type: LossKind = "dapo"
+    clip_high: float = 0.2
+    dual_clip: float = 3.0
+    """The loss of a completion with a negative advantage counts up to so many times that; 0: without end."""
+    log_ratio_clip: float = 3.0
+    """Largest distance of a log-ratio from 0; 0: none."""
+    ratio: RatioLevel = "turn"
+    """What is compared with the old policy and clipped: each token, or a completion as a whole."""
+    loss_type: LossKind = "grpo"
+    """How tokens are averaged; "grpo": every completion, which is a turn of a role, weighs the same."""
     scale_rewards: bool = True
     """Whether advantages are divided by the standard deviation of their group."""
-    eps: float = 1e-4
+    eps: float = 1e-6
     """Added to that deviation."""
+    leave_one_out: bool = False
+    """Whether a reward is compared with the mean of the others, unscaled (RLOO), instead of with that of all."""
     temperature: float = 1.0
     """At which completions were sampled: they are scored under the same."""
     max_completion_length: int = 512
@@ -89,8 +98,9 @@ class Reinforcement(Training):
 
 
 def _check(name: str, value: Any, default: Any) -> None:
-    if name == "loss_type":
-        fits = value in KINDS
+    named = {"loss_type": KINDS, "ratio": LEVELS}
+    if name in named:
+        fits = value in named[name]
     elif name == "output_dir":
         fits = value is None or isinstance(value, str)
     elif isinstance(default, bool):

@@ -23,7 +23,7 @@ from ...programs.recording import Capture
 from ...records import History
 from .groups import END, Group, Roles, grouped, with_variance
 from .policy import Counts
-from .reward import Answered, Metric, answer, chosen, reward
+from .reward import Answered, Metric, answer, chosen, reward, session_rewards
 from .rollout import Rollout, head, rerun, roll_out, together
 from .settings import TrainingSettings
 
@@ -120,9 +120,12 @@ class Collector:
             return self._answered(again, whole, s.reward.local_questions, step, reader)
 
         keys, work = [], []
+        coins: dict[int, bool] = {}
         for whole, members in taken.items():
             for t in range(len(members[0].rollout.sessions)):
-                if rng.random() < s.local_fraction:
+                # One coin per session for all histories: the first one's.
+                coin = rng.random() < s.local_fraction
+                if coins.setdefault(t, coin):
                     source = members[rng.randrange(len(members))].rollout
                     keys.append((whole.id, t))
                     work += [lambda w=whole, source=source, t=t, n=n: one(w, source, t, n) for n in range(s.local_n)]
@@ -154,12 +157,9 @@ class Collector:
     def _worths(self, taken: Taken) -> dict[str, float]:
         """The reward of each session of a trajectory."""
         s, rollout = self.settings, taken.rollout
-        whole = reward(taken.answered, rollout, s.reward)
-        found = {END: whole}
-        for run in rollout.sessions:
-            own = taken.answered.touching(turn.id for turn in run.item.turns)
-            found[run.item.id] = whole if s.session_reward == "trajectory" else reward(own, rollout, s.reward)
-        return found
+        worths = session_rewards(taken.answered, rollout, s.reward, s.session_reward)
+        named = {run.item.id: worth for run, worth in zip(rollout.sessions, worths, strict=True)}
+        return {END: reward(taken.answered, rollout, s.reward), **named}
 
     def _local_worths(self, taken: Taken) -> dict[str, float]:
         whole = reward(taken.answered, taken.rollout, self.settings.reward)

@@ -2,6 +2,9 @@ r"""Rewards: scores of a written memory, by the answers it gives and by its leng
 
     c = max(0, memory words - .7 session words) / session words
     R = mean score of the answers - lambda c                            lambda = .3
+    R_s = mean score of the answers about session s - lambda c          "session": of the calls of that session
+          mean of R_s, ..., R_last                                      "cumulative"
+          R                                                             "trajectory"
     r(completion) = R - format penalty, if it could not be read - id penalty, if code refused one of its operations
 
 Source: Memory-R2's released code (terminal and per-session scores, compression with threshold .7 and words by
@@ -21,6 +24,7 @@ import random
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any, Literal
 
 import dspy
@@ -35,6 +39,7 @@ from ...records import History
 from .rollout import Rollout
 
 Metric = Callable[[dspy.Example, dspy.Prediction], float]
+SessionReward = Literal["session", "cumulative", "trajectory"]
 _WORD = re.compile(r"\b\w+\b")
 
 
@@ -82,13 +87,18 @@ class Answered:
         """Mean score; 0 without questions, as in the released code."""
         return sum(self.scores) / len(self.scores) if self.scores else 0.0
 
-    def touching(self, turns: Iterable[str]) -> Answered:
-        """The questions with evidence in some turns, wholly or in part, and those without evidence."""
+    def touching(self, turns: Iterable[str], last: bool = False) -> Answered:
+        """The questions with evidence in some turns, wholly or in part.
+
+        Args:
+            turns: Ids of the turns of a session.
+            last: Whether it is the last session: questions without evidence are about that one.
+        """
         own = set(turns)
         kept = [
             (example, score)
             for example, score in zip(self.examples, self.scores, strict=True)
-            if not example.get("focus") or own & set(example.focus)
+            if (own & set(example.focus) if example.get("focus") else last)
         ]
         return Answered(tuple(example for example, _ in kept), tuple(score for _, score in kept))
 
@@ -138,6 +148,27 @@ def reward(answered: Answered, rollout: Rollout, settings: RewardSettings) -> fl
     )
 
 
+def session_rewards(
+    answered: Answered, rollout: Rollout, settings: RewardSettings, kind: SessionReward = "session"
+) -> list[float]:
+    """What the calls of each session of a trajectory are rewarded by.
+
+    Args:
+        answered: What the memory at the end answered.
+        rollout: The trajectory.
+        settings: lambda and the threshold.
+        kind: By the questions about that session, by the mean of it and of all later ones, or by all questions.
+    """
+    if kind == "trajectory":
+        return [reward(answered, rollout, settings)] * len(rollout.sessions)
+    last = len(rollout.sessions) - 1
+    found = [
+        reward(answered.touching((turn.id for turn in run.item.turns), n == last), rollout, settings)
+        for n, run in enumerate(rollout.sessions)
+    ]
+    return [fmean(found[n:]) for n in range(len(found))] if kind == "cumulative" else found
+
+
 def penalty(call: Call, last: bool, settings: RewardSettings) -> float:
     """What a completion of a call costs.
 
@@ -171,12 +202,12 @@ def released_f1(example: dspy.Example, prediction: dspy.Prediction) -> float:
     """The released code's F1: words that both have, each once, over the lengths of both lists.
 
     Repeated words count in the lengths but not in the overlap, so an answer equal to its gold scores below 1 if it
-    repeats a word.
+    repeats a word. Nothing against nothing is 1.
     """
     gold, said = squad_words(str(example.answer)), squad_words(str(prediction.get("answer") or ""))
     common = len(set(gold) & set(said))
     if not common:
-        return 0.0
+        return float(gold == said)
     precision, recall = common / len(said), common / len(gold)
     return 2 * precision * recall / (precision + recall)
 

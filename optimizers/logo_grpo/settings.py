@@ -26,10 +26,9 @@ from typing import Any, Literal, get_args
 
 from ...errors import UserError
 from .curriculum import Curriculum
-from .reward import RewardSettings
+from .reward import RewardSettings, SessionReward
 
 Objective = Literal["logo", "grpo", "local"]
-SessionReward = Literal["session", "trajectory"]
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ class TrainingSettings:
     local_fraction: float = 0.5
     """Chance of each session that a local group is made for it."""
     session_reward: SessionReward = "session"
-    """What the calls of a session are rewarded by in global groups: the questions about that session, or all."""
+    """What the calls of a session are rewarded by in global groups: see `reward.session_rewards`."""
     histories: int = 2
     """Training conversations of one step."""
     temperature: float = 1.0
@@ -67,7 +66,9 @@ class TrainingSettings:
         if self.objective not in get_args(Objective):
             raise UserError(f"objective = {self.objective!r}; choose logo, grpo or local")
         if self.session_reward not in get_args(SessionReward):
-            raise UserError(f"session_reward = {self.session_reward!r}; choose session or trajectory")
+            raise UserError(
+                f"session_reward = {self.session_reward!r}; choose one of: {', '.join(get_args(SessionReward))}"
+            )
         if self.num_rollouts < (1 if self.objective == "local" else 2):
             raise UserError(f"num_rollouts = {self.num_rollouts}: a group needs at least two members")
         if self.objective != "grpo" and self.local_n < 2:

@@ -24,6 +24,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from ...memory.index import Entry
 from ...memory.memory import Memory
+from ...records import comparable
 
 WORDINGS = 20
 """Earlier wordings kept with an entry (the released mention history keeps as many)."""
@@ -42,6 +43,7 @@ class StoredFact(BaseModel):
     time: datetime | None = None
     """Date of the session that first mentioned it."""
     updated: datetime | None = None
+    """Date of the latest session that mentioned it."""
     earlier: tuple[str, ...] = ()
     """Wordings that updates replaced, oldest first."""
 
@@ -78,8 +80,9 @@ class FactMemory(Memory):
             time: Date of the session the edits come from.
 
         Returns:
-            A new memory. An INSERT of a fact that is there already merges its sources; an UPDATE unites sources and
-            keeps the date of the first mention; an edit without content, or of an id that is not there, is refused.
+            A new memory. An INSERT of a fact that is there already, in the same letters and of the same speaker, merges
+            its sources; an UPDATE unites sources and keeps the date of the first mention; an edit without content, or
+            of an id that is not there, is refused.
         """
         draft = _Draft(self, set(shown), time)
         for edit in edits:
@@ -126,8 +129,9 @@ class _Draft:
         if not content:
             return "refused"
         for fact in self.facts.values():
-            if (fact.speaker.casefold(), fact.content.casefold()) == (edit.speaker.casefold(), content.casefold()):
-                self.facts[fact.id] = fact.model_copy(update={"sources": _united(fact.sources, edit.sources)})
+            if (fact.speaker, fact.content) == (edit.speaker, content):
+                changes = {"sources": _united(fact.sources, edit.sources), "updated": self._latest(fact)}
+                self.facts[fact.id] = fact.model_copy(update=changes)
                 return "merged"
         self.issued += 1
         new = StoredFact(
@@ -146,7 +150,7 @@ class _Draft:
         if fact is None or not content:
             return "refused"
         sources = _united(fact.sources, edit.sources)
-        changes: dict[str, object] = {"sources": sources, "updated": self._time}
+        changes: dict[str, object] = {"sources": sources, "updated": self._latest(fact)}
         if content != fact.content:
             changes |= {"content": content, "earlier": (*fact.earlier, fact.content)[-WORDINGS:]}
         self.facts[fact.id] = fact.model_copy(update=changes)
@@ -158,6 +162,9 @@ class _Draft:
             return "refused"
         self.removed.append(self.facts.pop(fact.id))
         return "deleted"
+
+    def _latest(self, fact: StoredFact) -> datetime | None:
+        return max((time for time in (fact.updated, self._time) if time), key=comparable, default=None)
 
     def _target(self, edit: Edit) -> StoredFact | None:
         known = edit.memory_id is not None and edit.memory_id in self._shown

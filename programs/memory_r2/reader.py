@@ -12,8 +12,9 @@ import dspy
 from ...memory.index import Where
 from ...memory.indexes import Indexes
 from ...records import Context, Hit, Query, comparable, format_time, one_line
-from ...signatures.memory_r2 import AnswerFromMemories
+from ...signatures.memory_r2 import NOT_MENTIONED, AnswerFromMemories
 from ..method import EntryReader
+from ..predictor import predictor
 from ..tasks.task import QuestionAnswering, with_items
 from .memory import FactMemory
 
@@ -47,9 +48,19 @@ class FactReader(EntryReader):
 
 
 class MemoryReader(QuestionAnswering):
-    """The paper's answer prompt: memories of both sides, grouped by session date."""
+    """The paper's answer prompt: memories of both sides, grouped by session date.
+
+    Args:
+        abstain: Whether it says what to answer where the memories say nothing, which the paper's does not.
+    """
 
     prompt = AnswerFromMemories
+
+    def __init__(self, abstain: bool = False) -> None:
+        super().__init__()
+        if abstain:
+            told = AnswerFromMemories.with_instructions(f"{AnswerFromMemories.instructions}\n{NOT_MENTIONED}")
+            self.answer = predictor(told)
 
     def forward(self, context: Context, query: Query) -> dspy.Prediction:
         first = context.notes.get(FIRST, "")

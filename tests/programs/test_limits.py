@@ -45,9 +45,28 @@ def test_a_prompt_that_is_too_long_is_asked_in_halves(scripted: Any, refusal: Ex
 
     lm = scripted(reply)
     with dspy.context(lm=lm):
-        node = build("memory-r2").remember(SAID)
+        node = build("memory-r2", parts=1).remember(SAID)
     assert [fact.content for fact in node.memory.facts] == ["Likes jazz", "Likes tea"]
     assert (lm.engine.calls["operations"], node.memory.unwritten) == (3, ())
+
+
+def test_what_is_context_alone_is_not_cut(scripted: Any) -> None:
+    asked: list[str] = []
+
+    def reply(kind: str, text: str, n: int) -> Any:
+        if kind == "facts":
+            return facts("Likes jazz", "Likes tea") if "[D1:1]" in text.split("## earlier")[0] else facts("Likes rain")
+        asked.append(text)
+        if "Likes rain" in text and len(asked) < 3:
+            raise REFUSALS[0]
+        return {"operations": []}
+
+    with dspy.context(lm=scripted(reply)):
+        build("memory-r2", parts=2).remember(SAID)
+    # The one new fact of the second part cannot be cut, and the two earlier ones are not.
+    second = next(text for text in asked if "Likes rain" in text)
+    assert "Likes jazz" in second
+    assert not any(("Likes jazz" in text) != ("Likes tea" in text) for text in asked)
 
 
 @pytest.mark.parametrize(("limit", "kept"), [(4000, ["Likes tea"]), (200_000, ["Likes tea", "x" * 200_000])])
@@ -57,7 +76,7 @@ def test_a_text_over_the_limit_is_dropped_and_counted(scripted: Any, limit: int,
             return facts("Likes tea", "x" * 200_000)
         return {"operations": [{"op": "INSERT", "content": thing} for thing in kept]}
 
-    lm, program = scripted(reply), build("memory-r2", longest_text=limit)
+    lm, program = scripted(reply), build("memory-r2", parts=1, longest_text=limit)
     with dspy.context(lm=lm):
         memory = program.remember(SAID).memory
     assert [fact.content for fact in memory.facts] == kept

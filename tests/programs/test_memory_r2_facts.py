@@ -17,7 +17,7 @@ BASE = FactMemory().apply(
     ("edit", "shown", "outcome", "contents"),
     [
         (Edit("INSERT", speaker="Ann", content="Ann has a dog", sources=("D2:1",)), [], "inserted", 3),
-        (Edit("INSERT", speaker="ann", content="ann lives in  lisbon", sources=("D2:1",)), [], "merged", 2),
+        (Edit("INSERT", speaker="Ann", content="Ann lives in  Lisbon ", sources=("D2:1",)), [], "merged", 2),
         (Edit("INSERT", speaker="Ann", content="  "), [], "refused", 2),
         (Edit("UPDATE", "m1", "Ann", "Ann lives in Porto", ("D2:1",)), ["m1"], "updated", 2),
         (Edit("UPDATE", "m1", "Ann", "Ann lives in Porto", ("D2:1",)), [], "refused", 2),

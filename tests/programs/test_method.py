@@ -179,6 +179,9 @@ def test_a_class_that_is_no_method_is_refused() -> None:
         build("mempiler.memory.turns:TurnMemory")
 
 
+SMALL = {"chunk_turns": 1, "related": 2, "earlier": False, "same_speaker": False}
+
+
 @pytest.mark.parametrize(
     ("name", "benchmark", "settings"),
     [
@@ -186,7 +189,7 @@ def test_a_class_that_is_no_method_is_refused() -> None:
         ("turn-rag", "palbench", {"k": 3, "hybrid": False}),
         ("turn-rag", "locomo", {}),
         ("full-context", "omnibehavior", {"max_tokens": 32_000}),
-        ("memory-r2", "memory-env", {"chunk_turns": 1, "related": 2}),
+        ("memory-r2", "memory-env", SMALL),
         (
             "h2memory",
             "longmemeval.preference",
@@ -195,7 +198,7 @@ def test_a_class_that_is_no_method_is_refused() -> None:
         ("h2memory", "longmemeval", {}),
         ("logs+turn-rag", "palbench.select", {"inner_k": 3, "inner_hybrid": False}),
         ("pgr+logs+turn-rag", "palbench.select", {"inner_inner_k": 3, "inner_inner_hybrid": False}),
-        ("pgr+memory-r2", "memory-env", {"inner_chunk_turns": 1, "inner_related": 2}),
+        ("pgr+memory-r2", "memory-env", {f"inner_{name}": value for name, value in SMALL.items()}),
     ],
 )
 def test_a_preset_suits_a_method_for_a_benchmark(name: str, benchmark: str, settings: dict[str, Any]) -> None:

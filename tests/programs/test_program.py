@@ -47,7 +47,7 @@ def test_a_frozen_writer_writes_under_the_lm_of_the_stage(scripted, fact_replies
         student.remember(make_history(1))
         with dspy.context(lm=lm.copy(rollout_id=5, temperature=1.0)):
             student.remember(make_history(1))
-    assert lm.engine.calls["operations"] == 2
+    assert lm.engine.calls["operations"] == 3
 
 
 def test_editing_instructions_in_place_stays_in_one_program():

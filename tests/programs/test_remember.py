@@ -37,8 +37,8 @@ def test_many_threads_write_one_memory_once(scripted, fact_replies, make_history
     with dspy.context(lm=lm):
         outcomes = in_threads(32, lambda: ask(program, history))
     assert all(isinstance(outcome, dspy.Prediction) for outcome in outcomes)
-    # Three sessions of six turns are two chunks each: one extraction and one management per chunk.
-    assert lm.engine.calls == {"facts": 6, "operations": 6, "reasoning": 32}
+    # Three sessions of six turns are three parts each (of two turns): one extraction and one management per part.
+    assert lm.engine.calls == {"facts": 9, "operations": 9, "reasoning": 32}
 
 
 def test_a_longer_history_continues_from_its_longest_prefix(scripted, fact_replies, make_history):
@@ -47,7 +47,7 @@ def test_a_longer_history_continues_from_its_longest_prefix(scripted, fact_repli
         program.remember(make_history(2))
         program.remember(make_history(3))
         program.remember(make_history(1))
-    assert lm.engine.calls["operations"] == 6
+    assert lm.engine.calls["operations"] == 9
 
 
 def test_history_at_once_and_item_by_item_give_the_same_memory(scripted, fact_replies, make_history):
@@ -104,7 +104,7 @@ def test_a_second_bootstrap_round_gets_a_memory_of_its_own(scripted, fact_replie
         program.remember(history)
         with dspy.context(lm=lm.copy(rollout_id=1, temperature=1.0)):
             program.remember(history)
-    assert lm.engine.calls["operations"] == 4
+    assert lm.engine.calls["operations"] == 6
 
 
 def change_instructions(program):
@@ -160,7 +160,7 @@ def test_programs_that_differ_in_reading_share_a_memory(scripted, fact_replies, 
         written = program.remember(make_history(2))
         reading = memory_r2(read_top=1, cache=program.cache)
         assert reading.remember(make_history(2)) is written
-    assert lm.engine.calls["operations"] == 4
+    assert lm.engine.calls["operations"] == 6
 
 
 @pytest.mark.parametrize(

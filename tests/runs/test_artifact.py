@@ -18,7 +18,7 @@ from mempiler.programs.tasks import task as tasks
 from mempiler.programs.tasks.task import QuestionAnswering
 from mempiler.runs.artifact import Manifest, check_writable, load, read_manifest, save
 from mempiler.runs.manifest import digest_of, sha256_of
-from mempiler.signatures.memory_r2 import ExtractFacts
+from mempiler.signatures.memory_r2 import ExtractFactsInContext
 from pydantic import BaseModel
 
 
@@ -238,8 +238,8 @@ def test_a_change_inside_a_nested_model_is_seen(tmp_path, monkeypatch):
         fact: str
 
     save(program_of("memory-r2"), tmp_path / "program")
-    changed = ExtractFacts.with_updated_fields("facts", type_=list[Fact])
-    monkeypatch.setattr(memory_r2, "ExtractFacts", changed)
+    changed = ExtractFactsInContext.with_updated_fields("facts", type_=list[Fact])
+    monkeypatch.setattr(memory_r2, "ExtractFactsInContext", changed)
     message = refusal(tmp_path / "program")
     assert "method.writer.extract" in message
     assert "'facts'" in message

@@ -46,10 +46,13 @@ RATIOS = [[1.5, 0.5], [0.5, 1.0]]
 MASK = [[1.0, 1.0], [1.0, 0.0]]
 
 
+DAPO = {"kind": "dapo", "clip_high": 0.28, "ratio": "token", "dual_clip": 0.0, "log_ratio_clip": 0.0}
+
+
 def case(**settings):
     old, mask = torch.tensor(OLD), torch.tensor(MASK)
     new = old + torch.tensor(RATIOS).log()
-    return float(grpo_loss(new, old, torch.tensor([1.0, -1.0]), mask, **settings))
+    return float(grpo_loss(new, old, torch.tensor([1.0, -1.0]), mask, **{**DAPO, **settings}))
 
 
 @pytest.mark.parametrize(
@@ -88,7 +91,7 @@ def test_divergence_is_zero_only_for_equal_weights():
 def test_clipped_tokens_have_no_gradient():
     old = torch.tensor([[-1.0, -1.0]])
     new = (old + torch.tensor([[1.5, 1.1]]).log()).requires_grad_()
-    grpo_loss(new, old, torch.tensor([2.0]), torch.ones(1, 2)).backward()
+    grpo_loss(new, old, torch.tensor([2.0]), torch.ones(1, 2), **DAPO).backward()
     assert new.grad is not None
     assert new.grad[0].tolist() == pytest.approx([0.0, -1.1 * 2 / 2])
 
@@ -122,6 +125,19 @@ def test_wrong_use_is_told():
         case(beta=0.1)
     with pytest.raises(UserError, match="choose one of: dapo, dr_grpo, grpo"):
         case(kind="ppo")
+    with pytest.raises(UserError, match="choose one of: turn, token"):
+        case(ratio="word")
+
+
+def test_a_turn_is_clipped_as_a_whole_and_has_a_gradient_at_every_token():
+    # Log-ratios .1 and -.1: each token is within the range, the turn's ratio is 1; .4 and 0: the turn's is e^.2 > 1.2
+    old = torch.full((2, 2), -1.0)
+    new = (old + torch.tensor([[0.1, -0.1], [0.4, 0.0]])).requires_grad_()
+    loss = grpo_loss(new, old, torch.tensor([1.0, 1.0]), torch.ones(2, 2))
+    assert float(loss.detach()) == pytest.approx(-(1.0 + 1.2) / 2)
+    loss.backward()
+    assert new.grad is not None
+    assert new.grad.flatten().tolist() == pytest.approx([-0.25, -0.25, 0.0, 0.0])
 
 
 @pytest.mark.parametrize("kind", ["dapo", "dr_grpo", "grpo"])
@@ -145,7 +161,7 @@ def test_the_loss_is_that_of_trl(kind, beta):
         "old_per_token_logps": old, "ref_per_token_logps": reference, "num_items_in_batch": mask.sum(),
     }  # fmt: skip
     expected = types.MethodType(GRPOTrainer._compute_loss, held)(None, inputs)
-    found = grpo_loss(new, old, gains, mask.float(), reference, beta=beta, kind=kind)
+    found = grpo_loss(new, old, gains, mask.float(), reference, **{**DAPO, "beta": beta, "kind": kind})
     assert float(found) == pytest.approx(float(expected), abs=1e-6)
 
 

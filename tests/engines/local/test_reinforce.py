@@ -71,9 +71,9 @@ def test_captured_samples_have_a_ratio_of_one(model):
 
 
 def test_texts_without_ids_are_encoded_and_scored_before_the_update(model):
-    step = job_of(model).step([text_group("w7", "w8 w9", rewards=[1.0, 0.0])], "grpo_chat")
-    # 2 and 3 tokens with the end: -(2 A - 3 A) / 5, A = 0.5 / (0.7071 + 1e-4)
-    assert step.loss == pytest.approx((0.5 / (math.sqrt(0.5) + 1e-4)) / 5, abs=1e-5)
+    step = job_of(model, loss_type="dapo").step([text_group("w7", "w8 w9", rewards=[1.0, 0.0])], "grpo_chat")
+    # 2 and 3 tokens with the end: -(2 A - 3 A) / 5, A = 0.5 / (0.7071 + 1e-6)
+    assert step.loss == pytest.approx((0.5 / (math.sqrt(0.5) + 1e-6)) / 5, abs=1e-5)
     assert step.tokens == 5
 
 
@@ -128,6 +128,39 @@ def test_batches_and_epochs_are_updates_of_their_own(model):
     step = job_of(model, batch_size=2, epochs=3, learning_rate=0.1).step([group])
     assert model.version == 6
     assert step.clipped > 0
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"ratio": "token"},
+        {"dual_clip": 1.5},
+        {"log_ratio_clip": 0.5},
+        {"clip_high": 0.01},
+        {"clip_low": 0.9},
+        {"eps": 1},
+    ],
+)
+def test_what_the_loss_is_made_of_are_settings(make_model, changed):
+    # As if another model had sampled: both completions have become likelier by a factor of e^2 and e.
+    model = make_model()
+    group = text_group("w7", "w8", rewards=[1.0, 0.0])
+    for item in group["group"]:
+        ids = model.encode_completion(item["completion"]["content"])
+        now = model.logprobs([model.encode(ASKED)], [ids])[0]
+        item |= {"completion_ids": ids, "logprobs": [now[0] - 4.0, *now[1:]]}
+    losses = [job_of(make_model(), **each).step([group]).loss for each in ({}, {"beta": 0.0}, changed)]
+    assert losses[0] == losses[1]
+    if changed == {"clip_low": 0.9}:  # no ratio is below 1
+        assert losses[2] == losses[0]
+    else:
+        assert losses[2] != pytest.approx(losses[0])
+
+
+def test_leaving_one_out_compares_with_the_others(make_model):
+    group = text_group("w7", "w8 w9", rewards=[1.0, 0.0])
+    loss = job_of(make_model(), leave_one_out=True, loss_type="dapo").step([group]).loss
+    assert loss == pytest.approx(1.0 / 5, abs=1e-5)
 
 
 def test_the_reference_holds_the_weights_back(make_model):

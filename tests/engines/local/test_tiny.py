@@ -18,7 +18,7 @@ from mempiler.programs.memory_r2.method import MemoryR2
 
 @pytest.fixture(scope="module")
 def examples() -> Any:
-    return demonstrate(MemoryR2(embedder(), related=2, chunk_turns=1), CompactAdapter(), 12, seed=0)
+    return demonstrate(MemoryR2(embedder(), **MemoryR2.preset("memory-env")), CompactAdapter(), 12, seed=0)
 
 
 @pytest.fixture(scope="module")

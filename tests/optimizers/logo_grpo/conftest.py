@@ -33,10 +33,11 @@ def fields(**values: Any) -> str:
 def diligent(kind: str, text: str, rng: random.Random) -> str:
     """Extracts every line; inserts each fact with a chance of one half."""
     if kind == "facts":
+        text = text.rpartition("[[ ## dialogue ## ]]")[2].partition("[[ ## earlier")[0]
         lines = re.findall(r"^\[(D\d+:\d+)\](?: \(.*?\))? (\w+): (.*)$", text, re.MULTILINE)
         return fields(facts=[{"speaker": who, "turn_id": id, "fact": said} for id, who, said in lines])
     if kind == "operations":
-        facts = json.loads(text.split("[[ ## new_facts ## ]]")[1].split("Respond with")[0])
+        facts = json.loads(text.split("[[ ## new_facts ## ]]")[1].split("[[ ##")[0].split("Respond with")[0])
         kept = [fact for fact in facts if rng.random() < 0.5]
         return fields(operations=[{"op": "INSERT", "content": f["fact"], "turn_id": f["turn_id"]} for f in kept])
     return fields(reasoning="", answer=text)

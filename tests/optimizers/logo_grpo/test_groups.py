@@ -115,7 +115,7 @@ def test_all_members_get_the_same_questions_and_no_more_than_asked_for(world: An
 
 
 def test_groups_without_variance_are_dropped_and_counted(world: Any) -> None:
-    batch = collect(world(lambda kind, text, rng: "unreadable", people=1))
+    batch = collect(world(lambda kind, text, rng: "unreadable", people=1, parts=1))
     assert batch.groups == ()
     assert batch.numbers["no_variance_global"] == 3
     assert batch.numbers["no_variance_local"] == 3

@@ -11,23 +11,12 @@ from mempiler.optimizers.logo_grpo.reward import (
     Answered,
     RewardSettings,
     chosen,
-    compression_excess,
     memory_words,
     penalty,
-    released_f1,
     reward,
 )
 from mempiler.programs.memory_r2.memory import Edit, FactMemory
 from mempiler.programs.recording import Call
-
-
-@pytest.mark.parametrize(
-    ("memory", "sessions", "excess"),
-    [(90, 100, 0.2), (70, 100, 0.0), (10, 100, 0.0), (170, 100, 1.0), (5, 0, 0.0)],
-)
-def test_compression_is_what_exceeds_seven_tenths_of_the_sessions(memory: int, sessions: int, excess: float) -> None:
-    # Memory-R2, released code: max(0, mem - .7 session) / session.
-    assert compression_excess(memory, sessions, 0.7) == pytest.approx(excess)
 
 
 def test_the_reward_is_the_mean_score_minus_lambda_times_the_excess(make_history: Any) -> None:
@@ -39,20 +28,6 @@ def test_the_reward_is_the_mean_score_minus_lambda_times_the_excess(make_history
     assert reward(answered, rollout, RewardSettings()) == pytest.approx(0.75 - 0.3 * 3.8 / 6)
     assert reward(answered, rollout, RewardSettings(compression=0.0)) == 0.75
     assert reward(Answered((), ()), rollout, RewardSettings(compression=0.0)) == 0.0
-
-
-@pytest.mark.parametrize(
-    ("gold", "said", "value"),
-    [
-        ("cat", "cat", 1.0),
-        ("cat", "the cat!", 1.0),
-        ("a b b", "b b", 2 * (1 / 2) * (1 / 2) / (1 / 2 + 1 / 2)),  # articles go: [b b] and [b b], overlap {b}
-        ("red cat", "red dog", 0.5),
-        ("cat", "", 0.0),
-    ],
-)
-def test_the_released_f1_overlaps_sets_over_list_lengths(gold: str, said: str, value: float) -> None:
-    assert released_f1(dspy.Example(answer=gold), dspy.Prediction(answer=said)) == pytest.approx(value)
 
 
 @pytest.mark.parametrize(
@@ -78,13 +53,6 @@ def test_the_same_seed_chooses_the_same_questions() -> None:
     assert len(one) == 5
     assert [example.id for example in one] == sorted(example.id for example in one)
     assert chosen(examples, 40, "a") == examples
-
-
-def test_session_questions_are_those_whose_evidence_touches_it() -> None:
-    examples = tuple(dspy.Example(id=n, focus=focus) for n, focus in enumerate([("D1:1",), ("D1:2", "D2:1"), ()]))
-    own = Answered(examples, (1.0, 0.0, 0.5)).touching(["D2:1"])
-    assert [example.id for example in own.examples] == [1, 2]
-    assert own.scores == (0.0, 0.5)
 
 
 def test_words_of_a_memory_are_those_of_its_entries(make_history: Any) -> None:

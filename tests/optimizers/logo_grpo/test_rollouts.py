@@ -91,7 +91,7 @@ def test_a_head_is_a_history_of_its_own(make_history: Any) -> None:
 
 
 def test_a_rollout_never_asks_a_second_time(world: Any) -> None:
-    made = world(lambda kind, text, rng: "unreadable")
+    made = world(lambda kind, text, rng: "unreadable", parts=1)
     with dspy.context(lm=made.lm, adapter=single_attempt(made.program), trace=None):
         taken = roll_out(made.program.method.writer, made.train[0].history, "a")
     assert [len(call.completions) for call in taken.calls] == [1, 1, 1]

@@ -90,7 +90,7 @@ def best_at(world: Any, say: Any, best: int) -> Any:
     def reply(kind: str, text: str, rng: random.Random) -> str:
         if kind != "operations":
             return say.diligent(kind, text, rng)
-        facts = json.loads(text.split("[[ ## new_facts ## ]]")[1].split("Respond with")[0])
+        facts = json.loads(text.split("[[ ## new_facts ## ]]")[1].split("[[ ##")[0].split("Respond with")[0])
         share = 0.9 if held[0].weight == best else 0.2
         kept = [fact for fact in facts if rng.random() < share]
         return say.fields(operations=[{"op": "INSERT", "content": f["fact"], "turn_id": f["turn_id"]} for f in kept])

@@ -1,0 +1,139 @@
+"""How Memory-R2 cuts a session, what a part sees, and its ablation with one agent."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import dspy
+import pytest
+from mempiler.data.locomo.benchmark import Locomo
+from mempiler.engines.embedders import embedder
+from mempiler.errors import UserError
+from mempiler.programs.catalog import build, preset
+from mempiler.programs.memory_r2.memory import Edit, FactMemory
+from mempiler.signatures.memory_r2 import Fact
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "perf"))
+
+import memory_r2_calls
+
+
+def prompts(lm: Any, history: Any, reply: Any = None, **config: Any) -> list[tuple[str, str]]:
+    """First output and user message of every call that writes a history, in order."""
+    asked: list[tuple[str, str]] = []
+
+    def kept(kind: str, text: str, n: int) -> Any:
+        asked.append((kind, text))
+        return reply(kind, text, n)
+
+    with dspy.context(lm=lm(kept)):
+        build("memory-r2", embedder=embedder(), **config).remember(history)
+    return asked
+
+
+def section(text: str, name: str) -> str:
+    return text.split(f"[[ ## {name} ## ]]")[1].partition("[[ ##")[0].partition("Respond with")[0]
+
+
+@pytest.mark.parametrize(
+    ("turns", "config", "sizes"),
+    [
+        (8, {}, [2, 2, 2, 2]),
+        (17, {}, [5, 5, 5, 2]),
+        (5, {}, [2, 2, 1]),  # the released code rounds up as well, so the fourth part is missing
+        (1, {}, [1]),
+        (17, {"parts": 2}, [9, 8]),
+        (9, {"chunk_turns": 4}, [4, 4, 1]),
+    ],
+)
+def test_a_session_is_cut_into_parts(scripted, fact_replies, make_history, turns, config, sizes):
+    asked = prompts(scripted, make_history(1, turns=turns), fact_replies, **config)
+    found = [section(text, "dialogue").count("] (") for kind, text in asked if kind == "facts"]
+    assert sorted(found, reverse=True) == sizes
+
+
+@pytest.mark.parametrize("config", [{"parts": 0}, {"chunk_turns": 0}])
+def test_no_part_is_no_cut(config):
+    with pytest.raises(UserError, match="at least 1"):
+        build("memory-r2", embedder=embedder(), **config)
+
+
+def test_a_part_is_shown_with_the_earlier_ones_as_context(scripted, fact_replies, make_history):
+    asked = prompts(scripted, make_history(2, turns=4), fact_replies)
+    extracted = sorted(text for kind, text in asked if kind == "facts")
+    by_turn = {section(text, "dialogue").split("]")[0].strip(" \n["): section(text, "earlier") for text in extracted}
+    assert by_turn["D1:1"].strip() == by_turn["D2:1"].strip() == ""
+    assert [id in by_turn["D2:3"] for id in ("D2:1", "D2:2", "D2:3", "D1:1")] == [True, True, False, False]
+    managed = [text for kind, text in asked if kind == "operations"]
+    assert [section(text, "earlier_facts").count("turn_id") for text in managed] == [0, 1, 2, 3] * 2
+
+
+def test_without_context_a_part_stands_alone(scripted, fact_replies, make_history):
+    asked = prompts(scripted, make_history(1, turns=4), fact_replies, earlier=False)
+    assert len(asked) == 8
+    assert not any("## earlier" in text for _, text in asked)
+
+
+@pytest.mark.parametrize(("own", "found"), [(True, [["m1"], ["m2"]]), (False, [["m1", "m2"], ["m1", "m2"]])])
+def test_related_memories_are_of_the_facts_speaker(own, found):
+    edits = [Edit("INSERT", speaker=who, content="has a small dog named Rex") for who in ("Ann", "Bob")]
+    writer: Any = build("memory-r2", embedder=embedder(), same_speaker=own).method.writer
+    facts = [Fact(speaker=who, turn_id="D1:1", fact="has a small dog") for who in ("Ann", "Bob")]
+    assert [sorted(ids) for ids in writer.relate(FactMemory().apply(edits), facts)] == found
+
+
+def test_a_single_agent_edits_the_memory_from_the_turns(scripted, make_history):
+    def reply(kind: str, text: str, n: int) -> dict[str, Any]:
+        turn = section(text, "dialogue").split("]")[0].strip(" \n[")
+        found = {"op": "INSERT", "speaker": "Ann", "content": f"fact of {turn}", "turn_id": turn}
+        known = {"op": "DELETE", "memory_id": "m1"}
+        return {"operations": [found, *([known] if '"m1"' in section(text, "memories") and turn == "D2:4" else [])]}
+
+    asked: list[str] = []
+    program = build("memory-r2", embedder=embedder(), single_agent=True, min_score=-1.0, same_speaker=False)
+    with dspy.context(lm=scripted(lambda kind, text, n: (asked.append(text), reply(kind, text, n))[1])):
+        memory: Any = program.remember(make_history(2, turns=4)).memory
+    assert len(asked) == 8
+    assert "D2:1" in section(asked[5], "earlier")
+    assert [fact.content for fact in memory.facts][-1] == "fact of D2:4"
+    assert [fact.sources for fact in memory.removed] == [("D1:1",)]
+    assert set(program.writer_names()) == {"method.writer.edit"}
+
+
+def test_what_failed_is_tried_again_in_pieces_that_are_not_cut_once_more(scripted, fact_replies, make_history):
+    # The first part of two turns cannot be extracted: it comes back in two pieces of one turn.
+    def reply(kind: str, text: str, n: int) -> Any:
+        whole = kind == "facts" and section(text, "dialogue").count("D1:") == 2
+        return "?" if whole and "[D1:1]" in section(text, "dialogue") else fact_replies(kind, text, n)
+
+    asked = prompts(scripted, make_history(2, turns=8), reply)
+    again = [text for kind, text in asked if kind == "facts" and section(text, "dialogue").count("D1:") == 1]
+    assert len(again) == 2
+
+
+RULE = "Not mentioned in the conversation"
+
+
+@pytest.mark.parametrize("abstain", [True, False])
+def test_the_reader_is_told_how_to_decline_only_where_it_is_asked_to(scripted, fact_replies, make_history, abstain):
+    program = build("memory-r2", embedder=embedder(), abstain=abstain)
+    assert (RULE in program.task.answer.signature.instructions) is abstain
+    other = build("memory-r2", embedder=embedder()).task.answer.signature.instructions
+    assert program.task.answer.signature.instructions.startswith(other)
+
+
+@pytest.mark.parametrize(
+    ("options", "settings"),
+    [({}, {"abstain": True}), ({"categories": "1,2,3,4"}, {}), ({"metric": "judge"}, {})],
+)
+def test_a_benchmark_without_unanswerable_questions_has_no_rule_for_them(options, settings):
+    benchmark = Locomo.load(**options)
+    assert preset("memory-r2", benchmark.name, benchmark.unsaid) == settings
+    assert preset("turn-rag", benchmark.name, benchmark.unsaid) == {}
+
+
+def test_the_released_cut_makes_fewer_calls_than_parts_of_four_turns(make_history):
+    # Two sessions of 24 turns: 4 parts against 6, extracted and managed.
+    history = make_history(2, turns=24)
+    calls = {way: memory_r2_calls.written(history, settings)[0] for way, settings in memory_r2_calls.WAYS.items()}
+    assert calls == {"as released": 16, "parts of 4 turns": 24, "single agent": 8}
