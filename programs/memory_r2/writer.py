@@ -10,6 +10,7 @@ one prompt in the place of both: it sees the turns of a part beside the memories
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from ...errors import UserError
@@ -219,7 +220,7 @@ def _grounded(fact: Fact, ids: set[str], chunk: Sequence[Turn]) -> Fact:
 def _edit(operation: Operation, facts: Sequence[Fact]) -> Edit:
     """An operation with its sources: the turn it names, else all turns of the facts it answers."""
     turns = tuple(dict.fromkeys(fact.turn_id for fact in facts))
-    named = next((turn.strip() for turn in (operation.turn_id or "").split(",")), "")
+    named = re.split("[,;]", operation.turn_id or "")[0].strip()
     sources = (named,) if named in turns else turns
     speaker = operation.speaker or next((fact.speaker for fact in facts if fact.turn_id in sources), "")
     target = None if operation.op == "INSERT" else operation.memory_id

@@ -32,9 +32,9 @@ concept with new evidence is rewritten at every step from raw evidence, with one
 
 Limits: merge_cosine and node_cosine belong to their embedder (`programs.thresholds`). The offline one compares
 spelling: "Pottery class" and "Pottery classes" have .90, "Pottery" and "Pottery class" .71, "Running" and "Jogging"
-.21, unrelated names 0; so .85 joins spellings of one name, and the paper's .5 finds names that share most of their
-letters. The offline engine plans no keyword but the question, which reaches .5 with next to no name, and files
-everything under the first base concept: with it the graph is written and evolves, but recall rests on L0. A fact rests
+.21, unrelated names 0; so .85 joins spellings of one name, and its node_cosine is .27, not the paper's .5. The offline
+engine plans no keyword but the question, which reaches that with few names, and files everything under the first base
+concept: with it the graph is written and evolves, but recall rests on L0. A fact rests
 on all turns of its segment, a theory on those of all its units: recall of evidence leaves theories out, and facts still
 count for more turns than a single one.
 

@@ -90,7 +90,7 @@ class Retrieval:
             parts["inferences"] += [inference_hit(self.memory, edge, score, whole=False) for edge in newest]
             parts["traits"] += [hit for edge in newest for hit in traits_of(self.memory, edge, score)]
         for node, score in self._found(names, keywords, "history", ("concept", "event")):
-            parts["history"] += _history(self.memory, self._edges(node, hung), score)
+            parts["history"] += _history(self.memory, self._edges(node, hung), score, self.use_l0)
         if self.use_l0:
             for node, score in self._found(names, keywords, "conclusions", ("concept", "event")):
                 parts["conclusions"] += _conclusions_of(self.memory, node, score)
@@ -198,9 +198,11 @@ def _way(memory: GraphMemory, relation: Relation) -> str:
     return f"{memory.nodes[relation.source].name}, {memory.nodes[relation.target].name}"
 
 
-def _history(memory: GraphMemory, edges: Sequence[Relation], score: float) -> list[Hit]:
+def _history(memory: GraphMemory, edges: Sequence[Relation], score: float, facts: bool) -> list[Hit]:
+    """The newest labels of relations; a fact stands in for a missing one, where facts may be recalled."""
     order = {id: n for n, id in enumerate(memory.evidence)}
-    mentions = [(order[m.evidence], edge, m) for edge in edges for m in edge.mentions if m.label]
+    said = [(edge, m) for edge in edges for m in edge.mentions if facts or m.label != memory.evidence[m.evidence].fact]
+    mentions = [(order[m.evidence], edge, m) for edge, m in said if m.label]
     newest = sorted(mentions, key=lambda row: -row[0])[:PER_NODE]
     units = [(f"{edge.id}.{mention.evidence}", mention.label, mention.evidence) for _, edge, mention in newest]
     return [
