@@ -90,6 +90,8 @@ TASK = {"pramem": "behavior-prediction", "h2memory": "dialogue-reply"}
 """What a method is asked; the others answer a question."""
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "pgr-chain": ("pgr", {"strategy": "chain", "augment": "rewrite"}),
+    "memory-r2-bare": ("memory-r2", {"earlier": False, "abstain": True}),
+    "memory-r2-single": ("memory-r2", {"single_agent": True}),
     "rgmem-flat": ("rgmem", {"use_rg": False}),
     "pramem-at-once": ("pramem", {"deep_thinking": False}),
     "pramem-unreflected": ("pramem", {"reflection": False}),

@@ -27,8 +27,8 @@ _PRAMEM = {
     "samples": 1,
     "proposals": 2,
     "virtual_scenes": 1,
-    "practice_tokens": 1500,
-    "predict_tokens": 1000,
+    "practice_tokens": 500,
+    "predict_tokens": 300,
 }
 _SMALL = ["--test", "1", "--seed", "1"]
 RECORDINGS: dict[str, list[str]] = {
