@@ -35,12 +35,15 @@ class RoleReinforceJob(ReinforceJob):
     def __init__(self, lm: Any, train_kwargs: dict[str, Any] | None = None) -> None:
         super().__init__(lm, train_kwargs)
         self.model: RoleModels = lm.engine.model
-        self.jobs = {name: LocalReinforceJob(lm.over(model), train_kwargs) for name, model in self.model.models.items()}
+        self.jobs = {name: LocalReinforceJob(lm.over(each), train_kwargs) for name, each in self.model.models.items()}
+        self._folder = next(iter(self.jobs.values())).settings.output_dir
+        self._status = "pending"
 
     def initialize(self) -> None:
         """Starts the job of every role."""
         for job in self.jobs.values():
             job.initialize()
+        self._status = "running"
 
     def get_status(self) -> dict[str, Any]:
         """The status of each role's job."""
@@ -48,7 +51,7 @@ class RoleReinforceJob(ReinforceJob):
 
     def status(self) -> str:
         """pending, running or terminated."""
-        return next(iter(self.jobs.values())).status()
+        return self._status
 
     def step(
         self, train_data: Sequence[Mapping[str, Any]], train_data_format: TrainDataFormat | str | None = None
@@ -79,8 +82,7 @@ class RoleReinforceJob(ReinforceJob):
             UserError: There is no `output_dir`, or the job does not run.
         """
         state = {"roles": {name: job.state() for name, job in self.jobs.items()}}
-        folder = next(iter(self.jobs.values())).settings.output_dir
-        self.checkpoints[checkpoint_name] = str(write_checkpoint(folder, checkpoint_name, state))
+        self.checkpoints[checkpoint_name] = str(write_checkpoint(self._folder, checkpoint_name, state))
         self.last_checkpoint = checkpoint_name
 
     def load_checkpoint(self, path: str | Path) -> None:
@@ -100,17 +102,17 @@ class RoleReinforceJob(ReinforceJob):
 
     def terminate(self) -> None:
         """Releases the optimizers; the models are written beside each other to `output_dir`/model."""
-        folder = next(iter(self.jobs.values())).settings.output_dir
-        running = self.status() == "running"
-        for job in self.jobs.values():
-            job.cancel()
-        if running and folder is not None:
-            self.model.save(Path(folder) / "model")
+        running = self._status == "running"
+        self.cancel()
+        self._status = "terminated"
+        if running and self._folder is not None:
+            self.model.save(Path(self._folder) / "model")
 
     def cancel(self) -> None:
         """Ends the jobs without writing anything."""
         for job in self.jobs.values():
             job.cancel()
+        self._status = "cancelled"
 
 
 class RoleProvider(LocalProvider):

@@ -37,7 +37,7 @@ def prints(lm):
 
 
 def ask_as(lm, path, prompt="w1 w2"):
-    with dspy.context(caller_modules=[SimpleNamespace(path=path)]):
+    with dspy.context(caller_modules=[SimpleNamespace(path=path, history=[])]):
         return lm(prompt)
 
 
@@ -139,7 +139,7 @@ def test_a_folder_of_several_models_is_loaded_by_its_name_and_trained_on(model, 
     lm, job = separate(model)
     job.step([group("manage", 1.0, 0.0), group("extract", 0.0, 1.0)])
     name = keep(lm, tmp_path / "pair")
-    found = language_model(name)
+    found = language_model(name, max_tokens=5)
     assert found.engine.model.fingerprint == lm.engine.model.fingerprint
     assert found.roles == {"extract", "manage"}
     for path in (*PATHS.values(), ""):

@@ -88,7 +88,7 @@ def test_weights_that_scaling_would_undo_are_refused(world: Any) -> None:
 
 def test_separate_weights_are_refused_before_the_job_begins(world: Any) -> None:
     made = world(job=ArborLike)
-    with pytest.raises(UserError, match="weights = separate: .* is not a model of this process") as caught:
+    with pytest.raises(UserError, match=r"weights = separate: .* is not a model of this process") as caught:
         made.compile(settings(weights="separate"))
     assert "\n" not in str(caught.value)
     assert made.provider.jobs == []

@@ -177,13 +177,14 @@ def test_each_predictor_of_a_loaded_program_asks_its_own_model(
 
     folder, models, _ = apart
     save(build_program(), tmp_path / "program")
-    lm: Any = language_model(f"local:{folder / 'model'}", max_tokens=40)
+    lm: Any = language_model(f"local:{folder / 'model'}", temperature=1.0, max_tokens=40)
     asked: list[Any] = []
     sample = LocalModel.sample
     monkeypatch.setattr(LocalModel, "sample", lambda self, *given: (asked.append(self), sample(self, *given))[1])
     program, env = load(tmp_path / "program"), MemoryEnv.load(users=10, sessions=2)
     with dspy.context(lm=lm, adapter=adapter("compact")):
-        program.remember(env.split().train[0].history)
+        for history in dict.fromkeys(example.history for example in env.split().train):
+            program.remember(history)
     held = lm.engine.model
     assert {id(model) for model in asked} == {id(held.models["extract"]), id(held.models["manage"])}
     for name, model in held.models.items():
