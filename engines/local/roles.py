@@ -9,7 +9,9 @@ which is not trained. On disk it is a folder that `language_model` takes like th
     FOLDER/roles/NAME/       its model
     FOLDER/start/            the model for everyone else
 
-Limits: every role's copy takes the memory of a whole model, with LoRA too (an adapter over a base of its own).
+Limits: every role's copy takes the memory of a whole model, with LoRA too (an adapter over a base of its own). A
+program of another method finds a role where its predictor has the same path; its other predictors are answered by the
+start.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
 """Separate weights: who answers whom, whom a group trains, checkpoints of all roles, and folders of several models."""
 
+import asyncio
 import json
 from types import SimpleNamespace
 
@@ -13,6 +14,7 @@ from mempiler.engines.local.model import LocalModel  # noqa: E402
 from mempiler.engines.local.role_jobs import RoleReinforceJob  # noqa: E402
 from mempiler.engines.models import keep, language_model  # noqa: E402
 from mempiler.errors import DataError, UserError  # noqa: E402
+from mempiler.programs.gather import gather  # noqa: E402
 
 PATHS = {"extract": "method.writer.extract", "manage": "method.writer.manage"}
 ASKED = [{"role": "user", "content": "w1 w2"}]
@@ -69,6 +71,18 @@ def test_groups_of_a_role_never_touch_the_other_model(model, tmp_path, adapter):
     job.step([group("extract", 1.0, 0.0)])
     assert prints(lm)["manage"] == after["manage"]
     assert prints(lm)["extract"] != start
+    assert prints(language_model(keep(lm, tmp_path / "pair"))) == prints(lm)
+
+
+def test_concurrent_and_asynchronous_calls_keep_to_their_roles(make_model):
+    start, other = make_model(), make_model(seed=5)
+    alone = {role: local_lm(model, max_tokens=5)("w1 w2") for role, model in (("extract", start), ("manage", other))}
+    lm, job = separate(start)
+    job.model.models["manage"].load_state(other.state())
+    order = ["extract", "manage"] * 6
+    assert gather([lambda role=role: ask_as(lm, PATHS[role]) for role in order]) == [alone[role] for role in order]
+    with dspy.context(caller_modules=[SimpleNamespace(path=PATHS["manage"], history=[])]):
+        assert asyncio.run(lm.acall("w1 w2")) == alone["manage"]
 
 
 def test_a_group_of_no_trained_role_is_refused_before_any_update(model):

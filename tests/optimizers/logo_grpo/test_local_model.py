@@ -129,9 +129,14 @@ def test_what_was_sampled_is_what_is_trained(whole: Any) -> None:
 
 @pytest.fixture(scope="module")
 def apart(start: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """An unbroken training with separate weights: folder, models, rows."""
-    folder = tmp_path_factory.mktemp("apart")
-    _, models, rows = train(start, folder, weights="separate")
+    """An unbroken training with separate weights: folder, models, rows; in it only the roles' models are asked."""
+    from mempiler.engines.local.model import LocalModel
+
+    folder, asked, sample = tmp_path_factory.mktemp("apart"), [], LocalModel.sample
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LocalModel, "sample", lambda self, *given: (asked.append(id(self)), sample(self, *given))[1])
+        _, models, rows = train(start, folder, weights="separate")
+    assert set(asked) == {id(model) for model in models.models.values()}
     return folder, models, rows
 
 
