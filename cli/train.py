@@ -25,6 +25,7 @@ _SETTINGS = {
     "local_n": "local_n",
     "local_fraction": "local_fraction",
     "session_reward": "session_reward",
+    "weights": "weights",
     "histories": "histories",
     "validate_every": "validate_every",
 }
@@ -43,6 +44,7 @@ _SETTINGS = {
 @click.option("--local-n", type=int, help="reruns per local group")
 @click.option("--local-fraction", type=Finite(0, 1), help="chance of a session to get a local group")
 @click.option("--session-reward", help="session, cumulative or trajectory")
+@click.option("--weights", help="shared by all roles, or separate: a model for each [default: shared]")
 @click.option("--histories", type=int, help="training conversations per step")
 @click.option("--validate-every", type=int, help="steps between two validations and checkpoints")
 @click.option("--seeds", type=click.IntRange(1), default=1, show_default=True, help="trainings per objective")

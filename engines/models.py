@@ -95,11 +95,11 @@ def language_model(
         return MeteredLM("offline/extractive-1", meter or Meter(), **shared, **engines, **sampling)
     if name.startswith(LOCAL):
         from .local.engine import local_lm
-        from .local.model import LocalModel
+        from .local.roles import RoleModels
 
         known: dict[str, Any] = {} if loaded is None else loaded
         if name not in known:
-            known[name] = LocalModel.load(name.removeprefix(LOCAL))
+            known[name] = RoleModels.open(name.removeprefix(LOCAL))
         sampling = {"rollout_id": repeat} if repeat and temperature else {}
         return local_lm(known[name], meter, temperature or 0.0, max_tokens, **shared, **sampling)
     settings: dict[str, Any] = {"temperature": temperature, "max_tokens": max_tokens, "cache": cache is not False}

@@ -13,7 +13,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from dspy.clients.provider import TrainingJob
 from dspy.lm15 import (
@@ -33,7 +33,11 @@ from ..meter import Meter, MeteredLM
 from .batching import LIMIT, WINDOW, Batcher
 from .capture import Sample, record
 from .model import MAX_NEW_TOKENS, LocalModel
+from .roles import RoleModels, asking
 from .sampling import row_seed
+
+if TYPE_CHECKING:
+    from .provider import LocalProvider
 
 StreamEvent = StreamStartEvent | StreamDeltaEvent | StreamEndEvent
 
@@ -53,7 +57,7 @@ class LocalEngine:
     """A DSPy engine that samples a local model.
 
     Args:
-        model: The model.
+        model: The model, or one with roles (`roles`).
         seed: Enters the seed of every call.
         window: Seconds a batch waits for further calls.
         limit: Calls of a batch at most.
@@ -67,10 +71,17 @@ class LocalEngine:
     """`Config.seed` decides what is sampled."""
 
     def __init__(self, model: LocalModel, seed: int = 0, window: float = WINDOW, limit: int = LIMIT) -> None:
-        self.model, self.seed = model, seed
+        self.seed = seed
+        self.take(model)
         self._batcher: Batcher[_Row, Sample] = Batcher(self._run, window, limit)
         self._lock = threading.Lock()
         self._seen: dict[tuple[int, ...], int] = {}
+
+    def take(self, model: LocalModel) -> None:
+        """Samples another model from here on; of one with roles, each role's own for its predictor."""
+        self.model = model
+        own = model.by_path() if isinstance(model, RoleModels) else {}
+        self._own = {path: LocalEngine(each, self.seed) for path, each in own.items()}
 
     @property
     def weights_version(self) -> str:
@@ -83,6 +94,9 @@ class LocalEngine:
         Raises:
             ContextLengthError: The prompt fills the model's context.
         """
+        own = self._own.get(asking()) if self._own else None
+        if own is not None:
+            return own.complete(request)
         messages = _messages(request)
         prompt = tuple(self.model.encode(messages))
         if len(prompt) >= self.model.context:
@@ -117,7 +131,7 @@ class LocalEngine:
     @classmethod
     def load_state(cls, state: Mapping[str, Any]) -> LocalEngine:
         """Loads the model anew."""
-        return cls(LocalModel.load(state["name"]), state["seed"])
+        return cls(RoleModels.open(state["name"]), state["seed"])
 
     def __deepcopy__(self, memo: object) -> LocalEngine:
         """Optimizers copy programs; the copies share one model."""
@@ -207,13 +221,27 @@ class LocalLM(MeteredLM):
 
     def over(self, model: LocalModel, name: str | None = None) -> LocalLM:
         """The same LM - role, meter, sampling - over another model."""
-        from .provider import LocalProvider
-
         now: Any = self.engine
         engine = LocalEngine(model, now.seed)
         made = self.copy(model=name or f"local/{model.name}", engine=engine, async_engine=AsyncLocalEngine(engine))
-        made.provider = LocalProvider(model)
+        made.provider = _trainer(model)
         return made
+
+    @property
+    def roles(self) -> frozenset[str]:
+        """The names of the roles that have a model of their own; none where all share one."""
+        engine: Any = self.engine
+        return frozenset(engine.model.models) if isinstance(engine.model, RoleModels) else frozenset()
+
+    def separate(self, paths: Mapping[str, str]) -> None:
+        """Gives each role, from here on, a copy of the model of its own; other askers keep the model itself.
+
+        Args:
+            paths: The predictor's path in its program, by the name of the role.
+        """
+        engine: Any = self.engine
+        engine.take(RoleModels(engine.model, paths))
+        self.provider = _trainer(engine.model)
 
 
 def local_lm(
@@ -234,19 +262,25 @@ def local_lm(
         seed: Enters the seed of every call.
         **settings: What else `MeteredLM` takes: role, guard, answers, prices.
     """
-    from .provider import LocalProvider
-
     engine = LocalEngine(model, seed)
     return LocalLM(
         f"local/{model.name}",
         meter or Meter(),
         engine=engine,
         async_engine=AsyncLocalEngine(engine),
-        provider=LocalProvider(model),
+        provider=_trainer(model),
         temperature=temperature,
         max_tokens=max_tokens or MAX_NEW_TOKENS,
         **{"cache": False, "num_retries": 0, **settings},
     )
+
+
+def _trainer(model: LocalModel) -> LocalProvider:
+    """What DSPy calls to train a model."""
+    from .provider import LocalProvider
+    from .role_jobs import RoleProvider
+
+    return RoleProvider(model) if isinstance(model, RoleModels) else LocalProvider(model)
 
 
 def _messages(request: Request) -> tuple[dict[str, str], ...]:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 TINY = 50_000_000
 """Parameters below which one CPU thread is faster than several (0.7M parameters, two busy cores: four times)."""
 MAX_NEW_TOKENS = 512
+ROLES = "roles.json"
+"""Marks a folder with a model for each role, see `roles`."""
 
 
 class LocalModel:
@@ -78,6 +80,8 @@ class LocalModel:
         """
         from .loading import load
 
+        if (Path(name_or_path) / ROLES).is_file():
+            raise UserError(f"{name_or_path}: holds a model for each role; training and LoRA start from one model")
         model, tokenizer = load(str(name_or_path), device, lora)
         return cls(model, tokenizer, str(name_or_path), threads)
 

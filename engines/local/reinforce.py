@@ -142,18 +142,19 @@ class LocalReinforceJob(ReinforceJob):
         Raises:
             UserError: There is no `output_dir`, or the job does not run.
         """
-        import torch
-
-        if self.settings.output_dir is None or self._update is None:
-            raise UserError("a checkpoint needs a running job and a folder; set output_dir in train_kwargs")
-        path = Path(self.settings.output_dir) / f"{checkpoint_name}.pt"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        state = {"weights": self.model.state(), "optimizer": self._update.state(), "steps": self.steps}
-        partial = path.with_suffix(".partial")
-        torch.save(state, partial)
-        partial.replace(path)
+        path = write_checkpoint(self.settings.output_dir, checkpoint_name, self.state())
         self.checkpoints[checkpoint_name] = str(path)
         self.last_checkpoint = checkpoint_name
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint holds.
+
+        Raises:
+            UserError: The job does not run.
+        """
+        if self._update is None:
+            raise UserError("the job does not run; call initialize() before save_checkpoint()")
+        return {"weights": self.model.state(), "optimizer": self._update.state(), "steps": self.steps}
 
     def load_checkpoint(self, path: str | Path) -> None:
         """Continues from a checkpoint; the reference of a job that trains all weights stays as initialised.
@@ -161,19 +162,19 @@ class LocalReinforceJob(ReinforceJob):
         Raises:
             UserError: The file is no checkpoint of such a model, or the job does not run.
         """
-        import torch
+        self.load_state(read_checkpoint(path, "weights", "optimizer", "steps"))
 
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Continues from what `state` gave.
+
+        Raises:
+            UserError: It is of another model, or the job does not run.
+        """
         if self._update is None:
             raise UserError("the job does not run; call initialize() before load_checkpoint()")
-        try:
-            # Only tensors and plain values are read: no code of the file is run.
-            state = torch.load(path, map_location="cpu", weights_only=True)
-            weights, optimizer, steps = state["weights"], state["optimizer"], state["steps"]
-        except Exception as error:  # torch raises errors of pickle, which is not imported here
-            raise UserError(f"{path}: is no checkpoint of a local job: {' '.join(str(error).split())[:120]}") from error
-        self.model.load_state(weights)
-        self._update.load_state(optimizer)
-        self.steps = int(steps)
+        self.model.load_state(state["weights"])
+        self._update.load_state(state["optimizer"])
+        self.steps = int(state["steps"])
 
     def update_model(self) -> None:
         """Nothing to push: the LM samples the very weights that are trained."""
@@ -282,6 +283,40 @@ class LocalReinforceJob(ReinforceJob):
         old, mask = _padded([row.old or () for row in rows], "cpu")
         frozen, _ = _padded([row.reference or () for row in rows], "cpu")
         return float((divergence(old, frozen) * mask).sum())
+
+
+def write_checkpoint(folder: str | None, name: str, state: dict[str, Any]) -> Path:
+    """Writes a checkpoint in one piece.
+
+    Raises:
+        UserError: There is no folder.
+    """
+    import torch
+
+    if folder is None:
+        raise UserError("a checkpoint needs a folder; set output_dir in train_kwargs")
+    path = Path(folder) / f"{name}.pt"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(".partial")
+    torch.save(state, partial)
+    partial.replace(path)
+    return path
+
+
+def read_checkpoint(path: str | Path, *parts: str) -> dict[str, Any]:
+    """Reads a checkpoint that has these parts.
+
+    Raises:
+        UserError: The file is none.
+    """
+    import torch
+
+    try:
+        # Only tensors and plain values are read: no code of the file is run.
+        state = torch.load(path, map_location="cpu", weights_only=True)
+        return {part: state[part] for part in parts}
+    except Exception as error:  # torch raises errors of pickle, which is not imported here
+        raise UserError(f"{path}: is no checkpoint of a local job: {' '.join(str(error).split())[:120]}") from error
 
 
 def _padded(rows: Sequence[Sequence[float]], device: Any) -> tuple[Tensor, Tensor]:

@@ -66,6 +66,11 @@ class Group:
     weight: float = 1.0
 
     @property
+    def role(self) -> str:
+        """The predictor that is trained on it."""
+        return str(self.key[-2])
+
+    @property
     def varies(self) -> bool:
         """Whether some member was rewarded otherwise than another."""
         rewards = [member.reward for member in self.members]

@@ -2,11 +2,11 @@
 
     job.get_status()["pending_batch_ids"] ── one group each ──> job.step([{batch_id, group}], "grpo_chat")
 
-There are two kinds. A local job takes all groups of a step at once, with token ids, log-probabilities and weights,
-writes its checkpoints into a folder and can be put back to one (it has `load_checkpoint`). Any other (Arbor) gets the
-protocol's bare form: `messages`, `completion` and `reward` alone, every group of exactly `num_generations` members, one
-group per batch id that it asked for and never the same id twice. Weights become factors of the rewards there, which
-holds only while it does not divide by their spread.
+There are two kinds. A local job takes all groups of a step at once, with token ids, log-probabilities, weights and the
+role they train, writes its checkpoints into a folder and can be put back to one (it has `load_checkpoint`). Any other
+(Arbor) gets the protocol's bare form: `messages`, `completion` and `reward` alone, every group of exactly
+`num_generations` members, one group per batch id that it asked for and never the same id twice. Weights become factors
+of the rewards there, which holds only while it does not divide by their spread.
 
 Limits: a bare job has no way back to a checkpoint; its best one is named, not loaded.
 """
@@ -93,7 +93,12 @@ class Trainer:
             return {}
         if not self.portable:
             data = [
-                {"batch_id": n, "group": [member.data(False) for member in group.members], "weight": group.weight}
+                {
+                    "batch_id": n,
+                    "group": [member.data(False) for member in group.members],
+                    "weight": group.weight,
+                    "role": group.role,
+                }
                 for n, group in enumerate(groups)
             ]
             said = self.job.step(data, TrainDataFormat.GRPO_CHAT)

@@ -21,7 +21,7 @@ from ..setup import Setup
 
 _STAGES = {"horizons": "horizons", "steps": "steps", "budget": "tokens"}
 _SHORT = {"rollouts": "num_rollouts"}
-_NOT_HERE = {"objective", "seed", "curriculum", "reward"}
+_NOT_HERE = {"objective", "seed", "curriculum", "reward", "weights"}
 
 
 def course(lm: str, settings: Mapping[str, Any], seed: int = 0) -> Course:

@@ -40,6 +40,7 @@ def run(*words: str) -> int:
         (("--lm", "local:x", "--horizons", "8,x"), "--horizons '8,x'"),
         (("--lm", "local:x", "--horizons", "8,4"), "growing numbers of sessions"),
         (("--lm", "local:x", "--rollouts", "1"), "num_rollouts = 1"),
+        (("--lm", "local:x", "--weights", "both"), "weights = 'both'; choose shared or separate"),
         (("--lm", "local:x", "--reward-set", "speed=1"), "--reward-set"),
         (("--lm", "local:x", "--reward-set", "compression=-1"), "compression = -1 is negative"),
         (("--lm", "local:x", "--plan"), "no --plan"),
@@ -140,3 +141,17 @@ def test_a_finished_run_is_resumed_without_training_again(
     assert "logo-grpo.0" in capsys.readouterr().out
     assert run(*command(trained, "--seeds", "2", "--resume", result["run"])) == 2
     assert "was started with seeds" in capsys.readouterr().err
+
+
+def test_separate_weights_are_kept_beside_each_other_and_asked_by_the_loaded_program(
+    trained: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(*command(trained, "--only", "--weights", "separate", "--json")) == 0
+    result = json.loads(capsys.readouterr().out)
+    model = Path(result["model"])
+    assert sorted(path.name for path in (model / "roles").iterdir()) == ["extract", "manage"]
+    words = ["evaluate", result["program"], "--on", "memory-env", "--lm", f"local:{model}", "--test", "1", "--json"]
+    assert run(*words) == 0
+    assert json.loads(capsys.readouterr().out)["n"] > 0
+    assert run("train", "memory-r2", "--on", "memory-env", "--lm", f"local:{model}") == 2
+    assert "holds a model for each role" in capsys.readouterr().err

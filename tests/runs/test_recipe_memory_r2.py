@@ -90,6 +90,7 @@ def test_wrong_rungs_are_refused(changes: dict[str, Any], says: str) -> None:
     ("settings", "says"),
     [
         ({"speed": 1}, "no setting 'speed'"),
+        ({"weights": "separate"}, "no setting 'weights'"),
         ({"rollouts": 1}, "num_rollouts = 1"),
         ({"horizons": [8, 4]}, "growing numbers"),
         ({"learning_rate": "fast"}, "learning_rate"),

@@ -11,6 +11,7 @@ pytest.importorskip("transformers", reason="the `local` extra is not installed: 
 
 from mempiler.data.memory_env.benchmark import MemoryEnv
 from mempiler.engines.embedders import embedder
+from mempiler.errors import UserError
 from mempiler.optimizers.logo_grpo import LoGoGRPO
 from mempiler.optimizers.logo_grpo.curriculum import Curriculum
 from mempiler.optimizers.logo_grpo.settings import TrainingSettings
@@ -36,11 +37,14 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return model.save(folder)
 
 
-def build_program() -> Any:
-    return build("memory-r2", "memory-lookup", embedder(), adapter="compact", **preset("memory-r2", "memory-env"))
+def build_program(**config: Any) -> Any:
+    settings = {**preset("memory-r2", "memory-env"), **config}
+    return build("memory-r2", "memory-lookup", embedder(), adapter="compact", **settings)
 
 
-def train(start: Path, folder: Path, kill: int | None = None) -> tuple[LoGoGRPO, Any, list[Any]]:
+def train(
+    start: Path, folder: Path, kill: int | None = None, weights: Any = "shared", **config: Any
+) -> tuple[LoGoGRPO, Any, list[Any]]:
     from mempiler.engines.local.capture import capture
     from mempiler.engines.local.engine import local_lm
     from mempiler.engines.local.model import LocalModel
@@ -65,6 +69,7 @@ def train(start: Path, folder: Path, kill: int | None = None) -> tuple[LoGoGRPO,
             validate_every=1,
             threads=1,
             max_format_failures=1.0,
+            weights=weights,
         ),
         {"learning_rate": 5e-4, "beta": 0.02},
         env.questions_after,
@@ -72,9 +77,10 @@ def train(start: Path, folder: Path, kill: int | None = None) -> tuple[LoGoGRPO,
         capture=capture,
         note=note,
     )
-    with dspy.context(lm=local_lm(model, max_tokens=40), adapter=adapter("compact")):
-        teleprompter.compile(build_program(), trainset=env.split().train)
-    return teleprompter, model, rows
+    lm = local_lm(model, max_tokens=40)
+    with dspy.context(lm=lm, adapter=adapter("compact")):
+        teleprompter.compile(build_program(**config), trainset=env.split().train)
+    return teleprompter, lm.engine.model, rows
 
 
 @pytest.fixture(scope="module")
@@ -119,3 +125,102 @@ def test_what_was_sampled_is_what_is_trained(whole: Any) -> None:
             model.decode(item["completion_ids"][:-1] if ended else item["completion_ids"])
             == item["completion"]["content"]
         )
+
+
+@pytest.fixture(scope="module")
+def apart(start: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """An unbroken training with separate weights: folder, models, rows; in it only the roles' models are asked."""
+    from mempiler.engines.local.model import LocalModel
+
+    folder, asked, sample = tmp_path_factory.mktemp("apart"), [], LocalModel.sample
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LocalModel, "sample", lambda self, *given: (asked.append(id(self)), sample(self, *given))[1])
+        _, models, rows = train(start, folder, weights="separate")
+    assert set(asked) == {id(model) for model in models.models.values()}
+    return folder, models, rows
+
+
+def test_separate_weights_are_trained_each_on_its_own_and_the_start_stays(start: Path, apart: Any) -> None:
+    from mempiler.engines.local.model import LocalModel
+
+    _, models, rows = apart
+    before = LocalModel.load(start, device="cpu", threads=1)
+    assert set(models.models) == {"extract", "manage"}
+    found = [before.fingerprint, *(each.fingerprint for each in models.models.values())]
+    assert len(set(found)) == 3
+    assert _digest(models.model) == _digest(before.model)
+    trained = [row for row in rows if "train_rows" in row]
+    assert trained
+    for row in trained:
+        assert row["train_rows"] == row["train_rows.extract"] + row["train_rows.manage"] == row["members"]
+
+
+def test_a_resumed_training_of_separate_weights_gives_the_very_same(start: Path, apart: Any, tmp_path: Path) -> None:
+    from mempiler.engines.models import language_model
+
+    folder, models, _ = apart
+    with pytest.raises(KeyboardInterrupt):
+        train(start, tmp_path, kill=2, weights="separate")
+    assert [path.name for path in tmp_path.glob("step-*")] == ["step-1.pt"]
+    _, again, rows = train(start, tmp_path, weights="separate")
+    assert [row["step"] for row in rows if "horizon" in row] == [2]
+    for name, model in models.models.items():
+        assert again.models[name].fingerprint == model.fingerprint
+    saved: Any = language_model(f"local:{tmp_path / 'model'}")
+    assert saved.engine.model.fingerprint == models.fingerprint
+    with pytest.raises(UserError, match="weights = 'separate', not 'shared'"):
+        train(start, folder)
+
+
+def test_each_predictor_of_a_loaded_program_asks_its_own_model(
+    apart: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mempiler.engines.local.model import LocalModel
+    from mempiler.engines.models import language_model
+    from mempiler.programs.adapter import adapter
+    from mempiler.runs.artifact import load, save
+
+    folder, models, _ = apart
+    save(build_program(), tmp_path / "program")
+    lm: Any = language_model(f"local:{folder / 'model'}", temperature=1.0, max_tokens=40)
+    asked: list[Any] = []
+    sample = LocalModel.sample
+    monkeypatch.setattr(LocalModel, "sample", lambda self, *given: (asked.append(self), sample(self, *given))[1])
+    program, env = load(tmp_path / "program"), MemoryEnv.load(users=10, sessions=2)
+    with dspy.context(lm=lm, adapter=adapter("compact")):
+        for history in dict.fromkeys(example.history for example in env.split().train):
+            program.remember(history)
+    held = lm.engine.model
+    assert {id(model) for model in asked} == {id(held.models["extract"]), id(held.models["manage"])}
+    for name, model in held.models.items():
+        assert model.fingerprint == models.models[name].fingerprint
+
+
+def test_a_single_role_is_trained_as_with_shared_weights(start: Path, tmp_path: Path) -> None:
+    found = [
+        train(start, tmp_path / weights, weights=weights, single_agent=True)[1] for weights in ("shared", "separate")
+    ]
+    assert found[0].fingerprint == found[1].fingerprint
+    assert not hasattr(found[1], "models")
+
+
+def test_separate_weights_are_not_trained_on_as_one_or_for_other_roles(start: Path) -> None:
+    from mempiler.engines.local.engine import local_lm
+    from mempiler.engines.local.model import LocalModel
+    from mempiler.optimizers.logo_grpo.teleprompter import arrange
+
+    lm, separate = local_lm(LocalModel.load(start, device="cpu", threads=1)), TrainingSettings(weights="separate")
+    with dspy.context(lm=lm):
+        arrange(lm, build_program(), separate)
+        before = lm.engine.model
+        arrange(lm, build_program(), separate)
+        assert lm.engine.model is before
+        for program, settings in ((build_program(), TrainingSettings()), (build_program(single_agent=True), separate)):
+            with pytest.raises(UserError, match="has separate weights for extract, manage"):
+                arrange(lm, program, settings)
+
+
+def _digest(model: Any) -> str:
+    from mempiler.engines.local.weights import fingerprint
+
+    return fingerprint(model)
