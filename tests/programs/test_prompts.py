@@ -207,10 +207,17 @@ def test_a_method_asks_what_was_reviewed(
     program, found = asked(case, material, models.get(method))
     if case in VARIANTS:
         base = build(method, TASK.get(method, "question-answering"), embedder()).all_predictors()
-        known = {path.removeprefix("method."): one.signature.instructions for path, one in base.items()}
-        now = {path.removeprefix("method."): one.signature for path, one in program.all_predictors().items()}
-        found = {path: text for path, text in found.items() if known.get(path) != now[path].instructions}
+        known, now = _systems(base), _systems(program.all_predictors())
+        found = {path: text for path, text in found.items() if known.get(path) != now[path]}
     agree(found, case)
+
+
+def _systems(predictors: dict[str, Any]) -> dict[str, str]:
+    """The part of each prompt that is the same for every input."""
+    layout = adapter()
+    return {
+        path.removeprefix("method."): layout.format_system_message(one.signature) for path, one in predictors.items()
+    }
 
 
 def test_every_policy_and_task_is_among_the_cases(material: dict[str, tuple[Any, Any]]) -> None:
