@@ -77,7 +77,7 @@ def train(
         capture=capture,
         note=note,
     )
-    lm = local_lm(model, max_tokens=40)
+    lm: Any = local_lm(model, max_tokens=40)
     with dspy.context(lm=lm, adapter=adapter("compact")):
         teleprompter.compile(build_program(**config), trainset=env.split().train)
     return teleprompter, lm.engine.model, rows
@@ -209,7 +209,8 @@ def test_separate_weights_are_not_trained_on_as_one_or_for_other_roles(start: Pa
     from mempiler.engines.local.model import LocalModel
     from mempiler.optimizers.logo_grpo.teleprompter import arrange
 
-    lm, separate = local_lm(LocalModel.load(start, device="cpu", threads=1)), TrainingSettings(weights="separate")
+    lm: Any = local_lm(LocalModel.load(start, device="cpu", threads=1))
+    separate = TrainingSettings(weights="separate")
     with dspy.context(lm=lm):
         arrange(lm, build_program(), separate)
         before = lm.engine.model
