@@ -6,7 +6,7 @@ an entry point of the group `mempiler.methods`; any other is named `module:Class
 Example:
     >>> from mempiler.programs.catalog import build
     >>> build("turn-rag", k=20).method.config
-    {'k': 20}
+    {'k': 20, 'hybrid': True}
     >>> type(build("pgr+turn-rag", inner_k=20).method).__name__
     'PGROver'
 """

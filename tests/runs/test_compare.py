@@ -243,7 +243,7 @@ def test_a_run_keeps_the_hash_of_its_judge(tmp_path):
 
 def test_a_failed_write_names_history_item_and_predictor(scripted, fact_replies, make_history):
     def reply(kind: str, text: str, n: int) -> dict[str, Any] | str:
-        return "garbled" if kind == "operations" and "D2:1" in text else fact_replies(kind, text, n)
+        return "garbled" if kind == "operations" and "D2:6" in text else fact_replies(kind, text, n)
 
     histories = make_history(2, id="ann-bob"), make_history(1, id="cyd-dan")
     fields = {"question": "Who saw Oslo?", "answer": "Ann", "category": "4", "focus": (), "evidence": ()}

@@ -307,15 +307,16 @@ def test_the_prompt_tokens_of_a_question_are_without_those_that_wrote_its_memory
 def test_one_memory_is_written_for_all_threads(scripted, fact_replies, make_history, temperature):
     lm = scripted(fact_replies, 0.002, temperature=temperature)
     found = run(lm, questions(make_history(3), 40), "memory-r2", threads=32)
-    # Three sessions of six turns are two chunks each: six extractions, six managements, forty answers.
-    assert lm.engine.calls == {"facts": 6, "operations": 6, "reasoning": 40}
-    assert found.summary()["calls"]["task"] == 52
+    # Three sessions of six turns are three parts each: nine extractions, nine managements, forty answers.
+    assert lm.engine.calls == {"facts": 9, "operations": 9, "reasoning": 40}
+    assert found.summary()["calls"]["task"] == 58
     assert found.write_failures == 0
 
 
 def test_failed_writes_are_counted_beside_the_score(scripted, fact_replies, make_history):
     def reply(kind: str, text: str, n: int) -> dict[str, Any] | str:
-        return "garbled" if kind == "operations" and "D1:1" in text else fact_replies(kind, text, n)
+        # Of the last part of a session, which no other part is shown as what was before it.
+        return "garbled" if kind == "operations" and "D1:6" in text else fact_replies(kind, text, n)
 
     found = run(scripted(reply), questions(make_history(2), 3), "memory-r2")
     # Once as it came, and the half that holds the turn once more.

@@ -178,9 +178,10 @@ def rows_of(ran: Any) -> list[str]:
 @pytest.mark.parametrize("again", [True, False], ids=["named-again", "not-named"])
 def test_a_limit_that_was_reached_is_reached_again(stub, mempiler_cli, elsewhere, limit, again):
     server, path = stub(), elsewhere / "x.rec"
-    made = mempiler_cli(server, *EVALUATE, *limit, "--record", str(path), threads=3)
+    # More questions than threads: those in flight may finish beyond a limit.
+    made = mempiler_cli(server, *LONGER, *limit, "--record", str(path), threads=3)
     server.die()
-    played = mempiler_cli(server, *EVALUATE, *(limit if again else []), "--replay", str(path), threads=2)
+    played = mempiler_cli(server, *LONGER, *(limit if again else []), "--replay", str(path), threads=2)
     assert made.found["stopped"].startswith("budget reached")
     assert table(played.found) == table(made.found)
 
