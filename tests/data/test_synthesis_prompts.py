@@ -1,0 +1,76 @@
+"""The prompts that write data, as they are asked, are in files: the rest of tests/programs/test_prompts.py."""
+
+import importlib
+import importlib.util
+import inspect
+import pkgutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import dspy
+import mempiler.signatures
+from mempiler.data.synthesis.journal import Journal
+from mempiler.data.synthesis.memoryquest import make_memoryquest
+from mempiler.data.synthesis.personalens import read_profiles
+from mempiler.data.synthesis.runner import Runner
+from mempiler.programs.adapter import adapter
+
+TESTS = Path(__file__).parents[1]
+
+
+def _module(path: Path) -> Any:
+    spec = importlib.util.spec_from_file_location(f"synthesis_{path.stem}", path)
+    assert spec
+    assert spec.loader
+    found = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(found)
+    return found
+
+
+prompts = _module(TESTS / "programs" / "test_prompts.py")
+quest = _module(TESTS / "data" / "test_make_memoryquest.py")
+faulty = _module(TESTS / "data" / "test_make_palset_reviews.py").faulty
+"""The fixture: a model that finds faults and mends them."""
+
+
+def signatures(part: str) -> dict[str, type[dspy.Signature]]:
+    """The signatures of the modules whose name begins so."""
+    names = [each.name for each in pkgutil.iter_modules(mempiler.signatures.__path__) if each.name.startswith(part)]
+    modules = [importlib.import_module(f"mempiler.signatures.{name}") for name in names]
+    return {
+        name: kind
+        for module in modules
+        for name, kind in vars(module).items()
+        if inspect.isclass(kind) and issubclass(kind, dspy.Signature) and kind.__module__ == module.__name__
+    }
+
+
+def agreed(part: str, said: list[list[dict[str, Any]]]) -> None:
+    """Holds one prompt of every signature against its file: of several the first by their letters."""
+    found = {}
+    for name, kind in signatures(part).items():
+        system = adapter().format_system_message(kind)
+        mine = [prompts.shown(prompt) for prompt in said if prompt[0]["content"] == system]
+        assert mine, f"{name} is not asked: make its case reach it"
+        found[name] = min(mine)
+    prompts.agree(found, part)
+
+
+def test_memoryquest_is_asked_for_as_was_reviewed(scripted: Any, profiles: Path, tmp_path: Path) -> None:
+    with (
+        Journal.open(tmp_path / "journal.jsonl") as journal,
+        prompts.heard(scripted(quest.good)) as found,
+    ):
+        runner = Runner(journal, threads=1)
+        make_memoryquest(read_profiles(profiles)[:1], tmp_path / "quest", runner, quest.Near(), lambda line: None)
+    agreed("synthesis_memoryquest", found.prompts)
+
+
+def test_a_palset_is_asked_for_as_was_reviewed(
+    made_palset: Any, palset_reply: Callable[..., Any], faulty: Callable[..., Any]
+) -> None:
+    heard = prompts.Heard()
+    with dspy.context(callbacks=[heard], adapter=adapter()):
+        made_palset(lambda *asked: faulty(*asked[:2]) or palset_reply(*asked), reviews=1, threads=1)
+    agreed("synthesis_palset", heard.prompts)
