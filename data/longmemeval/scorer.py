@@ -103,14 +103,15 @@ class LongMemEvalF1(Scorer):
     def retrieval(self, example: dspy.Example, ranked: Sequence[Sequence[str]]) -> dict[str, float]:
         """recall_any, recall_all and NDCG of the evidence sessions at 5 and 10; {} for questions without an answer.
 
-        Where every hit is a turn, its session may fill several places; otherwise each session counts once.
+        Where every hit is a turn of its own, a session may fill several places; otherwise each counts once.
         """
         if example.abstention or not example.answer_sessions:
             return {}
         turns = example.history.turns
         named = [list(dict.fromkeys(turns[id][1].id for id in sources if id in turns)) for sources in ranked]
         order = [session for sessions in named for session in sessions]
-        of_turns = all(len(sources) == 1 for sources in ranked)
+        # Facts rest on single turns too, but several on one: as turns they would score above the best order.
+        of_turns = sum(map(len, ranked)) == len(ranked) == len({id for sources in ranked for id in sources})
         if of_turns:
             sessions = [session.id for _, session in turns.values()]
         else:

@@ -215,6 +215,13 @@ def test_where_turns_are_ranked_a_session_fills_several_places(tmp_path: Path) -
     assert found["ndcg@5"] == pytest.approx((1 + 0.630930 + 0.5) / 2.630930, abs=1e-6)
 
 
+def test_facts_that_rest_on_the_same_turns_are_no_turns(tmp_path: Path) -> None:
+    """As sessions they are D2 and D3, the best order; as turns they would fill more places than there are turns."""
+    loaded = load(tmp_path, ROW)
+    found = loaded.scorer.retrieval(loaded.examples[0], [("D2:1",), ("D2:1",), ("D3:1",), ("D2:1",), ("D3:1",)])
+    assert (found["ndcg@5"], found["recall_all@5"]) == (1.0, 1.0)
+
+
 def test_unanswerable_questions_are_left_out_of_retrieval(tmp_path: Path) -> None:
     loaded = load(tmp_path, {**ROW, "question_id": "q_abs"})
     assert loaded.scorer.retrieval(loaded.examples[0], [("D2:1",)]) == {}
