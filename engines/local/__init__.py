@@ -5,6 +5,8 @@
     batching    calls of many threads as one batch
     engine      the DSPy engine over both, and the LM
     loss        advantages and the clipped loss of GRPO
+    parts       batches in parts: rows of similar length, fewer where memory runs out
+    head        log-probabilities from hidden states, a chunk of logits at a time
     update      gradient steps: batches, accumulation, clipping, the optimizer's state
     sft         supervised fine-tuning
     provider    what DSPy's finetune and reinforce call

@@ -16,6 +16,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
+from .parts import memory_ran_out
+
 Row = TypeVar("Row")
 Result = TypeVar("Result")
 
@@ -94,7 +96,7 @@ class Batcher(Generic[Row, Result]):
             if len(found) != len(batch):
                 raise RuntimeError(f"{len(found)} results for a batch of {len(batch)}")
         except Exception as error:
-            if len(batch) > 1 and _memory_ran_out(error):
+            if len(batch) > 1 and memory_ran_out(error):
                 half = len(batch) // 2
                 self._serve(batch[:half])
                 self._serve(batch[half:])
@@ -116,7 +118,3 @@ class _Ticket(Generic[Row, Result]):
         self.results: list[Result] = []
         self.error: Exception | None = None
         self.done = False
-
-
-def _memory_ran_out(error: Exception) -> bool:
-    return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"

@@ -32,28 +32,38 @@ def check_installed() -> None:
             raise MissingLocalError(package)
 
 
-def load(name: str, device: str | None = None, lora: Mapping[str, Any] | None = None) -> tuple[Any, Any]:
+DTYPES = ("float32", "bfloat16")
+"""What weights may be loaded as."""
+
+
+def load(
+    name: str, device: str | None = None, lora: Mapping[str, Any] | None = None, dtype: str | None = None
+) -> tuple[Any, Any]:
     """Loads a causal language model and its tokenizer.
 
     Args:
         name: A folder, or the id of a hub model.
         device: Where to; a GPU where there is one if None.
         lora: Arguments of `peft.LoraConfig` for a new adapter.
+        dtype: One of `DTYPES`, of the weights; None: float32 on the CPU, bfloat16 on a GPU. A new adapter is float32.
 
     Returns:
         The model, a peft model where it has an adapter, and the tokenizer.
 
     Raises:
         MissingDependencyError: A package of the `local` extra is missing.
-        UserError: There is no such model, or no such LoRA argument.
+        UserError: There is no such model, no such LoRA argument, or no such dtype.
     """
+    if dtype is not None and dtype not in DTYPES:
+        raise UserError(f"dtype {dtype!r} is unknown; choose one of: {', '.join(DTYPES)}")
     check_installed()
     import torch
 
     try:
         place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         with quiet():
-            model, tokenizer = _read(name, torch.float32 if place.type == "cpu" else torch.bfloat16)
+            usual = "float32" if place.type == "cpu" else "bfloat16"
+            model, tokenizer = _read(name, getattr(torch, dtype or usual))
         model.to(place)
     except (OSError, ValueError, RuntimeError) as error:
         reason = " ".join(str(error).split())[:200]

@@ -100,6 +100,7 @@ class LocalProvider(Provider):
             micro_batch=settings.micro_batch_size,
             max_grad_norm=settings.max_grad_norm,
             weight_decay=settings.weight_decay,
+            checkpointing=settings.gradient_checkpointing,
         )
         tuned.name = f"{self.model.name}+{tuned.fingerprint[:8]}"
         if settings.output_dir:

@@ -21,7 +21,7 @@ import functools
 import random
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,8 +31,9 @@ from dspy.clients.utils_finetune import TrainDataFormat
 from ...errors import DataError, UserError
 from .loss import advantages, denominator, divergence, grpo_loss, ratios
 from .model import LocalModel
+from .parts import chunks
 from .settings import Reinforcement
-from .update import Update, chunks
+from .update import Update
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -88,7 +89,14 @@ class LocalReinforceJob(ReinforceJob):
     def initialize(self) -> None:
         """Freezes the reference, where the KL term needs one, and makes the optimizer."""
         settings = self.settings
-        self._update = Update(self.model, settings.learning_rate, settings.max_grad_norm, settings.weight_decay)
+        self._update = Update(
+            self.model,
+            settings.learning_rate,
+            settings.max_grad_norm,
+            settings.weight_decay,
+            settings.micro_batch_size,
+            settings.gradient_checkpointing,
+        )
         if settings.beta > 0:
             self.model.freeze_reference()
         self._status = "running"
@@ -223,20 +231,18 @@ class LocalReinforceJob(ReinforceJob):
 
     def _scored(self, rows: Sequence[_Row]) -> list[_Row]:
         """The rows that fit the context, with the log-probabilities they lack, as before the step."""
-        heat = self.settings.temperature
-        done: list[_Row] = []
+        heat, size = self.settings.temperature, self.settings.micro_batch_size
         fitting = [row for row in rows if len(row.prompt) + len(row.completion) <= self.model.context]
-        for part in chunks(fitting, self.settings.micro_batch_size):
-            prompts, completions = [row.prompt for row in part], [row.completion for row in part]
-            olds: list[Any] = [row.old for row in part]
-            if None in olds:
-                now = self.model.logprobs(prompts, completions, heat)
-                olds = [tuple(new) if old is None else old for old, new in zip(olds, now, strict=True)]
-            frozen: list[Any] = [None] * len(part)
-            if self.settings.beta > 0:
-                frozen = [tuple(row) for row in self.model.logprobs(prompts, completions, heat, reference=True)]
-            for row, old, reference in zip(part, olds, frozen, strict=True):
-                done.append(_Row(row.prompt, row.completion, row.advantage, old, reference))
+
+        def scored(rows: Sequence[_Row], reference: bool = False) -> list[tuple[float, ...]]:
+            prompts, completions = [row.prompt for row in rows], [row.completion for row in rows]
+            return [tuple(found) for found in self.model.logprobs(prompts, completions, heat, reference, size)]
+
+        now = iter(scored([row for row in fitting if row.old is None]))
+        done = [row if row.old is not None else replace(row, old=next(now)) for row in fitting]
+        if self.settings.beta > 0:
+            frozen = scored(done, reference=True)
+            done = [replace(row, reference=found) for row, found in zip(done, frozen, strict=True)]
         return done
 
     def _train(self, rows: list[_Row], update: Update, reward: float, left_out: int) -> Step:
@@ -244,26 +250,25 @@ class LocalReinforceJob(ReinforceJob):
             return Step(reward=reward, left_out=left_out)
         settings = self.settings
         losses: list[float] = []
-        clipped = 0
+        marks: dict[int, int] = {}
         for epoch in range(settings.epochs):
-            order, clipped = list(rows), 0
+            order = list(rows)
             random.Random(f"{settings.seed}-{self.steps}-{epoch}").shuffle(order)
             for batch in chunks(order, settings.batch_size):
-                marks: list[int] = []
-                total = self._total(batch)
-                parts = chunks(batch, settings.micro_batch_size)
-                losses.append(update.step([functools.partial(self._loss, part, total, marks) for part in parts]))
-                clipped += sum(marks)
+                lengths = [len(row.prompt) + len(row.completion) for row in batch]
+                loss = functools.partial(self._loss, total=self._total(batch), marks=marks)
+                losses.append(update.step(batch, lengths, loss))
         tokens = sum(len(row.completion) for row in rows)
         gap = self._gap(rows) / tokens if settings.beta > 0 else 0.0
-        return Step(sum(losses) / len(losses), reward, clipped / tokens, gap, len(rows), tokens, left_out)
+        return Step(sum(losses) / len(losses), reward, sum(marks.values()) / tokens, gap, len(rows), tokens, left_out)
 
     def _total(self, batch: Sequence[_Row]) -> float:
         """The denominator of a batch, which its parts share."""
         _, mask = _padded([[1.0] * len(row.completion) for row in batch], "cpu")
         return denominator(mask, self.settings.loss_type, self.settings.max_completion_length)
 
-    def _loss(self, rows: Sequence[_Row], total: float, marks: list[int]) -> Tensor:
+    def _loss(self, rows: Sequence[_Row], total: float, marks: dict[int, int]) -> Tensor:
+        """What rows add to the loss of their batch; `marks` gets the clipped tokens of each, by its identity."""
         import torch
 
         settings, device = self.settings, self.model.device
@@ -274,7 +279,7 @@ class LocalReinforceJob(ReinforceJob):
         frozen = _padded([row.reference or () for row in rows], device)[0] if settings.beta > 0 else None
         rho = ratios(now.detach(), old, mask, settings.ratio, settings.log_ratio_clip)
         outside = (rho < 1 - settings.clip_low) | (rho > 1 + settings.clip_high)
-        marks.append(int((outside & (mask > 0)).sum()))
+        marks |= zip(map(id, rows), (outside & (mask > 0)).sum(-1).tolist(), strict=True)
         same = ("clip_low", "clip_high", "beta", "ratio", "dual_clip", "log_ratio_clip")
         more = {name: getattr(settings, name) for name in same}
         return grpo_loss(now, old, gains, mask, frozen, kind=settings.loss_type, total=total, **more)

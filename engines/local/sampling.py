@@ -1,7 +1,7 @@
 """Drawing completions token by token, for a batch of prompts of different lengths.
 
-Prompts are padded in front; keys and values of what was read are kept; rows that ended are dropped from the batch once
-they are half of it.
+Prompts of similar length are drawn together and padded in front; keys and values of what was read are kept; rows that
+ended are dropped from the batch once they are half of it.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from .capture import Sample
+from .parts import buckets
 from .scoring import forward, positions
 
 if TYPE_CHECKING:
@@ -41,9 +42,12 @@ def sample(
     heats = _each(temperature, len(prompts))
     limits = [min(m, model.context - len(p)) for m, p in zip(_each(max_new_tokens, len(prompts)), prompts, strict=True)]
     seeds = list(seed) if isinstance(seed, Sequence) else _seeds(seed, prompts)
-    with torch.no_grad():
-        drawn = _draw(model, prompts, heats, limits, seeds)
-    return [_sample(model, prompt, ids, values) for prompt, (ids, values) in zip(prompts, drawn, strict=True)]
+    drawn: dict[int, tuple[list[int], list[float]]] = {}
+    for part in buckets([len(prompt) for prompt in prompts], len(prompts)):
+        with torch.no_grad():
+            found = _draw(model, *([of[row] for row in part] for of in (prompts, heats, limits, seeds)))
+        drawn |= zip(part, found, strict=True)
+    return [_sample(model, prompt, *drawn[row]) for row, prompt in enumerate(prompts)]
 
 
 def _each(value: Any, rows: int) -> list[Any]:
@@ -85,7 +89,7 @@ def _draw(
     places, cache = positions(attention), None
     open_rows = {row for row in live if limits[row] > 0}
     for step in range(max(limits)):
-        out = forward(model.model, ids, attention, places, 1, past_key_values=cache, use_cache=True)
+        out = forward(model.model, ids, attention, places, model.half, past_key_values=cache, use_cache=True)
         cache = out.past_key_values
         index = torch.tensor(live, device=device)
         tokens, values = _choose(out.logits[:, -1].float(), warmth[index], uniforms[index, step])

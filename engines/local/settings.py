@@ -28,7 +28,9 @@ class Training:
     batch_size: int = 48
     """Completions per step of the optimizer."""
     micro_batch_size: int = 8
-    """Completions per forward pass: gradients of a batch are accumulated over these."""
+    """Most completions of a forward pass: gradients of a batch are accumulated over these; halved where memory ends."""
+    gradient_checkpointing: bool = False
+    """Whether layers are computed again in the backward pass: a third more work, a fraction of the memory."""
     max_grad_norm: float = 1.0
     weight_decay: float = 0.0
     seed: int = 0

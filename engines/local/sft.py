@@ -8,16 +8,17 @@ examples in an order of its own, drawn from the seed.
 
 from __future__ import annotations
 
-import functools
 import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ...errors import DataError
 from .model import LocalModel
-from .update import Update, chunks
+from .parts import chunks
+from .update import Update
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -49,6 +50,7 @@ def fit(
     micro_batch: int = 8,
     max_grad_norm: float = 1.0,
     weight_decay: float = 0.0,
+    checkpointing: bool = False,
 ) -> Fit:
     """Trains a model, in place, to complete prompts as the examples do.
 
@@ -64,12 +66,14 @@ def fit(
         micro_batch: Examples per forward pass.
         max_grad_norm: Gradients are scaled down to it.
         weight_decay: As in AdamW.
+        checkpointing: Whether layers are computed again in the backward pass, to save memory.
 
     Returns:
         The losses.
 
     Raises:
         DataError: There is no example, or none that fits the context.
+        UserError: Memory does not suffice for one example.
     """
     encoded = [(model.encode(messages), model.encode_completion(text)) for messages, text in examples]
     pairs = [pair for pair in encoded if pair[0] and pair[1] and len(pair[0]) + len(pair[1]) <= model.context]
@@ -77,7 +81,7 @@ def fit(
         kind = "no example to learn from" if not encoded else f"no example fits the {model.context} tokens of the model"
         raise DataError(f"fine-tuning has {kind}")
     count = steps if steps is not None else epochs * math.ceil(len(pairs) / batch)
-    update = Update(model, learning_rate, max_grad_norm, weight_decay)
+    update = Update(model, learning_rate, max_grad_norm, weight_decay, micro_batch, checkpointing)
     losses: list[float] = []
     epoch = 0
     while len(losses) < count:
@@ -86,12 +90,12 @@ def fit(
         epoch += 1
         for rows in chunks(order, batch)[: count - len(losses)]:
             tokens = sum(len(completion) for _, completion in rows)
-            parts = [functools.partial(_loss, model, part, tokens) for part in chunks(rows, micro_batch)]
             share = (1 + math.cos(math.pi * len(losses) / count)) / 2 if cosine else 1.0
-            losses.append(update.step(parts, learning_rate * share))
+            lengths = [len(prompt) + len(completion) for prompt, completion in rows]
+            losses.append(update.step(rows, lengths, partial(_loss, model, tokens), learning_rate * share))
     return Fit(tuple(losses), len(encoded) - len(pairs))
 
 
-def _loss(model: LocalModel, rows: Sequence[_Pair], tokens: int) -> Tensor:
+def _loss(model: LocalModel, tokens: int, rows: Sequence[_Pair]) -> Tensor:
     found, _ = model.token_logprobs([prompt for prompt, _ in rows], [completion for _, completion in rows])
     return -found.sum() / tokens

@@ -142,6 +142,42 @@ def test_an_adapter_whose_base_is_gone_is_told(adapted, tmp_path):
         LocalModel.load(folder)
 
 
+def test_weights_are_loaded_as_bfloat16_where_that_is_asked_for_and_an_adapter_learns_as_float32(model, tmp_path):
+    base = model.save(tmp_path / "base")
+    assert {p.dtype for p in LocalModel.load(base, device="cpu").model.parameters()} == {torch.float32}
+    whole, half = (LocalModel.load(base, device="cpu", lora={"r": 2}, dtype=dtype) for dtype in (None, "bfloat16"))
+    half.load_state({name: torch.full_like(value, 0.05) for name, value in half.state().items()})
+    whole.load_state(half.state())
+    assert {p.dtype for p in half.model.parameters() if not p.requires_grad} == {torch.bfloat16}
+    assert {p.dtype for p in half.parameters()} == {torch.float32}
+    assert (whole.half, half.half, half.copy().half) == (False, True, True)
+    prompts, answers = [[6, 7, 8], [9]], [[8, 9, 1], [10]]
+    for row, other in zip(half.logprobs(prompts, answers), whole.logprobs(prompts, answers), strict=True):
+        assert row == pytest.approx(other, abs=0.1)
+        assert row != other
+    found, _ = half.token_logprobs(prompts, answers)
+    found.sum().backward()
+    assert found.dtype == torch.float32
+    assert all(p.grad is not None and p.grad.dtype == torch.float32 for p in half.parameters())
+    samples = half.sample(prompts, 1.0, 8, seed=1)
+    scored = half.logprobs([s.prompt_ids for s in samples], [s.completion_ids for s in samples])
+    for sample, row in zip(samples, scored, strict=True):
+        assert row == pytest.approx(sample.logprobs, abs=0.2)
+
+
+def test_whole_weights_loaded_as_bfloat16_compute_in_it_after_they_became_float32(model, tmp_path):
+    half = LocalModel.load(model.save(tmp_path / "base"), device="cpu", dtype="bfloat16")
+    before = half.logprobs([[6]], [[7, 8]])
+    assert {p.dtype for p in half.parameters()} == {torch.float32}
+    assert half.half
+    assert half.logprobs([[6]], [[7, 8]])[0] == pytest.approx(before[0], abs=0.05)
+
+
+def test_an_unknown_dtype_is_refused(tmp_path):
+    with pytest.raises(UserError, match="dtype 'int4' is unknown; choose one of: float32, bfloat16"):
+        LocalModel.load(tmp_path, dtype="int4")
+
+
 def test_a_missing_extra_is_told_with_the_install_line(monkeypatch):
     find = loading.importlib.util.find_spec
     monkeypatch.setattr(loading.importlib.util, "find_spec", lambda name: None if name == "torch" else find(name))
@@ -151,7 +187,10 @@ def test_a_missing_extra_is_told_with_the_install_line(monkeypatch):
 
 
 def test_no_module_of_the_engine_imports_torch_before_it_is_used():
-    names = "capture model batching engine loss update settings sft reinforce provider sampling scoring weights loading"
+    names = (
+        "capture model batching engine loss update settings sft reinforce provider sampling scoring weights loading "
+        "parts head checkpointing template"
+    )
     lines = [f"import mempiler.engines.local.{name}" for name in names.split()]
     script = "; ".join([*lines, "import sys; print(sorted({'torch', 'transformers', 'peft'} & set(sys.modules)))"])
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

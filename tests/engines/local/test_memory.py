@@ -1,0 +1,319 @@
+"""Training within the memory of a GPU: layers computed again, logits in chunks, smaller parts, little padding."""
+
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="local models need the local extra")
+
+from mempiler.engines.local import head, scoring, sft  # noqa: E402
+from mempiler.engines.local.checkpointing import checkpointed  # noqa: E402
+from mempiler.engines.local.loading import with_lora  # noqa: E402
+from mempiler.engines.local.parts import SLACK, buckets, in_halves  # noqa: E402
+from mempiler.engines.local.update import Update  # noqa: E402
+from mempiler.errors import UserError  # noqa: E402
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+from torch.utils._pytree import tree_flatten  # noqa: E402
+
+PROMPTS = [[3, 7, 8, 9, 5], [3, 6, 5], [6], [3, 10, 11, 12, 13, 14, 15, 5]]
+ANSWERS = [[9, 1], [7, 7, 7, 20, 1], [], [8, 1]]
+
+
+class Largest(TorchDispatchMode):
+    """Notes the most elements that any tensor has which torch makes."""
+
+    most = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = function(*args, **(kwargs or {}))
+        sizes = [leaf.numel() for leaf in tree_flatten(made)[0] if isinstance(leaf, torch.Tensor)]
+        self.most = max([self.most, *sizes])
+        return made
+
+
+def architecture(kind: str, **changes: Any) -> Any:
+    """A transformers model of a few thousand weights whose vocabulary is the widest thing about it."""
+    import transformers
+
+    shared = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    shared |= {"num_key_value_heads": 2, "head_dim": 8, "max_position_embeddings": 64, "vocab_size": 600}
+    shared |= {"pad_token_id": 0, "eos_token_id": 1, "bos_token_id": None}
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{kind}Config")(**{**shared, **changes})
+    return getattr(transformers, f"{kind}ForCausalLM")(config).eval()
+
+
+def plain_path(model: Any, temperature: float) -> Any:
+    """Log-probabilities from all logits at once, row by row, without padding."""
+    rows = []
+    for prompt, answer in zip(PROMPTS, ANSWERS, strict=True):
+        logits = model(torch.tensor([[*prompt, *answer]])).logits[0, len(prompt) - 1 :].float() / temperature
+        rows += [logits[n].log_softmax(-1)[token] for n, token in enumerate(answer)]
+    return torch.stack(rows)
+
+
+def gradients(model: Any, found: Any) -> dict[str, Any]:
+    model.zero_grad()
+    weights = torch.linspace(0.5, 2.0, len(found))
+    (found * weights).sum().backward()
+    return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "lora", "plain"),
+    [
+        ("Llama", {"tie_word_embeddings": True}, None, True),
+        ("Llama", {"tie_word_embeddings": False}, None, True),
+        ("Qwen2", {}, {"r": 2}, True),
+        ("Qwen2", {}, {"r": 2, "target_modules": ["lm_head", "q_proj"]}, True),
+        ("Gemma2", {"final_logit_softcapping": 2.0}, None, False),
+        ("Cohere", {"logit_scale": 0.25}, None, False),
+        ("Granite", {"logits_scaling": 4.0}, None, False),
+    ],
+)
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_chunks_of_logits_give_the_numbers_and_gradients_of_all_at_once(kind, changes, lora, plain, temperature):
+    model = architecture(kind, **changes)
+    if lora is not None:
+        model = with_lora(model, lora)
+        for name, parameter in model.named_parameters():
+            if "lora_B" in name:
+                torch.nn.init.normal_(parameter, std=0.1)
+    assert head.is_plain(model) is plain
+    expected = plain_path(model, temperature)
+    wanted = gradients(model, expected)
+    found, mask = scoring.token_logprobs(model, PROMPTS, ANSWERS, temperature, 0, plain=plain, most=3 * 600)
+    values = found[mask > 0]
+    assert torch.allclose(values, expected, atol=1e-6)
+    got = gradients(model, values)
+    assert got.keys() == wanted.keys()
+    for name, gradient in wanted.items():
+        assert torch.allclose(got[name], gradient, atol=1e-6, rtol=1e-5), name
+    assert (found[mask == 0] == 0).all()
+
+
+def test_logits_that_are_changed_in_place_are_not_taken_for_the_heads():
+    model = architecture("Llama")
+    forward = type(model).forward
+
+    class Capped(type(model)):
+        def forward(self, *args: Any, **kwargs: Any) -> Any:
+            out = forward(self, *args, **kwargs)
+            out.logits.clamp_(-0.01, 0.01)
+            return out
+
+    assert head.is_plain(model)
+    model.__class__ = Capped
+    assert not head.is_plain(model)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_no_tensor_holds_the_logits_of_all_tokens(training):
+    model = architecture("Llama", vocab_size=3000)
+    prompts, answers = [[3, 4]] * 6, [[5] * 20] * 6
+
+    def most(plain: bool) -> int:
+        with Largest() as seen, torch.set_grad_enabled(training):
+            found, _ = scoring.token_logprobs(model, prompts, answers, 1.0, 0, plain=plain, most=4 * 3000)
+            if training:
+                found.sum().backward()
+        return seen.most
+
+    weights = 16 * 3000
+    assert most(plain=False) >= 6 * 20 * 3000
+    assert most(plain=True) <= max(4 * 3000, weights)
+
+
+@pytest.mark.parametrize("lora", [None, {"r": 2}])
+def test_layers_computed_again_give_the_same_gradients_with_less_kept(lora):
+    model = architecture("Qwen2", num_hidden_layers=4)
+    if lora is not None:
+        model = with_lora(model, lora)
+        for name, parameter in model.named_parameters():
+            if "lora_B" in name:
+                torch.nn.init.normal_(parameter, std=0.1)
+    before = {name: module.__dict__.get("forward") for name, module in model.named_modules()}
+
+    def trained(again: bool) -> tuple[dict[str, Any], int]:
+        import contextlib
+
+        kept: list[int] = []
+        note = torch.autograd.graph.saved_tensors_hooks(lambda t: (kept.append(t.numel()), t)[1], lambda t: t)
+        with note, checkpointed(model) if again else contextlib.nullcontext():
+            found, mask = scoring.token_logprobs(model, PROMPTS, ANSWERS, 1.0, 0, plain=True)
+        held = sum(kept)
+        return gradients(model, found[mask > 0]), held
+
+    wanted, much = trained(False)
+    got, little = trained(True)
+    assert got.keys() == wanted.keys()
+    assert all(torch.allclose(got[name], gradient, atol=1e-7) for name, gradient in wanted.items())
+    assert little < much / 2
+    assert {name: module.__dict__.get("forward") for name, module in model.named_modules()} == before
+
+
+def test_a_training_with_layers_computed_again_ends_at_the_same_weights(make_model):
+    examples = [([{"role": "user", "content": "w1 w2"}], "w3 w4"), ([{"role": "user", "content": "w5"}], "w6")]
+    models = [make_model(), make_model()]
+    for model, again in zip(models, (False, True), strict=True):
+        sft.fit(model, examples, steps=3, learning_rate=1e-2, checkpointing=again)
+    for name, weights in models[0].state().items():
+        assert torch.allclose(weights, models[1].state()[name], atol=1e-5), name
+
+
+def test_sampling_beside_a_training_with_layers_computed_again_keeps_its_cache(make_model):
+    model, plain = make_model(), make_model()
+    Update(model, 1e-3, checkpointing=True)
+    assert model.sample(PROMPTS, 1.0, 8, seed=1) == plain.sample(PROMPTS, 1.0, 8, seed=1)
+
+
+def test_a_model_without_such_layers_is_told_in_one_line(model):
+    model.model.model.layers = torch.nn.ModuleList()
+    with pytest.raises(UserError, match="gradient_checkpointing: LlamaForCausalLM has no layers for it; leave it off"):
+        Update(model, 1e-3, checkpointing=True)
+
+
+def failing(model: Any, rows: int, backward: bool = False) -> list[int]:
+    """Makes a model run out of memory above so many rows; the sizes of its passes are noted."""
+    sizes: list[int] = []
+    forward = model.model.forward
+
+    class Full(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx: Any, *grads: Any) -> Any:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+
+    def stub(*args: Any, **kwargs: Any) -> Any:
+        sizes.append(len(kwargs["input_ids"]))
+        if sizes[-1] > rows and not backward:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        out = forward(*args, **kwargs)
+        if sizes[-1] > rows and out.logits.requires_grad:
+            out.logits = Full.apply(out.logits)
+        return out
+
+    model.model.forward = stub
+    return sizes
+
+
+def gradient_of(model: Any, size: int, rows: Any) -> tuple[dict[str, Any], Update]:
+    """The gradient of a batch, as the optimizer gets it at the second of two steps that change nothing."""
+    lengths = [len(prompt) + len(answer) for prompt, answer in rows]
+    update, found = Update(model, 0.0, max_grad_norm=1e9, micro_batch=size), {}
+
+    def note(*_: Any) -> None:
+        found.update({name: p.grad.clone() for name, p in model.model.named_parameters()})
+
+    update._optimizer.register_step_pre_hook(note)
+    for _ in range(2):
+        found.clear()
+        update.step(rows, lengths, lambda part: -model.token_logprobs(*zip(*part, strict=True))[0].sum())
+    return found, update
+
+
+ROWS = [([6 + n], [7 + n, 1]) for n in range(7)]
+
+
+@pytest.mark.parametrize("backward", [False, True])
+def test_memory_that_runs_out_halves_the_parts_of_a_batch_and_not_its_gradient(make_model, backward):
+    whole, _ = gradient_of(make_model(), 7, ROWS)
+    short = make_model()
+    short.token_logprobs([[6]], [[7]])
+    sizes = failing(short, 2, backward)
+    found, update = gradient_of(short, 7, ROWS)
+    assert update.micro_batch == 1
+    assert sizes[0] == 7
+    assert sizes[-7:] == [1] * 7
+    for name, gradient in whole.items():
+        assert torch.allclose(gradient, found[name], atol=1e-6), name
+
+
+def test_memory_that_ends_at_one_row_is_one_line_with_the_fix(make_model):
+    model = make_model()
+    failing(model, 0)
+    told = r"longest of the batch has 3 tokens with its prompt\. Train with gradient_checkpointing = true, an adapter"
+    with pytest.raises(UserError, match=told) as error:
+        gradient_of(model, 4, ROWS)
+    assert "\n" not in str(error.value)
+    assert all(parameter.grad is None for parameter in model.parameters())
+    with pytest.raises(UserError, match="memory ran out at a single completion"):
+        model.logprobs([[6], [7]], [[7], [8]])
+
+
+def test_scoring_halves_its_batch_where_memory_runs_out(make_model):
+    whole, short = make_model(), make_model()
+    short.token_logprobs([[6]], [[7]])
+    sizes = failing(short, 1)
+    expected = whole.logprobs(PROMPTS, ANSWERS)
+    for row, other in zip(short.logprobs(PROMPTS, ANSWERS), expected, strict=True):
+        assert row == pytest.approx(other, abs=1e-5)
+    assert max(sizes) == 4
+
+
+def test_other_errors_are_no_reason_to_try_again(make_model):
+    model, calls = make_model(), []
+
+    def broken(rows: Any) -> Any:
+        calls.append(rows)
+        raise RuntimeError("shape")
+
+    with pytest.raises(RuntimeError, match="shape"):
+        Update(model, 1e-2).step([1, 2], [1, 1], broken)
+    with pytest.raises(RuntimeError, match="shape"):
+        in_halves(broken, [1, 2])
+    assert len(calls) == 2
+
+
+@pytest.mark.parametrize(
+    "lengths",
+    [[40, 9000, 35, 8800], [5000] + [30] * 31, list(range(1, 4000, 37)), [7] * 20, [1], [4096, 2048, 1024, 512, 256]],
+)
+def test_padding_of_a_part_is_bounded(lengths):
+    parts = buckets(lengths, 8)
+    assert sorted(row for part in parts for row in part) == list(range(len(lengths)))
+    for part in parts:
+        text = sum(lengths[row] for row in part)
+        padding = max(lengths[row] for row in part) * len(part) - text
+        assert len(part) <= 8
+        assert padding <= max(text, SLACK)
+
+
+def test_similar_lengths_stay_together():
+    assert [len(part) for part in buckets([100] * 20, 8)] == [8, 8, 4]
+    assert buckets([], 8) == []
+
+
+def counted(model: Any) -> list[tuple[int, int]]:
+    """Tokens of text and of padding, which is token 0, of every pass of a model over more than one token a row."""
+    seen: list[tuple[int, int]] = []
+    forward = model.model.forward
+
+    def stub(*args: Any, **kwargs: Any) -> Any:
+        ids = kwargs["input_ids"]
+        if ids.shape[1] > 1:
+            seen.append((int((ids != 0).sum()), int((ids == 0).sum())))
+        return forward(*args, **kwargs)
+
+    model.model.forward = stub
+    return seen
+
+
+def test_a_long_prompt_does_not_pad_the_short_ones_in_sampling_scoring_and_training(make_model):
+    prompts = [[6] * 1000, *([7 + n] * (5 + n) for n in range(11)), [6] * 900]
+    rows = [(prompt, [8, 1]) for prompt in prompts]
+    whole, _ = gradient_of(make_model(context=2048), 1, rows)
+    model = make_model(context=2048)
+    model.token_logprobs([[6]], [[7]])
+    seen = counted(model)
+    model.sample(prompts, 1.0, 1, seed=0)
+    model.logprobs(prompts, [answer for _, answer in rows])
+    found, _ = gradient_of(model, 13, rows)
+    assert len(seen) == 8
+    assert all(padding <= max(text, SLACK) for text, padding in seen)
+    assert sum(padding for _, padding in seen) < 4 * 1200  # 4 x 10,990 in one batch
+    for name, gradient in whole.items():
+        assert torch.allclose(gradient, found[name], atol=1e-5), name
