@@ -49,6 +49,7 @@ _SETTINGS = {
 @click.option("--validate-every", type=int, help="steps between two validations and checkpoints")
 @click.option("--seeds", type=click.IntRange(1), default=1, show_default=True, help="trainings per objective")
 @click.option("--lora", type=click.IntRange(1), help="rank of an adapter; all weights are trained without")
+@click.option("--dtype", help="of the weights: float32 or bfloat16 [default: float32 on the CPU, bfloat16 on a GPU]")
 @click.option("--answer-tokens", type=click.IntRange(1), help="most tokens of one completion")
 @click.option("--answer-lm", help="answers the questions rewards come from [default: the model itself]")
 @click.option("--reward-set", "rewards", multiple=True, metavar="NAME=VALUE", help="e.g. compression=0.2")
@@ -88,6 +89,7 @@ _OWN = {
     "budget",
     "seeds",
     "lora",
+    "dtype",
     "answer_tokens",
     "answer_lm",
     "rewards",
@@ -112,7 +114,7 @@ def _course(given: dict[str, Any], lm: str, setup: dict[str, Any]) -> Any:
         known = ", ".join(vars(settings.reward))
         raise UserError(f"--reward-set: {error}; it has: {known}") from error
     compared = given["objective"] == "logo-grpo" and not given["only"] and setup["benchmark"] == "memory-env"
-    changed = {name: given[name] for name in ("lora", "answer_tokens", "answer_lm") if given[name] is not None}
+    changed = {name: given[name] for name in ("lora", "dtype", "answer_tokens", "answer_lm") if given[name] is not None}
     return replace(
         course,
         objective=given["objective"],

@@ -30,6 +30,8 @@ class Course:
     train_kwargs: Mapping[str, Any] = field(default_factory=dict)
     lora: int | None = None
     """Rank of an adapter to train; None trains all weights."""
+    dtype: str | None = None
+    """Of the weights; None: float32 on the CPU, bfloat16 on a GPU."""
     answer_tokens: int = 512
     """Most tokens of one completion."""
     answer_lm: str | None = None

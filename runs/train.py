@@ -171,7 +171,7 @@ class _Job:
         from ..engines.local.model import LocalModel
 
         lora = {"r": self.course.lora} if self.course.lora else None
-        loaded = LocalModel.load(model, lora=lora)
+        loaded = LocalModel.load(model, lora=lora, dtype=self.course.dtype)
         seed = self.runtime.setup.seed
         return local_lm(loaded, self.runtime.meter, 0.0, self.course.answer_tokens, seed, guard=self.runtime.guard)
 
