@@ -24,6 +24,8 @@ from .template import knows_system, without_system
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from .served import Served
+
 TINY = 50_000_000
 """Parameters below which one CPU thread is faster than several (0.7M parameters, two busy cores: four times)."""
 MAX_NEW_TOKENS = 512
@@ -57,6 +59,8 @@ class LocalModel:
         self._system_role: bool | None = None
         self.half = any(p.dtype == torch.bfloat16 for p in model.parameters())
         """Whether it computes in bfloat16."""
+        self.served: Served | None = None
+        """The server that samples it in the place of this process; see `served.serve`."""
         if threads is None and self.device.type == "cpu" and sum(p.numel() for p in model.parameters()) < TINY:
             threads = 1
         if threads is not None:
@@ -308,6 +312,7 @@ class LocalModel:
         with self.lock:
             found = LocalModel(duplicate(self.model), self.tokenizer, self.name)
             found.half = self.half
+            found.served = self.served.another() if self.served is not None else None
             return found
 
     def save(self, folder: str | Path, merge: bool = False) -> Path:

@@ -18,6 +18,7 @@ and that count, a resumed job gives the same weights as an unbroken one.
 from __future__ import annotations
 
 import functools
+import math
 import random
 import uuid
 from collections.abc import Mapping, Sequence
@@ -39,6 +40,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+MISMATCH = 0.1
+"""Mean distance of log-probabilities that rounding in bfloat16 stays well below."""
+
+
 @dataclass(frozen=True)
 class Step:
     """What one step was like."""
@@ -54,8 +59,23 @@ class Step:
     rows: int = 0
     """Completions trained."""
     tokens: int = 0
+    mismatch: float = 0.0
+    """Mean distance, over the tokens of the first batch, of the log-probabilities that came with the completions from
+    the model's own before the step: about 0 unless something else sampled them. Above `MISMATCH` rollouts are not
+    those of these weights."""
     left_out: int = 0
     """Groups left out because their rewards were all equal."""
+
+    @property
+    def warning(self) -> str:
+        """What is wrong with the step; empty if nothing is."""
+        if self.mismatch <= MISMATCH:
+            return ""
+        return (
+            f"rollouts are not those of the weights that learn: log-probabilities are {self.mismatch:.2f} apart on "
+            f"average, a ratio of {math.exp(min(self.mismatch, 50.0)):.2f}; a server needs the same base model and "
+            "--logprobs-mode processed_logprobs"
+        )
 
 
 @dataclass(frozen=True)
@@ -142,6 +162,7 @@ class LocalReinforceJob(ReinforceJob):
             mean = sum(rewards) / len(rewards) if rewards else 0.0
             self.last = self._train(self._scored(rows), self._update, mean, left_out)
         self.steps += 1
+        self.update_model()
         return self.last
 
     def save_checkpoint(self, checkpoint_name: str) -> None:
@@ -183,9 +204,16 @@ class LocalReinforceJob(ReinforceJob):
         self.model.load_state(state["weights"])
         self._update.load_state(state["optimizer"])
         self.steps = int(state["steps"])
+        self.update_model()
 
     def update_model(self) -> None:
-        """Nothing to push: the LM samples the very weights that are trained."""
+        """Gives a server that samples the model its weights; otherwise the LM samples the very weights that learn.
+
+        Raises:
+            EndpointError: The server did not take them.
+        """
+        if self.model.served is not None:
+            self.model.served.follow(self.model)
 
     def terminate(self) -> None:
         """Releases the optimizer; the trained weights stay in the model, and are written to `output_dir`/model."""
@@ -251,24 +279,37 @@ class LocalReinforceJob(ReinforceJob):
         settings = self.settings
         losses: list[float] = []
         marks: dict[int, int] = {}
+        gaps: dict[int, float] = {}
+        first: float | None = None
         for epoch in range(settings.epochs):
             order = list(rows)
             random.Random(f"{settings.seed}-{self.steps}-{epoch}").shuffle(order)
             for batch in chunks(order, settings.batch_size):
                 lengths = [len(row.prompt) + len(row.completion) for row in batch]
-                loss = functools.partial(self._loss, total=self._total(batch), marks=marks)
+                loss = functools.partial(self._loss, total=self._total(batch), marks=marks, gaps=gaps)
                 losses.append(update.step(batch, lengths, loss))
+                if first is None:
+                    first = sum(gaps.values()) / sum(len(row.completion) for row in batch)
         tokens = sum(len(row.completion) for row in rows)
         gap = self._gap(rows) / tokens if settings.beta > 0 else 0.0
-        return Step(sum(losses) / len(losses), reward, sum(marks.values()) / tokens, gap, len(rows), tokens, left_out)
+        return Step(
+            sum(losses) / len(losses),
+            reward,
+            sum(marks.values()) / tokens,
+            gap,
+            len(rows),
+            tokens,
+            first or 0.0,
+            left_out,
+        )
 
     def _total(self, batch: Sequence[_Row]) -> float:
         """The denominator of a batch, which its parts share."""
         _, mask = _padded([[1.0] * len(row.completion) for row in batch], "cpu")
         return denominator(mask, self.settings.loss_type, self.settings.max_completion_length)
 
-    def _loss(self, rows: Sequence[_Row], total: float, marks: dict[int, int]) -> Tensor:
-        """What rows add to the loss of their batch; `marks` gets the clipped tokens of each, by its identity."""
+    def _loss(self, rows: Sequence[_Row], total: float, marks: dict[int, int], gaps: dict[int, float]) -> Tensor:
+        """What rows add to the loss of their batch; of each, by its identity, clipped tokens and distance are noted."""
         import torch
 
         settings, device = self.settings, self.model.device
@@ -279,6 +320,7 @@ class LocalReinforceJob(ReinforceJob):
         frozen = _padded([row.reference or () for row in rows], device)[0] if settings.beta > 0 else None
         rho = ratios(now.detach(), old, mask, settings.ratio, settings.log_ratio_clip)
         outside = (rho < 1 - settings.clip_low) | (rho > 1 + settings.clip_high)
+        gaps |= zip(map(id, rows), ((now.detach() - old).abs() * mask).sum(-1).tolist(), strict=True)
         marks |= zip(map(id, rows), (outside & (mask > 0)).sum(-1).tolist(), strict=True)
         same = ("clip_low", "clip_high", "beta", "ratio", "dual_clip", "log_ratio_clip")
         more = {name: getattr(settings, name) for name in same}

@@ -55,11 +55,11 @@ class RoleReinforceJob(ReinforceJob):
 
     def step(
         self, train_data: Sequence[Mapping[str, Any]], train_data_format: TrainDataFormat | str | None = None
-    ) -> dict[str, float]:
+    ) -> dict[str, float | str]:
         """Trains each role on its groups; a role without any takes an empty step.
 
         Returns:
-            The numbers of each role's step, as NAME.ROLE; rows, tokens and groups left out also in all.
+            The numbers of each role's step, as NAME.ROLE; rows, tokens and groups left out also in all; a `warning`.
 
         Raises:
             DataError: A group names no role that is trained, or is of the wrong form.
@@ -70,10 +70,12 @@ class RoleReinforceJob(ReinforceJob):
         found: dict[str, Step] = {}
         for name, job in self.jobs.items():
             found[name] = job.step([group for group in train_data if group["role"] == name], train_data_format)
-        numbers = {each: float(sum(getattr(step, each) for step in found.values())) for each in _SUMS}
+        numbers: dict[str, float | str] = {
+            each: float(sum(getattr(step, each) for step in found.values())) for each in _SUMS
+        }
         for name, step in found.items():
             numbers |= {f"{each}.{name}": value for each, value in asdict(step).items()}
-        return numbers
+        return numbers | {"warning": next((step.warning for step in found.values() if step.warning), "")}
 
     def save_checkpoint(self, checkpoint_name: str) -> None:
         """Writes the state of every role to one file, `output_dir`/`checkpoint_name`.pt.
@@ -98,7 +100,13 @@ class RoleReinforceJob(ReinforceJob):
             job.load_state(states[name])
 
     def update_model(self) -> None:
-        """Nothing to push: the LM samples the very weights that are trained."""
+        """Gives a server that samples the models their weights.
+
+        Raises:
+            EndpointError: The server did not take them.
+        """
+        for job in self.jobs.values():
+            job.update_model()
 
     def terminate(self) -> None:
         """Releases the optimizers; the models are written beside each other to `output_dir`/model."""

@@ -73,6 +73,8 @@ class Trainer:
                 self._own = tempfile.TemporaryDirectory(prefix="mempiler-train-")
             self.kwargs = {"output_dir": str(folder or (self._own and self._own.name)), **self.kwargs}
         self.job = lm.reinforce(self.kwargs)
+        self.warning = ""
+        """What a local job said of its last step that is wrong with it; empty if nothing is."""
         self._done: set[Any] = set()
 
     @property
@@ -104,6 +106,7 @@ class Trainer:
             said = self.job.step(data, TrainDataFormat.GRPO_CHAT)
             found = asdict(said) if is_dataclass(said) and not isinstance(said, type) else said
             numbers = found.items() if isinstance(found, Mapping) else ()
+            self.warning = str(said.get("warning", "") if isinstance(said, Mapping) else getattr(said, "warning", ""))
             return {name: float(value) for name, value in numbers if isinstance(value, int | float)}
         rest = [self._bare(group) for group in groups]
         while rest:
