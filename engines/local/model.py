@@ -63,16 +63,18 @@ class LocalModel:
         device: str | None = None,
         lora: Mapping[str, Any] | None = None,
         threads: int | None = None,
+        seed: int = 0,
     ) -> LocalModel:
         """Loads a model from a folder or the Hugging Face hub.
 
         Args:
             name_or_path: A folder in the format of transformers, one that `save` wrote, or the id of a hub model.
             device: "cpu", "cuda", ...; a GPU where there is one if None.
-            lora: Arguments of `peft.LoraConfig` (e.g. {"r": 16, "lora_alpha": 32}) for a new adapter; every linear
-                layer gets one unless `target_modules` says otherwise. None trains all weights, or the adapter that the
-                folder holds.
+            lora: Arguments of `peft.LoraConfig` (e.g. {"r": 16}) for a new adapter; every linear layer gets one unless
+                `target_modules` says otherwise, and `lora_alpha` is twice the rank. None trains all weights, or the
+                adapter that the folder holds.
             threads: As the constructor.
+            seed: Of the new adapter's weights.
 
         Raises:
             MissingDependencyError: torch, transformers or peft is not installed.
@@ -82,7 +84,7 @@ class LocalModel:
 
         if (Path(name_or_path) / ROLES).is_file():
             raise UserError(f"{name_or_path}: holds a model for each role; training and LoRA start from one model")
-        model, tokenizer = load(str(name_or_path), device, lora)
+        model, tokenizer = load(str(name_or_path), device, lora, seed)
         return cls(model, tokenizer, str(name_or_path), threads)
 
     @property
