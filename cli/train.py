@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from ..errors import UserError
 from .options import (
@@ -20,38 +21,59 @@ from .options import (
     setup_options,
 )
 
+_OBJECTIVES = "logo-grpo, grpo, grpo-session, grpo-cumulative or local"
 _SETTINGS = {
     "rollouts": "num_rollouts",
     "local_n": "local_n",
     "local_fraction": "local_fraction",
-    "session_reward": "session_reward",
     "weights": "weights",
     "histories": "histories",
     "validate_every": "validate_every",
+    "samples": "samples",
 }
 """Options that are settings of the training, by their names there."""
+_COURSE = (
+    "objective",
+    "session_reward",
+    "seeds",
+    "lora",
+    "dtype",
+    "answer_tokens",
+    "answer_lm",
+    "answer_api_base",
+    "workers",
+)
+"""Options that are fields of the course."""
+USERS = {False: 400, True: 160}
+"""Users of memory-env where objectives are compared, three of ten to score: a whole comparison, or a quick one."""
 
 
 @click.command("train")
 @click.argument("method")
 @setup_options
-@click.option("--with", "objective", default="logo-grpo", show_default=True, help="logo-grpo, grpo or local")
+@click.option("--with", "objective", default="logo-grpo", show_default=True, help=_OBJECTIVES)
 @click.option("--only", is_flag=True, help="train just that; on memory-env logo-grpo is compared with the others")
+@click.option("--quick", is_flag=True, help="the comparison on memory-env in a few minutes, too short to tell")
 @click.option("--horizons", help="sessions per stage, e.g. 8,16,32")
 @click.option("--steps", type=int, help="most steps of a stage")
 @click.option("--budget", type=int, help="generated tokens of a training, the same for all objectives")
 @click.option("--rollouts", type=int, help="trajectories per conversation and step")
 @click.option("--local-n", type=int, help="reruns per local group")
 @click.option("--local-fraction", type=Finite(0, 1), help="chance of a session to get a local group")
-@click.option("--session-reward", help="session, cumulative or trajectory")
+@click.option("--session-reward", help="session, cumulative or trajectory, of the groups of --with")
 @click.option("--weights", help="shared by all roles, or separate: a model for each [default: shared]")
 @click.option("--histories", type=int, help="training conversations per step")
 @click.option("--validate-every", type=int, help="steps between two validations and checkpoints")
-@click.option("--seeds", type=click.IntRange(1), default=1, show_default=True, help="trainings per objective")
+@click.option(
+    "--samples", type=int, help="times a history is written for a sampled score, which chooses the checkpoint"
+)
+@click.option("--seeds", type=click.IntRange(1), help="trainings per objective [default: 3 in a comparison, or 1]")
+@click.option("--workers", type=click.IntRange(1), help="trainings at a time [default: 2 of local:tiny, or 1]")
 @click.option("--lora", type=click.IntRange(1), help="rank of an adapter; all weights are trained without")
 @click.option("--dtype", help="of the weights: float32 or bfloat16 [default: float32 on the CPU, bfloat16 on a GPU]")
 @click.option("--answer-tokens", type=click.IntRange(1), help="most tokens of one completion")
 @click.option("--answer-lm", help="answers the questions rewards come from [default: the model itself]")
+@click.option("--answer-api-base", help="address of its server")
 @click.option("--reward-set", "rewards", multiple=True, metavar="NAME=VALUE", help="e.g. compression=0.2")
 @click.option("--train-set", "kwargs", multiple=True, metavar="NAME=VALUE", help="e.g. learning_rate=2e-4")
 @SIGN_KEY
@@ -68,8 +90,12 @@ def command(method: str, as_json: bool, planned: bool, config: tuple[str, ...], 
     if planned:
         raise UserError("train has no --plan: what a rollout takes depends on what the model writes; use --budget")
     allow_code = values.pop("allow_code")
-    course = _course({name: values.pop(name) for name in list(values) if name in _OWN}, values["lm"], values)
-    setup, errors = make_setup(values), output(errors=True)
+    given = {name: values.pop(name) for name in list(values) if name in _OWN}
+    if click.get_current_context().get_parameter_source("threads") is not ParameterSource.DEFAULT:
+        given["threads"] = values["threads"]
+    course, setup, errors = _course(given, values["lm"], values["benchmark"]), make_setup(values), output(errors=True)
+    if course.compared:
+        setup = replace(setup, options={"users": USERS[course.quick], **setup.options})
     first_line(errors if as_json else output(), setup)
     meter = Meter()
     with progress(errors, meter) as note:
@@ -80,30 +106,22 @@ def command(method: str, as_json: bool, planned: bool, config: tuple[str, ...], 
         print_trained(output(), outcome)
 
 
-_OWN = {
-    *_SETTINGS,
-    "objective",
-    "only",
-    "horizons",
-    "steps",
-    "budget",
-    "seeds",
-    "lora",
-    "dtype",
-    "answer_tokens",
-    "answer_lm",
-    "rewards",
-    "kwargs",
-}
+_OWN = {*_SETTINGS, *_COURSE, "only", "quick", "horizons", "steps", "budget", "rewards", "kwargs"}
 
 
-def _course(given: dict[str, Any], lm: str, setup: dict[str, Any]) -> Any:
+def _course(given: dict[str, Any], lm: str, benchmark: str) -> Any:
     """The course for a model with what the options change."""
-    from ..runs.course import Course
+    from ..runs.course import TINY, Course
 
     course = Course.for_model(lm)
+    if given["objective"] == course.objective and not given["only"] and benchmark == "memory-env":
+        course = replace(course.comparing(), workers=2 if lm == TINY else 1)
+    if given["quick"]:
+        course = course.shortened()
     settings, curriculum = course.settings, course.settings.curriculum
-    changes = {to: given[name] for name, to in _SETTINGS.items() if given[name] is not None}
+    changes = {
+        to: given[name] for name, to in {**_SETTINGS, "threads": "threads"}.items() if given.get(name) is not None
+    }
     stages: dict[str, Any] = {"horizons": _horizons(given["horizons"])} if given["horizons"] else {}
     stages |= {to: given[name] for name, to in (("steps", "steps"), ("budget", "tokens")) if given[name] is not None}
     if given["steps"] is not None and given["budget"] is None:
@@ -113,16 +131,11 @@ def _course(given: dict[str, Any], lm: str, setup: dict[str, Any]) -> Any:
     except TypeError as error:
         known = ", ".join(vars(settings.reward))
         raise UserError(f"--reward-set: {error}; it has: {known}") from error
-    compared = given["objective"] == "logo-grpo" and not given["only"] and setup["benchmark"] == "memory-env"
-    changed = {name: given[name] for name in ("lora", "dtype", "answer_tokens", "answer_lm") if given[name] is not None}
     return replace(
         course,
-        objective=given["objective"],
-        compared=("grpo", "local") if compared else (),
-        seeds=given["seeds"],
         settings=replace(settings, reward=reward, curriculum=replace(curriculum, **stages), **changes),
         train_kwargs={**course.train_kwargs, **parse_settings(given["kwargs"])},
-        **changed,
+        **{name: given[name] for name in _COURSE if given[name] is not None},
     )
 
 

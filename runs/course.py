@@ -8,51 +8,103 @@ from typing import Any
 
 from ..errors import UserError
 from ..optimizers.logo_grpo.curriculum import Curriculum
+from ..optimizers.logo_grpo.reward import SessionReward
 from ..optimizers.logo_grpo.settings import Objective, TrainingSettings
 
 TINY = "local:tiny"
 """The model that a training creates and warms up itself."""
 
-OBJECTIVES: dict[str, Objective] = {"logo-grpo": "logo", "grpo": "grpo", "local": "local"}
-"""What `--with` takes."""
+BASELINE = "grpo"
+"""What the other objectives are compared with."""
+ASKED = "logo-grpo"
+
+
+@dataclass(frozen=True)
+class Way:
+    """What an objective changes."""
+
+    objective: Objective
+    session_reward: SessionReward | None = None
+    """Of global groups; None leaves it to the settings."""
+
+
+OBJECTIVES: dict[str, Way] = {
+    BASELINE: Way("grpo", "trajectory"),
+    "grpo-session": Way("grpo", "session"),
+    "grpo-cumulative": Way("grpo", "cumulative"),
+    "local": Way("local"),
+    ASKED: Way("logo"),
+}
+"""What `--with` takes: GRPO rewarded by whole trajectories, as in the paper, and by sessions, in two ways; local groups
+alone; both kinds of groups."""
+COMPARED = (BASELINE, "grpo-session", "local")
+"""What `logo-grpo` is compared with on memory-env."""
 
 
 @dataclass(frozen=True)
 class Course:
     """How a model is trained."""
 
-    objective: str = "logo-grpo"
+    objective: str = ASKED
     compared: tuple[str, ...] = ()
     """Further objectives trained from the same start on as many tokens."""
     seeds: int = 1
+    session_reward: SessionReward | None = None
+    """For the asked objective, in the place of what it has."""
     settings: TrainingSettings = field(default_factory=TrainingSettings)
-    """Objective and seed in it are overwritten."""
+    """Objective and seed in it are overwritten, the session reward too where the objective has one."""
     train_kwargs: Mapping[str, Any] = field(default_factory=dict)
     lora: int | None = None
-    """Rank of an adapter to train; None trains all weights."""
+    """Rank of an adapter to train, with twice that as `lora_alpha`; None trains all weights."""
     dtype: str | None = None
     """Of the weights; None: float32 on the CPU, bfloat16 on a GPU."""
     answer_tokens: int = 512
     """Most tokens of one completion."""
     answer_lm: str | None = None
     """Answers the questions that rewards come from; the model itself if None."""
-    warm_up: Mapping[str, Any] = field(default_factory=dict)
-    """Settings of the warm-up of local:tiny."""
+    answer_api_base: str | None = None
+    """Address of its server."""
+    workers: int = 1
+    """Trainings at the same time, each in a process of its own with its own copy of the model."""
+    quick: bool = False
+    """Whether it is cut to a few minutes: tables say so."""
 
     @classmethod
     def for_model(cls, lm: str) -> Course:
         """The defaults for a model: those of the paper, or for `local:tiny` what fits two cores and a few minutes."""
         return TINY_COURSE if lm == TINY else cls(train_kwargs={"learning_rate": 1e-5, "beta": 0.001})
 
+    def comparing(self, objectives: tuple[str, ...] = COMPARED, seeds: int = 3) -> Course:
+        """The course with further objectives and seeds.
+
+        The local groups are then all that LoGo-GRPO adds to GRPO: both reward whole trajectories, unless
+        `session_reward` says otherwise.
+        """
+        settings = replace(self.settings, session_reward="trajectory")
+        return replace(self, compared=objectives, seeds=seeds, settings=settings)
+
+    def shortened(self) -> Course:
+        """The course in a few minutes: too short to tell objectives apart, long enough to see what a run gives.
+
+        Raises:
+            UserError: It has no budget of tokens to shorten.
+        """
+        curriculum = self.settings.curriculum
+        if curriculum.tokens is None:
+            raise UserError("--quick shortens the training of local:tiny; for other models choose --steps or --budget")
+        settings = replace(self.settings, samples=1, curriculum=replace(curriculum, tokens=curriculum.tokens // 4))
+        return replace(self, quick=True, seeds=1, settings=settings)
+
     def names(self) -> list[str]:
         """The objectives in the order of training.
 
         Raises:
-            UserError: One is unknown.
+            UserError: One is unknown, or its settings do not fit.
         """
         for name in (self.objective, *self.compared):
             if name not in OBJECTIVES:
                 raise UserError(f"--with {name!r}: choose one of {', '.join(OBJECTIVES)}")
+            self.shaped(name, 0)
         return [*dict.fromkeys((*self.compared, self.objective))]
 
     def shaped(self, name: str, seed: int) -> TrainingSettings:
@@ -62,12 +114,20 @@ class Course:
         """
         given = self.settings
         both = given.num_rollouts + round(given.local_n * given.local_fraction)
-        counts = {
-            "logo-grpo": {},
+        way = OBJECTIVES[name]
+        counts: dict[Objective, dict[str, int]] = {
+            "logo": {},
             "grpo": {"num_rollouts": both},
             "local": {"num_rollouts": min(2, given.num_rollouts), "local_n": max(2, both - 2)},
-        }[name]
-        return replace(given, objective=OBJECTIVES[name], seed=seed, **(counts if self.compared else {}))
+        }
+        own = self.session_reward if name == self.objective else None
+        return replace(
+            given,
+            objective=way.objective,
+            session_reward=own or way.session_reward or given.session_reward,
+            seed=seed,
+            **(counts[way.objective] if self.compared else {}),
+        )
 
 
 DAPO = {
@@ -85,14 +145,17 @@ TINY_COURSE = Course(
         num_rollouts=8,
         local_n=8,
         local_fraction=1.0,
-        histories=2,
-        curriculum=Curriculum((2, 4, 8), steps=None, tokens=50_000),
+        histories=1,
+        session_reward="trajectory",
+        validate_every=10,
+        samples=4,
+        curriculum=Curriculum((8,), steps=None, tokens=83_000),
     ),
     train_kwargs={"learning_rate": 2e-4, "beta": 0.02, **DAPO},
     answer_tokens=96,
 )
-"""Stable for a model of half a million weights; at lr 5e-4 without KL, plain GRPO collapsed on one seed of four. Its
-loss is the one that `docs/local_models.md` was measured with."""
+"""Stable for a model of half a million weights; at lr 5e-4 without KL, plain GRPO collapsed on one seed of four. Whole
+histories from the first step on and one of them a step: what is short here is the number of updates."""
 
 
 def flat(course: Course) -> dict[str, Any]:

@@ -207,10 +207,20 @@ class Runtime:
         name, api_base = names[role]
         if role == "judge" and not name:
             raise UserError(f"{setup.benchmark} is scored by a judge; name its model with --judge-lm")
-        prices = self._prices(name)
+        return self.named(name, role, api_base, setup.temperature if role == "task" else None)
+
+    def named(self, name: str, role: Role, api_base: str | None, temperature: float | None = None) -> MeteredLM:
+        """A language model by its name, with the limits, the store and the tape of the run.
+
+        Args:
+            name: As `language_model` takes it.
+            role: What its calls are counted as.
+            api_base: Address of its server.
+            temperature: What it samples at; None leaves it to the provider.
+        """
+        setup, prices = self.setup, self._prices(name)
         if self.tape is not None:
             name = self.tape.model(role, name)
-        temperature = setup.temperature if role == "task" else None
         if name == "local:tiny":
             from .tiny import resolve
 

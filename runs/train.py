@@ -3,12 +3,16 @@
     model (made and warmed up for local:tiny) ── score ── per objective and seed: train ── score ── keep ── save, log
 
 All objectives begin from the same weights and may generate the same number of tokens. The test users are scored greedy
-and sampled, once, after each training. Finished work is in the run's folder: a killed run continues where its
-last checkpoint was.
+and sampled after each training. Finished work is in the run's folder: a killed run continues where its last checkpoint
+was. Trainings do not depend on one another, so several can run at the same time, in processes of their own.
 
     RUN/start/                the model training begins from (local:tiny; other models stay where they are)
+    RUN/start.json            its row
     RUN/logo-grpo-0/          objective and seed: train.json, checkpoints, model/, row.json
     RUN/program/              the program, whose manifest names the model that the asked objective trained
+    RUN/outcome.json          rows, how they compare, curves; with scores.png and curves.png
+
+A row's file holds the score of every test question.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -26,18 +30,26 @@ import dspy
 
 from ..data.benchmark import Benchmark
 from ..data.dataset import Split
+from ..engines.guard import Guard, Limits
 from ..engines.meter import Meter
-from ..engines.models import is_local, language_model
+from ..engines.models import is_local
 from ..errors import UserError
-from ..optimizers.logo_grpo.policy import PolicyScore, score_policy
+from ..optimizers.logo_grpo.policy import score_policy
 from ..optimizers.logo_grpo.teleprompter import LoGoGRPO
 from ..programs.program import MemoryProgram
 from .artifact import Manifest, check_writable, save
 from .course import TINY, Course, flat
 from .experiment import Note
+from .folder import RunFolder
 from .setup import Runtime, Setup, parameters
+from .side_by_side import side_by_side
 from .tracking import Tracker
-from .trained import ROW, Trained, TrainedRow, measured
+from .trained import Trained
+from .trained_row import TrainedRow, measured
+
+ROW = "row.json"
+_NOT_DECISIVE = {"answer_api_base", "workers"}
+"""Fields of a course that a resumed run may change."""
 
 
 def run_train(
@@ -66,6 +78,8 @@ def run_train(
         UserError: The model cannot be trained in this process, or a setting does not fit.
     """
     course = course or Course()
+    if setup.temperature is not None:
+        course = replace(course, settings=replace(course.settings, temperature=setup.temperature))
     names = course.names()
     if not is_local(setup.lm):
         raise UserError(
@@ -78,17 +92,40 @@ def run_train(
     if benchmark.scorer.asked:
         raise UserError(f"{benchmark.name} is scored by a judge, which is no reward to train on; choose a metric")
     split = setup.split(benchmark)
-    # As JSON, which knows no tuples: a resumed run is compared with what its folder holds.
-    decisive = json.loads(json.dumps({**asdict(course), "config": dict(config or {})}))
-    runtime = Runtime.start(setup, "train", method, decisive, meter)
+    runtime = Runtime.start(setup, "train", method, _decisive(course, config), meter)
     with runtime.folder.recording():
         program = runtime.program(method, benchmark, config, allow_code)
         folder = Path(out) if out else runtime.folder.program
         check_writable(folder, setup.sign_key)
         job = _Job(runtime, program, benchmark, split, course, note)
-        outcome = job.tracked(method, names, folder)
+        outcome = job.tracked(names, folder, partial(_one, method, setup, course, config, allow_code, job.path))
     runtime.folder.update(status="finished", result=outcome.summary())
     return outcome
+
+
+def _decisive(course: Course, config: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What decides the result, as JSON, which knows no tuples: a resumed run is compared with what its folder holds."""
+    found = {name: value for name, value in asdict(course).items() if name not in _NOT_DECISIVE}
+    del found["settings"]["threads"]
+    return json.loads(json.dumps({**found, "config": dict(config or {})}))
+
+
+def _one(
+    method: str,
+    setup: Setup,
+    course: Course,
+    config: Mapping[str, Any] | None,
+    allow_code: bool,
+    run: Path,
+    name: str,
+    seed: int,
+    start: str,
+) -> None:
+    """One training of a run, in a process of its own."""
+    benchmark = setup.load()
+    runtime = Runtime(setup, Meter(), Guard(setup.limits), RunFolder(run))
+    program = runtime.program(method, benchmark, config, allow_code)
+    _Job(runtime, program, benchmark, setup.split(benchmark), course, lambda phase: None).trained(name, seed, start)
 
 
 class _Job:
@@ -107,10 +144,14 @@ class _Job:
         self.split, self.course, self.note = split, course, note
         self.path = runtime.folder.path.absolute()
 
-    def tracked(self, method: str, names: list[str], folder: Path) -> Trained:
-        """Trains in an MLflow run, saves what the asked objective gave, and logs it."""
-        from .trained import curves_picture, scores_picture
+    def tracked(self, names: list[str], folder: Path, one: Callable[[str, int, str], None]) -> Trained:
+        """Trains in an MLflow run, saves what the asked objective gave, and logs it.
 
+        Args:
+            names: The objectives.
+            folder: For the program.
+            one: Does one training in another process.
+        """
         setup, course = self.runtime.setup, self.course
         title = f"train-{self.program.name}-{self.benchmark.name}-{course.objective}"
         with Tracker(title, {"command": "train"}) as tracker:
@@ -119,11 +160,13 @@ class _Job:
             tracker.params(logged)
             start = self._start()
             rows = [self._scored("start", None, start)]
-            for seed in range(setup.seed, setup.seed + course.seeds):
-                for name in names:
-                    rows.append(self._trained(name, seed, start))
-                    tracker.steps(f"{name}.{seed}", rows[-1].steps)
-            outcome = Trained(tuple(rows), course.objective, folder, self.path, tracker.run_id, self.benchmark.name)
+            work = [(name, seed) for seed in range(setup.seed, setup.seed + course.seeds) for name in names]
+            self._side_by_side(work, start, one)
+            for name, seed in work:
+                rows.append(self.trained(name, seed, start))
+                tracker.steps(rows[-1].label, rows[-1].steps)
+            found = self.benchmark.name
+            outcome = Trained(tuple(rows), course.objective, folder, self.path, tracker.run_id, found, course.quick)
             scores = {"rows": [row.summary() for row in rows]}
             made = {"name": course.objective, "seed": outcome.kept.seed, "settings": flat(course)}
             source = self.benchmark.source
@@ -140,12 +183,28 @@ class _Job:
             save(self.program, folder, manifest, setup.sign_key)
             for row in rows:
                 tracker.metrics({f"{row.label}.{key}": value for key, value in row.numbers().items()})
-            tracker.json("outcome.json", outcome.summary())
-            tracker.picture(scores_picture(outcome), "scores.png")
-            tracker.picture(curves_picture(outcome), "curves.png")
+            self._report(outcome, tracker)
             tracker.folder(folder, "program")
             tracker.folder(Path(outcome.kept.model), "model")
         return outcome
+
+    def _report(self, outcome: Trained, tracker: Tracker) -> None:
+        """Numbers and pictures, into the run's folder and to MLflow."""
+        from .trained_pictures import curves_picture, scores_picture, write_picture
+
+        _write(self.path / "outcome.json", json.dumps(outcome.summary()))
+        tracker.json("outcome.json", outcome.summary())
+        for name, draw in (("scores.png", scores_picture), ("curves.png", curves_picture)):
+            figure = draw(outcome)
+            write_picture(figure, self.path / name)
+            tracker.picture(figure, name)
+
+    def _side_by_side(self, work: list[tuple[str, int]], start: str, one: Callable[[str, int, str], None]) -> None:
+        """Does the trainings that are left in processes, if there are to be several; limits hold for one process."""
+        left = [(name, seed, start) for name, seed in work if not (self.path / f"{name}-{seed}" / ROW).is_file()]
+        workers = min(self.course.workers, len(left))
+        if workers > 1 and self.runtime.setup.limits == Limits():
+            side_by_side(one, left, workers, self.note(f"{workers} trainings at a time"))
 
     def _start(self) -> str:
         """The model that all objectives begin from: a folder, or a hub id."""
@@ -170,18 +229,17 @@ class _Job:
         from ..engines.local.engine import local_lm
         from ..engines.local.model import LocalModel
 
-        lora = {"r": self.course.lora} if self.course.lora else None
-        loaded = LocalModel.load(model, lora=lora, dtype=self.course.dtype)
         seed = self.runtime.setup.seed
+        lora = {"r": self.course.lora} if self.course.lora else None
+        loaded = LocalModel.load(model, lora=lora, seed=seed, dtype=self.course.dtype)
         return local_lm(loaded, self.runtime.meter, 0.0, self.course.answer_tokens, seed, guard=self.runtime.guard)
 
     def _reader(self) -> Any:
         if self.course.answer_lm is None:
             return None
-        shared = {"guard": self.runtime.guard, "answers": self.runtime.folder.store.answers}
-        return language_model(self.course.answer_lm, self.runtime.meter, "judge", temperature=0.0, **shared)
+        return self.runtime.named(self.course.answer_lm, "judge", self.course.answer_api_base, 0.0)
 
-    def _trained(self, name: str, seed: int, start: str) -> TrainedRow:
+    def trained(self, name: str, seed: int, start: str) -> TrainedRow:
         """Trains one objective with one seed and scores it; what is done already is read."""
         folder = self.path / f"{name}-{seed}"
         if (folder / ROW).is_file():
@@ -219,7 +277,8 @@ class _Job:
                 "steps": progress.rows,
                 "trained_steps": progress.step,
                 "best_step": progress.best.step if progress.best else None,
-                "stopped": progress.stopped,
+                "validation": progress.best.score if progress.best else None,
+                "remarks": progress.remarks,
                 "seconds": seconds,
             }
         )
@@ -238,12 +297,12 @@ class _Job:
         """Scores a model on the test questions that count, greedy and sampled."""
         from ..engines.local.capture import capture
 
-        counted = [example for example in self.split.test if self.benchmark.counts(example)]
-        score = partial(score_policy, self.program, counted, self._metric, lm, reader=self._reader())
-        score = partial(score, capture=capture, threads=self.course.settings.threads)
+        counted, settings = [each for each in self.split.test if self.benchmark.counts(each)], self.course.settings
+        score = partial(score_policy, self.program, counted, self._metric, lm, name="test", reader=self._reader())
+        score = partial(score, capture=capture, threads=settings.threads)
         with dspy.context(**self._context()):
-            found: dict[float, PolicyScore] = {heat: score(heat, "test") for heat in (0.0, 1.0)}
-        return measured(name, seed, model, found[0.0], found[1.0])
+            greedy, sampled = score(0.0), score(settings.temperature, samples=settings.samples)
+        return measured(name, seed, model, greedy, sampled, settings.samples)
 
     def _context(self) -> dict[str, Any]:
         from ..programs.adapter import adapter

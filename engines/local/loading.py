@@ -37,7 +37,11 @@ DTYPES = ("float32", "bfloat16")
 
 
 def load(
-    name: str, device: str | None = None, lora: Mapping[str, Any] | None = None, dtype: str | None = None
+    name: str,
+    device: str | None = None,
+    lora: Mapping[str, Any] | None = None,
+    seed: int = 0,
+    dtype: str | None = None,
 ) -> tuple[Any, Any]:
     """Loads a causal language model and its tokenizer.
 
@@ -45,6 +49,7 @@ def load(
         name: A folder, or the id of a hub model.
         device: Where to; a GPU where there is one if None.
         lora: Arguments of `peft.LoraConfig` for a new adapter.
+        seed: Of the new adapter's weights.
         dtype: One of `DTYPES`, of the weights; None: float32 on the CPU, bfloat16 on a GPU. A new adapter is float32.
 
     Returns:
@@ -72,22 +77,29 @@ def load(
         raise UserError(
             f"{name}: no such folder, and no hub model that can be read; check the name, or download it ({reason})"
         ) from error
-    return (with_lora(model, lora) if lora is not None else model), tokenizer
+    return (with_lora(model, lora, seed) if lora is not None else model), tokenizer
 
 
-def with_lora(model: Any, settings: Mapping[str, Any]) -> Any:
-    """Adds a new adapter, the only part that is trained from then on.
+def with_lora(model: Any, settings: Mapping[str, Any], seed: int = 0) -> Any:
+    """Adds a new adapter, the only part that is trained from then on; `lora_alpha` is twice the rank unless named.
+
+    The same seed gives the same weights. What torch draws elsewhere is not changed by it.
 
     Raises:
         UserError: The model has an adapter already, or peft knows no such setting.
     """
+    import torch
     from peft import LoraConfig, get_peft_model
 
     if hasattr(model, "disable_adapter"):
         raise UserError("the model has an adapter already; train on with it, or load the base model for a new one")
     try:
-        config = LoraConfig(**{"task_type": "CAUSAL_LM", "target_modules": "all-linear", **settings})
-        with quiet():
+        given = {"task_type": "CAUSAL_LM", "target_modules": "all-linear", **settings}
+        if "r" in given:
+            given.setdefault("lora_alpha", 2 * given["r"])
+        config = LoraConfig(**given)
+        with quiet(), torch.random.fork_rng(range(torch.cuda.device_count())):
+            torch.manual_seed(seed)
             return get_peft_model(model, config)
     except (TypeError, ValueError) as error:
         raise UserError(f"lora = {dict(settings)}: {error}") from error

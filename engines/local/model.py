@@ -73,6 +73,7 @@ class LocalModel:
         device: str | None = None,
         lora: Mapping[str, Any] | None = None,
         threads: int | None = None,
+        seed: int = 0,
         dtype: str | None = None,
     ) -> LocalModel:
         """Loads a model from a folder or the Hugging Face hub.
@@ -80,10 +81,11 @@ class LocalModel:
         Args:
             name_or_path: A folder in the format of transformers, one that `save` wrote, or the id of a hub model.
             device: "cpu", "cuda", ...; a GPU where there is one if None.
-            lora: Arguments of `peft.LoraConfig` (e.g. {"r": 16, "lora_alpha": 32}) for a new adapter; every linear
-                layer gets one unless `target_modules` says otherwise. None trains all weights, or the adapter that the
-                folder holds.
+            lora: Arguments of `peft.LoraConfig` (e.g. {"r": 16}) for a new adapter; every linear layer gets one unless
+                `target_modules` says otherwise, and `lora_alpha` is twice the rank. None trains all weights, or the
+                adapter that the folder holds.
             threads: As the constructor.
+            seed: Of the new adapter's weights.
             dtype: "float32" or "bfloat16": of the weights as they are loaded. None: float32 on the CPU, bfloat16 on a
                 GPU. CPUs with AMX compute bfloat16 faster.
 
@@ -95,7 +97,7 @@ class LocalModel:
 
         if (Path(name_or_path) / ROLES).is_file():
             raise UserError(f"{name_or_path}: holds a model for each role; training and LoRA start from one model")
-        model, tokenizer = load(str(name_or_path), device, lora, dtype)
+        model, tokenizer = load(str(name_or_path), device, lora, seed, dtype)
         return cls(model, tokenizer, str(name_or_path), threads)
 
     @property

@@ -87,7 +87,7 @@ class LocalProvider(Provider):
             )
         tuned = self.model.copy()
         if settings.lora is not None:
-            tuned.model = with_lora(tuned.model, {"r": settings.lora, "lora_alpha": 2 * settings.lora})
+            tuned.model = with_lora(tuned.model, {"r": settings.lora}, settings.seed)
         found = fit(
             tuned,
             [_example(row) for row in train_data],

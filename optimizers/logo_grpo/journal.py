@@ -20,6 +20,12 @@ from ...records import read_json
 
 FILE = "train.json"
 
+NO_VARIANCE = (
+    "nothing was learned: in every group all members were rewarded alike; begin with a model that is right now and "
+    "then, or raise --rollouts, --local-n or --temperature"
+)
+NO_GROUP = "nothing was learned: there was no group to compare; raise --local-fraction or --steps"
+
 
 @dataclass(frozen=True)
 class Best:
@@ -27,6 +33,7 @@ class Best:
 
     step: int
     score: float
+    """Sampled, mean over the samples."""
     checkpoint: str
 
 
@@ -58,6 +65,21 @@ class Progress:
     def with_row(self, **row: Any) -> Progress:
         """With one more row."""
         return replace(self, rows=(*self.rows, row))
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What a reader of the result has to know besides the scores, a line each."""
+        found = [self.stopped] if self.stopped else []
+        trained = [row for row in self.rows if "groups_global" in row]
+        if trained and not any(row["groups_global"] + row["groups_local"] for row in trained):
+            found.append(NO_VARIANCE if any(map(_unvaried, trained)) else NO_GROUP)
+        elif self.best is not None and self.best.step == 0 < self.step:
+            found.append("no checkpoint had a better sampled validation score than the start: its weights were kept")
+        return tuple(found)
+
+
+def _unvaried(row: dict[str, Any]) -> float:
+    return row["no_variance_global"] + row["no_variance_local"]
 
 
 class Journal:

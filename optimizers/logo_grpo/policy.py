@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
 
 import dspy
@@ -86,8 +87,9 @@ def score_policy(
     threads: int = 32,
     reader: Any = None,
     capture: Capture = texts,
+    samples: int = 1,
 ) -> PolicyScore:
-    """Writes every history once and asks all its questions.
+    """Writes every history and asks all its questions.
 
     Args:
         program: Writes and answers.
@@ -99,25 +101,27 @@ def score_policy(
         threads: Histories at the same time.
         reader: Answers; `lm` at temperature 0 if None.
         capture: Opens the engine's record, from which tokens are counted.
+        samples: Times each history is written; a question's score is the mean over them.
     """
     writing = lm.copy(temperature=temperature, cache=False)
     reading = reader if reader is not None else lm.copy(temperature=0.0, cache=False)
     parts = by_history(examples)
 
-    def one(history: History, asked: list[dspy.Example]) -> tuple[Rollout, list[float]]:
+    def one(history: History, asked: list[dspy.Example], n: int) -> tuple[Rollout, list[float]]:
         with dspy.context(lm=writing):
-            taken = roll_out(program.method.writer, history, f"{name}/{history.id}", capture)
+            taken = roll_out(program.method.writer, history, f"{name}/{history.id}" + (f"/{n}" if n else ""), capture)
         with dspy.context(lm=reading):
             return taken, list(answer(program, history, taken.memory, asked, metric).scores)
 
     with dspy.context(adapter=single_attempt(program), trace=None, disable_history=True):
-        found = together([lambda part=part: one(*part) for part in parts], threads)
+        found = together([lambda part=part, n=n: one(*part, n) for part in parts for n in range(samples)], threads)
     counts = Counts.of([call for taken, _ in found for call in taken.calls])
     asked = [example for _, group in parts for example in group]
+    again = [[scores for _, scores in found[n : n + samples]] for n in range(0, len(found), samples)]
     return PolicyScore(
         tuple(str(example.id) for example in asked),
         tuple(example.history.id for example in asked),
-        tuple(score for _, scores in found for score in scores),
+        tuple(fmean(each) for many in again for each in zip(*many, strict=True)),
         counts.completions,
         counts.malformed,
         counts.refused,

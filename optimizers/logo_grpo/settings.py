@@ -13,6 +13,7 @@
     local_weight, ...    1 and 1        released code: no coefficient, the balance is a matter of counts
     steps                10             ours: per stage; the released code runs 10 and 5 epochs of one step
     validate_every       5              ours
+    samples              2              ours: times a history is written for a sampled score; it chooses the checkpoint
     max_format_failures  0.1            ours: stop when over the last `window` steps more completions than that, and
                                         than twice as many as at the start, cannot be read
 
@@ -52,6 +53,8 @@ class TrainingSettings:
     local_weight: float = 1.0
     global_weight: float = 1.0
     validate_every: int = 5
+    samples: int = 2
+    """Times each history is written where a policy's sampled score is taken."""
     max_format_failures: float = 0.1
     window: int = 3
     """Steps over which format failures are averaged."""
@@ -83,7 +86,7 @@ class TrainingSettings:
             raise UserError(f"local_fraction = {self.local_fraction}: above 0 and at most 1; or objective grpo")
         if self.temperature <= 0:
             raise UserError(f"temperature = {self.temperature}: rollouts at 0 are all the same; use 1.0")
-        for name in ("histories", "validate_every", "window", "threads"):
+        for name in ("histories", "validate_every", "samples", "window", "threads"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name} = {getattr(self, name)}: at least 1")
         if min(self.local_weight, self.global_weight) <= 0:

@@ -2,7 +2,10 @@
 
     stage (horizon) ── steps ──> Collector: rollouts, reruns, groups ──> Trainer: one update
                        every validate_every steps: score on whole validation histories, checkpoint, journal
-    next stage begins from the best checkpoint of the last one
+    next stage begins from the best checkpoint of the last one; the best of all is kept, which may be the start
+
+The best is the one whose sampled score is highest, averaged over `samples` samples of each validation history: that is
+what is trained. The greedy score is told beside it.
 
 The paper's idea to the code:
     global objective (whole trajectories)        `collect.Collector`, groups of kind "global"
@@ -37,7 +40,7 @@ from ...programs.recording import Capture, texts
 from ...records import History
 from .collect import Collector, Questions
 from .journal import Best, Journal, Progress
-from .policy import by_history, score_policy
+from .policy import PolicyScore, by_history, score_policy
 from .reward import Metric, released_f1
 from .rollout import single_attempt
 from .settings import TrainingSettings
@@ -125,7 +128,8 @@ class LoGoGRPO(FinetuneTeleprompter):
             raise UserError(f"{student.name} writes without a language model, so there is nothing to train")
         kwargs = dict(self.train_kwargs[lm])
         arrange(lm, student, self.settings)
-        journal = Journal(self.folder, {**asdict(self.settings), "train_kwargs": kwargs})
+        decisive = {name: value for name, value in asdict(self.settings).items() if name != "threads"}
+        journal = Journal(self.folder, {**decisive, "train_kwargs": kwargs})
         self.progress = journal.read()
         trainer = Trainer(lm, kwargs, self.settings, self.folder, self.pause)
         collector = Collector(
@@ -219,25 +223,35 @@ class _Run:
         name = self.trainer.save(f"step-{progress.step}")
         before, progress = progress, replace(progress, checkpoint=name, checked=progress.step)
         if self.valset:
-            found = score_policy(
-                self.student,
-                self.valset,
-                self.owner.metric,
-                fresh(self.lm),
-                name="validate",
-                threads=self.settings.threads,
-                reader=self.owner.reader,
-                capture=self.owner.capture,
-            )
-            row = {"step": progress.step, "validation": found.score, "validation_failures": found.format_failures}
+            greedy, sampled = self._validated(0.0, 1), self._validated(self.settings.temperature, self.settings.samples)
+            row = {
+                "step": progress.step,
+                "validation": sampled.score,
+                "validation_greedy": greedy.score,
+                "validation_failures": sampled.format_failures,
+            }
             self.owner.note(row)
-            new = Best(progress.step, found.score, name)
+            new = Best(progress.step, sampled.score, name)
             progress = replace(
                 progress.with_row(**row),
                 best=_better(progress.best, new),
                 stage_best=_better(progress.stage_best, new),
             )
         return self._kept(before, progress)
+
+    def _validated(self, temperature: float, samples: int) -> PolicyScore:
+        return score_policy(
+            self.student,
+            self.valset,
+            self.owner.metric,
+            fresh(self.lm),
+            temperature,
+            name="validate",
+            threads=self.settings.threads,
+            reader=self.owner.reader,
+            capture=self.owner.capture,
+            samples=samples,
+        )
 
     def _next_stage(self, progress: Progress, stages: int) -> Progress:
         """Ends a stage: the next one begins from its best checkpoint."""
@@ -319,7 +333,7 @@ def _checkpoints(progress: Progress) -> set[str]:
 
 
 def _better(old: Best | None, new: Best) -> Best:
-    # Of equals the later one: greedy scores tie long before sampling has settled.
+    # Of equals the later one: with few questions scores tie, and sampling sharpens all the while.
     return new if old is None or new.score >= old.score else old
 
 

@@ -98,7 +98,7 @@ def reinforce(
 
     chosen = course(setup.lm, settings, setup.seed)
     folder.mkdir(parents=True, exist_ok=True)
-    trained = lm.over(_begun(lm.engine.model, chosen.lora, folder))
+    trained = lm.over(_begun(lm.engine.model, chosen.lora, folder, setup.seed))
 
     def metric(example: dspy.Example, prediction: dspy.Prediction) -> float:
         return float(benchmark.score(example, prediction).value)
@@ -115,7 +115,7 @@ def reinforce(
     return made, trained, f"{progress.step} steps{best}" + (f"; {progress.stopped}" if progress.stopped else "")
 
 
-def _begun(model: Any, lora: int | None, folder: Path) -> Any:
+def _begun(model: Any, lora: int | None, folder: Path, seed: int) -> Any:
     """An independent copy of the model: an earlier adapter merged, and a new one if a rank is set."""
     from ...engines.local.model import LocalModel
 
@@ -126,4 +126,4 @@ def _begun(model: Any, lora: int | None, folder: Path) -> Any:
     if adapted or model.version:
         # An adapter is saved with the name of its base model alone: trained weights need a folder to be found in.
         base = str(model.save(folder / "base", merge=True))
-    return LocalModel.load(base, lora=None if lora is None else {"r": lora, "lora_alpha": 2 * lora})
+    return LocalModel.load(base, lora=None if lora is None else {"r": lora}, seed=seed)

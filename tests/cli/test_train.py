@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -36,7 +37,11 @@ def run(*words: str) -> int:
     ("words", "says"),
     [
         (("--lm", "offline"), "cannot be trained in this process; use --lm local:NAME"),
-        (("--lm", "local:x", "--with", "ppo"), "--with 'ppo': choose one of logo-grpo, grpo, local"),
+        (("--lm", "local:x", "--with", "ppo"), "--with 'ppo': choose one of grpo, grpo-session, "),
+        (("--lm", "local:x", "--session-reward", "fair"), "session_reward = 'fair'; choose one of: session, "),
+        (("--lm", "local:x", "--temperature", "0"), "temperature = 0.0: rollouts at 0 are all the same"),
+        (("--lm", "local:x", "--samples", "0"), "samples = 0: at least 1"),
+        (("--lm", "local:x", "--quick"), "--quick shortens the training of local:tiny"),
         (("--lm", "local:x", "--horizons", "8,x"), "--horizons '8,x'"),
         (("--lm", "local:x", "--horizons", "8,4"), "growing numbers of sessions"),
         (("--lm", "local:x", "--rollouts", "1"), "num_rollouts = 1"),
@@ -81,9 +86,20 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 def command(trained: dict[str, Any], *words: str) -> list[str]:
     sizes = ["--train", "2", "--dev", "1", "--test", "1", "--horizons", "1", "--steps", "1", "--validate-every", "1"]
-    groups = ["--rollouts", "2", "--local-n", "2", "--histories", "1", "--answer-tokens", "24"]
-    model = ["--lm", f"local:{trained['start']}", "--adapter", "compact"]
+    groups = ["--rollouts", "2", "--local-n", "2", "--histories", "1", "--answer-tokens", "24", "--seeds", "1"]
+    model = ["--lm", f"local:{trained['start']}", "--adapter", "compact", "--option", "users=10"]
     return ["train", "memory-r2", "--on", "memory-env", *model, *sizes, *groups, *words]
+
+
+def trained_in(trained: dict[str, Any], capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+    capsys.readouterr()
+    assert run(*command(trained, "--json", *words)) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def settings_of(result: dict[str, Any]) -> dict[str, Any]:
+    """What the asked objective was trained with, as its journal has it."""
+    return json.loads((Path(result["model"]).parent / "train.json").read_text())["settings"]
 
 
 @pytest.fixture(scope="module")
@@ -99,13 +115,108 @@ def result(trained: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_every_objective_has_a_row_with_what_it_took(result: dict[str, Any]) -> None:
-    assert [row["name"] for row in result["rows"]] == ["start", "grpo", "local", "logo-grpo"]
+    assert [row["name"] for row in result["rows"]] == ["start", "grpo", "grpo-session", "local", "logo-grpo"]
     assert len({row["n"] for row in result["rows"]}) == 1
     for row in result["rows"]:
         assert 0 <= row["greedy"] <= 1
         assert 0 <= row["sampled_failures"] <= 1
         assert (row["tokens"] > 0) is (row["name"] != "start")
     assert result["kept"] == "logo-grpo.0"
+    rewards = {name: json.loads(Path(result["run"], f"{name}-0", "train.json").read_text()) for name in REWARDS}
+    assert {name: journal["settings"]["session_reward"] for name, journal in rewards.items()} == REWARDS
+
+
+REWARDS = {"grpo": "trajectory", "grpo-session": "session", "local": "trajectory", "logo-grpo": "trajectory"}
+
+
+def test_each_row_is_compared_with_the_start_and_its_seeds_grpo(result: dict[str, Any]) -> None:
+    found = [(each["row"], each["against"]) for each in result["differences"]]
+    others = [f"{name}.0" for name in ("grpo-session", "local", "logo-grpo")]
+    assert sorted(found) == sorted([(f"{name}.0", "start") for name in REWARDS] + [(name, "grpo.0") for name in others])
+    assert [each["name"] for each in result["objectives"]] == list(REWARDS)
+    kept = json.loads(Path(result["run"], "logo-grpo-0", "row.json").read_text())
+    assert len(kept["scores"]["greedy"]) == len(kept["scores"]["sampled"]) == len(kept["groups"]) == kept["n"]
+
+
+def test_numbers_and_pictures_are_in_the_runs_folder(result: dict[str, Any]) -> None:
+    folder = Path(result["run"])
+    assert json.loads((folder / "outcome.json").read_text()) == result
+    assert all((folder / name).stat().st_size > 1000 for name in ("curves.png", "scores.png"))
+    curves = result["curves"]["logo-grpo.0"]
+    tokens = [point[0] for point in curves["validation"]]
+    assert tokens == [point[0] for point in curves["validation_greedy"]]
+    assert tokens[0] == 0 < tokens[-1] == next(r["tokens"] for r in result["rows"] if r["name"] == "logo-grpo")
+
+
+def test_what_the_user_asks_for_is_obeyed(trained: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--only", "--temperature", "0.8", "--threads", "1", "--session-reward", "cumulative", "--lora", "2"]
+    result = trained_in(trained, capsys, *words, "--samples", "3")
+    found = settings_of(result)
+    assert (found["temperature"], found["session_reward"], found["samples"]) == (0.8, "cumulative", 3)
+    assert result["rows"][0]["samples"] == 3
+    adapter = json.loads((Path(result["model"]) / "adapter_config.json").read_text())
+    assert (adapter["r"], adapter["lora_alpha"]) == (2, 4)
+
+
+KILL = """
+import os, signal, sys
+from mempiler.optimizers.logo_grpo.journal import Journal
+write = Journal.write
+def dies(self, progress):
+    if progress.step == int(sys.argv[1]):
+        os.kill(os.getpid(), signal.SIGKILL)
+    write(self, progress)
+Journal.write = dies
+from mempiler.cli import main
+main(sys.argv[2:])
+"""
+
+
+def test_a_killed_process_resumes_to_the_very_weights_of_an_unbroken_run(
+    trained: dict[str, Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Killed when the checkpoint of step 2 is written and the journal does not name it yet; with a new adapter."""
+    from mempiler.engines.local.model import LocalModel
+
+    words = ["--only", "--with", "grpo", "--lora", "2", "--steps", "3", "--threads", "1"]
+    whole = trained_in(trained, capsys, *words)
+    monkeypatch.setenv("MEMPILER_HOME", str(tmp_path))
+    done = subprocess.run(
+        [sys.executable, "-c", KILL, "2", *command(trained, *words)], capture_output=True, timeout=120, check=False
+    )
+    assert done.returncode == -signal.SIGKILL
+    (broken,) = tmp_path.glob("*-train-*")
+    assert json.loads((broken / "grpo-0" / "train.json").read_text())["step"] == 1
+    again = trained_in(trained, capsys, *words, "--resume", str(broken))
+    found = [LocalModel.load(each["model"], device="cpu").fingerprint for each in (whole, again)]
+    assert found[0] == found[1] != LocalModel.load(trained["start"], lora={"r": 2}, device="cpu").fingerprint
+
+
+def test_trainings_run_in_processes_of_their_own(
+    trained: dict[str, Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["--only", "--with", "grpo", "--seeds", "2", "--threads", "1"]
+    one = trained_in(trained, capsys, *words)
+    # Nothing is left to this process but to read what the others wrote.
+    monkeypatch.setattr("mempiler.runs.train.LoGoGRPO", None)
+    two = trained_in(trained, capsys, *words, "--workers", "2")
+    same = ("name", "seed", "greedy", "sampled", "tokens")
+    assert [[row[key] for key in same] for row in two["rows"]] == [[row[key] for key in same] for row in one["rows"]]
+
+
+def test_a_comparison_has_three_seeds_and_many_users_and_a_quick_one_fewer() -> None:
+    from mempiler.cli.train import USERS, _course, command
+
+    given = {parameter.name: parameter.default for parameter in command.params}
+    whole = _course(given, "local:tiny", "memory-env")
+    quick = _course({**given, "quick": True}, "local:tiny", "memory-env")
+    assert (whole.seeds, whole.workers, whole.settings.curriculum.horizons) == (3, 2, (8,))
+    assert whole.names() == ["grpo", "grpo-session", "local", "logo-grpo"]
+    assert (quick.seeds, quick.quick) == (1, True)
+    assert quick.settings.curriculum.tokens < whole.settings.curriculum.tokens
+    assert USERS[True] < USERS[False]
+    alone = _course({**given, "only": True}, "local:tiny", "memory-env")
+    assert (alone.seeds, alone.names()) == (1, ["logo-grpo"])
 
 
 def test_the_program_names_the_model_and_is_loaded_in_a_new_process(result: dict[str, Any]) -> None:
@@ -139,6 +250,7 @@ def test_a_finished_run_is_resumed_without_training_again(
     assert again["rows"] == result["rows"]
     assert run(*command(trained, "--resume", result["run"])) == 0
     assert "logo-grpo.0" in capsys.readouterr().out
+    assert run(*command(trained, "--resume", result["run"], "--threads", "3", "--workers", "2")) == 0
     assert run(*command(trained, "--seeds", "2", "--resume", result["run"])) == 2
     assert "was started with seeds" in capsys.readouterr().err
 

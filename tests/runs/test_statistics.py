@@ -6,7 +6,7 @@ import random
 import numpy as np
 import pytest
 from mempiler.errors import UserError
-from mempiler.runs.statistics import Interval, interval, paired
+from mempiler.runs.statistics import Interval, crossed, interval, paired
 
 
 def test_interval_of_two_questions_worked_by_hand() -> None:
@@ -165,3 +165,19 @@ def test_paired_refuses_other_questions() -> None:
 def _scores(rng: random.Random, groups: int) -> tuple[list[float], list[str]]:
     names = [f"user {n % groups}" for n in range(40)]
     return [rng.random() for _ in names], names
+
+
+def test_users_and_seeds_are_both_drawn_anew() -> None:
+    """Where users agree the width comes from the seeds alone, and the other way round."""
+    users = list("abcdef")
+    assert crossed([[0.2] * 6] * 3, users) == Interval(pytest.approx(0.2), pytest.approx(0.2), "group")
+    seeds = crossed([[0.1] * 6, [0.3] * 6], users)
+    assert (seeds.low, seeds.high) == (pytest.approx(0.1), pytest.approx(0.3))
+    row = [0.0, 1.0, 0.0, 1.0, 1.0, 0.0]
+    alone = interval(row, users)
+    assert alone is not None
+    both = crossed([row, row], users)
+    assert (both.low, both.high) == (pytest.approx(alone.low, abs=0.1), pytest.approx(alone.high, abs=0.1))
+    assert crossed([[0.0, 1.0]], ["a", "a"]).unit == "question"
+    with pytest.raises(UserError, match="no difference"):
+        crossed([], users)

@@ -82,6 +82,24 @@ def test_a_second_adapter_is_refused(adapted):
         loading.with_lora(adapted.model, {"r": 2})
 
 
+def test_a_new_adapter_follows_from_its_seed_alone(model, tmp_path):
+    torch = pytest.importorskip("torch")
+    folder = model.save(tmp_path / "base")
+    torch.manual_seed(5)
+    before = torch.random.get_rng_state()
+    first = LocalModel.load(folder, lora={"r": 2}, seed=1)
+    assert torch.equal(torch.random.get_rng_state(), before)
+    torch.rand(3)
+    again, other = LocalModel.load(folder, lora={"r": 2}, seed=1), LocalModel.load(folder, lora={"r": 2}, seed=2)
+    assert first.fingerprint == again.fingerprint != other.fingerprint
+
+
+def test_lora_alpha_is_twice_the_rank_unless_named(model, tmp_path):
+    folder = model.save(tmp_path / "base")
+    for given, alpha in (({"r": 3}, 6), ({"r": 3, "lora_alpha": 5}, 5)):
+        assert LocalModel.load(folder, lora=given).model.peft_config["default"].lora_alpha == alpha
+
+
 def test_an_unknown_lora_setting_is_refused(model):
     with pytest.raises(UserError, match=r"lora = {'rank': 2}: .*rank"):
         loading.with_lora(model.model, {"rank": 2})

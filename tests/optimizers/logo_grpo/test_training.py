@@ -2,6 +2,7 @@
 
 import json
 import random
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -37,10 +38,71 @@ def test_stages_train_at_their_horizon_and_validation_sees_whole_histories(world
     assert [row["step"] for row in made.rows if "validation" in row] == [0, 1, 2, 3, 4]
     assert trained.progress.done
     assert made.job.ended
-    heats = {heat for kind, text, heat in made.engine.asked if "held" in text}
-    assert heats == {0.0}
+    heats = Counter(heat for kind, text, heat in made.engine.asked if "held" in text)
+    # Two samples of each history, and greedy once.
+    assert heats[1.0] == 2 * heats[0.0] > 0
     last = [text for kind, text, heat in made.engine.asked if kind == "facts" and "held" in text]
     assert {f"D{n}:1" for n in (1, 2, 3)} <= {id for text in last for id in ("D1:1", "D2:1", "D3:1") if id in text}
+
+
+def test_the_checkpoint_is_chosen_on_the_mean_of_sampled_scores(world: Any) -> None:
+    from mempiler.optimizers.logo_grpo.policy import score_policy
+
+    made = world()
+    made.compile(short(curriculum=Curriculum((3,), steps=1), samples=3), valset=made.dev)
+    row = next(row for row in made.rows if "validation" in row)
+    scored = [
+        score_policy(made.program, made.dev, made.teleprompter(short()).metric, made.lm, heat, "validate", samples=n)
+        for heat, n in ((1.0, 3), (1.0, 1), (0.0, 1))
+    ]
+    assert (row["validation"], row["validation_greedy"]) == (scored[0].score, scored[2].score)
+    assert scored[0].score != scored[1].score
+    assert scored[0].n == scored[1].n
+    assert scored[0].completions == 3 * scored[1].completions
+
+
+def test_a_loss_of_the_sampled_score_is_no_promotion(world: Any, say: Any) -> None:
+    made = best_at(world, say, 0)
+    trained = made.compile(short(), valset=made.dev)
+    assert made.engine.weight == 0
+    assert trained.progress.best.step == 0
+    assert "the start: its weights were kept" in trained.progress.remarks[0]
+
+
+def test_a_training_without_variance_says_so(world: Any, say: Any) -> None:
+    def reply(kind: str, text: str, rng: random.Random) -> str:
+        return say.fields(**{kind: []}) if kind in ("facts", "operations") else say.diligent(kind, text, rng)
+
+    made = world(reply)
+    trained = made.compile(short(), valset=made.dev)
+    assert len(trained.progress.remarks) == 1
+    assert trained.progress.remarks[0].startswith("nothing was learned: in every group all members were rewarded alike")
+    assert made.engine.weight == 0
+
+
+def test_a_training_that_went_well_has_no_remarks(world: Any) -> None:
+    assert world().compile(short()).progress.remarks == ()
+
+
+def test_steps_without_a_local_group_are_passed_and_resumed(world: Any, tmp_path: Path) -> None:
+    settings = short(objective="local", local_fraction=1e-9, threads=2)
+    made = world()
+    trained = made.compile(settings, valset=made.dev, folder=tmp_path)
+    assert len(steps(made.rows)) == 4
+    assert trained.progress.remarks == (
+        "nothing was learned: there was no group to compare; raise --local-fraction or --steps",
+    )
+    with pytest.raises(KilledError):
+        killed(world(), settings, tmp_path / "broken", 2)
+    again = world()
+    assert again.compile(settings, folder=tmp_path / "broken").progress.done
+
+
+def test_a_training_is_resumed_with_other_threads(world: Any, tmp_path: Path) -> None:
+    with pytest.raises(KilledError):
+        killed(world(), short(), tmp_path, 2)
+    made = world()
+    assert made.compile(short(threads=1), folder=tmp_path).progress.done
 
 
 class CountingJob(ReinforceJob):
@@ -146,18 +208,22 @@ class KilledError(Exception):
     """Stands for the end of the process."""
 
 
-def train_until(made: Any, folder: Path, every: int, kill: int | None = None) -> Any:
+def killed(made: Any, settings: TrainingSettings, folder: Path, kill: int | None = None) -> Any:
     """Trains, and dies right after a step if one is named."""
 
     def note(row: Any) -> None:
         if kill is not None and "horizon" in row and row["step"] == kill:
             raise KilledError
 
-    teleprompter = made.teleprompter(short(validate_every=every), folder=folder)
+    teleprompter = made.teleprompter(settings, folder=folder)
     teleprompter.note = note
     with dspy.context(lm=made.lm):
         teleprompter.compile(made.program, trainset=made.train)
     return teleprompter.progress
+
+
+def train_until(made: Any, folder: Path, every: int, kill: int | None = None) -> Any:
+    return killed(made, short(validate_every=every), folder, kill)
 
 
 @pytest.fixture(scope="module", params=[1, 2])

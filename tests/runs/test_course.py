@@ -1,0 +1,39 @@
+"""What each objective of a course is trained with."""
+
+import pytest
+from mempiler.errors import UserError
+from mempiler.runs.course import OBJECTIVES, Course
+
+
+def test_objectives_of_a_comparison_differ_in_groups_and_reward_and_generate_as_much() -> None:
+    course = Course.for_model("local:tiny").comparing()
+    found = {name: course.shaped(name, 7) for name in course.names()}
+    told = {
+        name: (each.objective, each.session_reward, each.num_rollouts, each.local_n) for name, each in found.items()
+    }
+    assert told == {
+        "grpo": ("grpo", "trajectory", 16, 8),
+        "grpo-session": ("grpo", "session", 16, 8),
+        "local": ("local", "trajectory", 2, 14),
+        "logo-grpo": ("logo", "trajectory", 8, 8),
+    }
+    assert {each.seed for each in found.values()} == {7}
+
+
+@pytest.mark.parametrize(("name", "kept"), [(name, way.session_reward) for name, way in OBJECTIVES.items()])
+def test_the_users_session_reward_is_that_of_the_asked_objective_alone(name: str, kept: str | None) -> None:
+    asked = Course(objective=name, session_reward="cumulative")
+    assert asked.shaped(name, 0).session_reward == "cumulative"
+    other = next(each for each in OBJECTIVES if each != name)
+    assert Course(objective=other, session_reward="cumulative").shaped(name, 0).session_reward == kept or kept is None
+
+
+def test_other_models_keep_the_released_reward_until_they_are_compared() -> None:
+    course = Course.for_model("local:x")
+    assert course.shaped("logo-grpo", 0).session_reward == "session"
+    assert course.comparing().shaped("logo-grpo", 0).session_reward == "trajectory"
+
+
+def test_a_session_reward_that_is_none_is_refused() -> None:
+    with pytest.raises(UserError, match="session_reward = 'fair'"):
+        Course(session_reward="fair").names()  # pyright: ignore[reportArgumentType]

@@ -1,0 +1,89 @@
+"""How rows of a training are compared, on made-up scores."""
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mempiler.cli.options import output
+from mempiler.optimizers.logo_grpo.policy import PolicyScore
+from mempiler.runs.trained import Trained, print_trained
+from mempiler.runs.trained_differences import differences, over_seeds
+from mempiler.runs.trained_row import TrainedRow, measured
+
+USERS = tuple(f"u{n // 2}" for n in range(20))
+
+
+def row(name: str, seed: int | None, right: int, **more: Any) -> TrainedRow:
+    """A row that answers the first questions of every ten right, greedy; sampled two fewer."""
+
+    def policy(least: int) -> PolicyScore:
+        scores = tuple(float(n % 10 < least) for n in range(20))
+        return PolicyScore(tuple(f"q{n}" for n in range(20)), USERS, scores, 20, 0, 0, 0)
+
+    return measured(name, seed, "folder", policy(right), policy(right - 2), 1).model_copy(update=more)
+
+
+STEPS = (
+    {"step": 0, "validation": 0.4},
+    {"step": 1, "tokens": 50.0, "groups_global": 1.0},
+    {"step": 1, "validation": 0.6},
+)
+ROWS = (
+    row("start", None, 4),
+    row("grpo", 0, 5, validation=0.5, steps=STEPS),
+    row("logo-grpo", 0, 8, validation=0.7, remarks=("a remark about it",)),
+    row("grpo", 1, 7, validation=0.6),
+    row("logo-grpo", 1, 8, validation=0.9),
+)
+
+
+def test_rows_are_paired_with_the_start_and_with_the_grpo_of_their_seed() -> None:
+    found = {(each.row, each.other): each for each in differences(ROWS)}
+    trained = ["grpo.0", "logo-grpo.0", "grpo.1", "logo-grpo.1"]
+    assert set(found) == {(name, "start") for name in trained} | {("logo-grpo.0", "grpo.0"), ("logo-grpo.1", "grpo.1")}
+    assert found["logo-grpo.0", "grpo.0"].greedy.mean == pytest.approx(0.3)
+    assert found["logo-grpo.1", "grpo.1"].sampled.mean == pytest.approx(0.1)
+    assert found["grpo.0", "start"].greedy.interval.unit == "group"  # pyright: ignore[reportOptionalMemberAccess]
+
+
+def test_an_objective_has_its_spread_and_its_difference_over_all_seeds() -> None:
+    grpo, logo = over_seeds(ROWS)
+    assert (grpo.name, grpo.seeds, grpo.greedy) == ("grpo", 2, (pytest.approx(0.6), 0.5, 0.7))
+    assert grpo.greedy_gain is None
+    assert logo.greedy == (0.8, 0.8, 0.8)
+    assert logo.greedy_gain is not None
+    mean, low, high = logo.greedy_gain
+    assert mean == pytest.approx(0.2)
+    # The seeds differ, .3 and .1, so that other seeds are expected to.
+    assert low <= 0.1 < 0.3 <= high
+    assert over_seeds(ROWS[:1] + ROWS[2:3])[0].greedy_gain is None
+
+
+def outcome(**changes: Any) -> Trained:
+    given: dict[str, Any] = {"rows": ROWS, "objective": "logo-grpo", "program": Path("p"), "run": Path("r")}
+    return Trained(**{**given, "run_id": "id", "benchmark": "memory-env", **changes})
+
+
+def test_the_seed_that_validated_best_is_kept() -> None:
+    assert outcome().kept.label == "logo-grpo.1"
+
+
+def test_curves_are_validation_scores_by_tokens() -> None:
+    found = outcome().summary()
+    assert found["curves"] == {"grpo.0": {"validation": [(0.0, 0.4), (50.0, 0.6)], "validation_greedy": []}}
+    assert "scores" not in found["rows"][0]
+
+
+def test_tables_show_rows_differences_seeds_and_remarks() -> None:
+    console = output()
+    console.file = io.StringIO()
+    print_trained(console, outcome(quick=True))
+    said = console.file.getvalue()
+    assert said.startswith(
+        "--quick: a look at what a run gives, too short to tell objectives apart; 20 questions about 10"
+    )
+    assert "+0.300 [+0." in said
+    assert "0.600 (0.500 to 0.700)" in said
+    assert "logo-grpo.0: a remark about it" in said
+    assert "…" not in said
