@@ -9,6 +9,7 @@ was. Trainings do not depend on one another, so several can run at the same time
     RUN/start/                the model training begins from (local:tiny; other models stay where they are)
     RUN/start.json            its row
     RUN/logo-grpo-0/          objective and seed: train.json, checkpoints, model/, row.json
+    RUN/adapters/             what a server that samples is given (--rollout-api-base)
     RUN/program/              the program, whose manifest names the model that the asked objective trained
     RUN/outcome.json          rows, how they compare, curves; with scores.png and curves.png
 
@@ -32,7 +33,7 @@ from ..data.benchmark import Benchmark
 from ..data.dataset import Split
 from ..engines.guard import Guard, Limits
 from ..engines.meter import Meter
-from ..engines.models import is_local
+from ..engines.models import endpoint_errors, is_local
 from ..errors import UserError
 from ..optimizers.logo_grpo.policy import score_policy
 from ..optimizers.logo_grpo.teleprompter import LoGoGRPO
@@ -48,7 +49,7 @@ from .trained import Trained
 from .trained_row import TrainedRow, measured
 
 ROW = "row.json"
-_NOT_DECISIVE = {"answer_api_base", "workers"}
+_NOT_DECISIVE = {"answer_api_base", "rollout_api_base", "workers"}
 """Fields of a course that a resumed run may change."""
 
 
@@ -228,10 +229,13 @@ class _Job:
     def _lm(self, model: str) -> Any:
         from ..engines.local.engine import local_lm
         from ..engines.local.model import LocalModel
+        from ..engines.local.served import serve
 
         seed = self.runtime.setup.seed
         lora = {"r": self.course.lora} if self.course.lora else None
         loaded = LocalModel.load(model, lora=lora, seed=seed, dtype=self.course.dtype)
+        if self.course.rollout_api_base is not None:
+            serve(loaded, self.course.rollout_api_base, self.path / "adapters")
         return local_lm(loaded, self.runtime.meter, 0.0, self.course.answer_tokens, seed, guard=self.runtime.guard)
 
     def _reader(self) -> Any:
@@ -267,7 +271,7 @@ class _Job:
             heard,
             counts=self.benchmark.counts,
         )
-        with dspy.context(lm=lm, **self._context()):
+        with dspy.context(lm=lm, **self._context()), endpoint_errors():
             teleprompter.compile(self.program, trainset=self.split.train, valset=self.split.dev)
         progress, seconds = teleprompter.progress, time.perf_counter() - began
         row = self._row(name, seed, lm, str(folder / "model"))
@@ -300,7 +304,7 @@ class _Job:
         counted, settings = [each for each in self.split.test if self.benchmark.counts(each)], self.course.settings
         score = partial(score_policy, self.program, counted, self._metric, lm, name="test", reader=self._reader())
         score = partial(score, capture=capture, threads=settings.threads)
-        with dspy.context(**self._context()):
+        with dspy.context(**self._context()), endpoint_errors():
             greedy, sampled = score(0.0), score(settings.temperature, samples=settings.samples)
         return measured(name, seed, model, greedy, sampled, settings.samples)
 

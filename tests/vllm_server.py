@@ -10,7 +10,8 @@ It keeps the rules of vLLM (`entrypoints/openai/models/serving.py`, `entrypoints
                                   is none, or one too long; token ids and log-probabilities only where asked for
 
 As a server with a generation config does, it takes the likeliest token alone unless a request says otherwise. With
-`stale`, it takes adapters and goes on with the one it had: what a mistake in pushing would look like.
+`stale`, it takes adapters and goes on with the one it had: what a mistake in pushing would look like. With `full`, it
+refuses completions.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class VllmServer:
     ) -> None:
         self.base, self.updating, self.max_rank, self.mode, self.token_ids = base, updating, max_rank, mode, token_ids
         self.adapters: dict[str, Any] = {}
-        self.stale = False
+        self.stale = self.full = False
         self.refuse_after: int | None = None
         """Adapters after which no more are taken."""
         self.loaded: list[str] = []
@@ -99,6 +100,8 @@ class VllmServer:
 
     def completions(self, body: dict[str, Any]) -> tuple[int, Any]:
         self.requests.append(body)
+        if self.full:
+            return _error(400, "the server is told to refuse")
         model = self.adapters.get(body.get("model", ""))
         if model is None:
             return _error(404, f"The model `{body.get('model')}` does not exist.")

@@ -267,3 +267,41 @@ def test_separate_weights_are_kept_beside_each_other_and_asked_by_the_loaded_pro
     assert json.loads(capsys.readouterr().out)["n"] > 0
     assert run("train", "memory-r2", "--on", "memory-env", "--lm", f"local:{model}") == 2
     assert "holds a model for each role" in capsys.readouterr().err
+
+
+def test_rollouts_of_a_server_train_and_an_adapter_it_refuses_stops_in_one_line_until_it_is_resumed(
+    trained: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    from mempiler.engines.local.model import LocalModel
+
+    from tests.vllm_server import VllmServer
+
+    words = ["--only", "--lora", "2", "--train-set", "learning_rate=0.01", "--threads", "1", "--option", "sessions=2"]
+    words += ["--steps", "2", "--horizons", "2", "--rollouts", "3", "--local-n", "3", "--local-fraction", "1"]
+    base = LocalModel.load(trained["start"], device="cpu", threads=1)
+    with VllmServer(base) as server:
+        words += ["--rollout-api-base", server.url]
+        whole = trained_in(trained, capsys, *words)
+        asked, pushed = len(server.requests), len(server.loaded)
+        journal = json.loads((Path(whole["run"]) / "logo-grpo-0" / "train.json").read_text())
+        steps = [row for row in journal["rows"] if "train_mismatch" in row]
+        assert asked > 0
+        assert pushed >= 3  # the start is scored; the training begins; its steps
+        assert steps
+        assert all(row["train_mismatch"] < 1e-4 and "warning" not in row for row in steps)
+        server.full = True
+        assert run(*command(trained, *words)) == 3
+        assert "the server is told to refuse" in capsys.readouterr().err.splitlines()[-1]
+        server.full, server.refuse_after = False, len(server.loaded) + 2
+        assert run(*command(trained, *words)) == 3
+        said = capsys.readouterr().err.splitlines()
+        assert "load_lora_adapter" in said[-1]
+        assert "--max-lora-rank 2" in said[-1]
+        assert not any("Traceback" in line for line in said)
+        server.refuse_after = None
+        broken = max(Path(whole["run"]).parent.iterdir(), key=lambda path: path.stat().st_mtime)
+        assert broken != Path(whole["run"])
+        again = trained_in(trained, capsys, *words, "--resume", broken.name)
+    assert Path(again["run"]) == broken
+    ended = [LocalModel.load(result["model"], device="cpu", threads=1).fingerprint for result in (whole, again)]
+    assert ended[0] == ended[1]

@@ -12,6 +12,7 @@ from mempiler.engines.local.engine import local_lm  # noqa: E402
 from mempiler.engines.local.loading import with_lora  # noqa: E402
 from mempiler.engines.local.reinforce import MISMATCH  # noqa: E402
 from mempiler.engines.local.served import serve  # noqa: E402
+from mempiler.engines.models import endpoint_errors  # noqa: E402
 from mempiler.errors import EndpointError, UserError  # noqa: E402
 from mempiler.programs.gather import gather  # noqa: E402
 
@@ -176,7 +177,8 @@ def test_a_server_that_is_not_set_up_for_it_is_told_in_one_line(base, tmp_path, 
 
     def asked(url: str) -> None:
         serve(model, url, tmp_path)
-        local_lm(model, max_tokens=4)(PROMPT)
+        with endpoint_errors():
+            local_lm(model, max_tokens=4)(PROMPT)
 
     with VllmServer(base, **settings) as server, pytest.raises(EndpointError, match=says) as told:
         asked(server.url)
