@@ -87,7 +87,16 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 def command(trained: dict[str, Any], *words: str) -> list[str]:
     sizes = ["--train", "2", "--dev", "1", "--test", "1", "--horizons", "1", "--steps", "1", "--validate-every", "1"]
     groups = ["--rollouts", "2", "--local-n", "2", "--histories", "1", "--answer-tokens", "24", "--seeds", "1"]
-    model = ["--lm", f"local:{trained['start']}", "--adapter", "compact", "--option", "users=10"]
+    model = [
+        "--lm",
+        f"local:{trained['start']}",
+        "--adapter",
+        "compact",
+        "--option",
+        "users=10",
+        "--option",
+        "sessions=2",
+    ]
     return ["train", "memory-r2", "--on", "memory-env", *model, *sizes, *groups, *words]
 
 
@@ -262,7 +271,8 @@ def test_separate_weights_are_kept_beside_each_other_and_asked_by_the_loaded_pro
     result = json.loads(capsys.readouterr().out)
     model = Path(result["model"])
     assert sorted(path.name for path in (model / "roles").iterdir()) == ["extract", "manage"]
-    words = ["evaluate", result["program"], "--on", "memory-env", "--lm", f"local:{model}", "--test", "1", "--json"]
+    size = ["--option", "users=10", "--option", "sessions=2", "--test", "1"]
+    words = ["evaluate", result["program"], "--on", "memory-env", "--lm", f"local:{model}", *size, "--json"]
     assert run(*words) == 0
     assert json.loads(capsys.readouterr().out)["n"] > 0
     assert run("train", "memory-r2", "--on", "memory-env", "--lm", f"local:{model}") == 2
