@@ -94,7 +94,8 @@ class Course:
         curriculum = self.settings.curriculum
         if curriculum.tokens is None:
             raise UserError("--quick shortens the training of local:tiny; for other models choose --steps or --budget")
-        settings = replace(self.settings, samples=1, curriculum=replace(curriculum, tokens=curriculum.tokens // 4))
+        fewer = replace(curriculum, tokens=curriculum.tokens // 4)
+        settings = replace(self.settings, samples=2, validate_every=3, curriculum=fewer)
         return replace(self, quick=True, seeds=1, settings=settings)
 
     def names(self) -> list[str]:
@@ -149,7 +150,6 @@ TINY_COURSE = Course(
         local_fraction=1.0,
         histories=1,
         session_reward="trajectory",
-        validate_every=10,
         samples=4,
         curriculum=Curriculum((8,), steps=None, tokens=83_000),
     ),

@@ -158,8 +158,8 @@ def crossed(
     """Percentile interval of the mean difference between two ways of training over several seeds.
 
     Users and seeds are drawn with replacement, each on its own, and the mean is taken over every drawn user in every
-    drawn seed (the pigeonhole bootstrap: Owen, Annals of Applied Statistics 1, 2007). It covers other users and other
-    seeds; with a single seed, and for the seeds with so few as three, it is no more than a hint of the latter.
+    drawn seed (the pigeonhole bootstrap: Owen, Annals of Applied Statistics 1, 2007). So it covers other users and
+    other seeds; with one seed it covers users alone, and three are few to tell how a fourth would end.
 
     Args:
         differences: For each seed one difference per question, the questions in the same order.

@@ -140,4 +140,5 @@ def _score(value: float, found: tuple[float, float] | None) -> str:
 
 
 def _signed(value: float, found: tuple[float, float] | None) -> str:
-    return f"{value:+.3f}" if found is None else f"{value:+.3f} [{found[0]:+.3f}, {found[1]:+.3f}]"
+    mean, *ends = (f"{each:+.3f}".replace("0.", ".", 1) for each in (value, *(found or ())))
+    return f"{mean} [{', '.join(ends)}]" if ends else mean

@@ -112,7 +112,7 @@ def reinforce(
     progress = teleprompter.progress
     trained.engine.model.name = str(folder / "model")
     best = f", weights of step {progress.best.step}" if progress.best else ""
-    return made, trained, f"{progress.step} steps{best}" + (f"; {progress.stopped}" if progress.stopped else "")
+    return made, trained, "; ".join((f"{progress.step} steps{best}", *progress.remarks))
 
 
 def _begun(model: Any, lora: int | None, folder: Path, seed: int) -> Any:

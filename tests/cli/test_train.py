@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from mempiler.cli import main
+from mempiler.errors import UserError
 
 REASON = "the `local` extra is not installed: pip install '.[local]'"
 
@@ -87,7 +88,16 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 def command(trained: dict[str, Any], *words: str) -> list[str]:
     sizes = ["--train", "2", "--dev", "1", "--test", "1", "--horizons", "1", "--steps", "1", "--validate-every", "1"]
     groups = ["--rollouts", "2", "--local-n", "2", "--histories", "1", "--answer-tokens", "24", "--seeds", "1"]
-    model = ["--lm", f"local:{trained['start']}", "--adapter", "compact", "--option", "users=10"]
+    model = [
+        "--lm",
+        f"local:{trained['start']}",
+        "--adapter",
+        "compact",
+        "--option",
+        "users=10",
+        "--option",
+        "sessions=2",
+    ]
     return ["train", "memory-r2", "--on", "memory-env", *model, *sizes, *groups, *words]
 
 
@@ -204,19 +214,50 @@ def test_trainings_run_in_processes_of_their_own(
     assert [[row[key] for key in same] for row in two["rows"]] == [[row[key] for key in same] for row in one["rows"]]
 
 
-def test_a_comparison_has_three_seeds_and_many_users_and_a_quick_one_fewer() -> None:
-    from mempiler.cli.train import USERS, _course, command
+def asked(monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[Any, Any]:
+    """The setup and the course that a command stands for."""
+    found: list[Any] = []
 
-    given = {parameter.name: parameter.default for parameter in command.params}
-    whole = _course(given, "local:tiny", "memory-env")
-    quick = _course({**given, "quick": True}, "local:tiny", "memory-env")
-    assert (whole.seeds, whole.workers, whole.settings.curriculum.horizons) == (3, 2, (8,))
-    assert whole.names() == ["grpo", "grpo-session", "local", "logo-grpo"]
-    assert (quick.seeds, quick.quick) == (1, True)
-    assert quick.settings.curriculum.tokens < whole.settings.curriculum.tokens
-    assert USERS[True] < USERS[False]
-    alone = _course({**given, "only": True}, "local:tiny", "memory-env")
-    assert (alone.seeds, alone.names()) == (1, ["logo-grpo"])
+    def heard(method: str, setup: Any, course: Any, *rest: Any) -> None:
+        found.extend((setup, course))
+        raise UserError("heard")
+
+    monkeypatch.setattr("mempiler.runs.train.run_train", heard)
+    assert run("train", "memory-r2", "--on", "memory-env", "--lm", "local:tiny", *words) == 2
+    return found[0], found[1]
+
+
+def test_a_comparison_has_three_seeds_and_many_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    setup, course = asked(monkeypatch)
+    assert course.names() == ["grpo", "grpo-session", "local", "logo-grpo"]
+    assert (course.seeds, course.workers, course.quick) == (3, 2, False)
+    assert (course.settings.curriculum.horizons, course.settings.histories) == ((8,), 1)
+    assert len({example.history.id for example in setup.split(setup.load()).test}) == 120
+    assert asked(monkeypatch, "--option", "users=50")[0].options["users"] == 50
+
+
+def test_a_quick_comparison_is_smaller_unless_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    setup, course = asked(monkeypatch, "--quick")
+    assert (course.seeds, course.quick, setup.options) == (1, True, {"users": 160})
+    assert course.settings.curriculum.tokens < asked(monkeypatch)[1].settings.curriculum.tokens
+    assert asked(monkeypatch, "--quick", "--seeds", "2", "--samples", "5")[1].seeds == 2
+
+
+def test_without_a_comparison_one_objective_is_trained_with_one_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    for words, name in ((["--only"], "logo-grpo"), (["--with", "grpo"], "grpo")):
+        setup, course = asked(monkeypatch, *words)
+        assert (course.names(), course.seeds, setup.options) == ([name], 1, {})
+
+
+def test_threads_are_those_of_the_rollouts_where_they_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [asked(monkeypatch, *words)[1].settings.threads for words in ([], ["--threads", "8"], ["--threads", "1"])]
+    assert found == [32, 8, 1]
+
+
+def test_the_reader_s_server_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["--answer-lm", "openai/x", "--answer-api-base", "http://localhost:9/v1"]
+    setup, course = asked(monkeypatch, *words)
+    assert (course.answer_lm, course.answer_api_base, setup.api_base) == ("openai/x", "http://localhost:9/v1", None)
 
 
 def test_the_program_names_the_model_and_is_loaded_in_a_new_process(result: dict[str, Any]) -> None:
@@ -262,7 +303,8 @@ def test_separate_weights_are_kept_beside_each_other_and_asked_by_the_loaded_pro
     result = json.loads(capsys.readouterr().out)
     model = Path(result["model"])
     assert sorted(path.name for path in (model / "roles").iterdir()) == ["extract", "manage"]
-    words = ["evaluate", result["program"], "--on", "memory-env", "--lm", f"local:{model}", "--test", "1", "--json"]
+    size = ["--option", "users=10", "--option", "sessions=2", "--test", "1"]
+    words = ["evaluate", result["program"], "--on", "memory-env", "--lm", f"local:{model}", *size, "--json"]
     assert run(*words) == 0
     assert json.loads(capsys.readouterr().out)["n"] > 0
     assert run("train", "memory-r2", "--on", "memory-env", "--lm", f"local:{model}") == 2
