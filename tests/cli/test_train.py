@@ -260,6 +260,13 @@ def test_the_reader_s_server_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None
     assert (course.answer_lm, course.answer_api_base, setup.api_base) == ("openai/x", "http://localhost:9/v1", None)
 
 
+def test_what_weights_are_loaded_as_and_who_samples_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["--dtype", "bfloat16", "--rollout-api-base", "http://localhost:8/v1", "--lora", "4"]
+    setup, course = asked(monkeypatch, *words)
+    assert (course.dtype, course.rollout_api_base, setup.api_base) == ("bfloat16", "http://localhost:8/v1", None)
+    assert (asked(monkeypatch)[1].dtype, asked(monkeypatch)[1].rollout_api_base) == (None, None)
+
+
 def test_the_program_names_the_model_and_is_loaded_in_a_new_process(result: dict[str, Any]) -> None:
     manifest = json.loads((Path(result["program"]) / "manifest.json").read_text())
     assert manifest["lms"] == {"task": f"local:{result['model']}"}
@@ -318,7 +325,7 @@ def test_rollouts_of_a_server_train_and_an_adapter_it_refuses_stops_in_one_line_
 
     from tests.vllm_server import VllmServer
 
-    words = ["--only", "--lora", "2", "--train-set", "learning_rate=0.01", "--threads", "1", "--option", "sessions=2"]
+    words = ["--only", "--lora", "2", "--train-set", "learning_rate=0.01", "--threads", "1"]
     words += ["--steps", "2", "--horizons", "2", "--rollouts", "3", "--local-n", "3", "--local-fraction", "1"]
     base = LocalModel.load(trained["start"], device="cpu", threads=1)
     with VllmServer(base) as server:

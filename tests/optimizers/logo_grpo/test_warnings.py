@@ -1,5 +1,6 @@
 """What a local job says is wrong with a step reaches the journal's rows and the remarks of the result."""
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -26,11 +27,11 @@ class Job:
 
 
 @pytest.mark.parametrize("wrap", [lambda step: step, lambda step: {"mismatch.extract": 9.0, "warning": step.warning}])
-def test_rollouts_of_other_weights_are_a_warning_of_that_step_alone(wrap: Any) -> None:
+def test_rollouts_of_other_weights_are_a_warning_of_that_step_alone(wrap: Any, tmp_path: Path) -> None:
     job = Job()
     provider = SimpleNamespace(reinforceable=True, ReinforceJob=Job)
     lm = SimpleNamespace(model="local/x", provider=provider, reinforce=lambda kwargs: job)
-    trainer, group = Trainer(lm, {}, TrainingSettings()), Group(("user", 1, "manage", 0), "global", ())
+    trainer, group = Trainer(lm, {}, TrainingSettings(), tmp_path), Group(("user", 1, "manage", 0), "global", ())
     told = []
     for mismatch in (MISMATCH / 2, 2 * MISMATCH, 0.0):
         job.said = wrap(Step(mismatch=mismatch))
