@@ -45,7 +45,8 @@ def sample(
     drawn: dict[int, tuple[list[int], list[float]]] = {}
     for part in buckets([len(prompt) for prompt in prompts], len(prompts)):
         with torch.no_grad():
-            found = _draw(model, *([of[row] for row in part] for of in (prompts, heats, limits, seeds)))
+            taken: list[Any] = [[of[row] for row in part] for of in (prompts, heats, limits, seeds)]
+            found = _draw(model, *taken)
         drawn |= zip(part, found, strict=True)
     return [_sample(model, prompt, *drawn[row]) for row, prompt in enumerate(prompts)]
 

@@ -141,7 +141,7 @@ def test_a_resumed_job_pushes_its_checkpoint_first(base, tmp_path):
         resumed.load_state(start)
         serve(resumed, server.url, tmp_path / "adapters")
         again = local_lm(resumed, max_tokens=4)
-        other = again.reinforce({"learning_rate": 0.05, "output_dir": str(tmp_path)})
+        other: Any = again.reinforce({"learning_rate": 0.05, "output_dir": str(tmp_path)})
         taken = len(server.loaded)
         other.load_checkpoint(job.checkpoints["one"])
         assert len(server.loaded) == taken + 1
@@ -153,7 +153,7 @@ def test_each_role_has_an_adapter_of_its_own(base, tmp_path):
     model = adapted(base)
     with VllmServer(base) as server:
         serve(model, server.url, tmp_path)
-        lm = local_lm(model, max_tokens=4)
+        lm: Any = local_lm(model, max_tokens=4)
         lm.separate({"extract": "a.extract", "manage": "a.manage"})
         job = lm.reinforce({"learning_rate": 0.05, "batch_size": 64})
         own = lm.over(lm.engine.model.models["extract"])
