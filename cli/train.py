@@ -34,7 +34,7 @@ _SETTINGS = {
 """Options that are settings of the training, by their names there."""
 _COURSE = ("objective", "session_reward", "seeds", "lora", "answer_tokens", "answer_lm", "answer_api_base", "workers")
 """Options that are fields of the course."""
-USERS = {False: 400, True: 160}
+USERS = {False: 400, True: 100}
 """Users of memory-env where objectives are compared, three of ten to score: a whole comparison, or a quick one."""
 
 

@@ -90,8 +90,8 @@ class Course:
         curriculum = self.settings.curriculum
         if curriculum.tokens is None:
             raise UserError("--quick shortens the training of local:tiny; for other models choose --steps or --budget")
-        fewer = replace(curriculum, tokens=curriculum.tokens // 4)
-        settings = replace(self.settings, validate_every=3, curriculum=fewer)
+        fewer = replace(curriculum, tokens=curriculum.tokens // 6)
+        settings = replace(self.settings, validate_every=2, curriculum=fewer)
         return replace(self, quick=True, seeds=1, settings=settings)
 
     def names(self) -> list[str]:

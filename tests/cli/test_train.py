@@ -237,7 +237,7 @@ def test_a_comparison_has_three_seeds_and_many_users(monkeypatch: pytest.MonkeyP
 
 def test_a_quick_comparison_is_smaller_unless_told(monkeypatch: pytest.MonkeyPatch) -> None:
     setup, course = asked(monkeypatch, "--quick")
-    assert (course.seeds, course.quick, setup.options) == (1, True, {"users": 160})
+    assert (course.seeds, course.quick, setup.options) == (1, True, {"users": 100})
     assert course.settings.curriculum.tokens < asked(monkeypatch)[1].settings.curriculum.tokens
     assert asked(monkeypatch, "--quick", "--seeds", "2", "--samples", "5")[1].seeds == 2
 
