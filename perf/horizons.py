@@ -56,6 +56,7 @@ TRAINING = {
     "eps": 1e-4,
     "micro_batch_size": 24,
 }
+ANSWER_TOKENS = 96
 START = "start"
 HEATS = {"greedy": 0.0, "sampled": 1.0}
 
@@ -116,7 +117,7 @@ class Bench:
         from mempiler.engines.local.engine import local_lm
         from mempiler.engines.local.model import LocalModel
 
-        return local_lm(LocalModel.load(self.start, device="cpu", threads=1), None, 0.0, 96, 0)
+        return local_lm(LocalModel.load(self.start, device="cpu", threads=1), None, 0.0, ANSWER_TOKENS, 0)
 
     def _train(self, name: str, horizons: tuple[int, ...], seed: int, lm: Any) -> list[dict[str, Any]]:
         from mempiler.engines.local.capture import capture
