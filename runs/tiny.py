@@ -114,9 +114,9 @@ def make_start(program: MemoryProgram, train: Sequence[Any], benchmark: Benchmar
     shutil.copytree(tiny_folder(seed, method=method, world=benchmark.world), folder, dirs_exist_ok=True)
 
 
-def resolve(name: str, seed: int = 0) -> str:
-    """A model's name with `local:tiny` replaced by `local:` and the folder of the warmed-up model."""
-    return f"local:{tiny_folder(seed)}" if name == "local:tiny" else name
+def resolve(name: str, seed: int = 0, world: str = INDEPENDENT) -> str:
+    """A model's name with `local:tiny` replaced by `local:` and the folder of the model warmed up for a world."""
+    return f"local:{tiny_folder(seed, world=world)}" if name == "local:tiny" else name
 
 
 def demonstrations(
