@@ -58,6 +58,8 @@ TRAINING = {
 }
 ANSWER_TOKENS = 96
 START = "start"
+OTHERS = ("state", "change", "restate", "retract")
+"""Facts that were said outright; the others were decided by what had been said before."""
 HEATS = {"greedy": 0.0, "sampled": 1.0}
 
 
@@ -101,10 +103,15 @@ class Bench:
         if path.is_file():
             return json.loads(path.read_text(encoding="utf-8"))
         began, lm = time.perf_counter(), self._lm()
-        steps: list[dict[str, Any]] = [] if name == START else self._train(name, horizons, seed, lm)
+        steps, stopped = ([], None) if name == START else self._train(name, horizons, seed, lm)
         trained = time.perf_counter() - began
         row = {"name": name, "horizons": label(horizons), "seed": seed, "users": self.options.users}
-        row |= {"tokens": sum(step.get("tokens", 0) for step in steps), "steps": steps, "train_seconds": trained}
+        row |= {
+            "tokens": sum(step.get("tokens", 0) for step in steps),
+            "stopped": stopped,
+            "steps": steps,
+            "train_seconds": trained,
+        }
         row |= {kind: self._scored(lm, max(horizons), kind, seed) for kind in HEATS}
         row["seconds"] = time.perf_counter() - began
         self.out.mkdir(parents=True, exist_ok=True)
@@ -119,7 +126,7 @@ class Bench:
 
         return local_lm(LocalModel.load(self.start, device="cpu", threads=1), None, 0.0, ANSWER_TOKENS, 0)
 
-    def _train(self, name: str, horizons: tuple[int, ...], seed: int, lm: Any) -> list[dict[str, Any]]:
+    def _train(self, name: str, horizons: tuple[int, ...], seed: int, lm: Any) -> tuple[list[Any], str | None]:
         from mempiler.engines.local.capture import capture
         from mempiler.optimizers.logo_grpo.curriculum import Curriculum
         from mempiler.optimizers.logo_grpo.settings import TrainingSettings
@@ -144,7 +151,7 @@ class Bench:
         )
         with self._context(lm):
             teleprompter.compile(self.program, trainset=split.train)
-        return rows
+        return rows, teleprompter.progress.stopped
 
     def _scored(self, lm: Any, sessions: int, kind: str, seed: int) -> dict[str, Any]:
         from mempiler.engines.local.capture import capture
@@ -202,14 +209,15 @@ def report(out: Path) -> str:
     for path in sorted(out.glob("*.json")):
         row = json.loads(path.read_text(encoding="utf-8"))
         found.setdefault((row["horizons"], row["name"]), []).append(row)
-    head = "| sessions | trained on | seeds | greedy [95 %] | sampled [95 %] | sampled - trajectory's [95 %] | tokens |"
-    lines = [head, "| --- | --- | --- | --- | --- | --- | --- |"]
+    head = ("sessions", "trained on", "seeds", "greedy [95 %]", "sampled [95 %]", "sampled - trajectory's [95 %]")
+    lines = [f"| {' | '.join((*head, 'sampled: planned', 'like', 'others', 'tokens'))} |", f"|{' --- |' * 10}"]
     for horizons in (label(each) for each in sorted(HORIZONS, key=lambda each: (max(each), len(each)))):
         rival = {row["seed"]: row for row in found.get((horizons, "trajectory"), [])}
         for name in (START, *OBJECTIVES):
             rows = sorted(found.get((horizons, name), []), key=lambda row: row["seed"])
             if rows:
                 parts = [_mean(rows, "greedy"), _mean(rows, "sampled"), _against(rows, rival)]
+                parts += [_of_kind(rows, ("planned",)), _of_kind(rows, ("like",)), _of_kind(rows, OTHERS)]
                 tokens = f"{sum(row['tokens'] for row in rows) / len(rows):,.0f}"
                 lines.append(f"| {' | '.join((horizons, name, str(len(rows)), *parts, tokens))} |")
     return "\n".join(lines)
@@ -223,6 +231,13 @@ def _mean(rows: Sequence[Mapping[str, Any]], kind: str) -> str:
     each = [f"{row[kind]['score']:.3f}" for row in rows]
     told = f" ({', '.join(each)})" if len(each) > 1 else ""
     return f"{sum(scores) / len(scores):.3f}{_span(span)}{told}"
+
+
+def _of_kind(rows: Sequence[Mapping[str, Any]], kinds: Sequence[str]) -> str:
+    """The sampled score of questions about facts that were decided in some way."""
+    parts = [row["sampled"] for row in rows]
+    own = [s for part in parts for s, kind in zip(part["scores"], part["kinds"], strict=True) if kind in kinds]
+    return f"{sum(own) / len(own):.3f}" if own else ""
 
 
 def _against(rows: Sequence[Mapping[str, Any]], rival: Mapping[int, Mapping[str, Any]]) -> str:

@@ -51,10 +51,10 @@ def test_a_step_costs_every_objective_as_many_sessions(horizons: Any) -> None:
 def test_the_table_compares_with_the_trajectory_reward_of_the_same_seed(
     horizons: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    users = [f"u{n // 2}" for n in range(20)]
+    users, kinds = [f"u{n // 2}" for n in range(20)], ["state"] * 10 + ["planned"] * 10
 
     def cell(name: str, seed: int, right: int) -> None:
-        part = {"score": right / 20, "scores": [1.0] * right + [0.0] * (20 - right), "users": users}
+        part = {"score": right / 20, "scores": [1.0] * right + [0.0] * (20 - right), "users": users, "kinds": kinds}
         row = {"name": name, "horizons": "8", "seed": seed, "tokens": 1000, "greedy": part, "sampled": part}
         (tmp_path / f"{name}-8-{seed}.json").write_text(json.dumps(row))
 
@@ -70,6 +70,7 @@ def test_the_table_compares_with_the_trajectory_reward_of_the_same_seed(
     assert "(0.700, 0.900)" in rows["logo"]
     assert "+0.250 [" in rows["logo"]
     assert rows["trajectory"].split(" | ")[5] == ""
+    assert rows["logo"].split(" | ")[6:9] == ["0.600", "", "1.000"]
 
 
 def test_a_cell_is_trained_scored_and_not_run_again(
