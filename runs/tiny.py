@@ -28,7 +28,7 @@ from typing import Any
 from ..data.benchmark import Benchmark
 from ..data.memory_env.benchmark import MemoryEnv
 from ..data.synthesis.memory_env import UTTERANCES, vocabulary
-from ..data.synthesis.worlds import DEPENDENT, INDEPENDENT
+from ..data.synthesis.worlds import DEPENDENT, INDEPENDENT, WORLDS
 from ..engines.embedders import embedder
 from ..errors import UserError
 from ..optimizers.demonstrations import Example, demonstrate
@@ -57,8 +57,8 @@ class WarmUp:
     """Share of the extractions that is kept: they are easier than what a manager has to do."""
 
 
-WARM_UPS: Mapping[str, WarmUp] = {INDEPENDENT: WarmUp(), DEPENDENT: WarmUp(users=500, steps=1100, poor_steps=200)}
-"""By world: references to other entries take longer to learn than plain facts."""
+WARM_UPS: Mapping[str, WarmUp] = {INDEPENDENT: WarmUp(), DEPENDENT: WarmUp(users=130, steps=1100, poor_steps=200)}
+"""By world: references to other entries take longer to learn than plain facts, and users are shown for longer."""
 
 
 def tiny_folder(
@@ -124,8 +124,9 @@ def demonstrations(
 ) -> tuple[list[Example], list[Example]]:
     """What the good and the poor teacher show."""
     adapter = CompactAdapter()
-    good = demonstrate(method, adapter, settings.users, seed=2 * seed, errors={}, missed=0.0, misheard=0.0, world=world)
-    poor = demonstrate(method, adapter, settings.users // 2, seed=2 * seed + 1, world=world)
+    shown: dict[str, Any] = {"sessions": WORLDS[world].shown, "world": world}
+    good = demonstrate(method, adapter, settings.users, seed=2 * seed, errors={}, missed=0.0, misheard=0.0, **shown)
+    poor = demonstrate(method, adapter, settings.users // 2, seed=2 * seed + 1, **shown)
     return _thinned(good, settings.extractions, seed), _thinned(poor, settings.extractions, seed)
 
 

@@ -20,14 +20,20 @@ class World:
     teach_operations: Callable[..., list[Any]]
     errors: Mapping[Any, float]
     """How often the poor teacher errs, by situation."""
+    shown: int
+    """Sessions of a user that is shown to a model: it knows no other ids of turns and entries."""
 
 
 INDEPENDENT, DEPENDENT = "independent", "dependent"
 WORLDS: Mapping[str, World] = {
     INDEPENDENT: World(
-        Conversation.make, memory_teacher.teach_facts, memory_teacher.teach_operations, memory_teacher.ERRORS
+        Conversation.make, memory_teacher.teach_facts, memory_teacher.teach_operations, memory_teacher.ERRORS, shown=8
     ),
     DEPENDENT: World(
-        dependent_env.make, dependent_teacher.teach_facts, dependent_teacher.teach_operations, dependent_teacher.ERRORS
+        dependent_env.make,
+        dependent_teacher.teach_facts,
+        dependent_teacher.teach_operations,
+        dependent_teacher.ERRORS,
+        shown=32,
     ),
 }
