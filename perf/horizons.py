@@ -257,7 +257,7 @@ def _span(span: Any) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> str:
     """Runs what is missing, prints one line per cell and the table; returns the table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description="Rewards and horizons in a world of dependent facts.")
     parser.add_argument("--out", default="horizons", help="folder of the cells")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--tokens", type=int, default=60_000, help="generated in a training")
