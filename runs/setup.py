@@ -13,6 +13,7 @@ import dspy
 from ..data.benchmark import Benchmark
 from ..data.catalog import benchmark as load_benchmark
 from ..data.dataset import Split
+from ..data.synthesis.worlds import INDEPENDENT
 from ..engines.embedders import OFFLINE as OFFLINE_EMBEDDER
 from ..engines.embedders import embedder as make_embedder
 from ..engines.guard import Guard, Limits
@@ -224,7 +225,7 @@ class Runtime:
         if name == "local:tiny":
             from .tiny import resolve
 
-            name = resolve(name, setup.seed)
+            name = resolve(name, setup.seed, str(setup.options.get("world", INDEPENDENT)))
         made = language_model(
             name,
             self.meter,

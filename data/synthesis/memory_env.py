@@ -28,7 +28,8 @@ from typing import Literal
 
 from ...records import History, Session, Turn
 
-Kind = Literal["state", "change", "restate", "retract"]
+Kind = Literal["state", "change", "restate", "retract", "planned", "like"]
+"""What was done to a fact; the last two are of the world of dependent facts (`dependent_env`)."""
 
 NAMES = ("Ada", "Ben", "Cleo", "Dan", "Eva", "Finn", "Gita", "Hugo")
 VALUES: Mapping[str, tuple[str, ...]] = {

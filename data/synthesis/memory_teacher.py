@@ -36,7 +36,8 @@ MISSED = 0.06
 MISHEARD = 0.04
 """How often it notes another value than was said."""
 
-_LINE = re.compile(r"\[(?P<id>[^\]]+)\](?: \([^)]*\))? (?P<speaker>\w+): (?P<text>.*)")
+LINE = re.compile(r"\[(?P<id>[^\]]+)\](?: \([^)]*\))? (?P<speaker>\w+): (?P<text>.*)")
+"""A turn as `Turn.line` writes it."""
 
 
 def teach_facts(dialogue: str, rng: random.Random, missed: float = 0.0, misheard: float = 0.0) -> list[Fact]:
@@ -83,13 +84,27 @@ def teach_operations(
         op = _wrong(situation, bool(related), rng) if wrong else _right(situation)
         # Where the poor teacher takes a new fact for a changed one, it overwrites what is nearest.
         aim = related[0] if wrong and situation == "state" and related else target
-        operations.append(_operation(op, fact, aim))
+        operations.append(operation(op, fact, aim))
     return operations
+
+
+def oldest(entries: Sequence[StoredMemory]) -> StoredMemory | None:
+    """The entry with the lowest number, which is the one that answers."""
+    return min(entries, key=lambda memory: int(memory.memory_id.lstrip("m")), default=None)
+
+
+def operation(op: str, fact: NewFact, target: StoredMemory | None) -> Operation:
+    """The operation in full; one that needs an entry where there is none becomes NONE."""
+    if op in ("UPDATE", "DELETE") and target is None:
+        op = "NONE"
+    id = target.memory_id if target is not None and op in ("UPDATE", "DELETE") else None
+    content = fact.fact if op in ("INSERT", "UPDATE") else ""
+    return Operation.model_validate({"op": op, "memory_id": id, "content": content, "turn_id": fact.turn_id})
 
 
 def _heard(line: str) -> tuple[str, str, str, str | None] | None:
     """Turn id, speaker, subject and value of a line that states a fact."""
-    match = _LINE.match(line)
+    match = LINE.match(line)
     words = match["text"].split() if match else []
     key = next((word for word in words if word in VALUES), None)
     if match is None or key is None:
@@ -101,7 +116,7 @@ def _situation(fact: NewFact, related: Sequence[StoredMemory]) -> tuple[Situatio
     """What a fact means for the entries it meets, and the oldest entry about the same subject."""
     about, value = fact.fact.split()[:2], fact.fact.split()[-1]
     same = [memory for memory in related if memory.content.split()[:2] == about]
-    target = min(same, key=lambda memory: int(memory.memory_id.lstrip("m")), default=None)
+    target = oldest(same)
     if value == NOTHING:
         return "retract", target
     if target is None:
@@ -121,12 +136,3 @@ def _wrong(situation: Situation, related: bool, rng: random.Random) -> str:
         "retract": ("NONE",),
     }
     return rng.choice(choices[situation])
-
-
-def _operation(op: str, fact: NewFact, target: StoredMemory | None) -> Operation:
-    """The operation in full; one that needs an entry where there is none becomes NONE."""
-    if op in ("UPDATE", "DELETE") and target is None:
-        op = "NONE"
-    id = target.memory_id if target is not None and op in ("UPDATE", "DELETE") else None
-    content = fact.fact if op in ("INSERT", "UPDATE") else ""
-    return Operation.model_validate({"op": op, "memory_id": id, "content": content, "turn_id": fact.turn_id})
