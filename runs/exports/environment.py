@@ -4,7 +4,7 @@
 
 It is opened where training runs. The file holds no question and no answer. The benchmark's file is read where it lies,
 and its digest must be the one that was exported; so must the method's prompts and settings. Keys are those of the
-environment variables of whoever trains. Addresses and paths are in the file: edit them where they differ on the cluster.
+environment variables of whoever trains. Addresses and paths are in the file: edit those that differ on the cluster.
 """
 
 from __future__ import annotations

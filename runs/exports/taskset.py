@@ -11,6 +11,7 @@ reward needs nothing but the trace: traces that were kept can be scored again.
 from __future__ import annotations
 
 import asyncio
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -53,24 +54,39 @@ class HistoryTask(vf.Task[HistoryData]):
         return worth.reward
 
 
+class WriterEnvConfig(vf.SingleAgentEnvConfig):
+    """One agent, which runs in this process: a writer runs no code of the model's."""
+
+    agent: vf.AgentConfig = vf.AgentConfig(runtime=vf.SubprocessConfig())
+
+
+class WriterEnv(vf.Env[WriterEnvConfig]):
+    """One history, one rollout."""
+
+    async def run(self, task: vf.Task, agents: vf.Agents) -> None:
+        """Lets the agent write the history."""
+        await agents.agent.run(task)
+
+
 def completions(trace: vf.Trace) -> list[str]:
     """The completions of a trace, in the order of the calls."""
     nodes = [trace.nodes[call.node].message for call in trace.calls if call.node is not None]
     return [str(message.content or "") for message in nodes]
 
 
-def make(path: Path) -> tuple[type[vf.Taskset], type[vf.Harness]]:
-    """The task set and the harness of an export.
+def make(path: Path) -> tuple[type[vf.Taskset], type[vf.Harness], type[vf.Env]]:
+    """The task set, the harness and the environment of an export.
 
     Args:
-        path: Its `export.json`; read when either is made.
+        path: Its `export.json`; read once, when either is made.
     """
+    opened = cache(lambda: Environment.open(path))
 
     class HistoryTaskset(vf.Taskset[HistoryTask, vf.TasksetConfig]):
         """The histories of the exported part."""
 
         def load(self) -> list[HistoryTask]:
-            environment = Environment.open(path)
+            environment = opened()
             return [_task(environment, id, self.config.task) for id in environment.histories]
 
     class WriterHarness(vf.Harness[vf.HarnessConfig]):
@@ -82,7 +98,7 @@ def make(path: Path) -> tuple[type[vf.Taskset], type[vf.Harness]]:
 
         def __init__(self, config: vf.HarnessConfig) -> None:
             super().__init__(config)
-            self.environment = Environment.open(path)
+            self.environment = opened()
 
         async def launch(
             self,
@@ -111,7 +127,7 @@ def make(path: Path) -> tuple[type[vf.Taskset], type[vf.Harness]]:
                 return vf.ProgramResult(1, "", str(error))
             return vf.ProgramResult(0, "", "")
 
-    return HistoryTaskset, WriterHarness
+    return HistoryTaskset, WriterHarness, WriterEnv
 
 
 def _task(environment: Environment, id: str, config: vf.TaskConfig) -> HistoryTask:

@@ -107,14 +107,14 @@ packages = ["{name}"]
 """
 
 _PACKAGE = '''\
-"""The task set and the harness of export.json."""
+"""The task set, the harness and the environment of export.json."""
 
 from pathlib import Path
 
 from mempiler.runs.exports.taskset import make
 
-Taskset, Harness = make(Path(__file__).with_name("export.json"))
-__all__ = ["Harness", "Taskset"]
+Taskset, Harness, Env = make(Path(__file__).with_name("export.json"))
+__all__ = ["Env", "Harness", "Taskset"]
 '''
 
 _REWARD = '''\
