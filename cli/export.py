@@ -6,9 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from ..errors import UserError
 from .options import first_line, make_setup, output, parse_settings, print_json, setup_options
+
+_MEANINGLESS = ("planned", "resume", "max_lost", "max_usd", "max_calls", "max_tokens", "max_minutes", "threads")
+_MEANINGLESS += ("prompt_lm", "prompt_api_base", "judge_lm", "judge_api_base")
+"""Options of a setup that no exported environment keeps."""
 
 
 @click.command("export")
@@ -21,7 +26,7 @@ from .options import first_line, make_setup, output, parse_settings, print_json,
 @click.option("--answer-api-base", help="address of its server")
 @click.option("--reward-set", "rewards", multiple=True, metavar="NAME=VALUE", help="e.g. compression=0.2")
 @click.option("--out", type=click.Path(), required=True, help="a new or empty folder")
-def command(kind: Any, method: str, as_json: bool, planned: bool, config: tuple[str, ...], **values: Any) -> None:
+def command(kind: Any, method: str, as_json: bool, config: tuple[str, ...], **values: Any) -> None:
     """Write the writer of METHOD on a benchmark as an environment for KIND: verifiers, or TRL's GRPOTrainer.
 
     The model that is trained is named there. --lm names one that stays as it is: it answers the questions rewards come
@@ -29,13 +34,19 @@ def command(kind: Any, method: str, as_json: bool, planned: bool, config: tuple[
     """
     from ..runs.exports.environment import Export, kept
     from ..runs.exports.writing import write
+    from ..runs.registry import pinned
 
-    if planned or values["resume"]:
-        raise UserError("export asks no model that is paid for by the run; leave --plan and --resume out")
+    source = click.get_current_context().get_parameter_source
+    for name in _MEANINGLESS:
+        if source(name) is ParameterSource.COMMANDLINE:
+            flag = "plan" if name == "planned" else name.replace("_", "-")
+            raise UserError(f"--{flag} says nothing to an export; leave it out")
     own = {name: values.pop(name) for name in ("part", "sessions", "answer_lm", "answer_api_base", "allow_code")}
     out, rewards = Path(values.pop("out")), parse_settings(values.pop("rewards"))
+    values.pop("planned")
     setup = make_setup(values)
     first_line(output(errors=as_json), setup)
+    method = str(Path(method).absolute()) if Path(method).is_dir() else pinned(method)
     export = Export(method=method, config=parse_settings(config), setup=kept(setup), reward=rewards, **own)
     written = write(kind, export, out)
     if as_json:

@@ -42,7 +42,6 @@ from mempiler.runs.setup import Setup
 from stub_server import StubServer, offline_answer
 
 CLOSE = 1e-9
-METHOD = "memory-r2"
 
 
 def careless(body: dict[str, Any]) -> str:
@@ -51,7 +50,7 @@ def careless(body: dict[str, Any]) -> str:
     return "I would rather not say." if zlib.crc32(text.encode()) % 7 == 0 else offline_answer(body)
 
 
-def exports(kind: Any, only: str | None, out: Path) -> Iterator[tuple[str, Environment, Path, str]]:
+def exports(kind: Any, method: str, only: str | None, out: Path) -> Iterator[tuple[str, Environment, Path, str]]:
     """Every benchmark's export: its name, the environment, the folder, the name of its package."""
     for name in BENCHMARKS:
         if only not in (None, name):
@@ -67,7 +66,7 @@ def exports(kind: Any, only: str | None, out: Path) -> Iterator[tuple[str, Envir
             # Samples are small: not all of them have histories in the train part.
             made = write(
                 kind,
-                Export(method=METHOD, part="all", sessions=2, setup=kept(Setup(name, options=options))),
+                Export(method=method, part="all", sessions=2, setup=kept(Setup(name, options=options))),
                 out / name,
             )
         except MempilerError as error:
@@ -94,8 +93,10 @@ def _value(environment: Environment, id: str, rollout: Any, most: int) -> float:
     return reward(answered, rollout, own.settings)
 
 
-def check_verifiers(name: str, environment: Environment, folder: Path, package: str, most: int) -> list[float]:
-    """Differences of rewards, one for each history that `vf-eval` played."""
+def check_verifiers(
+    name: str, environment: Environment, folder: Path, package: str, most: int
+) -> list[tuple[float, float]]:
+    """The rewards there and here of each history that `vf-eval` played."""
     from verifiers.v1.cli.eval.main import main
 
     sys.path.insert(0, str(folder))
@@ -109,7 +110,7 @@ def check_verifiers(name: str, environment: Environment, folder: Path, package: 
         for line in traces.read_text().splitlines():
             for trace in _traces(json.loads(line)):
                 (scored,) = trace["rewards"].values()
-                found.append(scored["score"] - direct(environment, trace["task"]["data"]["history"], lm))
+                found.append((scored["score"], direct(environment, trace["task"]["data"]["history"], lm)))
     return found
 
 
@@ -117,8 +118,8 @@ def _traces(record: dict[str, Any]) -> list[dict[str, Any]]:
     return record.get("traces", [record])
 
 
-def check_trl(name: str, environment: Environment, folder: Path, package: str, most: int) -> list[float]:
-    """Differences of rewards of the rows' own completions; then one step of `GRPOTrainer` on the rows."""
+def check_trl(name: str, environment: Environment, folder: Path, package: str, most: int) -> list[tuple[float, float]]:
+    """The rewards there and here of the rows' own completions; then one step of `GRPOTrainer` on the rows."""
     sys.path.insert(0, str(folder))
     sys.modules.pop("reward", None)
     from reward import memory
@@ -135,7 +136,7 @@ def check_trl(name: str, environment: Environment, folder: Path, package: str, m
         columns = {column: [row[column]] for column in row if column != "prompt"}
         told = memory([row["prompt"]], [[{"role": "assistant", "content": call.completions[0].text}]], **columns)
         assert [dict(message) for message in call.completions[0].messages] == row["prompt"]
-        found.append(told[0] - (value - penalty(call, True, environment.rewarded.settings)))
+        found.append((told[0], value - penalty(call, True, environment.rewarded.settings)))
     _train(folder, memory)
     return found
 
@@ -172,16 +173,19 @@ def _train(folder: Path, memory: Any) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("kind", choices=["verifiers", "trl"])
+    parser.add_argument("--method", default="memory-r2")
     parser.add_argument("--only", help="one benchmark")
     parser.add_argument("--most", type=int, default=2, help="histories of each")
     given = parser.parse_args()
     worst = 0.0
     check = check_verifiers if given.kind == "verifiers" else check_trl
     with tempfile.TemporaryDirectory() as out:
-        for name, environment, folder, package in exports(given.kind, given.only, Path(out)):
-            off = [abs(each) for each in check(name, environment, folder, package, given.most)]
-            worst = max([worst, *off, *([] if off else [1.0])])
-            print(f"{name}: {len(off)} rewards, largest difference {max(off, default=float('nan')):.1e}", flush=True)
+        for name, environment, folder, package in exports(given.kind, given.method, given.only, Path(out)):
+            found = check(name, environment, folder, package, given.most)
+            off = max((abs(there - here) for there, here in found), default=float("inf"))
+            worst = max(worst, off)
+            shown = ", ".join(f"{there:.3f}" for there, _ in found)
+            print(f"{name}: {len(found)} rewards ({shown}), largest difference {off:.1e}", flush=True)
     return int(worst > CLOSE)
 
 

@@ -166,7 +166,7 @@ class Environment:
 
         Yields:
             `prompt` (messages), `history`, `session` (from 0), `memory` (JSON), `said` (the completions before it in
-            that session) and `role` (the predictor's name).
+            that session) and `role` (the predictor's name). Calls at the end of a history (`settle`) have no row.
         """
         roles = {id(each): name for name, each in self.program.method.writer.predictors_below().items()}
         for name in self.histories:
@@ -175,7 +175,7 @@ class Environment:
                 said: list[str] = []
                 for call in run.calls:
                     row = {"history": name, "session": number, "memory": run.before.model_dump_json()}
-                    yield from _row(call, {**row, "said": list(said), "role": roles[id(call.predictor)]})
+                    yield from _row(call, {**row, "said": list(said), "role": roles.get(id(call.predictor))})
                     said += [completion.text for completion in call.completions]
 
     def worth_of(self, row: Mapping[str, Any], completion: str) -> float:
@@ -246,6 +246,6 @@ def _trainable(benchmark: Benchmark) -> Benchmark:
 
 
 def _row(call: Call, about: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The row of a call; none where no model answered it."""
-    if call.completions:
+    """The row of a call; none where no model answered it, or it is none of the writer's."""
+    if call.completions and about["role"]:
         yield {"prompt": [dict(message) for message in call.completions[0].messages], **about}

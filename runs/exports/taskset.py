@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import verifiers.v1 as vf
+import verifiers.v1 as vf  # pyright: ignore[reportMissingImports]
 
 from ...engines.bounds import Bounds
 from ...engines.meter import Meter, MeteredLM
@@ -111,7 +111,7 @@ def make(path: Path) -> tuple[type[vf.Taskset], type[vf.Harness], type[vf.Env]]:
             data: vf.TaskData,
         ) -> vf.ProgramResult:
             environment, setup = self.environment, self.environment.setup
-            # The framework sets what is sampled; it repeats calls itself.
+            # The framework sets what is sampled, and repeats rollouts that failed.
             limits = {"timeout": setup.timeout, "bounds": Bounds(setup.lm_deadline, 0)}
             address = {"api_base": endpoint, "api_key": secret}
             lm = MeteredLM(f"openai/{ctx.model}", Meter(), cache=False, **address, **limits)

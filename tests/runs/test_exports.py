@@ -30,8 +30,8 @@ def export(folder: Path, kind: str, *options: str, method: str = "memory-r2") ->
 
 @pytest.fixture(scope="module")
 def trl(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Rows and a reward function of memory-env, under the compact adapter."""
-    return export(tmp_path_factory.mktemp("trl") / "out", "trl", *ENV, "--adapter", "compact")
+    """Rows and a reward function of memory-env."""
+    return export(tmp_path_factory.mktemp("trl") / "out", "trl")
 
 
 def loaded(folder: Path) -> Any:
@@ -85,10 +85,11 @@ def test_the_reward_of_a_row_is_that_of_a_rerun_of_its_session(trl: Path) -> Non
 
 
 def test_an_unreadable_completion_costs_more_than_the_row_s_own(trl: Path) -> None:
-    memory, row = loaded(trl).memory, rows_of(trl)[0]
+    memory, rows = loaded(trl).memory, rows_of(trl)
+    row, own = rows[0], rows[1]["said"][0]
     columns = {name: [value] * 2 for name, value in row.items() if name != "prompt"}
-    good, bad = memory([row["prompt"]] * 2, ['[{"speaker": "Ada", "turn_id": "D1:1", "fact": "x"}]', "no"], **columns)
-    assert good - bad >= 0.3
+    good, bad = memory([row["prompt"]] * 2, [own, "I would rather not."], **columns)
+    assert good - bad > 0.4
 
 
 def test_the_package_for_verifiers_names_what_it_needs(tmp_path: Path) -> None:
@@ -127,6 +128,27 @@ def test_another_prompt_than_the_exported_one_is_refused(trl: Path, tmp_path: Pa
         Environment.open(tmp_path / "export.json")
 
 
+def test_a_saved_program_is_exported_with_its_own_adapter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mempiler.save(mempiler.build("memory-r2", "memory-lookup", adapter="xml"), tmp_path / "saved")
+    monkeypatch.chdir(tmp_path)
+    folder = export(tmp_path / "out", "trl", method="saved")
+    monkeypatch.chdir("/")
+    environment = Environment.open(folder / "export.json")
+    assert environment.program.adapter == "xml"
+    assert "<dialogue>" in rows_of(folder)[0]["prompt"][1]["content"]
+
+
+def test_the_commands_of_the_page_export(tmp_path: Path) -> None:
+    page = (Path(mempiler.__file__).parent / "docs" / "training_elsewhere.md").read_text(encoding="utf-8")
+    lines = re.findall(r"^mempiler (export .*?) +#", page, re.MULTILINE)
+    assert len(lines) == 2
+    for n, line in enumerate(lines):
+        words = line.replace("locomo10.json", str(SAMPLE)).split()
+        main([*words[:-1], str(tmp_path / str(n))])
+    assert "mempiler-memory-r2-memory-env" in page
+    assert (tmp_path / "0" / "mempiler_memory_r2_memory_env").is_dir()
+
+
 @pytest.mark.parametrize(
     ("options", "method", "message"),
     [
@@ -134,7 +156,8 @@ def test_another_prompt_than_the_exported_one_is_refused(trl: Path, tmp_path: Pa
         (ENV, "turn-rag", "turn-rag writes without a language model"),
         (["--on", "palbench.dialogue"], "memory-r2", "palbench.dialogue is a simulated conversation"),
         ([*ENV, "--adapter", "auto"], "memory-r2", "--adapter auto asks an endpoint"),
-        ([*ENV, "--plan"], "memory-r2", "export asks no model"),
+        ([*ENV, "--plan"], "memory-r2", "--plan says nothing to an export; leave it out"),
+        ([*ENV, "--max-usd", "1"], "memory-r2", "--max-usd says nothing to an export; leave it out"),
         ([*ENV, "--reward-set", "depth=1"], "memory-r2", "--reward-set: .*compression"),
         ([*ENV, "--reward-set", "compression=-1"], "memory-r2", "compression = -1 is negative"),
         (["--on", "nowhere"], "memory-r2", "unknown benchmark 'nowhere'"),

@@ -41,7 +41,7 @@ def notes(say: Any) -> Any:
 
     def reply(kind: str, text: str, rng: Any) -> str:
         if kind == "answer":
-            return say.fields(answer=text)
+            return say.fields(answer=text.replace("##", ""))
         chance = rng.random()
         if chance < 0.2:
             return "no field"
