@@ -110,6 +110,9 @@ def check_verifiers(
         for line in traces.read_text().splitlines():
             for trace in _traces(json.loads(line)):
                 (scored,) = trace["rewards"].values()
+                parents, turns = {node.get("parent") for node in trace["nodes"]}, len(trace["calls"])
+                leaves = len(trace["nodes"]) - len(parents - {None})
+                assert leaves == turns, f"{turns} calls, but {leaves} branches"
                 found.append((scored["score"], direct(environment, trace["task"]["data"]["history"], lm)))
     return found
 

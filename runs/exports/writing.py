@@ -82,7 +82,8 @@ def _verifiers(environment: Environment, name: str) -> dict[str, str]:
         "pyproject.toml": _PYPROJECT.format(dashed=dashed, name=name, benchmark=environment.benchmark.name),
         f"{name}/__init__.py": _PACKAGE,
         "README.md": f"# {dashed}\n\n{_about(environment)}\n```bash\npip install -e .\n"
-        f"vf-eval {dashed} -n 2 -r 4 --model MODEL --client.base-url http://HOST:8000/v1 --no-push\n```\n",
+        f"vf-eval {dashed} -n 2 -r 4 --model MODEL --client.base-url http://HOST:8000/v1 \\\n"
+        "  --client.api-key-var OPENAI_API_KEY --no-push\n```\n",
     }
 
 
