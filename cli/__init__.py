@@ -22,6 +22,7 @@ COMMANDS = {
     "demo": "The main job on the bundled sample: compile, score, track, save, load, ask.",
     "compile": "Tune a method's prompts against a benchmark and save the program.",
     "train": "Train a local model on a method's memory operations by LoGo-GRPO.",
+    "export": "A benchmark and a method as an environment for trainers that run elsewhere.",
     "evaluate": "Score a method or a saved program on a benchmark.",
     "compare": "Tell whether runs or programs differ, question by question.",
     "diff": "Show what differs between two saved programs.",

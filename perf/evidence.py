@@ -16,6 +16,7 @@ Usage:
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import shlex
@@ -57,11 +58,11 @@ class Cell:
         """Its folder."""
         return "-".join((self.method, self.on, self.optimizer, self.adapter, self.lm))
 
-    def command(self, locomo: str) -> list[str]:
+    def command(self, locomo: str, file: str | None) -> list[str]:
         """What a user would type."""
         data = ["--data", locomo] if self.benchmark == "locomo" and not self.sample else []
         sizes = [part for name, size in self.sizes.items() for part in (f"--{name}", str(size))]
-        chosen = ["--with", self.optimizer, "--adapter", self.adapter, "--lm", f"gguf:{self.lm}"]
+        chosen = ["--with", self.optimizer, "--adapter", self.adapter, "--lm", f"gguf:{file or self.lm}"]
         return [
             "compile",
             self.method,
@@ -80,45 +81,40 @@ class Cell:
 BUDGET = ("--max-minutes", "25")
 SMALL: dict[str, tuple[str, ...]] = {
     "labeled": (),
-    "bootstrap": (),
-    "bootstrap-random": ("--optimizer-set", "num_candidate_programs=3"),
-    "mipro": ("--optimizer-set", "num_trials=6", "--optimizer-set", "num_candidates=4"),
-    "gepa": ("--optimizer-set", "max_metric_calls=120"),
-    "copro": ("--optimizer-set", "breadth=3", "--optimizer-set", "depth=1"),
+    "bootstrap-random": ("--optimizer-set", "num_candidate_programs=2"),
+    "mipro": ("--optimizer-set", "num_trials=3", "--optimizer-set", "num_candidates=3"),
+    "gepa": ("--optimizer-set", "max_metric_calls=40"),
+    "copro": ("--optimizer-set", "breadth=2", "--optimizer-set", "depth=1"),
 }
 """Settings that fit an optimizer into the minutes of two cores."""
 READ = ("--stage", "read")
 """Memories are written once, by the prompts of the start."""
-
-
-TURNS = {"locomo": dict(SIZES), "msc": {"train": 8, "dev": 4, "test": 12}}
-"""Sizes where histories are turns as they came; MSC's sample has 24 questions."""
+SAMPLE = {"train": 10, "dev": 10, "test": 40}
+"""Of LoCoMo's sample: the first questions of a conversation to train, of one for dev, and all of the test part."""
 PRACTICE = {"rounds": 1, "virtual_scenes": 2, "proposals": 3, "practice_tokens": 1000, "predict_tokens": 600}
 """PraMem with one round of practice: the paper's 80 take millions of tokens a user."""
-WRITTEN: dict[str, tuple[str, dict[str, int], dict[str, int]]] = {
-    "memory-r2": ("locomo", {"train": 17, "dev": 8, "test": 34}, {}),
-    "rgmem": ("locomo", {"train": 17, "dev": 8, "test": 34}, {}),
-    "h2memory": ("palbench", {"train": 8, "dev": 8, "test": 8}, {}),
-    "pramem": ("omnibehavior", {"train": 16, "dev": 12, "test": 48}, PRACTICE),
-}
-"""Methods that write their memory with the model: on bundled samples, for a genuine conversation takes hours."""
+SUBJECTS: tuple[tuple[str, str, dict[str, int], dict[str, int]], ...] = (
+    ("memory-r2", "locomo", SAMPLE, {"parts": 1}),
+    ("turn-rag", "locomo", SIZES, {}),
+    ("pgr+turn-rag", "locomo", SAMPLE, {"iterations": 1}),
+    ("rgmem", "locomo", SAMPLE, {}),
+    ("h2memory", "palbench.restate", {"train": 8, "dev": 4, "test": 4}, {}),
+    ("pramem", "omnibehavior", {"train": 16, "dev": 12, "test": 24}, PRACTICE),
+)
+"""Methods, each on a benchmark, with sizes and settings. What writes with the model has bundled samples, and fewer
+parts and rounds than by default: a genuine conversation takes hours."""
 
 
 def cells() -> Iterator[Cell]:
-    """All of them, the cheap ones first."""
-    for benchmark, sizes in TURNS.items():
-        for adapter in ("auto", "chat"):
-            for optimizer, settings in SMALL.items():
-                yield Cell("turn-rag", optimizer, adapter, benchmark, more=(*settings, *BUDGET), sizes=sizes)
-                more = (*settings, *READ, *BUDGET)
-                yield Cell("pgr+turn-rag", optimizer, adapter, benchmark, more=more, sizes=sizes)
-    for method, (benchmark, sizes, values) in WRITTEN.items():
-        fewer = tuple(part for name, value in values.items() for part in ("--set", f"{name}={value}"))
-        for adapter in ("auto", "chat"):
-            for optimizer, settings in SMALL.items():
-                more = (*fewer, *settings, *READ, *BUDGET)
-                yield Cell(method, optimizer, adapter, benchmark, more=more, sizes=sizes, sample=benchmark == "locomo")
-    yield Cell("turn-rag", "bootstrap", "auto", lm="smollm2", more=BUDGET)
+    """All of them, what says most first: every method, then every optimizer, then plain chat."""
+    for adapter in ("auto", "chat"):
+        for optimizer, settings in SMALL.items():
+            for method, benchmark, sizes, values in SUBJECTS:
+                fewer = tuple(part for name, value in values.items() for part in ("--set", f"{name}={value}"))
+                more = (*fewer, *settings, *(() if method == "turn-rag" else READ), *BUDGET)
+                sample = benchmark == "locomo" and method != "turn-rag"
+                yield Cell(method, optimizer, adapter, benchmark, more=more, sizes=sizes, sample=sample)
+    yield Cell("turn-rag", "bootstrap-random", "auto", lm="smollm2", more=(*SMALL["bootstrap-random"], *BUDGET))
 
 
 def main() -> None:
@@ -128,6 +124,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="cells whose name begins so; several with commas")
     parser.add_argument("--minutes", type=float, default=1e9, help="begin no cell after so many")
     parser.add_argument("--engine", default="the wheel of xllamacpp", help="what runs llama.cpp, for the page")
+    parser.add_argument("--file", help="a GGUF file that runs instead of the named weights, e.g. in another encoding")
     parser.add_argument("--write", type=Path, help="write the page of the cells that are there, and run nothing")
     chosen = parser.parse_args()
     if chosen.write:
@@ -140,7 +137,7 @@ def main() -> None:
     for cell in cells():
         wanted = cell.name.startswith(tuple(chosen.only.split(",")))
         if wanted and time.monotonic() < end and "outcome" not in (_done(chosen.out, cell) or {}):
-            _run(cell, chosen.out, chosen.locomo, chosen.engine)
+            _run(cell, chosen)
 
 
 def _done(out: Path, cell: Cell) -> dict[str, Any] | None:
@@ -148,10 +145,10 @@ def _done(out: Path, cell: Cell) -> dict[str, Any] | None:
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
 
 
-def _run(cell: Cell, out: Path, locomo: str, engine: str) -> None:
+def _run(cell: Cell, chosen: argparse.Namespace) -> None:
     """Runs or resumes a cell; a failed one leaves its last line instead of numbers."""
-    home = (out / cell.name / "home").resolve()
-    command = cell.command(locomo)
+    home = (chosen.out / cell.name / "home").resolve()
+    command = cell.command(chosen.locomo, chosen.file)
     print(f"{time.strftime('%H:%M')} {cell.name}", flush=True)
     # A cell with a result is not run again, so the last run that is there was stopped, killed, or failed.
     resumed = [f"--resume={path.parent.name}" for path in sorted(home.glob("*/run.json"))[-1:]]
@@ -163,13 +160,15 @@ def _run(cell: Cell, out: Path, locomo: str, engine: str) -> None:
         text=True,
     )
     taken = time.monotonic() - start
-    shown = [Path(part).name if part == locomo else part for part in command]
+    shown = [Path(part).name if part == chosen.locomo else part for part in command]
+    if chosen.file:
+        shown = [part.replace(chosen.file, Path(chosen.file).name) for part in shown]
     result = {
         "cell": cell.name,
         "on": cell.on,
         "command": shlex.join(["mempiler", *shown]),
-        "weights": weights(cell.lm).files[0].sha256,
-        "engine": engine,
+        "weights": _digest(chosen.file) if chosen.file else weights(cell.lm).files[0].sha256,
+        "engine": chosen.engine,
         "seconds": round(taken),
         "resumed": bool(resumed),
     }
@@ -182,7 +181,12 @@ def _run(cell: Cell, out: Path, locomo: str, engine: str) -> None:
         result |= {"outcome": outcome, "run": json.loads((folder / "run.json").read_text(encoding="utf-8"))}
         result["rows"] = {phase: _rows(folder / f"{phase}_rows.jsonl") for phase in ("start", "result")}
         print(f"      {outcome['start']['score']:.3f} -> {outcome['result']['score']:.3f}, {taken:.0f} s", flush=True)
-    (out / cell.name / "result.json").write_text(json.dumps(result, indent=1), encoding="utf-8")
+    (chosen.out / cell.name / "result.json").write_text(json.dumps(result, indent=1), encoding="utf-8")
+
+
+def _digest(path: str) -> str:
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _rows(path: Path) -> list[dict[str, Any]]:

@@ -10,10 +10,11 @@ Cell = dict[str, Any]
 HEAD = """# What compiling does to a small language model
 
 Made by `perf/evidence.py`; numbers are what was measured and nothing else. The model is Qwen2.5-Coder-0.5B-Instruct
-(GGUF, Q4_K_M), which llama.cpp runs on two cores, temperature 0. `locomo` is the genuine LoCoMo, conv-26 to train and
-conv-30 for dev and test (questions of categories 1 to 4 count); everything else is a bundled sample. Every compiled
-program is scored, kept or not (`--force`); "kept" says what the gate on the dev questions would have done. Intervals
-are 95 %, paired by question. A model this small says whether compiling does something, not how good a method is.
+(GGUF, Q4_K_M unless "run by" says otherwise), which llama.cpp runs on two cores, temperature 0. `locomo` is the genuine
+LoCoMo, conv-26 to train and conv-30 for dev and test (questions of categories 1 to 4 count); everything else is a
+bundled sample. Every compiled program is scored, kept or not (`--force`); "kept" says what the gate on the dev
+questions would have done. Intervals are 95 %, paired by question. A model this small says whether compiling does
+something, not how good a method is.
 """
 
 FAILED = """

@@ -15,7 +15,8 @@ The paper's idea to the code:
     curriculum 8 -> 16 -> 32                     `curriculum.Curriculum`
     group-relative advantages, clipped loss      the trainer behind DSPy's provider protocol (`trainer.Trainer`)
 
-Any method that writes session by session can be trained; only weights change, prompts stay as they are.
+Any method that writes session by session can be trained, and any module with a state (`stateful`); only weights change,
+prompts stay as they are.
 
 Deviations from the released code: local reruns sample (there they may be greedy by accident); a penalty for unreadable
 completions; groups of the n-th call of a role instead of one group for all its calls; unreadable completions are asked
@@ -44,6 +45,7 @@ from .policy import PolicyScore, by_history, score_policy
 from .reward import Metric, released_f1
 from .rollout import single_attempt
 from .settings import TrainingSettings
+from .stateful import trainable
 from .trainer import Trainer
 
 Askable = Callable[[History, int, Sequence[dspy.Example]], Sequence[dspy.Example]]
@@ -97,16 +99,17 @@ class LoGoGRPO(FinetuneTeleprompter):
 
     def compile(  # pyright: ignore[reportIncompatibleMethodOverride]  # as DSPy's own subclasses do
         self,
-        student: MemoryProgram,
+        student: Any,
         *,
         trainset: Sequence[dspy.Example],
         teacher: Any = None,
         valset: Sequence[dspy.Example] | None = None,
-    ) -> MemoryProgram:
+    ) -> Any:
         """Trains the student's language model, under the adapter of the context.
 
         Args:
-            student: The program; only its writing predictors are trained, and it is not changed itself.
+            student: The program, or a module with a state (`stateful.Stateful`); only its writing predictors are
+                trained, and it is not changed itself.
             trainset: Questions with answers; their histories are the training conversations.
             teacher: Not taken: rollouts come from the student alone.
             valset: Questions that choose the checkpoint; without them the last one is kept.
@@ -119,6 +122,7 @@ class LoGoGRPO(FinetuneTeleprompter):
         """
         if teacher is not None:
             raise UserError("LoGo-GRPO takes no teacher: its rollouts come from the student alone")
+        given, student = student, trainable(student, [*trainset, *(valset or ())], self.settings.weights)
         lm = single_lm(student)
         trainset, valset = self._counted(trainset), self._counted(valset or ())
         histories = [history for history, _ in by_history(trainset) if len(history)]
@@ -146,7 +150,7 @@ class LoGoGRPO(FinetuneTeleprompter):
                 self.progress = run.train(self.progress)
         finally:
             trainer.close()
-        return student.deepcopy()
+        return given.deepcopy()
 
     def _counted(self, examples: Sequence[dspy.Example]) -> list[dspy.Example]:
         """The questions that count.

@@ -66,6 +66,6 @@ def test_a_cell_that_was_cut_off_goes_on(run, tmp_path: Path) -> None:
 
 def test_a_cell_that_fails_is_on_the_page_with_its_reason(run, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("MEMPILER_MODELS", str(tmp_path / "none"))
-    run("--only", "turn-rag-locomo-bootstrap-auto-smollm2")
+    run("--only", "turn-rag-locomo-bootstrap-random-auto-smollm2")
     run("--write", str(tmp_path / "page.md"))
     assert "mempiler models fetch smollm2" in (tmp_path / "page.md").read_text().split("What did not end")[1]

@@ -1,0 +1,57 @@
+"""`mempiler export`: a benchmark and a method as an environment for trainers that run elsewhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from ..errors import UserError
+from .options import first_line, make_setup, output, parse_settings, print_json, setup_options
+
+_MEANINGLESS = ("planned", "resume", "max_lost", "max_usd", "max_calls", "max_tokens", "max_minutes", "threads")
+_MEANINGLESS += ("prompt_lm", "prompt_api_base", "judge_lm", "judge_api_base")
+"""Options of a setup that no exported environment keeps."""
+
+
+@click.command("export")
+@click.argument("kind", type=click.Choice(["verifiers", "trl"]))
+@click.argument("method")
+@setup_options
+@click.option("--part", type=click.Choice(["train", "dev", "test", "all"]), default="train", show_default=True)
+@click.option("--sessions", type=click.IntRange(1), help="most sessions of a history that are written [default: all]")
+@click.option("--answer-lm", help="answers the questions rewards come from [default: that of --lm]")
+@click.option("--answer-api-base", help="address of its server")
+@click.option("--reward-set", "rewards", multiple=True, metavar="NAME=VALUE", help="e.g. compression=0.2")
+@click.option("--out", type=click.Path(), required=True, help="a new or empty folder")
+def command(kind: Any, method: str, as_json: bool, config: tuple[str, ...], **values: Any) -> None:
+    """Write the writer of METHOD on a benchmark as an environment for KIND: verifiers, or TRL's GRPOTrainer.
+
+    The model that is trained is named there. --lm names one that stays as it is: it answers the questions rewards come
+    from, and for trl it also writes the memories of the rows and the rest of a session.
+    """
+    from ..runs.exports.environment import Export, kept
+    from ..runs.exports.writing import write
+    from ..runs.registry import pinned
+
+    source = click.get_current_context().get_parameter_source
+    for name in _MEANINGLESS:
+        if source(name) is ParameterSource.COMMANDLINE:
+            flag = "plan" if name == "planned" else name.replace("_", "-")
+            raise UserError(f"--{flag} says nothing to an export; leave it out")
+    own = {name: values.pop(name) for name in ("part", "sessions", "answer_lm", "answer_api_base", "allow_code")}
+    out, rewards = Path(values.pop("out")), parse_settings(values.pop("rewards"))
+    values.pop("planned")
+    setup = make_setup(values)
+    first_line(output(errors=as_json), setup)
+    method = str(Path(method).absolute()) if Path(method).is_dir() else pinned(method)
+    export = Export(method=method, config=parse_settings(config), setup=kept(setup), reward=rewards, **own)
+    written = write(kind, export, out)
+    if as_json:
+        print_json(written.summary())
+        return
+    rows = f", {written.rows} rows" if written.rows is not None else ""
+    later = "; rows.jsonl: python reward.py" if kind == "trl" and written.rows is None else ""
+    output().print(f"{written.folder}: {written.histories} histories{rows}{later}; see its README.md", soft_wrap=True)

@@ -1,0 +1,251 @@
+"""What an exported folder rests on: `export.json` names benchmark, method and reward.
+
+    export.json ── open ──> Environment: histories, rows of calls, what completions are worth
+
+It is opened where training runs. The file holds no question and no answer. The benchmark's file is read where it lies,
+and its digest must be the one that was exported; so must the method's prompts and settings. Keys are those of the
+environment variables of whoever trains. Addresses and paths are in the file: edit those that differ on the cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import dspy
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from ...data.benchmark import Benchmark
+from ...engines.guard import Guard
+from ...engines.meter import Meter, MeteredLM
+from ...engines.models import language_model
+from ...errors import DataError, ProgramError, UserError
+from ...optimizers.logo_grpo.given import Rewarded, Worth
+from ...optimizers.logo_grpo.policy import by_history
+from ...optimizers.logo_grpo.reward import RewardSettings, released_f1
+from ...optimizers.logo_grpo.rollout import head
+from ...programs.identity import Identities
+from ...programs.program import MemoryProgram
+from ...programs.recording import Call
+from ...programs.remember import MemoryCache
+from ...records import History, read_json
+from ..experiment import Part
+from ..folder import RunFolder
+from ..setup import Runtime, Setup
+
+FILE = "export.json"
+_SETUP = ("benchmark", "data", "options", "lm", "api_base", "temperature", "embedder", "embedder_api_base", "adapter")
+_SETUP += ("train", "dev", "test", "seed", "timeout", "retries", "lm_deadline", "trust")
+"""Fields of a setup that an export keeps."""
+
+
+class Export(BaseModel):
+    """What `export.json` holds."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    method: str
+    config: dict[str, Any] = {}
+    allow_code: bool = False
+    part: Part = "train"
+    sessions: int | None = None
+    """Sessions of a history that are written; all of them if None."""
+    answer_lm: str | None = None
+    """Answers the questions rewards come from; the `lm` of the setup if None."""
+    answer_api_base: str | None = None
+    reward: dict[str, Any] = {}
+    setup: dict[str, Any]
+    benchmark_sha256: str = ""
+    program: str = ""
+    """Digest of the method's prompts and settings."""
+
+
+class Environment:
+    """A benchmark and a method, for trainers that sample themselves.
+
+    Args:
+        export: What it is made of.
+        folder: Where its file is.
+
+    Raises:
+        UserError: The benchmark or the method gives no reward to train on.
+    """
+
+    def __init__(self, export: Export, folder: Path) -> None:
+        self.export = export
+        self.setup = Setup(**export.setup)
+        self._runtime = Runtime(self.setup, Meter(), Guard(), RunFolder(folder))
+        self.benchmark = _trainable(self.setup.load(compiling=True))
+        self.program: MemoryProgram = self._runtime.program(
+            export.method, self.benchmark, export.config, export.allow_code, MemoryCache()
+        )
+        adapter = self.setup.adapter or self.program.adapter
+        self.program.adapter = "chat" if adapter == "auto" else adapter
+        if not self.program.method.writer.predictors_below():
+            raise UserError(f"{export.method} writes without a language model, so there is nothing to train")
+
+    @classmethod
+    def open(cls, path: str | Path) -> Environment:
+        """Opens an exported environment.
+
+        Args:
+            path: Its `export.json`.
+
+        Raises:
+            DataError: The benchmark's file is another one now.
+            ProgramError: The file is none, or the method has other prompts or settings now.
+        """
+        path = Path(path)
+        try:
+            export = Export.model_validate(read_json(path))
+        except ValidationError as error:
+            raise ProgramError(f"{path}: is no export: {error.errors()[0]['msg']}; export anew") from error
+        found = cls(export, path.parent)
+        now = found.digests
+        if now["benchmark_sha256"] != export.benchmark_sha256:
+            where = found.benchmark.source.path
+            raise DataError(f"{where}: is not the data that was exported (sha256 differs); export anew")
+        if now["program"] != export.program:
+            raise ProgramError(f"{path}: {export.method} has other prompts or settings than were exported; export anew")
+        return found
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """What identifies data and method."""
+        return {
+            "benchmark_sha256": self.benchmark.source.sha256,
+            "program": Identities().of_program(self.program),
+        }
+
+    @cached_property
+    def histories(self) -> Mapping[str, History]:
+        """The histories of the exported part, whole, by their ids."""
+        return {history.id: history for history in self._asked if len(history)}
+
+    @cached_property
+    def rewarded(self) -> Rewarded:
+        """Writes and rewards."""
+        try:
+            reward = RewardSettings(**self.export.reward)
+        except TypeError as error:
+            known = ", ".join(vars(RewardSettings()))
+            raise UserError(f"--reward-set: {error}; it has: {known}") from error
+        return Rewarded(
+            self.program,
+            released_f1 if reward.metric == "released" else self._metric,
+            self._questions,
+            self._model(self.export.answer_lm, self.export.answer_api_base) if self.program.task.predictors() else None,
+            reward,
+            self.setup.seed,
+        )
+
+    def past(self, id: str, sessions: int | None = None) -> History:
+        """The sessions of a history that are written.
+
+        Args:
+            id: The history's.
+            sessions: How many; those of the export if None.
+
+        Raises:
+            UserError: There is no such history.
+        """
+        if id not in self.histories:
+            raise UserError(f"{id!r} is no history of the part {self.export.part} of {self.benchmark.name}")
+        return head(self.histories[id], sessions or self.export.sessions or len(self.histories[id]))
+
+    def worth(self, id: str, said: Sequence[str]) -> Worth:
+        """What a history is worth that was written with given completions."""
+        written = self.rewarded.written(self.past(id), said)
+        return self.rewarded.worth(written, self.histories[id])
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Every call of the writer as the setup's model makes them, with the memory before its session.
+
+        Yields:
+            `prompt` (messages), `history`, `session` (from 0), `memory` (JSON), `said` (the completions before it in
+            that session) and `role` (the predictor's name). Calls at the end of a history (`settle`) have no row.
+        """
+        roles = {id(each): name for name, each in self.program.method.writer.predictors_below().items()}
+        for name in self.histories:
+            rollout = self.rewarded.write(self.past(name), self.model)
+            for number, run in enumerate(rollout.sessions):
+                said: list[str] = []
+                for call in run.calls:
+                    row = {"history": name, "session": number, "memory": run.before.model_dump_json()}
+                    yield from _row(call, {**row, "said": list(said), "role": roles.get(id(call.predictor))})
+                    said += [completion.text for completion in call.completions]
+
+    def worth_of(self, row: Mapping[str, Any], completion: str) -> float:
+        """The reward of a completion in the place of a row's: what its session is worth, right after it.
+
+        The setup's model answers what the session asks after it.
+        """
+        before = self.program.method.writer.Memory.model_validate_json(row["memory"])
+        past, said = self.past(row["history"], row["session"] + 1), [*row["said"], completion]
+        rollout = self.rewarded.continued(before, past, said, self.model)
+        found = self.rewarded.worth(rollout, self.histories[past.id], self.rewarded.settings.local_questions)
+        return found.of_call(len(row["said"]))
+
+    @cached_property
+    def model(self) -> MeteredLM:
+        """The setup's model."""
+        return self._model(self.setup.lm, self.setup.api_base)
+
+    def _model(self, name: str | None, api_base: str | None) -> MeteredLM:
+        if name is None:
+            return self.model
+        setup = self.setup
+        if name == "local:tiny":
+            from ..tiny import resolve
+
+            name = resolve(name, setup.seed)
+        limits = {"timeout": setup.timeout, "retries": setup.retries, "deadline": setup.lm_deadline}
+        temperature = setup.temperature or 0.0
+        return language_model(name, api_base=api_base, temperature=temperature, cache=False, **limits)
+
+    @cached_property
+    def _asked(self) -> Mapping[History, list[dspy.Example]]:
+        split = self.setup.split(self.benchmark)
+        chosen = self.benchmark.examples if self.export.part == "all" else getattr(split, self.export.part)
+        return dict(by_history(chosen))
+
+    def _questions(self, history: History, sessions: int) -> Sequence[dspy.Example]:
+        found = self.benchmark.questions_after(history, sessions, self._asked[history])
+        return [example for example in found if self.benchmark.counts(example)]
+
+    def _metric(self, example: dspy.Example, prediction: dspy.Prediction) -> float:
+        return float(self.benchmark.score(example, prediction).value)
+
+
+def exported(export: Export, folder: Path) -> tuple[Environment, Export]:
+    """Opens what is to be exported, and the export with its digests."""
+    found = Environment(export, folder)
+    _ = found.rewarded  # refuses settings of the reward that are none
+    return found, export.model_copy(update=found.digests)
+
+
+def kept(setup: Setup) -> dict[str, Any]:
+    """What an export keeps of a setup.
+
+    Raises:
+        UserError: The adapter asks its endpoint what it can, which is not the trainer's.
+    """
+    if setup.adapter == "auto":
+        raise UserError("--adapter auto asks an endpoint what it can; choose chat, json, xml or compact for an export")
+    data = str(Path(setup.data).absolute()) if setup.data else None
+    return {name: value for name, value in asdict(replace(setup, data=data)).items() if name in _SETUP}
+
+
+def _trainable(benchmark: Benchmark) -> Benchmark:
+    if benchmark.scorer.asked:
+        raise UserError(f"{benchmark.name} is scored by a judge, which is no reward to train on; choose a metric")
+    return benchmark
+
+
+def _row(call: Call, about: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The row of a call; none where no model answered it, or it is none of the writer's."""
+    if call.completions and about["role"]:
+        yield {"prompt": [dict(message) for message in call.completions[0].messages], **about}

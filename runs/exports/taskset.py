@@ -1,0 +1,135 @@
+"""An exported environment as a task set and harness of `verifiers` (0.4), which must be installed.
+
+    task      one history; its prompt is a description, for the writer's prompts come from the method
+    harness   runs the writer in this process; every call goes to the endpoint that the framework listens on
+    reward    the history written once more with the completions of the trace, and its questions asked
+
+Calls of a writer do not continue one another, so each becomes a branch of the trace, and each branch a sample. The
+reward needs nothing but the trace: traces that were kept can be scored again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import verifiers.v1 as vf  # pyright: ignore[reportMissingImports]
+
+from ...engines.bounds import Bounds
+from ...engines.meter import Meter, MeteredLM
+from ...engines.models import endpoint_errors
+from ...errors import MempilerError
+from .environment import Environment
+
+
+class HistoryData(vf.TaskData):
+    """The history that is to be written."""
+
+    history: str
+
+
+class HistoryTask(vf.Task[HistoryData]):
+    """One history.
+
+    Args:
+        data: Its id.
+        config: Of the framework.
+        environment: Knows it.
+    """
+
+    def __init__(self, data: HistoryData, config: Any, environment: Environment) -> None:
+        super().__init__(data, config)
+        self.environment = environment
+
+    def __deepcopy__(self, memo: object) -> HistoryTask:
+        return HistoryTask(self.data, self.config, self.environment)
+
+    @vf.reward
+    async def memory(self, trace: vf.Trace) -> float:
+        """What the memory is worth, see `optimizers.logo_grpo.reward`."""
+        worth = await asyncio.to_thread(self.environment.worth, self.data.history, completions(trace))
+        trace.record_metrics({"score": worth.score, "penalty": worth.value - worth.reward})
+        return worth.reward
+
+
+class WriterEnvConfig(vf.SingleAgentEnvConfig):
+    """One agent, which runs in this process: a writer runs no code of the model's."""
+
+    agent: vf.AgentConfig = vf.AgentConfig(runtime=vf.SubprocessConfig())
+
+
+class WriterEnv(vf.Env[WriterEnvConfig]):
+    """One history, one rollout."""
+
+    async def run(self, task: vf.Task, agents: vf.Agents) -> None:
+        """Lets the agent write the history."""
+        await agents.agent.run(task)
+
+
+def completions(trace: vf.Trace) -> list[str]:
+    """The completions of a trace, in the order of the calls."""
+    nodes = [trace.nodes[call.node].message for call in trace.calls if call.node is not None]
+    return [str(message.content or "") for message in nodes]
+
+
+def make(path: Path) -> tuple[type[vf.Taskset], type[vf.Harness], type[vf.Env]]:
+    """The task set, the harness and the environment of an export.
+
+    Args:
+        path: Its `export.json`; read once, when either is made.
+    """
+    opened = cache(lambda: Environment.open(path))
+
+    class HistoryTaskset(vf.Taskset[HistoryTask, vf.TasksetConfig]):
+        """The histories of the exported part."""
+
+        def load(self) -> list[HistoryTask]:
+            environment = opened()
+            return [_task(environment, id, self.config.task) for id in environment.histories]
+
+    class WriterHarness(vf.Harness[vf.HarnessConfig]):
+        """Runs the method's writer."""
+
+        APPENDS_SYSTEM_PROMPT = True
+        EXECUTES_CODE = False
+        NEEDS_CONTAINER = False
+
+        def __init__(self, config: vf.HarnessConfig) -> None:
+            super().__init__(config)
+            self.environment = opened()
+
+        async def launch(
+            self,
+            ctx: vf.ModelContext,
+            trace: vf.Trace,
+            runtime: vf.Runtime,
+            endpoint: str,
+            secret: str,
+            mcp_urls: dict[str, str],
+            data: vf.TaskData,
+        ) -> vf.ProgramResult:
+            environment, setup = self.environment, self.environment.setup
+            # The framework sets what is sampled, and repeats rollouts that failed.
+            limits = {"timeout": setup.timeout, "bounds": Bounds(setup.lm_deadline, 0)}
+            address = {"api_base": endpoint, "api_key": secret}
+            lm = MeteredLM(f"openai/{ctx.model}", Meter(), cache=False, **address, **limits)
+            past = environment.past(data.model_dump()["history"])
+
+            def write() -> None:
+                with endpoint_errors():
+                    environment.rewarded.write(past, lm)
+
+            try:
+                await asyncio.to_thread(write)
+            except MempilerError as error:
+                return vf.ProgramResult(1, "", str(error))
+            return vf.ProgramResult(0, "", "")
+
+    return HistoryTaskset, WriterHarness, WriterEnv
+
+
+def _task(environment: Environment, id: str, config: vf.TaskConfig) -> HistoryTask:
+    told = f"Write the memory of {id}, {len(environment.past(id))} sessions of {environment.benchmark.name}."
+    return HistoryTask(HistoryData(name=id, prompt=told, history=id), config, environment)

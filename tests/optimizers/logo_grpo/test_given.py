@@ -1,0 +1,105 @@
+"""Rollouts with given completions are those of the model that gave them: prompts, memory and reward."""
+
+from typing import Any
+
+import dspy
+import pytest
+from mempiler.errors import UserError
+from mempiler.optimizers.logo_grpo.given import Rewarded
+from mempiler.optimizers.logo_grpo.reward import RewardSettings, answer, penalty, reward
+from mempiler.optimizers.logo_grpo.rollout import rerun, single_attempt
+
+
+def colour(example: dspy.Example, prediction: dspy.Prediction) -> float:
+    return float(example.answer in str(prediction.answer))
+
+
+def careless(say: Any) -> Any:
+    """Answers as a diligent policy, but every fourth time nothing readable, and now and then about an unknown id."""
+
+    def reply(kind: str, text: str, rng: Any) -> str:
+        chance = rng.random()
+        if chance < 0.25:
+            return "I would rather not."
+        if kind == "operations" and chance < 0.5:
+            return say.fields(operations=[{"op": "DELETE", "memory_id": "m99"}])
+        return say.diligent(kind, text, rng)
+
+    return reply
+
+
+def rewarded(made: Any, **settings: Any) -> Rewarded:
+    questions = {
+        each.history.id: [other for other in made.train if other.history == each.history] for each in made.train
+    }
+    return Rewarded(made.program, colour, lambda history, n: questions[history.id], None, RewardSettings(**settings))
+
+
+@pytest.fixture
+def sampled(world: Any, say: Any) -> Any:
+    """A world, a rollout of a careless policy in it, and its completions in the order of the calls."""
+    made = world(careless(say), sessions=4, people=1)
+    heard: list[str] = []
+    complete = made.engine.complete
+
+    def listening(request: Any) -> Any:
+        response = complete(request)
+        heard.append(response.message.text)
+        return response
+
+    made.engine.complete = listening
+    lm = made.lm.copy(temperature=1.0)
+    return made, rewarded(made).write(made.train[0].history, lm), heard
+
+
+def test_given_completions_write_the_same_memory_from_the_same_prompts(sampled: Any) -> None:
+    made, rollout, said = sampled
+    again = rewarded(made).written(made.train[0].history, said)
+    assert len(said) == len(rollout.calls) > 8
+    assert again.memory == rollout.memory
+    assert again.memory.entries()
+    assert [run.before for run in again.sessions] == [run.before for run in rollout.sessions]
+    assert [[each.messages for each in call.completions] for call in again.calls] == [
+        [each.messages for each in call.completions] for call in rollout.calls
+    ]
+    assert [call.prediction for call in again.calls] == [call.prediction for call in rollout.calls]
+
+
+def test_their_reward_is_that_of_the_rollout_less_the_mean_penalty(sampled: Any) -> None:
+    made, rollout, said = sampled
+    own, history = rewarded(made), made.train[0].history
+    with dspy.context(adapter=single_attempt(made.program)):
+        value = reward(answer(made.program, history, rollout.memory, made.train, colour), rollout, own.settings)
+    costs = [penalty(call, True, own.settings) for call in rollout.calls]
+    assert {0.0, 0.2, 0.5} == set(costs)
+    found = own.worth(own.written(history, said), history)
+    assert found.value == value
+    assert found.reward == pytest.approx(value - sum(costs) / len(costs))
+    assert [found.of_call(n) for n in range(len(costs))] == [value - cost for cost in costs]
+
+
+def test_a_session_is_continued_from_its_memory_and_a_model_answers_the_rest(sampled: Any) -> None:
+    made, rollout, _ = sampled
+    own, lm = rewarded(made), made.lm.copy()
+    with dspy.context(lm=lm, adapter=single_attempt(made.program)):
+        direct = rerun(made.program.method.writer, rollout, 2, "local")
+    first = direct.sessions[0].calls[0].completions[0].text
+    found = own.continued(rollout.sessions[2].before, direct.history, [first], lm)
+    assert found.memory == direct.memory
+    assert len(found.calls) == len(direct.calls) > 1
+    assert own.worth(found, made.train[0].history, 16) == own.worth(direct, made.train[0].history, 16)
+
+
+def test_where_completions_end_early_the_rest_is_unreadable(sampled: Any) -> None:
+    made, rollout, _ = sampled
+    found = rewarded(made).written(made.train[0].history, [])
+    assert len(found.calls) > 0
+    assert all(call.lost for call in found.calls)
+    assert not found.memory.entries()
+    assert rollout.memory.entries()
+
+
+def test_completions_of_another_history_are_refused(sampled: Any) -> None:
+    made, _, said = sampled
+    with pytest.raises(UserError, match=r"completions, but the writer of user0 asked \d+ times"):
+        rewarded(made).written(made.train[0].history, [*said, "one more"])
