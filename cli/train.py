@@ -45,7 +45,7 @@ _COURSE = (
     "workers",
 )
 """Options that are fields of the course."""
-USERS = {False: 400, True: 160}
+USERS = {False: 400, True: 100}
 """Users of memory-env where objectives are compared, three of ten to score: a whole comparison, or a quick one."""
 
 
@@ -65,9 +65,7 @@ USERS = {False: 400, True: 160}
 @click.option("--weights", help="shared by all roles, or separate: a model for each [default: shared]")
 @click.option("--histories", type=int, help="training conversations per step")
 @click.option("--validate-every", type=int, help="steps between two validations and checkpoints")
-@click.option(
-    "--samples", type=int, help="times a history is written for a sampled score, which chooses the checkpoint"
-)
+@click.option("--samples", type=int, help="times a validation history is sampled; the mean chooses the checkpoint")
 @click.option("--seeds", type=click.IntRange(1), help="trainings per objective [default: 3 in a comparison, or 1]")
 @click.option("--workers", type=click.IntRange(1), help="trainings at a time [default: 2 of local:tiny, or 1]")
 @click.option("--lora", type=click.IntRange(1), help="rank of an adapter; all weights are trained without")

@@ -94,8 +94,8 @@ class Course:
         curriculum = self.settings.curriculum
         if curriculum.tokens is None:
             raise UserError("--quick shortens the training of local:tiny; for other models choose --steps or --budget")
-        fewer = replace(curriculum, tokens=curriculum.tokens // 4)
-        settings = replace(self.settings, samples=2, validate_every=3, curriculum=fewer)
+        fewer = replace(curriculum, tokens=curriculum.tokens // 6)
+        settings = replace(self.settings, validate_every=2, curriculum=fewer)
         return replace(self, quick=True, seeds=1, settings=settings)
 
     def names(self) -> list[str]:
@@ -150,7 +150,7 @@ TINY_COURSE = Course(
         local_fraction=1.0,
         histories=1,
         session_reward="trajectory",
-        samples=4,
+        validate_every=10,
         curriculum=Curriculum((8,), steps=None, tokens=83_000),
     ),
     train_kwargs={"learning_rate": 2e-4, "beta": 0.02, **DAPO},

@@ -3,8 +3,8 @@
     model (made and warmed up for local:tiny) ── score ── per objective and seed: train ── score ── keep ── save, log
 
 All objectives begin from the same weights and may generate the same number of tokens. The test users are scored greedy
-and sampled after each training. Finished work is in the run's folder: a killed run continues where its last checkpoint
-was. Trainings do not depend on one another, so several can run at the same time, in processes of their own.
+and sampled, once, after each training. Finished work is in the run's folder: a killed run continues where its last
+checkpoint was. Trainings do not depend on one another: several can run at the same time, in processes of their own.
 
     RUN/start/                the model training begins from (local:tiny; other models stay where they are)
     RUN/start.json            its row
@@ -305,8 +305,8 @@ class _Job:
         score = partial(score_policy, self.program, counted, self._metric, lm, name="test", reader=self._reader())
         score = partial(score, capture=capture, threads=settings.threads)
         with dspy.context(**self._context()), endpoint_errors():
-            greedy, sampled = score(0.0), score(settings.temperature, samples=settings.samples)
-        return measured(name, seed, model, greedy, sampled, settings.samples)
+            greedy, sampled = score(0.0), score(settings.temperature)
+        return measured(name, seed, model, greedy, sampled)
 
     def _context(self) -> dict[str, Any]:
         from ..programs.adapter import adapter

@@ -70,7 +70,7 @@ def print_trained(console: Console, outcome: Trained) -> None:
     first = outcome.rows[0]
     quick = "--quick: a look at what a run gives, too short to tell objectives apart; " if outcome.quick else ""
     told = f"{quick}{first.n} questions about {first.users} held-out users of {outcome.benchmark}; 95 % intervals"
-    console.print(f"{told} over users; sampled: mean of {first.samples}", soft_wrap=True)
+    console.print(f"{told} over users", soft_wrap=True)
     console.print(_table(("", "greedy", "sampled", "format failures", "tokens", "steps", "seconds"), _rows(outcome)))
     pairs = _pairs(outcome)
     if pairs:

@@ -29,12 +29,11 @@ class TrainedRow(BaseModel):
     greedy: float
     greedy_interval: tuple[float, float] | None
     sampled: float
-    """At the temperature of the training, mean over the samples."""
+    """At the temperature of the training."""
     sampled_interval: tuple[float, float] | None
     greedy_failures: float
     """Share of completions that could not be read."""
     sampled_failures: float
-    samples: int
     tokens: int = 0
     """Generated for training."""
     trained_steps: int = 0
@@ -78,9 +77,7 @@ class TrainedRow(BaseModel):
         return found
 
 
-def measured(
-    name: str, seed: int | None, model: str, greedy: PolicyScore, sampled: PolicyScore, samples: int
-) -> TrainedRow:
+def measured(name: str, seed: int | None, model: str, greedy: PolicyScore, sampled: PolicyScore) -> TrainedRow:
     """A row from two scorings of one model."""
     return TrainedRow(
         name=name,
@@ -94,7 +91,6 @@ def measured(
         sampled_interval=_interval(sampled),
         greedy_failures=greedy.format_failures,
         sampled_failures=sampled.format_failures,
-        samples=samples,
         ids=greedy.ids,
         groups=greedy.groups,
         scores={"greedy": greedy.scores, "sampled": sampled.scores},

@@ -13,7 +13,7 @@
     local_weight, ...    1 and 1        released code: no coefficient, the balance is a matter of counts
     steps                10             ours: per stage; the released code runs 10 and 5 epochs of one step
     validate_every       5              ours
-    samples              2              ours: times a history is written for a sampled score; it chooses the checkpoint
+    samples              2              ours: times a validation history is sampled; the mean chooses the checkpoint
     max_format_failures  0.1            ours: stop when over the last `window` steps more completions than that, and
                                         than twice as many as at the start, cannot be read
 
@@ -54,7 +54,7 @@ class TrainingSettings:
     global_weight: float = 1.0
     validate_every: int = 5
     samples: int = 2
-    """Times each history is written where a policy's sampled score is taken."""
+    """Times each validation history is sampled; the mean score chooses the checkpoint."""
     max_format_failures: float = 0.1
     window: int = 3
     """Steps over which format failures are averaged."""

@@ -163,7 +163,6 @@ def test_what_the_user_asks_for_is_obeyed(trained: dict[str, Any], capsys: pytes
     result = trained_in(trained, capsys, *words, "--samples", "3")
     found = settings_of(result)
     assert (found["temperature"], found["session_reward"], found["samples"]) == (0.8, "cumulative", 3)
-    assert result["rows"][0]["samples"] == 3
     adapter = json.loads((Path(result["model"]) / "adapter_config.json").read_text())
     assert (adapter["r"], adapter["lora_alpha"]) == (2, 4)
 
@@ -192,7 +191,7 @@ def test_a_killed_process_resumes_to_the_very_weights_of_an_unbroken_run(
     whole = trained_in(trained, capsys, *words)
     monkeypatch.setenv("MEMPILER_HOME", str(tmp_path))
     done = subprocess.run(
-        [sys.executable, "-c", KILL, "2", *command(trained, *words)], capture_output=True, timeout=120, check=False
+        [sys.executable, "-c", KILL, "2", *command(trained, *words)], capture_output=True, timeout=600, check=False
     )
     assert done.returncode == -signal.SIGKILL
     (broken,) = tmp_path.glob("*-train-*")
@@ -238,7 +237,7 @@ def test_a_comparison_has_three_seeds_and_many_users(monkeypatch: pytest.MonkeyP
 
 def test_a_quick_comparison_is_smaller_unless_told(monkeypatch: pytest.MonkeyPatch) -> None:
     setup, course = asked(monkeypatch, "--quick")
-    assert (course.seeds, course.quick, setup.options) == (1, True, {"users": 160})
+    assert (course.seeds, course.quick, setup.options) == (1, True, {"users": 100})
     assert course.settings.curriculum.tokens < asked(monkeypatch)[1].settings.curriculum.tokens
     assert asked(monkeypatch, "--quick", "--seeds", "2", "--samples", "5")[1].seeds == 2
 

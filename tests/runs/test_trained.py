@@ -21,7 +21,7 @@ def row(name: str, seed: int | None, right: int, **more: Any) -> TrainedRow:
         scores = tuple(float(n % 10 < least) for n in range(20))
         return PolicyScore(tuple(f"q{n}" for n in range(20)), USERS, scores, 20, 0, 0, 0)
 
-    return measured(name, seed, "folder", policy(right), policy(right - 2), 1).model_copy(update=more)
+    return measured(name, seed, "folder", policy(right), policy(right - 2)).model_copy(update=more)
 
 
 STEPS = (
