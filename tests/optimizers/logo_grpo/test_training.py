@@ -8,7 +8,7 @@ from typing import Any
 
 import dspy
 import pytest
-from dspy.clients.provider import ReinforceJob
+from dspy.clients.provider import Provider, ReinforceJob
 from mempiler.errors import DataError, UserError
 from mempiler.optimizers.logo_grpo import LoGoGRPO
 from mempiler.optimizers.logo_grpo.curriculum import Curriculum
@@ -299,7 +299,7 @@ def test_what_cannot_be_trained_is_refused_in_one_line(world: Any, case: str) ->
     made = world(method="turn-rag") if case == "no writer" else world()
     lm: Any = made.lm
     if case == "no provider":
-        lm.provider = dspy.clients.provider.Provider()
+        lm.provider = Provider()
     if case == "two models":
         made.program.method.writer.extract.lm = made.lm.copy()
     with dspy.context(lm=lm), pytest.raises(UserError) as caught:
