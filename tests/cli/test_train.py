@@ -187,7 +187,22 @@ def test_a_killed_process_resumes_to_the_very_weights_of_an_unbroken_run(
     """Killed when the checkpoint of step 2 is written and the journal does not name it yet; with a new adapter."""
     from mempiler.engines.local.model import LocalModel
 
-    words = ["--only", "--with", "grpo", "--lora", "2", "--steps", "3", "--threads", "1"]
+    # Without validation users the last weights are kept.
+    words = [
+        "--only",
+        "--with",
+        "grpo",
+        "--lora",
+        "2",
+        "--steps",
+        "3",
+        "--threads",
+        "1",
+        "--dev",
+        "0",
+        "--rollouts",
+        "6",
+    ]
     whole = trained_in(trained, capsys, *words)
     monkeypatch.setenv("MEMPILER_HOME", str(tmp_path))
     done = subprocess.run(
