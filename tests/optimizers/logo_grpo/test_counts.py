@@ -110,4 +110,4 @@ def test_a_reader_has_a_server_of_its_own(
     setup = Setup(benchmark="locomo", lm="local:none", train=2, dev=1, test=1, retries=0)
     run_train("memory-r2", setup, course, out=tmp_path / "out")
     assert server.requests
-    assert {kind for kind, _, _ in made.engine.asked} == {"facts", "operations"}
+    assert {kind for kind, _, _ in made.engine.asked} <= {"facts", "operations"}
