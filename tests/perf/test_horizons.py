@@ -85,26 +85,18 @@ def test_a_cell_is_trained_scored_and_not_run_again(
 
     method = MemoryR2(embedder(), **MemoryR2.preset("memory-env"))
     start = create(tmp_path / "start", demonstrate(method, CompactAdapter(), 4, world="dependent"))
-    monkeypatch.setattr(horizons, "ANSWER_TOKENS", 4)
-    asked = [
-        "--out",
-        str(tmp_path / "out"),
-        "--model",
-        str(start),
-        "--users",
-        "10",
-        "--tokens",
-        "1",
-        "--only",
-        "logo:4",
-    ]
+    monkeypatch.setattr(horizons, "ANSWER_TOKENS", 3)
+    monkeypatch.setattr(horizons, "HORIZONS", ((2,),))
+    small = {"objective": "logo", "session_reward": "trajectory", "num_rollouts": 2, "local_n": 2}
+    monkeypatch.setattr(horizons, "OBJECTIVES", {"logo": small})
+    asked = ["--out", str(tmp_path / "out"), "--model", str(start), "--users", "10", "--tokens", "1"]
     horizons.main(asked)
-    row = json.loads((tmp_path / "out" / "logo-1-0.json").read_text())
+    row = json.loads((tmp_path / "out" / "logo-2-0.json").read_text())
     assert row["tokens"] > 0
     assert len(row["steps"]) == 1
     assert len(row["greedy"]["scores"]) == len(row["sampled"]["users"]) > 0
-    before = (tmp_path / "out" / "logo-1-0.json").stat().st_mtime_ns
+    before = (tmp_path / "out" / "logo-2-0.json").stat().st_mtime_ns
     monkeypatch.setattr(horizons.Bench, "_train", lambda *args: pytest.fail("trained again"))
     horizons.main(asked)
-    assert (tmp_path / "out" / "logo-1-0.json").stat().st_mtime_ns == before
-    assert "| 1 | logo | 1 |" in capsys.readouterr().out
+    assert (tmp_path / "out" / "logo-2-0.json").stat().st_mtime_ns == before
+    assert "| 2 | logo | 1 |" in capsys.readouterr().out
