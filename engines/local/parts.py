@@ -1,6 +1,6 @@
 """Parts of a batch: rows of similar length together, so that little is padding; smaller ones where memory runs out.
 
-lengths 9000, 40, 8800, 35 ──> [9000, 8800], [40, 35]
+lengths 40, 9000, 35, 30 ──> [9000, 40], [35, 30]
 
 The padding of a part is at most as long as its text, or `SLACK`.
 """
@@ -36,8 +36,8 @@ def buckets(lengths: Sequence[int], size: int) -> list[list[int]]:
 
     Example:
         >>> from mempiler.engines.local.parts import buckets
-        >>> buckets([40, 9000, 35, 8800], 8)
-        [[1, 3], [0, 2]]
+        >>> buckets([40, 9000, 35, 30], 8)
+        [[1, 0], [2, 3]]
     """
     found: list[list[int]] = []
     width = tokens = 0

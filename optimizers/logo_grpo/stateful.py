@@ -28,8 +28,7 @@ from types import SimpleNamespace
 from typing import Any, Protocol, runtime_checkable
 
 import dspy
-from pydantic import ConfigDict, field_serializer
-from pydantic_core import to_jsonable_python
+from pydantic import ConfigDict, TypeAdapter, field_serializer
 
 from ...errors import UserError
 from ...memory.memory import Memory
@@ -80,7 +79,7 @@ class StateMemory(Memory):
 
     @field_serializer("state")
     def _plain(self, state: Any) -> Any:
-        return to_jsonable_python(state, fallback=str)
+        return TypeAdapter(Any).dump_python(state, mode="json", fallback=str)
 
 
 class StateWriter(Writer):

@@ -75,7 +75,9 @@ def test_curves_are_validation_scores_by_tokens() -> None:
     assert "scores" not in found["rows"][0]
 
 
-def test_tables_show_rows_differences_seeds_and_remarks() -> None:
+def test_tables_show_rows_differences_seeds_and_remarks(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("COLUMNS", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+        monkeypatch.delenv(name, raising=False)
     console = output()
     console.file = io.StringIO()
     print_trained(console, outcome(quick=True))
