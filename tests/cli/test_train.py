@@ -80,7 +80,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     shown = demonstrate(method, CompactAdapter(), 8, sessions=2, seed=1)
     create(home / "start", shown, vocabulary(), seed=0)
     model = LocalModel.load(home / "start", device="cpu", threads=1)
-    sft.fit(model, shown, steps=20, learning_rate=3e-3, batch=8, seed=0)
+    sft.fit(model, shown, steps=120, learning_rate=3e-3, batch=8, seed=0)
     model.save(home / "start")
     return {"home": home, "start": home / "start"}
 
@@ -204,6 +204,8 @@ def test_a_killed_process_resumes_to_the_very_weights_of_an_unbroken_run(
         "6",
     ]
     whole = trained_in(trained, capsys, *words)
+    journal = json.loads((Path(whole["model"]).parent / "train.json").read_text())
+    assert [row["train_rows"] > 0 for row in journal["rows"]] == [True] * 3
     monkeypatch.setenv("MEMPILER_HOME", str(tmp_path))
     done = subprocess.run(
         [sys.executable, "-c", KILL, "2", *command(trained, *words)], capture_output=True, timeout=600, check=False
@@ -214,6 +216,8 @@ def test_a_killed_process_resumes_to_the_very_weights_of_an_unbroken_run(
     again = trained_in(trained, capsys, *words, "--resume", str(broken))
     found = [LocalModel.load(each["model"], device="cpu").fingerprint for each in (whole, again)]
     assert found[0] == found[1]
+    begun = LocalModel.load(trained["start"], device="cpu", lora={"r": 2}, seed=0)
+    assert begun.fingerprint != found[0]
 
 
 def test_trainings_run_in_processes_of_their_own(
