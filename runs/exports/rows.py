@@ -20,11 +20,12 @@ ROWS = "rows.jsonl"
 
 
 def write_rows(environment: Environment, file: Path) -> int:
-    """Writes the rows of an environment, and returns how many there are."""
-    count = 0
-    with file.open("w", encoding="utf-8") as out:
+    """Writes the rows of an environment, all or none, and returns how many there are."""
+    count, partial = 0, file.with_name(f".{file.name}.partial")
+    with partial.open("w", encoding="utf-8") as out:
         for count, row in enumerate(environment.rows(), 1):  # noqa: B007
             out.write(json.dumps(row, ensure_ascii=False) + "\n")
+    partial.replace(file)
     return count
 
 

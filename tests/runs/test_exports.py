@@ -180,3 +180,16 @@ def test_a_folder_that_holds_something_is_left_alone(tmp_path: Path, capsys: pyt
         export(tmp_path, "trl")
     assert "is not empty; choose another --out" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_rows_that_break_off_leave_no_file_that_could_be_trained_on(tmp_path: Path) -> None:
+    from mempiler.runs.exports.rows import write_rows
+
+    class Breaks:
+        def rows(self) -> Any:
+            yield {"prompt": []}
+            raise OSError("no space left")
+
+    with pytest.raises(OSError, match="no space"):
+        write_rows(Breaks(), tmp_path / "rows.jsonl")  # pyright: ignore[reportArgumentType]
+    assert not (tmp_path / "rows.jsonl").exists()
