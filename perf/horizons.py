@@ -34,6 +34,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from mempiler.runs.course import TINY_COURSE
+
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 OBJECTIVES: Mapping[str, Mapping[str, Any]] = {
@@ -45,18 +47,8 @@ OBJECTIVES: Mapping[str, Mapping[str, Any]] = {
 }
 """Eight rewritten sessions of each kind in sum, so that a step costs every objective the same."""
 HORIZONS: Sequence[tuple[int, ...]] = ((8,), (4,), (32,), (8, 16, 32), (16,))
-TRAINING = {
-    "learning_rate": 2e-4,
-    "beta": 0.02,
-    "loss_type": "dapo",
-    "ratio": "token",
-    "clip_high": 0.28,
-    "dual_clip": 0.0,
-    "log_ratio_clip": 0.0,
-    "eps": 1e-4,
-    "micro_batch_size": 24,
-}
-ANSWER_TOKENS = 96
+TRAINING = {**TINY_COURSE.train_kwargs, "micro_batch_size": 24}
+ANSWER_TOKENS = TINY_COURSE.answer_tokens
 START = "start"
 OTHERS = ("state", "change", "restate", "retract")
 """Facts that were said outright; the others were decided by what had been said before."""

@@ -49,6 +49,7 @@ from mempiler.programs.fold import PlainSteps, fold
 from mempiler.programs.gather import in_order
 from mempiler.programs.memory_r2.method import MemoryR2
 from mempiler.programs.program import MemoryProgram
+from mempiler.runs.course import DAPO
 from mempiler.runs.statistics import interval, paired
 
 ANSWER = 80
@@ -178,7 +179,7 @@ class Ladder:
             seed=chosen.seed,
             curriculum=Curriculum((chosen.horizon,), steps=None, tokens=chosen.tokens),
         )
-        kwargs = {"learning_rate": chosen.rate, "beta": 0.02, "seed": chosen.seed, "loss_type": "dapo"}
+        kwargs = {"learning_rate": chosen.rate, "beta": 0.02, "seed": chosen.seed, **DAPO}
         folder = self.out / f"{objective}-training"
         asked = self.benchmark.questions_after
         teleprompter = LoGoGRPO(self.metric, settings, kwargs, asked, None, folder, capture, _tell)
