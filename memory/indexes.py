@@ -40,10 +40,14 @@ class Indexes:
 
     def purge(self) -> None:
         """Drops the indexes of deleted memories, whose ids may be reused by other objects."""
-        # Drop deleted memories before every search: their ids may be reused by the memory searched next.
+        # Drop deleted memories before every search: their ids may be reused by the memory searched next. An id stays
+        # in the queue until its index is gone, so that who finds the queue empty need not wait for anybody.
+        if not self._gone:
+            return
         with self._purging:
             while self._gone:
-                self._kept.forget(self._gone.popleft())
+                self._kept.forget(self._gone[0])
+                self._gone.popleft()
 
     def _made(self, memory: Any) -> Index:
         index = self._build(memory)

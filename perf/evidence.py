@@ -78,7 +78,7 @@ class Cell:
         ]
 
 
-BUDGET = ("--max-minutes", "25")
+BUDGET = ("--max-minutes", "60")
 SMALL: dict[str, tuple[str, ...]] = {
     "labeled": (),
     "bootstrap-random": ("--optimizer-set", "num_candidate_programs=2"),
@@ -87,6 +87,8 @@ SMALL: dict[str, tuple[str, ...]] = {
     "copro": ("--optimizer-set", "breadth=2", "--optimizer-set", "depth=1"),
 }
 """Settings that fit an optimizer into the minutes of two cores."""
+ENGLISH = ("--option", "language=en")
+"""PAL-Set's sample has three users in each of two languages: demos are to be in that of the test."""
 READ = ("--stage", "read")
 """Memories are written once, by the prompts of the start."""
 SAMPLE = {"train": 10, "dev": 10, "test": 40}
@@ -98,7 +100,7 @@ SUBJECTS: tuple[tuple[str, str, dict[str, int], dict[str, int]], ...] = (
     ("turn-rag", "locomo", SIZES, {}),
     ("pgr+turn-rag", "locomo", SAMPLE, {"iterations": 1}),
     ("rgmem", "locomo", SAMPLE, {}),
-    ("h2memory", "palbench.restate", {"train": 8, "dev": 4, "test": 4}, {}),
+    ("h2memory", "palbench.restate", {"train": 4, "dev": 4, "test": 4}, {}),
     ("pramem", "omnibehavior", {"train": 16, "dev": 12, "test": 24}, PRACTICE),
 )
 """Methods, each on a benchmark, with sizes and settings. What writes with the model has bundled samples, and fewer
@@ -111,7 +113,8 @@ def cells() -> Iterator[Cell]:
         for optimizer, settings in SMALL.items():
             for method, benchmark, sizes, values in SUBJECTS:
                 fewer = tuple(part for name, value in values.items() for part in ("--set", f"{name}={value}"))
-                more = (*fewer, *settings, *(() if method == "turn-rag" else READ), *BUDGET)
+                spoken = ENGLISH if benchmark.startswith("palbench") else ()
+                more = (*fewer, *spoken, *settings, *(() if method == "turn-rag" else READ), *BUDGET)
                 sample = benchmark == "locomo" and method != "turn-rag"
                 yield Cell(method, optimizer, adapter, benchmark, more=more, sizes=sizes, sample=sample)
     yield Cell("turn-rag", "bootstrap-random", "auto", lm="smollm2", more=(*SMALL["bootstrap-random"], *BUDGET))
@@ -126,12 +129,18 @@ def main() -> None:
     parser.add_argument("--engine", default="the wheel of xllamacpp", help="what runs llama.cpp, for the page")
     parser.add_argument("--file", help="a GGUF file that runs instead of the named weights, e.g. in another encoding")
     parser.add_argument("--write", type=Path, help="write the page of the cells that are there, and run nothing")
+    parser.add_argument("--ladder", type=Path, help="results of perf/pretrained.py, for the page")
     chosen = parser.parse_args()
     if chosen.write:
         from evidence_page import page
 
+        ladder = []
+        if chosen.ladder:
+            from pretrained import rungs
+
+            ladder = rungs(chosen.ladder)
         found = [done for cell in cells() if (done := _done(chosen.out, cell)) is not None]
-        chosen.write.write_text(page(found), encoding="utf-8")
+        chosen.write.write_text(page(found, ladder), encoding="utf-8")
         return
     end = time.monotonic() + 60 * chosen.minutes
     for cell in cells():

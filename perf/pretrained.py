@@ -217,6 +217,11 @@ def shown(program: MemoryProgram, users: int, sessions: int, seed: int) -> dict[
     return found
 
 
+def rungs(out: Path) -> list[dict[str, Any]]:
+    """The rungs that a folder of results holds."""
+    return [json.loads(path.read_text()) for rung in RUNGS if (path := out / f"{rung}.json").is_file()]
+
+
 def table(rows: Sequence[dict[str, Any]]) -> str:
     """The rungs as Markdown."""
     by = {row["rung"]: row for row in rows}
@@ -239,7 +244,7 @@ def _cells(found: Mapping[str, Any], before: Mapping[str, Any] | None) -> tuple[
     score = f"{mean:.3f}" + (f" [{span.low:.3f}, {span.high:.3f}]" if span else "")
     if before is None:
         return score, ""
-    gain = paired(before["scores"], found["scores"], found["users"])
+    gain = paired(found["scores"], before["scores"], found["users"])
     ends = f" [{gain.interval.low:+.3f}, {gain.interval.high:+.3f}]" if gain.interval else ""
     return score, f"{gain.mean:+.3f}{ends}"
 
@@ -277,8 +282,7 @@ def main() -> None:
             if not path.is_file():
                 print(time.strftime("%H:%M"), rung, flush=True)
                 path.write_text(json.dumps(ladder.run(rung)), encoding="utf-8")
-    rows = [json.loads(path.read_text()) for rung in RUNGS if (path := chosen.out / f"{rung}.json").is_file()]
-    told = table(rows)
+    told = table(rungs(chosen.out))
     print(told) if chosen.write is None else chosen.write.write_text(told, encoding="utf-8")
 
 

@@ -41,7 +41,9 @@ class Batcher(Generic[Row, Result]):
         self, run: Callable[[list[Row]], Sequence[Result]], window: float = WINDOW, limit: int = LIMIT
     ) -> None:
         self._run, self.window, self.limit = run, window, limit
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._filled = threading.Condition(self._lock)
+        """What the leader waits for, and nobody else: a caller that wakes all others costs more than its row."""
         self._waiting: list[_Ticket[Row, Result]] = []
         self._led = False
 
@@ -52,43 +54,55 @@ class Batcher(Generic[Row, Result]):
             Exception: What running the batch raised.
         """
         ticket: _Ticket[Row, Result] = _Ticket(row)
-        with self._changed:
-            self._waiting.append(ticket)
-            self._changed.notify_all()
         try:
-            while True:
-                with self._changed:
-                    self._changed.wait_for(lambda: ticket.done or not self._led)
-                    if ticket.done:
-                        break
-                    self._led = True
-                self._lead()
+            with self._lock:
+                self._waiting.append(ticket)
+                if not self._led:
+                    self._hand_over()
+                elif len(self._waiting) >= self.limit:
+                    self._filled.notify()
+            while not ticket.done:
+                ticket.turn.wait()
+                if ticket.leads:
+                    self._lead(ticket)
         finally:
-            with self._changed:
+            with self._lock:
                 if ticket in self._waiting:  # an interrupt: no thread waits for the result any more
                     self._waiting.remove(ticket)
+                if ticket.leads:
+                    self._hand_over()
         if ticket.error is not None:
             raise ticket.error
         return ticket.results[0]
 
-    def _lead(self) -> None:
+    def _hand_over(self) -> None:
+        """Lets the first of those who wait lead; the lock is held."""
+        self._led = bool(self._waiting)
+        if self._led:
+            self._waiting[0].leads = True
+            self._waiting[0].turn.set()
+
+    def _lead(self, leader: _Ticket[Row, Result]) -> None:
         """Collects and runs one batch."""
         batch: list[_Ticket[Row, Result]] = []
+        leader.turn.clear()
         try:
             deadline = time.monotonic() + self.window
-            with self._changed:
+            with self._lock:
                 while len(self._waiting) < self.limit and (left := deadline - time.monotonic()) > 0:
-                    self._changed.wait(left)
+                    self._filled.wait(left)
                 batch, self._waiting = self._waiting[: self.limit], self._waiting[self.limit :]
             self._serve(batch)
         finally:
-            with self._changed:
-                for ticket in batch:
-                    if not ticket.done:
-                        ticket.error = RuntimeError("the batch of this call was interrupted")
-                        ticket.done = True
-                self._led = False
-                self._changed.notify_all()
+            for ticket in batch:
+                if not ticket.done:
+                    ticket.error = RuntimeError("the batch of this call was interrupted")
+                    ticket.done = True
+            with self._lock:
+                leader.leads = False
+                self._hand_over()
+            for ticket in batch:
+                ticket.turn.set()
 
     def _serve(self, batch: list[_Ticket[Row, Result]]) -> None:
         try:
@@ -118,3 +132,6 @@ class _Ticket(Generic[Row, Result]):
         self.results: list[Result] = []
         self.error: Exception | None = None
         self.done = False
+        self.leads = False
+        self.turn = threading.Event()
+        """Set when its batch has run, or when it leads the next one."""

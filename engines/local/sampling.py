@@ -79,7 +79,7 @@ def _draw(
 ) -> list[tuple[list[int], list[float]]]:
     import torch
 
-    device, front = model.device, max(map(len, prompts))
+    device, front, ends = model.device, max(map(len, prompts)), model.ends
     drawn: list[tuple[list[int], list[float]]] = [([], []) for _ in prompts]
     uniforms = _uniforms(heats, limits, seeds).to(device)
     warmth = torch.tensor(heats, device=device, dtype=torch.float32)
@@ -98,7 +98,7 @@ def _draw(
             if row in open_rows:
                 drawn[row][0].append(token)
                 drawn[row][1].append(value)
-                if token in model.ends or step + 1 >= limits[row]:
+                if token in ends or step + 1 >= limits[row]:
                     open_rows.discard(row)
         if not open_rows:
             break

@@ -10,8 +10,9 @@ a chunk at a time where the model's head allows it (`head`).
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from .head import CHUNK, chosen_logprobs, core, headless, is_plain, output_head, pick
@@ -84,13 +85,19 @@ def positions(attention: Tensor) -> Tensor:
 
 def forward(model: Any, ids: Tensor, attention: Tensor, places: Tensor, half: bool, **settings: Any) -> Any:
     """One pass for sampling, with the logits of the last position at least."""
-    takes = inspect.signature(core(model).forward).parameters
+    takes = _takes(type(core(model)))
     if "position_ids" in takes:
         settings["position_ids"] = places
     if "logits_to_keep" in takes:
         settings["logits_to_keep"] = 1
     with computing(ids.device, half):
         return model(input_ids=ids, attention_mask=attention, **settings)
+
+
+@cache
+def _takes(kind: type) -> Collection[str]:
+    """What a class of models takes in its forward pass."""
+    return frozenset(inspect.signature(kind.forward).parameters)
 
 
 def computing(device: Any, half: bool) -> AbstractContextManager[Any]:
@@ -102,6 +109,6 @@ def computing(device: Any, half: bool) -> AbstractContextManager[Any]:
 
 def _forward(model: Any, ids: Tensor, keep: int) -> Tensor:
     """What the model gives for the last `keep` positions at least: logits, or hidden states without its head."""
-    takes = inspect.signature(core(model).forward).parameters
+    takes = _takes(type(core(model)))
     offered = {"use_cache": False, "logits_to_keep": keep}
     return model(input_ids=ids, **{name: value for name, value in offered.items() if name in takes}).logits

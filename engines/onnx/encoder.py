@@ -48,7 +48,12 @@ class Encoder:
             if self._loaded is None:
                 self._loaded = self._load()
         pool = self._loaded[-1]
-        return np.stack([self._encode(texts[0])] if len(texts) == 1 else list(pool.map(self._encode, texts)))
+        # onnxruntime plans its memory by shape: texts of one length after each other cost less than as they come.
+        places = sorted(range(len(texts)), key=lambda place: len(texts[place]))
+        run = pool.map if min(len(texts), self._threads) > 1 else map
+        found = run(self._encode, [texts[place] for place in places])
+        rows = dict(zip(places, found, strict=True))
+        return np.stack([rows[place] for place in range(len(texts))])
 
     def _load(self) -> tuple[Any, Any, list[str], ThreadPoolExecutor]:
         check_installed()

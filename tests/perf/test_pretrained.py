@@ -65,3 +65,12 @@ def test_demonstrations_are_what_a_perfect_writer_answers(pretrained: Any) -> No
     operations = [operation.op for example in found["manage"] for operation in example.operations]
     assert set(operations) <= {"INSERT", "UPDATE", "DELETE", "NONE"}
     assert not any(predictor.demos for predictor in program.method.writer.predictors_below().values())
+
+
+def test_a_rung_that_answers_more_than_its_start_is_shown_with_a_gain(pretrained: Any) -> None:
+    def rung(name: str, scores: list[float]) -> dict[str, Any]:
+        found = {"scores": scores, "users": ["u1", "u2"], "malformed": 0.0, "tokens": 1}
+        return {"rung": name, "told": "", "tuning_s": 0, "scoring_s": 0, "greedy": found, "sampled": found}
+
+    line = pretrained.table([rung("zero-shot", [0.0, 0.0]), rung("SFT", [1.0, 1.0])]).splitlines()[-1]
+    assert line.split(" | ")[2] == "+1.000 [+1.000, +1.000]"
