@@ -8,8 +8,10 @@ demos would teach a model to answer without one. So the questions that DSPy is g
 hold every input of the answering predictor, as the task renders it, and for anything else they are the question.
 
 A question is passed over where its gold evidence is not among what was recalled, for an answer out of nothing teaches
-guessing. Where a benchmark names no evidence, contexts are taken as recalled. The context is shortened to the entries
-that hold the evidence and those nearest to them in rank; the raw items that a task shows beside it, to the newest.
+guessing. Where none is recalled with all of it (memories that a small model writes lose some), those with half of it or
+more are taken. Where a benchmark names no evidence, contexts are taken as recalled. The context is shortened to the
+entries that hold the evidence and those nearest to them in rank; the raw items that a task shows beside it, to the
+newest.
 
 Demos that DSPy makes of passed answers keep what the model saw, unless they overflow their share of the prompt: then
 their context is shortened in the same way. What the answer rests on stays; it was given on the longer one.
@@ -44,6 +46,8 @@ if TYPE_CHECKING:
 
 MOST_HITS = 6
 """Entries of a demo's context, those that hold evidence not counted."""
+MOST = 0.5
+"""The share of a question's evidence that a demo holds at least."""
 ROOM = 1024
 """Tokens of a model's window that are kept for the answer."""
 USED = 0.75
@@ -114,17 +118,23 @@ class Labelling:
             return []
         asked = self._spread([example for example in self._job.train if self._answers(example)])
         found: list[TaskExample] = []
+        partly: list[tuple[float, TaskExample]] = []
         pool = ThreadPoolExecutor(max(1, self._job.threads))
         try:
             for at in range(0, min(len(asked), most or len(asked)), max(1, wanted)):
                 futures = [pool.submit(contextvars.copy_context().run, self._demo, e) for e in asked[at : at + wanted]]
-                found += [demo for future in futures if (demo := future.result()) is not None]
+                for share, demo in filter(None, [future.result() for future in futures]):
+                    found += [demo] if share == 1 else []
+                    partly += [(share, demo)] if share < 1 else []
                 if len(found) >= wanted:
                     break
         finally:
             pool.shutdown(cancel_futures=True)
+        if partly and not found:
+            found = [demo for _, demo in sorted(partly, key=lambda each: -each[0])]
+            self._job.noted("labelled demos: no question was recalled with all of its evidence; they hold half or more")
         if asked and not found:
-            why = "none was recalled with all of its evidence" if asked[0].get("focus") else "none could be recalled"
+            why = "none was recalled with half of its evidence" if asked[0].get("focus") else "none could be recalled"
             self._job.noted(f"no labelled demos: of {min(len(asked), most or len(asked))} training questions {why}")
         return self._spread(found)[:wanted]
 
@@ -199,10 +209,10 @@ class Labelling:
         """Whether an example has the gold value of an output."""
         return any(_gold(predictor, example) for predictor in self._own.values())
 
-    def _demo(self, example: dspy.Example) -> TaskExample | None:
-        """The demo of a question; None where there can be none."""
+    def _demo(self, example: dspy.Example) -> tuple[float, TaskExample] | None:
+        """The share of its evidence that a demo of a question holds, and the demo; None where there can be none."""
         try:
-            call, whole = self._recalled(example)
+            call, whole, share = self._recalled(example)
         except MempilerError:
             raise  # a limit, or the end of the endpoint
         except Exception:
@@ -220,10 +230,10 @@ class Labelling:
             return None
         if not _gold(call.predictor, values) or _tokens(values.toDict()) > self._job.settings["max_demo_tokens"]:
             return None
-        return TaskExample({**dict(values.items()), MEANT_FOR: path}, asked=example)
+        return share, TaskExample({**dict(values.items()), MEANT_FOR: path}, asked=example)
 
-    def _recalled(self, example: dspy.Example) -> tuple[Call | None, int]:
-        """What the answering predictor is asked with a shortened context, and the length of the whole request."""
+    def _recalled(self, example: dspy.Example) -> tuple[Call | None, int, float]:
+        """What the answering predictor is asked, shortened; the whole request's length; the share of evidence held."""
         program = self._job.student
         with dspy.context(trace=None, adapter=program.asking()):
             memory = program.remember(example.history).memory
@@ -231,9 +241,11 @@ class Labelling:
         whole = self._asked(context, query)
         short, query = self._shortened(example, context, query)
         held = short.evidence if any(hit.is_evidence for hit in short.hits) else short.sources
-        if whole is None or not set(example.get("focus") or ()) <= {*held, *query.shown_ids}:
-            return None, 0
-        return self._asked(short, query), _tokens(whole.inputs)
+        focus = set(example.get("focus") or ())
+        share = len(focus & {*held, *query.shown_ids}) / len(focus) if focus else 1.0
+        if whole is None or share < MOST:
+            return None, 0, 0.0
+        return self._asked(short, query), _tokens(whole.inputs), share
 
     def _shortened(self, example: dspy.Example, context: Context, query: Query) -> tuple[Context, Query]:
         shown = query.shown

@@ -205,7 +205,20 @@ def test_without_any_recalled_evidence_there_are_no_demos_and_a_note(make_histor
     for optimizer in ("labeled", "knn", "bootstrap"):
         program, notes = compiled(build("turn-rag", k=1), examples, optimizer)
         assert labelled(program) == []
-        assert notes == ["no labelled demos: of 3 training questions none was recalled with all of its evidence"]
+        assert notes == ["no labelled demos: of 3 training questions none was recalled with half of its evidence"]
+
+
+def test_where_no_question_has_all_of_its_evidence_those_with_half_of_it_are_taken(make_history):
+    history = make_history(4)
+    half = [asked(history, f"D{s}:1", focus=(f"D{s}:1", "D9:1")) for s in (1, 2)]
+    third = asked(history, "D3:1", focus=("D3:1", "D9:1", "D9:2"))
+    program, notes = compiled(build("turn-rag"), [third, *half], "labeled")
+    assert {demo.question for demo in labelled(program)} == {example.question for example in half}
+    assert notes == ["labelled demos: no question was recalled with all of its evidence; they hold half or more"]
+    whole = asked(history, "D3:3")
+    program, notes = compiled(build("turn-rag"), [*half, whole], "labeled")
+    assert [demo.question for demo in labelled(program)] == [whole.question]
+    assert notes == []
 
 
 def test_without_evidence_labels_contexts_are_taken_as_recalled(make_history):
