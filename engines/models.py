@@ -65,7 +65,7 @@ def language_model(
         answers: Answers of earlier calls of the same run.
         prices: US dollars per input and output token, for answers that come without a cost.
         api_base: Address of an OpenAI-compatible server.
-        temperature: Sampling temperature; None leaves it to the provider (0 for the offline and the local engine).
+        temperature: Sampling temperature; None leaves it to the provider (0 for models in this process).
         max_tokens: Most tokens of an answer.
         cache: Whether DSPy's LM cache is used; None means: not for the offline engine, which is faster than a cache.
             Never for local models, whose weights may change.

@@ -178,6 +178,7 @@ def _run(cell: Cell, chosen: argparse.Namespace) -> None:
         "command": shlex.join(["mempiler", *shown]),
         "weights": _digest(chosen.file) if chosen.file else weights(cell.lm).files[0].sha256,
         "engine": chosen.engine,
+        "temperature": 0.0,
         "seconds": round(taken),
         "resumed": bool(resumed),
     }

@@ -10,12 +10,17 @@ Cell = dict[str, Any]
 HEAD = """# What compiling does to a small language model
 
 Made by `perf/evidence.py`; numbers are what was measured and nothing else. The model is Qwen2.5-Coder-0.5B-Instruct
-(GGUF, Q4_K_M unless "run by" says otherwise), which llama.cpp runs on two cores, temperature 0. `locomo` is the genuine
-LoCoMo, conv-26 to train and conv-30 for dev and test (questions of categories 1 to 4 count); everything else is a
-bundled sample. Every compiled program is scored, kept or not (`--force`); "kept" says what the gate on the dev
-questions would have done. Intervals are 95 %, paired by question. A model this small says whether compiling does
-something, not how good a method is.
+(GGUF, Q4_K_M unless "run by" says otherwise), which llama.cpp runs on two cores. `locomo` is the genuine LoCoMo,
+conv-26 to train and conv-30 for dev and test (questions of categories 1 to 4 count); everything else is a bundled
+sample. That of PAL-Bench (users in English) words four needs alike for every user, and its test part has one user: demos
+of another one come close to the answers. Every compiled program is scored, kept or not (`--force`); "kept" says what the
+gate on the dev questions would have done. Intervals are 95 %, paired by question; where the model was sampled
+(`temperature` under "What it took"), they do not cover what another draw would give: the first row was .165 -> .268 when
+it was run again. A model this small says whether compiling does something, not how good a method is.
 """
+
+SAMPLED = 0.8
+"""The temperature of cells that name none: llama.cpp's own, while it was not told another."""
 
 FAILED = """
 ## What did not end
@@ -33,7 +38,8 @@ exact match), by `python perf/pretrained.py --out DIR --dtype {dtype}` on one co
 weights: prompts with all rules, with demonstrations, with the best of some draws of them by the dev users. The others
 train an adapter of rank {lora} under prompts of one line: SFT from the model as it was, GRPO and LoGo-GRPO from SFT,
 with as many generated tokens. A difference is to the rung that a rung begins from, paired, its interval of 95 % over
-users; seconds are of tuning and of scoring; one seed.
+users; seconds are of tuning and of scoring; one seed. A training that keeps step 0 has the weights of SFT; that its
+greedy score is another one all the same is not explained.
 
 """
 
@@ -119,6 +125,7 @@ def _costs(cells: Sequence[Cell]) -> str:
         "tokens out": lambda cell: f"{cell['outcome']['usage']['tokens']['output']:,}",
         "lost calls": lambda cell: str(sum(found.get("lost", 0) for found in _answers(cell))),
         "seconds": lambda cell: f"{cell['seconds']:,}" + (" (went on)" if cell["resumed"] else ""),
+        "temperature": lambda cell: f"{cell.get('temperature', SAMPLED):g}",
         "run by": lambda cell: cell["engine"],
         "ended by": lambda cell: cell["outcome"]["stopped"] or "",
     }

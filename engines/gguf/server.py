@@ -77,6 +77,8 @@ def _serve(path: Path, key: str, name: str, slots: int, context: int) -> Any:
     wanted.model.path, wanted.model_alias, wanted.api_keys = str(path), {name}, [key]
     wanted.n_parallel, wanted.n_ctx = slots, slots * context
     wanted.cpuparams.n_threads = wanted.cpuparams_batch.n_threads = cores
+    # llama.cpp samples at .8 where a request names no temperature; then no run could be repeated.
+    wanted.sampling.temp = 0.0
     # Without the model's own chat template, it would be asked in another's.
     wanted.use_jinja, wanted.warmup, wanted.ui, wanted.verbosity = True, False, False, -1
     try:

@@ -41,6 +41,7 @@ class Wanted:
     def __init__(self) -> None:
         self.model, self.cpuparams = types.SimpleNamespace(path=""), types.SimpleNamespace(n_threads=0)
         self.cpuparams_batch = types.SimpleNamespace(n_threads=0)
+        self.sampling = types.SimpleNamespace(temp=0.8)
 
 
 @pytest.fixture
@@ -138,6 +139,7 @@ def test_a_gguf_model_answers_and_keeps_its_endpoint_to_itself(llama: Any, tmp_p
         assert mempiler.build("turn-rag")(history=HISTORY, question="Where does Ann live?").answer == "I live in Oslo."
     (wanted,) = llama.seen
     assert (wanted.n_parallel, wanted.n_ctx) == (3, 3 * 8192)
+    assert wanted.sampling.temp == 0
     assert wanted.api_keys == [lm.kwargs["api_key"]]
     assert language_model(name, loaded=loaded).model == lm.model
     assert len(llama.seen) == 1
