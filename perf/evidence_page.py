@@ -12,11 +12,11 @@ HEAD = """# What compiling does to a small language model
 Made by `perf/evidence.py`; numbers are what was measured and nothing else. The model is Qwen2.5-Coder-0.5B-Instruct
 (GGUF, Q4_K_M unless "run by" says otherwise), which llama.cpp runs on two cores. `locomo` is the genuine LoCoMo,
 conv-26 to train and conv-30 for dev and test (questions of categories 1 to 4 count); everything else is a bundled
-sample. That of PAL-Bench (users in English) words four needs alike for every user, and its test part has one user: demos
-of another one come close to the answers. Every compiled program is scored, kept or not (`--force`); "kept" says what the
-gate on the dev questions would have done. Intervals are 95 %, paired by question; where the model was sampled
-(`temperature` under "What it took"), they do not cover what another draw would give: the first row was .165 -> .268 when
-it was run again. A model this small says whether compiling does something, not how good a method is.
+sample. That of PAL-Bench (users in English) words four needs alike for every user, and its test part has one user:
+demos of another one come close to the answers. Every compiled program is scored, kept or not (`--force`); "kept" says
+what the gate on the dev questions would have done. Intervals are 95 %, paired by question; where the model was
+sampled (`temperature` under "What it took"), they do not cover what another draw would give: the first row was .165
+-> .268 when it was run again. A model this small says whether compiling does something, not how good a method is.
 """
 
 SAMPLED = 0.8
