@@ -110,7 +110,7 @@ def _runs(ctx: click.Context, names: Sequence[str], values: dict[str, Any], cons
 
 
 def _is_program(name: str) -> bool:
-    from ..programs.catalog import is_method
+    from ..programs.names import is_method
     from ..runs.artifact import MANIFEST
     from ..runs.folder import RUN, RunFolder
     from ..runs.registry import is_registered

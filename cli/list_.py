@@ -10,7 +10,7 @@ from rich.table import Table
 
 from .options import JSON, output, print_json
 
-_ADAPTERS = {
+ADAPTERS = {
     "auto": "answers held to a JSON schema where the endpoint can, else chat",
     "chat": "fields under headings; a malformed answer is asked for once more, with the error",
     "json": "one JSON object, in the model's structured output where it has one",
@@ -18,7 +18,7 @@ _ADAPTERS = {
     "compact": "one line per input, the bare value as answer; for small models, no second try",
 }
 
-_EMBEDDERS = {
+EMBEDDERS = {
     "offline": "hashed words and spelling, no model: compares spelling, not meaning",
     "minilm": "all-MiniLM-L6-v2, English",
     "e5": "multilingual-e5-small, about a hundred languages",
@@ -34,11 +34,9 @@ def command(kind: str | None, as_json: bool) -> None:
     """List methods, benchmarks, optimizers, adapters and the embedders of this process."""
     from ..data.catalog import BENCHMARKS, SUITES
     from ..data.catalog import plugins as benchmark_plugins
-    from ..engines.embedders import IN_PROCESS
     from ..optimizers.catalog import OPTIMIZERS
-    from ..programs.adapter import ADAPTERS
-    from ..programs.catalog import METHODS, POLICIES
-    from ..programs.catalog import plugins as method_plugins
+    from ..programs.names import METHODS, POLICIES
+    from ..programs.names import plugins as method_plugins
 
     listed = {
         "methods": {
@@ -53,8 +51,8 @@ def command(kind: str | None, as_json: bool) -> None:
         "optimizers": {
             name: f"{entry.changes}; needs: {entry.needs}; cost: {entry.cost}" for name, entry in OPTIMIZERS.items()
         },
-        "adapters": {name: _ADAPTERS.get(name, "") for name in ADAPTERS},
-        "embedders": {name: _EMBEDDERS[name] + _here(name) for name in IN_PROCESS},
+        "adapters": ADAPTERS,
+        "embedders": {name: told + _here(name) for name, told in EMBEDDERS.items()},
     }
     chosen = {name: entries for name, entries in listed.items() if kind in (None, name)}
     if as_json:

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
@@ -20,14 +20,13 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from ..engines.guard import Limits
-from ..engines.meter import Meter
-from ..engines.models import DEADLINE, RETRIES, TIMEOUT
+from ..engines.deadline import DEADLINE, RETRIES, TIMEOUT
 from ..errors import MOST_SECONDS, UserError
-from ..optimizers.plan import Plan
-from ..records.json_input import decode
-from ..runs.setup import Setup
-from ..runs.tape.opened import settled
+
+if TYPE_CHECKING:
+    from ..engines.meter import Meter
+    from ..optimizers.plan import Plan
+    from ..runs.setup import Setup
 
 
 class Finite(click.FloatRange):
@@ -186,6 +185,10 @@ def setup_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def make_setup(values: dict[str, Any]) -> Setup:
     """Takes the setup's options out of a command's keyword arguments."""
+    from ..engines.guard import Limits
+    from ..runs.setup import Setup
+    from ..runs.tape.opened import settled
+
     limits = Limits(**{name: values.pop(name) for name in ("max_usd", "max_calls", "max_tokens", "max_minutes")})
     names = [field.name for field in dataclasses.fields(Setup) if field.name not in ("options", "limits", "repeat")]
     named = {name: values.pop(name) for name in ("categories", "metric")}
@@ -231,6 +234,8 @@ def parse_settings(pairs: tuple[str, ...]) -> dict[str, Any]:
     Raises:
         UserError: A pair has no "=".
     """
+    from ..records.json_input import decode
+
     settings = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")

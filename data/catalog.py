@@ -18,12 +18,13 @@ from collections.abc import Mapping
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import data as package
 from ..errors import ProgramError, UnknownNameError, UserError
-from .benchmark import Benchmark
-from .fitting import fitted
+
+if TYPE_CHECKING:
+    from .benchmark import Benchmark
 
 
 def _declared(what: str) -> dict[str, Any]:
@@ -61,6 +62,8 @@ def benchmark(name: str, path: str | Path | None = None, **options: Any) -> Benc
         UserError: The class cannot be imported, or is no benchmark, or an option is of another kind.
         DataError: The file is not what the benchmark reads.
     """
+    from .fitting import fitted
+
     kind = benchmark_class(name)
     return kind.load(path, **fitted(name, kind.load, options))
 
@@ -86,6 +89,8 @@ def plugins() -> dict[str, EntryPoint]:
 
 
 def _imported(name: str, path: str) -> type[Benchmark]:
+    from .benchmark import Benchmark
+
     module, _, attribute = path.partition(":")
     try:
         found = getattr(import_module(module), attribute)

@@ -19,14 +19,10 @@ from typing import Any, TypeVar
 
 from dspy.utils.exceptions import LMError, LMTimeoutError, LMTransportError, is_retryable_lm_error
 
-from .deadline import SLICE, Deadline, within
+from .deadline import DEADLINE, RETRIES, SLICE, Deadline, within
 
 T = TypeVar("T")
 
-RETRIES = 2
-"""Retries of a call that could not reach its model, after 1 and 2 seconds or as the server asks."""
-DEADLINE = 600.0
-"""Seconds for a call, its retries and waits included."""
 LONGEST_WAIT = 60.0
 """Most seconds that an endpoint may ask to wait; a call that is to wait longer has failed."""
 MOST_OVERDUE = 64

@@ -18,7 +18,8 @@ from typing import Any
 from dspy.utils.exceptions import LMError
 
 from ..errors import EndpointError, UserError
-from .bounds import DEADLINE, RETRIES, Bounds
+from .bounds import Bounds
+from .deadline import DEADLINE, RETRIES, TIMEOUT
 from .guard import Guard
 from .meter import Answers, Meter, MeteredLM, Role, Tape
 from .providers import check_provider
@@ -32,8 +33,6 @@ GGUF_TIMEOUT = 600.0
 """The same of a GGUF model, which reads a long prompt for minutes on few cores."""
 GGUF_TOKENS = 1024
 """Most tokens of an answer of it, unless said: a small model may repeat itself until its context is full."""
-TIMEOUT = 120.0
-"""Seconds without a byte from the server after which a call has failed."""
 
 
 def language_model(

@@ -8,26 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from ..errors import UnknownNameError
-from .runners import (
-    Job,
-    check_optuna,
-    check_provider,
-    check_strategy,
-    run_better_together,
-    run_bootstrap,
-    run_bootstrap_random,
-    run_copro,
-    run_finetune,
-    run_gepa,
-    run_infer_rules,
-    run_knn,
-    run_labeled,
-    run_mipro,
-    run_simba,
-)
+
+if TYPE_CHECKING:
+    from .runners import Job
 
 
 @dataclass(frozen=True)
@@ -48,38 +35,45 @@ class Optimizer:
     """Raises a UserError where a need is not met."""
 
 
+def _runners() -> ModuleType:
+    """How they are run; imported for that only, since it takes DSPy, which to list names does not."""
+    from . import runners
+
+    return runners
+
+
 _BOUNDS: Mapping[str, Any] = {"demo_context_tokens": 300, "max_demo_tokens": 6000}
 """Tokens of the context of a labelled demo, and of all demos of a prompt."""
 
 OPTIMIZERS: dict[str, Optimizer] = {
     "labeled": Optimizer(
-        run_labeled,
+        lambda job: _runners().run_labeled(job),
         {"max_labeled_demos": 8, **_BOUNDS},
         "demos: training questions with what is recalled for them and their gold answers",
         "what recalling takes; no calls where neither writing nor recalling asks a model",
     ),
     "knn": Optimizer(
-        run_knn,
+        lambda job: _runners().run_knn(job),
         {"k": 8, **_BOUNDS},
         "demos: the k training questions nearest to each new one, chosen at every call",
         "what recalling takes, for every training question",
     ),
     # Labelled demos are needed: a teacher without demos hardly ever passes, and then nothing is bootstrapped.
     "bootstrap": Optimizer(
-        run_bootstrap,
+        lambda job: _runners().run_bootstrap(job),
         {"max_bootstrapped_demos": 4, "max_labeled_demos": 8, "max_rounds": 1, "max_tries": 30, **_BOUNDS},
         "demos: calls of the program's own that led to a good answer, for every predictor, and labelled ones",
         "one question per try, 4 to 30 tries",
     ),
     "bootstrap-random": Optimizer(
-        run_bootstrap_random,
+        lambda job: _runners().run_bootstrap_random(job),
         {"max_bootstrapped_demos": 4, "max_labeled_demos": 8, "num_candidate_programs": 6, "max_tries": 30, **_BOUNDS},
         "demos: the best of several bootstrapped sets, by the valset",
         "9 valsets, and 4 or more tries for each of 7 sets",
         validates=True,
     ),
     "mipro": Optimizer(
-        run_mipro,
+        lambda job: _runners().run_mipro(job),
         {
             "num_candidates": 5,
             "num_trials": 8,
@@ -93,22 +87,22 @@ OPTIMIZERS: dict[str, Optimizer] = {
         "9 valsets (minibatches of 35 where they are larger), 3 bootstrapped sets, about 10 proposals a predictor",
         validates=True,
         needs="optuna",
-        check=check_optuna,
+        check=lambda job: _runners().check_optuna(job),
     ),
     "copro": Optimizer(
-        run_copro,
+        lambda job: _runners().run_copro(job),
         {"breadth": 4, "depth": 2},
         "instructions and the prefix of the last field, by coordinate ascent",
         "breadth x depth training sets for every predictor",
     ),
     "simba": Optimizer(
-        run_simba,
+        lambda job: _runners().run_simba(job),
         {"bsize": 32, "num_candidates": 4, "max_steps": 4, "max_demos": 4, **_BOUNDS},
         "instructions (advice) and demos, from contrasts between good and bad runs",
         "about 8 batches a step, and 5 training sets at the end",
     ),
     "gepa": Optimizer(
-        run_gepa,
+        lambda job: _runners().run_gepa(job),
         {"max_metric_calls": None},
         "instructions, by reflection on what went wrong where",
         "max_metric_calls questions (3 valsets and the training set if not set), a proposal for about 6 of them",
@@ -116,7 +110,7 @@ OPTIMIZERS: dict[str, Optimizer] = {
         needs="the gepa package (a dependency of dspy)",
     ),
     "infer-rules": Optimizer(
-        run_infer_rules,
+        lambda job: _runners().run_infer_rules(job),
         {
             "num_candidates": 4,
             "num_rules": 6,
@@ -130,20 +124,20 @@ OPTIMIZERS: dict[str, Optimizer] = {
         validates=True,
     ),
     "better-together": Optimizer(
-        run_better_together,
+        lambda job: _runners().run_better_together(job),
         {"strategy": "bootstrap -> gepa"},
         "what the optimizers of its strategy change, one after another",
         "the sum of its steps",
         validates=True,
-        check=check_strategy,
+        check=lambda job: _runners().check_strategy(job),
     ),
     "finetune": Optimizer(
-        run_finetune,
+        lambda job: _runners().run_finetune(job),
         {"exclude_demos": True, "learning_rate": None, "epochs": None, "batch_size": None, "lora": None},
         "the weights of the model, from traces that led to a good answer",
         "one pass over the training questions, and a training job",
         needs="an LM whose provider can fine-tune",
-        check=check_provider,
+        check=lambda job: _runners().check_provider(job),
     ),
 }
 

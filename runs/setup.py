@@ -14,11 +14,12 @@ from ..data.benchmark import Benchmark
 from ..data.catalog import benchmark as load_benchmark
 from ..data.dataset import Split
 from ..data.synthesis.worlds import INDEPENDENT
+from ..engines.deadline import DEADLINE, RETRIES, TIMEOUT
 from ..engines.embedders import OFFLINE as OFFLINE_EMBEDDER
 from ..engines.embedders import embedder as make_embedder
 from ..engines.guard import Guard, Limits
 from ..engines.meter import Meter, MeteredLM, Role
-from ..engines.models import DEADLINE, RETRIES, TIMEOUT, is_local, is_offline, language_model
+from ..engines.models import is_local, is_offline, language_model
 from ..engines.prices import token_prices
 from ..errors import MOST_SECONDS, EndpointError, MempilerError, UserError, check_number
 from ..memory.flight import Flight

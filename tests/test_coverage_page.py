@@ -14,7 +14,8 @@ from typing import Any
 
 import mempiler.signatures
 import pytest
-from mempiler.programs.catalog import METHODS, method_class
+from mempiler.programs.catalog import method_class
+from mempiler.programs.names import METHODS
 from pydantic import BaseModel
 
 PAGE = (Path(__file__).parents[1] / "docs" / "coverage.md").read_text(encoding="utf-8")

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mempiler.cli import COMMANDS, main
+from mempiler.cli import COMMANDS, list_, main
 from mempiler.cli.options import output, progress
+from mempiler.engines.embedders import IN_PROCESS
 from mempiler.engines.meter import Meter
+from mempiler.programs.adapter import ADAPTERS
 from mempiler.runs.artifact import load
 
 EVALUATION = {
@@ -193,3 +195,8 @@ def test_what_optimizers_print_and_log_is_not_shown(capsys, caplog):
     assert (captured.out, captured.err, caplog.records) == ("", "", [])
     assert sys.stdout is before
     assert logger.isEnabledFor(logging.ERROR)
+
+
+def test_adapters_and_embedders_that_are_listed_are_those_there_are():
+    assert set(list_.ADAPTERS) == set(ADAPTERS)
+    assert set(list_.EMBEDDERS) == set(IN_PROCESS)

@@ -7,7 +7,8 @@ from mempiler.engines.embedders import embedder
 from mempiler.memory.memory import Memory
 from mempiler.memory.turns import TurnMemory, turn_entries
 from mempiler.programs.baselines.logs import KeptLogs, logged
-from mempiler.programs.catalog import METHODS, build
+from mempiler.programs.catalog import build
+from mempiler.programs.names import METHODS
 from mempiler.programs.pramem.memory import ExperienceMemory
 from mempiler.records import Action, Behavior, Logs, Profile, Session, Turn
 from pydantic import ValidationError

@@ -8,7 +8,8 @@ import pytest
 from mempiler import History
 from mempiler.engines.models import language_model
 from mempiler.errors import DataError
-from mempiler.programs.catalog import METHODS, build
+from mempiler.programs.catalog import build
+from mempiler.programs.names import METHODS
 
 SAID = [
     [

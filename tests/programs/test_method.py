@@ -11,8 +11,9 @@ from mempiler.errors import ProgramError, UserError
 from mempiler.memory.index import Entry
 from mempiler.memory.memory import Memory
 from mempiler.memory.turns import TurnMemory
-from mempiler.programs.catalog import METHODS, build, method_class, preset
+from mempiler.programs.catalog import build, method_class, preset
 from mempiler.programs.method import EntryReader, Method, Reader, Writer
+from mempiler.programs.names import METHODS
 from mempiler.programs.part import Part
 from mempiler.programs.predictor import Predictor, predictor
 from mempiler.programs.program import MemoryProgram

@@ -11,8 +11,9 @@ from mempiler import Item, Session, Turn
 from mempiler.engines.models import language_model
 from mempiler.memory.index import Entry
 from mempiler.memory.memory import Memory
-from mempiler.programs.catalog import METHODS, build
+from mempiler.programs.catalog import build
 from mempiler.programs.method import FEW, EntryReader, Method, Writer
+from mempiler.programs.names import METHODS
 from mempiler.programs.program import MemoryProgram
 from mempiler.programs.tasks.task import QuestionAnswering
 from mempiler.records import Context, History

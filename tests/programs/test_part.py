@@ -8,7 +8,8 @@ import pytest
 from mempiler.engines.embedders import embedder
 from mempiler.errors import UserError
 from mempiler.memory.indexes import Indexes, entry_indexes
-from mempiler.programs.catalog import METHODS, build
+from mempiler.programs.catalog import build
+from mempiler.programs.names import METHODS
 from mempiler.programs.part import Part
 from mempiler.programs.predictor import predictor
 from mempiler.programs.recording import recording

@@ -5,7 +5,8 @@ import pytest
 from mempiler.engines.embedders import embedder
 from mempiler.errors import UnknownNameError, UserError
 from mempiler.optimizers.compile import Compilation
-from mempiler.programs.catalog import METHODS, build, is_method, method_class, needs_embedder
+from mempiler.programs.catalog import build, method_class, needs_embedder
+from mempiler.programs.names import METHODS, is_method
 from mempiler.programs.remember import MemoryCache
 from mempiler.runs.artifact import load, read_manifest, save
 from mempiler.runs.experiment import run_compile, run_evaluate

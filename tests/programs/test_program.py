@@ -9,8 +9,9 @@ from mempiler import History
 from mempiler.engines.embedders import embedder
 from mempiler.errors import UnknownNameError, UserError
 from mempiler.memory.turns import TurnMemory
-from mempiler.programs.catalog import METHODS, build
+from mempiler.programs.catalog import build
 from mempiler.programs.method import Method, Reader, Writer
+from mempiler.programs.names import METHODS
 from mempiler.programs.predictor import predictor
 from mempiler.programs.program import MemoryProgram
 from mempiler.programs.tasks.task import QuestionAnswering

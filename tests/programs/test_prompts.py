@@ -42,8 +42,9 @@ from mempiler.data.preference import PreferenceJudge
 from mempiler.engines.embedders import embedder
 from mempiler.engines.models import language_model
 from mempiler.programs.adapter import adapter
-from mempiler.programs.catalog import METHODS, POLICIES, build
+from mempiler.programs.catalog import build
 from mempiler.programs.gather import in_order
+from mempiler.programs.names import METHODS, POLICIES
 from mempiler.programs.tasks.task import TASKS, task
 from mempiler.records import History, Session, Turn
 from mempiler.signatures.judges_longmemeval import JUDGES

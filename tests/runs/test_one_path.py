@@ -14,7 +14,8 @@ from mempiler.engines.embedders import embedder
 from mempiler.engines.meter import Meter, MeteredLM
 from mempiler.engines.offline.engine import OfflineEngine
 from mempiler.optimizers.logo_grpo.reward import answer
-from mempiler.programs.catalog import METHODS, build
+from mempiler.programs.catalog import build
+from mempiler.programs.names import METHODS
 from mempiler.programs.user_memory import UserMemory
 from mempiler.runs.evaluate import evaluate
 from mempiler.service.app import make_app

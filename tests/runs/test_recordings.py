@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mempiler.programs.catalog import METHODS
+from mempiler.programs.names import METHODS
 
 FOLDER = Path(__file__).parents[1] / "recordings"
 _SPEC = importlib.util.spec_from_file_location("recordings_make", FOLDER / "make.py")

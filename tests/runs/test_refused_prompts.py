@@ -10,7 +10,8 @@ from mempiler.data.catalog import benchmark
 from mempiler.engines.embedders import embedder
 from mempiler.engines.meter import Meter, MeteredLM
 from mempiler.engines.offline.engine import OfflineEngine
-from mempiler.programs.catalog import METHODS, build
+from mempiler.programs.catalog import build
+from mempiler.programs.names import METHODS
 from mempiler.runs.evaluate import evaluate
 
 from tests.stub_server import StubServer, at

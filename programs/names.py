@@ -1,0 +1,57 @@
+"""The names of the methods, without importing one: what the command line lists.
+
+A method of the suite is a folder beside this file whose `__init__` says what is in it; one of an installed package is
+an entry point of the group `mempiler.methods`; any other is named `module:Class`.
+
+Example:
+    >>> from mempiler.programs.names import METHODS, is_method
+    >>> METHODS["turn-rag"].path
+    'mempiler.programs.baselines.turn_rag:TurnRAG'
+    >>> is_method("pgr+turn-rag")
+    True
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+
+from .. import programs as package
+
+
+@dataclass(frozen=True)
+class MethodEntry:
+    """One line of `mempiler list`."""
+
+    path: str
+    """Where the class is: "package.module:Class"."""
+    summary: str
+
+
+def _declared() -> Iterator[tuple[str, MethodEntry]]:
+    """What the folders of this room declare: `METHODS` of each, name -> ("module:Class", summary)."""
+    for found in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+        declared = getattr(importlib.import_module(found.name), "METHODS", {}) if found.ispkg else {}
+        yield from ((name, MethodEntry(f"{found.name}.{path}", told)) for name, (path, told) in declared.items())
+
+
+_ALL = dict(_declared())
+METHODS: Mapping[str, MethodEntry] = {name: entry for name, entry in _ALL.items() if not name.endswith("+")}
+POLICIES: Mapping[str, MethodEntry] = {name[:-1]: entry for name, entry in _ALL.items() if name.endswith("+")}
+"""Prefixes of another method's name: `pgr+turn-rag`, `logs+session-rag`."""
+PLUGINS = "mempiler.methods"
+"""The group of entry points under which packages offer methods of their own."""
+
+
+def plugins() -> dict[str, EntryPoint]:
+    """Methods of installed packages by name: their entry points of the group `mempiler.methods`."""
+    return {each.name: each for each in entry_points(group=PLUGINS) if each.name not in METHODS}
+
+
+def is_method(name: str) -> bool:
+    """Whether `build` would look for a method under this name, rather than for a file or a run."""
+    policy, plus, _ = name.partition("+")
+    return name in METHODS or ":" in name or bool(plus and policy in POLICIES) or name in plugins()
