@@ -94,7 +94,7 @@ class Course:
         curriculum = self.settings.curriculum
         if curriculum.tokens is None:
             raise UserError("--quick shortens the training of local:tiny; for other models choose --steps or --budget")
-        fewer = replace(curriculum, tokens=curriculum.tokens // 6)
+        fewer = replace(curriculum, tokens=curriculum.tokens // 8)
         settings = replace(self.settings, validate_every=2, curriculum=fewer)
         return replace(self, quick=True, seeds=1, settings=settings)
 
@@ -150,14 +150,15 @@ TINY_COURSE = Course(
         local_fraction=1.0,
         histories=1,
         session_reward="trajectory",
-        validate_every=10,
-        curriculum=Curriculum((8,), steps=None, tokens=83_000),
+        validate_every=13,
+        curriculum=Curriculum((8,), steps=None, tokens=120_000),
     ),
     train_kwargs={"learning_rate": 2e-4, "beta": 0.02, **DAPO},
     answer_tokens=96,
 )
 """Stable for a model of half a million weights; at lr 5e-4 without KL, plain GRPO collapsed on one seed of four. Whole
-histories from the first step on and one of them a step: what is short here is the number of updates."""
+histories from the first step on and one of them a step: what is short here is the number of updates. The budget was
+chosen with users of another world than those of the scores (`seed=7`)."""
 
 
 def flat(course: Course) -> dict[str, Any]:

@@ -3,11 +3,13 @@
     model (made and warmed up for local:tiny) ── score ── per objective and seed: train ── score ── keep ── save, log
 
 All objectives begin from the same weights and may generate the same number of tokens. The test users are scored greedy
-and sampled, once, after each training. Finished work is in the run's folder: a killed run continues where its last
-checkpoint was. Trainings do not depend on one another: several can run at the same time, in processes of their own.
+and sampled, `samples` times, after each training. Finished work is in the run's folder: a killed run continues where
+its last checkpoint was. Trainings do not depend on one another: several can run at the same time, in processes of their
+own.
 
     RUN/start/                the model training begins from (local:tiny; other models stay where they are)
     RUN/start.json            its row
+    RUN/start_validation.json its scores on the validation users, where several trainings begin from it
     RUN/logo-grpo-0/          objective and seed: train.json, checkpoints, model/, row.json
     RUN/adapters/             what a server that samples is given (--rollout-api-base)
     RUN/program/              the program, whose manifest names the model that the asked objective trained
@@ -18,6 +20,7 @@ A row's file holds the score of every test question.
 
 from __future__ import annotations
 
+import gc
 import json
 import shutil
 import time
@@ -36,7 +39,9 @@ from ..engines.meter import Meter
 from ..engines.models import endpoint_errors, is_local
 from ..errors import UserError
 from ..optimizers.logo_grpo.policy import score_policy
+from ..optimizers.logo_grpo.settings import TrainingSettings
 from ..optimizers.logo_grpo.teleprompter import LoGoGRPO
+from ..optimizers.logo_grpo.teleprompter import Note as TrainingNote
 from ..programs.program import MemoryProgram
 from .artifact import Manifest, check_writable, save
 from .course import TINY, Course, flat
@@ -49,6 +54,7 @@ from .trained import Trained
 from .trained_row import TrainedRow, measured
 
 ROW = "row.json"
+BEGUN = "start_validation.json"
 _NOT_DECISIVE = {"answer_api_base", "rollout_api_base", "workers"}
 """Fields of a course that a resumed run may change."""
 
@@ -124,6 +130,8 @@ def _one(
 ) -> None:
     """One training of a run, in a process of its own."""
     benchmark = setup.load()
+    # All that is there by now stays: to look through it for garbage again and again took a fifth of the time.
+    gc.freeze()
     runtime = Runtime(setup, Meter(), Guard(setup.limits), RunFolder(run))
     program = runtime.program(method, benchmark, config, allow_code)
     _Job(runtime, program, benchmark, setup.split(benchmark), course, lambda phase: None).trained(name, seed, start)
@@ -162,6 +170,8 @@ class _Job:
             start = self._start()
             rows = [self._scored("start", None, start)]
             work = [(name, seed) for seed in range(setup.seed, setup.seed + course.seeds) for name in names]
+            if len(work) > 1 and self.split.dev:
+                self._begin(start)
             self._side_by_side(work, start, one)
             for name, seed in work:
                 rows.append(self.trained(name, seed, start))
@@ -207,6 +217,15 @@ class _Job:
         if workers > 1 and self.runtime.setup.limits == Limits():
             side_by_side(one, left, workers, self.note(f"{workers} trainings at a time"))
 
+    def _begin(self, start: str) -> None:
+        """Validates the start once for all trainings that begin from it."""
+        if (self.path / BEGUN).is_file():
+            return
+        self.note("validation of the start")
+        lm, teleprompter = self._lm(start), self._teleprompter(self.course.settings)
+        with dspy.context(lm=lm, **self._context()), endpoint_errors():
+            _write(self.path / BEGUN, json.dumps(teleprompter.validated(self.program, self.split.dev)))
+
     def _start(self) -> str:
         """The model that all objectives begin from: a folder, or a hub id."""
         if self.runtime.setup.lm != TINY:
@@ -248,8 +267,6 @@ class _Job:
         folder = self.path / f"{name}-{seed}"
         if (folder / ROW).is_file():
             return TrainedRow.model_validate_json((folder / ROW).read_text(encoding="utf-8"))
-        from ..engines.local.capture import capture
-
         settings, lm, began = self.course.shaped(name, seed), self._lm(start), time.perf_counter()
         told, budget = self.note(f"{name} {seed}"), settings.curriculum.tokens
         spent = 0.0
@@ -260,17 +277,7 @@ class _Job:
             if told and budget:
                 told(min(int(spent), budget), budget)
 
-        teleprompter = LoGoGRPO(
-            self._metric,
-            settings,
-            {"seed": seed, **self.course.train_kwargs},
-            self.benchmark.questions_after,
-            self._reader(),
-            folder,
-            capture,
-            heard,
-            counts=self.benchmark.counts,
-        )
+        teleprompter = self._teleprompter(settings, folder, heard)
         with dspy.context(lm=lm, **self._context()), endpoint_errors():
             teleprompter.compile(self.program, trainset=self.split.train, valset=self.split.dev)
         progress, seconds = teleprompter.progress, time.perf_counter() - began
@@ -289,6 +296,25 @@ class _Job:
         _write(folder / ROW, row.model_dump_json())
         return row
 
+    def _teleprompter(
+        self, settings: TrainingSettings, folder: Path | None = None, heard: TrainingNote = lambda row: None
+    ) -> LoGoGRPO:
+        from ..engines.local.capture import capture
+
+        begun = self.path / BEGUN
+        return LoGoGRPO(
+            self._metric,
+            settings,
+            {"seed": settings.seed, **self.course.train_kwargs},
+            self.benchmark.questions_after,
+            self._reader(),
+            folder,
+            capture,
+            heard,
+            counts=self.benchmark.counts,
+            begun=json.loads(begun.read_text(encoding="utf-8")) if begun.is_file() else None,
+        )
+
     def _scored(self, name: str, seed: int | None, model: str) -> TrainedRow:
         path = self.path / f"{name}.json"
         if path.is_file():
@@ -305,7 +331,7 @@ class _Job:
         score = partial(score_policy, self.program, counted, self._metric, lm, name="test", reader=self._reader())
         score = partial(score, capture=capture, threads=settings.threads)
         with dspy.context(**self._context()), endpoint_errors():
-            greedy, sampled = score(0.0), score(settings.temperature)
+            greedy, sampled = score(0.0), score(settings.temperature, samples=settings.samples)
         return measured(name, seed, model, greedy, sampled)
 
     def _context(self) -> dict[str, Any]:

@@ -74,6 +74,8 @@ class LoGoGRPO(FinetuneTeleprompter):
         pause: Seconds between two looks at the status of a remote trainer.
         counts: Which questions are rewarded and validated on: a benchmark's own `counts`. LoCoMo's adversarial ones pay
             for an empty memory.
+        begun: What `validated` says of the weights that training begins from, where several trainings begin there; it
+            is found out if None.
     """
 
     def __init__(
@@ -88,12 +90,13 @@ class LoGoGRPO(FinetuneTeleprompter):
         note: Note = lambda row: None,
         pause: float = 1.0,
         counts: Counts = lambda example: True,
+        begun: Mapping[str, float] | None = None,
     ) -> None:
         super().__init__(train_kwargs=dict(train_kwargs or {}))
         self.settings = settings or TrainingSettings()
         self.metric: Metric = released_f1 if self.settings.reward.metric == "released" else metric
         self.questions, self.reader, self.folder, self.capture = questions, reader, folder, capture
-        self.note, self.pause, self.counts = note, pause, counts
+        self.note, self.pause, self.counts, self.begun = note, pause, counts, begun
         self.progress = Progress()
         """What the last compile did: its rows, its best checkpoint, why it stopped."""
 
@@ -151,6 +154,43 @@ class LoGoGRPO(FinetuneTeleprompter):
         finally:
             trainer.close()
         return given.deepcopy()
+
+    def validated(self, student: Any, valset: Sequence[dspy.Example]) -> dict[str, float]:
+        """How good the student's language model is as it is, on the questions that choose a checkpoint.
+
+        Args:
+            student: The program, or a module with a state.
+            valset: The questions.
+
+        Returns:
+            `validation`, the sampled score, `validation_greedy`, and `validation_failures`, the share of sampled
+            completions that could not be read.
+        """
+        student = trainable(student, valset, self.settings.weights)
+        with dspy.context(adapter=single_attempt(student), trace=None, disable_history=True):
+            return self._validated(student, single_lm(student), self._counted(valset))
+
+    def _validated(self, student: MemoryProgram, lm: Any, valset: Sequence[dspy.Example]) -> dict[str, float]:
+        def score(temperature: float, samples: int) -> PolicyScore:
+            return score_policy(
+                student,
+                valset,
+                self.metric,
+                fresh(lm),
+                temperature,
+                name="validate",
+                threads=self.settings.threads,
+                reader=self.reader,
+                capture=self.capture,
+                samples=samples,
+            )
+
+        greedy, sampled = score(0.0, 1), score(self.settings.temperature, self.settings.samples)
+        return {
+            "validation": sampled.score,
+            "validation_greedy": greedy.score,
+            "validation_failures": sampled.format_failures,
+        }
 
     def _counted(self, examples: Sequence[dspy.Example]) -> list[dspy.Example]:
         """The questions that count.
@@ -229,15 +269,9 @@ class _Run:
         name = self.trainer.save(f"step-{progress.step}")
         before, progress = progress, replace(progress, checkpoint=name, checked=progress.step)
         if self.valset:
-            greedy, sampled = self._validated(0.0, 1), self._validated(self.settings.temperature, self.settings.samples)
-            row = {
-                "step": progress.step,
-                "validation": sampled.score,
-                "validation_greedy": greedy.score,
-                "validation_failures": sampled.format_failures,
-            }
+            row = {"step": progress.step, **self._validated(progress.step)}
             self.owner.note(row)
-            new = Best(progress.step, sampled.score, name)
+            new = Best(progress.step, row["validation"], name)
             progress = replace(
                 progress.with_row(**row),
                 best=_better(progress.best, new),
@@ -245,19 +279,10 @@ class _Run:
             )
         return self._kept(before, progress)
 
-    def _validated(self, temperature: float, samples: int) -> PolicyScore:
-        return score_policy(
-            self.student,
-            self.valset,
-            self.owner.metric,
-            fresh(self.lm),
-            temperature,
-            name="validate",
-            threads=self.settings.threads,
-            reader=self.owner.reader,
-            capture=self.owner.capture,
-            samples=samples,
-        )
+    def _validated(self, step: int) -> Mapping[str, float]:
+        if step == 0 and self.owner.begun is not None:
+            return self.owner.begun
+        return self.owner._validated(self.student, self.lm, self.valset)
 
     def _next_stage(self, progress: Progress, stages: int) -> Progress:
         """Ends a stage: the next one begins from its best checkpoint."""

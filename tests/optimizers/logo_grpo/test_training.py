@@ -61,6 +61,21 @@ def test_the_checkpoint_is_chosen_on_the_mean_of_sampled_scores(world: Any) -> N
     assert scored[0].completions == 3 * scored[1].completions
 
 
+def test_trainings_that_begin_from_the_same_weights_need_not_validate_them_each(world: Any) -> None:
+    first, second = world(), world()
+    with dspy.context(lm=first.lm):
+        begun = first.teleprompter(short()).validated(first.program, first.dev)
+    trained = [
+        each.compile(short(), valset=each.dev, **more) for each, more in ((first, {"begun": begun}), (second, {}))
+    ]
+    assert trained[0].progress.rows[0] == trained[1].progress.rows[0] == {"step": 0, **begun}
+    scores = [[row["validation"] for row in each.rows if "validation" in row] for each in (first, second)]
+    assert scores[0] == scores[1]
+    # What was found out before the first training is all that it asked of the start.
+    held = [sum("held" in text for _, text, _ in each.engine.asked) for each in (first, second)]
+    assert held[0] == held[1]
+
+
 def test_a_loss_of_the_sampled_score_is_no_promotion(world: Any, say: Any) -> None:
     made = best_at(world, say, 0)
     trained = made.compile(short(), valset=made.dev)
