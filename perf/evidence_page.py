@@ -12,11 +12,13 @@ HEAD = """# What compiling does to a small language model
 Made by `perf/evidence.py`; numbers are what was measured and nothing else. The model is Qwen2.5-Coder-0.5B-Instruct
 (GGUF, Q4_K_M unless "run by" says otherwise), which llama.cpp runs on two cores. `locomo` is the genuine LoCoMo,
 conv-26 to train and conv-30 for dev and test (questions of categories 1 to 4 count); everything else is a bundled
-sample. That of PAL-Bench (users in English) words four needs alike for every user, and its test part has one user:
-demos of another one come close to the answers. Every compiled program is scored, kept or not (`--force`); "kept" says
-what the gate on the dev questions would have done. Intervals are 95 %, paired by question; where the model was
-sampled (`temperature` under "What it took"), they do not cover what another draw would give: the first row was .165
--> .268 when it was run again. A model this small says whether compiling does something, not how good a method is.
+sample. That of PAL-Bench (users in English) words four needs alike for every user: demos of another one come close to
+the answers. Every compiled program is scored, kept or not (`--force`); "kept" says what the gate on the dev questions
+would have done. Intervals are 95 %, paired by question; those of four questions are narrower than they ought to be.
+Greedily (temperature 0 under "What it took") two runs need not give every answer alike: the engine rounds a prompt
+otherwise in another batch. Where the model was sampled, intervals do not cover what another draw would give: the first
+row was .165 -> .268 when it was run again. A model this small says whether compiling does something, not how good a
+method is.
 """
 
 SAMPLED = 0.8
@@ -39,7 +41,8 @@ weights: prompts with all rules, with demonstrations, with the best of some draw
 train an adapter of rank {lora} under prompts of one line: SFT from the model as it was, GRPO and LoGo-GRPO from SFT,
 with as many generated tokens. A difference is to the rung that a rung begins from, paired, its interval of 95 % over
 users; seconds are of tuning and of scoring; one seed. A training that keeps step 0 has the weights of SFT; that its
-greedy score is another one all the same is not explained.
+greedy score is another one all the same is not explained: {dtype} and other batches round otherwise, but how much of
+it that is was not measured.
 
 """
 
@@ -91,7 +94,30 @@ def _scores(cells: Sequence[Cell]) -> str:
         f"Of {len(cells)} compiled programs the interval of the difference lies above zero for {len(above)}, below "
         f"zero for {len(below)}, and holds zero for {len(cells) - len(above) - len(below)}."
     )
-    return _table("Scores on test questions", about, columns, cells)
+    return _table("Scores on test questions", about + _pooled(cells), columns, cells)
+
+
+def _pooled(cells: Sequence[Cell]) -> str:
+    """What splits with different test users say together."""
+    from mempiler.runs.statistics import paired
+
+    splits: dict[tuple[str, ...], list[Cell]] = {}
+    for cell in cells:
+        who = tuple(made(cell) for name, made in _WHO.items() if name != "on")
+        splits.setdefault((*who[:1], cell["on"], *who[1:]), []).append(cell)
+    lines: list[str] = []
+    for (method, on, optimizer, adapter, _), found in splits.items():
+        if len(found) > 1:
+            before, after = ([row["score"] for cell in found for row in _counted(cell, p)] for p in ("start", "result"))
+            users = [str(cell.get("seed")) for cell in found for _ in _counted(cell, "start")]
+            gain = paired(after, before, users)
+            ends = f" [{gain.interval.low:+.3f}, {gain.interval.high:+.3f}]" if gain.interval else ""
+            lines.append(
+                f"\n- {method} on {on} with {optimizer} under {adapter}, its {len(found)} splits together, each with "
+                f"another user in test: {_number(sum(before) / len(before))} -> {_number(sum(after) / len(after))}, "
+                f"{gain.mean:+.3f}{ends}, n = {len(before)}; {gain.wins} better, {gain.losses} worse."
+            )
+    return "\n" + "".join(lines) if lines else ""
 
 
 def _stages(cells: Sequence[Cell]) -> str:
@@ -152,7 +178,7 @@ def _method(cell: Cell) -> str:
 
 _WHO: dict[str, Callable[[Cell], str]] = {
     "method": _method,
-    "on": lambda cell: cell["on"],
+    "on": lambda cell: cell["on"] + (f", seed {cell['seed']}" if cell.get("seed") else ""),
     "with": lambda cell: cell["outcome"]["optimizer"]["optimizer"],
     "adapter": lambda cell: str(cell["run"]["parameters"]["adapter"]),
     "embedder": lambda cell: str(cell["run"]["parameters"]["embedder"] or "-"),

@@ -51,6 +51,20 @@ def test_a_cell_is_run_once_and_the_page_says_its_numbers(run, tmp_path: Path, m
     assert str(tmp_path) not in page
 
 
+def test_splits_with_other_test_users_are_taken_together(run, tmp_path: Path) -> None:
+    run("--only", "turn-rag-locomo-labeled-auto")
+    from evidence_page import page
+
+    [path] = tmp_path.glob("*/result.json")
+    cell = json.loads(path.read_text())
+    n = cell["outcome"]["start"]["n"]
+    assert "splits together" not in page([cell])
+    told = page([cell, {**cell, "seed": 4}])
+    assert "- `turn-rag` on locomo with labeled under auto, its 2 splits together" in told
+    assert f"n = {2 * n};" in told
+    assert "| `turn-rag` | locomo, seed 4 | labeled |" in told
+
+
 def test_a_cell_that_was_cut_off_goes_on(run, tmp_path: Path) -> None:
     cell = "turn-rag-locomo-labeled-auto"
     run("--only", cell)
