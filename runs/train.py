@@ -130,11 +130,12 @@ def _one(
 ) -> None:
     """One training of a run, in a process of its own."""
     benchmark = setup.load()
-    # All that is there by now stays: to look through it for garbage again and again took a fifth of the time.
-    gc.freeze()
     runtime = Runtime(setup, Meter(), Guard(setup.limits), RunFolder(run))
     program = runtime.program(method, benchmark, config, allow_code)
-    _Job(runtime, program, benchmark, setup.split(benchmark), course, lambda phase: None).trained(name, seed, start)
+    job = _Job(runtime, program, benchmark, setup.split(benchmark), course, lambda phase: None)
+    # What is there when the model is loaded stays: to look through it for garbage again and again took a fifth of the
+    # time of scoring.
+    job.trained(name, seed, start, loaded=gc.freeze)
 
 
 class _Job:
@@ -262,12 +263,20 @@ class _Job:
             return None
         return self.runtime.named(self.course.answer_lm, "judge", self.course.answer_api_base, 0.0)
 
-    def trained(self, name: str, seed: int, start: str) -> TrainedRow:
-        """Trains one objective with one seed and scores it; what is done already is read."""
+    def trained(self, name: str, seed: int, start: str, loaded: Callable[[], None] = lambda: None) -> TrainedRow:
+        """Trains one objective with one seed and scores it; what is done already is read.
+
+        Args:
+            name: The objective.
+            seed: Of the training.
+            start: The model to begin from.
+            loaded: Called when it is loaded.
+        """
         folder = self.path / f"{name}-{seed}"
         if (folder / ROW).is_file():
             return TrainedRow.model_validate_json((folder / ROW).read_text(encoding="utf-8"))
         settings, lm, began = self.course.shaped(name, seed), self._lm(start), time.perf_counter()
+        loaded()
         told, budget = self.note(f"{name} {seed}"), settings.curriculum.tokens
         spent = 0.0
 
