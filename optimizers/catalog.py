@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UnknownNameError
@@ -35,7 +34,7 @@ class Optimizer:
     """Raises a UserError where a need is not met."""
 
 
-def _runners() -> ModuleType:
+def _runners():
     """How they are run; imported for that only, since it takes DSPy, which to list names does not."""
     from . import runners
 
