@@ -120,9 +120,24 @@ def query_vectors(embedder: Embedder, queries: Sequence[str]) -> np.ndarray:
     return embedder.embed_queries(queries) if isinstance(embedder, QueryEmbedder) else embedder.embed(queries)
 
 
+class Searchable(Protocol):
+    """What can be searched by text."""
+
+    def search(
+        self, queries: Sequence[str], k: int, min_score: float = -math.inf, where: Where | None = None
+    ) -> list[list[Hit]]:
+        """Finds the k best entries for each query; see `Index.search`."""
+        ...
+
+
 @runtime_checkable
 class Index(Protocol):
     """Entries that can be searched by text. Every method may be called from many threads at once."""
+
+    @property
+    def kind(self) -> str:
+        """Which of the three: "sparse", "dense" or "hybrid"."""
+        ...
 
     def add(self, entries: Iterable[Entry]) -> None:
         """Adds entries; one whose id is known replaces the old one."""

@@ -7,12 +7,14 @@ further items are written into.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict
 
 from ..records import AnyItem, Item
+from .following import Line
 from .index import Entry
 
 
@@ -52,9 +54,32 @@ class Memory(BaseModel):
             return self
         return self.model_copy(update={"unwritten": (*self.unwritten, Unwritten(item=item.only(lost)))})
 
+    @cached_property
+    def line(self) -> Line:
+        """What this memory has in common with those that are written from it: they are searched by one index."""
+        return Line()
+
     def entries(self) -> Sequence[Entry]:
         """What can be searched in it, in order."""
         return ()
+
+    def parts(self) -> Sequence[Any]:
+        """What its entries are made of, one each, in their order. Default: the entries themselves.
+
+        A memory and the one written from it share the objects that did not change: an index goes from one to the other
+        by those that did. A memory that makes its entries when it is asked for them returns here what it makes them of.
+        """
+        return self.entries()
+
+    def entry(self, part: Any) -> Entry:
+        """The entry of one of its parts."""
+        return part
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """A copy with other fields; it is of the same line."""
+        copy = super().model_copy(update=update, deep=deep)
+        vars(copy)["line"] = self.line
+        return copy
 
     def resumed(self, settled: Any) -> Any:
         """The memory that further items are written into after it was settled.

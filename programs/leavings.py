@@ -75,7 +75,6 @@ def notice(program: MemoryProgram, store: Store, count: int, lm: Any = None) -> 
 def wipe(program: MemoryProgram, store: Store, lm: Any = None) -> None:
     """Drops everything that this process keeps of what a store's users said."""
     program.live.drop(lambda key: isinstance(key, tuple) and key[:2] == ("view", store.url))
-    program.method.reader.forget()
     forget_words()
     for keeper in (store, program.method.embedder, getattr(lm or dspy.settings.lm, "engine", None)):
         clear = getattr(keeper, "clear", None)

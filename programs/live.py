@@ -66,9 +66,8 @@ def keep(program: MemoryProgram, store: Store, owner: Owner, version: str, parse
 
 
 def drop(program: MemoryProgram, store: Store, owner: Owner) -> None:
-    """Removes a user's parsed memories and their indexes from this process."""
+    """Removes a user's parsed memories, and with them their indexes, from this process."""
     program.live.drop(lambda key: isinstance(key, tuple) and key[:3] == ("view", store.url, owner))
-    program.method.reader.forget()
 
 
 def stamp_of(program: MemoryProgram) -> Stamp:

@@ -132,13 +132,6 @@ class Reader(Part):
         """
         return [entry.hit() for entry in list(memory.entries())[: -FEW - 1 : -1]]
 
-    def forget(self) -> None:
-        """Drops what this process caches of deleted memories."""
-        for _, part in self.named_sub_modules(Part):
-            for value in list(vars(part).values()):
-                if isinstance(value, Indexes):
-                    value.purge()
-
 
 class EntryReader(Reader):
     """Recalls the `k` entries of a memory that are nearest to the query: by cosine with an embedder, else by BM25.

@@ -114,7 +114,6 @@ class Worker:
     def watch(self) -> None:
         """Drops what this process keeps of users whom any process forgot, and erases what was still to be erased."""
         notice(self._program, self._store, self._store.forgets(), self._lm)
-        self._program.method.reader.forget()
         self._store.erase()
 
     def _write(self) -> None:

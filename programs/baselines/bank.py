@@ -110,6 +110,12 @@ class BankMemory(Memory):
     def entries(self) -> list[Entry]:
         return [piece.entry for piece in self.pieces]
 
+    def parts(self) -> tuple[Piece, ...]:
+        return self.pieces
+
+    def entry(self, part: Piece) -> Entry:
+        return part.entry
+
     def remembered(self, now: datetime | None, days: float, seed: int) -> frozenset[str]:
         """Ids of the pieces that are not forgotten."""
         return frozenset(p.entry.id for p in self.pieces if not p.forgotten(now, days, seed))

@@ -29,8 +29,8 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, create_model
 
 from ...errors import UserError
-from ...memory.index import Embedder, Entry, Index
-from ...memory.indexes import Indexes, empty_index, filled
+from ...memory.index import Embedder, Entry
+from ...memory.indexes import Indexes, empty_index
 from ...memory.memory import Memory
 from ...memory.turns import turn_entries
 from ...records import Context, Hit, Item, Logs, Query, Session
@@ -175,10 +175,10 @@ class LoggedReader(Reader):
         self.inner, self.k, self.hybrid = inner, k, inner.hybrid
         self.low = ANY_COSINE if inner.hybrid else 0.0
 
-        def build(logs: KeptLogs) -> Index:
-            return filled(empty_index(embedder, inner.hybrid), (*logs.earlier, *logs.current))
+        def kept(memory: LoggedMemory) -> tuple[Entry, ...]:
+            return *memory.logs.earlier, *memory.logs.current
 
-        self.indexes = Indexes(build)
+        self.indexes = Indexes(lambda: empty_index(embedder, inner.hybrid), kept)
 
     def search(
         self, memory: LoggedMemory, queries: Sequence[str], k: int = 10, min_score: float | None = None
@@ -187,7 +187,7 @@ class LoggedReader(Reader):
         found = self.inner.search(memory.inner, queries, k, min_score)
         if not (memory.logs.earlier or memory.logs.current):
             return found
-        logs = self.indexes.of(memory.logs).search(queries, k, self.low if min_score is None else min_score)
+        logs = self.indexes.of(memory).search(queries, k, self.low if min_score is None else min_score)
         return [
             sorted([*own, *theirs], key=lambda hit: -hit.score)[:k] for own, theirs in zip(found, logs, strict=True)
         ]
@@ -198,14 +198,14 @@ class LoggedReader(Reader):
         current = (entry.hit() for entry in memory.logs.current if entry.id not in there)
         summed_up = memory.log_summary.hits("log_summary")
         told = found.hits or self.inner.otherwise(memory.inner, query)
-        hits = (*told, *summed_up, *self._earlier(memory.logs, query.probe), *current)
+        hits = (*told, *summed_up, *self._earlier(memory, query.probe), *current)
         return found.model_copy(update={"hits": hits})
 
-    def _earlier(self, logs: KeptLogs, probe: str) -> list[Hit]:
-        if not logs.earlier:
+    def _earlier(self, memory: LoggedMemory, probe: str) -> list[Hit]:
+        if not memory.logs.earlier:
             return []
-        earlier = {entry.id for entry in logs.earlier}
-        return self.indexes.of(logs).search([probe], self.k, self.low, lambda entry: entry.id in earlier)[0]
+        earlier = {entry.id for entry in memory.logs.earlier}
+        return self.indexes.of(memory).search([probe], self.k, self.low, lambda entry: entry.id in earlier)[0]
 
 
 class WithLogs(Policy):

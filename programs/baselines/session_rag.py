@@ -60,6 +60,12 @@ class SessionMemory(Memory):
     def entries(self) -> list[Entry]:
         return [session.entry() for session in self.sessions]
 
+    def parts(self) -> tuple[StoredSession, ...]:
+        return self.sessions
+
+    def entry(self, part: StoredSession) -> Entry:
+        return part.entry()
+
 
 class SessionWriter(Writer):
     """Keeps every session."""

@@ -176,7 +176,9 @@ class HeterogeneousMemory(Memory):
 
     def changed(self, **fields: Any) -> HeterogeneousMemory:
         """A copy with other fields; what was computed from the old ones is not taken along."""
-        return HeterogeneousMemory.model_construct(**{**{name: getattr(self, name) for name in _FIELDS}, **fields})
+        copy = HeterogeneousMemory.model_construct(**{**{name: getattr(self, name) for name in _FIELDS}, **fields})
+        vars(copy)["line"] = self.line
+        return copy
 
 
 _FIELDS = tuple(HeterogeneousMemory.model_fields)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from ...memory.dense import DenseIndex
 from ...memory.index import Embedder
-from ...memory.indexes import Indexes, filled
+from ...memory.indexes import Indexes
 from ...records import Context, Hit, Query
 from ...signatures.h2memory_principles import SummarizeNeed
 from ..method import EntryReader
@@ -46,7 +46,7 @@ class UserReader(EntryReader):
         need_summary: bool,
     ) -> None:
         self.parts = parts = Parts(use_situations, use_background, use_topics, use_principles)
-        super().__init__(indexes=Indexes(lambda memory: filled(DenseIndex(embedder), entries(memory, parts))))
+        super().__init__(indexes=Indexes(lambda: DenseIndex(embedder), lambda memory: entries(memory, parts)))
         self.situations = situations
         self.topics = topics
         self.need_summary = need_summary

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...memory.index import Entry, Index
+from ...memory.index import Entry, Searchable
 from ...records import Context, Hit, estimate_tokens
 from .clusters import Principle
 from .memory import HeterogeneousMemory
@@ -32,7 +32,7 @@ class Parts:
 
 def recalled(
     memory: HeterogeneousMemory,
-    index: Index,
+    index: Searchable,
     query: str,
     parts: Parts,
     content: Content | None,

@@ -14,13 +14,16 @@ Example:
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
+from rpds import HashTrieMap
 
 from ...memory.index import Entry
 from ...memory.memory import Memory
@@ -46,6 +49,11 @@ class StoredFact(BaseModel):
     """Date of the latest session that mentioned it."""
     earlier: tuple[str, ...] = ()
     """Wordings that updates replaced, oldest first."""
+
+    @property
+    def said(self) -> tuple[str, str]:
+        """Who said what: two facts that are alike in this are one."""
+        return self.speaker, self.content
 
 
 @dataclass(frozen=True)
@@ -88,32 +96,51 @@ class FactMemory(Memory):
         for edit in edits:
             draft.apply(edit)
         changed = {
-            "facts": tuple(draft.facts.values()),
+            "facts": tuple(draft.facts),
             "removed": (*self.removed, *draft.removed),
             "issued": draft.issued,
             "counts": dict(Counter(self.counts) + draft.counts),
         }
-        return self.model_copy(update=changed)
+        after = self.model_copy(update=changed)
+        vars(after)["wordings"] = draft.wordings
+        return after
+
+    def having(self, ids: Collection[str]) -> list[StoredFact]:
+        """The facts of some ids, in order; ids that are not there are passed over."""
+        places = sorted(place for id in ids if (place := place_of(self.facts, id)) is not None)
+        return [self.facts[place] for place in places]
+
+    @cached_property
+    def wordings(self) -> HashTrieMap[tuple[str, str], tuple[str, ...]]:
+        """The facts of a speaker in the same words; what a memory has in common with the next one, they share."""
+        found: dict[tuple[str, str], tuple[str, ...]] = {}
+        for fact in self.facts:
+            found[fact.said] = (*found.get(fact.said, ()), fact.id)
+        return HashTrieMap(found)
 
     def entries(self) -> list[Entry]:
-        return [
-            Entry(
-                id=fact.id,
-                text=fact.content,
-                kind="fact",
-                sources=fact.sources,
-                time=fact.time,
-                speaker=fact.speaker,
-            )
-            for fact in self.facts
-        ]
+        return list(map(self.entry, self.facts))
+
+    def parts(self) -> tuple[StoredFact, ...]:
+        return self.facts
+
+    def entry(self, part: StoredFact) -> Entry:
+        return Entry(
+            id=part.id,
+            text=part.content,
+            kind="fact",
+            sources=part.sources,
+            time=part.time,
+            speaker=part.speaker,
+        )
 
 
 class _Draft:
     """The mutable state of one `apply`."""
 
     def __init__(self, memory: FactMemory, shown: set[str], time: datetime | None) -> None:
-        self.facts = {fact.id: fact for fact in memory.facts}
+        self.facts = list(memory.facts)
+        self.wordings = memory.wordings
         self.removed: list[StoredFact] = []
         self.issued = memory.issued
         self.counts: Counter[str] = Counter()
@@ -128,11 +155,12 @@ class _Draft:
         content = " ".join(edit.content.split())
         if not content:
             return "refused"
-        for fact in self.facts.values():
-            if (fact.speaker, fact.content) == (edit.speaker, content):
-                changes = {"sources": _united(fact.sources, edit.sources), "updated": self._latest(fact)}
-                self.facts[fact.id] = fact.model_copy(update=changes)
-                return "merged"
+        same = [place_of(self.facts, id) for id in self.wordings.get((edit.speaker, content), ())]
+        if same:
+            place = min(place for place in same if place is not None)
+            fact = self.facts[place]
+            self._put(place, {"sources": _united(fact.sources, edit.sources), "updated": self._latest(fact)})
+            return "merged"
         self.issued += 1
         new = StoredFact(
             id=f"m{self.issued}",
@@ -142,33 +170,62 @@ class _Draft:
             time=self._time,
             updated=self._time,
         )
-        self.facts[new.id] = new
+        self.facts.append(new)
+        self._say(new)
         return "inserted"
 
     def _update(self, edit: Edit) -> str:
-        fact, content = self._target(edit), " ".join(edit.content.split())
-        if fact is None or not content:
+        place, content = self._target(edit), " ".join(edit.content.split())
+        if place is None or not content:
             return "refused"
+        fact = self.facts[place]
         sources = _united(fact.sources, edit.sources)
         changes: dict[str, object] = {"sources": sources, "updated": self._latest(fact)}
         if content != fact.content:
             changes |= {"content": content, "earlier": (*fact.earlier, fact.content)[-WORDINGS:]}
-        self.facts[fact.id] = fact.model_copy(update=changes)
+        self._put(place, changes)
         return "updated"
 
     def _delete(self, edit: Edit) -> str:
-        fact = self._target(edit)
-        if fact is None:
+        place = self._target(edit)
+        if place is None:
             return "refused"
-        self.removed.append(self.facts.pop(fact.id))
+        self._unsay(self.facts[place])
+        self.removed.append(self.facts.pop(place))
         return "deleted"
+
+    def _put(self, place: int, changes: dict[str, object]) -> None:
+        before = self.facts[place]
+        self.facts[place] = after = before.model_copy(update=changes)
+        if after.said != before.said:
+            self._unsay(before)
+            self._say(after)
+
+    def _say(self, fact: StoredFact) -> None:
+        self.wordings = self.wordings.insert(fact.said, (*self.wordings.get(fact.said, ()), fact.id))
+
+    def _unsay(self, fact: StoredFact) -> None:
+        others = tuple(id for id in self.wordings.get(fact.said, ()) if id != fact.id)
+        self.wordings = self.wordings.insert(fact.said, others) if others else self.wordings.discard(fact.said)
 
     def _latest(self, fact: StoredFact) -> datetime | None:
         return max((time for time in (fact.updated, self._time) if time), key=comparable, default=None)
 
-    def _target(self, edit: Edit) -> StoredFact | None:
+    def _target(self, edit: Edit) -> int | None:
         known = edit.memory_id is not None and edit.memory_id in self._shown
-        return self.facts.get(edit.memory_id) if known and edit.memory_id else None
+        return place_of(self.facts, edit.memory_id) if known and edit.memory_id else None
+
+
+def place_of(facts: Sequence[StoredFact], id: str) -> int | None:
+    """Where the fact of an id is; None if it is not there. Ids rise, so that nearly always a few looks are enough."""
+    place = bisect_left(facts, _number(id), key=lambda fact: _number(fact.id))
+    if place < len(facts) and facts[place].id == id:
+        return place
+    return next((place for place, fact in enumerate(facts) if fact.id == id), None)
+
+
+def _number(id: str) -> int:
+    return int(id[1:]) if id[1:].isdecimal() else 0
 
 
 def _united(first: tuple[str, ...], second: tuple[str, ...]) -> tuple[str, ...]:

@@ -203,8 +203,7 @@ def _stored(memory: FactMemory, shown: set[str]) -> list[StoredMemory]:
             content=fact.content,
             date=format_time(fact.time) if fact.time else None,
         )
-        for fact in memory.facts
-        if fact.id in shown
+        for fact in memory.having(shown)
     ]
 
 

@@ -160,18 +160,21 @@ class PersonalMemory(Memory):
         return self._with(kept, Counter(merged=len(parts)))
 
     def entries(self) -> list[Entry]:
-        """The facts: the text is the info, shown with the type before it; the time is the most recent date."""
-        return [
-            Entry(
-                id=fact.id,
-                text=fact.info,
-                kind="fact",
-                sources=fact.sources,
-                time=fact.latest,
-                tags={LABEL: fact.type},
-            )
-            for fact in self.facts
-        ]
+        return list(map(self.entry, self.facts))
+
+    def parts(self) -> tuple[PersonalFact, ...]:
+        return self.facts
+
+    def entry(self, part: PersonalFact) -> Entry:
+        """A fact: the text is the info, shown with the type before it; the time is the most recent date."""
+        return Entry(
+            id=part.id,
+            text=part.info,
+            kind="fact",
+            sources=part.sources,
+            time=part.latest,
+            tags={LABEL: part.type},
+        )
 
     def _with(self, facts: Iterable[PersonalFact], counts: Counter[str], **changes: Any) -> PersonalMemory:
         counted = dict(Counter(self.counts) + counts)

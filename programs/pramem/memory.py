@@ -147,7 +147,13 @@ class ExperienceMemory(Memory):
         return self.dropped + len(self.records)
 
     def entries(self) -> list[Entry]:
-        return [part.entry() for part in self.experiences]
+        return list(map(self.entry, self.experiences))
+
+    def parts(self) -> tuple[Experience, ...]:
+        return self.experiences
+
+    def entry(self, part: Experience) -> Entry:
+        return part.entry()
 
     def resumed(self, settled: Any) -> ExperienceMemory:
         """Records are practised on once; later ones continue the practice."""

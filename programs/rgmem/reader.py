@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from ...memory.dense import DenseIndex
 from ...memory.index import Embedder
-from ...memory.indexes import Indexes, empty_index, filled
+from ...memory.indexes import Indexes, empty_index
 from ...records import Context, Hit, Query
 from ...signatures.rgmem import Keyword, PlanRetrieval
 from ..method import ANY_COSINE, FEW, EntryReader
@@ -48,7 +48,7 @@ class GraphReader(EntryReader):
         hybrid: bool,
     ) -> None:
         texts = embedder if hybrid else None
-        indexes = Indexes(lambda memory: filled(empty_index(texts, hybrid=True), entries(memory, use_l0)))
+        indexes = Indexes(lambda: empty_index(texts, hybrid=True), lambda memory: entries(memory, use_l0))
         super().__init__(min_score=ANY_COSINE, indexes=indexes, hybrid=hybrid)
         self.use_l0 = use_l0
         self.use_l1 = use_l1
@@ -56,7 +56,7 @@ class GraphReader(EntryReader):
         self.conclusions = conclusions
         self.nodes = nodes
         self.node_cosine = node_cosine
-        self.names = Indexes(lambda memory: filled(DenseIndex(embedder), name_entries(memory)))
+        self.names = Indexes(lambda: DenseIndex(embedder), name_entries)
         self.plan = predictor(PlanRetrieval)
 
     def otherwise(self, memory: GraphMemory, query: Query) -> Sequence[Hit]:

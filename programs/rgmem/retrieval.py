@@ -20,7 +20,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...memory.index import Entry, Index, Where
+from ...memory.index import Entry, Searchable, Where
 from ...records import Context, Hit, estimate_tokens
 from ...signatures.rgmem import Keyword
 from .memory import Evidence, GraphMemory, Node, Relation
@@ -55,8 +55,8 @@ class Retrieval:
     """
 
     memory: GraphMemory
-    texts: Index
-    names: Index | None
+    texts: Searchable
+    names: Searchable | None
     facts: int = 5
     conclusions: int = 30
     nodes: int = 3
@@ -79,7 +79,7 @@ class Retrieval:
         context = Context(hits=in_blocks(unique), counts=counts)
         return context.model_copy(update={"counts": {**counts, "tokens": estimate_tokens(context.text())}})
 
-    def _read_graph(self, names: Index, keywords: Sequence[Keyword], parts: dict[str, list[Hit]]) -> None:
+    def _read_graph(self, names: Searchable, keywords: Sequence[Keyword], parts: dict[str, list[Hit]]) -> None:
         hung = self.memory.below()
         for node, score in self._found(names, keywords, "summary", ("concept",)):
             parts["nodes"].append(profile_hit(self.memory, node, score, whole=False))
@@ -101,7 +101,7 @@ class Retrieval:
         return [edge for edge in self.memory.relations.values() if node.id in (edge.source, edge.target)]
 
     def _found(
-        self, names: Index, keywords: Sequence[Keyword], layer: Any, kinds: Iterable[str]
+        self, names: Searchable, keywords: Sequence[Keyword], layer: Any, kinds: Iterable[str]
     ) -> list[tuple[Node, float]]:
         """The nodes that the keywords of a layer name, at most `nodes` of every kind, nearest first."""
         queries = [keyword.name for keyword in keywords if layer in keyword.retrieve]

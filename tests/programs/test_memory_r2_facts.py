@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mempiler.programs.memory_r2.memory import Edit, FactMemory
+from mempiler.programs.memory_r2.memory import Edit, FactMemory, StoredFact
 
 BASE = FactMemory().apply(
     [
@@ -75,3 +75,38 @@ def test_no_source_is_ever_lost_and_every_edit_is_counted(batch, shown):
     assert sum(memory.counts.values()) == sum(BASE.counts.values()) + len(batch)
     assert BASE.model_dump_json() == before
     assert len({fact.id for fact in memory.facts}) == len(memory.facts)
+
+
+ANY_EDITS = st.lists(
+    st.builds(
+        Edit,
+        op=st.sampled_from(["INSERT", "UPDATE", "DELETE", "NONE"]),
+        memory_id=st.sampled_from([None, "m1", "m2", "m3", "m4", "m9"]),
+        speaker=st.sampled_from(["Ann", "Bob"]),
+        content=st.sampled_from(["tea", " tea ", "milk", "rye", ""]),
+        sources=st.sampled_from([(), ("D1:1",), ("D1:2",)]),
+    ),
+    max_size=15,
+)
+
+
+@given(edits=ANY_EDITS, cut=st.integers(0, 15))
+def test_a_memory_that_was_read_anew_takes_edits_as_one_that_was_written(edits: list[Edit], cut: int) -> None:
+    shown = [f"m{n}" for n in range(1, 16)]
+    written = read = FactMemory()
+    for part in (edits[:cut], edits[cut:]):
+        written = written.apply(part, shown)
+        read = FactMemory.model_validate_json(read.apply(part, shown).model_dump_json())
+    assert written == read
+    said = [(fact.speaker, fact.content) for fact in written.facts]
+    assert {key: set(ids) for key, ids in written.wordings.items()} == {
+        key: {fact.id for fact, one in zip(written.facts, said, strict=True) if one == key} for key in said
+    }
+
+
+@pytest.mark.parametrize("ids", [("m1", "m3", "m2"), ("a", "b", "c")])
+def test_facts_are_found_by_id_whatever_the_ids_are(ids: tuple[str, ...]) -> None:
+    facts = tuple(StoredFact(id=id, speaker="Ann", content=id, sources=()) for id in ids)
+    memory = FactMemory(facts=facts)
+    assert [fact.id for fact in memory.having({*ids[1:], "m7"})] == list(ids[1:])
+    assert memory.apply([Edit("DELETE", memory_id=ids[0])], ids).facts == facts[1:]
