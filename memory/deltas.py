@@ -1,0 +1,133 @@
+"""What changed from one version of a memory to the next, as JSON: as large as the change, not as the memory.
+
+    delta(before, after) ──> {"facts": {"items": [[7, 1, [...]], [9, 0, [...]]]}, "issued": {"value": 9}}
+    patch(document of before, delta) ──> document of after
+
+Memories are frozen and share what did not change, so that the same object is the same part: only what is another object
+is looked into. A change is one of
+
+    {"value": v}                                                    another value
+    {"fields": {name: change}}                                      of a record
+    {"items": [[place, gone, [new, ...]], ...]}                     of a sequence; places are those before the change
+    {"keys": {"gone": [...], "put": {key: v}, "in": {key: change}}} of a mapping
+
+Example:
+    >>> from mempiler.memory.deltas import delta, patch
+    >>> from mempiler.memory.turns import TurnMemory
+    >>> from mempiler.memory.index import Entry
+    >>> before = TurnMemory(turns=(Entry(id="D1:1", text="Ada: hello"),))
+    >>> after = before.model_copy(update={"turns": (*before.turns, Entry(id="D1:2", text="Ada: bye"))})
+    >>> document = before.model_dump(mode="json")
+    >>> patch(document, delta(before, after))
+    >>> document == after.model_dump(mode="json")
+    True
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import date
+from typing import Any, cast
+
+from pydantic import BaseModel, JsonValue
+from pydantic_core import to_jsonable_python
+
+from .following import shared
+
+Change = dict[str, Any]
+"""A change as JSON; see the top of the file."""
+_SEQUENCE = (tuple, list)
+_PLAIN = (str, int, float, bool, date, type(None))
+
+
+def delta(before: BaseModel, after: BaseModel) -> dict[str, Change]:
+    """What changed between two records of one type, by field; {} if nothing did."""
+    fields = {name: _change(getattr(before, name), getattr(after, name)) for name in type(after).model_fields}
+    return {name: change for name, change in fields.items() if change is not None}
+
+
+def patch(document: dict[str, JsonValue], changes: Mapping[str, Change]) -> None:
+    """Brings a document to the next version, in place.
+
+    Args:
+        document: JSON of the version before.
+        changes: What `delta` gave.
+
+    Raises:
+        KeyError, IndexError, TypeError, ValueError: They are no changes of this document.
+    """
+    for name, change in changes.items():
+        document[name] = _patched(document.get(name), change)
+
+
+def _change(before: Any, after: Any) -> Change | None:
+    if before is after or (isinstance(after, _PLAIN) and type(after) is type(before) and after == before):
+        return None
+    if isinstance(after, BaseModel) and type(after) is type(before):
+        fields = delta(before, after)
+        return {"fields": fields} if fields else None
+    if isinstance(before, _SEQUENCE) and isinstance(after, _SEQUENCE):
+        items = _items(cast(Sequence[Any], before), cast(Sequence[Any], after))
+        return {"items": items} if items else None
+    if isinstance(before, dict) and isinstance(after, dict):
+        return _keys(cast(dict[Any, Any], before), cast(dict[Any, Any], after))
+    return {"value": to_jsonable_python(cast(Any, after))}
+
+
+def _items(before: Sequence[Any], after: Sequence[Any]) -> list[list[Any]]:
+    """The places at which items went and came; one large one where those that stayed have another order."""
+    start = shared(before, after)
+    end = min(shared(before[::-1], after[::-1]), len(before) - start, len(after) - start)
+    old, new = before[start : len(before) - end], after[start : len(after) - end]
+    stay, found, o, n = set(map(id, old)) & set(map(id, new)), list[list[Any]](), 0, 0
+    while o < len(old) or n < len(new):
+        if o < len(old) and n < len(new) and old[o] is new[n]:
+            o, n = o + 1, n + 1
+            continue
+        gone, came = _until(old, o, stay), _until(new, n, stay)
+        if (gone, came) == (o, n):
+            return [[start, len(old), to_jsonable_python(list(new))]]
+        found.append([start + o, gone - o, to_jsonable_python(list(new[n:came]))])
+        o, n = gone, came
+    return found
+
+
+def _until(items: Sequence[Any], place: int, stay: set[int]) -> int:
+    """The next place of an item that stays."""
+    while place < len(items) and id(items[place]) not in stay:
+        place += 1
+    return place
+
+
+def _keys(before: dict[Any, Any], after: dict[Any, Any]) -> Change | None:
+    gone = [key for key in before if key not in after]
+    put = {key: value for key, value in after.items() if key not in before}
+    kept = [key for key in before if key in after] if gone else before
+    if not all(isinstance(key, str) for key in (*before, *after)) or [*kept, *put] != list(after):
+        return {"value": to_jsonable_python(cast(Any, after))}
+    within = {key: _change(before[key], value) for key, value in after.items() if key in before}
+    within = {key: change for key, change in within.items() if change is not None}
+    if not (gone or put or within):
+        return None
+    return {"keys": {"gone": gone, "put": to_jsonable_python(put), "in": within}}
+
+
+def _patched(value: Any, change: Change) -> Any:
+    """A part of a document after a change; lists and objects are changed in place."""
+    ((kind, how),) = change.items()
+    if kind == "value":
+        return how
+    if kind == "fields":
+        patch(value, how)
+    elif kind == "items":
+        # From behind, so that places stay those before the change.
+        for place, gone, came in reversed(how):
+            value[place : place + gone] = came
+    elif kind == "keys":
+        for key in how["gone"]:
+            del value[key]
+        value.update(how["put"])
+        patch(value, how["in"])
+    else:
+        raise ValueError(f"a change of the unknown kind {kind!r:.40}")
+    return value
