@@ -71,7 +71,7 @@ def _change(before: Any, after: Any) -> Change | None:
         return {"items": items} if items else None
     if isinstance(before, dict) and isinstance(after, dict):
         return _keys(cast(dict[Any, Any], before), cast(dict[Any, Any], after))
-    return {"value": to_jsonable_python(cast(Any, after))}
+    return {"value": to_jsonable_python(after)}
 
 
 def _items(before: Sequence[Any], after: Sequence[Any]) -> list[list[Any]]:
@@ -104,7 +104,7 @@ def _keys(before: dict[Any, Any], after: dict[Any, Any]) -> Change | None:
     put = {key: value for key, value in after.items() if key not in before}
     kept = [key for key in before if key in after] if gone else before
     if not all(isinstance(key, str) for key in (*before, *after)) or [*kept, *put] != list(after):
-        return {"value": to_jsonable_python(cast(Any, after))}
+        return {"value": to_jsonable_python(after)}
     within = {key: _change(before[key], value) for key, value in after.items() if key in before}
     within = {key: change for key, change in within.items() if change is not None}
     if not (gone or put or within):

@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import Self
 from uuid import uuid4
 
-from sqlalchemy import Connection, delete, exists, insert, select, update
+from sqlalchemy import Connection, delete, exists, select, update
 
 from ..errors import ConflictError, StoreError
 from ..records import Item, Turn
@@ -42,7 +42,7 @@ from . import erasing, rebuilding
 from . import store_reads as reads
 from . import store_rows as rows
 from . import store_tables as t
-from .store_tables import key_of, of
+from .store_tables import of
 from .stored import (
     LONGEST_LEASE,
     Added,
@@ -158,11 +158,11 @@ class Store:
         """
         with self._read() as db:
             version = db.execute(select(t.users.c.version).where(*of(t.users, owner))).scalar() or ""
-            columns = [c for c in t.memories.c if c.name not in ("json", "settled")] if known(version) else t.memories.c
-            row = db.execute(select(*columns).where(*of(t.memories, owner))).first()
+            row = reads.head(db, owner)
             waiting = tuple(reads.items(db, owner, after=row.settled_position if row else 0))
             opened = tuple(reads.open_sessions(db, owner))
-            made, count = reads.document(row), erasing.forgets(db)
+            made = None if known(version) else reads.document(db, owner, row)
+            count = erasing.forgets(db)
             return Snapshot(owner, version, reads.stamp(row), made, waiting, opened, count)
 
     def forgets(self) -> int:
@@ -246,8 +246,7 @@ class Store:
             version = rows.advance(db, claim.owner, claim.version, lease)
             if version is None:
                 return None
-            db.execute(delete(t.memories).where(*of(t.memories, claim.owner)))
-            db.execute(insert(t.memories).values(**key_of(claim.owner), **rows.columns(db, document)))
+            rows.put_memory(db, claim.owner, document)
             rows.taken_in(db, claim.owner, document, note)
             return Claim(claim.owner, claim.worker, version)
 
@@ -357,11 +356,10 @@ class Store:
     def dump(self, owner: Owner) -> Contents:
         """Everything of a user at one moment."""
         with self._read() as db:
-            row = db.execute(select(t.memories).where(*of(t.memories, owner))).first()
-            c = t.items.c
+            c, made = t.items.c, reads.document(db, owner, reads.head(db, owner))
             digests = db.execute(select(c.digest).where(*of(t.items, owner)).order_by(c.position)).scalars()
             items, opened = tuple(reads.items(db, owner)), tuple(reads.open_sessions(db, owner))
-            return Contents(owner, items, tuple(digests), opened, reads.document(row))
+            return Contents(owner, items, tuple(digests), opened, made)
 
     def restore(self, users: Iterable[Contents], replace: bool = False) -> int:
         """Writes users that `dump` read: all of them in one transaction, or none.

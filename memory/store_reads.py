@@ -9,10 +9,12 @@ from typing import Any
 from pydantic import TypeAdapter
 from sqlalchemy import Connection, Select, case, distinct, exists, func, or_, select
 
+from ..errors import StoreError
 from ..records import AnyItem, Item, Session, Turn
 from . import store_tables as t
+from .deltas import patch
 from .store_tables import of
-from .stored import LONGEST_LEASE, Document, Owner, Stamp, StoredItem, Summary
+from .stored import LONGEST_LEASE, Change, Document, Log, Owner, Stamp, StoredItem, Summary
 
 _ITEM: TypeAdapter[Any] = TypeAdapter(AnyItem)
 BATCH = 500
@@ -56,13 +58,57 @@ def stamp(row: Any) -> Stamp | None:
     return Stamp(row.writer, row.program, row.embedder, row.schema) if row is not None and row.writer else None
 
 
-def document(row: Any) -> Document | None:
-    """The document of a row; None without one, or where its text was not read."""
-    made = stamp(row)
-    if made is None or "json" not in row._fields:
+def head(db: Connection, owner: Owner) -> Any:
+    """The row of a user's memory, without its text; None if there is no memory."""
+    columns = [column for column in t.memories.c if column.name not in ("json", "settled")]
+    return db.execute(select(*columns).where(*of(t.memories, owner))).first()
+
+
+def document(db: Connection, owner: Owner, head: Any) -> Document | None:
+    """The memory of a user with its text; None without a head.
+
+    Raises:
+        StoreError: What is stored of it does not fit together.
+    """
+    made = stamp(head)
+    if made is None:
         return None
-    names = tuple(json.loads(row.speakers))
-    return Document(row.json, row.position, row.settled, row.settled_position, names, made)
+    columns, c = (t.texts.c.memory, t.texts.c.settled), t.changes.c
+    text = db.execute(select(*columns).where(*of(t.texts, owner))).first()
+    if text is None:
+        # Stored before there were changes.
+        columns = (t.memories.c.json, t.memories.c.settled)
+        text = db.execute(select(*columns).where(*of(t.memories, owner))).one()
+    rows = db.execute(select(c.memory, c.settled).where(*of(t.changes, owner)).order_by(c.number)).all()
+    try:
+        memory, settled = text_after(text[0], text[1], [Change(*row) for row in rows])
+    except (LookupError, TypeError, ValueError) as error:
+        raise StoreError(
+            f"the stored memory of user {owner.user!r} does not fit together ({type(error).__name__}); "
+            f"run: mempiler rebuild PROGRAM --user {owner.user!r} --force"
+        ) from error
+    log = Log(len(text[0]) + len(text[1] or ""), sum(len(row[0]) + len(row[1] or "") for row in rows), len(rows))
+    names = tuple(json.loads(head.speakers))
+    return Document(memory, head.position, settled, head.settled_position, names, made, log=log)
+
+
+def text_after(memory: str, settled: str | None, changes: Sequence[Change]) -> tuple[str, str | None]:
+    """The JSON of a memory and of the settled one after some changes."""
+    if not changes:
+        return memory, settled
+    document = json.loads(memory)
+    last = max((n for n, change in enumerate(changes) if change.settled is not None), default=-1)
+    for n, change in enumerate(changes):
+        patch(document, json.loads(change.memory))
+        if n == last:
+            answered = json.loads(json.dumps(document))
+            patch(answered, json.loads(change.settled or "{}"))
+            settled = _compact(answered)
+    return _compact(document), settled
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def idle(db: Connection, seconds: float) -> list[tuple[Owner, str]]:

@@ -161,7 +161,8 @@ def drop_item(db: Connection, owner: Owner, id: str) -> bool:
 
 def reset(db: Connection, owner: Owner) -> None:
     """Deletes a user's memory and queues every item anew."""
-    db.execute(delete(t.memories).where(*of(t.memories, owner)))
+    for table in (t.memories, t.texts, t.changes):
+        db.execute(delete(table).where(*of(table, owner)))
     db.execute(update(t.items).where(*of(t.items, owner)).values(state="queued", attempts=0, error=""))
     changed = update(t.users).where(*of(t.users, owner))
     db.execute(changed.values(version=_token(), worker="", claimed_until=0.0))
@@ -207,17 +208,30 @@ def restore(db: Connection, contents: Contents) -> None:
     last = max((stored.position for stored in contents.items), default=0)
     db.execute(update(t.users).where(*of(t.users, owner)).values(next_position=last + 1))
     if contents.document is not None:
-        db.execute(insert(t.memories).values(**key_of(owner), **columns(db, contents.document)))
+        put_memory(db, owner, contents.document)
     for session in contents.open:
         append(db, owner, name_of("session", session.id), session.turns)
 
 
-def columns(db: Connection, document: Document) -> dict[str, Any]:
-    """The columns of a document's row."""
+def put_memory(db: Connection, owner: Owner, document: Document) -> None:
+    """Writes a user's memory: its whole text, or what changed in it since the last one."""
+    change, about = document.change, _about(db, document)
+    if change is None:
+        db.execute(delete(t.changes).where(*of(t.changes, owner)))
+        texts = {"memory": document.memory, "settled": document.settled}
+        upsert(db, t.texts, key_of(owner), texts)
+        about |= {"json": "", "settled": None}
+    else:
+        row = {"number": document.log.count, "memory": change.memory, "settled": change.settled}
+        db.execute(insert(t.changes).values(**key_of(owner), **row))
+    if change is None or not db.execute(update(t.memories).where(*of(t.memories, owner)).values(**about)).rowcount:
+        upsert(db, t.memories, key_of(owner), about)
+
+
+def _about(db: Connection, document: Document) -> dict[str, Any]:
+    """What there is to know of a memory beside its text."""
     return {
-        "json": document.memory,
         "position": document.position,
-        "settled": document.settled,
         "settled_position": document.settled_position,
         "speakers": json.dumps(document.speakers),
         "writer": document.stamp.writer,

@@ -4,7 +4,9 @@
     items       raw sessions, logs, ... in the order in which they came: queued, remembered or failed
     turns       the ids of their turns, unique within a user
     open_turns  turns of sessions that have not ended
-    memories    one document per user, made from the items up to a position, by a program
+    memories    one memory per user, made from the items up to a position, by a program
+    texts       the JSON of that memory, as it was when it was last written as a whole
+    changes     what has changed in it since, one row a commit
     rebuilds    users whose memory is to be written anew, whoever wrote it, until that is done
     forgotten   who was forgotten of late, by a digest of the name: a write that began before is refused
 
@@ -107,6 +109,15 @@ memories = Table(
     *_filled(settled_position=Integer, speakers=Text, writer=String, program=String, embedder=String),
     *_filled(schema=Integer, updated=Float),
 )
+texts = Table("mempiler_texts", tables, *_owner(), *_filled(memory=Text), Column("settled", Text))
+changes = Table(
+    "mempiler_changes",
+    tables,
+    *_owner(),
+    Column("number", Integer, primary_key=True),
+    *_filled(memory=Text),
+    Column("settled", Text),
+)
 rebuilds = Table(
     "mempiler_rebuilds",
     tables,
@@ -119,7 +130,7 @@ forgotten = Table(
     Column("name", String, primary_key=True),
     *_filled(number=Integer, at=Float, erased=Integer),
 )
-OWNED = (items, turns, open_turns, memories, rebuilds, users)
+OWNED = (items, turns, open_turns, memories, texts, changes, rebuilds, users)
 """Every table with rows of a user."""
 
 
@@ -279,7 +290,7 @@ def _check_schema(connection: Connection, url: str) -> None:
         return
     found = connection.execute(select(meta.c.value).where(meta.c.name == "schema")).scalar()
     if found == str(SCHEMA):
-        # A store of before `rebuilds` and `forgotten` gets them; nothing else in it changes.
+        # A store of before `rebuilds`, `forgotten`, `texts` and `changes` gets them; nothing else in it changes.
         tables.create_all(connection)
     else:
         raise StoreError(

@@ -3,6 +3,7 @@
 Owner      whose memory: a tenant and a user
 Stamp      who wrote it: program, writing prompts, embedder, version of the document
 Document   the memory as JSON, and the position up to which items are in it
+Change     what a commit changes in the memory, as JSON
 Snapshot   one consistent view of all of these
 Contents   everything of a user, as it is moved between stores
 Forgotten  what was deleted of a user, and whether its bytes are gone
@@ -11,7 +12,7 @@ Forgotten  what was deleted of a user, and whether its bytes are gone
 from __future__ import annotations
 
 import unicodedata
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from ..errors import UserError
@@ -74,11 +75,33 @@ class Stamp:
 
 
 @dataclass(frozen=True)
+class Change:
+    """What changes in a stored memory, as JSON of `memory.deltas`."""
+
+    memory: str
+    """From the memory before to this one."""
+    settled: str | None = None
+    """From this memory to the one that questions are answered from; None where that stays as it was."""
+
+
+@dataclass(frozen=True)
+class Log:
+    """How a memory is stored: its text as it once was, and the changes since."""
+
+    text: int = 0
+    """Characters of the text."""
+    changes: int = 0
+    """Characters of all changes."""
+    count: int = 0
+    """How many changes there are."""
+
+
+@dataclass(frozen=True)
 class Document:
     """A stored memory."""
 
     memory: str
-    """JSON of the memory before it is settled: what further items are written into."""
+    """JSON of the memory before it is settled: what further items are written into. "" where a change tells it."""
     position: int
     """Position of the last item in it; 0 for none."""
     settled: str | None
@@ -90,6 +113,10 @@ class Document:
     stamp: Stamp
     partial: tuple[str, ...] = ()
     """Ids of items of which turns could not be taken in; told to `Store.commit`, and not read back."""
+    change: Change | None = None
+    """What is new in it, in the place of its text; told to `Store.commit`, and not read back."""
+    log: Log = field(default=Log(), compare=False)
+    """How it is stored; with a change, this one included."""
 
 
 @dataclass(frozen=True)

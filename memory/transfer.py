@@ -151,7 +151,7 @@ def _line(store: Store, owner: Owner) -> UserLine:
 
 
 def _document_line(document: Document) -> DocumentLine:
-    own = {name: value for name, value in vars(document).items() if name not in ("stamp", "partial")}
+    own = {name: value for name, value in vars(document).items() if name not in ("stamp", "partial", "change", "log")}
     stamp = document.stamp
     about = {"writer": stamp.writer, "program": stamp.program, "embedder": stamp.embedder}
     return DocumentLine.model_validate({**own, **about, "schema_version": stamp.schema})

@@ -6,19 +6,24 @@ costs one indexed query per question, and neither parsing nor indexing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import ValidationError
+from pydantic_core import to_json
 
 from ..errors import ProgramError
+from ..memory.deltas import delta
 from ..memory.memory import Memory
 from ..memory.store import Store
-from ..memory.stored import DOCUMENT, Document, Owner, Snapshot, Stamp
+from ..memory.stored import DOCUMENT, Change, Document, Log, Owner, Snapshot, Stamp
 from .identity import digest
 from .leavings import notice
 from .method import Writer
 from .program import MemoryProgram
+
+SHORT = 65_536
+"""Characters of changes that a short memory may have before its text is written anew."""
 
 
 @dataclass(frozen=True)
@@ -62,12 +67,41 @@ def keep(program: MemoryProgram, store: Store, owner: Owner, version: str, parse
     """Keeps a parsed memory (document, memory, settled memory) under its version; older versions go."""
     if version and parsed[0] is not None:
         drop(program, store, owner)
-        program.live.put(("view", store.url, owner, version), parsed)
+        # Its texts are as large as the memory, and not looked at again.
+        document = replace(parsed[0], memory="", settled=None, change=None)
+        program.live.put(("view", store.url, owner, version), (document, *parsed[1:]))
 
 
 def drop(program: MemoryProgram, store: Store, owner: Owner) -> None:
     """Removes a user's parsed memories, and with them their indexes, from this process."""
     program.live.drop(lambda key: isinstance(key, tuple) and key[:3] == ("view", store.url, owner))
+
+
+def told(document: Document, before: tuple[Memory, Memory] | None, memory: Memory, settled: Memory | None) -> Document:
+    """A document with what changed since the version before, or with its whole text.
+
+    The text is written anew once the changes are as long as it is: on the average an item costs what it brings.
+
+    Args:
+        document: What there is to know beside the text; its `log` is still that of the version before.
+        before: The memory and the settled memory of the version before; None if there is none.
+        memory: What further items are written into.
+        settled: What questions are answered from; None where it never is another, or there is none yet.
+    """
+    log = document.log
+    if before is not None:
+        other = None if settled is None or settled is before[1] else _json(delta(memory, settled))
+        change = Change(_json(delta(before[0], memory)), other)
+        changes = log.changes + len(change.memory) + len(change.settled or "")
+        if changes <= max(log.text, SHORT):
+            log = Log(log.text, changes, log.count + 1)
+            return replace(document, memory="", settled=None, change=change, log=log)
+    text, other = memory.model_dump_json(), None if settled is None else settled.model_dump_json()
+    return replace(document, memory=text, settled=other, change=None, log=Log(len(text) + len(other or "")))
+
+
+def _json(changes: Any) -> str:
+    return to_json(changes).decode()
 
 
 def stamp_of(program: MemoryProgram) -> Stamp:

@@ -34,12 +34,12 @@ from dspy.utils.exceptions import LMError, LMInvalidRequestError
 from ..errors import MempilerError
 from ..memory.memory import Memory
 from ..memory.store import Store
-from ..memory.stored import LONGEST_LEASE, Claim, Document, Owner, StoredItem
+from ..memory.stored import LONGEST_LEASE, Claim, Document, Log, Owner, StoredItem
 from ..records import Failure, Item
 from .fold import Performed, fold, perform
 from .gather import gather
 from .leavings import leaving_nothing
-from .live import View, check, drop, keep, stamp_of, view
+from .live import View, check, drop, keep, stamp_of, told, view
 from .program import MemoryProgram
 from .retry import again, close, take
 
@@ -203,34 +203,35 @@ class _StoredSteps:
         for attempt in range(stored.attempts + 1, ATTEMPTS + 1):
             if attempt > stored.attempts + 1 and self.writer.prepares:
                 [made] = self.prepare([item])
-            written = made if _error(made) else _attempt(lambda made=made: self._written(item, made))
+            written = made if _error(made) else _attempt(lambda made=made: self._written(stored, made))
             error = _error(written)
             if error is None:
                 failures = (*made.failures, *written.failures)
                 self.done += Remembered(0, failures)
-                return self._store_item(stored, written.value, failures)
+                document, memory = written.value
+                return self._store_item(document, memory, failures)
             self._failed(stored, error, attempt >= ATTEMPTS)
         return True
 
-    def _written(self, item: Item, prepared: Performed) -> tuple[Memory, str]:
-        memory = take(self.writer, self.memory, item, prepared.value)
-        return memory, memory.model_dump_json()
-
-    def _store_item(self, stored: StoredItem, written: tuple[Memory, str], failures: Sequence[Failure]) -> bool:
-        memory, text = written
+    def _written(self, stored: StoredItem, prepared: Performed) -> tuple[Document, Memory]:
+        memory = take(self.writer, self.memory, stored.item, prepared.value)
         before, plain = self.document, not self.writer.settles
         speakers = before.speakers if before else ()
         position = max(stored.position, before.position if before else 0)
         document = Document(
-            memory=text,
+            memory="",
             position=position,
-            settled=None if plain else before.settled if before else None,
+            settled=None,
             settled_position=position if plain else before.settled_position if before else 0,
             speakers=tuple(dict.fromkeys((*speakers, *(turn.speaker for turn in stored.item.turns)))),
             stamp=stamp_of(self.program),
+            log=before.log if before else Log(),
         )
+        return self._told(document, memory, memory if plain else self.settled), memory
+
+    def _store_item(self, document: Document, memory: Memory, failures: Sequence[Failure]) -> bool:
         note = "; ".join(f"{failure.where}: {failure.message}" for failure in failures)
-        if not self._commit(document, memory, memory if plain else self.settled, note):
+        if not self._commit(document, memory, self.settled if self.writer.settles else memory, note):
             return False
         self.done += Remembered(1)
         return True
@@ -246,9 +247,10 @@ class _StoredSteps:
         memory, plain = made.value, not self.writer.settles
         # What was taken in now is in no settled memory yet.
         behind = self.document.position if plain else min(self.document.settled_position, self.document.position - 1)
-        document = replace(self.document, memory=memory.model_dump_json(), settled_position=behind)
+        settled = memory if plain else self.settled
+        document = self._told(replace(self.document, settled_position=behind), memory, settled)
         self.done += Remembered(0, made.failures)
-        return self._commit(document, memory, memory if plain else self.settled)
+        return self._commit(document, memory, settled)
 
     def settle(self, state: bool) -> bool:
         """Settles what was written; one that cannot be is kept as it is: trying for ever would hold up the queue."""
@@ -261,15 +263,17 @@ class _StoredSteps:
             _log.warning("settling the memory of user %r failed: %s", self.claim.owner.user, _one_line(made.error))
         settled = self.memory if made.error is not None else made.value
         memory = self.memory.resumed(settled)
-        document = replace(
-            self.document,
-            memory=memory.model_dump_json(),
-            settled=settled.model_dump_json(),
-            settled_position=self.document.position,
-        )
+        document = replace(self.document, settled_position=self.document.position)
+        document = self._told(document, memory, settled)
         if self._commit(document, memory, settled):
             self.done += Remembered(0, failures)
         return state
+
+    def _told(self, document: Document, memory: Memory, settled: Memory) -> Document:
+        """The document with what is new in it; settled memories that are not there, or no others, are not told."""
+        before = (self.memory, self.settled) if self.document else None
+        ever = document.settled_position or (self.document and self.document.settled_position)
+        return told(document, before, memory, settled if self.writer.settles and ever else None)
 
     def _commit(self, document: Document, memory: Memory, settled: Memory, note: str = "") -> bool:
         document = replace(document, partial=_left_in(memory, settled))

@@ -1,0 +1,137 @@
+"""Memories as a log of changes: what a commit writes is as long as what is new, and what is read is the whole."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mempiler import Session, Store, StoreError, Turn
+from mempiler.engines.models import language_model
+from mempiler.memory.stored import Change, Document, Log, Owner, Stamp
+from mempiler.programs.catalog import build
+from mempiler.programs.live import SHORT
+from mempiler.programs.user_memory import UserMemory
+from sqlalchemy import create_engine, text
+
+ADA = Owner("ada")
+WRITER = Stamp("w", "p", "e")
+FIRST = Document('{"words": ["a"], "number": 1}', 1, '{"words": []}', 1, (), WRITER)
+
+
+def changed(count: int, words: list[str], settled: Any = None) -> Document:
+    change = Change(
+        json.dumps({"words": {"items": [[count, 0, words]]}}), None if settled is None else json.dumps(settled)
+    )
+    return Document("", 1, None, 1, (), WRITER, change=change, log=Log(0, 0, count))
+
+
+def committed(store: Store, *documents: Document) -> Document | None:
+    store.add(ADA, Session(id="s1", turns=(Turn(id="t", speaker="Ada", text="x"),)))
+    claim = store.claim("me", 60, WRITER)
+    for document in documents:
+        assert claim is not None
+        claim = store.commit(claim, document, 60)
+    return store.read(ADA).document
+
+
+ANSWERED = {"words": {"value": ["answered"]}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "memory", "settled"),
+    [
+        ([], {"words": ["a"], "number": 1}, {"words": []}),
+        ([changed(1, ["b"])], {"words": ["a", "b"], "number": 1}, {"words": []}),
+        ([changed(1, ["b"]), changed(2, ["c"])], {"words": ["a", "b", "c"], "number": 1}, {"words": []}),
+        ([changed(1, ["b"], ANSWERED)], {"words": ["a", "b"], "number": 1}, {"words": ["answered"], "number": 1}),
+        # What questions are answered from is told by the memory of its own commit.
+        ([changed(1, ["b"], {}), changed(2, ["c"])], {"words": ["a", "b", "c"], "number": 1}, "a memory before"),
+        ([changed(1, ["b"]), FIRST], {"words": ["a"], "number": 1}, {"words": []}),
+    ],
+)
+def test_a_memory_is_its_text_and_all_changes_since(
+    store: Store, changes: list[Document], memory: Any, settled: Any
+) -> None:
+    found = committed(store, FIRST, *changes)
+    assert found is not None
+    wanted = {"words": ["a", "b"], "number": 1} if settled == "a memory before" else settled
+    assert (json.loads(found.memory), json.loads(found.settled or "")) == (memory, wanted)
+    assert found.log.count == (0 if changes[-1:] == [FIRST] else len(changes))
+
+
+def test_what_does_not_fit_together_is_said_with_the_remedy(store: Store) -> None:
+    broken = Change('{"words": {"keys": {"gone": ["q"], "put": {}, "in": {}}}}')
+    with pytest.raises(StoreError, match=r"does not fit together .* rebuild PROGRAM --user 'ada' --force"):
+        committed(store, FIRST, Document("", 1, None, 1, (), WRITER, change=broken, log=Log(0, 0, 1)))
+
+
+@pytest.mark.parametrize("method", ["turn-rag", "memory-r2", "pgr", "h2memory"])
+def test_a_memory_that_grew_by_changes_is_read_as_it_was_written(method: str, tmp_path: Path) -> None:
+    path, program = tmp_path / "s.sqlite", build(method)
+    memory = program.memory(path, "ada", lm=language_model("offline"))
+    rows = []
+    for n in range(6):
+        memory.add([{"role": "user", "name": "Ada", "content": f"I have {n + 2} dogs, and I moved to town{n}."}])
+        rows.append(_rows(path))
+    assert rows[-1] > rows[0]
+    assert _rows(path, "mempiler_texts") == 1
+    # Another process has read nothing yet.
+    other = build(method).memory(path, "ada", lm=language_model("offline"))
+    assert other.read() == memory.read()
+    other.add([{"role": "user", "name": "Ada", "content": "I like tea."}])
+    again = build(method).memory(path, "ada", lm=language_model("offline"))
+    assert again.read() == other.read() == memory.read()
+
+
+def test_a_commit_writes_what_is_new_and_the_text_anew_when_the_changes_are_as_long(tmp_path: Path) -> None:
+    path = tmp_path / "s.sqlite"
+    memory = build("turn-rag").memory(path, "ada", lm=language_model("offline"))
+    lengths, counts = [], []
+    for n in range(40):
+        said(memory, n)
+        with create_engine(f"sqlite:///{path}").connect() as db:
+            lengths.append(db.execute(text("SELECT coalesce(max(length(memory)), 0) FROM mempiler_changes")).scalar())
+        counts.append(_rows(path))
+    assert counts[:3] == [0, 1, 2]
+    assert 0 in counts[3:]
+    assert max(lengths) < 2 * min(length for length in lengths if length)
+    assert max(counts) * min(length for length in lengths if length) <= 2 * SHORT
+
+
+def said(memory: UserMemory, n: int) -> None:
+    memory.add([{"role": "user", "name": "Ada", "content": f"Number {n}: {'so I said. ' * 400}"}])
+
+
+def test_a_memory_of_a_store_from_before_changes_is_read_and_continued(
+    tmp_path: Path, open_store: Callable[..., Store]
+) -> None:
+    path = tmp_path / "s.sqlite"
+    memory = build("memory-r2").memory(path, "ada", lm=language_model("offline"))
+    memory.add([{"role": "user", "name": "Ada", "content": "I moved to Lisbon."}])
+    before = memory.read()
+    with create_engine(f"sqlite:///{path}").begin() as db:
+        db.execute(text("UPDATE mempiler_memories SET json = (SELECT memory FROM mempiler_texts)"))
+        db.execute(text("DROP TABLE mempiler_texts"))
+        db.execute(text("DROP TABLE mempiler_changes"))
+    old = build("memory-r2").memory(path, "ada", lm=language_model("offline"))
+    assert old.read() == before
+    old.add([{"role": "user", "name": "Ada", "content": "I have a dog."}])
+    assert (_rows(path), _rows(path, "mempiler_texts")) == (1, 0)
+    assert build("memory-r2").memory(path, "ada", lm=language_model("offline")).read() == old.read() != before
+
+
+def test_nothing_of_a_forgotten_user_stays_in_texts_and_changes(tmp_path: Path) -> None:
+    path = tmp_path / "s.sqlite"
+    memory = build("turn-rag").memory(path, "ada", lm=language_model("offline"))
+    for word in ("xyzzy", "plugh"):
+        memory.add([{"role": "user", "name": "Ada", "content": f"The word is {word}."}])
+    assert (_rows(path), _rows(path, "mempiler_texts")) == (1, 1)
+    assert memory.forget().erased
+    assert (_rows(path), _rows(path, "mempiler_texts")) == (0, 0)
+    assert not any(word in file.read_bytes() for file in tmp_path.iterdir() for word in (b"xyzzy", b"plugh"))
+
+
+def _rows(path: Path, table: str = "mempiler_changes") -> int:
+    with create_engine(f"sqlite:///{path}").connect() as db:
+        return int(db.execute(text(f"SELECT count(*) FROM {table}")).scalar() or 0)
