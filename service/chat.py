@@ -205,7 +205,7 @@ async def complete(
         raise Refusal(400, f"the task {service.program.task.name} does not chat; see /v1/users/{{user}}/ask")
     check_length(len(body.messages), service)
     # Before it waits for its turn: a user may be forgotten while it does.
-    memory = await anyio.to_thread.run_sync(service.memory, tenant, body.user)
+    memory = await anyio.to_thread.run_sync(service.writing, tenant, body.user)
     repeated = (x_stainless_retry_count or "0").isdigit() and x_stainless_retry_count not in (None, "0")
     completion = await work.asking(lambda deadline: _complete(body, service, memory, repeated, deadline))
     service.worker.wake()

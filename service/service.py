@@ -73,9 +73,12 @@ class Service:
         return self.tokens.tenant(token) if token else None
 
     def memory(self, tenant: str, user: str) -> UserMemory:
-        """The memory of a user, known or not, for one request: it stores nothing if they are forgotten meanwhile."""
-        owner = Owner(user, tenant)
-        return UserMemory(self.program, self.store, owner, self.lm, since=self.store.forgets())
+        """The memory of a user, known or not."""
+        return UserMemory(self.program, self.store, Owner(user, tenant), self.lm)
+
+    def writing(self, tenant: str, user: str) -> UserMemory:
+        """The same for one request that stores something: it does not if the user is forgotten meanwhile."""
+        return UserMemory(self.program, self.store, Owner(user, tenant), self.lm, since=self.store.forgets())
 
     def known(self, memory: UserMemory) -> UserMemory:
         """The same memory, if something is stored of its user.

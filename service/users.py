@@ -12,7 +12,7 @@ from ..memory.incoming import now
 from ..programs.user_memory import UserMemory
 from ..records import Context, format_time
 from ..records.items import Turn
-from .access import Memory, Places, Served, Tenant
+from .access import Memory, Places, Served, Tenant, Written
 from .bodies import (
     Answer,
     Evidence,
@@ -60,7 +60,7 @@ async def forget_user(memory: Memory, work: Places) -> Forgotten:
 
 
 @router.post("/{user}/sessions", status_code=201, summary="Add a session", responses={200: {"model": Stored}})
-async def add_session(body: NewSession, service: Served, memory: Memory, response: Response, work: Places) -> Stored:
+async def add_session(body: NewSession, service: Served, memory: Written, response: Response, work: Places) -> Stored:
     """Stores a session durably; it is found by questions at once, and written into the memory in the background."""
     check_length(len(body.messages), service)
     messages = [message.model_dump(exclude_none=True) for message in body.messages]
@@ -77,7 +77,7 @@ async def list_sessions(service: Served, memory: Memory, work: Places) -> Sessio
 
 
 @router.post("/{user}/sessions/{session}/end", summary="End an open session")
-async def end_session(session: Name, service: Served, memory: Memory, work: Places) -> Stored:
+async def end_session(session: Name, service: Served, memory: Written, work: Places) -> Stored:
     """Ends a session of the chat, which otherwise ends by itself when it goes idle."""
     added = await work.storing(lambda: memory.end(session, remember=False))
     if added is None:
