@@ -6,7 +6,7 @@ costs one indexed query per question, and neither parsing nor indexing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import ValidationError
@@ -15,6 +15,7 @@ from ..errors import ProgramError
 from ..memory.memory import Memory
 from ..memory.store import Store
 from ..memory.stored import DOCUMENT, Document, Owner, Snapshot, Stamp
+from ..records import Session
 from .identity import digest
 from .leavings import notice
 from .method import Writer
@@ -31,6 +32,16 @@ class View:
     """What further items are written into."""
     settled: Memory
     """What questions are answered from."""
+
+    @property
+    def known(self) -> bool:
+        """Whether anything is stored of the user."""
+        return bool(self.snapshot.version)
+
+    def saying(self, session: Session) -> View:
+        """The same with an open session as it is by now."""
+        opened = tuple(other for other in self.snapshot.open if other.id != session.id)
+        return replace(self, snapshot=replace(self.snapshot, open=(*opened, session)))
 
 
 def view(program: MemoryProgram, store: Store, owner: Owner) -> View:

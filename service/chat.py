@@ -232,7 +232,7 @@ def _complete(
         model=service.name,
         choices=[Choice(message=ChatAnswer(content=reply.answer))],
         usage=Tokens(prompt_tokens=sizes[0], completion_tokens=sizes[1], total_tokens=sum(sizes)),
-        mempiler=Remembered(session=reply.session, evidence=evidence(memory, reply.context)),
+        mempiler=Remembered(session=reply.session, evidence=evidence(memory, reply.context, reply.seen)),
     )
 
 

@@ -15,7 +15,6 @@ from .breaker import Breaker
 from .logs import log
 from .pools import Pool
 from .probe import Probe, Seen
-from .refusals import UNKNOWN_USER
 from .settings import Settings
 from .tokens import Tokens
 from .worker import Worker
@@ -79,16 +78,6 @@ class Service:
     def writing(self, tenant: str, user: str) -> UserMemory:
         """The same for one request that stores something: it does not if the user is forgotten meanwhile."""
         return UserMemory(self.program, self.store, Owner(user, tenant), self.lm, since=self.store.forgets())
-
-    def known(self, memory: UserMemory) -> UserMemory:
-        """The same memory, if something is stored of its user.
-
-        Raises:
-            Refusal: Nothing is (404).
-        """
-        if not self.store.read(memory.owner, lambda version: True).version:
-            raise UNKNOWN_USER()
-        return memory
 
     def begin_stop(self) -> float:
         """Stops new background work; returns the seconds left until the process ends."""
