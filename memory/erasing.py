@@ -37,15 +37,23 @@ READER = "somebody reads the store, so its log cannot be emptied; run it again l
 LARGE = "the file is too large to be rewritten while others write; when nobody does, run: sqlite3 FILE VACUUM"
 
 
+_FORGETS = select(t.meta.c.value).where(t.meta.c.name == "forgets")
+
+
 def forgets(db: Connection) -> int:
     """How often anybody was forgotten."""
-    return int(db.execute(select(t.meta.c.value).where(t.meta.c.name == "forgets")).scalar() or 0)
+    return int(db.execute(_FORGETS).scalar() or 0)
+
+
+def name_of(owner: Owner) -> str:
+    """By what a user who was forgotten is known."""
+    return hashlib.sha256(f"{owner.tenant}\0{owner.user}".encode()).hexdigest()
 
 
 def pending(db: Connection, owner: Owner) -> bool:
     """Whether a user was forgotten before, and bytes of theirs are still to be erased."""
     c = t.forgotten.c
-    return db.execute(select(c.name).where(c.name == _name(owner), c.erased == 0)).first() is not None
+    return db.execute(select(c.name).where(c.name == name_of(owner), c.erased == 0)).first() is not None
 
 
 def record(db: Connection, owner: Owner) -> None:
@@ -56,7 +64,7 @@ def record(db: Connection, owner: Owner) -> None:
     upsert(db, t.meta, {"name": "forgets"}, {})
     # Locked: two users who are forgotten at once must not get one number.
     last = db.execute(select(c.value).where(c.name == "forgets").with_for_update()).scalar()
-    number, name = int(last or 0) + 1, _name(owner)
+    number, name = int(last or 0) + 1, name_of(owner)
     upsert(db, t.meta, {"name": "forgets"}, {"value": str(number)})
     about = {"number": number, "at": t.clock(db), "erased": int(db.dialect.name != "sqlite")}
     upsert(db, t.forgotten, {"name": name}, about)
@@ -75,8 +83,13 @@ def refuse(db: Connection, owner: Owner, since: int) -> None:
         ConflictError: The user was forgotten since.
     """
     c = t.forgotten.c
-    if db.execute(select(c.number).where(c.name == _name(owner), c.number > since)).first() is not None:
-        raise ConflictError(f"user {owner.user!r} was forgotten while this was under way; nothing of it was stored")
+    if db.execute(select(c.number).where(c.name == name_of(owner), c.number > since)).first() is not None:
+        raise refusal(owner)
+
+
+def refusal(owner: Owner) -> ConflictError:
+    """What such a write is refused with."""
+    return ConflictError(f"user {owner.user!r} was forgotten while this was under way; nothing of it was stored")
 
 
 def to_erase(db: Connection) -> bool:
@@ -123,7 +136,3 @@ def _moved(connection: Connection, how: str) -> bool:
     except OperationalError:
         return False
     return not busy and frames <= moved
-
-
-def _name(owner: Owner) -> str:
-    return hashlib.sha256(f"{owner.tenant}\0{owner.user}".encode()).hexdigest()

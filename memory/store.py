@@ -26,12 +26,12 @@ double work, or holds up a user for `LONGEST_LEASE` seconds at most.
 
 from __future__ import annotations
 
-import threading
+import time
 import unicodedata
 from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Self
+from typing import Self, TypeVar
 from uuid import uuid4
 
 from sqlalchemy import Connection, delete, exists, select, update
@@ -42,9 +42,9 @@ from . import erasing, rebuilding
 from . import store_reads as reads
 from . import store_rows as rows
 from . import store_tables as t
+from .group_commit import GroupCommit
 from .store_tables import of
 from .stored import (
-    LONGEST_LEASE,
     Added,
     Claim,
     Contents,
@@ -58,6 +58,8 @@ from .stored import (
     Summary,
     name_of,
 )
+
+T = TypeVar("T")
 
 
 class Store:
@@ -76,8 +78,8 @@ class Store:
         self._engine = t.open_engine(url, timeout)
         self.url = t.address_of(self._engine)
         """The address, without a password."""
-        # Who waits for SQLite's own lock sleeps and tries again, and among many threads may never be lucky.
-        self._writing = threading.Lock() if self._engine.dialect.name == "sqlite" else nullcontext()
+        self._writer = self._engine.execution_options(write=True)
+        self._group = GroupCommit(self._writer) if self._engine.dialect.name == "sqlite" else None
 
     def add(self, owner: Owner, item: Item, digest: str | None = None, since: int | None = None) -> Added:
         """Writes an item and queues it for remembering, in one transaction.
@@ -99,10 +101,8 @@ class Store:
         """
         item = rows.checked(item)
         since = self.forgets() if since is None else since
-        with self._write() as db:
-            rows.lock(db, owner)
-            erasing.refuse(db, owner, since)
-            return rows.queue(db, owner, item, digest or rows.digest_of(item))
+        digest = digest or rows.digest_of(item)
+        return self._commit(lambda db: rows.queue(db, owner, item, digest, since))
 
     def append(
         self, owner: Owner, session: str, turns: Sequence[Turn], begin: bool = True, since: int | None = None
@@ -123,12 +123,7 @@ class Store:
         """
         session = name_of("session", session)
         since = self.forgets() if since is None else since
-        with self._write() as db:
-            rows.lock(db, owner, make=begin)
-            erasing.refuse(db, owner, since)
-            if db.execute(select(t.items.c.id).where(*of(t.items, owner), t.items.c.id == session)).first():
-                raise ConflictError(f"session {session!r} of user {owner.user!r} has ended; begin one with another id")
-            return rows.append(db, owner, session, turns, begin)
+        return self._commit(lambda db: rows.append(db, owner, session, turns, begin, since))
 
     def end(self, owner: Owner, session: str) -> Added | None:
         """Ends a session: its turns become an item, queued for remembering. None if there is no such open session."""
@@ -157,20 +152,18 @@ class Store:
             known: Whether the caller has the memory of a version, so that it need not be read.
         """
         with self._read() as db:
-            version = db.execute(select(t.users.c.version).where(*of(t.users, owner))).scalar() or ""
-            row = reads.head(db, owner)
-            waiting = tuple(reads.items(db, owner, after=row.settled_position if row else 0))
-            opened = tuple(reads.open_sessions(db, owner))
-            made = None if known(version) else reads.document(db, owner, row)
-            count = erasing.forgets(db)
-            return Snapshot(owner, version, reads.stamp(row), made, waiting, opened, count)
+            version, count = reads.head(db, owner)
+            about = reads.about(db, owner)
+            waiting, opened = reads.waiting(db, owner, about.settled_position if about else 0)
+            made = None if known(version) else reads.document(db, owner, about)
+            return Snapshot(owner, version, reads.stamp(about), made, waiting, opened, count)
 
     def forgets(self) -> int:
         """How often anybody was forgotten in this store: a write is refused if its user was since it began.
 
         It also says when a process is to drop what it keeps of users, since another one may have forgotten them.
         """
-        with self._read() as db:
+        with self._look() as db:
             return erasing.forgets(db)
 
     def items(self, owner: Owner) -> list[StoredItem]:
@@ -180,7 +173,7 @@ class Store:
 
     def turns(self, owner: Owner, ids: Sequence[str]) -> dict[str, tuple[Turn, Item]]:
         """Turns by id, each with its item, e.g. the sources of a recalled context; unknown ids are skipped."""
-        with self._read() as db:
+        with self._look() as db:
             return reads.turns(db, owner, ids)
 
     def users(self, tenant: str | None = None, user: str | None = None) -> list[Summary]:
@@ -214,21 +207,24 @@ class Store:
             owner: This user or none; the one that waits longest if None.
             partial: Whether items of which turns could not be taken in are something to do.
         """
-        with self._write() as db:
-            now = t.clock(db)
-            row = db.execute(reads.claimable(worker, stamp, owner, now, partial)).first()
+        server = self._engine.dialect.name == "postgresql"
+        find = reads.claimable(server, owner is not None, partial)
+        about = {"worker": worker, "writer": stamp.writer, "embedder": stamp.embedder, "schema": stamp.schema}
+
+        def take(db: Connection) -> Claim | None:
+            now = {} if server else {"now": time.time()}
+            row = db.execute(find, {**about, **now, **(t.whose(owner) if owner else {})}).first()
             if row is None:
                 return None
             claim = Claim(Owner.stored(row.user, row.tenant), worker, row.version)
-            held = update(t.users).where(*of(t.users, claim.owner))
-            db.execute(held.values(worker=worker, claimed_until=now + min(lease, LONGEST_LEASE)))
+            rows.hold(db, claim, lease)
             return claim
+
+        return self._commit(take)
 
     def release(self, claim: Claim) -> None:
         """Gives a claim back, if it is still held."""
-        with self._write() as db:
-            held = update(t.users).where(*of(t.users, claim.owner), t.users.c.worker == claim.worker)
-            db.execute(held.values(worker="", claimed_until=t.clock(db)))
+        self._commit(lambda db: rows.let_go(db, claim))
 
     def commit(self, claim: Claim, document: Document, lease: float, note: str = "") -> Claim | None:
         """Stores a memory and marks the items it took in, in one transaction.
@@ -242,13 +238,16 @@ class Store:
         Returns:
             The claim of the new version; None if the memory changed meanwhile, and nothing was stored then.
         """
-        with self._write() as db:
+
+        def store(db: Connection) -> Claim | None:
             version = rows.advance(db, claim.owner, claim.version, lease)
             if version is None:
                 return None
             rows.put_memory(db, claim.owner, document)
             rows.taken_in(db, claim.owner, document, note)
             return Claim(claim.owner, claim.worker, version)
+
+        return self._commit(store)
 
     def fail(self, claim: Claim, position: int, error: str, give_up: bool) -> None:
         """Notes that an item could not be remembered; kept as `failed`, or queued for another attempt."""
@@ -340,7 +339,7 @@ class Store:
                 pending, number = erasing.to_erase(db), erasing.forgets(db)
             if not pending:
                 return True, ""
-            with self._writing, t.store_errors(self._engine):
+            with self._alone(), t.store_errors(self._engine):
                 held = erasing.erase(self._engine)
             if held in ("", erasing.LARGE):
                 with self._write() as db:
@@ -356,7 +355,7 @@ class Store:
     def dump(self, owner: Owner) -> Contents:
         """Everything of a user at one moment."""
         with self._read() as db:
-            c, made = t.items.c, reads.document(db, owner, reads.head(db, owner))
+            c, made = t.items.c, reads.document(db, owner, reads.about(db, owner))
             digests = db.execute(select(c.digest).where(*of(t.items, owner)).order_by(c.position)).scalars()
             items, opened = tuple(reads.items(db, owner)), tuple(reads.open_sessions(db, owner))
             return Contents(owner, items, tuple(digests), opened, made)
@@ -410,13 +409,31 @@ class Store:
     def __deepcopy__(self, memo: object = None) -> Store:
         return self
 
+    def _commit(self, work: Callable[[Connection], T]) -> T:
+        """Runs a write that may share its transaction with others, and be run once more if that one fails."""
+        with t.store_errors(self._engine):
+            if self._group is not None:
+                return self._group.write(work)
+            with self._writer.begin() as connection:
+                return work(connection)
+
     @contextmanager
     def _write(self) -> Generator[Connection]:
-        engine = self._engine.execution_options(write=True)
-        with self._writing, t.store_errors(self._engine), engine.begin() as connection:
+        """A transaction for a write of its own."""
+        with self._alone(), t.store_errors(self._engine), self._writer.begin() as connection:
             yield connection
+
+    def _alone(self) -> AbstractContextManager[None]:
+        return nullcontext() if self._group is None else self._group.alone()
 
     @contextmanager
     def _read(self) -> Generator[Connection]:
+        """One state of the database."""
         with t.store_errors(self._engine), t.reading(self._engine).begin() as connection:
+            yield connection
+
+    @contextmanager
+    def _look(self) -> Generator[Connection]:
+        """For one statement that reads: it needs no transaction."""
+        with t.store_errors(self._engine), t.looking(self._engine).connect() as connection:
             yield connection

@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import cache
 from typing import Any
 
 from pydantic import TypeAdapter
-from sqlalchemy import Connection, Select, case, distinct, exists, func, or_, select
+from sqlalchemy import (
+    CompoundSelect,
+    Connection,
+    Select,
+    and_,
+    case,
+    distinct,
+    exists,
+    func,
+    literal,
+    or_,
+    select,
+    union_all,
+)
 
 from ..errors import StoreError
 from ..records import AnyItem, Item, Session, Turn
 from . import store_tables as t
 from .deltas import patch
-from .store_tables import of
+from .store_tables import given, mine, of, whose
 from .stored import LONGEST_LEASE, Change, Document, Log, Owner, Stamp, StoredItem, Summary
 
 _ITEM: TypeAdapter[Any] = TypeAdapter(AnyItem)
@@ -21,34 +35,85 @@ BATCH = 500
 """Ids per query; SQLite takes some 30,000 variables."""
 
 
+_HEAD = select(
+    select(t.users.c.version).where(*mine(t.users)).scalar_subquery().label("version"),
+    select(t.meta.c.value).where(t.meta.c.name == "forgets").scalar_subquery().label("forgets"),
+)
+
+
+def head(db: Connection, owner: Owner) -> tuple[str, int]:
+    """The version of a user's memory, "" for an unknown one, and how often anybody was forgotten."""
+    row = db.execute(_HEAD, whose(owner)).one()
+    return row.version or "", int(row.forgets or 0)
+
+
+_OPEN = (
+    select(t.open_turns.c.session, t.open_turns.c.json)
+    .where(*mine(t.open_turns))
+    .order_by(t.open_turns.c.added, t.open_turns.c.number)
+)
+
+
 def open_sessions(db: Connection, owner: Owner) -> list[Session]:
     """The sessions of a user that have not ended, with their turns so far, in order of their first turn."""
-    c = t.open_turns.c
+    return _sessions(db.execute(_OPEN, whose(owner)))
+
+
+def _sessions(rows: Iterable[Any]) -> list[Session]:
     parts: dict[str, list[Turn]] = {}
-    for row in db.execute(select(c.session, c.json).where(*of(t.open_turns, owner)).order_by(c.added, c.number)):
+    for row in rows:
         parts.setdefault(row.session, []).append(Turn.model_validate_json(row.json))
     return [Session(id=id, time=turns[0].time, turns=tuple(turns)) for id, turns in parts.items()]
 
 
-def items(db: Connection, owner: Owner, after: int | None = None) -> list[StoredItem]:
-    """The items of a user in order: all of them, or those behind a position and those that were never remembered."""
-    c = t.items.c
-    query = select(t.items).where(*of(t.items, owner)).order_by(c.position)
-    query = query if after is None else query.where(or_(c.position > after, c.state.in_(("queued", "failed"))))
-    return [
-        StoredItem(row.position, _ITEM.validate_json(row.json), row.state, row.attempts, row.error)
-        for row in db.execute(query)
-    ]
+_ITEMS = select(t.items).where(*mine(t.items)).order_by(t.items.c.position)
+
+
+def items(db: Connection, owner: Owner) -> list[StoredItem]:
+    """All items of a user, in order."""
+    return [_item(row) for row in db.execute(_ITEMS, whose(owner))]
+
+
+def _item(row: Any) -> StoredItem:
+    return StoredItem(row.position, _ITEM.validate_json(row.json), row.state, row.attempts, row.error)
+
+
+def _waiting() -> CompoundSelect[*tuple[Any, ...]]:
+    """One statement for all that is not in a memory: items behind a position, those before it, open turns."""
+    i, o = t.items.c, t.open_turns.c
+    item = select(
+        i.position, i.json, i.state, i.attempts, i.error, literal("").label("session"), literal(0.0).label("at")
+    )
+    behind = item.where(*mine(t.items), i.position > given("after"))
+    # SQLite would read all items of the user for these.
+    left = item.with_hint(t.items, "INDEXED BY mempiler_items_state", "sqlite")
+    left = left.where(*mine(t.items), i.state.in_(("queued", "failed")), i.position <= given("after"))
+    turn = select(o.number, o.json, literal("open"), literal(0), literal(""), o.session, o.added)
+    return union_all(behind, left, turn.where(*mine(t.open_turns))).order_by("at", "position")
+
+
+_WAITING = _waiting()
+
+
+def waiting(db: Connection, owner: Owner, after: int) -> tuple[tuple[StoredItem, ...], tuple[Session, ...]]:
+    """The items behind a position and those that were never remembered, in order; and the open sessions."""
+    found = db.execute(_WAITING, whose(owner, after=after)).all()
+    kept = tuple(_item(row) for row in found if row.state != "open")
+    return kept, tuple(_sessions(row for row in found if row.state == "open"))
+
+
+_SAID = select(t.items.c.json).where(
+    *mine(t.items),
+    t.items.c.position.in_(select(t.turns.c.position).where(*mine(t.turns), t.turns.c.turn.in_(given("ids")))),
+)
 
 
 def turns(db: Connection, owner: Owner, ids: Sequence[str]) -> dict[str, tuple[Turn, Item]]:
     """Turns of remembered and waiting items by id, each with its item; unknown ids are skipped."""
-    positions: set[int] = set()
+    texts: dict[str, None] = {}
     for n in range(0, len(ids), BATCH):
-        mine = (*of(t.turns, owner), t.turns.c.turn.in_(ids[n : n + BATCH]))
-        positions |= set(db.execute(select(t.turns.c.position).where(*mine)).scalars())
-    query = select(t.items.c.json).where(*of(t.items, owner), t.items.c.position.in_(positions))
-    found = [_ITEM.validate_json(text) for text in db.execute(query).scalars()]
+        texts |= dict.fromkeys(db.execute(_SAID, whose(owner, ids=ids[n : n + BATCH])).scalars())
+    found = [_ITEM.validate_json(text) for text in texts]
     wanted = set(ids)
     return {turn.id: (turn, item) for item in found for turn in item.turns if turn.id in wanted}
 
@@ -58,28 +123,29 @@ def stamp(row: Any) -> Stamp | None:
     return Stamp(row.writer, row.program, row.embedder, row.schema) if row is not None and row.writer else None
 
 
-def head(db: Connection, owner: Owner) -> Any:
-    """The row of a user's memory, without its text; None if there is no memory."""
-    columns = [column for column in t.memories.c if column.name not in ("json", "settled")]
-    return db.execute(select(*columns).where(*of(t.memories, owner))).first()
+_ABOUT = select(*(c for c in t.memories.c if c.name not in ("json", "settled"))).where(*mine(t.memories))
+_TEXT = select(t.texts.c.memory, t.texts.c.settled).where(*mine(t.texts))
+# Of a memory that was stored before there were changes.
+_EARLIER = select(t.memories.c.json, t.memories.c.settled).where(*mine(t.memories))
+_CHANGES = select(t.changes.c.memory, t.changes.c.settled).where(*mine(t.changes)).order_by(t.changes.c.number)
 
 
-def document(db: Connection, owner: Owner, head: Any) -> Document | None:
-    """The memory of a user with its text; None without a head.
+def about(db: Connection, owner: Owner) -> Any:
+    """What there is to know of a user's memory beside its text; None if there is no memory."""
+    return db.execute(_ABOUT, whose(owner)).first()
+
+
+def document(db: Connection, owner: Owner, about: Any) -> Document | None:
+    """The memory of a user with its text; None without one.
 
     Raises:
         StoreError: What is stored of it does not fit together.
     """
-    made = stamp(head)
+    made = stamp(about)
     if made is None:
         return None
-    columns, c = (t.texts.c.memory, t.texts.c.settled), t.changes.c
-    text = db.execute(select(*columns).where(*of(t.texts, owner))).first()
-    if text is None:
-        # Stored before there were changes.
-        columns = (t.memories.c.json, t.memories.c.settled)
-        text = db.execute(select(*columns).where(*of(t.memories, owner))).one()
-    rows = db.execute(select(c.memory, c.settled).where(*of(t.changes, owner)).order_by(c.number)).all()
+    text = db.execute(_TEXT, whose(owner)).first() or db.execute(_EARLIER, whose(owner)).one()
+    rows = db.execute(_CHANGES, whose(owner)).all()
     try:
         memory, settled = text_after(text[0], text[1], [Change(*row) for row in rows])
     except (LookupError, TypeError, ValueError) as error:
@@ -88,8 +154,8 @@ def document(db: Connection, owner: Owner, head: Any) -> Document | None:
             f"run: mempiler rebuild PROGRAM --user {owner.user!r} --force"
         ) from error
     log = Log(len(text[0]) + len(text[1] or ""), sum(len(row[0]) + len(row[1] or "") for row in rows), len(rows))
-    names = tuple(json.loads(head.speakers))
-    return Document(memory, head.position, settled, head.settled_position, names, made, log=log)
+    names = tuple(json.loads(about.speakers))
+    return Document(memory, about.position, settled, about.settled_position, names, made, log=log)
 
 
 def text_after(memory: str, settled: str | None, changes: Sequence[Change]) -> tuple[str, str | None]:
@@ -141,24 +207,24 @@ COUNTED = ("queued", "partial", "failed")
 def summaries(db: Connection, tenant: str | None, user: str | None) -> list[Summary]:
     """What is stored of every user, in order of tenant and name."""
 
-    def mine(c: Any) -> list[Any]:
-        wanted = ((c.tenant, tenant), (c.user, user))
-        return [column == value for column, value in wanted if value is not None]
+    def wanted(c: Any) -> list[Any]:
+        both = ((c.tenant, tenant), (c.user, user))
+        return [column == value for column, value in both if value is not None]
 
     i, o, u, m = t.items.c, t.open_turns.c, t.users.c, t.memories.c
     count = {state: func.sum(case((i.state == state, 1), else_=0)).label(state) for state in COUNTED}
     grouped = (
         select(i.tenant, i.user, func.count().label("total"), *count.values())
-        .where(*mine(i))
+        .where(*wanted(i))
         .group_by(i.tenant, i.user)
     )
     counts = {(row.tenant, row.user): row for row in db.execute(grouped)}
-    opened = select(o.tenant, o.user, func.count().label("turns")).where(*mine(o)).group_by(o.tenant, o.user)
+    opened = select(o.tenant, o.user, func.count().label("turns")).where(*wanted(o)).group_by(o.tenant, o.user)
     still = {(row.tenant, row.user): row.turns for row in db.execute(opened)}
     about = select(u.tenant, u.user, m.position, m.writer, m.program, m.embedder, m.schema, m.updated)
     both = (u.tenant == m.tenant) & (u.user == m.user)
     query = about.select_from(t.users.outerjoin(t.memories, both)).order_by(u.tenant, u.user)
-    query = query.where(*mine(u))
+    query = query.where(*wanted(u))
     return [
         _summary(row, counts.get((row.tenant, row.user)), still.get((row.tenant, row.user), 0))
         for row in db.execute(query)
@@ -179,19 +245,28 @@ def _summary(row: Any, counts: Any, open_turns: int) -> Summary:
     )
 
 
-def claimable(worker: str, stamp: Stamp, owner: Owner | None, now: Any, partial: bool = False) -> Select[Any, Any, Any]:
-    """The unclaimed user with queued work, or `partial` items, that has waited longest; locks its row."""
+@cache
+def claimable(server: bool, one: bool, partial: bool) -> Select[*tuple[Any, ...]]:
+    """Finds the unclaimed user with something to do that has waited longest, and locks its row.
+
+    Its values are `worker`, `writer`, `embedder`, `schema`, `now` where there is no server, and `whose` for one user.
+
+    Args:
+        server: Whether PostgreSQL runs it, whose clock decides then.
+        one: Whether one user is asked for.
+        partial: Whether items of which turns could not be taken in are something to do.
+    """
     u, i, m = t.users.c, t.items.c, t.memories.c
+    now = t.SERVER_CLOCK if server else given("now")
 
     def same(c: Any) -> tuple[Any, Any]:
         return c.tenant == u.tenant, c.user == u.user
 
     queued = exists().where(*same(i), i.state.in_(("queued", "partial") if partial else ("queued",)))
-    ours = (m.writer == stamp.writer) & (m.embedder == stamp.embedder) & (m.schema == stamp.schema)
+    ours = and_(*(m[name] == given(name) for name in ("writer", "embedder", "schema")))
     unsettled = exists().where(*same(m), m.settled_position < m.position)
     foreign = exists().where(*same(m), ~ours)
     query = select(u.tenant, u.user, u.version).where(or_(queued, unsettled), ~foreign)
-    free = or_(u.worker.in_(("", worker)), u.claimed_until < now, u.claimed_until > now + LONGEST_LEASE)
-    query = query.where(free)
-    query = query.where(*of(t.users, owner)) if owner else query
+    free = or_(u.worker.in_(("", given("worker"))), u.claimed_until < now, u.claimed_until > now + LONGEST_LEASE)
+    query = query.where(free, *(mine(t.users) if one else ()))
     return query.order_by(u.claimed_until).limit(1).with_for_update(skip_locked=True)

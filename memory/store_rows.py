@@ -1,26 +1,42 @@
 """What the store's methods do to the rows of one user, inside a transaction that the store has opened.
 
-Every function that writes expects the user's row to be locked (`lock`): positions are given out under that lock, so
-they follow the order of commits, and two writers of one user come one after the other.
+Every function that writes expects the user's row to be locked (`lock`), or does that (`queue`, `append`): positions are
+given out under that lock, so they follow the order of commits, and two writers of one user come one after the other.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import time
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Table, delete, func, insert, literal, select, update
+from sqlalchemy import (
+    Connection,
+    Select,
+    Table,
+    Update,
+    case,
+    delete,
+    exists,
+    func,
+    insert,
+    literal,
+    select,
+    update,
+)
 from sqlalchemy.dialects import postgresql, sqlite
 
 from ..errors import ConflictError, UserError
 from ..records import Item, Turn
+from . import erasing
 from . import store_tables as t
 from .store_reads import BATCH
-from .store_tables import key_of, of
-from .stored import LONGEST_LEASE, Added, Contents, Document, Owner, check_key, name_of
+from .store_tables import given, key_of, mine, of, whose
+from .stored import LONGEST_LEASE, Added, Claim, Contents, Document, Owner, check_key, name_of
 
 I = TypeVar("I", bound=Item)  # noqa: E741
 
@@ -69,8 +85,7 @@ def json_of(record: Item | Turn) -> str:
 
 def upsert(db: Connection, table: Table, key: Mapping[str, Any], values: Mapping[str, Any]) -> bool:
     """Writes a row, new or not; without values a row that is there stays as it is, and False is returned."""
-    dialect = postgresql if db.dialect.name == "postgresql" else sqlite
-    new = dialect.insert(table).values({**key, **values})
+    new = _insert(db)(table).values({**key, **values})
     if values:
         new = new.on_conflict_do_update(index_elements=list(key), set_=dict(values))
     else:
@@ -78,58 +93,136 @@ def upsert(db: Connection, table: Table, key: Mapping[str, Any], values: Mapping
     return db.execute(new.returning(literal(1))).first() is not None
 
 
+def _insert(db: Connection) -> Any:
+    """The dialect's own, which can pass over rows that are there."""
+    return (postgresql if db.dialect.name == "postgresql" else sqlite).insert
+
+
+_LOCK = select(t.users.c.version).where(*mine(t.users)).with_for_update()
+
+
 def lock(db: Connection, owner: Owner, make: bool = True) -> bool:
     """Locks a user's row until the transaction ends; False if there was none.
 
     With `make` it is made then, and another transaction that makes it at the same time is waited for.
     """
+    if db.execute(_LOCK, whose(owner)).first() is not None:
+        return True
     blank = {"next_position": 1, "version": _token(), "worker": "", "claimed_until": 0.0}
-    if make and upsert(db, t.users, {**key_of(owner), **blank}, {}):
+    if not make or upsert(db, t.users, {**key_of(owner), **blank}, {}):
         return False
-    return db.execute(select(t.users.c.version).where(*of(t.users, owner)).with_for_update()).first() is not None
+    return db.execute(_LOCK, whose(owner)).first() is not None
 
 
-def queue(db: Connection, owner: Owner, item: Item, digest: str) -> Added:
-    """Appends an item to a user's queue.
+def _standing(server: bool) -> Select[*tuple[Any, ...]]:
+    """One statement for all that decides whether something may be written for a user under an id."""
+    i, o, f = t.items.c, t.open_turns.c, t.forgotten.c
+    item = (*mine(t.items), i.id == given("id"))
+    last = select(func.max(o.number)).where(*mine(t.open_turns), o.session == given("id"))
+    refused = select(f.number).where(f.name == given("name"), f.number > given("since"))
+    parts = {
+        "next_position": select(t.users.c.next_position).where(*mine(t.users)),
+        "position": select(i.position).where(*item),
+        "digest": select(i.digest).where(*item),
+        "last": last,
+        "refused": refused,
+    }
+    now = [t.SERVER_CLOCK.label("now")] if server else []
+    return select(*(part.scalar_subquery().label(name) for name, part in parts.items()), *now)
+
+
+_NEVER = 2**31 - 1
+"""More than anybody can have been forgotten."""
+_STANDING = {server: _standing(server) for server in (False, True)}
+
+
+@dataclass(frozen=True)
+class _Standing:
+    """What there is of a user, and under an id."""
+
+    next_position: int
+    position: int | None
+    """Of the item of that id."""
+    digest: str | None
+    last: int | None
+    """Number of the last turn of the open session of that id."""
+    now: float
+
+
+def _stands(db: Connection, owner: Owner, id: str, since: int | None, make: bool = True) -> _Standing:
+    """Where a user stands, who is locked, and made with `make`.
 
     Raises:
-        ConflictError: Another item has its id, or another turn that of one of its turns.
+        ConflictError: The user was forgotten since.
     """
-    c, mine = t.items.c, of(t.items, owner)
-    before = db.execute(select(c.position, c.digest).where(*mine, c.id == item.id)).first() if item.id else None
-    if before is not None and before.digest == digest:
-        return Added(item.id, before.position, new=False)
-    if before is not None or (item.id and _is_open(db, owner, item.id)):
+    server = db.dialect.name == "postgresql"
+    about = whose(owner, id=id, name=erasing.name_of(owner), since=_NEVER if since is None else since)
+    # Who writes in SQLite holds the whole file.
+    row = None if server else db.execute(_STANDING[server], about).one()
+    if row is None or (row.next_position is None and make):
+        lock(db, owner, make)
+        row = db.execute(_STANDING[server], about).one()
+    if row.refused is not None:
+        raise erasing.refusal(owner)
+    return _Standing(row.next_position or 1, row.position, row.digest, row.last, row.now if server else time.time())
+
+
+_NEW_ITEM, _NEW_OPEN = insert(t.items), insert(t.open_turns)
+_ADVANCE = update(t.users).where(*mine(t.users)).values(next_position=given("next"))
+
+
+def queue(db: Connection, owner: Owner, item: Item, digest: str, since: int | None = None) -> Added:
+    """Appends an item to a user's queue; the user is made if there is none.
+
+    Args:
+        db: A transaction that writes.
+        owner: Whose it is.
+        item: A checked one; without an id it gets `D` and its position.
+        digest: Identifies a repeated item.
+        since: What `forgets` was when the caller began; None where that does not matter.
+
+    Raises:
+        ConflictError: Another item has its id, or another turn that of one of its turns; or the user was forgotten.
+    """
+    id, stands = item.id, _stands(db, owner, item.id, since)
+    if id and stands.digest == digest:
+        return Added(id, stands.position or 0, new=False)
+    if id and (stands.position is not None or stands.last is not None):
         raise ConflictError(
-            f"session {item.id!r} of user {owner.user!r} is stored with other content; "
+            f"session {id!r} of user {owner.user!r} is stored with other content; "
             "give the new one an id of its own, or forget the old one first"
         )
-    position = db.execute(select(t.users.c.next_position).where(*of(t.users, owner))).scalar_one()
-    item = _numbered(item, item.id or _free_id(db, owner, position))
+    position = stands.next_position
+    item = _numbered(item, id or _free_id(db, owner, position))
     _take_turns(db, owner, [turn.id for turn in item.turns], position)
     row = {"position": position, "id": item.id, "digest": digest, "json": json_of(item), "state": "queued"}
-    db.execute(insert(t.items).values(**key_of(owner), **row, attempts=0, error="", added=t.clock(db)))
-    db.execute(update(t.users).where(*of(t.users, owner)).values(next_position=position + 1))
+    db.execute(_NEW_ITEM, {**key_of(owner), **row, "attempts": 0, "error": "", "added": stands.now})
+    db.execute(_ADVANCE, whose(owner, next=position + 1))
     return Added(item.id, position, new=True)
 
 
-def append(db: Connection, owner: Owner, session: str, turns: Sequence[Turn], begin: bool = True) -> tuple[Turn, ...]:
+def append(
+    db: Connection, owner: Owner, session: str, turns: Sequence[Turn], begin: bool = True, since: int | None = None
+) -> tuple[Turn, ...]:
     """Appends turns to an open session, or begins one.
 
     Raises:
-        ConflictError: Another turn of the user has the id of one, or there is no such session and none is to begin.
+        ConflictError: The session has ended, or is not there and is not to begin; another turn of the user has the id
+            of one; or the user was forgotten.
     """
-    mine = (*of(t.open_turns, owner), t.open_turns.c.session == session)
-    last = db.execute(select(func.max(t.open_turns.c.number)).where(*mine)).scalar() or 0
-    if not last and not begin:
+    stands = _stands(db, owner, session, since, make=begin)
+    if stands.position is not None:
+        raise ConflictError(f"session {session!r} of user {owner.user!r} has ended; begin one with another id")
+    if not stands.last and not begin:
         raise ConflictError(f"user {owner.user!r} has no open session {session!r}; it was forgotten")
-    numbered = enumerate(turns, last + 1)
+    numbered = list(enumerate(turns, (stands.last or 0) + 1))
     new = tuple(turn if turn.id else turn.model_copy(update={"id": f"{session}:{n}"}) for n, turn in numbered)
     check_turns(new)
     _take_turns(db, owner, [turn.id for turn in new], 0)
-    for n, turn in enumerate(new, last + 1):
-        row = {"session": session, "number": n, "json": json_of(turn), "added": t.clock(db)}
-        db.execute(insert(t.open_turns).values(**key_of(owner), **row))
+    about = {**key_of(owner), "session": session, "added": stands.now}
+    if new:
+        rows = [{**about, "number": n, "json": json_of(turn)} for (n, _), turn in zip(numbered, new, strict=True)]
+        db.execute(_NEW_OPEN, rows)
     return new
 
 
@@ -168,27 +261,68 @@ def reset(db: Connection, owner: Owner) -> None:
     db.execute(changed.values(version=_token(), worker="", claimed_until=0.0))
 
 
+def _taken() -> Update:
+    """Marks the items up to a position that were not in the memory, or not wholly."""
+    c, inner = t.items.c, t.items.alias()
+    # SQLite would look at all items of the user.
+    found = select(inner.c.position).with_hint(inner, "INDEXED BY mempiler_items_state", "sqlite")
+    found = found.where(*mine(inner), inner.c.state.in_(("queued", "partial")), inner.c.position <= given("last"))
+    note = case((c.state == "queued", given("note")), else_=c.error)
+    return update(t.items).where(*mine(t.items), c.position.in_(found)).values(state="remembered", error=note)
+
+
+_TAKEN_IN = _taken()
+_PARTIAL = update(t.items).where(
+    *mine(t.items),
+    t.items.c.state == "remembered",
+    t.items.c.id.in_(given("ids")),
+)
+
+
 def taken_in(db: Connection, owner: Owner, document: Document, note: str) -> None:
     """Marks the items that are in a memory now."""
-    c, mine = t.items.c, of(t.items, owner)
-    taken = (*mine, c.position <= document.position, c.state == "queued")
-    db.execute(update(t.items).where(*taken).values(state="remembered", error=note))
-    left = c.id.in_(document.partial)
-    db.execute(update(t.items).where(*mine, c.state == "partial", ~left).values(state="remembered"))
-    if document.partial:
-        written = c.state.in_(("remembered", "partial"))
-        db.execute(update(t.items).where(*mine, written, left).values(state="partial"))
+    db.execute(_TAKEN_IN, whose(owner, last=document.position, note=note))
+    for n in range(0, len(document.partial), BATCH):
+        db.execute(_PARTIAL.values(state="partial"), whose(owner, ids=document.partial[n : n + BATCH]))
+
+
+class _Holding:
+    """Statements that change who holds a user until when, by the clock that decides."""
+
+    def __init__(self, now: Any) -> None:
+        u, of_user = t.users.c, update(t.users).where(*mine(t.users))
+        until = now + given("lease")
+        self.hold = of_user.values(worker=given("by"), claimed_until=until)
+        self.let_go = of_user.where(u.worker == given("by")).values(worker="", claimed_until=now)
+        same = of_user.where(u.version == given("old"))
+        self.advance = same.values(version=given("new"), claimed_until=until)
+
+
+_HERE, _ON_SERVER = _Holding(given("now")), _Holding(t.SERVER_CLOCK)
+
+
+def _holding(db: Connection) -> tuple[_Holding, dict[str, float]]:
+    return (_ON_SERVER, {}) if db.dialect.name == "postgresql" else (_HERE, {"now": time.time()})
+
+
+def hold(db: Connection, claim: Claim, lease: float) -> None:
+    """Notes who holds a user, and until when."""
+    holding, now = _holding(db)
+    db.execute(holding.hold, whose(claim.owner, **now, by=claim.worker, lease=min(lease, LONGEST_LEASE)))
+
+
+def let_go(db: Connection, claim: Claim) -> None:
+    """Notes that nobody holds a user, if the claim is still good."""
+    holding, now = _holding(db)
+    db.execute(holding.let_go, whose(claim.owner, **now, by=claim.worker))
 
 
 def advance(db: Connection, owner: Owner, version: str, lease: float) -> str | None:
     """Gives a user's memory a new version if it still has the old one; None otherwise."""
+    holding, now = _holding(db)
     new = _token()
-    mine = update(t.users).where(*of(t.users, owner), t.users.c.version == version)
-    return (
-        new
-        if db.execute(mine.values(version=new, claimed_until=t.clock(db) + min(lease, LONGEST_LEASE))).rowcount
-        else None
-    )
+    about = whose(owner, **now, old=version, new=new, lease=min(lease, LONGEST_LEASE))
+    return new if db.execute(holding.advance, about).rowcount else None
 
 
 def restore(db: Connection, contents: Contents) -> None:
@@ -213,22 +347,36 @@ def restore(db: Connection, contents: Contents) -> None:
         append(db, owner, name_of("session", session.id), session.turns)
 
 
+_NEW_CHANGE = insert(t.changes)
+
+
+def _changed(now: Any) -> Any:
+    names = ("position", "settled_position", "speakers", "writer", "program", "embedder", "schema")
+    new = {name: given(f"new_{name}") for name in names}
+    return update(t.memories).where(*mine(t.memories)).values({**new, "updated": now})
+
+
+_CHANGED_HERE, _CHANGED_ON_SERVER = _changed(given("now")), _changed(t.SERVER_CLOCK)
+
+
 def put_memory(db: Connection, owner: Owner, document: Document) -> None:
     """Writes a user's memory: its whole text, or what changed in it since the last one."""
-    change, about = document.change, _about(db, document)
-    if change is None:
-        db.execute(delete(t.changes).where(*of(t.changes, owner)))
-        texts = {"memory": document.memory, "settled": document.settled}
-        upsert(db, t.texts, key_of(owner), texts)
-        about |= {"json": "", "settled": None}
-    else:
+    change, about = document.change, _about(document)
+    if change is not None:
         row = {"number": document.log.count, "memory": change.memory, "settled": change.settled}
-        db.execute(insert(t.changes).values(**key_of(owner), **row))
-    if change is None or not db.execute(update(t.memories).where(*of(t.memories, owner)).values(**about)).rowcount:
-        upsert(db, t.memories, key_of(owner), about)
+        db.execute(_NEW_CHANGE, {**key_of(owner), **row})
+        new = whose(owner, **{f"new_{name}": value for name, value in about.items()})
+        if db.dialect.name == "postgresql":
+            db.execute(_CHANGED_ON_SERVER, new)
+        else:
+            db.execute(_CHANGED_HERE, {**new, "now": time.time()})
+        return
+    db.execute(delete(t.changes).where(*of(t.changes, owner)))
+    upsert(db, t.texts, key_of(owner), {"memory": document.memory, "settled": document.settled})
+    upsert(db, t.memories, key_of(owner), {**about, "json": "", "settled": None, "updated": t.clock(db)})
 
 
-def _about(db: Connection, document: Document) -> dict[str, Any]:
+def _about(document: Document) -> dict[str, Any]:
     """What there is to know of a memory beside its text."""
     return {
         "position": document.position,
@@ -238,22 +386,21 @@ def _about(db: Connection, document: Document) -> dict[str, Any]:
         "program": document.stamp.program,
         "embedder": document.stamp.embedder,
         "schema": document.stamp.schema,
-        "updated": t.clock(db),
     }
 
 
 def _take_turns(db: Connection, owner: Owner, ids: Sequence[str], position: int) -> None:
-    twice = next((id for n, id in enumerate(ids) if id in ids[:n]), None) if len(set(ids)) < len(ids) else None
+    key, taken = key_of(owner), set[str]()
+    new = _insert(db)(t.turns).on_conflict_do_nothing().returning(t.turns.c.turn)
     for n in range(0, len(ids), BATCH):
-        known = select(t.turns.c.turn).where(*of(t.turns, owner), t.turns.c.turn.in_(ids[n : n + BATCH]))
-        twice = twice or db.execute(known.limit(1)).scalar()
-    if twice is not None:
+        rows = [{**key, "turn": id, "position": position} for id in ids[n : n + BATCH]]
+        taken.update(db.execute(new, rows).scalars())
+    if len(taken) < len(ids):
+        twice = next(id for n, id in enumerate(ids) if id in ids[:n] or id not in taken)
         raise ConflictError(
             f"user {owner.user!r} has another turn {twice!r}; "
             "give turns ids that no other turn of the user has, or none at all"
         )
-    if ids:
-        db.execute(insert(t.turns), [{**key_of(owner), "turn": id, "position": position} for id in ids])
 
 
 def _numbered(item: Item, id: str) -> Item:
@@ -263,16 +410,15 @@ def _numbered(item: Item, id: str) -> Item:
     return type(item).model_validate({**item.model_dump(), "id": id, "turns": turns})
 
 
+_IS_ITEM = select(t.items.c.position).where(*mine(t.items), t.items.c.id == given("id"))
+_IS_OPEN = select(t.open_turns.c.number).where(*mine(t.open_turns), t.open_turns.c.session == given("id")).limit(1)
+_IS_KNOWN = select(exists(_IS_ITEM) | exists(_IS_OPEN))
+
+
 def _free_id(db: Connection, owner: Owner, position: int) -> str:
-    known = select(t.items.c.id).where(*of(t.items, owner))
-    while db.execute(known.where(t.items.c.id == f"D{position}")).first() or _is_open(db, owner, f"D{position}"):
+    while db.execute(_IS_KNOWN, whose(owner, id=f"D{position}")).scalar():
         position += 1
     return f"D{position}"
-
-
-def _is_open(db: Connection, owner: Owner, session: str) -> bool:
-    c = t.open_turns.c
-    return db.execute(select(c.number).where(*of(t.open_turns, owner), c.session == session)).first() is not None
 
 
 def _token() -> str:

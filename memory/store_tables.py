@@ -35,6 +35,7 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    bindparam,
     cast,
     create_engine,
     event,
@@ -134,16 +135,33 @@ OWNED = (items, turns, open_turns, memories, texts, changes, rebuilds, users)
 """Every table with rows of a user."""
 
 
+SERVER_CLOCK = cast(extract("epoch", func.clock_timestamp()), Float)
+"""PostgreSQL's time, in seconds since 1970."""
+
+
 def clock(db: Connection) -> Any:
     """The time now, in seconds since 1970: PostgreSQL's own, so that the clocks of its clients do not matter."""
-    if db.dialect.name == "postgresql":
-        return cast(extract("epoch", func.clock_timestamp()), Float)
-    return time.time()
+    return SERVER_CLOCK if db.dialect.name == "postgresql" else time.time()
 
 
 def of(table: Table, owner: Owner) -> tuple[Any, Any]:
     """The conditions for rows of a user."""
     return table.c.tenant == owner.tenant, table.c.user == owner.user
+
+
+def given(name: str) -> Any:
+    """A value of a statement that is made once and run many times; a list, for `in_`, too."""
+    return bindparam(name)  # pyright: ignore[reportUnknownVariableType]
+
+
+def mine(table: Any) -> tuple[Any, Any]:
+    """The conditions for rows of a user in such a statement; `whose` has the values."""
+    return table.c.tenant == given("of_tenant"), table.c.user == given("of_user")
+
+
+def whose(owner: Owner, **more: Any) -> dict[str, Any]:
+    """The values of `mine`, and others."""
+    return {"of_tenant": owner.tenant, "of_user": owner.user, **more}
 
 
 def key_of(owner: Owner) -> dict[str, str]:
@@ -199,6 +217,13 @@ def reading(engine: Engine) -> Engine:
     if engine.dialect.name == "postgresql":
         return engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
     return engine
+
+
+def looking(engine: Engine) -> Engine:
+    """The engine for single statements that read, each of which sees one state of the database by itself."""
+    if engine.dialect.name == "postgresql":
+        return engine.execution_options(isolation_level="AUTOCOMMIT")
+    return engine.execution_options(bare=True)
 
 
 @contextmanager

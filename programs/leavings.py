@@ -49,9 +49,16 @@ class Forgets:
 
 
 @contextmanager
-def leaving_nothing(program: MemoryProgram, store: Store, lm: Any = None) -> Generator[None]:
-    """Surrounds work with what users said."""
-    before = program.forgets.seen(store.url)
+def leaving_nothing(program: MemoryProgram, store: Store, lm: Any = None, since: int | None = None) -> Generator[None]:
+    """Surrounds work with what users said.
+
+    Args:
+        program: Keeps it.
+        store: Whose users.
+        lm: The language model; that of `dspy.settings` if None.
+        since: What `Store.forgets` was when it was read; the last count that was seen if None.
+    """
+    before = program.forgets.seen(store.url) if since is None else since
     try:
         yield
     finally:

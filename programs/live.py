@@ -17,6 +17,7 @@ from ..memory.deltas import delta
 from ..memory.memory import Memory
 from ..memory.store import Store
 from ..memory.stored import DOCUMENT, Change, Document, Log, Owner, Snapshot, Stamp
+from ..records import Session
 from .identity import digest
 from .leavings import notice
 from .method import Writer
@@ -36,6 +37,16 @@ class View:
     """What further items are written into."""
     settled: Memory
     """What questions are answered from."""
+
+    @property
+    def known(self) -> bool:
+        """Whether anything is stored of the user."""
+        return bool(self.snapshot.version)
+
+    def saying(self, session: Session) -> View:
+        """The same with an open session as it is by now."""
+        opened = tuple(other for other in self.snapshot.open if other.id != session.id)
+        return replace(self, snapshot=replace(self.snapshot, open=(*opened, session)))
 
 
 def view(program: MemoryProgram, store: Store, owner: Owner) -> View:

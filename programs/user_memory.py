@@ -131,8 +131,22 @@ class UserMemory:
         """
         return remember_queued(self.store, self.program, self.owner, self._lm, self._lease)
 
+    def look(self) -> View:
+        """The memory and what is not in it yet, read once for several uses.
+
+        Raises:
+            ProgramError: Another program, embedder or version wrote the memory; the message has the remedy.
+        """
+        with leaving_nothing(self.program, self.store, self._lm):
+            return view(self.program, self.store, self.owner)
+
     def ask(
-        self, question: str = "", recent: Sequence[Item] = (), asked: Sequence[str] = (), **query: Any
+        self,
+        question: str = "",
+        recent: Sequence[Item] = (),
+        asked: Sequence[str] = (),
+        seen: View | None = None,
+        **query: Any,
     ) -> dspy.Prediction:
         """Answers from the memory and from what is not in it yet.
 
@@ -140,6 +154,7 @@ class UserMemory:
             question: The question, or request, of the program's task.
             recent: Items that the answer's prompt shows as they are, e.g. the running conversation.
             asked: Ids of stored turns that are the question itself: they would be recalled as its answer.
+            seen: What it is answered from, of `look`; what is there now if None.
             **query: Further query fields of the task, e.g. `options`, `date`.
 
         Returns:
@@ -150,22 +165,21 @@ class UserMemory:
             UserError: A field of the task is missing.
         """
         fields = {**({"question": question} if question else {}), **query}
-        with self._working():
-            seen = view(self.program, self.store, self.owner)
+        seen = seen or self.look()
+        with self._working(seen):
             waiting = _unwritten(seen, frozenset(asked))
             return self.program.answer(seen.settled, self._query(seen, fields, recent), waiting)
 
     def recall(self, query: str, date: Any = None) -> Context:
         """What `ask` would answer from: the method's hits, then those among turns that are not in the memory yet."""
-        with self._working():
-            seen = view(self.program, self.store, self.owner)
+        seen = self.look()
+        with self._working(seen):
             asked = Query(text=query, date=date, speakers=_speakers(seen))
             return recalled(self.program.method, seen.settled, asked, _unwritten(seen)).whole()
 
     def read(self) -> Memory:
         """The memory that questions are answered from; the blank one of the method for an unknown user."""
-        with leaving_nothing(self.program, self.store, self._lm):
-            return view(self.program, self.store, self.owner).settled
+        return self.look().settled
 
     def items(self) -> tuple[Item, ...]:
         """The raw sessions that were not forgotten, oldest first."""
@@ -258,8 +272,9 @@ class UserMemory:
         return receipt
 
     @contextmanager
-    def _working(self) -> Generator[None]:
-        with leaving_nothing(self.program, self.store, self._lm), writing_context(self.program, self._lm):
+    def _working(self, seen: View) -> Generator[None]:
+        nothing_left = leaving_nothing(self.program, self.store, self._lm, seen.snapshot.forgets)
+        with nothing_left, writing_context(self.program, self._lm):
             yield
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, Any, TypeVar
 
+import anyio.to_thread
 from fastapi import Depends, Path, Request
 from fastapi.security import HTTPBearer
 
@@ -80,7 +81,10 @@ def _name(given: str) -> str:
     return given[1:].partition("]")[0] if given.startswith("[") else given.partition(":")[0]
 
 
-def service_of(request: Request) -> Service:
+# These are coroutines though they wait for nothing: FastAPI calls a plain function in a thread, each time.
+
+
+async def service_of(request: Request) -> Service:
     """The service behind a request."""
     return request.app.state.service
 
@@ -88,7 +92,7 @@ def service_of(request: Request) -> Service:
 _bearer = HTTPBearer(auto_error=False)
 
 
-def tenant_of(request: Request, shown: Annotated[Any, Depends(_bearer)]) -> str:
+async def tenant_of(request: Request, shown: Annotated[Any, Depends(_bearer)]) -> str:
     """The tenant of a request's token.
 
     Args:
@@ -108,18 +112,27 @@ Served = Annotated[Service, Depends(service_of)]
 Tenant = Annotated[str, Depends(tenant_of)]
 
 
-def memory_of(user: Annotated[Name, Path(description="The user")], service: Served, tenant: Tenant) -> UserMemory:
-    """The memory of the user in the path, known or not."""
+User = Annotated[Name, Path(description="The user")]
+
+
+async def memory_of(user: User, service: Served, tenant: Tenant) -> UserMemory:
+    """The memory of the user in the path, known or not, for requests that store nothing."""
     return service.memory(tenant, user)
 
 
+async def writing_to(user: User, service: Served, tenant: Tenant) -> UserMemory:
+    """The same for requests that store something: not if the user is forgotten while they wait for their turn."""
+    return await anyio.to_thread.run_sync(service.writing, tenant, user)
+
+
 Memory = Annotated[UserMemory, Depends(memory_of)]
+Written = Annotated[UserMemory, Depends(writing_to)]
 
 
 class Work:
     """Where the work of one request is done."""
 
-    def __init__(self, request: Request, service: Served, tenant: Tenant) -> None:
+    def __init__(self, request: Request, service: Service, tenant: str) -> None:
         self._request, self._service, self._tenant = request, service, tenant
 
     async def asking(self, call: Callable[[Deadline], T]) -> T:
@@ -131,4 +144,9 @@ class Work:
         return await self._service.storing.run(lambda _: call(), self._tenant, self._request.receive)
 
 
-Places = Annotated[Work, Depends()]
+async def work_of(request: Request, service: Served, tenant: Tenant) -> Work:
+    """Where the work of a request is done."""
+    return Work(request, service, tenant)
+
+
+Places = Annotated[Work, Depends(work_of)]

@@ -205,7 +205,7 @@ async def complete(
         raise Refusal(400, f"the task {service.program.task.name} does not chat; see /v1/users/{{user}}/ask")
     check_length(len(body.messages), service)
     # Before it waits for its turn: a user may be forgotten while it does.
-    memory = await anyio.to_thread.run_sync(service.memory, tenant, body.user)
+    memory = await anyio.to_thread.run_sync(service.writing, tenant, body.user)
     repeated = (x_stainless_retry_count or "0").isdigit() and x_stainless_retry_count not in (None, "0")
     completion = await work.asking(lambda deadline: _complete(body, service, memory, repeated, deadline))
     service.worker.wake()
@@ -232,7 +232,7 @@ def _complete(
         model=service.name,
         choices=[Choice(message=ChatAnswer(content=reply.answer))],
         usage=Tokens(prompt_tokens=sizes[0], completion_tokens=sizes[1], total_tokens=sum(sizes)),
-        mempiler=Remembered(session=reply.session, evidence=evidence(memory, reply.context)),
+        mempiler=Remembered(session=reply.session, evidence=evidence(memory, reply.context, reply.seen)),
     )
 
 

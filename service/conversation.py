@@ -23,6 +23,7 @@ from typing import Any
 from ..engines.deadline import Deadline
 from ..errors import ConflictError
 from ..memory.incoming import now, turns_of
+from ..programs.live import View
 from ..programs.user_memory import UserMemory
 from ..records import Context, Session, Turn, format_time
 
@@ -53,6 +54,8 @@ class Reply:
     session: str
     context: Context
     """What the answer rests on; empty for one that was given before."""
+    seen: View
+    """What it was recalled from."""
 
 
 def request_of(messages: Sequence[dict[str, Any]], session: str | None = None, repeated: bool = False) -> Request:
@@ -84,26 +87,29 @@ def converse(memory: UserMemory, request: Request, gap: timedelta, deadline: Dea
     Raises:
         MempilerError: See `UserMemory.say` and `UserMemory.ask`; what was said is stored unless saying it failed.
     """
-    session = _session(memory, request.session, gap)
+    seen = memory.look()
+    session = _session(memory, seen.snapshot.open, request.session, gap)
     given = _given(session, request) if session else None
     if session and given is not None:
-        return Reply(given, session.id, Context())
-    if session and _same(session.turns[-len(request.new) :], request.new):
-        id, said = session.id, session.turns[-len(request.new) :]
+        return Reply(given, session.id, Context(), seen)
+    before: tuple[Turn, ...] = session.turns if session else ()
+    if session and _same(before[-len(request.new) :], request.new):
+        id, said = session.id, before[-len(request.new) :]
     else:
         id, said = _say(memory, session.id if session else request.session or f"chat-{_token()}", request.new)
+        before = before if session and id == session.id else ()
+        seen = seen.saying(Session(id=id, time=(*before, *said)[0].time, turns=(*before, *said)))
     shown = _shown(id, request, session.turns if session else (), said[:-1])
     recent = [Session(id=id, turns=shown)] if shown else []
-    found = memory.ask(said[-1].content, recent, asked=[said[-1].id], date=format_time(now()))
+    found = memory.ask(said[-1].content, recent, asked=[said[-1].id], seen=seen, date=format_time(now()))
     answer = str(found.answer)
     if not deadline.passed:
         _answer(memory, id, answer)
-    return Reply(answer, id, found.context)
+    return Reply(answer, id, found.context, seen)
 
 
-def _session(memory: UserMemory, wanted: str | None, gap: timedelta) -> Session | None:
+def _session(memory: UserMemory, opened: Sequence[Session], wanted: str | None, gap: timedelta) -> Session | None:
     """The open session to continue, None if one begins; all others of the user end."""
-    opened = memory.store.read(memory.owner, lambda version: True).open
     time = now()
     mine = [
         session

@@ -15,7 +15,6 @@ from .breaker import Breaker
 from .logs import log
 from .pools import Pool
 from .probe import Probe, Seen
-from .refusals import UNKNOWN_USER
 from .settings import Settings
 from .tokens import Tokens
 from .worker import Worker
@@ -73,19 +72,12 @@ class Service:
         return self.tokens.tenant(token) if token else None
 
     def memory(self, tenant: str, user: str) -> UserMemory:
-        """The memory of a user, known or not, for one request: it stores nothing if they are forgotten meanwhile."""
-        owner = Owner(user, tenant)
-        return UserMemory(self.program, self.store, owner, self.lm, since=self.store.forgets())
+        """The memory of a user, known or not."""
+        return UserMemory(self.program, self.store, Owner(user, tenant), self.lm)
 
-    def known(self, memory: UserMemory) -> UserMemory:
-        """The same memory, if something is stored of its user.
-
-        Raises:
-            Refusal: Nothing is (404).
-        """
-        if not self.store.read(memory.owner, lambda version: True).version:
-            raise UNKNOWN_USER()
-        return memory
+    def writing(self, tenant: str, user: str) -> UserMemory:
+        """The same for one request that stores something: it does not if the user is forgotten meanwhile."""
+        return UserMemory(self.program, self.store, Owner(user, tenant), self.lm, since=self.store.forgets())
 
     def begin_stop(self) -> float:
         """Stops new background work; returns the seconds left until the process ends."""

@@ -9,10 +9,11 @@ from fastapi import APIRouter, Response
 
 from ..memory import stored
 from ..memory.incoming import now
+from ..programs.live import View
 from ..programs.user_memory import UserMemory
 from ..records import Context, format_time
 from ..records.items import Turn
-from .access import Memory, Places, Served, Tenant
+from .access import Memory, Places, Served, Tenant, Written
 from .bodies import (
     Answer,
     Evidence,
@@ -60,7 +61,7 @@ async def forget_user(memory: Memory, work: Places) -> Forgotten:
 
 
 @router.post("/{user}/sessions", status_code=201, summary="Add a session", responses={200: {"model": Stored}})
-async def add_session(body: NewSession, service: Served, memory: Memory, response: Response, work: Places) -> Stored:
+async def add_session(body: NewSession, service: Served, memory: Written, response: Response, work: Places) -> Stored:
     """Stores a session durably; it is found by questions at once, and written into the memory in the background."""
     check_length(len(body.messages), service)
     messages = [message.model_dump(exclude_none=True) for message in body.messages]
@@ -77,7 +78,7 @@ async def list_sessions(service: Served, memory: Memory, work: Places) -> Sessio
 
 
 @router.post("/{user}/sessions/{session}/end", summary="End an open session")
-async def end_session(session: Name, service: Served, memory: Memory, work: Places) -> Stored:
+async def end_session(session: Name, service: Served, memory: Written, work: Places) -> Stored:
     """Ends a session of the chat, which otherwise ends by itself when it goes idle."""
     added = await work.storing(lambda: memory.end(session, remember=False))
     if added is None:
@@ -118,13 +119,14 @@ def check_length(messages: int, service: Service) -> None:
         raise Refusal(413, f"{messages} messages are too many; send at most {service.settings.max_turns}")
 
 
-def evidence(memory: UserMemory, context: Context) -> list[Evidence]:
+def evidence(memory: UserMemory, context: Context, seen: View) -> list[Evidence]:
     """What was recalled, each with the turns it rests on, as far as they are still there."""
-    found = memory.store.turns(memory.owner, context.sources)
-    turns = {id: _dated(turn, item.time) for id, (turn, item) in found.items()}
-    if len(turns) < len(context.sources):
-        running = memory.store.read(memory.owner, lambda version: True).open
-        turns |= {turn.id: turn for session in running for turn in session.turns}
+    waiting = (*(stored.item for stored in seen.snapshot.waiting), *seen.snapshot.open)
+    wanted = set(context.sources)
+    turns = {turn.id: _dated(turn, item.time) for item in waiting for turn in item.turns if turn.id in wanted}
+    if left := wanted - turns.keys():
+        found = memory.store.turns(memory.owner, sorted(left))
+        turns |= {id: _dated(turn, item.time) for id, (turn, item) in found.items()}
     return [
         Evidence(
             id=hit.id,
@@ -137,34 +139,41 @@ def evidence(memory: UserMemory, context: Context) -> list[Evidence]:
 
 
 def _answer(body: Question, service: Service, memory: UserMemory) -> Answer:
-    service.known(memory)
+    seen = _known(memory)
     fields: dict[str, Any] = {"date": body.date or format_time(now())}
     if body.options:
         fields["options"] = body.options
-    found = memory.ask(body.question, **fields)
+    found = memory.ask(body.question, seen=seen, **fields)
     service.note(memory, body.question, str(found.answer))
-    return Answer(answer=str(found.answer), evidence=evidence(memory, found.context))
+    return Answer(answer=str(found.answer), evidence=evidence(memory, found.context, seen))
+
+
+def _known(memory: UserMemory) -> View:
+    seen = memory.look()
+    if not seen.known:
+        raise UNKNOWN_USER()
+    return seen
 
 
 def _memory(service: Service, memory: UserMemory) -> MemoryState:
-    service.known(memory)
-    snapshot = service.store.read(memory.owner, lambda version: True)
+    seen = _known(memory)
     return MemoryState(
         user=memory.owner.user,
         method=service.program.name,
-        memory=memory.read().model_dump(mode="json"),
-        waiting=len(snapshot.waiting) + len(snapshot.open),
+        memory=seen.settled.model_dump(mode="json"),
+        waiting=len(seen.snapshot.waiting) + len(seen.snapshot.open),
     )
 
 
 def _sessions(service: Service, memory: UserMemory) -> list[SessionState]:
-    service.known(memory)
+    snapshot = service.store.read(memory.owner, lambda version: True)
+    if not snapshot.version:
+        raise UNKNOWN_USER()
     ended = [
         SessionState(id=one.item.id, state=one.state, turns=len(one.item.turns))
         for one in service.store.items(memory.owner)
     ]
-    running = service.store.read(memory.owner, lambda version: True).open
-    return ended + [SessionState(id=one.id, state="open", turns=len(one.turns)) for one in running]
+    return ended + [SessionState(id=one.id, state="open", turns=len(one.turns)) for one in snapshot.open]
 
 
 def _receipt(name: str, found: stored.Forgotten) -> Forgotten:
