@@ -51,6 +51,7 @@ from .stored import (
     Document,
     Forgotten,
     Owner,
+    Parsed,
     Rebuild,
     Snapshot,
     Stamp,
@@ -144,17 +145,20 @@ class Store:
         with self._read() as db:
             return reads.idle(db, seconds)
 
-    def read(self, owner: Owner, known: Callable[[str], bool] = lambda version: False) -> Snapshot:
+    def read(
+        self, owner: Owner, known: Callable[[str], bool] = lambda version: False, parsed: Parsed | None = None
+    ) -> Snapshot:
         """A consistent view of a user.
 
         Args:
             owner: Whose.
             known: Whether the caller has the memory of a version, so that it need not be read.
+            parsed: What the caller keeps from one reading of this user to the next.
         """
         with self._read() as db:
             version, count = reads.head(db, owner)
             about = reads.about(db, owner)
-            waiting, opened = reads.waiting(db, owner, about.settled_position if about else 0)
+            waiting, opened = reads.waiting(db, owner, about.settled_position if about else 0, parsed or Parsed())
             made = None if known(version) else reads.document(db, owner, about)
             return Snapshot(owner, version, reads.stamp(about), made, waiting, opened, count)
 

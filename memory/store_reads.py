@@ -28,7 +28,7 @@ from ..records import AnyItem, Item, Session, Turn
 from . import store_tables as t
 from .deltas import patch
 from .store_tables import given, mine, of, whose
-from .stored import LONGEST_LEASE, Change, Document, Log, Owner, Stamp, StoredItem, Summary
+from .stored import LONGEST_LEASE, Change, Document, Log, Owner, Parsed, Stamp, StoredItem, Summary
 
 _ITEM: TypeAdapter[Any] = TypeAdapter(AnyItem)
 BATCH = 500
@@ -56,14 +56,15 @@ _OPEN = (
 
 def open_sessions(db: Connection, owner: Owner) -> list[Session]:
     """The sessions of a user that have not ended, with their turns so far, in order of their first turn."""
-    return _sessions(db.execute(_OPEN, whose(owner)))
+    said: dict[str, list[str]] = {}
+    for row in db.execute(_OPEN, whose(owner)):
+        said.setdefault(row.session, []).append(row.json)
+    return [_session(id, texts) for id, texts in said.items()]
 
 
-def _sessions(rows: Iterable[Any]) -> list[Session]:
-    parts: dict[str, list[Turn]] = {}
-    for row in rows:
-        parts.setdefault(row.session, []).append(Turn.model_validate_json(row.json))
-    return [Session(id=id, time=turns[0].time, turns=tuple(turns)) for id, turns in parts.items()]
+def _session(id: str, texts: Iterable[str]) -> Session:
+    turns = tuple(map(Turn.model_validate_json, texts))
+    return Session(id=id, time=turns[0].time, turns=turns)
 
 
 _ITEMS = select(t.items).where(*mine(t.items)).order_by(t.items.c.position)
@@ -95,11 +96,23 @@ def _waiting() -> CompoundSelect[*tuple[Any, ...]]:
 _WAITING = _waiting()
 
 
-def waiting(db: Connection, owner: Owner, after: int) -> tuple[tuple[StoredItem, ...], tuple[Session, ...]]:
+def waiting(
+    db: Connection, owner: Owner, after: int, parsed: Parsed
+) -> tuple[tuple[StoredItem, ...], tuple[Session, ...]]:
     """The items behind a position and those that were never remembered, in order; and the open sessions."""
     found = db.execute(_WAITING, whose(owner, after=after)).all()
-    kept = tuple(_item(row) for row in found if row.state != "open")
-    return kept, tuple(_sessions(row for row in found if row.state == "open"))
+    items = [row for row in found if row.state != "open"]
+    opened: dict[str, tuple[str, ...]] = {}
+    for row in found[len(items) :]:
+        opened[row.session] = (*opened.get(row.session, ()), row.json)
+    values = parsed.all(
+        {
+            **{row.json: lambda text=row.json: _ITEM.validate_json(text) for row in items},
+            **{said: lambda said=said: _session(*said) for said in opened.items()},
+        }
+    )
+    kept = tuple(StoredItem(row.position, values[row.json], row.state, row.attempts, row.error) for row in items)
+    return kept, tuple(values[said] for said in opened.items())
 
 
 _SAID = select(t.items.c.json).where(

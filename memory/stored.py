@@ -12,8 +12,9 @@ Forgotten  what was deleted of a user, and whether its bytes are gone
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from ..errors import UserError
 from ..records import Item, Session
@@ -157,6 +158,19 @@ class Snapshot:
     """The turns so far of sessions that have not ended."""
     forgets: int = 0
     """How often anybody was forgotten in this store; see `Store.forgets`."""
+
+
+class Parsed:
+    """What was read last of the rows of one user that wait: a row that is as it was is the same object again."""
+
+    def __init__(self) -> None:
+        self._kept: Mapping[Hashable, Any] = {}
+
+    def all(self, wanted: Mapping[Hashable, Callable[[], Any]]) -> Mapping[Hashable, Any]:
+        """The values by what they are made of; nothing else is kept."""
+        known = self._kept
+        self._kept = {text: known[text] if text in known else make() for text, make in wanted.items()}
+        return self._kept
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ costs one indexed query per question, and neither parsing nor indexing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pydantic import ValidationError
@@ -14,14 +14,16 @@ from pydantic_core import to_json
 
 from ..errors import ProgramError
 from ..memory.deltas import delta
+from ..memory.following import Line
 from ..memory.memory import Memory
 from ..memory.store import Store
-from ..memory.stored import DOCUMENT, Change, Document, Log, Owner, Snapshot, Stamp
+from ..memory.stored import DOCUMENT, Change, Document, Log, Owner, Parsed, Snapshot, Stamp
 from ..records import Session
 from .identity import digest
 from .leavings import notice
 from .method import Writer
 from .program import MemoryProgram
+from .waiting import Waiting
 
 SHORT = 65_536
 """Characters of changes that a short memory may have before its text is written anew."""
@@ -37,6 +39,8 @@ class View:
     """What further items are written into."""
     settled: Memory
     """What questions are answered from."""
+    waiting: Waiting
+    """What is not in the settled memory."""
 
     @property
     def known(self) -> bool:
@@ -45,8 +49,10 @@ class View:
 
     def saying(self, session: Session) -> View:
         """The same with an open session as it is by now."""
-        opened = tuple(other for other in self.snapshot.open if other.id != session.id)
-        return replace(self, snapshot=replace(self.snapshot, open=(*opened, session)))
+        opened = (*(other for other in self.snapshot.open if other.id != session.id), session)
+        items = (*(stored.item for stored in self.snapshot.waiting), *opened)
+        waiting = replace(self.waiting, items=items)
+        return replace(self, snapshot=replace(self.snapshot, open=opened), waiting=waiting)
 
 
 def view(program: MemoryProgram, store: Store, owner: Owner) -> View:
@@ -55,23 +61,19 @@ def view(program: MemoryProgram, store: Store, owner: Owner) -> View:
     Raises:
         ProgramError: Another program, embedder or version wrote it; the message has the command that repairs it.
     """
-    kept: dict[str, Any] = {}
-
-    def known(version: str) -> bool:
-        kept["view"] = program.live.peek(("view", store.url, owner, version))
-        return kept["view"] is not None
-
-    snapshot = store.read(owner, known)
+    kept, last = program.live.peek(_key(store, owner)), _last_waiting(program, store, owner)
+    snapshot = store.read(owner, lambda version: kept is not None and kept[0] == version, last.parsed)
     notice(program, store, snapshot.forgets)
     if snapshot.stamp is not None:
         check(snapshot.stamp, stamp_of(program), owner, store.url)
-    if snapshot.stamp is not None and kept["view"] is not None:
-        document, memory, settled = kept["view"]
+    if snapshot.stamp is not None and kept is not None and kept[0] == snapshot.version:
+        _, document, memory, settled = kept
     else:
         document = snapshot.document
         memory, settled = _parsed(program.method.writer, document, owner, store.url)
         keep(program, store, owner, snapshot.version, (document, memory, settled))
-    return View(snapshot, document, memory, settled)
+    items = (*(stored.item for stored in snapshot.waiting), *snapshot.open)
+    return View(snapshot, document, memory, settled, Waiting(items, last.line))
 
 
 def keep(program: MemoryProgram, store: Store, owner: Owner, version: str, parsed: tuple[Any, Any, Any]) -> None:
@@ -80,12 +82,28 @@ def keep(program: MemoryProgram, store: Store, owner: Owner, version: str, parse
         drop(program, store, owner)
         # Its texts are as large as the memory, and not looked at again.
         document = replace(parsed[0], memory="", settled=None, change=None)
-        program.live.put(("view", store.url, owner, version), (document, *parsed[1:]))
+        program.live.put(_key(store, owner), (version, document, *parsed[1:]))
 
 
 def drop(program: MemoryProgram, store: Store, owner: Owner) -> None:
-    """Removes a user's parsed memories, and with them their indexes, from this process."""
-    program.live.drop(lambda key: isinstance(key, tuple) and key[:3] == ("view", store.url, owner))
+    """Removes a user's parsed memory, and with it its indexes, from this process."""
+    program.live.forget(_key(store, owner))
+
+
+def _key(store: Store, owner: Owner) -> tuple[Any, ...]:
+    return "view", store.url, owner
+
+
+@dataclass(frozen=True)
+class _LastWaiting:
+    """What is kept of what waits, from one view of a user to the next."""
+
+    parsed: Parsed = field(default_factory=Parsed)
+    line: Line = field(default_factory=Line)
+
+
+def _last_waiting(program: MemoryProgram, store: Store, owner: Owner) -> _LastWaiting:
+    return program.live.once((*_key(store, owner), "waiting"), _LastWaiting)
 
 
 def told(document: Document, before: tuple[Memory, Memory] | None, memory: Memory, settled: Memory | None) -> Document:

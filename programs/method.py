@@ -26,6 +26,7 @@ from ..memory.memory import Memory
 from ..records import Context, Hit, Item, Query
 from .part import Part
 from .predictor import adopt
+from .waiting import raw_indexes
 
 FEW = 5
 """Most entries that are shown where nothing was found."""
@@ -188,6 +189,8 @@ class Method(Part):
         self.writer = writer
         self.reader = reader
         self.embedder = embedder
+        self.raw = raw_indexes(of_meaning(embedder))
+        """Indexes of turns that are not in a memory yet."""
 
     @property
     def config(self) -> dict[str, Any]:

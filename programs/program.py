@@ -32,6 +32,7 @@ from .state import signature_of
 from .tasks.task import Task
 from .threads import in_thread
 from .trace import Node, replay
+from .waiting import Waiting
 
 if TYPE_CHECKING:
     from ..memory.store import Store
@@ -64,7 +65,7 @@ class MemoryProgram(dspy.Module):
         self.method = method
         self.task = task
         self.cache = cache or MemoryCache()
-        self.live = Flight(capacity=256)
+        self.live = Flight(capacity=1024)
         self.forgets = Forgets()
         self.identities = self.cache.identities
         self.adapter = adapter
@@ -126,7 +127,7 @@ class MemoryProgram(dspy.Module):
         self,
         memory: Memory,
         query: Query,
-        waiting: Sequence[Item] = (),
+        waiting: Waiting | None = None,
         recalled: Callable[[Context], None] = lambda context: None,
     ) -> dspy.Prediction:
         """Recalls and answers. Everything that asks a memory calls this.
@@ -147,7 +148,7 @@ class MemoryProgram(dspy.Module):
         outputs = {key: answered[key] for key in answered.keys()}  # noqa: SIM118
         return dspy.Prediction(**outputs, context=found.whole(), memory=memory)
 
-    def recall(self, memory: Memory, query: Query, waiting: Sequence[Item] = ()) -> Recalled:
+    def recall(self, memory: Memory, query: Query, waiting: Waiting | None = None) -> Recalled:
         """What the task is given for a query; arguments as `answer`."""
         found = recalled_for(self.method, memory, query, waiting)
         record_context(found.context)

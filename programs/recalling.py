@@ -9,12 +9,11 @@ an answer. What was shown for want of a hit has a score of 0, and is counted as 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ..records import Context, Hit, Item, Query
+from ..records import Context, Hit, Query
 from .method import FEW, Method
-from .waiting import found_raw, newest_raw, with_raw
+from .waiting import RAW_TURNS, Waiting, with_raw
 
 
 class Recalled(NamedTuple):
@@ -32,22 +31,22 @@ class Recalled(NamedTuple):
         return self.context.model_copy(update={"hits": (*self.context.hits, *self.raw)}) if self.raw else self.context
 
 
-def recalled(method: Method, memory: Any, query: Query, waiting: Sequence[Item] = ()) -> Recalled:
+def recalled(method: Method, memory: Any, query: Query, waiting: Waiting | None = None) -> Recalled:
     """Recalls what bears on a query.
 
     Args:
         method: Whose memory it is.
         memory: A settled memory.
         query: What is asked.
-        waiting: Items that are not in the memory yet, oldest first.
+        waiting: Items that are not in the memory yet.
     """
-    items = (*(each.item for each in memory.unwritten), *waiting)
-    raw = found_raw(items, query.probe, method.embedder)
+    items = _with_unwritten(memory, waiting)
+    raw = tuple(method.raw.of(items).search([query.probe], RAW_TURNS)[0]) if items.items else ()
     asked = with_raw(query, items, raw)
     context = method.reader.recall(memory, asked)
     if context.hits or raw:
         return Recalled(asked, context, raw)
-    raw = newest_raw(items)
+    raw = items.newest(FEW)
     asked = with_raw(query, items, raw)
     others = [hit for hit in method.reader.otherwise(memory, asked) if hit.id not in asked.shown_ids]
     hits = tuple(others[: FEW - len(raw)])
@@ -55,3 +54,11 @@ def recalled(method: Method, memory: Any, query: Query, waiting: Sequence[Item] 
         counts = {**context.counts, "fallback": len(hits) + len(raw)}
         context = context.model_copy(update={"hits": hits, "counts": counts})
     return Recalled(asked, context, raw)
+
+
+def _with_unwritten(memory: Any, waiting: Waiting | None) -> Waiting:
+    """What waits, and before it what could not be taken into the memory."""
+    if not memory.unwritten:
+        return waiting or Waiting()
+    items = (*(each.item for each in memory.unwritten), *(waiting.items if waiting else ()))
+    return Waiting(items, waiting.line if waiting else memory.line)

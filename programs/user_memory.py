@@ -167,7 +167,7 @@ class UserMemory:
         fields = {**({"question": question} if question else {}), **query}
         seen = seen or self.look()
         with self._working(seen):
-            waiting = _unwritten(seen, frozenset(asked))
+            waiting = seen.waiting.but(asked)
             return self.program.answer(seen.settled, self._query(seen, fields, recent), waiting)
 
     def recall(self, query: str, date: Any = None) -> Context:
@@ -175,7 +175,7 @@ class UserMemory:
         seen = self.look()
         with self._working(seen):
             asked = Query(text=query, date=date, speakers=_speakers(seen))
-            return recalled(self.program.method, seen.settled, asked, _unwritten(seen)).whole()
+            return recalled(self.program.method, seen.settled, asked, seen.waiting).whole()
 
     def read(self) -> Memory:
         """The memory that questions are answered from; the blank one of the method for an unknown user."""
@@ -278,13 +278,6 @@ class UserMemory:
             yield
 
 
-def _unwritten(seen: View, but: frozenset[str] = frozenset()) -> list[Item]:
-    """What is not in the settled memory, oldest first, without the turns of some ids."""
-    found = [*(stored.item for stored in seen.snapshot.waiting), *seen.snapshot.open]
-    rest = [tuple(turn for turn in item.turns if turn.id not in but) for item in found]
-    return [item.model_copy(update={"turns": turns}) for item, turns in zip(found, rest, strict=True)]
-
-
 def _speakers(seen: View) -> tuple[str, ...]:
-    said = (turn.speaker for item in _unwritten(seen) for turn in item.turns)
+    said = (turn.speaker for item in seen.waiting.items for turn in item.turns)
     return tuple(dict.fromkeys((*(seen.document.speakers if seen.document else ()), *said)))

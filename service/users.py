@@ -121,9 +121,9 @@ def check_length(messages: int, service: Service) -> None:
 
 def evidence(memory: UserMemory, context: Context, seen: View) -> list[Evidence]:
     """What was recalled, each with the turns it rests on, as far as they are still there."""
-    waiting = (*(stored.item for stored in seen.snapshot.waiting), *seen.snapshot.open)
+    items = seen.waiting.items
     wanted = set(context.sources)
-    turns = {turn.id: _dated(turn, item.time) for item in waiting for turn in item.turns if turn.id in wanted}
+    turns = {turn.id: _dated(turn, item.time) for item in items for turn in item.turns if turn.id in wanted}
     if left := wanted - turns.keys():
         found = memory.store.turns(memory.owner, sorted(left))
         turns |= {id: _dated(turn, item.time) for id, (turn, item) in found.items()}

@@ -10,6 +10,7 @@ from mempiler.programs.catalog import build
 from mempiler.programs.method import EntryReader, Method
 from mempiler.programs.program import MemoryProgram
 from mempiler.programs.tasks.task import QuestionAnswering, Task, task
+from mempiler.programs.waiting import Waiting
 from mempiler.records import Context, Logs, Query, Session, Turn
 
 ASKED = datetime(2023, 5, 8)
@@ -129,7 +130,7 @@ def test_what_waits_is_shown_as_it_was_said(scripted: Any, make_history: Any) ->
     )
     memory = program.remember(make_history(1)).memory
     with dspy.context(lm=lm):
-        found = program.answer(memory, Query(text="Who saw Rome?"), waiting, told.append)
+        found = program.answer(memory, Query(text="Who saw Rome?"), Waiting(waiting), told.append)
     text = lm.engine.prompts[0][1]
     assert text.count("[D9:1] Ann: Cleo saw Rome.") == 1
     assert "[D10:1]" not in text
@@ -141,5 +142,5 @@ def test_what_waits_and_is_shown_anyway_is_shown_once(scripted: Any) -> None:
     lm, program = scripted(lambda *_: {"answer": "x"}), build("turn-rag")
     query = Query(text="What was bought?", shown=(LOGS,))
     with dspy.context(lm=lm):
-        program.answer(program.method.writer.Memory(), query, (LOGS,))
+        program.answer(program.method.writer.Memory(), query, Waiting((LOGS,)))
     assert lm.engine.prompts[0][1].count("bought a bike") == 1
