@@ -86,7 +86,7 @@ def trust_option(formatter: Callable[[], logging.Formatter] = logging.Formatter)
 
     def telling(context: click.Context, _: click.Parameter, value: str | None) -> str | None:
         if not context.resilient_parsing:
-            context.with_resource(_told_of_programs(formatter()))
+            context.with_resource(told_of_programs(formatter()))
         return value
 
     told = "file of public keys, one of which must have signed the program, see `mempiler keys`"
@@ -373,7 +373,8 @@ class _ErrorLines(logging.Handler):
 
 
 @contextmanager
-def _told_of_programs(formatter: logging.Formatter) -> Iterator[None]:
+def told_of_programs(formatter: logging.Formatter) -> Iterator[None]:
+    """Who signed a program that is loaded is one line on standard error, meanwhile."""
     log, handler = logging.getLogger("mempiler.runs.artifact"), _ErrorLines()
     level = log.level
     handler.setFormatter(formatter)

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import logging
+import sys
+from collections.abc import Callable
+from dataclasses import fields
+from functools import partial
+from socket import socket
 from typing import Any
 
 import click
 
-from ..errors import MOST_SECONDS, UserError
-from .options import ALLOW_CODE, SECONDS, Finite, open_store, trust_option
+from ..errors import MOST_SECONDS, MempilerError, UserError
+from .options import ALLOW_CODE, SECONDS, Finite, open_store, told_of_programs, trust_option
 
 
 def _log_lines() -> logging.Formatter:
@@ -54,6 +59,7 @@ def _setting(name: str, kind: Any, default: Any, help: str) -> Any:
 @_setting(
     "log-lines", click.IntRange(1), 10, "warnings of one kind in a second; of other lines a hundred times as many"
 )
+@_setting("workers", click.IntRange(1), 1, "processes that answer; each has the threads, limits and writers given here")
 @_setting("writers", click.IntRange(0), 2, "threads that write memories; 0 leaves that to other processes")
 @_setting("grace", Finite(0, MOST_SECONDS), 20.0, "seconds to finish what is in progress when stopped")
 @_setting("log-level", click.Choice(["debug", "info", "warning", "error"]), "info", "least level of log lines")
@@ -62,51 +68,62 @@ def _setting(name: str, kind: Any, default: Any, help: str) -> Any:
 @trust_option(_log_lines)
 @ALLOW_CODE
 def command(
-    program: str,
-    store: str | None,
-    host: str,
-    port: int,
-    token_file: str | None,
-    lm: str | None,
-    embedder: str | None,
-    embedder_api_base: str | None,
-    name: str,
-    lm_timeout: float,
-    lm_retries: int,
-    lm_deadline: float,
-    log_level: str,
-    api_base: str | None,
-    trust: str | None,
-    allow_code: bool,
-    **settings: Any,
+    host: str, port: int, workers: int, token_file: str | None, lm_deadline: float, log_level: str, **given: Any
 ) -> None:
     """Serve PROGRAM (the folder of a saved program, or models:/NAME@ALIAS) over HTTP until stopped."""
+    from ..service.logs import set_up
+    from ..service.processes import share
+    from ..service.server import check_address, listen
+
+    check_address(host, token_file is not None)
+    if lm_deadline >= given["timeout"]:
+        raise UserError(f"--lm-deadline {lm_deadline:g} must be less than --timeout {given['timeout']:g}")
+    given |= {"token_file": token_file, "lm_deadline": lm_deadline, "log_level": log_level}
+    if workers == 1:
+        _answer(given, partial(listen, host, port))
+        return
+    set_up(given["log_contents"], log_level, given["log_lines"])
+    share(partial(_answer_in_process, given), host, port, workers, given["grace"])
+
+
+def _answer_in_process(given: dict[str, Any], bound: socket, started: Callable[[], None]) -> None:
+    """`_answer` in a process of its own, which says itself why it could not start."""
+    try:
+        with told_of_programs(_log_lines()):
+            _answer(given, lambda: bound, started)
+    except MempilerError as error:
+        click.echo(f"mempiler: {error}", err=True)
+        sys.exit(error.exit_code)
+
+
+def _answer(given: dict[str, Any], listening: Callable[[], socket], started: Callable[[], None] = lambda: None) -> None:
+    """Makes the service of the options, and serves until a signal comes."""
     from ..engines.models import language_model
     from ..engines.providers import check_askable
     from ..runs.artifact import chosen_embedder, open_program
     from ..runs.registry import program_folder
     from ..service.breaker import Breaker
-    from ..service.server import check_address, serve
+    from ..service.server import serve
     from ..service.service import Service
     from ..service.settings import Settings
     from ..service.tokens import Tokens
 
-    check_address(host, token_file is not None)
-    if lm_deadline >= settings["timeout"]:
-        raise UserError(f"--lm-deadline {lm_deadline:g} must be less than --timeout {settings['timeout']:g}")
-    tokens = Tokens(token_file) if token_file is not None else None
-    folder = program_folder(program) or program
-    loaded = open_program(folder, allow_code, chosen_embedder(folder, embedder, embedder_api_base), trust)
+    settings = Settings(**{field.name: given[field.name] for field in fields(Settings)})
+    tokens = Tokens(given["token_file"]) if given["token_file"] is not None else None
+    folder = program_folder(given["program"]) or given["program"]
+    embedder = chosen_embedder(folder, given["embedder"], given["embedder_api_base"])
+    loaded = open_program(folder, given["allow_code"], embedder, given["trust"])
     model = language_model(
-        loaded.model(lm),
-        api_base=api_base,
+        loaded.model(given["lm"]),
+        api_base=given["api_base"],
         guard=Breaker(),
         cache=False,
-        timeout=lm_timeout,
-        retries=lm_retries,
-        deadline=lm_deadline,
-        slots=settings["threads"],
+        timeout=given["lm_timeout"],
+        retries=given["lm_retries"],
+        deadline=given["lm_deadline"],
+        slots=settings.threads,
     )
     check_askable(model)
-    opened = open_store(store, make=True)
-    serve(Service(loaded.program, opened, model, name, tokens, Settings(**settings)), host, port, log_level)
+    store = open_store(given["store"], make=True)
+    service = Service(loaded.program, store, model, given["name"], tokens, settings)
+    serve(service, listening, given["log_level"], started)

@@ -6,13 +6,17 @@ machine is gone, only the client can end the wait.
 
 from __future__ import annotations
 
+import select
 import time
 from collections.abc import Generator
 from typing import Any
 
 import psycopg
 from sqlalchemy import Engine, event
+from sqlalchemy.exc import DisconnectionError
 
+CONNECTIONS = 16
+"""Most connections of a process, which are kept; PostgreSQL takes 100 if nobody says otherwise."""
 WATCH = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}
 """Seconds of silence, and between signs of life of a server that is gone, and how many."""
 
@@ -33,11 +37,24 @@ def connecting(engine: Engine, timeout: float) -> Engine:
     }
     kind: Any = type("Connection", (_Connection,), {"seconds": timeout + 1})
 
+    @event.listens_for(engine, "checkout")
+    def _checked(connection: Any, record: Any, proxy: Any) -> None:
+        # Silent means usable; to ask each time whether the server is there would be one more trip for every request.
+        if connection.closed or _readable(connection.fileno()):
+            raise DisconnectionError("the server has ended this connection")
+
     @event.listens_for(engine, "do_connect")
-    def connect(dialect: Any, record: Any, given: Any, named: Any) -> Any:
+    def _connect(dialect: Any, record: Any, given: Any, named: Any) -> Any:
         return kind.connect(*given, **{**options, **named})
 
     return engine
+
+
+def _readable(file: int) -> bool:
+    """Whether there is something to read where nothing was asked: the end, or a notice of it."""
+    poll = select.poll()
+    poll.register(file, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 class _Connection(psycopg.Connection[Any]):

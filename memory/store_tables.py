@@ -269,9 +269,10 @@ def _engine(url: str | Path, timeout: float) -> Engine:
         raise UserError(f"store {address!r}: {kind} is not supported; give a path (SQLite) or postgresql://...")
     try:
         parsed = parsed.set(drivername="postgresql+psycopg")
-        from .postgres import connecting
+        from .postgres import CONNECTIONS, connecting
 
-        return connecting(create_engine(parsed, pool_pre_ping=True, pool_timeout=timeout), timeout)
+        pool = {"pool_size": CONNECTIONS, "max_overflow": 0, "pool_use_lifo": True, "pool_timeout": timeout}
+        return connecting(create_engine(parsed, **pool), timeout)
     except (ModuleNotFoundError, NoSuchModuleError) as error:
         raise MissingDependencyError("psycopg", "postgres") from error
 

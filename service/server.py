@@ -12,6 +12,7 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import uvicorn
@@ -40,26 +41,32 @@ def check_address(host: str, tokens: bool) -> None:
         raise UserError(f"--host {host} serves other machines; give --token-file, or serve 127.0.0.1")
 
 
-def serve(service: Service, host: str, port: int, level: str = "info") -> None:
+def serve(
+    service: Service,
+    listening: Callable[[], socket.socket],
+    level: str = "info",
+    started: Callable[[], None] = lambda: None,
+) -> None:
     """Serves until a signal comes; a second one ends it at once.
 
     Args:
         service: What is served.
-        host: The address to listen at.
-        port: The port; 0 for a free one, which the log names.
+        listening: Opens the port, see `listen`.
         level: `debug`, `info`, `warning` or `error`.
+        started: Called as soon as requests are answered.
     """
     check_files(service.settings.connections)
-    bound = listen(host, port)
+    bound = listening()
     set_up(service.settings.log_contents, level, service.settings.log_lines)
     config = uvicorn_config(service)
     # uvicorn's own lines come through the same formatter.
     logging.getLogger("uvicorn").setLevel(level.upper())
-    server = _Server(config, service)
+    server = _Server(config, service, started)
     for number in (signal.SIGINT, signal.SIGTERM):
         # uvicorn handles both while it serves, and raises them again afterwards; the end is in order by then.
         signal.signal(number, server.handle_early)
-    log.info("listening", extra={"host": host, "port": bound.getsockname()[1]})
+    host, port = bound.getsockname()[:2]
+    log.info("listening", extra={"host": host, "port": port})
     server.run([bound])
     _end(service, service.store, server.started)
 
@@ -84,8 +91,14 @@ def uvicorn_config(service: Service) -> uvicorn.Config:
     )
 
 
-def listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int, shared: bool = False) -> socket.socket:
     """Opens the port first.
+
+    Args:
+        host: The address.
+        port: The port; 0 for a free one.
+        shared: Whether others may listen there, who are shared as well: each connection goes to one of those that
+            serve by then.
 
     Raises:
         UserError: It is taken, or is not this machine's to take.
@@ -95,8 +108,11 @@ def listen(host: str, port: int) -> socket.socket:
     bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if shared:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         bound.bind((host, port))
-        bound.listen(BACKLOG)
+        if not shared:
+            bound.listen(BACKLOG)
         return bound
     except OSError as error:
         bound.close()
@@ -106,9 +122,15 @@ def listen(host: str, port: int) -> socket.socket:
 class _Server(uvicorn.Server):
     """Passes the termination signal to the service: from then on writers start no new session."""
 
-    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+    def __init__(self, config: uvicorn.Config, service: Service, started: Callable[[], None]) -> None:
         super().__init__(config)
-        self._service = service
+        self._service, self._told = service, started
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Called before the first request."""
+        await super().startup(sockets)
+        if self.started:
+            self._told()
 
     def handle_early(self, sig: int, frame: Any) -> None:
         """Called when a signal comes while uvicorn does not handle it: it ends as soon as it has started."""

@@ -1,0 +1,125 @@
+"""Two services over one store, as on two hosts: the store is their queue, and gives each user to one of them."""
+
+import os
+import re
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import mempiler
+from mempiler import Store
+from mempiler.memory.stored import Owner
+
+from tests.stub_server import StubServer, offline_answer
+
+USERS, SESSIONS = 6, 4
+
+
+class Watched:
+    """A model that takes its time, and sees which users are written at the same time, and by whom."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: Counter[str] = Counter()
+        self.together, self.most = 0, 0
+
+    def answer(self, body: dict[str, Any]) -> str:
+        user = re.findall(r"written of (user-\d)", str(body["messages"]))[-1]
+        with self._lock:
+            self._running[user] += 1
+            self.together = max(self.together, self._running[user])
+            self.most = max(self.most, self._running.total())
+        time.sleep(0.15)
+        with self._lock:
+            self._running[user] -= 1
+        return offline_answer(body)
+
+
+@contextmanager
+def service(folder: Path, url: str, lm: StubServer) -> Iterator[str]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    command = [sys.executable, "-m", "mempiler", "serve", str(folder / "program"), "--port", port, "--store", url]
+    command += ["--lm", lm.model, "--api-base", lm.url, "--log-level", "warning"]
+    environment = {**os.environ, "OPENAI_API_KEY": "none"}
+    with subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL) as process:
+        try:
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            process.terminate()
+
+
+def ready(address: str) -> bool:
+    try:
+        return httpx.get(f"{address}/ready", timeout=5).status_code == 200
+    except httpx.HTTPError:
+        return False
+
+
+def test_no_user_is_written_by_both_and_every_session_once(tmp_path: Path, url: str) -> None:
+    mempiler.save(mempiler.build("recursive-summary"), tmp_path / "program")
+    watched = Watched()
+    with ExitStack() as stack, Store(url) as store:
+        lm = stack.enter_context(StubServer(answer=watched.answer))
+        addresses = [stack.enter_context(service(tmp_path, url, lm)) for _ in range(2)]
+        until = time.monotonic() + 90
+        while not all(map(ready, addresses)) and time.monotonic() < until:
+            time.sleep(0.1)
+        for n in range(USERS * SESSIONS):
+            user = f"user-{n % USERS}"
+            said = {"role": "user", "name": "Ada", "content": f"Note {n} was written of {user}."}
+            address = addresses[n // USERS % 2]
+            sent = httpx.post(f"{address}/v1/users/{user}/sessions", json={"messages": [said]}, timeout=30)
+            assert sent.status_code == 201
+        while any(user.queued for user in store.users()) and time.monotonic() < until:
+            time.sleep(0.1)
+        found = store.users()
+    assert [(one.items, one.queued, one.failed, one.position) for one in found] == [(SESSIONS, 0, 0, SESSIONS)] * USERS
+    assert watched.together == 1
+    # Two writers each: more than one process alone can do.
+    assert watched.most > 2
+    assert len(lm.requests) == USERS * SESSIONS
+
+
+def test_connections_that_the_server_ended_are_replaced_unseen(postgres: Any) -> None:
+    import psycopg
+
+    with Store(postgres.emptied()) as store:
+        store.check()
+        with psycopg.connect(postgres.url, autocommit=True) as other:
+            ended = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
+            other.execute(f"{ended} AND datname = 'postgres'")
+        time.sleep(0.2)
+        store.check()
+        assert store.users() == []
+
+
+def test_many_threads_share_few_connections(postgres: Any) -> None:
+    import psycopg
+    from mempiler.memory.postgres import CONNECTIONS
+
+    with Store(postgres.emptied()) as store, psycopg.connect(postgres.url, autocommit=True) as other:
+        most: list[int] = []
+
+        def work(n: int) -> None:
+            for _ in range(5):
+                store.read(Owner(f"user-{n}"))
+                store.check()
+
+        running = [threading.Thread(target=work, args=(n,)) for n in range(40)]
+        for thread in running:
+            thread.start()
+        while any(thread.is_alive() for thread in running):
+            row = other.execute("SELECT count(*) FROM pg_stat_activity WHERE datname = 'postgres'").fetchone()
+            most.append(row[0] if row else 0)
+            time.sleep(0.02)
+    assert 1 < max(most) <= CONNECTIONS + 1
