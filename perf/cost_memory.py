@@ -20,6 +20,7 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +28,7 @@ from cost_row import Row, cpu_ms, middle, show
 
 SIZES = (100, 1_000, 9_000, 12_000)
 ROUNDS = 15
-PLACES = tuple(
-    ["garden", "piano", "bicycle", "harbour", "winter", "novel", "kitchen", "mountain", "window", "letter", "river"]
-)
+PLACES = ("garden", "piano", "bicycle", "harbour", "winter", "novel", "kitchen", "mountain", "window", "letter")
 
 
 def rows(sizes: Iterable[int] = SIZES, peers: str = "") -> Iterator[Row]:
@@ -44,7 +43,7 @@ def rows(sizes: Iterable[int] = SIZES, peers: str = "") -> Iterator[Row]:
 
 def _text(n: int) -> str:
     """Words of a fact or turn, no two alike."""
-    return f"Ada has the {PLACES[n % 11]} {PLACES[n // 11 % 11]} number {n} since year {1900 + n % 100}"
+    return f"Ada has the {PLACES[n % 10]} {PLACES[n // 10 % 10]} number {n} since year {1900 + n % 100}"
 
 
 def _session(n: int) -> Any:
@@ -176,7 +175,8 @@ def _queued() -> Iterator[Row]:
                 said = [{"role": "user", "name": "Ada", "content": _text(10 * n + m)} for m in range(10)]
                 memory.add(said, remember=False)
             memory.recall("Which piano does Ada have?")
-            taken = [cpu_ms(lambda n=n: memory.recall(f"Which bicycle {n} does Ada have?")) for n in range(ROUNDS)]
+            probes = (f"Which bicycle {n} does Ada have?" for n in range(ROUNDS))
+            taken = [cpu_ms(partial(memory.recall, probe)) for probe in probes]
         yield Row("ask with queued turns", f"{turns:,} turns", middle(taken[2:]), 10)
 
 
