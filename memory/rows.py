@@ -32,6 +32,7 @@ class Rows:
         """The key of each row, None where a key was taken out."""
         self._rows: dict[str, int] = {key: row for row, key in enumerate(self.keys) if key is not None}
         self._used = bytearray(b"\x01" * len(self.keys))
+        self._live: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -47,6 +48,7 @@ class Rows:
         row = self._rows[key] = len(self.keys)
         self.keys.append(key)
         self._used.append(1)
+        self._live = None
         return row
 
     def drop(self, key: str) -> int:
@@ -54,6 +56,7 @@ class Rows:
         row = self._rows.pop(key)
         self.keys[row] = None
         self._used[row] = 0
+        self._live = None
         return row
 
     @property
@@ -67,5 +70,7 @@ class Rows:
         return len(self.keys) > 2 * len(self._rows) + SPARE
 
     def live(self) -> np.ndarray:
-        """The rows in use, ascending."""
-        return np.flatnonzero(np.frombuffer(self._used, np.uint8))
+        """The rows in use, ascending; not to be changed."""
+        if self._live is None:
+            self._live = np.flatnonzero(np.frombuffer(self._used, bool))
+        return self._live
