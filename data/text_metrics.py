@@ -26,6 +26,8 @@ from functools import lru_cache
 from math import exp
 from typing import Any
 
+from .porter import porter_stem
+
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _LOCOMO_ARTICLES = re.compile(r"\b(?:a|an|the|and)\b")
 _SQUAD_ARTICLES = re.compile(r"\b(?:a|an|the)\b")
@@ -46,14 +48,14 @@ def words(text: str) -> list[str]:
 
 
 def stems(text: str) -> list[str]:
-    """Porter stems of `words`, by NLTK's stemmer with its own extensions, which the official code uses."""
+    """Porter stems of `words`, those of NLTK's stemmer with its own extensions, which the official code uses."""
     return [stem(word) for word in words(text)]
 
 
 @lru_cache(maxsize=65536)
 def stem(word: str) -> str:
     """Porter stem of one word."""
-    return _stemmer()(word)
+    return porter_stem(word)
 
 
 def squad_words(text: str) -> list[str]:
@@ -202,10 +204,3 @@ def _overlap_f1(said: Sequence[str], wanted: Sequence[str]) -> float:
         return 0.0
     precision, recall = shared / len(said), shared / len(wanted)
     return 2 * precision * recall / (precision + recall)
-
-
-@lru_cache(maxsize=1)
-def _stemmer() -> Callable[[str], str]:
-    from nltk.stem.porter import PorterStemmer  # takes a second to import
-
-    return PorterStemmer().stem

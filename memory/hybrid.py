@@ -24,13 +24,14 @@ Example:
     'f1'
 
 Limits: scores depend on the other entries and on the query; compare them within one search only. Without a `min_score`
-the k best entries are hits, however bad. Every search reads every vector.
+the k best entries are hits, however bad. Every search reads every vector, and searches of one index take turns.
 """
 
 from __future__ import annotations
 
 import math
 import threading
+from array import array
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Self
@@ -42,7 +43,9 @@ from ..records import Hit
 from .bm25 import highest
 from .index import Embedder, Entry, Where, check_search, query_vectors
 from .neighbours import Shares
+from .rows import SPARE, Rows
 from .sparse import SparseIndex
+from .table import Table
 from .vectors import load_vectors, save_vectors
 
 STEPS = 2048
@@ -83,12 +86,10 @@ class HybridIndex:
     def remove(self, ids: Iterable[str]) -> None:
         """Takes entries out; unknown ids are passed over."""
         with self._lock:
-            gone = {id for id in ids if id in self._entries}
-            if gone:
-                blocks = self._lines.blocks()
-                self._lines.fill([block for id, block in zip(self._entries, blocks, strict=True) if id not in gone])
-                self._entries = {id: entry for id, entry in self._entries.items() if id not in gone}
-                self._words.remove(gone)
+            for id in ids:
+                if self._entries.pop(id, None) is not None:
+                    self._lines.drop(id)
+                    self._words.remove([id])
 
     def search(
         self, queries: Sequence[str], k: int, min_score: float = -math.inf, where: Where | None = None
@@ -113,17 +114,21 @@ class HybridIndex:
             return found
         vectors = _exact(query_vectors(self.embedder, queries))
         with self._lock:
-            entries = list(self._entries.values())
-            if not entries:
+            if not self._entries:
                 return found
             self._check(vectors)
             cosines, words = self._lines.cosines(vectors), self._words.scores(queries)
-            allowed = np.ones(len(entries), bool) if where is None else np.fromiter(map(where, entries), bool)
-        scores = _deviations(words) + _deviations(cosines)
-        for n, vector in enumerate(vectors):
-            if vector.any() or words[n].any():
-                rows = highest(scores[n], np.flatnonzero(allowed & (cosines[n] >= min_score)), k)
-                found[n] = [entries[row].hit(float(scores[n, row])) for row in map(int, rows)]
+            allowed = np.ones(len(self._entries), bool)
+            if where is not None:
+                allowed = np.fromiter(map(where, self._entries.values()), bool, len(allowed))
+            scores = _deviations(words) + _deviations(cosines)
+            for n, vector in enumerate(vectors):
+                if vector.any() or words[n].any():
+                    best = highest(scores[n], np.flatnonzero(allowed & (cosines[n] >= min_score)), k)
+                    ids = map(self._lines.id, map(int, best))
+                    found[n] = [
+                        self._entries[id].hit(score) for id, score in zip(ids, map(float, scores[n, best]), strict=True)
+                    ]
         return found
 
     def __len__(self) -> int:
@@ -142,7 +147,7 @@ class HybridIndex:
             DataError: The folder cannot be written.
         """
         with self._lock:
-            entries, vectors = list(self._entries.values()), self._lines.all(self.embedder.dimension)
+            entries, vectors = list(self._entries.values()), self._lines.vectors(self.embedder.dimension)
         save_vectors(folder, self.kind, entries, self.embedder, vectors, {"shares": self._words.shares.model_dump()})
 
     @classmethod
@@ -164,14 +169,10 @@ class HybridIndex:
         return index
 
     def _insert(self, new: dict[str, Entry], vectors: np.ndarray) -> None:
-        ends = np.cumsum([len(_lines(entry)) for entry in new.values()])
-        blocks = dict(zip(new, np.split(vectors, ends[:-1]), strict=True))
+        counts = [len(_lines(entry)) for entry in new.values()]
         with self._lock:
             self._check(vectors)
-            if any(id in self._entries for id in new):
-                old = dict(zip(self._entries, self._lines.blocks(), strict=True))
-                self._lines.fill([blocks.get(id, block) for id, block in old.items()])
-            self._lines.append([block for id, block in blocks.items() if id not in self._entries])
+            self._lines.put(list(new), counts, vectors)
             self._entries.update(new)
             self._words.add(new.values())
 
@@ -184,52 +185,108 @@ class HybridIndex:
 
 
 class _Lines:
-    """Vectors of the lines of entries, in their order; not locked."""
+    """Vectors of the lines of entries, one behind the other; not locked.
+
+    An entry that gets more or fewer lines has them at the end of the table. Lines that are no entry's are zeros, and
+    go when they are most of them.
+    """
 
     def __init__(self) -> None:
-        self._room = np.zeros((0, 0), np.float32)
-        self._counts: list[int] = []
-        self._used = 0
+        self._rows = Rows()
+        self._starts: array[int] = array("q")
+        """The first line of each row."""
+        self._counts: array[int] = array("q")
+        self._table = Table()
+        self._left = 0
+        """Lines that are no entry's."""
+        self._order: tuple[np.ndarray | None, np.ndarray] | None = None
 
     @property
     def dimension(self) -> int:
-        return self._room.shape[1]
+        return self._table.dimension
 
-    def all(self, dimension: int) -> np.ndarray:
-        """Every vector; of that dimension if there is none."""
-        return self._room[: self._used].copy() if self._used else np.zeros((0, dimension), np.float32)
+    def id(self, number: int) -> str:
+        """The entry of a column of `cosines`."""
+        return self._rows.keys[int(self._rows.live()[number])] or ""
 
-    def blocks(self) -> list[np.ndarray]:
-        """The vectors of each entry."""
-        return np.split(self._room[: self._used], np.cumsum(self._counts)[:-1]) if self._counts else []
+    def vectors(self, dimension: int) -> np.ndarray:
+        """Those of all lines, entry after entry; of that dimension if there is none."""
+        if not len(self._rows):
+            return np.zeros((0, dimension), np.float32)
+        lines, _ = self._ordered()
+        return self._table.rows.copy() if lines is None else self._table.rows[lines]
 
-    def fill(self, blocks: Sequence[np.ndarray]) -> None:
-        """Puts other vectors in the place of all."""
-        room, self._used, self._counts = self._room, 0, []
-        self._room = np.zeros((0, room.shape[1]), np.float32)
-        self.append(blocks)
+    def put(self, ids: Sequence[str], counts: Sequence[int], vectors: np.ndarray) -> None:
+        """Adds entries, or changes those that are there.
 
-    def append(self, blocks: Sequence[np.ndarray]) -> None:
-        """Adds entries; room is doubled when it is used up, so that this costs the same at any size."""
-        if not blocks:
-            return
-        new = np.concatenate(blocks)
-        if self._used + len(new) > len(self._room):
-            room = np.empty((max(2 * len(self._room), self._used + len(new)), new.shape[1]), np.float32)
-            if self._used:
-                room[: self._used] = self._room[: self._used]
-            self._room = room
-        self._room[self._used : self._used + len(new)] = new
-        self._used += len(new)
-        self._counts += map(len, blocks)
+        Args:
+            ids: Of the entries, each once.
+            counts: How many lines each has.
+            vectors: Of their lines, entry after entry.
+        """
+        added, start, end = np.ones(len(vectors), bool), 0, len(self._table)
+        for id, count in zip(ids, counts, strict=True):
+            if id in self._rows and count == self._counts[self._rows[id]]:
+                self._table.put(self._starts[self._rows[id]], vectors[start : start + count])
+                added[start : start + count] = False
+            else:
+                self._place(id, count, end)
+                end += count
+            start += count
+        self._table.extend(vectors[added])
+        self._tidy()
+
+    def drop(self, id: str) -> None:
+        """Takes an entry out."""
+        self._clear(self._rows.drop(id))
+        self._tidy()
 
     def cosines(self, vectors: np.ndarray) -> np.ndarray:
-        """The cosine of the nearest line of each entry, shape [vectors, entries]."""
-        of_lines = vectors @ self._room[: self._used].T
-        if self._used == len(self._counts):
-            return of_lines
-        starts = np.concatenate([[0], np.cumsum(self._counts)[:-1]])
-        return np.maximum.reduceat(of_lines, starts, axis=1)
+        """The cosine of the nearest line of each entry, in order of first addition; shape [vectors, entries]."""
+        of_lines = vectors @ self._table.rows.T
+        lines, starts = self._ordered()
+        if lines is not None:
+            of_lines = np.take(of_lines, lines, axis=1)
+        return of_lines if len(starts) == of_lines.shape[1] else np.maximum.reduceat(of_lines, starts, axis=1)
+
+    def _place(self, id: str, count: int, start: int) -> None:
+        if id in self._rows:
+            self._clear(self._rows[id])
+        else:
+            self._rows.add(id)
+            self._starts.append(0)
+            self._counts.append(0)
+        self._starts[self._rows[id]], self._counts[self._rows[id]] = start, count
+        self._order = None
+
+    def _clear(self, row: int) -> None:
+        start, count = self._starts[row], self._counts[row]
+        self._table.put(start, np.zeros((count, self.dimension)))
+        self._left += count
+        self._order = None
+
+    def _ordered(self) -> tuple[np.ndarray | None, np.ndarray]:
+        """The lines of entry after entry, None where the table has them so; and where those of each entry begin."""
+        if self._order is None:
+            live = self._rows.live()
+            starts, counts = (np.frombuffer(numbers, np.int64)[live] for numbers in (self._starts, self._counts))
+            begins = np.cumsum(counts) - counts
+            is_so = not self._left and np.array_equal(starts, begins)
+            shifts: np.ndarray = np.repeat(starts - begins, counts)
+            self._order = None if is_so else shifts + np.arange(len(shifts)), begins
+        return self._order
+
+    def _tidy(self) -> None:
+        """Forgets the lines and rows that are no entry's when they are most of them."""
+        if self._left <= len(self._table) // 2 + SPARE:
+            return
+        lines, begins = self._ordered()
+        if lines is not None:
+            self._table.keep(lines)
+        self._starts = array("q", begins.tobytes())
+        self._counts = array("q", np.frombuffer(self._counts, np.int64)[self._rows.live()].tobytes())
+        self._rows = Rows(key for key in self._rows.keys if key is not None)
+        self._left, self._order = 0, None
 
 
 def _lines(entry: Entry) -> list[str]:

@@ -8,7 +8,7 @@
 Every index keeps its entries in the order in which their ids were first added; replacing an entry keeps its place.
 Hits come best first and equal scores keep that order, so that the same calls always give the same hits. An index is a
 folder on disk: `index.json` (kind, settings and the sha256 of the other files), `entries.json`, and for one with
-embeddings `vectors.npy`. Nothing in it is a pickle.
+embeddings `vectors.npy`, for words alone `postings.npz`. Nothing in it is a pickle.
 
 Limits: the digests find files that were altered or cut short by accident; they are no authentication. Saving over
 an older index replaces its files one by one: a crash in the middle is found when loading, not repaired.
@@ -16,10 +16,12 @@ an older index replaces its files one by one: a crash in the middle is found whe
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol, Self, runtime_checkable
@@ -238,7 +240,7 @@ def save_folder(
 
 
 def load_folder(
-    folder: str | Path, kind: str, names: Sequence[str] = ()
+    folder: str | Path, kind: str, names: Sequence[str] = (), more: Sequence[str] = ()
 ) -> tuple[list[Entry], dict[str, Any], dict[str, bytes]]:
     """Reads and verifies what `save_folder` wrote.
 
@@ -246,6 +248,7 @@ def load_folder(
         folder: The index folder.
         kind: The kind it has to be.
         names: The further files it has to hold.
+        more: Files that it may hold.
 
     Returns:
         The entries, the settings, and the contents of the further files by name.
@@ -263,9 +266,12 @@ def load_folder(
         raise DataError(f"{folder / MANIFEST}: schema {manifest.get('schema')!r}, this version reads {SCHEMA}; rebuild")
     if manifest.get("kind") != kind:
         raise DataError(f"{folder}: holds a {manifest.get('kind')} index, not a {kind} one; load it as what it is")
-    contents = {name: _verified(folder / name, digests.get(name)) for name in (ENTRIES, *names)}
+    contents = {
+        name: _verified(folder / name, digests.get(name)) for name in (ENTRIES, *names, *sorted({*more} & {*digests}))
+    }
     try:
-        entries = TypeAdapter(list[Entry]).validate_json(contents.pop(ENTRIES))
+        with _collector_paused():
+            entries = TypeAdapter(list[Entry]).validate_json(contents.pop(ENTRIES))
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
@@ -273,6 +279,19 @@ def load_folder(
     if len({entry.id for entry in entries}) != len(entries):
         raise DataError(f"{folder / ENTRIES}: two entries have the same id; rebuild the index")
     return entries, about, contents
+
+
+@contextmanager
+def _collector_paused() -> Generator[None]:
+    """Many objects are made that all stay: looking for cycles among them took three quarters of the time."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        # Who found it paused by another thread leaves it to that one.
+        if was_on:
+            gc.enable()
 
 
 def _verified(path: Path, digest: object) -> bytes:

@@ -14,7 +14,7 @@ one of them help on the other too.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -61,6 +61,8 @@ class Neighbours:
 
     def put(self, row: int, dialogue: str) -> None:
         """Places a row in a dialogue, by its number; "" is no dialogue. A row that is there is moved."""
+        if row < len(self._before) and self._dialogues.get(row, "") == dialogue:
+            return
         self.drop(row)
         while row >= len(self._before):
             self._before.append(-1)
@@ -73,6 +75,18 @@ class Neighbours:
         self._dialogues[row] = dialogue
         self._join(dialogue, before, row)
         self._join(dialogue, row, after)
+
+    def put_all(self, rows: Sequence[int], dialogues: Sequence[str]) -> None:
+        """Places rows behind all that are there, ascending, each in its dialogue."""
+        new = [-1] * (rows[-1] + 1 - len(self._before)) if rows else []
+        self._before.extend(new)
+        self._after.extend(new)
+        for row, dialogue in zip(rows, dialogues, strict=True):
+            if dialogue:
+                before = self._last.get(dialogue, -1)
+                self._dialogues[row], self._before[row], self._last[dialogue] = dialogue, before, row
+                if before >= 0:
+                    self._after[before] = row
 
     def drop(self, row: int) -> None:
         """Takes a row out; its neighbours become those of one another."""
@@ -88,22 +102,24 @@ class Neighbours:
 
     def kept(self, rows: Iterable[int]) -> Neighbours:
         """The neighbours of some rows, which are numbered anew."""
-        new = Neighbours()
-        for number, row in enumerate(rows):
-            new.put(number, self._dialogues.get(row, ""))
+        new, dialogues = Neighbours(), [self._dialogues.get(row, "") for row in rows]
+        new.put_all(range(len(dialogues)), dialogues)
         return new
 
     def lent(self, scores: np.ndarray, shares: Shares) -> np.ndarray:
-        """The scores with what neighbours lend, shape [rows]."""
-        total, rows = scores.copy(), np.flatnonzero(scores)
+        """Adds to the scores of rows, in place, what neighbours lend them."""
+        if not self._last or not (shares.before or shares.after):
+            return scores
+        rows = np.flatnonzero(scores != 0)
+        lent = scores[rows]
         for links, weights in ((self._after, shares.before), (self._before, shares.after)):
-            at, own = rows, scores[rows]
-            for weight in weights if self._last else ():
+            at, own = rows, lent
+            for weight in weights:
                 at = np.frombuffer(links, np.int64)[at]
                 at, own = at[at >= 0], own[at >= 0]
                 # No two rows have the same neighbour on one side, so that nothing is added to a place twice at once.
-                total[at] += weight * own
-        return total
+                scores[at] += weight * own
+        return scores
 
     def _join(self, dialogue: str, before: int, after: int) -> None:
         if before >= 0:

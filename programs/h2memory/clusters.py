@@ -66,9 +66,13 @@ def clusters(vectors: np.ndarray, count: int, seed: int) -> list[list[int]]:
     if count < 2:
         return [list(range(len(rows)))]
     from sklearn.cluster import KMeans
+    from threadpoolctl import threadpool_limits
 
     means = KMeans(n_clusters=count, n_init=RESTARTS, random_state=seed)
-    labels = means.fit_predict(rows)
+    # A few hundred rows are done before other threads have begun, which then wait busily for one another. OpenMP keeps
+    # the number per calling thread: no other one sees it.
+    with threadpool_limits(1, user_api="openmp"):
+        labels = means.fit_predict(rows)
     found: dict[int, list[int]] = {}
     for row, label in enumerate(labels.tolist()):
         found.setdefault(label, []).append(row)

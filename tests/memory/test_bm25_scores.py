@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mempiler.memory import bm25
+from mempiler.memory import rows
 from mempiler.memory.bm25 import FLOOR, Bm25
+from mempiler.memory.neighbours import Shares
 from rank_bm25 import BM25Okapi
 
 TERMS = ["ann", "bob", "jazz", "lisbon", "piano", "river", "chess"]
@@ -30,10 +31,12 @@ def oracle(documents, query):
 
 def change(scorer, documents, changes):
     for key, terms in changes:
-        if terms is None:
-            scorer.remove(key)
-            documents.pop(key, None)
-        else:
+        if key in documents and terms is None:
+            scorer.remove(key, documents.pop(key))
+        elif key in documents:
+            scorer.replace(key, documents[key], terms)
+            documents[key] = terms
+        elif terms is not None:
             scorer.put(key, terms)
             documents[key] = terms
 
@@ -56,10 +59,10 @@ def test_scores_are_those_of_rank_bm25_after_any_changes(changes, query):
 @settings(max_examples=100)
 @given(CHANGES, CHANGES)
 def test_searching_between_changes_changes_nothing(first, second):
-    asked, silent = Bm25(), Bm25()
-    change(asked, {}, first)
+    asked, silent, documents = Bm25(), Bm25(), {}
+    change(asked, documents, first)
     asked.search([TERMS], k=3)
-    change(asked, {}, second)
+    change(asked, documents, second)
     change(silent, {}, [*first, *second])
     assert asked.search([TERMS, ["jazz"]], k=9) == silent.search([TERMS, ["jazz"]], k=9)
 
@@ -69,7 +72,7 @@ def test_searching_between_changes_changes_nothing(first, second):
 def test_rows_numbered_anew_give_the_same(changes):
     scorer, documents = Bm25(), {}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bm25, "SPARE_ROWS", 0)
+        patch.setattr(rows, "SPARE", 0)
         change(scorer, documents, changes)
     fresh = Bm25()
     change(fresh, {}, documents.items())
@@ -80,9 +83,36 @@ def test_many_removals_do_not_keep_their_rows():
     scorer = Bm25()
     for n in range(5000):
         scorer.put(f"d{n}", ["jazz", f"w{n}"])
-        scorer.remove(f"d{n - 3}")
+        if n >= 3:
+            scorer.remove(f"d{n - 3}", ["jazz", f"w{n - 3}"])
     assert [key for key, _ in scorer.search([["jazz"]], k=9)[0]] == ["d4997", "d4998", "d4999"]
-    assert len(scorer._keys) < 2000
+    assert len(scorer._rows.keys) < 2000
+
+
+@settings(max_examples=100)
+@given(CHANGES, st.lists(DOCUMENT, max_size=9), st.sampled_from(["", "d"]))
+def test_documents_put_together_are_those_put_one_by_one_also_when_loaded(changes, more, dialogue):
+    one, many = Bm25(Shares()), Bm25(Shares())
+    change(one, {}, changes)
+    change(many, {}, changes)
+    keys = [f"new{n}" for n in range(len(more))]
+    for key, terms in zip(keys, more, strict=True):
+        one.put(key, terms, dialogue)
+    many.put_all(keys, more, [dialogue] * len(more))
+    left = [key for key in one._rows.keys if key is not None]
+    loaded = Bm25.loaded(left, [dialogue if key in keys else "" for key in left], Shares(), many.arrays())
+    queries = [TERMS, ["jazz"], ["ann", "ann", "chess"]]
+    assert one.search(queries, k=9) == many.search(queries, k=9) == loaded.search(queries, k=9)
+    for scorer in (one, many, loaded):
+        scorer.put("last", ["jazz", "chess"], dialogue)
+    assert one.search(queries, k=3) == many.search(queries, k=3) == loaded.search(queries, k=3)
+
+
+def test_taking_out_terms_that_a_document_has_not_is_an_error():
+    scorer = Bm25()
+    change(scorer, {}, [("a", ["jazz"]), ("b", ["river"])])
+    with pytest.raises(KeyError):
+        scorer.remove("a", ["river"])
 
 
 def zipf(count, seed):
@@ -107,7 +137,7 @@ def test_the_ranking_is_that_of_rank_bm25_on_zipf_documents(size):
 def test_equal_scores_keep_the_order_in_which_they_were_put_at_any_k(k):
     scorer = Bm25()
     change(scorer, {}, [("z", ["jazz"]), ("a", ["jazz"]), ("x", ["river"]), ("m", ["jazz"]), ("a", ["jazz"])])
-    scorer.remove("z")
+    scorer.remove("z", ["jazz"])
     scorer.put("z", ["jazz"])
     assert [key for key, _ in scorer.search([["jazz"]], k)[0]] == ["a", "m", "z"][:k]
 

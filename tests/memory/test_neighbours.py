@@ -1,6 +1,6 @@
 """Turns of a dialogue lend one another their scores: worked by hand, kept up to date, and never across dialogues."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -27,14 +27,6 @@ def index_of(entries: Sequence[Entry], shares: Shares | None = None) -> SparseIn
     return index
 
 
-@pytest.fixture(params=["rank-bm25", "postings"])
-def make(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Callable[..., SparseIndex]:
-    """Indexes on either side of the border between the two scorers."""
-    if request.param == "postings":
-        monkeypatch.setattr(sparse, "SMALL", 0)
-    return index_of
-
-
 def linked(*dialogues: str) -> Neighbours:
     found = Neighbours()
     for row, dialogue in enumerate(dialogues):
@@ -58,20 +50,20 @@ def test_who_lends_nothing_changes_nothing() -> None:
     assert linked().lent(np.zeros(0), Shares()).tolist() == []
 
 
-def test_an_answer_is_found_by_the_question_before_it(make: Callable[..., SparseIndex]) -> None:
+def test_an_answer_is_found_by_the_question_before_it() -> None:
     rows = [turn("q", "did you get that job"), turn("a", "yes, I start on Monday"), turn("other", "rain again", "D2")]
-    assert [hit.id for hit in make(rows).search(["the job"], k=5)[0]] == ["q", "a"]
-    assert [hit.id for hit in make(rows, ALONE).search(["the job"], k=5)[0]] == ["q"]
+    assert [hit.id for hit in index_of(rows).search(["the job"], k=5)[0]] == ["q", "a"]
+    assert [hit.id for hit in index_of(rows, ALONE).search(["the job"], k=5)[0]] == ["q"]
 
 
-def test_a_hit_by_neighbours_has_half_their_score(make: Callable[..., SparseIndex]) -> None:
-    found = make([turn("q", "jazz"), turn("a", "oat milk"), *(turn(f"x{n}", "river", "") for n in range(5))])
+def test_a_hit_by_neighbours_has_half_their_score() -> None:
+    found = index_of([turn("q", "jazz"), turn("a", "oat milk"), *(turn(f"x{n}", "river", "") for n in range(5))])
     first, second = found.search(["jazz"], k=5)[0]
     assert (first.id, second.id, second.score) == ("q", "a", pytest.approx(first.score / 2))
 
 
-def test_a_filter_leaves_out_a_turn_and_not_what_it_lends(make: Callable[..., SparseIndex]) -> None:
-    found = make([turn("q", "jazz"), turn("a", "oat milk"), turn("b", "rye")])
+def test_a_filter_leaves_out_a_turn_and_not_what_it_lends() -> None:
+    found = index_of([turn("q", "jazz"), turn("a", "oat milk"), turn("b", "rye")])
     assert [hit.id for hit in found.search(["jazz"], k=5, where=lambda entry: entry.id != "q")[0]] == ["a", "b"]
 
 
@@ -83,30 +75,27 @@ steps = st.lists(st.one_of(entries, st.sets(st.integers(0, 14))), max_size=5)
 
 
 @settings(max_examples=60, deadline=None)
-@given(steps)
-def test_an_index_that_changed_is_the_one_that_was_always_so_on_both_sides(changes: list[object]) -> None:
-    small, large, kept = SparseIndex(), SparseIndex(), dict[str, Entry]()
-    before = sparse.SMALL
-    for change in changes:
-        if isinstance(change, set):
-            gone = [f"e{n}" for n in change]
-            kept = {id: entry for id, entry in kept.items() if id not in gone}
-            small.remove(gone)
-            large.remove(gone)
-        else:
-            assert isinstance(change, list)
-            new = [turn(f"e{n}", " ".join(words), dialogue) for n, words, dialogue in change]
-            kept |= {entry.id: entry for entry in new}
-            small.add(new)
-            sparse.SMALL = 0
-            large.add(new)
-            sparse.SMALL = before
+@given(steps, st.sampled_from([1, sparse.MANY]))
+def test_an_index_that_changed_is_the_one_that_was_always_so(changes: list[object], many: int) -> None:
+    index, kept, before = SparseIndex(), dict[str, Entry](), sparse.MANY
+    sparse.MANY = many
+    try:
+        for change in changes:
+            if isinstance(change, set):
+                gone = [f"e{n}" for n in change]
+                kept = {id: entry for id, entry in kept.items() if id not in gone}
+                index.remove(gone)
+            else:
+                assert isinstance(change, list)
+                new = [turn(f"e{n}", " ".join(words), dialogue) for n, words, dialogue in change]
+                kept |= {entry.id: entry for entry in new}
+                index.add(new)
+    finally:
+        sparse.MANY = before
     rebuilt, queries = index_of(list(kept.values())), [*WORDS, "lisbon river"]
-    assert small.ids == large.ids == tuple(kept)
-    for other in (small, large):
-        assert other.scores(queries) == pytest.approx(rebuilt.scores(queries), abs=1e-9)
-        for hits, expected in zip(other.search(queries, k=9), rebuilt.search(queries, k=9), strict=True):
-            assert [hit.score for hit in hits] == pytest.approx([hit.score for hit in expected], abs=1e-9)
+    assert index.ids == tuple(kept)
+    assert index.scores(queries).tolist() == rebuilt.scores(queries).tolist()
+    assert index.search(queries, k=9) == rebuilt.search(queries, k=9)
     assert rebuilt.scores(queries) == pytest.approx(by_hand(list(kept.values()), queries), abs=1e-9)
 
 

@@ -156,6 +156,9 @@ def test_a_place_that_cannot_be_written_is_named(kind, tmp_path):
 @KINDS
 def test_a_folder_holds_no_pickle(kind, tmp_path):
     saved(kind, tmp_path)
-    assert {path.suffix for path in tmp_path.iterdir()} <= {".json", ".npy"}
+    assert {path.suffix for path in tmp_path.iterdir()} <= {".json", ".npy", ".npz"}
+    for path in tmp_path.glob("*.npz"):
+        with np.load(path, allow_pickle=False) as arrays:
+            assert all(arrays[name].dtype != object for name in arrays)
     for path in tmp_path.glob("*.npy"):
         assert np.load(path, allow_pickle=False).dtype == np.float32

@@ -1,0 +1,159 @@
+"""A sparse index of any size, however it came about, gives the hits of rank-bm25."""
+
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from mempiler.memory import sparse
+from mempiler.memory.bm25 import FLOOR
+from mempiler.memory.index import Entry
+from mempiler.memory.sparse import MANY, SparseIndex
+from mempiler.memory.tokens import tokens
+from rank_bm25 import BM25Okapi
+
+
+def entries(count, seed=0):
+    shares = 1 / np.arange(1, 401)
+    chosen = np.random.default_rng(seed).choice(400, size=(count, 8), p=shares / shares.sum())
+    return [
+        Entry(id=f"e{n}", text=" ".join(f"w{word}" for word in row), tags={"odd": str(n % 2)})
+        for n, row in enumerate(chosen)
+    ]
+
+
+QUERIES = [entry.text for entry in entries(12, seed=7)]
+
+
+def index_of(rows):
+    index = SparseIndex()
+    index.add(rows)
+    return index
+
+
+def by_rank_bm25(rows, k, min_score=0.0, where=None):
+    """The hits of rank-bm25, with the floor of Mempiler for terms that are in half of the entries."""
+    rows = list(rows)
+    okapi = BM25Okapi([tokens(row.text) for row in rows], k1=1.5, b=0.75)
+    least = max(okapi.epsilon * okapi.average_idf, FLOOR)
+    for term in okapi.idf:
+        if 2 * sum(term in words for words in okapi.doc_freqs) >= len(rows):
+            okapi.idf[term] = least
+    found = []
+    for query in QUERIES:
+        scores = okapi.get_scores(tokens(query))
+        best = [n for n in np.argsort(-scores, kind="stable") if scores[n] > 0 and scores[n] >= min_score]
+        found.append([rows[n].hit(float(scores[n])) for n in best if where is None or where(rows[n])][:k])
+    return found
+
+
+def same(one, other):
+    for hits, others in zip(one, other, strict=True):
+        assert [hit.id for hit in hits] == [hit.id for hit in others]
+        assert [hit.score for hit in hits] == pytest.approx([hit.score for hit in others], abs=1e-9)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, MANY - 1, MANY, 500, 1500])
+def test_the_hits_are_those_of_rank_bm25(size):
+    rows = entries(size)
+    same(index_of(rows).search(QUERIES, k=30), by_rank_bm25(rows, k=30))
+
+
+def test_options_of_a_search_mean_the_same():
+    rows = entries(1000)
+    odd = {"k": 25, "where": lambda entry: entry.tags["odd"] == "1", "min_score": 3.0}
+    found = index_of(rows).search(QUERIES, **odd)
+    assert any(found)
+    same(found, by_rank_bm25(rows, **odd))
+
+
+def test_an_index_that_grew_shrank_and_changed_is_the_one_that_was_always_so():
+    index, rows = SparseIndex(), entries(1000)
+    for start in range(0, len(rows), MANY + 7):
+        index.add(rows[start : start + MANY + 7])
+    index.remove([f"e{n}" for n in range(0, 500, 3)])
+    index.add([Entry(id="e1", text="w1 w2 w3"), Entry(id="e0", text="w4 w5")])
+    kept = {row.id: row for row in rows if not (int(row.id[1:]) < 500 and int(row.id[1:]) % 3 == 0)}
+    kept |= {"e1": Entry(id="e1", text="w1 w2 w3"), "e0": Entry(id="e0", text="w4 w5")}
+    assert index.ids == tuple(kept)
+    found = index.search(QUERIES, k=50)
+    assert found == index_of(kept.values()).search(QUERIES, k=50)
+    same(found, by_rank_bm25(kept.values(), k=50))
+
+
+def test_an_index_that_shrank_to_nothing_finds_nothing_and_can_begin_again():
+    index = index_of(entries(55))
+    index.remove(list(index.ids))
+    assert (len(index), index.search(QUERIES[:2], k=3)) == (0, [[], []])
+    index.add([Entry(id="a", text="jazz")])
+    assert [hit.id for hit in index.search(["jazz"], k=3)[0]] == ["a"]
+
+
+@pytest.mark.parametrize("size", [0, 1, 600])
+def test_an_index_is_loaded_without_cutting_its_texts_again(tmp_path, monkeypatch, size):
+    index = index_of(entries(size + 2))
+    index.remove(["e0", f"e{size}"])
+    index.save(tmp_path)
+    expected = index.search(QUERIES, k=20)
+    monkeypatch.setattr(sparse, "tokens", lambda text: tokens(text) if text in QUERIES else pytest.fail("cut again"))
+    loaded = SparseIndex.load(tmp_path)
+    assert loaded.ids == index.ids
+    assert loaded.search(QUERIES, k=20) == expected
+
+
+@pytest.mark.parametrize("lost", ["file", "cutter"])
+def test_texts_are_cut_again_where_another_version_has_cut_them(tmp_path, monkeypatch, lost):
+    index = index_of(entries(60))
+    if lost == "file":
+        monkeypatch.setattr(sparse, "POSTINGS", "other.npz")
+    else:
+        monkeypatch.setattr(sparse, "cutter", lambda: "earlier")
+    index.save(tmp_path)
+    monkeypatch.undo()
+    assert SparseIndex.load(tmp_path).search(QUERIES, k=20) == index.search(QUERIES, k=20)
+
+
+def test_a_loaded_index_goes_on_as_the_one_that_was_saved(tmp_path):
+    index = index_of(entries(MANY + 100))
+    index.remove(["e3", "e4"])
+    index.save(tmp_path)
+    loaded = SparseIndex.load(tmp_path)
+    for one in (index, loaded):
+        one.add([Entry(id="e5", text="w1 w9"), Entry(id="new", text="w2 w3")])
+        one.remove(["e7"])
+    assert loaded.ids == index.ids
+    assert loaded.search(QUERIES, k=20) == index.search(QUERIES, k=20)
+
+
+def test_searches_of_an_index_see_whole_changes_while_others_write():
+    index = index_of(entries(550))
+    done, before = threading.Event(), sys.getswitchinterval()
+
+    def search(_):
+        seen = 0
+        while not done.is_set() or not seen:
+            hits = index.search(["twin", "w1 w2"], k=400)
+            # Both of a pair come and go with one call each.
+            names = {hit.id for hit in hits[0]}
+            assert all((f"left{name[5:]}" in names) for name in names if name.startswith("right"))
+            assert len(hits[1]) > 10
+            seen += 1
+        return seen
+
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(9) as pool:
+            searches = [pool.submit(search, n) for n in range(8)]
+            try:
+                for n in range(60):
+                    index.add([Entry(id=f"left{n}", text=f"twin {n}"), Entry(id=f"right{n}", text=f"twin {n} too")])
+                    index.remove([f"left{n - 5}", f"right{n - 5}"])
+            finally:
+                done.set()
+            assert all(future.result(timeout=60) for future in searches)
+    finally:
+        sys.setswitchinterval(before)
+    assert {hit.id for hit in index.search(["twin"], k=99)[0]} == {
+        f"{side}{n}" for n in range(55, 60) for side in ("left", "right")
+    }
