@@ -162,7 +162,7 @@ class EntryReader(Reader):
     def search(
         self, memory: Any, queries: Sequence[str], k: int = 10, min_score: float | None = None
     ) -> list[list[Hit]]:
-        return searched(self.indexes.of(memory), queries, k, self.min_score if min_score is None else min_score)
+        return searched(self.indexes, memory, queries, k, self.min_score if min_score is None else min_score)
 
     def recall(self, memory: Any, query: Query) -> Context:
         return Context(hits=tuple(self.search(memory, [query.probe], self.k)[0]))

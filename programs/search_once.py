@@ -12,9 +12,10 @@ from __future__ import annotations
 import contextvars
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from ..memory.flight import Flight
-from ..memory.index import Index
+from ..memory.indexes import Indexes
 from ..records import Hit
 
 _scope: contextvars.ContextVar[tuple[int, Flight] | None] = contextvars.ContextVar("search_scope", default=None)
@@ -30,13 +31,13 @@ def searching_once(depth: int) -> Generator[None]:
         _scope.reset(token)
 
 
-def searched(index: Index, queries: Sequence[str], k: int, min_score: float) -> list[list[Hit]]:
-    """What `index.search` finds; a query of the running block that was searched is not searched again."""
+def searched(indexes: Indexes, memory: Any, queries: Sequence[str], k: int, min_score: float) -> list[list[Hit]]:
+    """What the index of a memory finds; a query of the running block that was searched is not searched again."""
     scope = _scope.get()
     if scope is None or len(queries) != 1 or not 0 < k <= scope[0]:
-        return index.search(queries, k, min_score)
+        return indexes.of(memory).search(queries, k, min_score)
     depth, known = scope
-    # The index is kept beside its hits, so that its id is not reused.
-    key = (id(index), queries[0], min_score)
-    _, [hits] = known.once(key, lambda: (index, index.search(queries, depth, min_score)))
+    # The memory is kept beside its hits, so that its id is not reused.
+    key = (id(indexes), id(memory), queries[0], min_score)
+    _, [hits] = known.once(key, lambda: (memory, indexes.of(memory).search(queries, depth, min_score)))
     return [hits[:k]]
