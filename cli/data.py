@@ -91,7 +91,7 @@ def make() -> None:
 @click.option("--max-calls", type=click.IntRange(0), help="stop after so many LM calls; --resume goes on")
 @click.option("--max-usd", type=USD, help="stop when so much money is spent; --resume goes on")
 @click.option("--seed", type=int, default=0, show_default=True, help="draws the users")
-@click.option("--threads", type=click.IntRange(1), default=8, show_default=True, help="calls in flight")
+@click.option("--threads", type=click.IntRange(1), default=128, show_default=True, help="calls in flight")
 @click.option("--resume", is_flag=True, help="go on with the run in --out: pay only for what is missing")
 @click.option("--force", is_flag=True, help="let the offline embedder measure how near requests are to references")
 @JSON
@@ -123,7 +123,7 @@ def make_quest(as_json: bool, **values: Any) -> None:
 @click.option("--max-calls", type=click.IntRange(0), help="stop after so many LM calls; --resume goes on")
 @click.option("--max-usd", type=USD, help="stop when so much money is spent; --resume goes on")
 @click.option("--seed", type=int, default=0, show_default=True, help="draws months, hours and plans of dialogues")
-@click.option("--threads", type=click.IntRange(1), default=8, show_default=True, help="calls in flight")
+@click.option("--threads", type=click.IntRange(1), default=128, show_default=True, help="calls in flight")
 @click.option("--resume", is_flag=True, help="go on with the run in --out: pay only for what is missing")
 @JSON
 def make_pal(as_json: bool, **values: Any) -> None:

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -63,17 +64,23 @@ def remember(
     Turns that could not be taken in before are tried once more, in smaller pieces.
     """
     from ..engines.models import endpoint_errors
+    from ..programs.crew import Crew, all_of
     from ..programs.live import stamp_of
     from ..programs.remember_queued import Remembered, remember_queued
 
     loaded, _, model = open_asked(program, **asking)
-    own, done = stamp_of(loaded), Remembered()
+    own, crew = stamp_of(loaded), Crew[Remembered]()
+
+    def remembered(owner: Any) -> Remembered:
+        stamp = opened.read(owner, lambda version: True).stamp if owner and user is None else None
+        if stamp is not None and not stamp.writes_like(own):
+            return Remembered()
+        return remember_queued(opened, loaded, owner, model, stop=lambda: crew.stopping, retry=True)
+
     with open_store(store) as opened, endpoint_errors():
         every = tenant is None and user is None
-        for owner in (None,) if every else users_of(opened, tenant, user):
-            stamp = opened.read(owner, lambda version: True).stamp if owner and user is None else None
-            if stamp is None or stamp.writes_like(own):
-                done += remember_queued(opened, loaded, owner, model, retry=True)
+        owners = (None,) if every else users_of(opened, tenant, user)
+        done = sum(all_of([partial(remembered, owner) for owner in owners], crew=crew), Remembered())
         users = opened.users(tenant, user)
     counts = {"sessions": done.items, "failures": len(done.failures), "still queued": sum(one.queued for one in users)}
     counts["partial"] = sum(one.partial for one in users)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import click
@@ -37,6 +38,7 @@ def command(
     memories stay, and what they lack is tried again.
     """
     from ..engines.models import endpoint_errors
+    from ..programs.crew import Crew, all_of
     from ..programs.live import stamp_of
     from ..programs.remember_queued import Remembered
     from ..programs.user_memory import UserMemory
@@ -48,11 +50,14 @@ def command(
         owners = users_of(opened, tenant, user)
         if force:
             _plan(opened, owners, stamp_of(loaded).writer, tenant, user)
-        done = Remembered()
+        crew = Crew[Remembered]()
+
+        def written(owner: Any) -> Remembered:
+            memory = UserMemory(loaded, opened, owner, model, stop=lambda: crew.stopping)
+            return memory.retry() if failed else memory.rebuild()
+
         with endpoint_errors():
-            for owner in owners:
-                memory = UserMemory(loaded, opened, owner, model)
-                done += memory.retry() if failed else memory.rebuild()
+            done = sum(all_of([partial(written, owner) for owner in owners], crew=crew), Remembered())
         queued = sum(one.queued for one in opened.users(tenant, user))
     counts = {"users": len(owners), "sessions": done.items, "failures": len(done.failures)}
     report(as_json, counts | ({"still queued": queued} if queued else {}))

@@ -60,7 +60,9 @@ def _setting(name: str, kind: Any, default: Any, help: str) -> Any:
     "log-lines", click.IntRange(1), 10, "warnings of one kind in a second; of other lines a hundred times as many"
 )
 @_setting("workers", click.IntRange(1), 1, "processes that answer; each has the threads, limits and writers given here")
-@_setting("writers", click.IntRange(0), 2, "threads that write memories; 0 leaves that to other processes")
+@_setting(
+    "writers", click.IntRange(0), 128, "users that are written at the same time; 0 leaves that to other processes"
+)
 @_setting("grace", Finite(0, MOST_SECONDS), 20.0, "seconds to finish what is in progress when stopped")
 @_setting("log-level", click.Choice(["debug", "info", "warning", "error"]), "info", "least level of log lines")
 @click.option("--log-contents", is_flag=True, envvar="MEMPILER_LOG_CONTENTS", help="log what is asked and answered")

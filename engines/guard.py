@@ -7,6 +7,7 @@ refused before it is made: a running optimizer ends within moments, and its call
               overrun by the calls in flight
     breaker   trips after `DEAD_AFTER` failures in a row, when over half of at least `SHARE_FROM` calls failed, or at
               once when the endpoint refuses the key
+    lanes     so many calls are in flight at one endpoint at most; the others wait, see `engines.lanes`
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import NoReturn
 from dspy.utils.exceptions import LMAuthError, LMError
 
 from ..errors import BudgetError, EndpointError, MempilerError, UserError, check_number
+from .lanes import IN_FLIGHT, Lane
 
 DEAD_AFTER = 5
 """Consecutive failures that trip the breaker."""
@@ -66,10 +68,12 @@ class Guard:
 
     Args:
         limits: What may be spent at most.
+        in_flight: Calls that one endpoint is asked at the same time.
     """
 
-    def __init__(self, limits: Limits | None = None) -> None:
-        self.limits = limits or Limits()
+    def __init__(self, limits: Limits | None = None, in_flight: int = IN_FLIGHT) -> None:
+        self.limits, self.in_flight = limits or Limits(), in_flight
+        self._lanes: dict[str, Lane] = {}
         self._phase = Limits()
         self._lock = threading.Lock()
         self._started = time.monotonic()
@@ -119,6 +123,17 @@ class Guard:
                             self._struck = f"{name} {getattr(self.limits, field.name):g}, less what scoring needs"
                         raise BudgetError(f"budget reached: {name} {limit:g}")
             self._spent = replace(self._spent, max_calls=self._spent.max_calls + 1)
+
+    def lane(self, endpoint: str) -> Lane:
+        """The places for calls at an endpoint.
+
+        Args:
+            endpoint: Its address, or whatever else names it.
+        """
+        with self._lock:
+            if endpoint not in self._lanes:
+                self._lanes[endpoint] = Lane(self.in_flight)
+            return self._lanes[endpoint]
 
     def refuse(self, reason: str, struck: str | None) -> NoReturn:
         """Refuses a call as it was refused when it was recorded.
@@ -197,5 +212,5 @@ class Guard:
     def __deepcopy__(self, memo: object = None) -> Guard:
         return self
 
-    def __reduce__(self) -> tuple[type[Guard], tuple[Limits]]:
-        return Guard, (self.limits,)
+    def __reduce__(self) -> tuple[type[Guard], tuple[Limits, int]]:
+        return Guard, (self.limits, self.in_flight)

@@ -262,13 +262,19 @@ class MeteredLM(dspy.LM):
         if self.tape is not None:
             result = await asyncio.to_thread(self._paid, call)
             return marked(finalize(self, call, _heard(result)), result)
-        self.guard.admit()
-        try:
-            result = await self._aexecuted(call)
-        except Exception as error:
-            self._failed(error)
-            raise
+        async with self.guard.lane(self.endpoint).aplace():
+            self.guard.admit()
+            try:
+                result = await self._aexecuted(call)
+            except Exception as error:
+                self._failed(error)
+                raise
         return marked(finalize(self, call, _heard(self._counted(result))), result)
+
+    @property
+    def endpoint(self) -> str:
+        """What answers its calls: an address, or else the provider."""
+        return str(self.kwargs.get("api_base") or self.kwargs.get("base_url") or self.model.partition("/")[0])
 
     def _executed(self, call: Any) -> CallResult:
         # What DSPy streams to a caller must be sent from the caller's own thread, and not twice.
@@ -282,6 +288,11 @@ class MeteredLM(dspy.LM):
         return await self.bounds.arun(lambda: aexecute(self, call), self.model)
 
     def _paid(self, call: Any) -> CallResult:
+        # A place first: who waits for one has asked for nothing yet, and is refused when the guard trips meanwhile.
+        with self.guard.lane(self.endpoint).place():
+            return self._admitted(call)
+
+    def _admitted(self, call: Any) -> CallResult:
         if self.tape is None:
             self.guard.admit()
             answer = lambda: self._executed(call)  # noqa: E731

@@ -11,6 +11,7 @@ Example:
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
@@ -99,9 +100,10 @@ class Flight:
         return Flight, (self._capacity,)
 
     def _trim(self) -> None:
-        if self._capacity is None:
-            return
         with self._lock:
-            excess = len(self._futures) - self._capacity
-            for key in [key for key, future in self._futures.items() if future.done()][: max(0, excess)]:
+            excess = 0 if self._capacity is None else len(self._futures) - self._capacity
+            if excess <= 0:
+                return
+            done = (key for key, future in self._futures.items() if future.done())
+            for key in list(itertools.islice(done, excess)):
                 del self._futures[key]

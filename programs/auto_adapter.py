@@ -133,9 +133,10 @@ class AutoAdapter(CorrectingAdapter):
             LMError: The endpoint failed.
         """
         schema = output_schema(cast("Any", signature)) if _is_client(lm) else None
-        if schema is None or not self.endpoints.hold(lm):
-            return CorrectingAdapter(self.corrections)
-        return SchemaAdapter(schema, self.corrections)
+        held = schema is not None and self.endpoints.hold(lm)
+        found = SchemaAdapter(schema, self.corrections) if schema and held else CorrectingAdapter(self.corrections)
+        found._rendered = self._rendered
+        return found
 
 
 @functools.lru_cache(maxsize=512)

@@ -11,14 +11,19 @@ better when they see their own answer and the error. A second malformed answer i
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import copy
-from collections.abc import Iterable, Mapping
+import json
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self, cast
 
 import dspy
+from dspy.adapters.utils import format_field_value
 from dspy.utils.exceptions import AdapterParseError
+from pydantic import TypeAdapter
 
+from ..memory.flight import Flight
 from ..reading.answer import Layout, read_answer
 from ..reading.cut import CutText, repeats
 from ..reading.markers import neutral
@@ -50,6 +55,7 @@ class Correcting(dspy.ChatAdapter):
     def __init__(self, corrections: int = 1, **options: Any) -> None:
         super().__init__(**options)
         self.corrections = corrections
+        self._rendered = Flight(capacity=256)
         self._inputs: Mapping[str, Any] = {}
         self._error: AdapterParseError | None = None
 
@@ -119,6 +125,16 @@ class Correcting(dspy.ChatAdapter):
             },
         ]
 
+    def format_system_message(self, signature: type[dspy.Signature]) -> str:
+        """What every request of a signature begins with; rendered once, with the JSON schemas in it."""
+        render = super().format_system_message
+        return self._once("system", signature, lambda: render(signature))
+
+    def user_message_output_requirements(self, signature: type[dspy.Signature]) -> str:
+        """What every request of a signature ends with; rendered once."""
+        render = super().user_message_output_requirements
+        return self._once("end", signature, lambda: render(signature))
+
     def format_user_message_content(
         self,
         signature: type[dspy.Signature],
@@ -128,8 +144,14 @@ class Correcting(dspy.ChatAdapter):
         main_request: bool = False,
     ) -> str:
         """The inputs of a request or a demo; no value holds a marker of this layout."""
-        shown = self._neutral(signature.input_fields, inputs)
-        return super().format_user_message_content(signature, shown, prefix, suffix, main_request)
+        fields = signature.input_fields
+        shown = self._neutral(fields, inputs)
+        if self.layout == "xml":
+            return super().format_user_message_content(signature, shown, prefix, suffix, main_request)
+        # As ChatAdapter does, but for the validator that it makes for every value.
+        parts = [f"[[ ## {name} ## ]]\n{_text(field, shown[name])}" for name, field in fields.items() if name in shown]
+        end = [self.user_message_output_requirements(signature)] if main_request else []
+        return "\n\n".join([prefix, *parts, *end, suffix]).strip()
 
     def format_assistant_message_content(
         self, signature: type[dspy.Signature], outputs: dict[str, Any], missing_field_message: Any = None
@@ -140,6 +162,10 @@ class Correcting(dspy.ChatAdapter):
 
     def _neutral(self, names: Iterable[str], values: Any) -> dict[str, Any]:
         return {name: neutral(values[name], self.layout == "xml") for name in names if name in values}
+
+    def _once(self, part: str, signature: type[dspy.Signature], render: Callable[[], str]) -> str:
+        # Instructions are named beside the signature: InferRules edits them in place.
+        return self._rendered.once((part, type(self), signature, signature.instructions), render)
 
     def _of(self, inputs: Mapping[str, Any]) -> Self:
         """A copy for one request: adapters are shared by threads."""
@@ -185,6 +211,20 @@ class XmlAdapter(Correcting, dspy.XMLAdapter):
 
     def __init__(self, corrections: int = 1) -> None:
         super().__init__(corrections, use_json_adapter_fallback=False)
+
+
+_JSON: dict[type, TypeAdapter[Any]] = {kind: TypeAdapter(kind) for kind in (list, dict)}
+
+
+def _text(field: Any, value: Any) -> str:
+    """The value of a field as DSPy's `format_field_value` writes it."""
+    if type(value) is str:
+        return value
+    kind = next((_JSON[known] for known in _JSON if type(value) is known and field.annotation is not str), None)
+    if kind is not None:
+        with contextlib.suppress(Exception):
+            return json.dumps(kind.dump_python(value, mode="json", fallback=str), ensure_ascii=False)
+    return str(format_field_value(field, value))
 
 
 def _all_text(signature: type[dspy.Signature]) -> bool:

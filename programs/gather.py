@@ -25,7 +25,7 @@ import dspy
 
 T = TypeVar("T")
 
-WIDTH = 32
+WIDTH = 128
 """Threads that help all gathers of the process; every gather's own caller comes on top."""
 
 

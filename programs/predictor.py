@@ -11,10 +11,10 @@ from __future__ import annotations
 from typing import Any
 
 import dspy
+import numpy as np
 
 from ..memory.flight import Flight
-from ..memory.index import Entry
-from ..memory.sparse import SparseIndex
+from ..memory.tokens import tokens
 from .recording import Call, recorded
 
 MEANT_FOR = "dspy_meant_for"
@@ -53,14 +53,11 @@ class Predictor(dspy.Predict):
         if self.nearest is None or len(demos) <= self.nearest:
             return demos
         names = _shared_inputs(self.signature, demos)
-        # The demos are kept beside their index, so that their ids are not reused while it is cached.
-        indexes: Flight = vars(self).setdefault("_indexes", Flight(capacity=4))
-        _, index = indexes.once(tuple(map(id, demos)), lambda: (demos, _index(demos, names)))
-        query = " ".join(str(inputs.get(name, "")) for name in names)
-        found = {int(hit.id) for hit in index.search([query], self.nearest)[0]}
-        rest = [n for n in range(len(demos)) if n not in found]
-        chosen = sorted([*found, *rest[: self.nearest - len(found)]])
-        return [demos[n] for n in chosen]
+        # The demos are kept beside their ranking, so that their ids are not reused while it is cached.
+        rankings: Flight = vars(self).setdefault("_rankings", Flight(capacity=4))
+        _, ranking = rankings.once(tuple(map(id, demos)), lambda: (demos, _ranking(demos, names)))
+        scores = ranking.get_scores(tokens(" ".join(str(inputs.get(name, "")) for name in names)))
+        return [demos[n] for n in sorted(np.argsort(-scores, kind="stable")[: self.nearest])]
 
     def _with_demos(self, kwargs: dict[str, Any]) -> dict[str, Any]:
         return kwargs if "demos" in kwargs else {**kwargs, "demos": self.choose(kwargs)}
@@ -101,7 +98,9 @@ def _shared_inputs(signature: type[dspy.Signature], demos: list[Any]) -> list[st
     return ["question"] if "question" in names else names
 
 
-def _index(demos: list[Any], names: list[str]) -> SparseIndex:
-    index = SparseIndex()
-    index.add(Entry(id=str(n), text=" ".join(demo[name] for name in names)) for n, demo in enumerate(demos))
-    return index
+def _ranking(demos: list[Any], names: list[str]) -> Any:
+    """BM25 of demos: a set of a few dozen that never changes, for which rank-bm25 is enough."""
+    from rank_bm25 import BM25Plus
+
+    # A blank demo has a word all the same, since a collection without any has no average length.
+    return BM25Plus([tokens(" ".join(demo[name] for name in names)) or [""] for demo in demos])

@@ -2,10 +2,10 @@
 
     claim a user ── prepare the queued items ── write one, commit ── write the next, commit ── ... ── settle, commit
 
-Items of one user are written in the order in which they came; users go in parallel, one worker each. Every commit
-stores the memory together with the state of the items in it, and only if that memory did not change meanwhile: a killed
-worker loses the item it was writing, and the next worker writes it again. Language models are called outside
-transactions.
+Items of one user are written in the order in which they came; users are written at the same time, each in a thread of
+its own, and take turns where calls of the language model have to wait (`engines.lanes`). Every commit stores the memory
+together with the state of the items in it, and only if that memory did not change meanwhile: a killed worker loses the
+item it was writing, and the next worker writes it again. Language models are called outside transactions.
 
 The memory of n items is what `program.remember` writes for the same n items, however they arrived: items are written
 into the memory as it was before it was settled, and the settled one is kept beside it for questions. Memories that
@@ -24,6 +24,7 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -31,11 +32,13 @@ from typing import Any
 import dspy
 from dspy.utils.exceptions import LMError, LMInvalidRequestError
 
+from ..engines.lanes import taking_turns
 from ..errors import MempilerError
 from ..memory.memory import Memory
 from ..memory.store import Store
 from ..memory.stored import LONGEST_LEASE, Claim, Document, Log, Owner, StoredItem
 from ..records import Failure, Item
+from .crew import AT_ONCE, Crew, all_of
 from .fold import Performed, fold, perform
 from .gather import gather
 from .leavings import leaving_nothing
@@ -48,6 +51,8 @@ LEASE = 120.0
 ATTEMPTS = 3
 AHEAD = 8
 """Queued items of one user that are prepared at once."""
+LOOK = 1.0
+"""Seconds between two looks for further users, while some are written."""
 
 _log = logging.getLogger("mempiler")
 
@@ -73,7 +78,7 @@ def remember_queued(
     stop: Callable[[], bool] = lambda: False,
     retry: bool = False,
 ) -> Remembered:
-    """Remembers queued items until no unclaimed one is left.
+    """Remembers queued items until no unclaimed one is left, those of many users at the same time.
 
     Of one user it waits for other workers, and no longer than the lease: what they have not written by then stays
     queued for them, or for the next call.
@@ -91,26 +96,102 @@ def remember_queued(
         ProgramError: The user's memory was written by another program; `rebuild` is the remedy. Without `owner` such
             users are passed over.
         StoreError: The store failed; everything before the last commit is there.
-        LMError: The endpoint failed; what is not remembered stays queued.
+        LMError: The endpoint failed for somebody; what is not remembered stays queued, of the others too.
     """
-    worker, stamp, done, pause = uuid.uuid4().hex, stamp_of(program), Remembered(), 0.02
-    with writing_context(program, lm):
-        for mine in _partial(store, owner) if retry else ():
-            claim = None if stop() else store.claim(worker, lease, stamp, mine, partial=True)
-            if claim is not None:
-                done += _drained(store, program, claim, lease, stop, lm, retry=True)
-        until = time.monotonic() + min(lease, LONGEST_LEASE)
-        while not stop():
-            claim = store.claim(worker, lease, stamp, owner)
-            if claim is not None:
+    if owner is not None:
+        return _remember_one(store, program, owner, lm, lease, stop, retry)
+    done = Remembered()
+    with Crew[Remembered]() as crew:
+
+        def stopping() -> bool:
+            return crew.stopping or stop()
+
+        if retry:
+            again = [one.owner for one in store.users() if one.partial]
+            jobs = [lambda one=one: _retried(store, program, one, lm, lease, stopping) for one in again]
+            done = sum(all_of(jobs, crew=crew), done)
+        writers = Writers(store, program, lm, lease, stopping, crew)
+        while writers.begin() or crew.busy:
+            done = sum((one.result() for one in writers.ended(LOOK)), done)
+    return done
+
+
+class Writers:
+    """Writes whoever has something queued, many users at the same time; driven by one thread.
+
+    Args:
+        store: Holds the queue.
+        program: Writes the memories.
+        lm: The language model; that of `dspy.settings` if None.
+        lease: Seconds after which another worker may take over a user if this one dies.
+        stop: Checked before every item; if True, the rest stays queued.
+        crew: The threads that write.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        program: MemoryProgram,
+        lm: Any = None,
+        lease: float = LEASE,
+        stop: Callable[[], bool] = lambda: False,
+        crew: Crew[Remembered] | None = None,
+    ) -> None:
+        self._store, self._program, self._lm, self._lease, self._stop = store, program, lm, lease, stop
+        self.crew = crew or Crew(AT_ONCE)
+
+    def begin(self, most: int | None = None) -> int:
+        """Claims users while there is room, so many at most, and begins to write each; returns how many."""
+        begun, stamp = 0, stamp_of(self._program)
+        while self.crew.room and begun != most and not self._stop():
+            # A name for each claim: who holds one may claim the same user again.
+            claim = self._store.claim(uuid.uuid4().hex, self._lease, stamp)
+            if claim is None:
+                break
+            self.crew.begin(lambda claim=claim: self._write(claim))
+            begun += 1
+        return begun
+
+    def ended(self, timeout: float | None = None) -> list[Future[Remembered]]:
+        """What was done for users who are through, or why they are not; waits for one, so many seconds at most."""
+        return self.crew.ended(timeout)
+
+    def _write(self, claim: Claim) -> Remembered:
+        with writing_context(self._program, self._lm):
+            return _drained(self._store, self._program, claim, self._lease, self._stop, self._lm)
+
+
+def _remember_one(
+    store: Store, program: MemoryProgram, owner: Owner, lm: Any, lease: float, stop: Callable[[], bool], retry: bool
+) -> Remembered:
+    """Remembers what is queued of one user, and waits for others who do."""
+    worker, stamp, pause = uuid.uuid4().hex, stamp_of(program), 0.02
+    partial = retry and any(one.partial for one in store.users(owner.tenant, owner.user))
+    done = _retried(store, program, owner, lm, lease, stop) if partial else Remembered()
+    until = time.monotonic() + min(lease, LONGEST_LEASE)
+    while not stop():
+        claim = store.claim(worker, lease, stamp, owner)
+        if claim is not None:
+            with writing_context(program, lm):
                 done, pause = done + _drained(store, program, claim, lease, stop, lm), 0.02
-                until = time.monotonic() + min(lease, LONGEST_LEASE)
-                continue
-            if owner is None or not _busy(store, program, owner) or time.monotonic() > until:
-                return done
-            time.sleep(pause)
-            pause = min(1.0, pause * 1.5)
-        return done
+            until = time.monotonic() + min(lease, LONGEST_LEASE)
+            continue
+        if not _busy(store, program, owner) or time.monotonic() > until:
+            return done
+        time.sleep(pause)
+        pause = min(1.0, pause * 1.5)
+    return done
+
+
+def _retried(
+    store: Store, program: MemoryProgram, owner: Owner, lm: Any, lease: float, stop: Callable[[], bool]
+) -> Remembered:
+    """Tries once more what could not be taken in of a user, unless somebody else writes them."""
+    claim = None if stop() else store.claim(uuid.uuid4().hex, lease, stamp_of(program), owner, partial=True)
+    if claim is None:
+        return Remembered()
+    with writing_context(program, lm):
+        return _drained(store, program, claim, lease, stop, lm, retry=True)
 
 
 @contextmanager
@@ -139,12 +220,6 @@ def _left_in(*memories: Memory) -> tuple[str, ...]:
     return tuple(dict.fromkeys(each.item.id for memory in memories for each in memory.unwritten))
 
 
-def _partial(store: Store, owner: Owner | None) -> list[Owner]:
-    """The users of whom turns could not be taken in."""
-    found = store.users(owner.tenant, owner.user) if owner else store.users()
-    return [one.owner for one in found if one.partial]
-
-
 def _drained(
     store: Store,
     program: MemoryProgram,
@@ -155,7 +230,7 @@ def _drained(
     retry: bool = False,
 ) -> Remembered:
     """Remembers the queue of a claimed user as it is now, and gives the claim back."""
-    with leaving_nothing(program, store, lm):
+    with leaving_nothing(program, store, lm), taking_turns(claim.owner):
         try:
             seen = view(program, store, claim.owner)
             if seen.snapshot.version != claim.version:

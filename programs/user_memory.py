@@ -26,12 +26,13 @@ did (when it next asks for anybody); until then it stays there, unseen. A model'
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import dspy
 
+from ..engines.lanes import taking_turns
 from ..memory.incoming import Messages, incoming, now, turns_of
 from ..memory.memory import Memory
 from ..memory.store import Store
@@ -59,6 +60,7 @@ class UserMemory:
             for one.
         since: What `Store.forgets` was when this began, e.g. a request: nothing is stored if the user was forgotten
             since. Otherwise each call begins anew.
+        stop: Checked before every session that is written; if True, the rest stays queued.
     """
 
     def __init__(
@@ -69,9 +71,10 @@ class UserMemory:
         lm: Any = None,
         lease: float = LEASE,
         since: int | None = None,
+        stop: Callable[[], bool] = lambda: False,
     ) -> None:
         self.program, self.store, self.owner = program, store, owner
-        self._lm, self._lease, self._since = lm, lease, since
+        self._lm, self._lease, self._since, self._stop = lm, lease, since, stop
 
     def add(self, session: Item | Messages, id: str | None = None, remember: bool = True) -> Added:
         """Stores a session, and writes it into the memory.
@@ -129,7 +132,7 @@ class UserMemory:
             ProgramError: Another program, embedder or version wrote the memory; the message has the remedy.
             LMError: The endpoint failed; what is not written stays queued.
         """
-        return remember_queued(self.store, self.program, self.owner, self._lm, self._lease)
+        return remember_queued(self.store, self.program, self.owner, self._lm, self._lease, self._stop)
 
     def look(self) -> View:
         """The memory and what is not in it yet, read once for several uses.
@@ -232,7 +235,7 @@ class UserMemory:
             LMError: The endpoint failed; what is not written stays as it is.
         """
         self.store.requeue(self.owner)
-        return remember_queued(self.store, self.program, self.owner, self._lm, self._lease, retry=True)
+        return remember_queued(self.store, self.program, self.owner, self._lm, self._lease, self._stop, retry=True)
 
     async def aadd(self, session: Item | Messages, id: str | None = None, remember: bool = True) -> Added:
         """`add` for asyncio."""
@@ -274,7 +277,8 @@ class UserMemory:
     @contextmanager
     def _working(self, seen: View) -> Generator[None]:
         nothing_left = leaving_nothing(self.program, self.store, self._lm, seen.snapshot.forgets)
-        with nothing_left, writing_context(self.program, self._lm):
+        asking = taking_turns(("asks", self.owner))  # not behind what the same user has said
+        with nothing_left, writing_context(self.program, self._lm), asking:
             yield
 
 

@@ -10,6 +10,7 @@ Limits: a number is no moment: it could be seconds or milliseconds, and either r
 
 from __future__ import annotations
 
+import functools
 from datetime import UTC, date, datetime
 from typing import Annotated, Any
 
@@ -55,6 +56,12 @@ def read_time(value: Any) -> datetime | None:
 
 def format_time(time: datetime) -> str:
     """A date as people and prompts read it: `8 May 2023, Monday 13:56` (no clock at midnight)."""
+    # Without its zone, which is not shown: moments that are equal read differently in two of them.
+    return _shown(time.replace(tzinfo=None))
+
+
+@functools.lru_cache(maxsize=4096)
+def _shown(time: datetime) -> str:
     clock = f" {time:%H:%M}" if (time.hour, time.minute) != (0, 0) else ""
     return f"{time.day} {time:%B %Y}, {time:%A}{clock}"
 

@@ -24,7 +24,8 @@ from ..programs.failing import failure_of
 from ..programs.method import Reader
 from ..programs.program import MemoryProgram
 from ..programs.recording import recording
-from ..records import Context, Failure, Hit, estimate_tokens
+from ..programs.search_once import searching_once
+from ..records import Context, Failure, Hit, Query, estimate_tokens
 from .results import MAX_LOST, RECALL_AT, SHOWN, Evaluation, Row, counts_of
 
 if TYPE_CHECKING:
@@ -142,7 +143,7 @@ def _row(program: MemoryProgram, benchmark: Benchmark, example: dspy.Example) ->
     started = time.perf_counter()
     prediction, failure, score = dspy.Prediction(answer=""), None, None
     prompts, memory = list[int](), None
-    with recording() as record:
+    with recording() as record, searching_once(_depth(benchmark)):
         try:
             if benchmark.interaction is None:
                 # First, since what it takes belongs to all questions about it.
@@ -156,7 +157,8 @@ def _row(program: MemoryProgram, benchmark: Benchmark, example: dspy.Example) ->
             raise
         except Exception as error:
             failure = failure_of(str(example.id), error)
-    context = prediction.get("context") or (record.contexts[-1] if record.contexts else None)
+        context = prediction.get("context") or (record.contexts[-1] if record.contexts else None)
+        recall = _recall(program, benchmark, example, context, memory)
     return Row(
         id=str(example.id),
         group=benchmark.group(example),
@@ -167,7 +169,7 @@ def _row(program: MemoryProgram, benchmark: Benchmark, example: dspy.Example) ->
         answer=str(prediction.get("answer") or ""),
         score=score.value if score else 0.0,
         parts=dict(score.parts) if score else {},
-        recall=_recall(program, benchmark, example, context, memory),
+        recall=recall,
         sources=context.sources if context else (),
         seconds=time.perf_counter() - started,
         prompt_tokens=sum(prompts),
@@ -191,22 +193,28 @@ def _recall(
     """
     if not example.get("focus"):
         return {}
+    query = program.query_of(example)
     memory = program.remember(example.history).memory if memory is None and context is not None else memory
-    ranked = [] if memory is None else _ranked(program, memory, example, benchmark.scorer.retrieval_depth)
+    ranked = [] if memory is None else _ranked(program, memory, query, _depth(benchmark))
     found = {f"recall@{k}": evidence_recall(example.focus, ranked, k) for k in RECALL_AT}
     # Summaries alone speak of no turn in particular: whether that is the method's way, all questions together tell.
     if context is None or not context.hits or any(hit.is_evidence for hit in context.hits):
-        seen = [context.evidence, program.query_of(example).shown_ids] if context else []
+        seen = [context.evidence, query.shown_ids] if context else []
         found = {SHOWN: evidence_recall(example.focus, seen, 2), **found}
     return {name: value for name, value in found.items() if value is not None} | benchmark.scorer.retrieval(
         example, ranked
     )
 
 
-def _ranked(program: MemoryProgram, memory: Memory, example: dspy.Example, k: int) -> list[tuple[str, ...]]:
+def _depth(benchmark: Benchmark) -> int:
+    """How many hits evidence recall looks at."""
+    return max(*RECALL_AT, benchmark.scorer.retrieval_depth)
+
+
+def _ranked(program: MemoryProgram, memory: Memory, query: Query, k: int) -> list[tuple[str, ...]]:
     """The sources of the best hits of the memory's plain search; none where searching fails."""
     try:
-        hits = evidence_hits(program.method.reader, memory, program.query_of(example).probe, max(*RECALL_AT, k))
+        hits = evidence_hits(program.method.reader, memory, query.probe, k)
     except MempilerError:
         raise
     except Exception:

@@ -94,11 +94,12 @@ def converse(memory: UserMemory, request: Request, gap: timedelta, deadline: Dea
         return Reply(given, session.id, Context(), seen)
     before: tuple[Turn, ...] = session.turns if session else ()
     if session and _same(before[-len(request.new) :], request.new):
-        id, said = session.id, before[-len(request.new) :]
+        id, said = session.id, session.turns[-len(request.new) :]
     else:
         id, said = _say(memory, session.id if session else request.session or f"chat-{_token()}", request.new)
         before = before if session and id == session.id else ()
-        seen = seen.saying(Session(id=id, time=(*before, *said)[0].time, turns=(*before, *said)))
+        turns = (*before, *said)
+        seen = seen.saying(Session(id=id, time=turns[0].time, turns=turns))
     shown = _shown(id, request, session.turns if session else (), said[:-1])
     recent = [Session(id=id, turns=shown)] if shown else []
     found = memory.ask(said[-1].content, recent, asked=[said[-1].id], seen=seen, date=format_time(now()))

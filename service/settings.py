@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..errors import MOST_SECONDS, check_number
+from ..programs.crew import AT_ONCE
 
 
 @dataclass(frozen=True)
@@ -37,8 +38,8 @@ class Settings:
     """Seconds after which a connection without a further request is closed."""
     log_lines: int = 10
     """Warnings and errors of a kind that are logged in a second; of other lines a hundred times as many."""
-    writers: int = 2
-    """Threads that write queued sessions into memories; 0 leaves that to other processes."""
+    writers: int = AT_ONCE
+    """Users whose queued sessions are written into memories at the same time; 0 leaves that to other processes."""
     grace: float = 20.0
     """Seconds for requests and writes in progress to finish when the service is stopped."""
     log_contents: bool = False

@@ -2,10 +2,11 @@
 
     sweeper     ends sessions without a turn for `session_gap` minutes, wherever they began
     watcher     sees who was forgotten, and drops what is kept of them
-    writers     claim a user with something queued, write one session after another, commit each
+    writer      claims users with something queued; a thread for each writes one session after another, commits each
 
 Any number of processes may do this over one store at the same time: it gives each user to one writer at a time, and a
-session ends once. `stop` lets every writer finish its current session; the rest stays queued for others.
+session ends once. `stop` lets every writer finish its current session; the rest stays queued for others. A user whose
+calls are slow holds up no other: what is bounded is the calls in flight at an endpoint (`engines.lanes`).
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ from dspy.utils.exceptions import LMError
 
 from ..errors import MempilerError
 from ..memory.store import Store
+from ..programs.crew import AT_ONCE, Crew
 from ..programs.leavings import notice
 from ..programs.program import MemoryProgram
-from ..programs.remember_queued import remember_queued
+from ..programs.remember_queued import Remembered, Writers
 from .logs import cause_of, log
 
 WATCH = 2.0
@@ -37,7 +39,7 @@ class Worker:
         program: Writes the memories.
         lm: The language model it writes with.
         session_gap: Minutes after which an idle session ends.
-        writers: Threads that write memories.
+        writers: Users whose memories are written at the same time; with 0 none is.
         interval: Seconds between two looks at the store, which other processes fill too.
     """
 
@@ -47,17 +49,19 @@ class Worker:
         program: MemoryProgram,
         lm: Any,
         session_gap: float,
-        writers: int = 2,
+        writers: int = AT_ONCE,
         interval: float = 1.0,
     ) -> None:
         self._store, self._program, self._lm = store, program, lm
         self._gap = session_gap * 60
         sweeping = max(interval, min(15.0, self._gap / 20))
-        self._stopping = threading.Event()
-        self._news = [threading.Event() for _ in range(writers)]
+        self._stopping, self._news = threading.Event(), threading.Event()
+        self._crew = Crew[Remembered](writers, ended=self._news.set)
+        self._writers = Writers(store, program, lm, stop=self._stopping.is_set, crew=self._crew)
+        self._failing = False
         # Daemons: a language model that does not return must not keep the process from ending.
         loops: list[Any] = [(self.sweep, sweeping, None), (self.watch, max(interval, WATCH), None)]
-        loops += [(self._write, interval, news) for news in self._news]
+        loops += [(self._write, interval, self._news)] if writers else []
         self.threads = [
             threading.Thread(target=self._loop, args=loop, name=f"mempiler-worker-{n}", daemon=True)
             for n, loop in enumerate(loops)
@@ -70,8 +74,7 @@ class Worker:
 
     def wake(self) -> None:
         """Says that something was queued."""
-        for news in self._news:
-            news.set()
+        self._news.set()
 
     def begin_stop(self) -> None:
         """Lets no writer begin another session."""
@@ -92,7 +95,9 @@ class Worker:
         for thread in self.threads:
             if thread.ident is not None:
                 thread.join(max(0.0, until - time.monotonic()))
-        return not any(thread.is_alive() for thread in self.threads)
+        while self._crew.busy and time.monotonic() < until:
+            self._writers.ended(until - time.monotonic())
+        return not self._crew.busy and not any(thread.is_alive() for thread in self.threads)
 
     @property
     def alive(self) -> bool:
@@ -117,9 +122,17 @@ class Worker:
         self._store.erase()
 
     def _write(self) -> None:
-        done = remember_queued(self._store, self._program, lm=self._lm, stop=self._stopping.is_set)
+        # After a failure one user at a time, until one is written: of a model that is down not everybody need know.
+        self._writers.begin(1 if self._failing else None)
+        ended = self._writers.ended(LONGEST_PAUSE if self._failing else 0)
+        errors = [error for error in (one.exception() for one in ended) if error is not None]
+        done = sum((one.result() for one in ended if one.exception() is None), Remembered())
         if done.items or done.failures:
             log.info("sessions remembered", extra={"sessions": done.items, "failures": len(done.failures)})
+        if ended:
+            self._failing = bool(errors)
+        if errors:
+            raise errors[0]
 
     def _loop(self, work: Any, interval: float, news: threading.Event | None) -> None:
         pause = interval

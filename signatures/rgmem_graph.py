@@ -45,6 +45,8 @@ class EntityPath(BaseModel):
             return value
         known = {base.lower(): base for base in get_args(Base)}
         plain = " ".join(value.replace("&", "and").lower().split())
+        if plain in known:
+            return known[plain]
         near = difflib.get_close_matches(plain, known, n=1, cutoff=0.6)
         return known[near[0]] if near else value
 

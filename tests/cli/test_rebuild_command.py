@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import threading
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -63,14 +64,15 @@ def written(monkeypatch: pytest.MonkeyPatch) -> Any:
     from mempiler.programs import remember_queued
 
     counted: Counter[str] = Counter()
-    most, real = [10**9], remember_queued.take
+    most, real, lock = [10**9], remember_queued.take, threading.Lock()
 
     def take(writer: Any, memory: Any, item: Any, prepared: Any) -> Any:
-        if sum(counted.values()) >= most[0]:
-            raise Killed
-        done = real(writer, memory, item, prepared)
-        counted[item.turns[0].text] += 1
-        return done
+        with lock:  # users are written at the same time
+            if sum(counted.values()) >= most[0]:
+                raise Killed
+            done = real(writer, memory, item, prepared)
+            counted[item.turns[0].text] += 1
+            return done
 
     monkeypatch.setattr(remember_queued, "take", take)
     return counted, most

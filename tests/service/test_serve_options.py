@@ -11,6 +11,7 @@ import pytest
 from mempiler.cli import app, main
 from mempiler.engines import bounds, transport
 from mempiler.memory.store import Store
+from mempiler.programs.crew import AT_ONCE
 from mempiler.runs.experiment import run_evaluate
 from mempiler.runs.setup import Setup
 from mempiler.service import connections, probe
@@ -44,7 +45,7 @@ def test_settings_have_the_defaults_of_the_options() -> None:
         f.name: False if f.name == "log_contents" else known[f.name] for f in fields(Settings)
     }
     named = {name.replace("-", "_") for names, _ in ROWS for name in re.findall(r"`--([\w-]+)`", names)}
-    assert {f.name for f in fields(Settings)} - named <= {"session_gap", "writers", "log_contents"}
+    assert {f.name for f in fields(Settings)} - named <= {"session_gap", "log_contents"}
 
 
 def test_the_page_has_the_numbers_that_no_option_sets() -> None:
@@ -53,6 +54,8 @@ def test_the_page_has_the_numbers_that_no_option_sets() -> None:
     assert (bounds.LONGEST_WAIT, "beyond a minute" in words) == (60, True)
     assert f"`--lm-deadline` {bounds.DEADLINE:g}" in words
     assert f"at most {bounds.MOST_OVERDUE} such calls" in words
+    assert f"**{Breaker().in_flight} calls in flight** at one endpoint" in words
+    assert f"claims up to {AT_ONCE} users at the same time" in words
     assert f"`--connections` and {connections.FILES}" in words
     assert (probe.WAIT, "in two seconds" in words) == (2, True)
     assert (probe.WRITES_EVERY, "every ten seconds" in words) == (10, True)

@@ -1,0 +1,135 @@
+"""Places for calls at an endpoint: so many are in flight at most, and who waits for one is served in turn.
+
+    Ada   call, call, call ──┐
+    Ben   call ──────────────┼── Ada, Ben, Ada, Ada ──> at most `places` at once ──> endpoint
+    Cleo  (slow) call ───────┘                          holds one of them
+
+This bounds what an endpoint is asked, so that nothing else need be bounded for its sake: any number of users, questions
+and generated texts may be worked on at once. Whoever has one call waiting is served before the second of another,
+however many that one has.
+
+Example:
+    >>> from mempiler.engines.lanes import Lane, taking_turns
+    >>> lane = Lane(places=1)
+    >>> with taking_turns("Ada"), lane.place():
+    ...     lane.free
+    0
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from collections import OrderedDict, deque
+from collections.abc import AsyncGenerator, Generator, Hashable
+from contextlib import asynccontextmanager, contextmanager
+
+from .bounds import NobodyWaitsError
+from .deadline import SLICE, deadline_here
+
+IN_FLIGHT = 128
+"""Calls in flight at one endpoint, unless said otherwise."""
+
+_whose: contextvars.ContextVar[Hashable] = contextvars.ContextVar("mempiler_whose", default=None)
+
+
+@contextmanager
+def taking_turns(whose: Hashable) -> Generator[None]:
+    """Makes the calls of the block those of one user, or question: others have their turn between them."""
+    token = _whose.set(whose)
+    try:
+        yield
+    finally:
+        _whose.reset(token)
+
+
+class Lane:
+    """The places of one endpoint.
+
+    Args:
+        places: Calls in flight.
+    """
+
+    def __init__(self, places: int = IN_FLIGHT) -> None:
+        self._lock = threading.Lock()
+        self._free = places
+        self._waiting: OrderedDict[Hashable, deque[threading.Lock]] = OrderedDict()
+
+    @property
+    def free(self) -> int:
+        """Places that nobody holds."""
+        return self._free
+
+    @property
+    def waiting(self) -> int:
+        """Calls that wait for a place."""
+        with self._lock:
+            return sum(map(len, self._waiting.values()))
+
+    @contextmanager
+    def place(self) -> Generator[None]:
+        """Holds a place; waits for one no longer than the deadline of the work that wants it.
+
+        Raises:
+            NobodyWaitsError: The deadline passed.
+        """
+        self._take()
+        try:
+            yield
+        finally:
+            self._give()
+
+    @asynccontextmanager
+    async def aplace(self) -> AsyncGenerator[None]:
+        """`place` for asyncio, where a thread waits."""
+        taking = asyncio.ensure_future(asyncio.to_thread(self._take))
+        try:
+            await asyncio.shield(taking)
+        except asyncio.CancelledError:
+            taking.add_done_callback(lambda took: None if took.cancelled() or took.exception() else self._give())
+            raise
+        try:
+            yield
+        finally:
+            self._give()
+
+    def _take(self) -> None:
+        whose = _whose.get()
+        with self._lock:
+            if self._free:
+                self._free -= 1
+                return
+            turn = threading.Lock()
+            turn.acquire()
+            self._waiting.setdefault(whose, deque()).append(turn)
+        deadline = deadline_here()
+        try:
+            while not turn.acquire(timeout=min(SLICE, deadline.left)):
+                if deadline.passed:
+                    raise NobodyWaitsError("nobody waits for the answer any more")
+        except BaseException:
+            self._leave(whose, turn)
+            raise
+
+    def _give(self) -> None:
+        """Hands the place to the next in turn, so that no newcomer takes it."""
+        with self._lock:
+            if not self._waiting:
+                self._free += 1
+                return
+            whose, turns = self._waiting.popitem(last=False)
+            turn = turns.popleft()
+            if turns:
+                self._waiting[whose] = turns  # behind all others
+            turn.release()
+
+    def _leave(self, whose: Hashable, turn: threading.Lock) -> None:
+        with self._lock:
+            turns = self._waiting.get(whose, deque())
+            if turn in turns:
+                turns.remove(turn)
+                if not turns:
+                    del self._waiting[whose]
+                return
+        self._give()  # the place came at the last moment

@@ -1,0 +1,197 @@
+"""Places at an endpoint: so many calls at most, in turn between those who ask, and none held by who has left."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from dspy.utils.exceptions import LMError
+from hypothesis import given, settings
+from hypothesis import strategies as some
+from mempiler.engines.bounds import NobodyWaitsError
+from mempiler.engines.deadline import Deadline, within
+from mempiler.engines.guard import Guard
+from mempiler.engines.lanes import IN_FLIGHT, Lane, taking_turns
+from mempiler.engines.models import language_model
+
+
+def begun(call: Callable[[], Any]) -> threading.Thread:
+    thread = threading.Thread(target=call, daemon=True)
+    thread.start()
+    return thread
+
+
+def until(check: Callable[[], bool]) -> None:
+    end = time.monotonic() + 10
+    while not check():
+        assert time.monotonic() < end
+        time.sleep(0.001)
+
+
+def served(lane: Lane, callers: str) -> str:
+    """In which order callers get the only place, who come one after the other while it is taken."""
+    order: list[str] = []
+
+    def call(whose: str) -> None:
+        with taking_turns(whose), lane.place():
+            order.append(whose)
+
+    with lane.place():
+        threads: list[threading.Thread] = []
+        for n, whose in enumerate(callers, 1):
+            threads.append(begun(lambda whose=whose: call(whose)))
+            until(lambda n=n: lane.waiting == n)
+    for thread in threads:
+        thread.join(10)
+    return "".join(order)
+
+
+@pytest.mark.parametrize(
+    ("come", "get"),
+    [("aaaa", "aaaa"), ("aaab", "abaa"), ("aabbc", "abcab"), ("abab", "abab"), ("aaaabbcd", "abcdabaa")],
+)
+def test_who_waits_has_a_turn_before_the_second_of_another(come: str, get: str) -> None:
+    lane = Lane(1)
+    assert served(lane, come) == get
+    assert (lane.free, lane.waiting) == (1, 0)
+
+
+@settings(max_examples=20, deadline=None)
+@given(some.text("abc", max_size=12))
+def test_everybody_is_served_once_and_nobody_waits_for_more_than_one_round(come: str) -> None:
+    get = served(Lane(1), come)
+    assert sorted(get) == sorted(come)
+    for n, whose in enumerate(get):
+        before = get.rfind(whose, 0, n)
+        if before >= 0:
+            assert set(get[n:]) - {whose} <= set(get[before:n])
+
+
+def take(lane: Lane) -> None:
+    with lane.place():
+        pass
+
+
+async def atake(lane: Lane) -> None:
+    async with lane.aplace():
+        pass
+
+
+@pytest.mark.parametrize("taking", [take, lambda lane: asyncio.run(atake(lane))], ids=["thread", "asyncio"])
+def test_who_leaves_at_the_deadline_holds_no_place(taking: Callable[[Lane], None]) -> None:
+    lane = Lane(1)
+    with lane.place():
+        for _ in range(3):
+            with within(Deadline(0.02)), pytest.raises(NobodyWaitsError):
+                taking(lane)
+        assert (lane.free, lane.waiting) == (0, 0)
+    assert lane.free == 1
+
+
+def test_who_is_cancelled_while_waiting_gives_the_place_back() -> None:
+    lane = Lane(1)
+
+    async def cancelled() -> None:
+        task = asyncio.ensure_future(atake(lane))
+        while not lane.waiting:
+            await asyncio.sleep(0.001)
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        release.set()
+        while not lane.free:
+            await asyncio.sleep(0.001)
+
+    release, held = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with lane.place():
+            held.set()
+            release.wait(10)
+
+    thread = begun(hold)
+    assert held.wait(10)
+    asyncio.run(asyncio.wait_for(cancelled(), 10))
+    thread.join(10)
+    assert (lane.free, lane.waiting) == (1, 0)
+
+
+class Counting:
+    """An engine that knows how many calls it had at the same time."""
+
+    supports_function_calling = supports_reasoning = supports_response_schema = False
+    supported_params = ("temperature", "max_tokens")
+
+    def __init__(self) -> None:
+        self.now = self.most = 0
+        self._lock = threading.Lock()
+
+    def complete(self, request: Any) -> Any:
+        from dspy.lm15 import Message, Response, Usage
+
+        with self._lock:
+            self.now += 1
+            self.most = max(self.most, self.now)
+        time.sleep(0.01)
+        with self._lock:
+            self.now -= 1
+        if "fail" in request.messages[-1].text:
+            raise LMError("down")
+        usage = Usage(input_tokens=1, output_tokens=1)
+        return Response(
+            id=None, model=request.model, message=Message.assistant("yes"), finish_reason="stop", usage=usage
+        )
+
+    def __deepcopy__(self, memo: object) -> "Counting":
+        return self
+
+
+@pytest.mark.parametrize("places", [1, 3])
+@pytest.mark.parametrize("text", ["well", "fail"])
+def test_calls_of_all_copies_of_a_model_share_the_places(places: int, text: str) -> None:
+    from mempiler.engines.meter import Meter, MeteredLM
+
+    engine, guard = Counting(), Guard(in_flight=places)
+    models = [MeteredLM("counting/test", Meter(), guard=guard, engine=engine, cache=False) for _ in range(2)]
+    models += [model.copy(temperature=0.5) for model in models]
+
+    def ask(n: int) -> None:
+        with suppress(Exception):
+            models[n % 4](f"{text} {n}")
+
+    for thread in [begun(lambda n=n: ask(n)) for n in range(12)]:
+        thread.join(10)
+    assert engine.most == places
+    assert guard.lane("counting").free == places
+
+
+def test_each_endpoint_has_places_of_its_own() -> None:
+    guard = Guard()
+    named = [language_model("openai/gpt-5", api_base=f"http://{host}/v1", guard=guard) for host in ("one", "two")]
+    lanes = {id(guard.lane(each.endpoint)) for each in (*named, *named, language_model("offline", guard=guard))}
+    assert (len(lanes), IN_FLIGHT) == (3, 128)
+
+
+def test_a_call_that_waited_is_refused_when_the_endpoint_died_meanwhile() -> None:
+    from mempiler.engines.meter import Meter, MeteredLM
+    from mempiler.errors import EndpointError
+
+    engine, guard = Counting(), Guard(in_flight=1)
+    lm = MeteredLM("counting/test", Meter(), guard=guard, engine=engine, cache=False)
+    told: list[Exception] = []
+
+    def ask() -> None:
+        try:
+            lm("well")
+        except Exception as error:
+            told.append(error)
+
+    with guard.lane("counting").place():
+        thread = begun(ask)
+        until(lambda: guard.lane("counting").waiting == 1)
+        guard.stop(EndpointError("dead"))
+    thread.join(10)
+    assert ([type(error) for error in told], engine.most) == ([EndpointError], 0)
