@@ -14,7 +14,7 @@ import json
 import sqlite3
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,8 @@ from ..records import Item
 from .results import Row
 
 _TABLES = "CREATE TABLE IF NOT EXISTS {name} (scope TEXT, id TEXT, value TEXT, PRIMARY KEY (scope, id)) WITHOUT ROWID"
+_AT_ONCE = 500
+"""Ids that are looked up with one statement."""
 
 
 class RunStore:
@@ -68,7 +70,7 @@ class RunStore:
             DataError: It is damaged.
         """
         found = self._execute("read", f"SELECT value FROM {table} WHERE scope=? AND id=?", (scope, id))
-        return json.loads(found[0]) if found else None
+        return json.loads(found[0][0]) if found else None
 
     def put(self, table: str, scope: str, id: str, value: Any) -> None:
         """Writes and commits a row.
@@ -80,10 +82,25 @@ class RunStore:
         text = json.dumps(value, ensure_ascii=False)
         self._execute("written", f"INSERT OR REPLACE INTO {table} VALUES (?, ?, ?)", (scope, id, text))
 
-    def _execute(self, what: str, statement: str, values: tuple[str, ...]) -> Any:
+    def ids(self, table: str, scope: str, ids: Sequence[str]) -> set[str]:
+        """Those of some ids that have a row.
+
+        Raises:
+            UserError: The file cannot be read any more.
+            DataError: It is damaged.
+        """
+        found: set[str] = set()
+        for at in range(0, len(ids), _AT_ONCE):
+            some = ids[at : at + _AT_ONCE]
+            marks = ",".join("?" * len(some))
+            statement = f"SELECT id FROM {table} WHERE scope=? AND id IN ({marks})"
+            found |= {id for (id,) in self._execute("read", statement, (scope, *some))}
+        return found
+
+    def _execute(self, what: str, statement: str, values: tuple[str, ...]) -> list[Any]:
         try:
             with self._lock:
-                return self._database.execute(statement, values).fetchone()
+                return self._database.execute(statement, values).fetchall()
         except sqlite3.OperationalError as error:
             raise UserError(f"{self.path}: cannot be {what}: {error}; put that right and resume the run") from error
         except sqlite3.DatabaseError as error:
@@ -145,6 +162,11 @@ class NodeTable:
     def __init__(self, store: RunStore) -> None:
         self._store = store
 
+    def kept(self, key: str, prefixes: Sequence[str]) -> int:
+        """How many of a history's prefixes there are up to the last one that has a node."""
+        found = self._store.ids("nodes", key, prefixes)
+        return max((n for n, prefix in enumerate(prefixes, 1) if prefix in found), default=0)
+
     def get(self, key: tuple[str, str], writer: Writer, item: Item | None, parent: Node) -> Node | None:
         """Reads a node; None if it is not there, or was written by code that has changed since."""
         found = self._store.get("nodes", *key)
@@ -158,11 +180,12 @@ class NodeTable:
             return None
         return Node(memory, item, steps, (), parent)
 
-    def put(self, key: tuple[str, str], writer: Writer, node: Node) -> None:
+    def put(self, key: tuple[str, str], writer: Writer, node: Node) -> Node:
         """Writes a node that has no failure."""
         predictors = writer.predictors_below()
         steps = [_dump_step(predictors, step) for step in node.steps]
         self._store.put("nodes", *key, {"memory": node.memory.model_dump(mode="json"), "steps": steps})
+        return node
 
 
 class RowTable:

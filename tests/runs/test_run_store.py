@@ -1,13 +1,20 @@
 """What a run keeps: memories and answers that a later process takes up where the first one stopped."""
 
+import sqlite3
+from contextlib import closing
+
 import dspy
 import pytest
 from mempiler.engines.embedders import embedder
 from mempiler.engines.meter import Meter, MeteredLM
 from mempiler.errors import DataError
+from mempiler.memory.memory import Memory
 from mempiler.programs.catalog import build
+from mempiler.programs.method import Writer
+from mempiler.programs.predictor import predictor
 from mempiler.programs.remember import MemoryCache
 from mempiler.runs.run_store import RunStore
+from mempiler.signatures.answering import AnswerFromContext
 
 
 def program_of(store):
@@ -25,6 +32,59 @@ def test_a_later_process_reads_memories_without_a_call(scripted, fact_replies, m
     assert second.memory == first.memory
     assert written == 12
     assert sum(lm.engine.calls.values()) == written + 4
+
+
+class Paired(Writer):
+    """Keeps every item, and asks about every second one."""
+
+    class Memory(Memory):
+        seen: tuple[str, ...] = ()
+        said: tuple[str, ...] = ()
+
+    def __init__(self):
+        super().__init__()
+        self.ask = predictor(AnswerFromContext)
+        self.writes = []
+
+    def write(self, memory, item, prepared=None):
+        self.writes.append(item.id)
+        seen = (*memory.seen, item.id)
+        if len(seen) % 2:
+            return memory.model_copy(update={"seen": seen})
+        said = self.ask(context=", ".join(seen), question=item.id).answer
+        return memory.model_copy(update={"seen": seen, "said": (*memory.said, said)})
+
+
+def items_kept(path):
+    with closing(sqlite3.connect(path)) as database:
+        return database.execute("SELECT count(*) FROM nodes").fetchone()[0]
+
+
+def remembered(path, writer, history):
+    with closing(RunStore(path)) as store:
+        return MemoryCache(store.nodes).remember(writer, history)
+
+
+def test_only_what_took_a_call_is_kept_and_the_rest_is_made_again_for_nothing(scripted, make_history, tmp_path):
+    path, lm = tmp_path / "run.sqlite", scripted(lambda kind, text, n: {"reasoning": "", "answer": f"answer {n}"})
+    first, second = Paired(), Paired()
+    with dspy.context(lm=lm):
+        node = remembered(path, first, make_history(5))
+        assert items_kept(path) == 2
+        read = remembered(path, second, make_history(5))
+        assert (read.memory, len(lm.engine.prompts)) == (node.memory, 2)
+        assert second.writes == ["D1", "D3", "D5"]
+        assert [len(each.steps) for each in read.chain()] == [len(each.steps) for each in node.chain()]
+        assert remembered(path, Paired(), make_history(6)).memory.said == ("answer 1", "answer 2", "answer 3")
+
+
+def test_a_memory_that_asked_nothing_takes_no_room(make_history, tmp_path):
+    path = tmp_path / "run.sqlite"
+    with closing(RunStore(path)) as store:
+        program = build("turn-rag", cache=MemoryCache(store.nodes))
+        assert len(program.remember(make_history(5)).memory.turns) == 30
+        assert len(program.remember(make_history(5)).chain()) == 6
+    assert items_kept(path) == 0
 
 
 def test_steps_read_from_disk_replay_like_fresh_ones(scripted, fact_replies, make_history, tmp_path):
