@@ -32,7 +32,6 @@ from .method import Writer
 from .retry import close, take
 from .trace import Node, Step
 
-
 FREE = 4096
 """Nodes of writers that ask nothing that are kept, those used last: some eighty histories of fifty sessions."""
 START = "start"
