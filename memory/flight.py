@@ -15,6 +15,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future
+from itertools import islice
 from typing import Any
 
 
@@ -102,6 +103,7 @@ class Flight:
         if self._capacity is None:
             return
         with self._lock:
-            excess = len(self._futures) - self._capacity
-            for key in [key for key, future in self._futures.items() if future.done()][: max(0, excess)]:
+            excess = max(0, len(self._futures) - self._capacity)
+            # Only the oldest are looked at: whoever looks at all pays for every value that is kept with every new one.
+            for key in list(islice((key for key, future in self._futures.items() if future.done()), excess)):
                 del self._futures[key]
