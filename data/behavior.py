@@ -65,14 +65,20 @@ class Since:
     """
 
     def __init__(self, user: str, actions: Sequence[Action], start: int) -> None:
-        self._user, self._actions, self._start = user, actions, start
+        self._user, self._start = user, start
         self._whole = batches(user, actions, start)
 
     def until(self, count: int) -> History:
         """The first `count` records, as a history: optimizers print its short form, and copying it is free."""
-        whole = count // BATCH
-        rest = batches(self._user, self._actions[whole * BATCH : count], self._start + whole * BATCH)
-        return History(id=f"{self._user}:recent", items=(*self._whole[:whole], *rest))
+        whole, more = divmod(count, BATCH)
+        begun = [self._begun(whole, more)] if more else []
+        return History(id=f"{self._user}:recent", items=(*self._whole[:whole], *begun))
+
+    def _begun(self, number: int, count: int) -> Behavior:
+        """The first records of a batch, which are the very ones of the batch: a user has many questions."""
+        batch, first = self._whole[number], self._start + number * BATCH + 1
+        parts = {"actions": batch.actions[:count], "turns": batch.turns[:count]}
+        return Behavior(id=f"{self._user}:{first}-{first + count - 1}", time=batch.time, **parts)
 
 
 def asked(action: Action, question: str) -> str:

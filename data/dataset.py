@@ -43,7 +43,10 @@ class Source:
     @classmethod
     def of_all(cls, path: Path, contents: Iterable[bytes], sample: bool) -> Source:
         """Describes the files at `path` by what they hold, one after the other."""
-        return cls(str(path), hashlib.sha256(b"".join(contents)).hexdigest(), sample)
+        digest = hashlib.sha256()
+        for content in contents:
+            digest.update(content)
+        return cls(str(path), digest.hexdigest(), sample)
 
 
 @dataclass(frozen=True)

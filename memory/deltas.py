@@ -2,6 +2,7 @@
 
     delta(before, after) ──> {"facts": {"items": [[7, 1, [...]], [9, 0, [...]]]}, "issued": {"value": 9}}
     patch(document of before, delta) ──> document of after
+    applied(before, delta) ──> after
 
 Memories are frozen and share what did not change, so that the same object is the same part: only what is another object
 is looked into. A change is one of
@@ -12,7 +13,7 @@ is looked into. A change is one of
     {"keys": {"gone": [...], "put": {key: v}, "in": {key: change}}} of a mapping
 
 Example:
-    >>> from mempiler.memory.deltas import delta, patch
+    >>> from mempiler.memory.deltas import applied, delta, patch
     >>> from mempiler.memory.turns import TurnMemory
     >>> from mempiler.memory.index import Entry
     >>> before = TurnMemory(turns=(Entry(id="D1:1", text="Ada: hello"),))
@@ -21,19 +22,23 @@ Example:
     >>> patch(document, delta(before, after))
     >>> document == after.model_dump(mode="json")
     True
+    >>> again = applied(before, delta(before, after))
+    >>> again == after, again.turns[0] is before.turns[0]
+    (True, True)
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import date
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from pydantic import BaseModel, JsonValue
 from pydantic_core import to_jsonable_python
 
 from .following import shared
 
+Made = TypeVar("Made", bound=BaseModel)
 Change = dict[str, Any]
 """A change as JSON; see the top of the file."""
 _SEQUENCE = (tuple, list)
@@ -58,6 +63,23 @@ def patch(document: dict[str, JsonValue], changes: Mapping[str, Change]) -> None
     """
     for name, change in changes.items():
         document[name] = _patched(document.get(name), change)
+
+
+def applied(before: Made, changes: Mapping[str, Change]) -> Made:
+    """The next version itself; it shares with the one before what did not change.
+
+    Args:
+        before: The version before.
+        changes: What `delta` gave, after a way through JSON.
+
+    Raises:
+        KeyError, IndexError, TypeError, ValueError: They are no changes of this version.
+    """
+    found = {name: getattr(before, name) for name in type(before).model_fields}
+    found |= {name: _applied(found[name], change) for name, change in changes.items()}
+    # What came is JSON and is read by its type; records that stayed are passed through as the objects they are.
+    made = type(before).model_validate(found)
+    return before.model_copy(update={name: getattr(made, name) for name in changes})
 
 
 def _change(before: Any, after: Any) -> Change | None:
@@ -131,3 +153,16 @@ def _patched(value: Any, change: Change) -> Any:
     else:
         raise ValueError(f"a change of the unknown kind {kind!r:.40}")
     return value
+
+
+def _applied(value: Any, change: Change) -> Any:
+    """A part of a version after a change, with what came still as JSON; nothing is changed in place."""
+    ((kind, how),) = change.items()
+    if kind == "fields":
+        return applied(value, how)
+    if kind == "items":
+        return _patched(list(value), change)
+    if kind == "keys":
+        within = {key: _applied(value[key], inner) for key, inner in how["in"].items()}
+        return _patched(dict(value), {"keys": {**how, "in": {key: {"value": new} for key, new in within.items()}}})
+    return _patched(value, change)

@@ -11,11 +11,11 @@ Example:
 
 from __future__ import annotations
 
-import itertools
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future
+from itertools import islice
 from typing import Any
 
 
@@ -104,6 +104,6 @@ class Flight:
             excess = 0 if self._capacity is None else len(self._futures) - self._capacity
             if excess <= 0:
                 return
-            done = (key for key, future in self._futures.items() if future.done())
-            for key in list(itertools.islice(done, excess)):
+            # Only the oldest are looked at: whoever looks at all pays for every value that is kept with every new one.
+            for key in list(islice((key for key, future in self._futures.items() if future.done()), excess)):
                 del self._futures[key]

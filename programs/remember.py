@@ -8,6 +8,9 @@ longest known prefix; of many threads that need a node, one writes it and the ot
     nodes     (key, h1)  (key, h2)  (key, h3)     write(memory, item): in order, each once
     settled                         (key, h3:settled)
 
+A store keeps the nodes that took a call. What took none is made again from the node before it, as if it had been kept:
+a history of turns that are only kept as they are costs nothing on disk.
+
 Limits: rollouts of one question share a memory unless each runs in a `identity.rollout` scope. Nodes with a failure are
 kept for the life of the cache, never on disk.
 """
@@ -15,29 +18,39 @@ kept for the life of the cache, never on disk.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 import dspy
 
 from ..memory.flight import Flight
 from ..records import History, Item
-from .fold import Performed, fold, perform
+from .fold import NOTHING, Performed, fold, perform
 from .gather import gather
-from .identity import Identities
+from .identity import Identities, digest
 from .method import Writer
 from .retry import close, take
 from .trace import Node, Step
+
+FREE = 4096
+"""Nodes of writers that ask nothing that are kept, those used last: some eighty histories of fifty sessions."""
+START = "start"
+"""The version of the empty memory."""
 
 
 class NodeStore(Protocol):
     """Where nodes outlive the process; `runs` has one over SQLite."""
 
-    def get(self, key: tuple[str, str], writer: Writer, item: Item | None, parent: Node) -> Node | None:
-        """Reads a node, or None."""
+    def kept(self, key: str, prefixes: Sequence[str]) -> int:
+        """How many items of a history there are up to the last one whose node is here; 0 if none is."""
         ...
 
-    def put(self, key: tuple[str, str], writer: Writer, node: Node) -> None:
-        """Writes a node that has no failure."""
+    def get(self, key: tuple[str, str], writer: Writer, item: Item | None, parent: Node) -> Node | None:
+        """Reads a node with its version, or None."""
+        ...
+
+    def put(self, key: tuple[str, str], writer: Writer, node: Node) -> Node:
+        """Writes a node that has no failure; returns it with its version."""
         ...
 
 
@@ -51,6 +64,7 @@ class MemoryCache:
     def __init__(self, store: NodeStore | None = None) -> None:
         self.identities = Identities()
         self._nodes = Flight()
+        self._free = Flight(capacity=FREE)
         self._prepared = Flight()
         self._store = store
 
@@ -67,16 +81,12 @@ class MemoryCache:
         Raises:
             Exception: What the endpoint raised; every thread that waits for the same item gets the same.
         """
-        steps = _SharedSteps(
-            self._nodes, self._prepared, self._store, writer, self.identities.writer_key(writer), history
-        )
-        node, done = steps.longest()
-        if self._store is not None and done < len(history):
-            # Before anything is prepared: what another process has written needs no extraction either.
-            self._prepared.once(("read", steps.key, history.digest), steps.read)
-            node, done = steps.longest()
-        steps.at = done
-        return fold(history.items[done:], node, steps)
+        # What is written without asking anything can be written again.
+        nodes, store = (self._nodes, self._store) if writer.predictors_below() else (self._free, None)
+        steps = _SharedSteps(nodes, self._prepared, store, writer, self.identities.writer_key(writer), history)
+        # Before anything is prepared: what another process has written needs no extraction either.
+        node = steps.known()
+        return fold(history.items[steps.at :], node, steps)
 
     def __deepcopy__(self, memo: object = None) -> MemoryCache:
         return self
@@ -97,35 +107,28 @@ class _SharedSteps:
         self.at = 0
         """Items that are written."""
 
-    def longest(self) -> tuple[Node, int]:
-        """The node of the longest prefix that is known, and that prefix's length."""
-        for n in range(len(self._history), 0, -1):
-            node = self._nodes.peek((self.key, self._history.prefixes[n - 1]))
-            if node is not None:
-                return node, n
-        return Node(self.writer.Memory()), 0
-
-    def read(self) -> None:
-        """Takes the nodes of the history from the store, as far as they go."""
-        node = Node(self.writer.Memory())
-        for item, prefix in zip(self._history.items, self._history.prefixes, strict=True):
-            stored = self._store.get((self.key, prefix), self.writer, item, node) if self._store else None
-            if stored is None:
-                return
-            self._nodes.put((self.key, prefix), stored)
-            node = stored
+    def known(self) -> Node:
+        """The node of the longest prefix that is known or stored; `at` is that prefix's length."""
+        node, prefixes = Node(self.writer.Memory(), version=START), self._history.prefixes
+        for n in range(len(prefixes), 0, -1):
+            found = self._nodes.peek((self.key, prefixes[n - 1]))
+            if found is not None:
+                node, self.at = found, n
+                break
+        kept = self._store.kept(self.key, prefixes[self.at :]) if self._store and self.at < len(prefixes) else 0
+        for item in self._history.items[self.at : self.at + kept]:
+            node = self.write(node, item)
+        return node
 
     def prepare(self, items: Sequence[Item]) -> Sequence[Performed]:
-        def one(item: Item) -> Performed:
-            return self._prepared.once((self.key, item.digest), lambda: _step(lambda: self.writer.prepare(item)))
-
         # Other threads that need the same items wait for them, instead of queueing beside every single one.
         together = ("together", self.key, *(item.digest for item in items))
-        return self._prepared.once(together, lambda: gather([lambda item=item: one(item) for item in items]))
+        return self._prepared.once(together, lambda: gather([lambda item=item: self._ready(item) for item in items]))
 
-    def write(self, state: Node, item: Item, prepared: Performed) -> Node:
+    def write(self, state: Node, item: Item, prepared: Performed | None = None) -> Node:
         def work() -> Performed:
-            return prepared.then(_step(lambda: take(self.writer, state.memory, item, prepared.value)))
+            ready = self._ready(item) if prepared is None else prepared
+            return ready.then(_step(lambda: take(self.writer, state.memory, item, ready.value)))
 
         self.at += 1
         return self._node(self._history.prefixes[self.at - 1], item, state, work)
@@ -135,6 +138,11 @@ class _SharedSteps:
             return state
         settled = f"{self._history.digest}:settled"
         return self._node(settled, None, state, lambda: _step(lambda: close(self.writer, state.memory)))
+
+    def _ready(self, item: Item) -> Performed:
+        if not self.writer.prepares:
+            return NOTHING
+        return self._prepared.once((self.key, item.digest), lambda: _step(lambda: self.writer.prepare(item)))
 
     def _node(self, prefix: str, item: Item | None, parent: Node, work: Callable[[], Performed]) -> Node:
         """The node of a prefix: known, stored, or made now."""
@@ -146,9 +154,11 @@ class _SharedSteps:
                 return stored
             done = work()
             node = Node(done.value, item, self._steps(done), done.failures, parent)
-            if self._store and not node.failures:
-                self._store.put(key, self.writer, node)
-            return node
+            if self._store is None or node.failures:
+                return node
+            if done.calls:
+                return self._store.put(key, self.writer, node)
+            return replace(node, version=digest([parent.version, prefix]) if parent.version else "")
 
         return self._nodes.once(key, make)
 

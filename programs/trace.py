@@ -46,6 +46,8 @@ class Node:
     steps: tuple[Step, ...] = ()
     failures: tuple[Failure, ...] = ()
     parent: Node | None = None
+    version: str = ""
+    """Names the memory, where it can be made again from what is stored without a call; "" where it cannot."""
 
     def chain(self) -> list[Node]:
         """The nodes from the first item to this one."""

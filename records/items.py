@@ -50,6 +50,9 @@ class Turn(Record):
         return one_line(f"[{self.id}]{when} {self.speaker}: {self.content}")
 
 
+_OF_ACTION = {"id", "speaker", "text", "time"}
+
+
 class Item(Record):
     """One step of a history, what a method is given one at a time: an id, a time, and turns.
 
@@ -116,9 +119,9 @@ class Action(Record):
 
     def turn(self, speaker: str = "user") -> Turn:
         """The action as a turn: `scene; situation => action`."""
-        return Turn(
-            id=self.id, speaker=speaker, text=f"{self.scene}; {self.situation} => {self.action}", time=self.time
-        )
+        text = f"{self.scene}; {self.situation} => {self.action}"
+        # Checked already; turns of records share one set of given fields, since there may be a million of them.
+        return Turn.model_construct(_OF_ACTION, id=self.id, speaker=speaker, text=text, time=self.time)
 
 
 class Behavior(Item):

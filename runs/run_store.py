@@ -6,6 +6,9 @@ row is committed at once (write-ahead log), so a killed process loses only calls
     answers    digest of a call (model, messages, settings, rollout id) and its number -> the provider's answer
     nodes      writer key and history prefix                            -> memory and the steps that wrote it
     rows       phase and question id                                    -> the scored row
+
+A node holds what changed in the memory since the node before it, which it names: where that was written again with
+another result, it is not used. So the file grows with the histories, not with their squares.
 """
 
 from __future__ import annotations
@@ -13,16 +16,20 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
+import zlib
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import dspy
-from pydantic import ValidationError
 
 from ..errors import DataError, UserError
+from ..memory.deltas import applied, delta
 from ..memory.flight import Flight
+from ..memory.memory import Memory
 from ..programs.method import Writer
 from ..programs.state import dump_values, load_values, signature_of
 from ..programs.trace import Node, Step
@@ -30,6 +37,10 @@ from ..records import Item
 from .results import Row
 
 _TABLES = "CREATE TABLE IF NOT EXISTS {name} (scope TEXT, id TEXT, value TEXT, PRIMARY KEY (scope, id)) WITHOUT ROWID"
+_LONG = 1000
+"""Characters from which on a value is compressed."""
+_AT_ONCE = 500
+"""Ids that are looked up with one statement."""
 
 
 class RunStore:
@@ -68,7 +79,13 @@ class RunStore:
             DataError: It is damaged.
         """
         found = self._execute("read", f"SELECT value FROM {table} WHERE scope=? AND id=?", (scope, id))
-        return json.loads(found[0]) if found else None
+        if not found:
+            return None
+        value = found[0][0]
+        try:
+            return json.loads(zlib.decompress(value) if isinstance(value, bytes) else value)
+        except (zlib.error, ValueError) as error:
+            raise DataError(f"{self.path}: is damaged: {error}; delete it, or start a new run") from error
 
     def put(self, table: str, scope: str, id: str, value: Any) -> None:
         """Writes and commits a row.
@@ -78,12 +95,29 @@ class RunStore:
             DataError: It is damaged.
         """
         text = json.dumps(value, ensure_ascii=False)
-        self._execute("written", f"INSERT OR REPLACE INTO {table} VALUES (?, ?, ?)", (scope, id, text))
+        # Steps repeat what was said before them, and prompts repeat it again.
+        kept = text if len(text) < _LONG else zlib.compress(text.encode(), 1)
+        self._execute("written", f"INSERT OR REPLACE INTO {table} VALUES (?, ?, ?)", (scope, id, kept))
 
-    def _execute(self, what: str, statement: str, values: tuple[str, ...]) -> Any:
+    def ids(self, table: str, scope: str, ids: Sequence[str]) -> set[str]:
+        """Those of some ids that have a row.
+
+        Raises:
+            UserError: The file cannot be read any more.
+            DataError: It is damaged.
+        """
+        found: set[str] = set()
+        for at in range(0, len(ids), _AT_ONCE):
+            some = ids[at : at + _AT_ONCE]
+            marks = ",".join("?" * len(some))
+            statement = f"SELECT id FROM {table} WHERE scope=? AND id IN ({marks})"
+            found |= {id for (id,) in self._execute("read", statement, (scope, *some))}
+        return found
+
+    def _execute(self, what: str, statement: str, values: tuple[str | bytes, ...]) -> list[Any]:
         try:
             with self._lock:
-                return self._database.execute(statement, values).fetchone()
+                return self._database.execute(statement, values).fetchall()
         except sqlite3.OperationalError as error:
             raise UserError(f"{self.path}: cannot be {what}: {error}; put that right and resume the run") from error
         except sqlite3.DatabaseError as error:
@@ -145,6 +179,11 @@ class NodeTable:
     def __init__(self, store: RunStore) -> None:
         self._store = store
 
+    def kept(self, key: str, prefixes: Sequence[str]) -> int:
+        """How many of a history's prefixes there are up to the last one that has a node."""
+        found = self._store.ids("nodes", key, prefixes)
+        return max((n for n, prefix in enumerate(prefixes, 1) if prefix in found), default=0)
+
     def get(self, key: tuple[str, str], writer: Writer, item: Item | None, parent: Node) -> Node | None:
         """Reads a node; None if it is not there, or was written by code that has changed since."""
         found = self._store.get("nodes", *key)
@@ -152,17 +191,22 @@ class NodeTable:
             return None
         predictors = writer.predictors_below()
         try:
-            memory = writer.Memory.model_validate(found["memory"])
+            memory = _read(found, writer, parent)
             steps = tuple(_load_step(predictors, step) for step in found["steps"])
-        except (ValidationError, UserError, KeyError):
+        except (ValueError, TypeError, KeyError, IndexError, UserError):
             return None
-        return Node(memory, item, steps, (), parent)
+        return memory and Node(memory, item, steps, (), parent, found.get("version", ""))
 
-    def put(self, key: tuple[str, str], writer: Writer, node: Node) -> None:
-        """Writes a node that has no failure."""
-        predictors = writer.predictors_below()
-        steps = [_dump_step(predictors, step) for step in node.steps]
-        self._store.put("nodes", *key, {"memory": node.memory.model_dump(mode="json"), "steps": steps})
+    def put(self, key: tuple[str, str], writer: Writer, node: Node) -> Node:
+        """Writes a node that has no failure: the whole memory only where the one before cannot be made again."""
+        predictors, parent = writer.predictors_below(), node.parent
+        steps, version = [_dump_step(predictors, step) for step in node.steps], uuid4().hex
+        if parent is not None and parent.version:
+            held: dict[str, Any] = {"base": parent.version, "changes": delta(parent.memory, node.memory)}
+        else:
+            held = {"memory": node.memory.model_dump(mode="json")}
+        self._store.put("nodes", *key, {"version": version, **held, "steps": steps})
+        return replace(node, version=version)
 
 
 class RowTable:
@@ -180,6 +224,13 @@ class RowTable:
         """Writes the row of a question that was answered; failed ones are tried again when the run is resumed."""
         if row.failure is None:
             self._store.put("rows", phase, row.id, row.model_dump(mode="json"))
+
+
+def _read(found: dict[str, Any], writer: Writer, parent: Node) -> Memory | None:
+    """The memory of a stored node; None where it was written after another memory than its parent's."""
+    if "changes" not in found:
+        return writer.Memory.model_validate(found["memory"])
+    return applied(parent.memory, found["changes"]) if found["base"] == parent.version else None
 
 
 def _dump_step(predictors: Mapping[str, dspy.Predict], step: Step) -> dict[str, Any]:

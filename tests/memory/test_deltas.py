@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mempiler.data.catalog import benchmark
 from mempiler.engines.models import language_model
-from mempiler.memory.deltas import delta, patch
+from mempiler.memory.deltas import applied, delta, patch
+from mempiler.memory.following import shared
 from mempiler.memory.memory import Memory
 from mempiler.programs.catalog import build
 from mempiler.programs.names import METHODS
@@ -58,6 +59,16 @@ def test_a_patched_document_is_that_of_the_next_version_in_its_order(before: Tre
     assert json.dumps(after_patch(before, after)) == json.dumps(json.loads(after.model_dump_json()))
 
 
+@given(before=TREES, after=TREES)
+def test_the_next_version_itself_is_made_from_the_one_before_and_shares_what_stayed(before: Tree, after: Tree) -> None:
+    held = before.model_dump_json()
+    made = applied(before, json.loads(json.dumps(delta(before, after))))
+    assert made.model_dump_json() == after.model_dump_json()
+    assert before.model_dump_json() == held
+    stayed = min(shared(before.leaves, after.leaves), shared(made.leaves, before.leaves))
+    assert stayed == shared(before.leaves, after.leaves)
+
+
 @given(tree=TREES)
 def test_nothing_changed_is_no_change(tree: Tree) -> None:
     assert delta(tree, tree) == delta(tree, tree.model_copy()) == {}
@@ -89,6 +100,8 @@ def test_a_sequence_changes_where_items_went_and_came(before: str, after: str, i
 def test_what_is_no_change_of_the_document_is_refused(change: Any) -> None:
     with pytest.raises((KeyError, ValueError)):
         patch(Tree().model_dump(mode="json"), change)
+    with pytest.raises((KeyError, ValueError)):
+        applied(Tree(), change)
 
 
 CASES = [
@@ -109,8 +122,10 @@ def test_the_versions_of_every_method_are_told_by_their_deltas(method: str, ques
             versions.append(take(writer, versions[-1], item, writer.prepare(item)))
         versions.append(close(writer, versions[-1]))
     changed = [delta(before, after) for before, after in pairwise(versions)]
-    document = json.loads(versions[0].model_dump_json())
+    document, made = json.loads(versions[0].model_dump_json()), versions[0]
     for change, after in zip(changed, versions[1:], strict=True):
         patch(document, json.loads(json.dumps(change)))
         assert document == json.loads(after.model_dump_json())
         assert type(after).model_validate_json(json.dumps(document)) == after
+        made = applied(made, json.loads(json.dumps(change)))
+        assert made == after

@@ -1,5 +1,8 @@
 """Dropping values of a single-flight map."""
 
+from concurrent.futures import Future
+
+import pytest
 from mempiler.memory.flight import Flight
 
 
@@ -52,3 +55,14 @@ def test_a_forgotten_value_is_made_anew() -> None:
     flight.forget("a")
     flight.forget("b")
     assert flight.once("a", lambda: 2) == 2
+
+
+def test_a_new_value_does_not_look_at_all_that_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[object] = []
+    done = Future.done
+    monkeypatch.setattr(Future, "done", lambda future: looked.append(future) or done(future))
+    flight = Flight(capacity=100)
+    for n in range(300):
+        flight.once(n, lambda: 1)
+    assert len(flight) == 100
+    assert len(looked) <= 300

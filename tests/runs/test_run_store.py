@@ -1,13 +1,25 @@
 """What a run keeps: memories and answers that a later process takes up where the first one stopped."""
 
+import json
+import sqlite3
+import zlib
+from contextlib import closing
+
 import dspy
 import pytest
+from dspy.utils.exceptions import AdapterParseError
 from mempiler.engines.embedders import embedder
 from mempiler.engines.meter import Meter, MeteredLM
 from mempiler.errors import DataError
+from mempiler.memory.memory import Memory
 from mempiler.programs.catalog import build
+from mempiler.programs.method import Writer
+from mempiler.programs.predictor import predictor
+from mempiler.programs.recording import record_failure
 from mempiler.programs.remember import MemoryCache
+from mempiler.records import Failure
 from mempiler.runs.run_store import RunStore
+from mempiler.signatures.answering import AnswerFromContext
 
 
 def program_of(store):
@@ -25,6 +37,109 @@ def test_a_later_process_reads_memories_without_a_call(scripted, fact_replies, m
     assert second.memory == first.memory
     assert written == 12
     assert sum(lm.engine.calls.values()) == written + 4
+
+
+class Paired(Writer):
+    """Keeps every item, and asks about every second one."""
+
+    class Memory(Memory):
+        seen: tuple[str, ...] = ()
+        said: tuple[str, ...] = ()
+
+    def __init__(self):
+        super().__init__()
+        self.ask = predictor(AnswerFromContext)
+        self.writes = []
+
+    def write(self, memory, item, prepared=None):
+        self.writes.append(item.id)
+        seen = (*memory.seen, item.id)
+        if len(seen) % 2:
+            return memory.model_copy(update={"seen": seen})
+        said = self.ask(context=", ".join(seen), question=item.id).answer
+        return memory.model_copy(update={"seen": seen, "said": (*memory.said, said)})
+
+
+def items_kept(path):
+    with closing(sqlite3.connect(path)) as database:
+        return database.execute("SELECT count(*) FROM nodes").fetchone()[0]
+
+
+def remembered(path, writer, history):
+    with closing(RunStore(path)) as store:
+        return MemoryCache(store.nodes).remember(writer, history)
+
+
+def test_only_what_took_a_call_is_kept_and_the_rest_is_made_again_for_nothing(scripted, make_history, tmp_path):
+    path, lm = tmp_path / "run.sqlite", scripted(lambda kind, text, n: {"reasoning": "", "answer": f"answer {n}"})
+    first, second = Paired(), Paired()
+    with dspy.context(lm=lm):
+        node = remembered(path, first, make_history(5))
+        assert items_kept(path) == 2
+        read = remembered(path, second, make_history(5))
+        assert (read.memory, len(lm.engine.prompts)) == (node.memory, 2)
+        assert second.writes == ["D1", "D3", "D5"]
+        assert [len(each.steps) for each in read.chain()] == [len(each.steps) for each in node.chain()]
+        assert remembered(path, Paired(), make_history(6)).memory.said == ("answer 1", "answer 2", "answer 3")
+
+
+def rows_of(path):
+    with closing(sqlite3.connect(path)) as database:
+        rows = database.execute("SELECT id, value FROM nodes").fetchall()
+    return {id: json.loads(zlib.decompress(value) if isinstance(value, bytes) else value) for id, value in rows}
+
+
+def test_what_is_kept_grows_with_the_history_and_not_with_its_square(scripted, fact_replies, make_history, tmp_path):
+    history = make_history(8)
+    with dspy.context(lm=scripted(fact_replies)):
+        program_of(RunStore(tmp_path / "run.sqlite")).remember(history)
+    rows = rows_of(tmp_path / "run.sqlite")
+    sizes = [len(json.dumps(rows[prefix]["changes"])) for prefix in history.prefixes]
+    assert max(sizes) < 1.2 * min(sizes)
+
+
+def test_a_memory_is_not_put_together_from_what_does_not_belong_together(scripted, make_history, tmp_path):
+    path, lm = tmp_path / "run.sqlite", scripted(lambda kind, text, n: {"reasoning": "", "answer": f"answer {n}"})
+    history = make_history(4)
+    with dspy.context(lm=lm):
+        remembered(path, Paired(), history)
+        with closing(sqlite3.connect(path)) as database:
+            database.execute("DELETE FROM nodes WHERE id = ?", (history.prefixes[1],))
+            database.commit()
+        assert remembered(path, Paired(), history).memory.said == ("answer 3", "answer 4")
+        assert remembered(path, Paired(), history).memory.said == ("answer 3", "answer 4")
+    assert len(lm.engine.prompts) == 4
+
+
+def test_a_memory_after_one_that_is_not_kept_is_kept_whole(scripted, make_history, tmp_path):
+    path, history = tmp_path / "run.sqlite", make_history(4)
+    broken = scripted(lambda kind, text, n: "no fields" if n < 3 else {"reasoning": "", "answer": f"answer {n}"})
+
+    class Patient(Paired):
+        def write(self, memory, item, prepared=None):
+            try:
+                return super().write(memory, item, prepared)
+            except AdapterParseError:
+                record_failure(Failure(kind="parse", where="ask", message="no answer"))
+                return memory.model_copy(update={"seen": (*memory.seen, item.id)})
+
+    with dspy.context(lm=broken):
+        node = remembered(path, Patient(), history)
+        assert [bool(each.failures) for each in node.chain()] == [False, False, True, False, False]
+        assert list(rows_of(path)) == [history.prefixes[3]]
+        assert "memory" in rows_of(path)[history.prefixes[3]]
+        asked = len(broken.engine.prompts)
+        assert remembered(path, Patient(), history).memory == node.memory
+    assert len(broken.engine.prompts) == asked + 1
+
+
+def test_a_memory_that_asked_nothing_takes_no_room(make_history, tmp_path):
+    path = tmp_path / "run.sqlite"
+    with closing(RunStore(path)) as store:
+        program = build("turn-rag", cache=MemoryCache(store.nodes))
+        assert len(program.remember(make_history(5)).memory.turns) == 30
+        assert len(program.remember(make_history(5)).chain()) == 6
+    assert items_kept(path) == 0
 
 
 def test_steps_read_from_disk_replay_like_fresh_ones(scripted, fact_replies, make_history, tmp_path):
@@ -65,6 +180,23 @@ def test_equal_calls_share_an_answer_only_where_the_lm_cache_is_on(scripted, tmp
     assert [resumed("same question"), resumed("same question")] == said
     assert len(engine.prompts) == paid
     dspy.cache.reset_memory_cache()
+
+
+@pytest.mark.parametrize("value", ["short", "long " * 1000, {"of": ["é", 1, None] * 500}])
+def test_a_value_comes_back_as_it_was(tmp_path, value):
+    with closing(RunStore(tmp_path / "run.sqlite")) as store:
+        store.put("rows", "scope", "id", value)
+        assert store.get("rows", "scope", "id") == value
+
+
+@pytest.mark.parametrize("value", ["{not", b"not compressed"])
+def test_a_damaged_value_is_one_line(tmp_path, value):
+    with closing(RunStore(tmp_path / "run.sqlite")) as store:
+        with closing(sqlite3.connect(store.path)) as database:
+            database.execute("INSERT INTO rows VALUES ('scope', 'id', ?)", (value,))
+            database.commit()
+        with pytest.raises(DataError, match=r"run\.sqlite: is damaged: [^\n]+$"):
+            store.get("rows", "scope", "id")
 
 
 def test_a_file_that_is_no_store_is_one_line(tmp_path):
