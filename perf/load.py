@@ -114,8 +114,8 @@ class User:
 
 
 @contextmanager
-def service(folder: Path, tokens: dict[str, str], store: str, options: list[str]) -> Iterator[str]:
-    """A service of its own in a process of its own; yields its address."""
+def service(folder: Path, tokens: dict[str, str], store: str, options: list[str]) -> Iterator[tuple[str, int]]:
+    """A service of its own in a process of its own; yields its address and its process."""
     mempiler.save(mempiler.build("turn-rag"), folder / "program")
     (folder / "tokens").write_text("".join(f"{tenant} {token}\n" for tenant, token in tokens.items()))
     with socket.socket() as free:
@@ -134,7 +134,7 @@ def service(folder: Path, tokens: dict[str, str], store: str, options: list[str]
             time.sleep(0.2)
         else:
             raise RuntimeError((folder / "log").read_text())
-        yield f"http://127.0.0.1:{port}"
+        yield f"http://127.0.0.1:{port}", process.pid
     finally:
         process.terminate()
         process.wait(60)
@@ -202,7 +202,7 @@ def main() -> int:
     tokens = {tenant: secrets.token_urlsafe(24) for tenant in TENANTS}
     with tempfile.TemporaryDirectory() as name:
         store = options.store or str(Path(name) / "memories.sqlite")
-        with service(Path(name), tokens, store, options.options) as address:
+        with service(Path(name), tokens, store, options.options) as (address, _):
             found, _ = asyncio.run(load(address, options.users, options.seconds, tokens))
             found["overhead"] = overhead(address, Path(name) / "program", store, tokens)
     print(json.dumps(found, indent=1))
