@@ -26,6 +26,7 @@ import json
 import re
 import secrets
 import socket
+import ssl
 import statistics
 import subprocess
 import sys
@@ -33,7 +34,7 @@ import tempfile
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -143,9 +144,13 @@ def service(folder: Path, tokens: dict[str, str], store: str, options: list[str]
 
 async def load(address: str, users: int, seconds: float, tokens: dict[str, str]) -> tuple[dict[str, Any], list[User]]:
     """Runs all users at the same time."""
-    limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
-    async with httpx.AsyncClient(base_url=address, timeout=120, limits=limits) as client:
-        running = [User(number, client, tokens) for number in range(users)]
+    async with AsyncExitStack() as stack:
+        # A client each: one that holds 200 connections looks through them with every request.
+        known = ssl.create_default_context()
+        clients = [httpx.AsyncClient(base_url=address, timeout=120, verify=known) for _ in range(users)]
+        running = [
+            User(number, await stack.enter_async_context(client), tokens) for number, client in enumerate(clients)
+        ]
         begun = time.monotonic()
         await asyncio.gather(*(user.run(begun + seconds) for user in running))
         took = time.monotonic() - begun
