@@ -1,7 +1,7 @@
 """What a request costs the service, and how many users it carries: CPU, SQL statements, and 200 users at once.
 
-CPU is that of the service's own processes (`mempiler serve`, offline engine, turn RAG, SQLite), asked by one client over
-one connection, each request of another user of 20 sessions in turn; the writers rest meanwhile, so a row is the request
+CPU is that of the service's process (`mempiler serve`, offline engine, turn RAG, SQLite), asked by one client over one
+connection, each request of another user of 20 sessions in turn; the writers rest meanwhile, so a row is the request
 alone. Statements are counted in process, by SQLAlchemy's events, those that begin and end a transaction apart.
 
 The peer of a request is the least that the same frameworks do for it: `GET /v1/models`, which touches no store.
@@ -174,12 +174,14 @@ def _load() -> Any:
 def rows() -> Iterable[Row]:
     """The rows of the service."""
     cost, counted = cpu(), statements()
-    frame = f"{cost['models']:.2g}: the same without a store"
+    frame = f"{cost['models']:.2g}: a request without a store"
     for name, (most, statements_at_most) in AIMS.items():
-        yield Row(f"service: {name}", f"{SESSIONS} sessions", cost[name], most, peer=frame)
-        yield Row(f"service: {name}, statements", "SQLite", counted[name], statements_at_most, unit="SQL")
+        bound = "half of a question is DSPy's call of the model" if name != "add" else ""
+        yield Row(f"service: {name}", f"{SESSIONS} sessions", cost[name], most, peer=frame, bound=bound)
+        bound = "two durable writes of 3 each, a view of 3, forgets, evidence" if name == "chat" else ""
+        yield Row(f"service: {name}, statements", "SQLite", counted[name], statements_at_most, unit="SQL", bound=bound)
     p50, alone = crowd(1)
-    bound = f"{alone:.0f} requests a second of one process: 200 users wait 200 / {alone:.0f} s, whatever the code does"
+    bound = f"{alone:.0f} requests a second of one process, so 200 users wait 200 / {alone:.0f} s"
     yield Row("service: 200 users at once, p50", "1 process", p50 / 1000, 0.5, unit="s", bound=bound)
     p50, shared = crowd(2)
     bound = f"{os.cpu_count()} cores, which the 200 clients share"

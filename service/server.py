@@ -68,7 +68,7 @@ def serve(
         signal.signal(number, server.handle_early)
     host, port = bound.getsockname()[:2]
     log.info("listening", extra={"host": host, "port": port})
-    # What is loaded stays. Each full collection would look through it, and hold up every request for a tenth of a second.
+    # What is loaded stays; each full collection would look through it, and hold up all that is asked for .1 s.
     gc.collect()
     gc.freeze()
     server.run([bound])
