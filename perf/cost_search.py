@@ -36,7 +36,7 @@ from mempiler.programs.h2memory.clusters import clusters
 
 WORDS, LENGTH, TERMS, K, DIMENSION, PROBES = 20_000, 12, 6, 30, 384, 40
 ROUNDS = 15
-HITS = "a hit is a validated record, 2 us: .06 ms of a query, 2.5 ms of 40 probes; the rest is faiss"
+HITS = "of 40 probes: faiss itself, 1 ms of exact scores, 2.6 ms of 1,200 validated hits; the rest not profiled"
 
 
 class Drawn:
