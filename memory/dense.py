@@ -39,6 +39,7 @@ from ..errors import ProgramError
 from ..records import Hit
 from .index import Embedder, Entry, Where, check_search, query_vectors
 from .rows import Rows
+from .standing import Masks, Standing
 from .table import Table
 from .vectors import load_vectors, save_vectors
 
@@ -62,6 +63,7 @@ class DenseIndex:
         self._lock = threading.RLock()
         self._entries: dict[str, Entry] = {}
         self._rows = Rows()
+        self._masks = Masks()
         self._table = Table()
 
     def add(self, entries: Iterable[Entry]) -> None:
@@ -84,6 +86,7 @@ class DenseIndex:
             if self._rows.sparse:
                 self._table.keep(self._rows.live())
                 self._rows = Rows(self._entries)
+                self._masks.clear()
 
     def search(
         self, queries: Sequence[str], k: int, min_score: float = -math.inf, where: Where | None = None
@@ -160,6 +163,7 @@ class DenseIndex:
                 # A replaced entry keeps its row: rows are in the order of first addition, which breaks ties.
                 if entry.id in self._rows:
                     self._table.put(self._rows[entry.id], vectors[n])
+                    self._masks.changed(self._rows[entry.id])
             for n in new:
                 self._rows.add(entries[n].id)
             self._table.extend(vectors[new])
@@ -176,6 +180,8 @@ class DenseIndex:
         """The rows that may be found, ascending."""
         if where is None:
             return self._rows.live()
+        if isinstance(where, Standing):
+            return self._masks.passed(where, self._rows.live(), self._entry)
         return np.array([self._rows[id] for id, entry in self._entries.items() if where(entry)], np.int64)
 
     def _candidates(self, vectors: np.ndarray, k: int, allowed: np.ndarray) -> list[np.ndarray]:
@@ -193,7 +199,10 @@ class DenseIndex:
         scores = (self._table.rows[rows].astype(np.float64) * vector.astype(np.float64)).sum(axis=1)
         best = np.lexsort((rows, -scores))[:k]
         hits = zip(map(int, rows[best]), map(float, scores[best]), strict=True)
-        return [self._entries[self._rows.keys[row] or ""].hit(score) for row, score in hits if score >= min_score]
+        return [self._entry(row).hit(score) for row, score in hits if score >= min_score]
+
+    def _entry(self, row: int) -> Entry:
+        return self._entries[self._rows.keys[row] or ""]
 
 
 def _nearest(vectors: np.ndarray, table: np.ndarray, k: int, allowed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -55,8 +55,14 @@ class View:
         return replace(self, snapshot=replace(self.snapshot, open=opened), waiting=waiting)
 
 
-def view(program: MemoryProgram, store: Store, owner: Owner) -> View:
+def view(program: MemoryProgram, store: Store, owner: Owner, stamp: Stamp | None = None) -> View:
     """Reads a user's memory, from the store only where it changed since this process read it.
+
+    Args:
+        program: Reads it.
+        store: Keeps it.
+        owner: Whose it is.
+        stamp: `stamp_of` the program, where it is known.
 
     Raises:
         ProgramError: Another program, embedder or version wrote it; the message has the command that repairs it.
@@ -65,7 +71,7 @@ def view(program: MemoryProgram, store: Store, owner: Owner) -> View:
     snapshot = store.read(owner, lambda version: kept is not None and kept[0] == version, last.parsed)
     notice(program, store, snapshot.forgets)
     if snapshot.stamp is not None:
-        check(snapshot.stamp, stamp_of(program), owner, store.url)
+        check(snapshot.stamp, stamp or stamp_of(program), owner, store.url)
     if snapshot.stamp is not None and kept is not None and kept[0] == snapshot.version:
         _, document, memory, settled = kept
     else:

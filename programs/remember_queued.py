@@ -27,7 +27,7 @@ from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import dspy
 from dspy.utils.exceptions import LMError, LMInvalidRequestError
@@ -36,7 +36,7 @@ from ..engines.lanes import taking_turns
 from ..errors import MempilerError
 from ..memory.memory import Memory
 from ..memory.store import Store
-from ..memory.stored import LONGEST_LEASE, Claim, Document, Log, Owner, StoredItem
+from ..memory.stored import LONGEST_LEASE, Claim, Document, Log, Owner, Stamp, StoredItem
 from ..records import Failure, Item
 from .crew import AT_ONCE, Crew, all_of
 from .fold import Performed, fold, perform
@@ -148,7 +148,7 @@ class Writers:
             claim = self._store.claim(uuid.uuid4().hex, self._lease, stamp)
             if claim is None:
                 break
-            self.crew.begin(lambda claim=claim: self._write(claim))
+            self.crew.begin(lambda claim=claim: self._write(claim, stamp))
             begun += 1
         return begun
 
@@ -156,9 +156,9 @@ class Writers:
         """What was done for users who are through, or why they are not; waits for one, so many seconds at most."""
         return self.crew.ended(timeout)
 
-    def _write(self, claim: Claim) -> Remembered:
+    def _write(self, claim: Claim, stamp: Stamp) -> Remembered:
         with writing_context(self._program, self._lm):
-            return _drained(self._store, self._program, claim, self._lease, self._stop, self._lm)
+            return _drained(self._store, self._program, claim, stamp, self._lease, self._stop, self._lm).done
 
 
 def _remember_one(
@@ -173,10 +173,14 @@ def _remember_one(
         claim = store.claim(worker, lease, stamp, owner)
         if claim is not None:
             with writing_context(program, lm):
-                done, pause = done + _drained(store, program, claim, lease, stop, lm), 0.02
+                drained = _drained(store, program, claim, stamp, lease, stop, lm)
+            done, pause = done + drained.done, 0.02
+            if drained.whole:
+                # Whatever came meanwhile, its caller waits for this user's claim.
+                return done
             until = time.monotonic() + min(lease, LONGEST_LEASE)
             continue
-        if not _busy(store, program, owner) or time.monotonic() > until:
+        if not _busy(store, stamp, owner) or time.monotonic() > until:
             return done
         time.sleep(pause)
         pause = min(1.0, pause * 1.5)
@@ -187,11 +191,12 @@ def _retried(
     store: Store, program: MemoryProgram, owner: Owner, lm: Any, lease: float, stop: Callable[[], bool]
 ) -> Remembered:
     """Tries once more what could not be taken in of a user, unless somebody else writes them."""
-    claim = None if stop() else store.claim(uuid.uuid4().hex, lease, stamp_of(program), owner, partial=True)
+    stamp = stamp_of(program)
+    claim = None if stop() else store.claim(uuid.uuid4().hex, lease, stamp, owner, partial=True)
     if claim is None:
         return Remembered()
     with writing_context(program, lm):
-        return _drained(store, program, claim, lease, stop, lm, retry=True)
+        return _drained(store, program, claim, stamp, lease, stop, lm, retry=True).done
 
 
 @contextmanager
@@ -207,11 +212,11 @@ def writing_context(program: MemoryProgram, lm: Any = None) -> Generator[None]:
         yield
 
 
-def _busy(store: Store, program: MemoryProgram, owner: Owner) -> bool:
+def _busy(store: Store, stamp: Stamp, owner: Owner) -> bool:
     """Whether another worker still has something to do for a user."""
     snapshot = store.read(owner, lambda version: True)
     if snapshot.stamp is not None:
-        check(snapshot.stamp, stamp_of(program), owner, store.url)
+        check(snapshot.stamp, stamp, owner, store.url)
     return any(stored.state != "failed" for stored in snapshot.waiting)
 
 
@@ -220,22 +225,31 @@ def _left_in(*memories: Memory) -> tuple[str, ...]:
     return tuple(dict.fromkeys(each.item.id for memory in memories for each in memory.unwritten))
 
 
+class _Drained(NamedTuple):
+    """What was done of a queue."""
+
+    done: Remembered
+    whole: bool
+    """Whether nothing is left of it."""
+
+
 def _drained(
     store: Store,
     program: MemoryProgram,
     claim: Claim,
+    stamp: Stamp,
     lease: float,
     stop: Callable[[], bool],
     lm: Any,
     retry: bool = False,
-) -> Remembered:
+) -> _Drained:
     """Remembers the queue of a claimed user as it is now, and gives the claim back."""
     with leaving_nothing(program, store, lm), taking_turns(claim.owner):
         try:
-            seen = view(program, store, claim.owner)
+            seen = view(program, store, claim.owner, stamp)
             if seen.snapshot.version != claim.version:
-                return Remembered()
-            return _StoredSteps(store, program, claim, seen, lease, stop).run(retry)
+                return _Drained(Remembered(), whole=False)
+            return _StoredSteps(store, program, claim, stamp, seen, lease, stop).run(retry)
         finally:
             store.release(claim)
 
@@ -244,9 +258,16 @@ class _StoredSteps:
     """One claimed user's memory while it is being written; the result is whether to continue."""
 
     def __init__(
-        self, store: Store, program: MemoryProgram, claim: Claim, seen: View, lease: float, stop: Callable[[], bool]
+        self,
+        store: Store,
+        program: MemoryProgram,
+        claim: Claim,
+        stamp: Stamp,
+        seen: View,
+        lease: float,
+        stop: Callable[[], bool],
     ) -> None:
-        self.store, self.program, self.lease, self.stop = store, program, lease, stop
+        self.store, self.program, self.stamp, self.lease, self.stop = store, program, stamp, lease, stop
         self.writer = program.method.writer
         self.claim = claim
         self.queued = [stored for stored in seen.snapshot.waiting if stored.state == "queued"]
@@ -255,7 +276,7 @@ class _StoredSteps:
         self.document = seen.document
         self.done = Remembered()
 
-    def run(self, retry: bool = False) -> Remembered:
+    def run(self, retry: bool = False) -> _Drained:
         """Remembers what is queued, a few items at a time; with `retry`, first what could not be taken in before."""
         going = self._retried() if retry else True
         for start in range(0, len(self.queued), AHEAD):
@@ -263,8 +284,7 @@ class _StoredSteps:
             going = going and not self.stop()
             if going:
                 going = fold([stored.item for stored in self.batch], going, self, settle=False)
-        fold((), going, self)
-        return self.done
+        return _Drained(self.done, whole=fold((), going, self))
 
     def prepare(self, items: Sequence[Item]) -> Sequence[_Tried]:
         return gather([lambda item=item: _attempt(lambda: self.writer.prepare(item)) for item in items])
@@ -299,7 +319,7 @@ class _StoredSteps:
             settled=None,
             settled_position=position if plain else before.settled_position if before else 0,
             speakers=tuple(dict.fromkeys((*speakers, *(turn.speaker for turn in stored.item.turns)))),
-            stamp=stamp_of(self.program),
+            stamp=self.stamp,
             log=before.log if before else Log(),
         )
         return self._told(document, memory, memory if plain else self.settled), memory

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 import dspy
 
-from ...memory.index import Where
 from ...memory.indexes import Indexes
+from ...memory.standing import Spoken
 from ...records import Context, Hit, Query, comparable, format_time, one_line
 from ...signatures.memory_r2 import NOT_MENTIONED, AnswerFromMemories
 from ..method import EntryReader
@@ -41,7 +41,7 @@ class FactReader(EntryReader):
         speakers = query.speakers or tuple(dict.fromkeys(fact.speaker for fact in memory.facts))
         first = speakers[0] if speakers else ""
         index = self.indexes.of(memory)
-        sides: tuple[Where, ...] = (lambda entry: entry.speaker == first), (lambda entry: entry.speaker != first)
+        sides = Spoken(first), Spoken(first, same=False)
         found = [index.search([query.probe], self.read_top, self.min_score, where=side)[0] for side in sides]
         hits = sorted((hit for side in found for hit in side), key=lambda hit: -hit.score)
         return Context(hits=tuple(hits), notes={FIRST: first})

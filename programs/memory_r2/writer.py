@@ -14,8 +14,9 @@ import re
 from collections.abc import Sequence
 
 from ...errors import UserError
-from ...memory.index import Embedder, Where
+from ...memory.index import Embedder
 from ...memory.indexes import Indexes
+from ...memory.standing import Spoken
 from ...records import Hit, Item, Turn, format_time
 from ...signatures.memory_r2 import (
     EditMemory,
@@ -106,7 +107,7 @@ class FactWriter(Writer):
         hits: list[list[Hit]] = [[] for _ in said]
         for speaker in dict.fromkeys(who for who, _ in said) if self.same_speaker else [None]:
             own = [n for n, (who, _) in enumerate(said) if speaker in (None, who)]
-            where: Where | None = None if speaker is None else (lambda entry, speaker=speaker: entry.speaker == speaker)
+            where = None if speaker is None else Spoken(speaker)
             found = index.search([said[n][1] for n in own], self.related, self.min_score, where=where)
             for n, each in zip(own, found, strict=True):
                 hits[n] = each
