@@ -40,7 +40,7 @@ BOUNDS = {
     "ask": "samples of py-spy: HTTP .35, DSPy's call .25, evidence .18, view .07",
     "add": "not profiled over HTTP",
 }
-"""Shares of the samples in which a thread of the service held the interpreter's lock, one client, the writers at rest."""
+"""Shares of the samples in which a thread of the service held the interpreter's lock; one client, writers at rest."""
 TICK = 1000 / os.sysconf("SC_CLK_TCK")
 
 
