@@ -1,8 +1,8 @@
 """What a memory costs as it grows: adding a session, the first question after it, questions to many users.
 
 CPU milliseconds of the whole process, medians, with a language model that answers at once with three new facts. `mem0`
-is measured in the same run where its package can be imported (`--peers FOLDER`: `pip install --target FOLDER mem0ai`),
-with its faiss store, the same vectors, and a model that answers at once, too.
+is measured in the same run where an interpreter has it (`--mem0 /tmp/mem0/bin/python`, see `perf/peer_mem0.py`), with a
+model that answers at once, too: one call, no prompt that is checked, and no wait for the disk.
 
     add       a session of three facts: relate, edit, commit to an SQLite store (synchronous=FULL)
     rest      the same without what DSPy takes for the calls of the model, measured beside it
@@ -15,10 +15,11 @@ Usage:
 from __future__ import annotations
 
 import argparse
+import json
 import os
-import sys
+import subprocess
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -26,16 +27,16 @@ from typing import Any
 
 from cost_row import Row, cpu_ms, middle, show
 
+MEM0 = "/tmp/mem0/bin/python"
+BOUND = "two calls of DSPy's, five transactions of SQLite and their prompts' checks: the same at every size"
 SIZES = (100, 1_000, 9_000, 12_000)
 ROUNDS = 15
 PLACES = ("garden", "piano", "bicycle", "harbour", "winter", "novel", "kitchen", "mountain", "window", "letter")
 
 
-def rows(sizes: Iterable[int] = SIZES, peers: str = "") -> Iterator[Row]:
+def rows(sizes: Sequence[int] = SIZES, mem0: str = MEM0) -> Iterator[Row]:
     """The rows of a memory that grows."""
-    if peers:
-        sys.path.append(peers)
-    yield from _facts(sizes)
+    yield from _facts(sizes, _peers(sizes, mem0))
     yield from _turns()
     yield from _many_users()
     yield from _queued()
@@ -69,7 +70,7 @@ class _Facts:
         return {"operations": [{"op": "INSERT", "speaker": "Ada", "content": fact} for fact in facts]}
 
 
-def _facts(sizes: Iterable[int]) -> Iterator[Row]:
+def _facts(sizes: Iterable[int], peers: dict[int, dict[str, float]]) -> Iterator[Row]:
     import dspy
     from mempiler.programs.memory_r2.memory import FactMemory, StoredFact
 
@@ -80,9 +81,11 @@ def _facts(sizes: Iterable[int]) -> Iterator[Row]:
             with dspy.context(lm=memory._lm, adapter=memory.program.asking()):
                 adds, firsts, others = _grown(memory)
             calls = _calls(memory)
-        yield Row("memory-r2, add a session of 3 facts", f"{size:,} facts", middle(adds), 5 + calls, peer=_mem0(size))
-        yield Row("  the same without its 2 LM calls", f"{size:,} facts", middle(adds) - calls, 5)
-        yield Row("first ask after an add", f"{size:,} facts", middle(firsts), 5)
+        peer = peers.get(size, {})
+        added, searched = (f"{peer[name]:.1f}, mem0" if peer else "" for name in ("add", "search"))
+        yield Row("memory-r2, add a session of 3 facts", f"{size:,} facts", middle(adds), 5, peer=added, bound=BOUND)
+        yield Row("  of it, around the 2 LM calls", f"{size:,} facts", middle(adds) - calls, 5, bound=BOUND)
+        yield Row("first ask after an add", f"{size:,} facts", middle(firsts), 5, peer=searched)
         yield Row("next ask", f"{size:,} facts", middle(others), 5)
 
 
@@ -211,14 +214,20 @@ def _put(store: Any, owner: Any, memory: Any, program: Any) -> None:
     store.release(claim)
 
 
-def _mem0(size: int) -> str:
-    return ""
+def _peers(sizes: Sequence[int], mem0: str) -> dict[int, dict[str, float]]:
+    """What mem0 takes at each size, where an interpreter has it."""
+    if not Path(mem0).exists():
+        return {}
+    command = [mem0, str(Path(__file__).with_name("peer_mem0.py")), *map(str, sizes)]
+    lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    found = [json.loads(line) for line in lines if line.startswith("{")]
+    return {each["size"]: each for each in found}
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="What a memory costs as it grows.")
     parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES))
-    parser.add_argument("--peers", default="", help="a folder with the packages of peers")
+    parser.add_argument("--mem0", default=MEM0, help="an interpreter with mem0ai and faiss-cpu")
     given = parser.parse_args()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    show(rows(given.sizes, given.peers))
+    show(rows(given.sizes, given.mem0))
