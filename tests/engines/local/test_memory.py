@@ -88,7 +88,8 @@ def test_chunks_of_logits_give_the_numbers_and_gradients_of_all_at_once(kind, ch
     got = gradients(model, values)
     assert got.keys() == wanted.keys()
     for name, gradient in wanted.items():
-        assert torch.allclose(got[name], gradient, atol=1e-6, rtol=1e-5), name
+        # Sums of single precision in another order; a wrong weight of a token would show in the second digit.
+        assert torch.allclose(got[name], gradient, atol=1e-5, rtol=1e-4), name
     assert (found[mask == 0] == 0).all()
 
 
