@@ -76,8 +76,10 @@ class Memory(BaseModel):
         return part
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """A copy with other fields; it is of the same line."""
+        """A copy with other fields, of the same line; what was computed from the old fields is not taken along."""
         copy = super().model_copy(update=update, deep=deep)
+        for name in vars(copy).keys() - type(self).model_fields.keys():
+            del vars(copy)[name]
         vars(copy)["line"] = self.line
         return copy
 

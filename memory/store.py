@@ -50,6 +50,7 @@ from .stored import (
     Contents,
     Document,
     Forgotten,
+    Log,
     Owner,
     Parsed,
     Rebuild,
@@ -146,7 +147,11 @@ class Store:
             return reads.idle(db, seconds)
 
     def read(
-        self, owner: Owner, known: Callable[[str], bool] = lambda version: False, parsed: Parsed | None = None
+        self,
+        owner: Owner,
+        known: Callable[[str], bool] = lambda version: False,
+        parsed: Parsed | None = None,
+        since: Log = reads.NOTHING,
     ) -> Snapshot:
         """A consistent view of a user.
 
@@ -154,12 +159,13 @@ class Store:
             owner: Whose.
             known: Whether the caller has the memory of a version, so that it need not be read.
             parsed: What the caller keeps from one reading of this user to the next.
+            since: How far the caller has the memory: where that can be, only the changes since are read.
         """
         with self._read() as db:
             version, count = reads.head(db, owner)
             about = reads.about(db, owner)
             waiting, opened = reads.waiting(db, owner, about.settled_position if about else 0, parsed or Parsed())
-            made = None if known(version) else reads.document(db, owner, about)
+            made = None if known(version) else reads.document(db, owner, about, since)
             return Snapshot(owner, version, reads.stamp(about), made, waiting, opened, count)
 
     def forgets(self) -> int:

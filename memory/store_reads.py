@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -31,6 +32,7 @@ from .store_tables import given, mine, of, whose
 from .stored import LONGEST_LEASE, Change, Document, Log, Owner, Parsed, Stamp, StoredItem, Summary
 
 _ITEM: TypeAdapter[Any] = TypeAdapter(AnyItem)
+NOTHING = Log()
 BATCH = 500
 """Ids per query; SQLite takes some 30,000 variables."""
 
@@ -137,10 +139,15 @@ def stamp(row: Any) -> Stamp | None:
 
 
 _ABOUT = select(*(c for c in t.memories.c if c.name not in ("json", "settled"))).where(*mine(t.memories))
-_TEXT = select(t.texts.c.memory, t.texts.c.settled).where(*mine(t.texts))
+_BASE = select(t.texts.c.base).where(*mine(t.texts))
+_TEXT = select(t.texts.c.memory, t.texts.c.settled, t.texts.c.base).where(*mine(t.texts))
 # Of a memory that was stored before there were changes.
-_EARLIER = select(t.memories.c.json, t.memories.c.settled).where(*mine(t.memories))
-_CHANGES = select(t.changes.c.memory, t.changes.c.settled).where(*mine(t.changes)).order_by(t.changes.c.number)
+_EARLIER = select(t.memories.c.json, t.memories.c.settled, literal("")).where(*mine(t.memories))
+_CHANGES = (
+    select(t.changes.c.memory, t.changes.c.settled)
+    .where(*mine(t.changes), t.changes.c.number > given("count"))
+    .order_by(t.changes.c.number)
+)
 
 
 def about(db: Connection, owner: Owner) -> Any:
@@ -148,8 +155,8 @@ def about(db: Connection, owner: Owner) -> Any:
     return db.execute(_ABOUT, whose(owner)).first()
 
 
-def document(db: Connection, owner: Owner, about: Any) -> Document | None:
-    """The memory of a user with its text; None without one.
+def document(db: Connection, owner: Owner, about: Any, since: Log = NOTHING) -> Document | None:
+    """The memory of a user, with its text or with the changes since what the caller has; None without one.
 
     Raises:
         StoreError: What is stored of it does not fit together.
@@ -157,18 +164,24 @@ def document(db: Connection, owner: Owner, about: Any) -> Document | None:
     made = stamp(about)
     if made is None:
         return None
-    text = db.execute(_TEXT, whose(owner)).first() or db.execute(_EARLIER, whose(owner)).one()
-    rows = db.execute(_CHANGES, whose(owner)).all()
+    known = since.base and db.execute(_BASE, whose(owner)).scalar() == since.base
+    text = ("", None, "") if known else db.execute(_TEXT, whose(owner)).first()
+    text = text or db.execute(_EARLIER, whose(owner)).one()
+    log = since if known else Log(text[2], len(text[0]) + len(text[1] or ""))
+    changes = tuple(Change(*row) for row in db.execute(_CHANGES, whose(owner, count=log.count)))
+    length = sum(len(change.memory) + len(change.settled or "") for change in changes)
+    log = replace(log, changes=log.changes + length, count=log.count + len(changes))
+    names, reached = tuple(json.loads(about.speakers)), about.settled_position
+    if known:
+        return Document("", about.position, None, reached, names, made, since=changes, log=log)
     try:
-        memory, settled = text_after(text[0], text[1], [Change(*row) for row in rows])
+        memory, settled = text_after(text[0], text[1], changes)
     except (LookupError, TypeError, ValueError) as error:
         raise StoreError(
             f"the stored memory of user {owner.user!r} does not fit together ({type(error).__name__}); "
             f"run: mempiler rebuild PROGRAM --user {owner.user!r} --force"
         ) from error
-    log = Log(len(text[0]) + len(text[1] or ""), sum(len(row[0]) + len(row[1] or "") for row in rows), len(rows))
-    names = tuple(json.loads(about.speakers))
-    return Document(memory, about.position, settled, about.settled_position, names, made, log=log)
+    return Document(memory, about.position, settled, reached, names, made, log=log)
 
 
 def text_after(memory: str, settled: str | None, changes: Sequence[Change]) -> tuple[str, str | None]:

@@ -372,7 +372,8 @@ def put_memory(db: Connection, owner: Owner, document: Document) -> None:
             db.execute(_CHANGED_HERE, {**new, "now": time.time()})
         return
     db.execute(delete(t.changes).where(*of(t.changes, owner)))
-    upsert(db, t.texts, key_of(owner), {"memory": document.memory, "settled": document.settled})
+    base = document.log.base or _token()
+    upsert(db, t.texts, key_of(owner), {"base": base, "memory": document.memory, "settled": document.settled})
     upsert(db, t.memories, key_of(owner), {**about, "json": "", "settled": None, "updated": t.clock(db)})
 
 

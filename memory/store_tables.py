@@ -110,7 +110,7 @@ memories = Table(
     *_filled(settled_position=Integer, speakers=Text, writer=String, program=String, embedder=String),
     *_filled(schema=Integer, updated=Float),
 )
-texts = Table("mempiler_texts", tables, *_owner(), *_filled(memory=Text), Column("settled", Text))
+texts = Table("mempiler_texts", tables, *_owner(), *_filled(base=String, memory=Text), Column("settled", Text))
 changes = Table(
     "mempiler_changes",
     tables,

@@ -89,6 +89,8 @@ class Change:
 class Log:
     """How a memory is stored: its text as it once was, and the changes since."""
 
+    base: str = ""
+    """Names the text."""
     text: int = 0
     """Characters of the text."""
     changes: int = 0
@@ -116,6 +118,8 @@ class Document:
     """Ids of items of which turns could not be taken in; told to `Store.commit`, and not read back."""
     change: Change | None = None
     """What is new in it, in the place of its text; told to `Store.commit`, and not read back."""
+    since: tuple[Change, ...] | None = None
+    """What is new in it since what the reader has, in the place of its text."""
     log: Log = field(default=Log(), compare=False)
     """How it is stored; with a change, this one included."""
 

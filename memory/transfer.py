@@ -27,6 +27,8 @@ from .stored import Contents, Document, Owner, Stamp, State, StoredItem
 SCHEMA = 1
 Number = Annotated[int, Field(ge=0, lt=2**31 - 1)]
 """What a column of a database holds."""
+_OWN = ("memory", "position", "settled", "settled_position", "speakers")
+"""What a line has of a document as it is."""
 Position = Annotated[Number, Field(ge=1)]
 
 
@@ -151,7 +153,7 @@ def _line(store: Store, owner: Owner) -> UserLine:
 
 
 def _document_line(document: Document) -> DocumentLine:
-    own = {name: value for name, value in vars(document).items() if name not in ("stamp", "partial", "change", "log")}
+    own = {name: getattr(document, name) for name in _OWN}
     stamp = document.stamp
     about = {"writer": stamp.writer, "program": stamp.program, "embedder": stamp.embedder}
     return DocumentLine.model_validate({**own, **about, "schema_version": stamp.schema})
@@ -161,8 +163,7 @@ def _document(line: DocumentLine | None) -> Document | None:
     if line is None:
         return None
     stamp = Stamp(line.writer, line.program, line.embedder, line.schema_version)
-    own = ("memory", "position", "settled", "settled_position", "speakers")
-    return Document(**{name: getattr(line, name) for name in own}, stamp=stamp)
+    return Document(**{name: getattr(line, name) for name in _OWN}, stamp=stamp)
 
 
 def _check(line: UserLine, where: str) -> None:

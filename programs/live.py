@@ -6,6 +6,9 @@ costs one indexed query per question, and neither parsing nor indexing.
 
 from __future__ import annotations
 
+import json
+import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,7 +16,7 @@ from pydantic import ValidationError
 from pydantic_core import to_json
 
 from ..errors import ProgramError
-from ..memory.deltas import delta
+from ..memory.deltas import applied, delta
 from ..memory.following import Line
 from ..memory.memory import Memory
 from ..memory.store import Store
@@ -67,8 +70,10 @@ def view(program: MemoryProgram, store: Store, owner: Owner, stamp: Stamp | None
     Raises:
         ProgramError: Another program, embedder or version wrote it; the message has the command that repairs it.
     """
-    kept, last = program.live.peek(_key(store, owner)), _last_waiting(program, store, owner)
-    snapshot = store.read(owner, lambda version: kept is not None and kept[0] == version, last.parsed)
+    kept: _Kept | None = program.live.peek(_key(store, owner))
+    last = _last_waiting(program, store, owner)
+    since = kept[1].log if kept else Log()
+    snapshot = store.read(owner, lambda version: kept is not None and kept[0] == version, last.parsed, since)
     notice(program, store, snapshot.forgets)
     if snapshot.stamp is not None:
         check(snapshot.stamp, stamp or stamp_of(program), owner, store.url)
@@ -76,10 +81,17 @@ def view(program: MemoryProgram, store: Store, owner: Owner, stamp: Stamp | None
         _, document, memory, settled = kept
     else:
         document = snapshot.document
-        memory, settled = _parsed(program.method.writer, document, owner, store.url)
+        if kept is not None and document is not None and document.since is not None:
+            memory, settled = _advanced(program.method.writer, *kept[2:], document.since, owner, store.url)
+        else:
+            memory, settled = _parsed(program.method.writer, document, owner, store.url)
         keep(program, store, owner, snapshot.version, (document, memory, settled))
     items = (*(stored.item for stored in snapshot.waiting), *snapshot.open)
     return View(snapshot, document, memory, settled, Waiting(items, last.line))
+
+
+_Kept = tuple[str, Document, Memory, Memory]
+"""Version, document, memory and settled memory."""
 
 
 def keep(program: MemoryProgram, store: Store, owner: Owner, version: str, parsed: tuple[Any, Any, Any]) -> None:
@@ -87,7 +99,7 @@ def keep(program: MemoryProgram, store: Store, owner: Owner, version: str, parse
     if version and parsed[0] is not None:
         drop(program, store, owner)
         # Its texts are as large as the memory, and not looked at again.
-        document = replace(parsed[0], memory="", settled=None, change=None)
+        document = replace(parsed[0], memory="", settled=None, change=None, since=None)
         program.live.put(_key(store, owner), (version, document, *parsed[1:]))
 
 
@@ -129,10 +141,11 @@ def told(document: Document, before: tuple[Memory, Memory] | None, memory: Memor
         change = Change(_json(delta(before[0], memory)), other)
         changes = log.changes + len(change.memory) + len(change.settled or "")
         if changes <= max(log.text, SHORT):
-            log = Log(log.text, changes, log.count + 1)
+            log = replace(log, changes=changes, count=log.count + 1)
             return replace(document, memory="", settled=None, change=change, log=log)
     text, other = memory.model_dump_json(), None if settled is None else settled.model_dump_json()
-    return replace(document, memory=text, settled=other, change=None, log=Log(len(text) + len(other or "")))
+    log = Log(uuid.uuid4().hex, len(text) + len(other or ""))
+    return replace(document, memory=text, settled=other, change=None, log=log)
 
 
 def _json(changes: Any) -> str:
@@ -172,6 +185,19 @@ def check(found: Stamp, own: Stamp, owner: Owner, url: str) -> None:
     raise ProgramError(f"{who} by another program ({found.writer[:8]}, not {own.writer[:8]}); {fix}")
 
 
+def _advanced(
+    writer: Writer, memory: Memory, settled: Memory, changes: Sequence[Change], owner: Owner, url: str
+) -> tuple[Memory, Memory]:
+    """The memory and the settled one after what another process has changed in them."""
+    try:
+        for change in changes:
+            memory = applied(memory, json.loads(change.memory))
+            settled = settled if change.settled is None else applied(memory, json.loads(change.settled))
+    except (LookupError, TypeError, ValueError) as error:
+        raise _misfit(owner, url, f"{type(error).__name__} in what was changed") from error
+    return memory, settled if writer.settles else memory
+
+
 def _parsed(writer: Writer, document: Document | None, owner: Owner, url: str) -> tuple[Memory, Memory]:
     if document is None:
         blank = writer.Memory()
@@ -182,7 +208,11 @@ def _parsed(writer: Writer, document: Document | None, owner: Owner, url: str) -
             return memory, memory
         return memory, writer.Memory.model_validate_json(document.settled) if document.settled else writer.Memory()
     except ValidationError as error:
-        raise ProgramError(
-            f"the memory of user {owner.user!r} does not fit its program: {error.errors()[0]['msg']}; "
-            f"run: mempiler rebuild PROGRAM --store {url} --user {owner.user!r} --force"
-        ) from error
+        raise _misfit(owner, url, error.errors()[0]["msg"]) from error
+
+
+def _misfit(owner: Owner, url: str, what: str) -> ProgramError:
+    return ProgramError(
+        f"the memory of user {owner.user!r} does not fit its program: {what}; "
+        f"run: mempiler rebuild PROGRAM --store {url} --user {owner.user!r} --force"
+    )

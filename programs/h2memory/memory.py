@@ -175,13 +175,8 @@ class HeterogeneousMemory(Memory):
         return self.changed(levels=dict(Counter(self.levels) + Counter(more)))
 
     def changed(self, **fields: Any) -> HeterogeneousMemory:
-        """A copy with other fields; what was computed from the old ones is not taken along."""
-        copy = HeterogeneousMemory.model_construct(**{**{name: getattr(self, name) for name in _FIELDS}, **fields})
-        vars(copy)["line"] = self.line
-        return copy
-
-
-_FIELDS = tuple(HeterogeneousMemory.model_fields)
+        """A copy with other fields."""
+        return self.model_copy(update=fields)
 
 
 def latest(times: Iterable[datetime | None]) -> datetime | None:

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mempiler import Session, Store, StoreError, Turn
+from mempiler import ProgramError, Session, Store, StoreError, Turn
 from mempiler.engines.models import language_model
 from mempiler.memory.stored import Change, Document, Log, Owner, Stamp
 from mempiler.programs.catalog import build
 from mempiler.programs.live import SHORT
 from mempiler.programs.user_memory import UserMemory
-from sqlalchemy import create_engine, text
+from sqlalchemy import create_engine, event, text
 
 ADA = Owner("ada")
 WRITER = Stamp("w", "p", "e")
@@ -23,7 +23,7 @@ def changed(count: int, words: list[str], settled: Any = None) -> Document:
     change = Change(
         json.dumps({"words": {"items": [[count, 0, words]]}}), None if settled is None else json.dumps(settled)
     )
-    return Document("", 1, None, 1, (), WRITER, change=change, log=Log(0, 0, count))
+    return Document("", 1, None, 1, (), WRITER, change=change, log=Log(count=count))
 
 
 def committed(store: Store, *documents: Document) -> Document | None:
@@ -63,7 +63,7 @@ def test_a_memory_is_its_text_and_all_changes_since(
 def test_what_does_not_fit_together_is_said_with_the_remedy(store: Store) -> None:
     broken = Change('{"words": {"keys": {"gone": ["q"], "put": {}, "in": {}}}}')
     with pytest.raises(StoreError, match=r"does not fit together .* rebuild PROGRAM --user 'ada' --force"):
-        committed(store, FIRST, Document("", 1, None, 1, (), WRITER, change=broken, log=Log(0, 0, 1)))
+        committed(store, FIRST, Document("", 1, None, 1, (), WRITER, change=broken, log=Log(count=1)))
 
 
 @pytest.mark.parametrize("method", ["turn-rag", "memory-r2", "pgr", "h2memory"])
@@ -135,3 +135,30 @@ def test_nothing_of_a_forgotten_user_stays_in_texts_and_changes(tmp_path: Path) 
 def _rows(path: Path, table: str = "mempiler_changes") -> int:
     with create_engine(f"sqlite:///{path}").connect() as db:
         return int(db.execute(text(f"SELECT count(*) FROM {table}")).scalar() or 0)
+
+
+@pytest.mark.parametrize("method", ["turn-rag", "memory-r2", "h2memory"])
+def test_another_process_reads_what_was_changed_and_not_the_whole(method: str, tmp_path: Path) -> None:
+    path = tmp_path / "s.sqlite"
+    writing, reading = (build(method).memory(path, "ada", lm=language_model("offline")) for _ in range(2))
+    texts: list[str] = []
+    event.listen(reading.store._engine, "before_cursor_execute", lambda *given: texts.append(given[2]))
+    for n in range(4):
+        told = [{"role": "user", "name": "Ada", "content": f"I have {n + 2} dogs, and I moved to town{n}."}]
+        (writing if n < 3 else reading).add(told)
+        before, read = len(texts), reading.read()
+        assert read == writing.read() == build(method).memory(path, "ada", lm=language_model("offline")).read()
+        assert sum("mempiler_texts.memory" in text for text in texts[before:]) == (n == 0)
+    assert reading.recall("Where did Ada move?").hits == writing.recall("Where did Ada move?").hits
+
+
+def test_changes_of_another_process_that_do_not_fit_are_said(tmp_path: Path) -> None:
+    path = tmp_path / "s.sqlite"
+    writing, reading = (build("turn-rag").memory(path, "ada", lm=language_model("offline")) for _ in range(2))
+    said(writing, 1)
+    reading.read()
+    said(writing, 2)
+    with create_engine(f"sqlite:///{path}").begin() as db:
+        db.execute(text("UPDATE mempiler_changes SET memory = :broken"), {"broken": '{"turns": {"sorted": 1}}'})
+    with pytest.raises(ProgramError, match="does not fit its program: ValueError in what was changed; run: mempiler"):
+        reading.read()
