@@ -14,7 +14,7 @@ import re
 from collections.abc import Sequence
 
 from ...errors import UserError
-from ...memory.index import Embedder
+from ...memory.index import Embedder, query_vectors
 from ...memory.indexes import Indexes
 from ...memory.standing import Spoken
 from ...records import Hit, Item, Turn, format_time
@@ -137,6 +137,9 @@ class FactWriter(Writer):
         prepared: list[list[Fact] | None] | None = None,
     ) -> FactMemory:
         found = self._extracted(item, chunks) if prepared is None and not self.single_agent else prepared
+        if found and len(chunks) > 1:
+            # One request for the facts of all parts; embedders keep the texts last seen.
+            query_vectors(self.embedder, [fact.fact for facts in found for fact in facts or ()])
         for n, chunk in enumerate(chunks):
             if found is None:
                 after = self._edit(memory, item, chunks, n)

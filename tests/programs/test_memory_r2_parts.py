@@ -7,7 +7,7 @@ from typing import Any
 import dspy
 import pytest
 from mempiler.data.locomo.benchmark import Locomo
-from mempiler.engines.embedders import embedder
+from mempiler.engines.embedders import TextEmbedder, embedder
 from mempiler.errors import UserError
 from mempiler.programs.catalog import build, preset
 from mempiler.programs.memory_r2.memory import Edit, FactMemory
@@ -72,6 +72,20 @@ def test_without_context_a_part_stands_alone(scripted, fact_replies, make_histor
     asked = prompts(scripted, make_history(1, turns=4), fact_replies, earlier=False)
     assert len(asked) == 8
     assert not any("## earlier" in text for _, text in asked)
+
+
+def test_the_facts_of_a_session_are_embedded_in_one_request(scripted, fact_replies, make_history):
+    requests: list[list[str]] = []
+
+    def compute(texts: Any) -> Any:
+        requests.append(list(texts))
+        return embedder().embed(texts)
+
+    with dspy.context(lm=scripted(fact_replies)):
+        program = build("memory-r2", embedder=TextEmbedder("counted", compute, 384))
+        facts = program.remember(make_history(1, turns=8)).memory.facts
+    assert len(facts) > 2
+    assert len(requests) == 1
 
 
 @pytest.mark.parametrize(("own", "found"), [(True, [["m1"], ["m2"]]), (False, [["m1", "m2"], ["m1", "m2"]])])
