@@ -162,11 +162,11 @@ class Store:
             since: How far the caller has the memory: where that can be, only the changes since are read.
         """
         with self._read() as db:
-            version, count = reads.head(db, owner)
-            about = reads.about(db, owner)
-            waiting, opened = reads.waiting(db, owner, about.settled_position if about else 0, parsed or Parsed())
-            made = None if known(version) else reads.document(db, owner, about, since)
-            return Snapshot(owner, version, reads.stamp(about), made, waiting, opened, count)
+            head = reads.head(db, owner)
+            version = head.version or ""
+            waiting, opened = reads.waiting(db, owner, head.settled_position or 0, parsed or Parsed())
+            made = None if known(version) else reads.document(db, owner, head, since)
+            return Snapshot(owner, version, reads.stamp(head), made, waiting, opened, int(head.forgets or 0))
 
     def forgets(self) -> int:
         """How often anybody was forgotten in this store: a write is refused if its user was since it began.
@@ -365,7 +365,7 @@ class Store:
     def dump(self, owner: Owner) -> Contents:
         """Everything of a user at one moment."""
         with self._read() as db:
-            c, made = t.items.c, reads.document(db, owner, reads.about(db, owner))
+            c, made = t.items.c, reads.document(db, owner, reads.head(db, owner))
             digests = db.execute(select(c.digest).where(*of(t.items, owner)).order_by(c.position)).scalars()
             items, opened = tuple(reads.items(db, owner)), tuple(reads.open_sessions(db, owner))
             return Contents(owner, items, tuple(digests), opened, made)

@@ -37,16 +37,22 @@ BATCH = 500
 """Ids per query; SQLite takes some 30,000 variables."""
 
 
+_ABOUT = [column for column in t.memories.c if column.name not in ("json", "settled")]
 _HEAD = select(
     select(t.users.c.version).where(*mine(t.users)).scalar_subquery().label("version"),
     select(t.meta.c.value).where(t.meta.c.name == "forgets").scalar_subquery().label("forgets"),
-)
+    *_ABOUT,
+).select_from(select(literal(1)).subquery().outerjoin(t.memories, and_(*mine(t.memories))))
 
 
-def head(db: Connection, owner: Owner) -> tuple[str, int]:
-    """The version of a user's memory, "" for an unknown one, and how often anybody was forgotten."""
-    row = db.execute(_HEAD, whose(owner)).one()
-    return row.version or "", int(row.forgets or 0)
+def head(db: Connection, owner: Owner) -> Any:
+    """What there is to know of a user and their memory beside its text.
+
+    Returns:
+        A row: the `version`, None for an unknown user; how often anybody was forgotten (`forgets`); and the columns of
+        the memory, None where there is none.
+    """
+    return db.execute(_HEAD, whose(owner)).one()
 
 
 _OPEN = (
@@ -138,7 +144,6 @@ def stamp(row: Any) -> Stamp | None:
     return Stamp(row.writer, row.program, row.embedder, row.schema) if row is not None and row.writer else None
 
 
-_ABOUT = select(*(c for c in t.memories.c if c.name not in ("json", "settled"))).where(*mine(t.memories))
 _BASE = select(t.texts.c.base).where(*mine(t.texts))
 _TEXT = select(t.texts.c.memory, t.texts.c.settled, t.texts.c.base).where(*mine(t.texts))
 # Of a memory that was stored before there were changes.
@@ -150,18 +155,13 @@ _CHANGES = (
 )
 
 
-def about(db: Connection, owner: Owner) -> Any:
-    """What there is to know of a user's memory beside its text; None if there is no memory."""
-    return db.execute(_ABOUT, whose(owner)).first()
-
-
-def document(db: Connection, owner: Owner, about: Any, since: Log = NOTHING) -> Document | None:
+def document(db: Connection, owner: Owner, head: Any, since: Log = NOTHING) -> Document | None:
     """The memory of a user, with its text or with the changes since what the caller has; None without one.
 
     Raises:
         StoreError: What is stored of it does not fit together.
     """
-    made = stamp(about)
+    made = stamp(head)
     if made is None:
         return None
     known = since.base and db.execute(_BASE, whose(owner)).scalar() == since.base
@@ -171,9 +171,9 @@ def document(db: Connection, owner: Owner, about: Any, since: Log = NOTHING) -> 
     changes = tuple(Change(*row) for row in db.execute(_CHANGES, whose(owner, count=log.count)))
     length = sum(len(change.memory) + len(change.settled or "") for change in changes)
     log = replace(log, changes=log.changes + length, count=log.count + len(changes))
-    names, reached = tuple(json.loads(about.speakers)), about.settled_position
+    names, reached = tuple(json.loads(head.speakers)), head.settled_position
     if known:
-        return Document("", about.position, None, reached, names, made, since=changes, log=log)
+        return Document("", head.position, None, reached, names, made, since=changes, log=log)
     try:
         memory, settled = text_after(text[0], text[1], changes)
     except (LookupError, TypeError, ValueError) as error:
@@ -181,7 +181,7 @@ def document(db: Connection, owner: Owner, about: Any, since: Log = NOTHING) -> 
             f"the stored memory of user {owner.user!r} does not fit together ({type(error).__name__}); "
             f"run: mempiler rebuild PROGRAM --user {owner.user!r} --force"
         ) from error
-    return Document(memory, about.position, settled, reached, names, made, log=log)
+    return Document(memory, head.position, settled, reached, names, made, log=log)
 
 
 def text_after(memory: str, settled: str | None, changes: Sequence[Change]) -> tuple[str, str | None]:
