@@ -28,7 +28,9 @@ from typing import Any
 from cost_row import Row, cpu_ms, middle, show
 
 MEM0 = "/tmp/mem0/bin/python"
-BOUND = "two calls of DSPy's, five transactions of SQLite and their prompts' checks: the same at every size"
+BOUND = (
+    "2 calls of DSPy's and 5 transactions; of 12,000 facts 2 ms of faiss, .6 of moving the index, Python's collector"
+)
 SIZES = (100, 1_000, 9_000, 12_000)
 ROUNDS = 15
 PLACES = ("garden", "piano", "bicycle", "harbour", "winter", "novel", "kitchen", "mountain", "window", "letter")

@@ -6,12 +6,18 @@ hold says what bounds it.
 
 from __future__ import annotations
 
+import json
+import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
 from typing import Any
+
+KEPT = "MEMPILER_COST_ROWS"
+"""Environment variable with the file to which rows are written as well."""
 
 
 @dataclass(frozen=True)
@@ -40,16 +46,22 @@ class Row:
 def show(rows: Iterable[Row]) -> bool:
     """Prints rows as they come; whether all aims hold."""
     print(f"{'work':<46}{'at':>18}{'ours':>10}{'aim':>10}  {'unit':<10}{'holds':<6} peer; what bounds it", flush=True)
-    every = True
+    every, kept = True, os.environ.get(KEPT)
     for row in rows:
-        sign, every = (">=" if row.above else "<="), every and row.holds
-        notes = "; ".join(note for note in (row.peer, row.bound) if note)
-        print(
-            f"{row.work:<46}{row.at:>18}{row.ours:>10.3g}{sign + f'{row.aim:g}':>10}  {row.unit:<10}"
-            f"{'yes' if row.holds else 'NO':<6} {notes}",
-            flush=True,
-        )
+        every = every and row.holds
+        work, at, ours, aim, unit, holds, notes = cells(row)
+        print(f"{work:<46}{at:>18}{ours:>10}{aim:>10}  {unit:<10}{holds:<6} {notes}", flush=True)
+        if kept:
+            with Path(kept).open("a") as file:
+                file.write(json.dumps(cells(row)) + "\n")
     return every
+
+
+def cells(row: Row) -> tuple[str, ...]:
+    """A row as texts; what bounds it only where its aim does not hold."""
+    aim = f"{'>=' if row.above else '<='}{row.aim:g}"
+    notes = "; ".join(note for note in (row.peer, "" if row.holds else row.bound) if note)
+    return row.work, row.at, f"{row.ours:.3g}", aim, row.unit, "yes" if row.holds else "NO", notes
 
 
 def cpu_ms(work: Callable[[], Any]) -> float:
