@@ -242,7 +242,7 @@ class Store:
         Args:
             claim: Whose memory, and the version it was made from.
             document: The memory; the items up to its position that were queued are remembered with it.
-            lease: Seconds for which the claim is renewed.
+            lease: Seconds for which the claim is renewed; 0 gives it back, as `release` does.
             note: What went wrong with a part of the item at its position.
 
         Returns:
@@ -250,7 +250,7 @@ class Store:
         """
 
         def store(db: Connection) -> Claim | None:
-            version = rows.advance(db, claim.owner, claim.version, lease)
+            version = rows.advance(db, claim, lease)
             if version is None:
                 return None
             rows.put_memory(db, claim.owner, document)

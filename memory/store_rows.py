@@ -296,6 +296,9 @@ class _Holding:
         self.let_go = of_user.where(u.worker == given("by")).values(worker="", claimed_until=now)
         same = of_user.where(u.version == given("old"))
         self.advance = same.values(version=given("new"), claimed_until=until)
+        held = u.worker == given("by")
+        free = {"worker": case((held, ""), else_=u.worker), "claimed_until": case((held, now), else_=u.claimed_until)}
+        self.end = same.values(version=given("new"), **free)
 
 
 _HERE, _ON_SERVER = _Holding(given("now")), _Holding(t.SERVER_CLOCK)
@@ -317,12 +320,22 @@ def let_go(db: Connection, claim: Claim) -> None:
     db.execute(holding.let_go, whose(claim.owner, **now, by=claim.worker))
 
 
-def advance(db: Connection, owner: Owner, version: str, lease: float) -> str | None:
-    """Gives a user's memory a new version if it still has the old one; None otherwise."""
+def advance(db: Connection, claim: Claim, lease: float) -> str | None:
+    """Gives a user's memory a new version if it still has the old one; None otherwise.
+
+    Args:
+        db: A transaction that writes.
+        claim: Whose memory, and the old version.
+        lease: Seconds for which the claim is renewed; 0 gives it back.
+    """
     holding, now = _holding(db)
     new = _token()
-    about = whose(owner, **now, old=version, new=new, lease=min(lease, LONGEST_LEASE))
-    return new if db.execute(holding.advance, about).rowcount else None
+    about = whose(claim.owner, **now, old=claim.version, new=new)
+    if lease:
+        made = db.execute(holding.advance, {**about, "lease": min(lease, LONGEST_LEASE)})
+    else:
+        made = db.execute(holding.end, {**about, "by": claim.worker})
+    return new if made.rowcount else None
 
 
 def restore(db: Connection, contents: Contents) -> None:

@@ -245,13 +245,16 @@ def _drained(
 ) -> _Drained:
     """Remembers the queue of a claimed user as it is now, and gives the claim back."""
     with leaving_nothing(program, store, lm), taking_turns(claim.owner):
+        steps = None
         try:
             seen = view(program, store, claim.owner, stamp)
             if seen.snapshot.version != claim.version:
                 return _Drained(Remembered(), whole=False)
-            return _StoredSteps(store, program, claim, stamp, seen, lease, stop).run(retry)
+            steps = _StoredSteps(store, program, claim, stamp, seen, lease, stop)
+            return steps.run(retry)
         finally:
-            store.release(claim)
+            if steps is None or not steps.released:
+                store.release(claim)
 
 
 class _StoredSteps:
@@ -275,6 +278,8 @@ class _StoredSteps:
         self.memory, self.settled = seen.memory, seen.settled
         self.document = seen.document
         self.done = Remembered()
+        self.released = False
+        """Whether the last commit gave the claim back."""
 
     def run(self, retry: bool = False) -> _Drained:
         """Remembers what is queued, a few items at a time; with `retry`, first what could not be taken in before."""
@@ -304,7 +309,8 @@ class _StoredSteps:
                 failures = (*made.failures, *written.failures)
                 self.done += Remembered(0, failures)
                 document, memory = written.value
-                return self._store_item(document, memory, failures)
+                last = stored is self.queued[-1] and not self.writer.settles
+                return self._store_item(document, memory, failures, last)
             self._failed(stored, error, attempt >= ATTEMPTS)
         return True
 
@@ -324,9 +330,9 @@ class _StoredSteps:
         )
         return self._told(document, memory, memory if plain else self.settled), memory
 
-    def _store_item(self, document: Document, memory: Memory, failures: Sequence[Failure]) -> bool:
+    def _store_item(self, document: Document, memory: Memory, failures: Sequence[Failure], last: bool) -> bool:
         note = "; ".join(f"{failure.where}: {failure.message}" for failure in failures)
-        if not self._commit(document, memory, self.settled if self.writer.settles else memory, note):
+        if not self._commit(document, memory, self.settled if self.writer.settles else memory, note, last):
             return False
         self.done += Remembered(1)
         return True
@@ -360,7 +366,7 @@ class _StoredSteps:
         memory = self.memory.resumed(settled)
         document = replace(self.document, settled_position=self.document.position)
         document = self._told(document, memory, settled)
-        if self._commit(document, memory, settled):
+        if self._commit(document, memory, settled, last=True):
             self.done += Remembered(0, failures)
         return state
 
@@ -370,13 +376,15 @@ class _StoredSteps:
         ever = document.settled_position or (self.document and self.document.settled_position)
         return told(document, before, memory, settled if self.writer.settles and ever else None)
 
-    def _commit(self, document: Document, memory: Memory, settled: Memory, note: str = "") -> bool:
+    def _commit(self, document: Document, memory: Memory, settled: Memory, note: str = "", last: bool = False) -> bool:
+        """Stores what was written; False if the claim was lost. The last commit gives it back."""
         document = replace(document, partial=_left_in(memory, settled))
-        claim = self.store.commit(self.claim, document, self.lease, note)
+        claim = self.store.commit(self.claim, document, 0.0 if last else self.lease, note)
         if claim is None:
             drop(self.program, self.store, self.claim.owner)
             return False
         self.claim, self.document, self.memory, self.settled = claim, document, memory, settled
+        self.released = last
         keep(self.program, self.store, claim.owner, claim.version, (document, memory, settled))
         return True
 

@@ -16,6 +16,7 @@ from mempiler.engines.embedders import embedder
 from mempiler.engines.models import language_model
 from mempiler.memory.stored import Owner
 from mempiler.programs.catalog import needs_embedder
+from mempiler.programs.live import stamp_of
 
 METHODS = ["turn-rag", "recursive-summary", "memory-r2", "pgr"]
 
@@ -342,3 +343,17 @@ def test_turn_is_a_record_of_its_session(store: Store) -> None:
     assert added is not None
     assert [item.id for item in memory.items()] == ["chat"]
     assert memory.end("chat") is None
+
+
+@pytest.mark.parametrize("method", ["turn-rag", "pgr"])
+def test_the_last_commit_gives_the_claim_back(method: str, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = program(method).memory(store, "ada", lm=language_model("offline"))
+    released: list[Any] = []
+    monkeypatch.setattr(store, "release", released.append)
+    for n in range(3):
+        memory.add(said(f"I moved to town{n}."), remember=False)
+    assert memory.remember().items == 3
+    assert released == []
+    memory.add(said("I have a dog."), remember=False)
+    stamp = stamp_of(memory.program)
+    assert store.claim("another", 60, stamp, memory.owner) is not None
