@@ -17,6 +17,7 @@ from __future__ import annotations
 import copy
 import inspect
 import json
+from collections.abc import Iterable
 from typing import Any, Self, TypeVar
 
 import dspy
@@ -113,9 +114,10 @@ def modules_below(module: dspy.Module, kind: type[M]) -> list[tuple[str, M]]:
         is_module = isinstance(at, BaseModule)
         if is_module and isinstance(at, kind):
             found.append((path, at))
-        below: Any = vars(at) if is_module else at if hasattr(at, "items") else dict(enumerate(at))
+        values: Any = vars(at) if is_module else at
         form = ".{}" if is_module else "[{}]"
-        for key, each in below.items():
+        pairs: Iterable[tuple[Any, Any]] = values.items() if hasattr(values, "items") else enumerate(values)
+        for key, each in pairs:
             made_of = type(each)
             if made_of in _PLAIN or id(each) in seen:
                 continue
