@@ -114,17 +114,19 @@ def modules_below(module: dspy.Module, kind: type[M]) -> list[tuple[str, M]]:
         is_module = isinstance(at, BaseModule)
         if is_module and isinstance(at, kind):
             found.append((path, at))
-        values: Any = vars(at) if is_module else at
         form = ".{}" if is_module else "[{}]"
-        pairs: Iterable[tuple[Any, Any]] = values.items() if hasattr(values, "items") else enumerate(values)
-        for key, each in pairs:
-            made_of = type(each)
+        for key, each in _pairs(vars(at) if is_module else at):
+            made_of: type[Any] = type(each)
             if made_of in _PLAIN or id(each) in seen:
                 continue
             if issubclass(made_of, BaseModule) or (issubclass(made_of, (list, dict, tuple)) and each):
                 seen.add(id(each))
                 queue.append((path + form.format(key), each))
     return found
+
+
+def _pairs(values: Any) -> Iterable[tuple[Any, Any]]:
+    return values.items() if hasattr(values, "items") else enumerate(values)
 
 
 _PLAIN = frozenset({str, int, float, bool, type(None)})
