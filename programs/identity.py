@@ -28,7 +28,7 @@ from .. import __version__
 from ..memory.flight import Flight
 from ..reading.json_text import PARSING
 from .method import Method, Writer
-from .part import Part
+from .part import Part, modules_below
 from .state import dump_predictor, signature_of
 
 _rollout: contextvars.ContextVar[str] = contextvars.ContextVar("rollout", default="")
@@ -66,9 +66,10 @@ class Identities:
     def of_predictor(self, predictor: dspy.Predict) -> str:
         """Digest of what a model sees of a prompt, but for its inputs and the adapter's form."""
         signature, demos = signature_of(predictor), tuple(predictor.demos)
-        settings = json.dumps([predictor.config, predictor.fields], sort_keys=True, default=str)
-        # Instructions are named beside the signature: InferRules edits them in place.
-        key = (id(signature), signature.instructions, tuple(map(id, demos)), settings, vars(predictor).get("nearest"))
+        config, fields = predictor.config, predictor.fields
+        settings = json.dumps([config, fields], sort_keys=True, default=str) if config or fields else ""
+        # Instructions, which are its docstring, are named beside the signature: InferRules edits them in place.
+        key = (id(signature), signature.__doc__, tuple(map(id, demos)), settings, vars(predictor).get("nearest"))
 
         def make() -> tuple[Any, str]:
             types = [_schema(field.annotation) for field in signature.fields.values()]
@@ -98,10 +99,11 @@ class Identities:
         )
 
     def _of_part(self, part: Part) -> list[Any]:
-        predictors = {name: self.of_predictor(one) for name, one in sorted(part.predictors_below().items())}
-        parts = [one for _, one in part.named_sub_modules(Part)]
+        below = modules_below(part, dspy.Module)
+        parts = [one for _, one in below if isinstance(one, Part)]
         about = [[f"{type(one).__module__}:{type(one).__qualname__}", one.config] for one in parts]
-        return [about, predictors]
+        asked = [(path.removeprefix("self."), one) for path, one in below if isinstance(one, dspy.Predict)]
+        return [about, {name: self.of_predictor(one) for name, one in asked}]
 
     def __deepcopy__(self, memo: object = None) -> Identities:
         return self

@@ -17,9 +17,11 @@ from __future__ import annotations
 import copy
 import inspect
 import json
-from typing import Any, Self
+from collections.abc import Iterable
+from typing import Any, Self, TypeVar
 
 import dspy
+from dspy.primitives.base_module import BaseModule
 
 from ..errors import UserError
 from ..memory.indexes import Indexes
@@ -28,6 +30,8 @@ from .correcting import longest_text
 from .failing import LOST, concerns_prompt, failure_of, kind_of
 from .halves import halves, together
 from .recording import record_failure
+
+M = TypeVar("M", bound=dspy.Module)
 
 
 class Part(dspy.Module):
@@ -60,8 +64,7 @@ class Part(dspy.Module):
 
     def predictors_below(self) -> dict[str, dspy.Predict]:
         """Every predictor at or below the part by its path, e.g. "extract" or "extract.predict"."""
-        found = self.named_sub_modules(dspy.Predict)
-        return {path.removeprefix("self."): module for path, module in found}
+        return {path.removeprefix("self."): module for path, module in modules_below(self, dspy.Predict)}
 
     def attempt(self, predictor: dspy.Module, **inputs: Any) -> dspy.Prediction | None:
         """Calls a predictor, or a module made of them; a prompt that is too long is asked in halves, where it can be.
@@ -88,7 +91,7 @@ class Part(dspy.Module):
             longest_text.reset(token)
 
     def _name(self, module: dspy.Module) -> str:
-        paths = (path for path, found in self.named_sub_modules() if found is module)
+        paths = (path for path, found in modules_below(self, dspy.Module) if found is module)
         return next(paths, type(module).__name__).removeprefix("self.")
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
@@ -99,6 +102,34 @@ class Part(dspy.Module):
         return new
 
 
+def modules_below(module: dspy.Module, kind: type[M]) -> list[tuple[str, M]]:
+    """The modules of a kind at or below one, each with its path, as `named_sub_modules` of DSPy's gives them.
+
+    Every question asks for them, so settings, which can hold no module, are not looked at.
+    """
+    found: list[tuple[str, M]] = []
+    queue: list[tuple[str, Any]] = [("self", module)]
+    seen = {id(module)}
+    for path, at in queue:
+        is_module = isinstance(at, BaseModule)
+        if is_module and isinstance(at, kind):
+            found.append((path, at))
+        form = ".{}" if is_module else "[{}]"
+        for key, each in _pairs(vars(at) if is_module else at):
+            made_of: type[Any] = type(each)
+            if made_of in _PLAIN or id(each) in seen:
+                continue
+            if issubclass(made_of, BaseModule) or (issubclass(made_of, (list, dict, tuple)) and each):
+                seen.add(id(each))
+                queue.append((path + form.format(key), each))
+    return found
+
+
+def _pairs(values: Any) -> Iterable[tuple[Any, Any]]:
+    return values.items() if hasattr(values, "items") else enumerate(values)
+
+
+_PLAIN = frozenset({str, int, float, bool, type(None)})
 _PIECES = ("embedder", "indexes")
 """Arguments that are never settings."""
 

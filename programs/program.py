@@ -23,6 +23,7 @@ from ..records import Context, History, Item, Query
 from .adapter import adapter as make_adapter
 from .leavings import Forgets
 from .method import Method
+from .part import modules_below
 from .predictor import adopt
 from .recalling import Recalled
 from .recalling import recalled as recalled_for
@@ -192,10 +193,7 @@ class MemoryProgram(dspy.Module):
 
     def all_predictors(self) -> dict[str, dspy.Predict]:
         """Every predictor by name, frozen ones and those of compiled sub-modules included."""
-        found: dict[str, dspy.Predict] = {}
-        for path, module in self.named_sub_modules(dspy.Predict):
-            found[path.removeprefix("self.")] = module
-        return found
+        return {path.removeprefix("self."): module for path, module in modules_below(self, dspy.Predict)}
 
     def writer_names(self) -> frozenset[str]:
         """The names, in `all_predictors`, of the predictors that write memories."""

@@ -43,6 +43,8 @@ class Names:
         self._min = min_cosine
         self._exact: dict[tuple[bool, tuple[str, ...]], str] = {}
         self._rows: dict[bool, list[tuple[str, str, np.ndarray]]] = {True: [], False: []}
+        self._stacked: dict[bool, np.ndarray] = {}
+        """The vectors of `_rows` below one another, until further ones come."""
         self._known: set[str] = set()
         for node in nodes:
             if node.tier != "user":
@@ -56,6 +58,7 @@ class Names:
         if node.name in self._vectors and node.id not in self._known:
             self._known.add(node.id)
             self._rows[abstract].append((node.id, node.name, self._vectors[node.name]))
+            self._stacked.pop(abstract, None)
 
     def find(self, name: str, abstract: bool) -> tuple[str, bool] | None:
         """The node that a name means, and whether its embedding decided; None for a new one.
@@ -68,8 +71,10 @@ class Names:
         rows, vector = self._rows[abstract], self._vectors.get(name)
         if not rows or vector is None:
             return None
-        # In double precision, so that a pair of equal texts reaches a threshold of 1.
-        cosines = np.stack([row for _, _, row in rows]).astype(np.float64) @ vector.astype(np.float64)
+        if abstract not in self._stacked:
+            # In double precision, so that a pair of equal texts reaches a threshold of 1.
+            self._stacked[abstract] = np.stack([row for _, _, row in rows]).astype(np.float64)
+        cosines = self._stacked[abstract] @ vector.astype(np.float64)
         for n in map(int, np.argsort(-cosines, kind="stable")):
             if cosines[n] < self._min - 1e-6:
                 return None

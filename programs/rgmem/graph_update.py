@@ -1,6 +1,7 @@
 """How a new unit of evidence changes RGMem's graph: nodes, edges, counters (algorithm 1, lines 10 to 14).
 
     GraphMemory ── taken_in(evidence, paths) ──> GraphMemory      (the old one is unchanged)
+    GraphMemory ── all_taken_in(units) ──> GraphMemory            the same for the units of a step, in one pass
 
 A path is a base concept, concepts and events. Names find their nodes by `entities`. Class edges never close a
 cycle: one that would is refused and counted; the path continues from the node it led to. A base concept hangs on the
@@ -62,40 +63,60 @@ def taken_in(
         vectors: Embeddings of the names of nodes and paths, for merging by meaning; without, only equal names merge.
         min_cosine: Lowest cosine of names that are merged.
     """
-    draft = _Draft(memory, evidence, vectors or {}, min_cosine)
-    for path in paths:
-        draft.walk(path)
-    draft.counts["pathless"] += not any(path.events for path in paths)
+    return all_taken_in(memory, [(evidence, paths)], vectors, min_cosine)
+
+
+def all_taken_in(
+    memory: GraphMemory,
+    units: Sequence[tuple[Evidence, Sequence[GraphPath]]],
+    vectors: Mapping[str, np.ndarray] | None = None,
+    min_cosine: float = 0.85,
+) -> GraphMemory:
+    """The memory with further units, each with where it belongs, as if they had come one by one.
+
+    What is known of the graph is gathered once, however many units there are; arguments as of `taken_in`.
+    """
+    draft = _Draft(memory, vectors or {}, min_cosine)
+    for evidence, paths in units:
+        draft.take_in(evidence, paths)
     return memory.model_copy(
         update={
-            "evidence": {**memory.evidence, evidence.id: evidence},
+            "evidence": {**memory.evidence, **{evidence.id: evidence for evidence, _ in units}},
             "nodes": draft.nodes,
             "classes": (*memory.classes, *draft.classes),
             "relations": draft.relations,
             "issued": draft.issued,
-            "counts": dict(Counter(memory.counts) + draft.counts),
+            "counts": dict(draft.counts),
         }
     )
 
 
 class _Draft:
-    """The mutable state of one `taken_in`."""
+    """The mutable state of one `all_taken_in`."""
 
-    def __init__(
-        self, memory: GraphMemory, evidence: Evidence, vectors: Mapping[str, np.ndarray], min_cosine: float
-    ) -> None:
+    def __init__(self, memory: GraphMemory, vectors: Mapping[str, np.ndarray], min_cosine: float) -> None:
         self.nodes = dict(memory.nodes)
         self.relations = dict(memory.relations)
         self.classes: list[ClassEdge] = []
         self.issued = memory.issued
-        self.counts: Counter[str] = Counter()
-        self._evidence = evidence
+        self.counts = Counter(memory.counts)
+        self._seen: Counter[str] = Counter()
+        """What was counted of the unit."""
         self._names = Names(self.nodes.values(), vectors, min_cosine)
         self._bases = {normal(self.nodes[id].name): id for id in memory.children(USER)}
-        self._above = {id: set(memory.parents(id)) for id in self.nodes}
+        self._above: dict[str, set[str]] = {id: set() for id in self.nodes}
+        for edge in memory.classes:
+            self._above[edge.child].add(edge.parent)
         self._edges = {(relation.source, relation.target): relation.id for relation in self.relations.values()}
 
-    def walk(self, path: GraphPath) -> None:
+    def take_in(self, evidence: Evidence, paths: Sequence[GraphPath]) -> None:
+        self._evidence, self._seen = evidence, Counter()
+        for path in paths:
+            self._walk(path)
+        self._seen["pathless"] += not any(path.events for path in paths)
+        self.counts += self._seen
+
+    def _walk(self, path: GraphPath) -> None:
         at = self._bases.get(normal(path.base))
         events = [(name, label) for name, label in zip(path.events, self._labels(path), strict=True) if name.strip()]
         if at is None or not events:
@@ -120,10 +141,10 @@ class _Draft:
         if child == parent or parent in self._above[child]:
             return child
         if child in self._bases.values():
-            self.counts["misplaced"] += 1
+            self._seen["misplaced"] += 1
             return child
         if child in self._ancestors(parent):
-            self.counts["cycles"] += 1
+            self._seen["cycles"] += 1
             return child
         self._above[child].add(parent)
         self.classes.append(ClassEdge(parent=parent, child=child))
@@ -153,7 +174,7 @@ class _Draft:
         node = self.nodes[id]
         changes: dict[str, object] = {}
         if by_cosine:
-            self.counts["merged"] += 1
+            self._seen["merged"] += 1
             changes["aliases"] = (*node.aliases, name)
         if (node.tier, tier) == ("instance", "general"):
             changes["tier"] = tier
@@ -184,7 +205,7 @@ class _Draft:
         if any(mention.evidence == unit for mention in relation.mentions[-1:]):
             return
         label = " ".join(label.split())
-        self.counts["unlabelled"] += not label
+        self._seen["unlabelled"] += not label
         mention = Mention(evidence=unit, label=label or self._evidence.fact)
         changes = {"mentions": (*relation.mentions, mention), "count": relation.count + 1}
         self.relations[id] = relation.model_copy(update=changes)

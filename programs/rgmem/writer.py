@@ -22,7 +22,7 @@ from ..method import Lost, Writer
 from ..predictor import predictor
 from .evolution import evolve, single_scale
 from .extraction import Draft, placed, segments, synthesized
-from .graph_update import taken_in
+from .graph_update import all_taken_in
 from .memory import GraphMemory
 from .operators import LanguageOperators
 
@@ -84,15 +84,12 @@ class GraphWriter(Writer):
         drafts = [draft for draft in found if isinstance(draft, Draft)]
         memory = memory.model_copy(update={"step": memory.step + 1})
         memory = memory.left(item, {id for lost in found if isinstance(lost, Lost) for id in lost.turns or ()})
-        vectors = self._vectors(memory, drafts)
-        for draft in drafts:
-            unit = draft.evidence(f"e{len(memory.evidence) + 1}", memory.step)
-            if self.use_l1:
-                memory = taken_in(memory, unit, draft.paths, vectors, self.merge_cosine)
-            else:
-                memory = memory.model_copy(update={"evidence": {**memory.evidence, unit.id: unit}})
+        known = len(memory.evidence)
+        units = [(draft.evidence(f"e{n}", memory.step), draft.paths) for n, draft in enumerate(drafts, known + 1)]
         if not self.use_l1:
-            return memory
+            new = {unit.id: unit for unit, _ in units}
+            return memory.model_copy(update={"evidence": {**memory.evidence, **new}})
+        memory = all_taken_in(memory, units, self._vectors(memory, drafts), self.merge_cosine)
         if not self.use_rg:
             return single_scale(memory, self._operators())
         return evolve(memory, self._operators(), self.theta_inf, self.theta_sum)

@@ -10,7 +10,7 @@ from mempiler.errors import UserError
 from mempiler.memory.indexes import Indexes, entry_indexes
 from mempiler.programs.catalog import build
 from mempiler.programs.names import METHODS
-from mempiler.programs.part import Part
+from mempiler.programs.part import Part, modules_below
 from mempiler.programs.predictor import predictor
 from mempiler.programs.recording import recording
 from mempiler.runs.artifact import load, save
@@ -138,3 +138,20 @@ def test_output_that_cannot_be_read_is_a_failure_of_its_predictor(scripted: Any,
         assert part.attempt(asked, context="", question="Who?") is None
     assert [(failure.kind, failure.where) for failure in record.failures] == [("parse", where)]
     assert "\n" not in record.failures[0].message
+
+
+class Nested(dspy.Module):
+    """Modules in every place that DSPy looks into, and one that is there twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shared = Shouting()
+        self.named = {"one": [predictor(AnswerFromContext), None], "two": (self.shared, "text", {3: Louder()})}
+        self.inner = dspy.ChainOfThought(AnswerFromContext)
+
+
+@pytest.mark.parametrize("kind", [dspy.Module, dspy.Predict, Part])
+def test_the_modules_below_are_those_that_dspy_names(kind: type[dspy.Module]) -> None:
+    programs = [build(name, embedder=embedder()) for name in (*METHODS, "pgr+memory-r2")]
+    for module in (*programs, *(each.method.writer for each in programs), Nested()):
+        assert modules_below(module, kind) == list(module.named_sub_modules(kind))

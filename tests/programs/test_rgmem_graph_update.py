@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mempiler.engines.embedders import embedder
 from mempiler.programs.rgmem.entities import Names
-from mempiler.programs.rgmem.graph_update import GraphPath, taken_in
+from mempiler.programs.rgmem.graph_update import GraphPath, all_taken_in, taken_in
 from mempiler.programs.rgmem.memory import BASES, USER, Conclusion, Evidence, GraphMemory, Node
 from mempiler.programs.rgmem.theories import abstracted, inferred
 from mempiler.signatures.rgmem_graph import EntityPath
@@ -214,6 +214,18 @@ def test_whatever_comes_in_the_graph_stays_sound(steps):
     for node in memory.nodes.values():
         assert node.score == len(node.fresh)
     assert GraphMemory.model_validate_json(memory.model_dump_json()) == memory
+
+
+@given(st.lists(PATHS, max_size=5), st.lists(PATHS, max_size=5))
+def test_units_that_come_together_are_taken_in_as_one_by_one(before, steps):
+    words = {name for paths in (*before, *steps) for path in paths for name in path.names}
+    vectors = dict(zip(words, embedder().embed(list(words)), strict=True)) if words else {}
+    known = grown(*before, vectors=vectors, min_cosine=0.3)
+    memory, units = known, [(unit(n), paths) for n, paths in enumerate(steps, len(before) + 1)]
+    for each, paths in units:
+        memory = taken_in(memory, each, paths, vectors, 0.3)
+    together = all_taken_in(known, units, vectors, 0.3)
+    assert together.model_dump_json() == memory.model_dump_json()
 
 
 def test_seeds_are_the_conclusions_of_high_relevance_or_all():
