@@ -18,7 +18,7 @@ import copy
 import inspect
 import json
 from collections.abc import Iterable
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, cast
 
 import dspy
 from dspy.primitives.base_module import BaseModule
@@ -116,7 +116,7 @@ def modules_below(module: dspy.Module, kind: type[M]) -> list[tuple[str, M]]:
             found.append((path, at))
         form = ".{}" if is_module else "[{}]"
         for key, each in _pairs(vars(at) if is_module else at):
-            made_of: type[Any] = type(each)
+            made_of = cast(type[Any], type(each))
             if made_of in _PLAIN or id(each) in seen:
                 continue
             if issubclass(made_of, BaseModule) or (issubclass(made_of, (list, dict, tuple)) and each):
@@ -126,7 +126,7 @@ def modules_below(module: dspy.Module, kind: type[M]) -> list[tuple[str, M]]:
 
 
 def _pairs(values: Any) -> Iterable[tuple[Any, Any]]:
-    return values.items() if hasattr(values, "items") else enumerate(values)
+    return values.items() if hasattr(values, "items") else enumerate(cast(Iterable[Any], values))
 
 
 _PLAIN = frozenset({str, int, float, bool, type(None)})
