@@ -217,18 +217,35 @@ class Store:
             owner: This user or none; the one that waits longest if None.
             partial: Whether items of which turns could not be taken in are something to do.
         """
+        return next(iter(self._claimed([worker], lease, stamp, owner, partial)), None)
+
+    def claim_many(self, most: int, lease: float, stamp: Stamp) -> list[Claim]:
+        """Takes the right to write the memories of several users at once, those that wait longest; as `claim`.
+
+        Args:
+            most: Users, at least one; fewer where no more have something to do. Each gets a worker of its own.
+            lease: Seconds until others may take over.
+            stamp: Of the program that will write.
+        """
+        return self._claimed([uuid4().hex for _ in range(most)], lease, stamp)
+
+    def _claimed(
+        self, workers: Sequence[str], lease: float, stamp: Stamp, owner: Owner | None = None, partial: bool = False
+    ) -> list[Claim]:
+        """The users that these workers may write now, in one transaction."""
         server = self._engine.dialect.name == "postgresql"
         find = reads.claimable(server, owner is not None, partial)
-        about = {"worker": worker, "writer": stamp.writer, "embedder": stamp.embedder, "schema": stamp.schema}
+        about = {"writer": stamp.writer, "embedder": stamp.embedder, "schema": stamp.schema}
+        about |= {"most": len(workers), "worker": workers[0], **(t.whose(owner) if owner else {})}
 
-        def take(db: Connection) -> Claim | None:
+        def take(db: Connection) -> list[Claim]:
             now = {} if server else {"now": time.time()}
-            row = db.execute(find, {**about, **now, **(t.whose(owner) if owner else {})}).first()
-            if row is None:
-                return None
-            claim = Claim(Owner.stored(row.user, row.tenant), worker, row.version)
-            rows.hold(db, claim, lease)
-            return claim
+            found = db.execute(find, {**about, **now}).all()
+            pairs = zip(found, workers, strict=False)
+            claims = [Claim(Owner.stored(user.user, user.tenant), by, user.version) for user, by in pairs]
+            for claim in claims:
+                rows.hold(db, claim, lease)
+            return claims
 
         return self._commit(take)
 

@@ -273,9 +273,10 @@ def _summary(row: Any, counts: Any, open_turns: int) -> Summary:
 
 @cache
 def claimable(server: bool, one: bool, partial: bool) -> Select[*tuple[Any, ...]]:
-    """Finds the unclaimed user with something to do that has waited longest, and locks its row.
+    """Finds the unclaimed users with something to do that have waited longest, and locks their rows.
 
-    Its values are `worker`, `writer`, `embedder`, `schema`, `now` where there is no server, and `whose` for one user.
+    Its values are `most`, `worker`, `writer`, `embedder`, `schema`, `now` where there is no server, and `whose` for one
+    user.
 
     Args:
         server: Whether PostgreSQL runs it, whose clock decides then.
@@ -295,4 +296,4 @@ def claimable(server: bool, one: bool, partial: bool) -> Select[*tuple[Any, ...]
     query = select(u.tenant, u.user, u.version).where(or_(queued, unsettled), ~foreign)
     free = or_(u.worker.in_(("", given("worker"))), u.claimed_until < now, u.claimed_until > now + LONGEST_LEASE)
     query = query.where(free, *(mine(t.users) if one else ()))
-    return query.order_by(u.claimed_until).limit(1).with_for_update(skip_locked=True)
+    return query.order_by(u.claimed_until).limit(given("most")).with_for_update(skip_locked=True)

@@ -41,9 +41,9 @@ class Crew(Generic[T]):
         self._stopping = False
 
     @property
-    def room(self) -> bool:
-        """Whether a further job may begin."""
-        return len(self._running) < self._most and not self._stopping
+    def room(self) -> int:
+        """How many further jobs may begin."""
+        return 0 if self._stopping else self._most - len(self._running)
 
     @property
     def stopping(self) -> bool:

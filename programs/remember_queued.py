@@ -51,6 +51,8 @@ LEASE = 120.0
 ATTEMPTS = 3
 AHEAD = 8
 """Queued items of one user that are prepared at once."""
+CLAIMED = 8
+"""Most users that are claimed at once: what comes to a store is shared among the processes that write it."""
 LOOK = 1.0
 """Seconds between two looks for further users, while some are written."""
 
@@ -143,13 +145,14 @@ class Writers:
     def begin(self, most: int | None = None) -> int:
         """Claims users while there is room, so many at most, and begins to write each; returns how many."""
         begun, stamp = 0, stamp_of(self._program)
-        while self.crew.room and begun != most and not self._stop():
-            # A name for each claim: who holds one may claim the same user again.
-            claim = self._store.claim(uuid.uuid4().hex, self._lease, stamp)
-            if claim is None:
+        most = self.crew.room if most is None else min(most, self.crew.room)
+        while begun < most and not self._stop():
+            claims = self._store.claim_many(min(most - begun, CLAIMED), self._lease, stamp)
+            for claim in claims:
+                self.crew.begin(lambda claim=claim: self._write(claim, stamp))
+            if not claims:
                 break
-            self.crew.begin(lambda claim=claim: self._write(claim, stamp))
-            begun += 1
+            begun += len(claims)
         return begun
 
     def ended(self, timeout: float | None = None) -> list[Future[Remembered]]:

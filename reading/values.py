@@ -17,7 +17,7 @@ import types
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
@@ -44,6 +44,7 @@ class ValueReader:
         self.inputs = inputs or {}
         self.longest = longest
         self.mends: list[Mend] = []
+        self._ids_of: dict[Shown, tuple[str, ...]] = {}
 
     def read(self, raw: Any, annotation: Any, where: str = "") -> Any:
         """The value.
@@ -94,21 +95,10 @@ class ValueReader:
         if origin is dict:
             return self._dict(raw, get_args(annotation), where)
         if isinstance(annotation, type):
-            read = next((read for kind, read in self._plain.items() if issubclass(annotation, kind)), None)
+            read = _reading(annotation)
             if read is not None:
-                return read(raw, annotation, where)
+                return read(self, raw, annotation, where)
         return _validated(raw, annotation, where)
-
-    @property
-    def _plain(self) -> dict[type, Callable[[Any, Any, str], Any]]:
-        return {
-            BaseModel: self._model,
-            enum.Enum: lambda raw, kind, where: kind(self._choice(raw, [each.value for each in kind], where)),
-            bool: self._truth,
-            int: self._number,
-            float: self._number,
-            str: self._text,
-        }
 
     def _union(self, raw: Any, annotation: Any, where: str) -> Any:
         kinds = [kind for kind in get_args(annotation) if kind is not type(None)]
@@ -121,6 +111,9 @@ class ValueReader:
             except UnreadableError:
                 del self.mends[kept:]
         return self.read(raw, kinds[-1], where)
+
+    def _member(self, raw: Any, annotation: Any, where: str) -> Any:
+        return annotation(self._choice(raw, [each.value for each in annotation], where))
 
     def _text(self, raw: Any, annotation: Any, where: str) -> str:
         if isinstance(raw, str):
@@ -175,7 +168,9 @@ class ValueReader:
             raise UnreadableError(where, f"an id is due, not {_shown(raw)}")
         if isinstance(raw, list):
             raw = raw[0] if len(raw) == 1 else ", ".join(map(str, raw))
-        found = match_id(raw, mark.ids(self.inputs))
+        if mark not in self._ids_of:
+            self._ids_of[mark] = mark.ids(self.inputs)
+        found = match_id(raw, self._ids_of[mark])
         if found is None:
             if not mark.new and str(raw).strip():
                 self.mend("unknown id", where)
@@ -248,43 +243,77 @@ class ValueReader:
         if not isinstance(raw, Mapping):
             raise UnreadableError(where, f"an object is due, not {_shown(raw)}")
         given = {_plain(key): value for key, value in raw.items()}
-        if len(given) == 1 and not given.keys() & {_plain(name) for name in model.model_fields}:
+        fields = _fields_of(model)
+        if len(given) == 1 and not given.keys() & {field.key for field in fields}:
             inside = next(iter(given.values()))
             if isinstance(inside, Mapping):
                 self.mend("shape", where)
                 return self._model(inside, model, where)
         values: dict[str, Any] = {}
         own = _own_reading(model)
-        for name, field in model.model_fields.items():
-            if _plain(name) in given and name in own:
+        for field in fields:
+            if field.key in given and field.name in own:
                 # One that cannot take such a value at all has nothing to say of it.
                 with suppress(TypeError, ValueError, AttributeError):
-                    given[_plain(name)] = own[name](given[_plain(name)])
-            self._field(values, name, field, given, f"{where}.{name}" if where else name)
+                    given[field.key] = own[field.name](given[field.key])
+            self._field(values, field, given, f"{where}.{field.name}" if where else field.name)
         try:
             return model.model_validate(values)
         except ValidationError as error:
             raise UnreadableError(where, _first(error)) from error
 
-    def _field(self, values: dict[str, Any], name: str, field: FieldInfo, given: dict[str, Any], where: str) -> None:
+    def _field(self, values: dict[str, Any], field: _Field, given: dict[str, Any], where: str) -> None:
         """Puts the value of one field of an object to the others; nothing where its default is due."""
-        key = _plain(name)
-        if key not in given:
-            if field.is_required():
+        if field.key not in given:
+            if field.required:
                 raise UnreadableError(where, "is missing")
             return
-        annotation = annotated(field)
-        if given[key] is None and not field.is_required() and not admits_none(annotation):
+        raw = given[field.key]
+        if raw is None and not field.required and not admits_none(field.annotation):
             self.mend("null", where)
             return
         kept = len(self.mends)
         try:
-            values[name] = self.read(given[key], annotation, where)
+            values[field.name] = self.read(raw, field.annotation, where)
         except UnreadableError:
-            if field.is_required():
+            if field.required:
                 raise
             del self.mends[kept:]
             self.mend("field", where)
+
+
+_Reading = Callable[[ValueReader, Any, Any, str], Any]
+_READINGS: Mapping[type, _Reading] = {
+    BaseModel: ValueReader._model,
+    enum.Enum: ValueReader._member,
+    bool: ValueReader._truth,
+    int: ValueReader._number,
+    float: ValueReader._number,
+    str: ValueReader._text,
+}
+
+
+@functools.cache
+def _reading(annotation: type) -> _Reading | None:
+    """What reads a plain type."""
+    return next((read for kind, read in _READINGS.items() if issubclass(annotation, kind)), None)
+
+
+class _Field(NamedTuple):
+    """What reading has to know of a field of an object."""
+
+    name: str
+    key: str
+    """The name without case, blanks and underscores."""
+    required: bool
+    annotation: Any
+
+
+@functools.cache
+def _fields_of(model: type[BaseModel]) -> tuple[_Field, ...]:
+    return tuple(
+        _Field(name, _plain(name), field.is_required(), annotated(field)) for name, field in model.model_fields.items()
+    )
 
 
 def annotated(field: FieldInfo) -> Any:

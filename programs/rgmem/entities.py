@@ -42,9 +42,7 @@ class Names:
         self._vectors = vectors
         self._min = min_cosine
         self._exact: dict[tuple[bool, tuple[str, ...]], str] = {}
-        self._rows: dict[bool, list[tuple[str, str, np.ndarray]]] = {True: [], False: []}
-        self._stacked: dict[bool, np.ndarray] = {}
-        """The vectors of `_rows` below one another, until further ones come."""
+        self._rows = {True: _Rows(), False: _Rows()}
         self._known: set[str] = set()
         for node in nodes:
             if node.tier != "user":
@@ -57,8 +55,7 @@ class Names:
             self._exact.setdefault((abstract, normal(name)), node.id)
         if node.name in self._vectors and node.id not in self._known:
             self._known.add(node.id)
-            self._rows[abstract].append((node.id, node.name, self._vectors[node.name]))
-            self._stacked.pop(abstract, None)
+            self._rows[abstract].add(node, self._vectors[node.name])
 
     def find(self, name: str, abstract: bool) -> tuple[str, bool] | None:
         """The node that a name means, and whether its embedding decided; None for a new one.
@@ -69,18 +66,37 @@ class Names:
         if known is not None:
             return known, False
         rows, vector = self._rows[abstract], self._vectors.get(name)
-        if not rows or vector is None:
+        if not rows.names or vector is None:
             return None
-        if abstract not in self._stacked:
-            # In double precision, so that a pair of equal texts reaches a threshold of 1.
-            self._stacked[abstract] = np.stack([row for _, _, row in rows]).astype(np.float64)
-        cosines = self._stacked[abstract] @ vector.astype(np.float64)
+        cosines = rows.vectors @ vector.astype(np.float64)
         for n in map(int, np.argsort(-cosines, kind="stable")):
             if cosines[n] < self._min - 1e-6:
                 return None
-            if _DIGITS.findall(rows[n][1]) == _DIGITS.findall(name):
-                return rows[n][0], True
+            if _DIGITS.findall(rows.names[n]) == _DIGITS.findall(name):
+                return rows.ids[n], True
         return None
+
+
+class _Rows:
+    """Names that can be merged into, and their vectors below one another, with room for further ones."""
+
+    def __init__(self) -> None:
+        self.ids: list[str] = []
+        self.names: list[str] = []
+        self._vectors = np.empty((0, 0))
+
+    @property
+    def vectors(self) -> np.ndarray:
+        """In double precision, so that a pair of equal texts reaches a threshold of 1."""
+        return self._vectors[: len(self.ids)]
+
+    def add(self, node: Node, vector: np.ndarray) -> None:
+        if len(self.ids) == len(self._vectors):
+            room = np.empty((len(self.ids) + 16, len(vector)))
+            self._vectors = np.concatenate([self.vectors, room]) if self.ids else room
+        self._vectors[len(self.ids)] = vector
+        self.ids.append(node.id)
+        self.names.append(node.name)
 
 
 def normal(name: str) -> tuple[str, ...]:

@@ -56,6 +56,35 @@ def test_one_user_has_one_writer_until_the_lease_ends(open_store: Callable[..., 
     assert one.claim("me", 60, WRITER) is not None
 
 
+def test_several_users_are_claimed_at_once_those_that_wait_longest_and_each_by_a_worker_of_its_own(
+    open_store: Callable[..., Store],
+) -> None:
+    one, two = open_store(), open_store()
+    owners = [Owner(f"user {n}") for n in range(5)]
+    for owner in owners:
+        fill(one, owner, 1)
+    first = one.claim_many(1, 60, WRITER)
+    for claim in first:
+        one.release(claim)  # the last in the row again
+    early, rest = two.claim_many(4, 60, WRITER), one.claim_many(4, 60, WRITER)
+    assert {claim.owner for claim in early} == {*owners} - {first[0].owner}
+    assert [claim.owner for claim in rest] == [first[0].owner]
+    assert len({claim.worker for claim in (*early, *rest)}) == 5
+    for claim in (*early, *rest):
+        assert one.commit(claim, document(1), 60) is not None
+    assert not one.claim_many(4, -1, WRITER)
+
+
+def test_memories_of_other_programs_are_not_among_those_that_are_claimed_at_once(store: Store) -> None:
+    eve = Owner("eve")
+    fill(store)
+    fill(store, eve)
+    claim = store.commit(claim_of(store, ADA), document(1), 60)
+    assert claim is not None
+    store.release(claim)
+    assert [claim.owner for claim in store.claim_many(4, 60, Stamp("x", "p", "e"))] == [eve]
+
+
 def test_of_two_writers_of_one_version_one_wins(open_store: Callable[..., Store]) -> None:
     one, two = open_store(), open_store()
     fill(one)
