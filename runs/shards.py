@@ -30,7 +30,7 @@ from ..data.benchmark import Benchmark
 from ..engines.guard import Guard, Limits, Spent
 from ..engines.lanes import IN_FLIGHT
 from ..engines.meter import Meter, Usage
-from ..errors import BudgetError, ProgramError
+from ..errors import BudgetError, MempilerError, ProgramError
 from ..programs.auto_adapter import AutoAdapter
 from ..programs.program import MemoryProgram
 from ..programs.state import PredictorState, dump_predictor, load_predictor, parse_predictor
@@ -121,16 +121,20 @@ class Sharing:
         shards = [self._shard(program, part, len(part) / len(examples), len(parts)) for part in parts]
         missing, writes = dict(enumerate(shards)), dict[str, tuple[Failure, ...]]()
         spent = [Spent() for _ in shards]
-        with closing(told(ask, [(shard,) for shard in shards], setup.workers)) as found:
-            for n, what in found:
-                meter.include(what.usage)
-                guard.charge(what.spent)
-                spent[n] = _sum(spent[n], what.spent)
-                if what.row is not None:
-                    keep(what.row)
-                if what.writes is not None:
-                    writes |= what.writes
-                    del missing[n]
+        try:
+            with closing(told(ask, [(shard,) for shard in shards], setup.workers)) as found:
+                for n, what in found:
+                    meter.include(what.usage)
+                    guard.charge(what.spent)
+                    spent[n] = _sum(spent[n], what.spent)
+                    if what.row is not None:
+                        keep(what.row)
+                    if what.writes is not None:
+                        writes |= what.writes
+                        del missing[n]
+        except MempilerError as error:
+            guard.stop(error)
+            raise
         for n, shard in missing.items():
             guard.charge(_rest(shard.limits, spent[n]))
             _log.warning("a worker ended before it was through; what it left of its questions is asked again")

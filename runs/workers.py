@@ -19,10 +19,10 @@ import sys
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager, redirect_stdout
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from typing import Any, cast
 
-from ..engines.models import GGUF, is_local
 from ..errors import MempilerError, MissingDependencyError, UserError
 from .side_by_side import begin
 
@@ -51,6 +51,8 @@ def check_workers(workers: Workers, *models: str | None) -> None:
         raise UserError(f"workers = {workers!r}: give a number of processes, or {RAY!r}")
     if workers == 1:
         return
+    from ..engines.models import GGUF, is_local
+
     for name in models:
         if name and (is_local(name) or name.startswith(GGUF)):
             raise UserError(f"--workers: each would load {name} for itself; serve it, and name its --api-base")
@@ -139,6 +141,7 @@ def _from_processes(work: Work, given: Sequence[tuple[Any, ...]]) -> Generator[t
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
     """Keeps Ctrl-C from a process that is started, which would complain of it before it can be told not to."""
+    resource_tracker.ensure_running()  # at its own start it would let the signal through again
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
