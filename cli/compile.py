@@ -10,6 +10,7 @@ from .options import (
     RECORD,
     REPLAY,
     SIGN_KEY,
+    WORKERS,
     first_line,
     make_setup,
     output,
@@ -26,6 +27,7 @@ from .options import (
 @setup_options
 @RECORD
 @REPLAY
+@WORKERS
 @click.option("--with", "optimizer", default="bootstrap", show_default=True, help="see `mempiler list`")
 @click.option("--stage", type=click.Choice(["read", "write", "all"]), default="all", show_default=True)
 @click.option("--optimizer-set", "settings", multiple=True, metavar="NAME=VALUE", help="a setting of the optimizer")

@@ -9,6 +9,7 @@ import click
 from .options import (
     RECORD,
     REPLAY,
+    WORKERS,
     first_line,
     make_setup,
     output,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 @setup_options
 @RECORD
 @REPLAY
+@WORKERS
 @click.option(
     "--part",
     type=click.Choice(["all", "train", "dev", "test"]),

@@ -6,15 +6,15 @@ import os
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 from rich.table import Table
 
-from .options import ALL_TENANTS, JSON, STORE, TENANT, USER, asking_options, open_asked, open_store, output, print_json
-from .rebuild import report, users_of
+from .options import ALL_TENANTS, JSON, STORE, TENANT, USER, open_store, output, print_json
+from .rebuild import report
+from .remember import command as remember
 
 if TYPE_CHECKING:
     from ..memory.stored import Summary
@@ -25,6 +25,9 @@ _WHOSE = click.option("--user", required=True, help="the user whose memory it is
 @click.group("memories")
 def command() -> None:
     """Stored memories: add, remember, list, show, export, import, forget."""
+
+
+command.add_command(remember)
 
 
 @command.command("add")
@@ -47,45 +50,6 @@ def add(history: str, store: str | None, user: str, tenant: str, as_json: bool) 
         added = [opened.add(owner, item, digest) for item, digest in found]
     new = sum(one.new for one in added)
     report(as_json, {"new": new, "known": len(added) - new})
-
-
-@command.command("remember")
-@click.argument("program", type=click.Path())
-@STORE
-@USER
-@ALL_TENANTS
-@JSON
-@asking_options
-def remember(
-    program: str, store: str | None, user: str | None, tenant: str | None, as_json: bool, **asking: Any
-) -> None:
-    """Write whatever is queued into the memories with PROGRAM; of all tenants and users.
-
-    Turns that could not be taken in before are tried once more, in smaller pieces.
-    """
-    from ..engines.models import endpoint_errors
-    from ..programs.crew import Crew, all_of
-    from ..programs.live import stamp_of
-    from ..programs.remember_queued import Remembered, remember_queued
-
-    loaded, _, model = open_asked(program, **asking)
-    own, crew = stamp_of(loaded), Crew[Remembered]()
-
-    def remembered(owner: Any) -> Remembered:
-        stamp = opened.read(owner, lambda version: True).stamp if owner and user is None else None
-        if stamp is not None and not stamp.writes_like(own):
-            return Remembered()
-        return remember_queued(opened, loaded, owner, model, stop=lambda: crew.stopping, retry=True)
-
-    with open_store(store) as opened, endpoint_errors():
-        every = tenant is None and user is None
-        owners = (None,) if every else users_of(opened, tenant, user)
-        done = sum(all_of([partial(remembered, owner) for owner in owners], crew=crew), Remembered())
-        users = opened.users(tenant, user)
-    counts = {"sessions": done.items, "failures": len(done.failures), "still queued": sum(one.queued for one in users)}
-    counts["partial"] = sum(one.partial for one in users)
-    others = sum(one.stamp is not None and not one.stamp.writes_like(own) for one in users)
-    report(as_json, counts | ({"users of another program (see mempiler rebuild)": others} if others else {}))
 
 
 @command.command("list")

@@ -24,6 +24,7 @@ from ..engines.deadline import DEADLINE, RETRIES, TIMEOUT
 from ..errors import MOST_SECONDS, UserError
 
 if TYPE_CHECKING:
+    from ..engines.guard import Guard
     from ..engines.meter import Meter
     from ..optimizers.plan import Plan
     from ..runs.setup import Setup
@@ -68,6 +69,24 @@ REPLAY = click.option(
     "--replay", type=click.Path(), metavar="FILE", help="take answers from such a file, models too; nothing is called"
 )
 SET = click.option("--set", "config", multiple=True, metavar="NAME=VALUE", help="a setting of the method, e.g. k=20")
+
+
+class _Workers(click.ParamType):
+    """A number of processes, or `ray`."""
+
+    name = "N|ray"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return value if value == "ray" else click.IntRange(1).convert(value, param, ctx)
+
+
+WORKERS = click.option(
+    "--workers",
+    type=_Workers(),
+    default=1,
+    show_default=True,
+    help="processes that share the work; ray: the CPUs of a Ray cluster",
+)
 
 STORE = click.option(
     "--store", metavar="URL", help="path or postgresql://... [default: memories.sqlite in the results folder]"
@@ -215,6 +234,7 @@ def open_asked(
     embedder_api_base: str | None,
     trust: str | None,
     allow_code: bool,
+    guard: Guard | None = None,
 ) -> tuple[Any, str, Any]:
     """A saved program, by its folder or as models:/NAME@ALIAS; the name of its language model, and that model."""
     from ..engines.models import language_model
@@ -225,7 +245,7 @@ def open_asked(
     chosen = chosen_embedder(folder, embedder, embedder_api_base)
     opened = open_program(folder, allow_code, chosen, trust)
     name = opened.model(lm)
-    return opened.program, name, language_model(name, api_base=api_base)
+    return opened.program, name, language_model(name, api_base=api_base, guard=guard)
 
 
 def parse_settings(pairs: tuple[str, ...]) -> dict[str, Any]:

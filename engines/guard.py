@@ -99,6 +99,23 @@ class Guard:
         with self._lock:
             return replace(self._spent, max_minutes=(time.monotonic() - self._started) / 60)
 
+    def left(self, share: float) -> Limits:
+        """A share of what is left of the limits, for another process; all of the time, which passes for all."""
+        spent, left = self.spent(), {}
+        for each in fields(Limits):
+            limit = getattr(self.limits, each.name)
+            if limit is not None:
+                rest = max(0, limit - getattr(spent, each.name))
+                part = rest if each.name == "max_minutes" else rest * share
+                left[each.name] = part if each.name in ("max_minutes", "max_usd") else int(part)
+        return Limits(**left)
+
+    def charge(self, spent: Spent) -> None:
+        """Counts what another process has spent but for the time."""
+        with self._lock:
+            sums = {each.name: getattr(self._spent, each.name) + getattr(spent, each.name) for each in fields(Spent)}
+            self._spent = Spent(**{**sums, "max_minutes": 0})
+
     def admit(self) -> None:
         """Called before a call that costs.
 

@@ -24,7 +24,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, Protocol
 
 import dspy
@@ -67,6 +67,9 @@ class Usage:
     """Those of `input_tokens` of which the server said how many it had in its own cache."""
     reused_tokens: int = 0
     """Those that it had."""
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(**{each.name: getattr(self, each.name) + getattr(other, each.name) for each in fields(self)})
 
     def __sub__(self, other: Usage) -> Usage:
         return Usage(
@@ -118,6 +121,12 @@ class Meter:
                 cost=old.cost + (cost or 0.0),
                 unpriced=old.unpriced + (cost is None),
             )
+
+    def include(self, used: Usage) -> None:
+        """Counts what another process has used."""
+        with self._lock:
+            whole = replace(self._usage, answers=self._answers, faults=self._faults) + used
+            self._usage, self._answers, self._faults = whole, whole.answers, whole.faults
 
     def add_answer(self, predictor: str, outcome: str, faults: Counter[str]) -> None:
         """Counts a predictor call by how it ended."""

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import contextvars
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import dspy
@@ -25,7 +26,7 @@ from ..programs.method import Reader
 from ..programs.program import MemoryProgram
 from ..programs.recording import recording
 from ..programs.search_once import searching_once
-from ..records import Context, Failure, Hit, Query, estimate_tokens
+from ..records import Context, Failure, History, Hit, Query, estimate_tokens
 from .results import MAX_LOST, RECALL_AT, SHOWN, Evaluation, Row, counts_of
 
 if TYPE_CHECKING:
@@ -33,6 +34,11 @@ if TYPE_CHECKING:
 
 Progress = Callable[[int, int], None]
 """Called after every question with the number done and the number of all."""
+Elsewhere = Callable[
+    [MemoryProgram, Benchmark, Sequence[dspy.Example], Callable[[Row], None]], Mapping[str, tuple[Failure, ...]]
+]
+"""Asks questions and gives away their rows as they come; returns what could not be written of a history, by the id of a
+question about it."""
 
 
 def evaluate(
@@ -45,6 +51,7 @@ def evaluate(
     journal: RowTable | None = None,
     phase: str = "",
     max_lost: float = MAX_LOST,
+    elsewhere: Elsewhere | None = None,
 ) -> Evaluation:
     """Answers and scores questions under the LM of the current context.
 
@@ -55,10 +62,10 @@ def evaluate(
         meter: Where the LM's calls are counted.
         threads: Questions in flight.
         progress: Told after every question.
-
         journal: Rows of a run that is resumed; those that are there are not asked again.
         phase: What the rows are filed under, beside the program's own digest.
         max_lost: The share of lost predictor calls above which the run is broken.
+        elsewhere: Asks questions in other processes; what it leaves is asked here.
 
     Returns:
         One row per question, in the order of `examples`; fewer, and `stopped`, where a budget was exhausted.
@@ -77,27 +84,24 @@ def evaluate(
     asked = [example for example in order if known.get(str(example.id)) is None]
     found = {id: row for id, row in known.items() if row is not None}
     stopped: str | None = None
-    pool = ThreadPoolExecutor(max(1, threads))
-    with dspy.context(trace=None, disable_history=True):
-        futures = [pool.submit(contextvars.copy_context().run, _row, program, benchmark, each) for each in asked]
-        try:
-            for future in as_completed(futures):
-                row = future.result()
-                if isinstance(row, str):
-                    stopped = row
-                    continue
-                found[row.id] = row
-                if journal:
-                    journal.put(scope, row)
-                if progress:
-                    progress(len(found), len(order))
-        except BaseException as error:
-            # Whoever stops a run does not wait for the calls in flight; what they bring is kept if they still come.
-            pool.shutdown(wait=not isinstance(error, KeyboardInterrupt), cancel_futures=True)
-            raise
-        pool.shutdown()
-        _refuse_silent_zero([found[str(example.id)] for example in asked if str(example.id) in found])
-        failed_writes = _failed_writes(program, order)
+
+    def keep(row: Row) -> None:
+        found[row.id] = row
+        if journal:
+            journal.put(scope, row)
+        if progress:
+            progress(len(found), len(order))
+
+    writes = elsewhere(program, benchmark, asked, keep) if elsewhere and asked else {}
+    left = [example for example in asked if str(example.id) not in found]
+    with closing(answered(program, benchmark, left, threads)) as rows:
+        for row in rows:
+            if isinstance(row, str):
+                stopped = row
+            else:
+                keep(row)
+    _refuse_silent_zero([found[str(example.id)] for example in asked if str(example.id) in found])
+    failed = _all_failed_writes(program, order, writes)
     rows = tuple(found[str(example.id)] for example in examples if str(example.id) in found)
     name = "offline" if is_offline(lm.model) else lm.model
     embedder = program.method.embedder
@@ -112,14 +116,39 @@ def evaluate(
         aggregate=benchmark.scorer.aggregate(rows),
         confusion=benchmark.scorer.confusion(rows),
         stopped=stopped,
-        write_failures=len(failed_writes),
-        failed_writes=failed_writes,
+        write_failures=len(failed),
+        failed_writes=failed,
         seconds=time.perf_counter() - started,
         names=dict(benchmark.categories),
         expected=benchmark.expected,
         max_lost=max_lost,
         **counts_of(meter.read() - before),
     )
+
+
+def answered(
+    program: MemoryProgram, benchmark: Benchmark, examples: Sequence[dspy.Example], threads: int
+) -> Generator[Row | str]:
+    """Answers and scores questions in threads; closing it lets those in flight go on, and begins no other.
+
+    Yields:
+        The rows as they come; of a question that was not asked, the reason.
+
+    Raises:
+        EndpointError: The model's endpoint is unreachable.
+        UserError: It refuses the key.
+    """
+    pool = ThreadPoolExecutor(max(1, threads))
+    with dspy.context(trace=None, disable_history=True):
+        futures = [pool.submit(contextvars.copy_context().run, _row, program, benchmark, each) for each in examples]
+    try:
+        for future in as_completed(futures):
+            yield future.result()
+    except BaseException as error:
+        # Whoever stops a run does not wait for the calls in flight; what they bring is kept if they still come.
+        pool.shutdown(wait=not isinstance(error, KeyboardInterrupt | GeneratorExit), cancel_futures=True)
+        raise
+    pool.shutdown()
 
 
 def _refuse_silent_zero(rows: Sequence[Row]) -> None:
@@ -233,18 +262,30 @@ def evidence_hits(reader: Reader, memory: Any, probe: str, k: int) -> list[Hit]:
         asked *= 4
 
 
-def _failed_writes(program: MemoryProgram, examples: Sequence[dspy.Example]) -> tuple[Failure, ...]:
-    """Failed writes over the distinct histories; every memory is in the cache by now, where anything could fail."""
+def failed_writes(program: MemoryProgram, history: History) -> tuple[Failure, ...]:
+    """What could not be written of a history, whose memory is in the cache where anything could fail."""
     if not program.method.writer.predictors_below():
         return ()
+    try:
+        nodes = program.remember(history).chain()
+    except Exception:
+        return ()  # its questions have failed, and are counted as such
     failures = []
-    for history in dict.fromkeys(example.history for example in examples):
-        try:
-            nodes = program.remember(history).chain()
-        except Exception:
-            continue  # its questions have failed, and are counted as such
-        for node in nodes:
-            item = f"item {node.item.id}" if node.item else "settling"
-            where = f"{history.id}, {item}"
-            failures += [each.model_copy(update={"where": f"{where}, {each.where}"}) for each in node.failures]
+    for node in nodes:
+        item = f"item {node.item.id}" if node.item else "settling"
+        where = f"{history.id}, {item}"
+        failures += [each.model_copy(update={"where": f"{where}, {each.where}"}) for each in node.failures]
     return tuple(failures)
+
+
+def _all_failed_writes(
+    program: MemoryProgram, examples: Sequence[dspy.Example], writes: Mapping[str, tuple[Failure, ...]]
+) -> tuple[Failure, ...]:
+    """Failed writes over the distinct histories, some of which are known."""
+    known = {example.history: writes[str(example.id)] for example in examples if str(example.id) in writes}
+    with dspy.context(trace=None, disable_history=True):
+        found = [
+            known[history] if history in known else failed_writes(program, history)
+            for history in dict.fromkeys(example.history for example in examples)
+        ]
+    return tuple(failure for each in found for failure in each)

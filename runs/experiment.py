@@ -36,6 +36,7 @@ from .registry import pinned
 from .reserve import first_spent, reserve
 from .results import Evaluation, counts_of, difference
 from .setup import Runtime, Setup, parameters
+from .shards import Sharing
 from .tape.opened import Tape, taped
 from .tracking import Tracker
 
@@ -83,7 +84,8 @@ def run_evaluate(
             benchmark = runtime.judged(benchmark)
             program = runtime.program(name, benchmark, config, allow_code, cache)
             benchmark = runtime.company(benchmark, program, allow_code)
-            found = _evaluate(runtime, program, benchmark, examples, part, note, tags)
+            sharing = _sharing(runtime, name, config, allow_code)
+            found = _evaluate(runtime, program, benchmark, examples, part, note, tags, sharing)
     keep_rows(runtime.folder, "evaluation", found)
     runtime.folder.update(status="stopped" if found.stopped else "finished", result=found.summary())
     return found
@@ -134,7 +136,8 @@ def run_compile(
             check_writable(folder, setup.sign_key)
             if not is_intact(folder):
                 save(start, folder, manifest, setup.sign_key)
-            outcome = _tracked(runtime, start, benchmark, split, how, force, note, folder, manifest)
+            sharing = _sharing(runtime, method, config, allow_code)
+            outcome = _tracked(runtime, start, benchmark, split, how, force, note, folder, manifest, sharing)
     keep_rows(runtime.folder, "start", outcome.start)
     keep_rows(runtime.folder, "result", outcome.result)
     ended = outcome.stopped or outcome.troubles.ended
@@ -163,6 +166,7 @@ def _evaluate(
     part: Part,
     note: Note,
     tags: Mapping[str, str] | None,
+    sharing: Sharing | None,
 ) -> Evaluation:
     """Scores in an MLflow run."""
     title = f"evaluate-{program.name}-{benchmark.name}"
@@ -171,7 +175,7 @@ def _evaluate(
         logged = parameters(program, runtime.setup, benchmark) | {"part": part}
         runtime.folder.update(run_id=tracker.run_id, parameters=logged)
         tracker.params(logged)
-        found = _scored(runtime, program, benchmark, examples, part, note("evaluating"))
+        found = _scored(runtime, program, benchmark, examples, part, note("evaluating"), sharing)
         found = found.model_copy(update={"run_id": tracker.run_id})
         tracker.evaluation("evaluation", found)
     return found
@@ -187,6 +191,7 @@ def _tracked(
     note: Note,
     folder: Path,
     manifest: Manifest,
+    sharing: Sharing | None,
 ) -> Compiled:
     """Compiles in an MLflow run, saves what is kept, and logs it."""
     chosen = {"name": how.optimizer, "stage": how.stage, "seed": how.seed, "settings": dict(how.settings or {})}
@@ -196,7 +201,7 @@ def _tracked(
         runtime.folder.update(run_id=tracker.run_id, parameters=logged)
         tracker.params(logged)
         with runtime.context(start), endpoint_errors():
-            outcome, kept = _compile(runtime, start, benchmark, split, how, force, note)
+            outcome, kept = _compile(runtime, start, benchmark, split, how, force, note, sharing)
         outcome = replace(
             outcome,
             start=outcome.start.model_copy(update={"run_id": tracker.run_id}),
@@ -223,11 +228,12 @@ def _compile(
     how: Compilation,
     force: bool,
     note: Note,
+    sharing: Sharing | None,
 ) -> tuple[Compiled, MemoryProgram]:
     """Everything between setting up and saving: the outcome (its folders still unset) and the program to keep."""
 
     def score(program: MemoryProgram, part: Sequence[dspy.Example], phase: str) -> Evaluation:
-        return _scored(runtime, program, benchmark, part, phase.split()[0], note(phase))
+        return _scored(runtime, program, benchmark, part, phase.split()[0], note(phase), sharing)
 
     guard, history = runtime.guard, _history(runtime)
     first = score(start, split.dev, "dev questions, before")
@@ -293,6 +299,7 @@ def _scored(
     examples: Sequence[dspy.Example],
     phase: str,
     progress: Progress | None,
+    sharing: Sharing | None,
 ) -> Evaluation:
     journal = runtime.folder.store.rows
     return evaluate(
@@ -305,7 +312,13 @@ def _scored(
         journal,
         phase,
         runtime.setup.max_lost,
+        sharing,
     )
+
+
+def _sharing(runtime: Runtime, name: str, config: Mapping[str, Any] | None, allow_code: bool) -> Sharing | None:
+    """What gives the questions of a run to its workers; None where it has none."""
+    return None if runtime.setup.workers == 1 else Sharing(runtime, name, dict(config or {}), allow_code)
 
 
 def _log(tracker: Tracker, outcome: Compiled) -> None:

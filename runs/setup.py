@@ -33,10 +33,10 @@ from .folder import RunFolder
 from .registry import program_folder
 from .results import MAX_LOST
 from .tape.opened import Tape, limits_of
+from .workers import Workers, check_workers
 
-_NOT_DECISIVE = {"threads", "limits", "resume", "timeout", "retries", "lm_deadline", "trust", "sign_key", "record"} | {
-    f"{role}api_base" for role in ("", "prompt_", "judge_", "embedder_")
-}
+_FREE = "threads workers limits resume timeout retries lm_deadline trust sign_key record"
+_NOT_DECISIVE = {*_FREE.split(), *(f"{role}api_base" for role in ("", "prompt_", "judge_", "embedder_"))}
 """Fields of a setup that a resumed run may change: they do not decide its result."""
 
 
@@ -67,6 +67,8 @@ class Setup:
     test: int | None = None
     seed: int = 0
     threads: int = 8
+    workers: Workers = 1
+    """Processes that ask questions, or "ray"."""
     timeout: float = TIMEOUT
     """Seconds without a byte from a model's server after which a call has failed."""
     retries: int = RETRIES
@@ -93,7 +95,8 @@ class Setup:
         """Refuses numbers that no run can go by, and what excludes each other.
 
         Raises:
-            UserError: One is negative, infinite, NaN or too large; a run is recorded that does not make all its calls.
+            UserError: One is negative, infinite, NaN or too large; a run is recorded that does not make all its calls,
+                or several processes would each load a model.
         """
         check_number("temperature", self.temperature, most=10)
         check_number("timeout", self.timeout, most=MOST_SECONDS)
@@ -101,7 +104,10 @@ class Setup:
         for name in ("retries", "train", "dev", "test"):
             check_number(name, getattr(self, name))
         check_number("threads", self.threads, least=1)
+        check_workers(self.workers, self.lm, self.prompt_lm, self.judge_lm)
         asked = [name for name in ("record", "replay", "resume") if getattr(self, name) is not None]
+        if self.workers != 1 and (self.record or self.replay):
+            raise UserError(f"--workers does not go with --{asked[0]}, which is one process's")
         if len(asked) > 1:
             # A resumed run does not repeat its calls, so a recording would lack them.
             raise UserError(f"--{asked[0]} does not go with --{asked[1]}; start a run of its own for it")

@@ -34,7 +34,7 @@ def side_by_side(
     try:
         while waiting or running:
             while waiting and len(running) < workers:
-                process = spawn.Process(target=_begin, args=(work, waiting.pop(0)), daemon=True)
+                process = spawn.Process(target=begin, args=(work, waiting.pop(0)), daemon=True)
                 process.start()
                 running.append(process)
             wait([process.sentinel for process in running])
@@ -47,7 +47,8 @@ def side_by_side(
             process.join()
 
 
-def _begin(work: Callable[..., None], given: tuple[Any, ...]) -> None:
+def begin(work: Callable[..., None], given: tuple[Any, ...]) -> None:
+    """Does a piece of work in the process that was started for it; it ends with the process that started it."""
     # Whoever stops the run stops the process that started this one, which ends this one.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with, args=(multiprocessing.parent_process(),), daemon=True).start()

@@ -73,11 +73,13 @@ def run_suite(
     """Scores a method on every part of `setup.benchmark`; arguments as `experiment.run_evaluate`.
 
     Raises:
-        UserError: A run is to be resumed, or a saved program is for one of the tasks only.
+        UserError: A run is to be resumed, or given to workers, or a saved program is for one of the tasks only.
         UnknownNameError: No part has an option of the setup.
     """
     if setup.resume:
         raise UserError(f"{setup.benchmark} is a suite, whose parts are runs of their own; resume one with --on PART")
+    if setup.workers != 1:
+        raise UserError(f"{setup.benchmark} is a suite, whose parts share memories; give --workers with --on PART")
     with taped(setup, "evaluate", name, {"part": part}) as (setup, tape):
         setups = part_setups(setup)
         shared = meter or Meter(), MemoryCache(), Guard(limits_of(setup, tape))

@@ -1,0 +1,151 @@
+"""`mempiler memories remember`: write what is queued, here or in several processes.
+
+The store gives each user to one writer, so processes need to know nothing of each other; they are dealt the users only
+so that each has some.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Generator, Sequence
+from contextlib import closing
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .options import ALL_TENANTS, JSON, STORE, USER, WORKERS, asking_options, open_asked, open_store
+from .rebuild import report, users_of
+
+if TYPE_CHECKING:
+    from ..memory.stored import Owner
+    from ..programs.remember_queued import Remembered
+
+_log = logging.getLogger("mempiler.cli.remember")
+
+
+@click.command("remember")
+@click.argument("program", type=click.Path())
+@STORE
+@USER
+@ALL_TENANTS
+@WORKERS
+@JSON
+@asking_options
+def command(
+    program: str, store: str | None, user: str | None, tenant: str | None, workers: Any, as_json: bool, **asking: Any
+) -> None:
+    """Write whatever is queued into the memories with PROGRAM; of all tenants and users.
+
+    Turns that could not be taken in before are tried once more, in smaller pieces.
+    """
+    from ..programs.live import stamp_of
+    from ..runs.workers import check_workers
+
+    loaded, name, model = open_asked(program, **asking)
+    check_workers(workers, name)
+    own = stamp_of(loaded)
+    with open_store(store) as opened:
+        if workers == 1 or user is not None:
+            every = tenant is None and user is None
+            owners = (None,) if every else users_of(opened, tenant, user)
+            done = written(opened, loaded, model, owners, named=user is not None)
+        else:
+            waiting = [one.owner for one in opened.users(tenant) if one.queued or one.partial]
+            done, left = shared(program, store, waiting, workers, asking)
+            done += written(opened, loaded, model, left)
+        users = opened.users(tenant, user)
+    counts = {"sessions": done.items, "failures": len(done.failures), "still queued": sum(one.queued for one in users)}
+    counts["partial"] = sum(one.partial for one in users)
+    others = sum(one.stamp is not None and not one.stamp.writes_like(own) for one in users)
+    report(as_json, counts | ({"users of another program (see mempiler rebuild)": others} if others else {}))
+
+
+def written(
+    opened: Any,
+    loaded: Any,
+    model: Any,
+    owners: Sequence[Owner | None],
+    lease: float | None = None,
+    named: bool = False,
+) -> Remembered:
+    """Writes what is queued of users; of any for None.
+
+    Args:
+        opened: The store.
+        loaded: The program.
+        model: The language model.
+        owners: The users. Those of another program are passed over, unless `named`.
+        lease: Seconds after which others may take over; the usual ones if None.
+        named: Whether to refuse users of another program.
+    """
+    from ..engines.models import endpoint_errors
+    from ..programs.crew import Crew, all_of
+    from ..programs.live import stamp_of
+    from ..programs.remember_queued import LEASE, Remembered, remember_queued
+
+    own, crew = stamp_of(loaded), Crew[Remembered]()
+
+    def remembered(owner: Any) -> Remembered:
+        stamp = opened.read(owner, lambda version: True).stamp if owner and not named else None
+        if stamp is not None and not stamp.writes_like(own):
+            return Remembered()
+        return remember_queued(opened, loaded, owner, model, lease or LEASE, stop=lambda: crew.stopping, retry=True)
+
+    with endpoint_errors():
+        return sum(all_of([partial(remembered, owner) for owner in owners], crew=crew), Remembered())
+
+
+def shared(
+    program: str,
+    store: str | None,
+    owners: Sequence[Owner],
+    workers: Any,
+    asking: dict[str, Any],
+    lease: float | None = None,
+) -> tuple[Remembered, list[Owner]]:
+    """Writes what is queued of users in several processes.
+
+    Args:
+        program: The saved program.
+        store: Address of the store.
+        owners: The users.
+        workers: How many processes, or "ray".
+        asking: How the program is loaded and asked, as `open_asked` takes it.
+        lease: As `written` takes it.
+
+    Returns:
+        What they did, and the users of those that were killed.
+    """
+    from ..engines.lanes import IN_FLIGHT
+    from ..programs.remember_queued import Remembered
+    from ..runs.workers import count_of, told
+
+    count = min(count_of(workers), len(owners))
+    parts = [owners[n::count] for n in range(count)]
+    in_flight = max(1, IN_FLIGHT // max(1, count))
+    given = [(program, store, part, asking, in_flight, lease) for part in parts]
+    done, left = Remembered(), dict(enumerate(parts))
+    with closing(told(write, given, workers)) as found:
+        for n, what in found:
+            done += what
+            del left[n]
+    for part in left.values():
+        _log.warning("a worker ended before it was through; its %d users are written here", len(part))
+    return done, [owner for part in left.values() for owner in part]
+
+
+def write(
+    program: str,
+    store: str | None,
+    owners: Sequence[Owner],
+    asking: dict[str, Any],
+    in_flight: int,
+    lease: float | None,
+) -> Generator[Remembered]:
+    """What a worker does: writes what is queued of some users, and yields what it did."""
+    from ..engines.guard import Guard
+
+    loaded, _, model = open_asked(program, **asking, guard=Guard(in_flight=in_flight))
+    with open_store(store) as opened:
+        yield written(opened, loaded, model, owners, lease)

@@ -1,0 +1,240 @@
+"""An evaluation by several workers: each asks the questions about some conversations, this process what they leave.
+
+    questions ── by conversation ──> worker: answered, scored ──┐
+                                     worker: killed          ───┼── rows ──> journal, meter, guard
+                                     here:   what has no row  ──┘
+
+A conversation belongs to one worker, so its memory is written once. Rows are those of an evaluation without workers,
+and are filed here, so a resumed run asks none of them again. Every limit is dealt out by questions. What a worker does
+not spend of its share is left for this process, which asks what workers left: one whose share was spent, or one that
+was killed; all of its share counts as spent then.
+
+Workers of this machine share the run's file, so that a memory is written once for all scorings of a run. A task of Ray
+keeps its answers and memories for itself, until it ends.
+"""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import asdict, astuple, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import dspy
+from dspy.utils.exceptions import LMError
+
+from ..data.benchmark import Benchmark
+from ..engines.guard import Guard, Limits, Spent
+from ..engines.lanes import IN_FLIGHT
+from ..engines.meter import Meter, Usage
+from ..errors import BudgetError, MempilerError, ProgramError
+from ..programs.auto_adapter import AutoAdapter
+from ..programs.program import MemoryProgram
+from ..programs.state import PredictorState, dump_predictor, load_predictor, parse_predictor
+from ..records import Failure
+from .evaluate import answered, failed_writes
+from .folder import RunFolder
+from .registry import program_folder
+from .results import Row
+from .setup import Runtime, Setup
+from .workers import RAY, count_of, told
+
+_log = logging.getLogger("mempiler.runs.shards")
+
+Writes = Mapping[str, tuple[Failure, ...]]
+"""What could not be written of a history, by the id of a question about it."""
+
+
+@dataclass(frozen=True)
+class Shard:
+    """What a worker needs, to ask some of a run's questions."""
+
+    setup: Setup
+    name: str
+    config: Mapping[str, Any]
+    allow_code: bool
+    states: Mapping[str, PredictorState]
+    """Of the program's predictors, by name."""
+    identity: str
+    """Digest of the program: a worker whose own differs asks nothing."""
+    questions: tuple[str, ...]
+    limits: Limits
+    in_flight: int
+    folder: Path | None
+    """The run's; None where the worker is to keep what it finds for itself."""
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a worker has found and used since it last told something."""
+
+    usage: Usage
+    spent: Spent
+    row: Row | None = None
+    writes: Writes | None = None
+    """Told at the end."""
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """Gives the questions of a run to workers.
+
+    Args:
+        runtime: The run's.
+        name: The method or saved program that is scored, or that an optimizer started from.
+        config: Constructor arguments of the method.
+        allow_code: Whether a saved `module:Class` method may be imported.
+    """
+
+    runtime: Runtime
+    name: str
+    config: Mapping[str, Any] = field(default_factory=dict)
+    allow_code: bool = False
+
+    def __call__(
+        self,
+        program: MemoryProgram,
+        benchmark: Benchmark,
+        examples: Sequence[dspy.Example],
+        keep: Callable[[Row], None],
+    ) -> Writes:
+        """Asks questions in workers, as far as they come.
+
+        Args:
+            program: What is scored; its prompts are sent to the workers.
+            benchmark: Whose questions these are.
+            examples: The questions.
+            keep: Takes each row as it comes.
+
+        Raises:
+            EndpointError: The model's endpoint is unreachable.
+            UserError: It refuses the key.
+        """
+        setup, meter, guard = self.runtime.setup, self.runtime.meter, self.runtime.guard
+        parts = dealt(benchmark, examples, min(count_of(setup.workers), setup.threads))
+        if len(parts) < 2:
+            return {}
+        _resolve(program)
+        shards = [self._shard(program, part, len(part) / len(examples), len(parts)) for part in parts]
+        missing, writes = dict(enumerate(shards)), dict[str, tuple[Failure, ...]]()
+        spent = [Spent() for _ in shards]
+        try:
+            with closing(told(ask, [(shard,) for shard in shards], setup.workers)) as found:
+                for n, what in found:
+                    meter.include(what.usage)
+                    guard.charge(what.spent)
+                    spent[n] = _sum(spent[n], what.spent)
+                    if what.row is not None:
+                        keep(what.row)
+                    if what.writes is not None:
+                        writes |= what.writes
+                        del missing[n]
+        except MempilerError as error:
+            guard.stop(error)
+            raise
+        for n, shard in missing.items():
+            guard.charge(_rest(shard.limits, spent[n]))
+            _log.warning("a worker ended before it was through; what it left of its questions is asked again")
+        return writes
+
+    def _shard(self, program: MemoryProgram, part: Sequence[dspy.Example], share: float, workers: int) -> Shard:
+        setup, folder = self.runtime.setup, program_folder(self.name)
+        data = setup.data and str(Path(setup.data).absolute())
+        return Shard(
+            replace(setup, data=data, threads=max(1, setup.threads // workers)),
+            self.name if folder is None else str(folder.absolute()),
+            self.config,
+            self.allow_code,
+            {name: dump_predictor(predictor) for name, predictor in program.all_predictors().items()},
+            program.identities.of_program(program),
+            tuple(str(example.id) for example in part),
+            self.runtime.guard.left(share),
+            max(1, IN_FLIGHT // workers),
+            None if setup.workers == RAY else self.runtime.folder.path.absolute(),
+        )
+
+
+def dealt(benchmark: Benchmark, examples: Sequence[dspy.Example], parts: int) -> list[list[dspy.Example]]:
+    """Questions in at most so many parts of about the same size; those about one conversation are in one part."""
+    groups: dict[str, list[dspy.Example]] = {}
+    for example in examples:
+        groups.setdefault(benchmark.group(example), []).append(example)
+    dealt: list[list[dspy.Example]] = [[] for _ in range(min(parts, len(groups)))]
+    for group in sorted(groups.values(), key=len, reverse=True):
+        min(dealt, key=len).extend(group)
+    return dealt
+
+
+def ask(shard: Shard) -> Generator[Told]:
+    """Asks the questions of a shard: what a worker does.
+
+    Yields:
+        What was found and used, row by row.
+
+    Raises:
+        EndpointError: The model's endpoint is unreachable.
+        UserError: It refuses the key.
+    """
+    meter, guard = Meter(), Guard(shard.limits, shard.in_flight)
+    used, spent = meter.read(), guard.spent()
+
+    def since(**found: Any) -> Told:
+        nonlocal used, spent
+        before, (used, spent) = (used, spent), (meter.read(), guard.spent())
+        return Told(used - before[0], _less(spent, before[1]), **found)
+
+    with _folder(shard) as folder:
+        runtime = Runtime(shard.setup, meter, guard, folder)
+        benchmark = runtime.judged(shard.setup.load())
+        program = runtime.program(shard.name, benchmark, shard.config, shard.allow_code)
+        for name, predictor in program.all_predictors().items():
+            load_predictor(predictor, parse_predictor(predictor, shard.states[name], name))
+        if program.identities.of_program(program) != shard.identity:
+            raise ProgramError(f"{shard.name}: is another program here than where the run was started")
+        benchmark = runtime.company(benchmark, program, shard.allow_code)
+        asked = set(shard.questions)
+        examples = [example for example in benchmark.examples if str(example.id) in asked]
+        adapter = runtime.adapter(shard.setup.adapter or program.adapter)
+        with dspy.context(lm=runtime.model(), adapter=adapter, warn_on_type_mismatch=False):
+            for row in answered(program, benchmark, benchmark.interleave(examples), shard.setup.threads):
+                if isinstance(row, Row):
+                    yield since(row=row)
+            first = {example.history: str(example.id) for example in reversed(examples)}
+            yield since(writes={id: failed_writes(program, history) for history, id in first.items()})
+
+
+@contextmanager
+def _folder(shard: Shard) -> Iterator[RunFolder]:
+    if shard.folder is not None:
+        yield RunFolder(shard.folder)
+        return
+    with tempfile.TemporaryDirectory(prefix="mempiler-shard-") as path:
+        yield RunFolder(Path(path))
+
+
+def _resolve(program: MemoryProgram) -> None:
+    """Finds out here what the endpoint takes: the run notes it, and workers find the answer in the run's file."""
+    adapter, lm = dspy.settings.adapter, dspy.settings.lm
+    if not isinstance(adapter, AutoAdapter):
+        return
+    # What fails here fails for the questions too, which are counted.
+    with suppress(LMError, BudgetError):
+        for predictor in program.all_predictors().values():
+            adapter.chosen(lm, predictor.signature)
+
+
+def _sum(one: Spent, other: Spent) -> Spent:
+    return Spent(*(a + b for a, b in zip(astuple(one), astuple(other), strict=True)))
+
+
+def _less(one: Spent, other: Spent) -> Spent:
+    return Spent(*(a - b for a, b in zip(astuple(one), astuple(other), strict=True)))
+
+
+def _rest(limits: Limits, spent: Spent) -> Spent:
+    """What may have been spent of limits beyond what is known."""
+    given = {name: limit for name, limit in asdict(limits).items() if limit is not None}
+    return Spent(**{name: max(0, limit - getattr(spent, name)) for name, limit in given.items()})

@@ -1,0 +1,196 @@
+"""Evaluations with `--workers`: table, budget and meter are those of one process, also where a worker is killed."""
+
+import logging
+import multiprocessing
+import os
+import signal
+import threading
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mempiler.data.catalog import benchmark
+from mempiler.engines.guard import Guard, Limits, Spent
+from mempiler.engines.meter import Meter, Usage
+from mempiler.errors import UserError
+from mempiler.runs.setup import Setup
+from mempiler.runs.shards import dealt
+
+
+def test_a_conversation_is_in_one_part_and_parts_are_of_one_size() -> None:
+    known = benchmark("locomo")
+    for parts in (1, 2, 3, 100):
+        found = dealt(known, known.examples, parts)
+        groups = [{known.group(example) for example in part} for part in found]
+        assert sum(map(len, groups)) == len(set().union(*groups)) >= len(found)
+        assert sorted(str(e.id) for part in found for e in part) == sorted(str(e.id) for e in known.examples)
+        sizes = sorted(map(len, found))
+        assert sizes[0] > 0
+        assert sizes[-1] - sizes[0] <= max(
+            sum(known.group(example) == group for example in known.examples) for group in set().union(*groups)
+        )
+
+
+@given(
+    limit=st.integers(0, 500),
+    before=st.integers(0, 500),
+    parts=st.lists(st.integers(1, 50), min_size=1, max_size=6),
+)
+def test_shares_of_a_budget_are_never_more_than_what_is_left(limit: int, before: int, parts: list[int]) -> None:
+    guard = Guard(Limits(max_calls=limit, max_usd=limit / 10, max_minutes=5))
+    guard.charge(Spent(max_calls=before, max_usd=before / 10))
+    shares = [guard.left(part / sum(parts)) for part in parts]
+    assert sum(share.max_calls or 0 for share in shares) <= max(0, limit - before)
+    assert sum(share.max_usd or 0 for share in shares) <= max(0, limit - before) / 10 + 1e-9
+    assert all(share.max_tokens is None and 4.9 < (share.max_minutes or 0) <= 5 for share in shares)
+
+
+def test_a_meter_includes_what_another_has_counted() -> None:
+    one, other = Meter(), Meter()
+    for meter in (one, other, other):
+        meter.add("task", {"prompt_tokens": 3, "completion_tokens": 2}, 0.5)
+        meter.add_answer("reader.answer", "ok", Counter({"fence": 1}))
+        meter.add_cached()
+    one.include(other.read())
+    one.add_answer("reader.answer", "ok", Counter())
+    found = one.read()
+    assert (found.calls["task"], found.input_tokens, found.output_tokens, found.cost, found.cached) == (3, 9, 6, 1.5, 3)
+    assert found.answers["reader.answer", "ok"] == 4
+    assert found.faults["reader.answer", "fence"] == 3
+    assert found - Usage() == found
+
+
+@pytest.mark.parametrize(
+    ("about", "said"),
+    [
+        ({"lm": "gguf:qwen"}, "--api-base"),
+        ({"judge_lm": "local:model"}, "--api-base"),
+        ({"record": "tape"}, "--record"),
+        ({"replay": "tape"}, "--replay"),
+        ({"workers": 0}, "number of processes"),
+        ({"workers": "two"}, "number of processes"),
+    ],
+)
+def test_what_does_not_go_with_workers_is_refused(about: dict[str, Any], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        Setup(**{"benchmark": "locomo", "workers": 2, **about})
+
+
+def test_a_suite_is_not_given_to_workers(capsys: pytest.CaptureFixture[str]) -> None:
+    from mempiler.cli import main
+
+    with pytest.raises(SystemExit):
+        main(["evaluate", "turn-rag", "--on", "palbench", "--workers", "2"])
+    assert "--on PART" in capsys.readouterr().err
+
+
+def plain(found: dict[str, Any]) -> dict[str, Any]:
+    """A table without what differs between any two runs."""
+    own = ("seconds", "run_id", "lm", "program", "run", "model")
+    return {
+        name: plain(value) if isinstance(value, dict) else value for name, value in found.items() if name not in own
+    }
+
+
+def odd(n: int, text: str) -> str | None:
+    """What some prompts meet, whoever sends them, and whenever."""
+    return "garbled" if "[[ ## facts ## ]]" in text and "[D2:1]" in text else None
+
+
+def killing(after: int) -> Callable[[int, str], None]:
+    """Kills the first worker after so many requests."""
+    once = threading.Lock()
+
+    def script(n: int, text: str) -> None:
+        if n > after and once.acquire(blocking=False):
+            first = min(multiprocessing.active_children(), key=lambda process: process.pid or 0)
+            os.kill(first.pid or 0, signal.SIGKILL)
+
+    return script
+
+
+def test_the_table_is_that_of_one_process(stub: Any, mempiler_cli: Any) -> None:
+    words = ["evaluate", "fact-store", "--part", "train", "--adapter", "chat"]
+    alone, together = [
+        mempiler_cli(stub(odd), *words, "--workers", str(workers), train=12, threads=4).found for workers in (1, 2)
+    ]
+    assert plain(together) == plain(alone)
+    assert alone["write_failures"] > 1
+
+
+def test_a_killed_workers_questions_are_asked_again(
+    stub: Any, mempiler_cli: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    words = ["evaluate", "turn-rag", "--part", "train", "--adapter", "chat"]
+    server = stub(killing(8), delay=0.05)
+    alone = mempiler_cli(stub(), *words, train=24, threads=4).found
+    together = mempiler_cli(server, *words, "--workers", "2", "--max-calls", "200", train=24, threads=4).found
+    same = ("n", "score", "interval", "by", "retrieval", "failures", "stopped")
+    assert {name: together[name] for name in same} == {name: alone[name] for name in same}
+    assert len([record for record in caplog.records if "worker" in record.message]) == 1
+    # Of the worker that was killed, at most what it had in flight is asked twice.
+    assert len(server.texts) <= alone["calls"]["task"] + 2
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_budget_holds_over_all_processes(killed: bool, stub: Any, mempiler_cli: Any) -> None:
+    words = ["evaluate", "turn-rag", "--part", "train", "--adapter", "chat", "--workers", "2", "--max-calls"]
+    server = stub(killing(4) if killed else None, delay=0.05)
+    ran = mempiler_cli(server, *words, "15", train=24, threads=4)
+    assert ran.found["stopped"] == "budget reached: max-calls 15"
+    assert 0 < ran.found["n"] < 24
+    assert len(server.texts) <= 15
+    if not killed:
+        assert ran.found["calls"]["task"] == len(server.texts) == 15
+
+
+def test_a_refused_key_ends_the_run_and_a_resumed_one_asks_the_rest(stub: Any, mempiler_cli: Any) -> None:
+    words = ["evaluate", "turn-rag", "--part", "train", "--adapter", "chat"]
+    refused = threading.Event()
+    refused.set()
+    server = stub(lambda n, text: "401" if refused.is_set() and n > 6 else None)
+    broken = mempiler_cli(server, *words, "--workers", "2", train=24, threads=4)
+    assert broken.code == 2
+    assert "refuses the key" in broken.line
+    assert not multiprocessing.active_children()
+    refused.clear()
+    whole = mempiler_cli(server, *words, "--workers", "2", "--resume", broken.resume, train=24, threads=4).found
+    assert whole["n"] == 24 - whole["by"]["5"]["n"]
+    assert whole["failures"] == 0
+    assert server.answered == len(set(server.texts))
+
+
+def test_compile_scores_with_workers(stub: Any, mempiler_cli: Any) -> None:
+    words = ["compile", "turn-rag", "--with", "labeled", "--force", "--adapter", "chat"]
+    alone, together = [
+        mempiler_cli(stub(), *words, "--workers", str(workers), train=8, dev=0, test=8, threads=4).found
+        for workers in (1, 2)
+    ]
+    assert plain(together["start"]) == plain(alone["start"])
+    assert plain(together["result"]) == plain(alone["result"])
+    assert alone["start"]["n"] > 1
+
+
+def test_workers_warn_nobody_who_has_one_conversation(
+    stub: Any, mempiler_cli: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    found = mempiler_cli(stub(), "evaluate", "turn-rag", "--part", "train", "--workers", "4", train=1, threads=4).found
+    assert found["n"] == 1
+    assert not caplog.records
+
+
+def test_ray_gives_the_same_table(stub: Any, mempiler_cli: Any) -> None:
+    ray = pytest.importorskip("ray")
+    words = ["evaluate", "turn-rag", "--part", "train", "--adapter", "chat"]
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    try:
+        alone, together = [
+            mempiler_cli(stub(), *words, "--workers", workers, train=12, threads=4).found for workers in ("1", "ray")
+        ]
+    finally:
+        ray.shutdown()
+    assert plain(together) == plain(alone)
