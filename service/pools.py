@@ -17,6 +17,7 @@ import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Any, TypeVar
 
 from ..engines.deadline import Deadline, within
@@ -117,14 +118,14 @@ class Pool:
             self._pool.submit(self._work, job)
 
     def _work(self, job: _Job) -> None:
-        try:
-            job.work()
-        finally:
-            with self._lock:
-                self._running[job.tenant] -= 1
-                self._held[job.tenant] -= 1
-                if self._places:
-                    self._begin()
+        tell = job.work()
+        with self._lock:
+            self._running[job.tenant] -= 1
+            self._held[job.tenant] -= 1
+            if self._places:
+                self._begin()
+        # Last: who has its answer finds the place free.
+        tell()
 
     def _drop(self, job: _Job) -> None:
         with self._lock:
@@ -139,15 +140,15 @@ class _Job:
         self.future: Future[Any] = Future()
         self._call, self._context = call, contextvars.copy_context()
 
-    def work(self) -> None:
+    def work(self) -> Callable[[], None]:
+        """Does the work; returns what tells who waits how it ended."""
         if self.deadline.passed or not self.future.set_running_or_notify_cancel():
-            return
+            return lambda: None
         try:
             found = self._context.run(self._called)
         except BaseException as error:
-            self.future.set_exception(error)
-        else:
-            self.future.set_result(found)
+            return partial(self.future.set_exception, error)
+        return partial(self.future.set_result, found)
 
     def _called(self) -> Any:
         with within(self.deadline):
