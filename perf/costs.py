@@ -8,6 +8,7 @@ is: run it with nothing else on the cores.
     calls     what is around calls of a model; beside dspy.Evaluate
     service   requests over HTTP, statements, many users
     runs      the store of runs
+    workers   evaluation by several processes
     start     the first question of a process
 
 Usage:
@@ -36,7 +37,7 @@ run. CPU is that of the whole process, medians of repeated work; walls and reque
 clients and service share. Aims are the project's own; a row whose aim does not hold says what bounds it. Models answer
 at once, or after a set time: nothing here tells how good an answer is.
 """
-PARTS = ("memory", "search", "calls", "service", "runs", "start")
+PARTS = ("memory", "search", "calls", "service", "runs", "workers", "start")
 
 
 def main() -> int:
