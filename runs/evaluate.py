@@ -80,9 +80,8 @@ def evaluate(
     lm = dspy.settings.lm
     weights = getattr(getattr(lm, "engine", None), "weights_version", "")
     scope = f"{phase}:{program.identities.of_program(program)}:{getattr(lm, 'model', '')}:{weights}"
-    known = {str(example.id): journal.get(scope, str(example.id)) for example in order} if journal else {}
-    asked = [example for example in order if known.get(str(example.id)) is None]
-    found = {id: row for id, row in known.items() if row is not None}
+    found = journal.known(scope, [str(example.id) for example in order]) if journal else {}
+    asked = [example for example in order if str(example.id) not in found]
     stopped: str | None = None
 
     def keep(row: Row) -> None:

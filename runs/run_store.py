@@ -215,10 +215,10 @@ class RowTable:
     def __init__(self, store: RunStore) -> None:
         self._store = store
 
-    def get(self, phase: str, id: str) -> Row | None:
-        """The row of a question, or None."""
-        found = self._store.get("rows", phase, id)
-        return None if found is None else Row.model_validate(found)
+    def known(self, phase: str, ids: Sequence[str]) -> dict[str, Row]:
+        """The rows of those questions that were answered, by their ids."""
+        found = ((id, self._store.get("rows", phase, id)) for id in self._store.ids("rows", phase, ids))
+        return {id: Row.model_validate(row) for id, row in found if row is not None}
 
     def put(self, phase: str, row: Row) -> None:
         """Writes the row of a question that was answered; failed ones are tried again when the run is resumed."""
