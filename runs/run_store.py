@@ -167,7 +167,8 @@ class AnswerTable:
                 self._store.put("answers", key, str(number), record)
             return record
 
-        return self._flight.once((key, number), make), not made
+        # A call that has a number of its own is nobody else's.
+        return self._flight.once((key, number), make) if merged else make(), not made
 
     def __deepcopy__(self, memo: object = None) -> AnswerTable:
         return self
