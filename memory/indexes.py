@@ -10,8 +10,9 @@ from __future__ import annotations
 import math
 import threading
 import weakref
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from ..records import Hit
@@ -22,6 +23,15 @@ I = TypeVar("I", bound=Index)  # noqa: E741
 
 KEEP = 200_000
 """Entries in the indexes that are kept, over all memories: a dense index takes 1.5 kB for each."""
+
+
+@dataclass
+class _Used:
+    """A line that was asked for."""
+
+    line: weakref.ref[Line]
+    size: int = 0
+    """Entries in its index."""
 
 
 class Indexes:
@@ -44,35 +54,49 @@ class Indexes:
         self._make = lambda: Following(empty, parts, made)
         self._keep = keep
         self._lock = threading.Lock()
-        self._used: OrderedDict[int, tuple[weakref.ref[Line], weakref.ref[Following]]] = OrderedDict()
+        self._used: OrderedDict[int, _Used] = OrderedDict()
+        self._total = 0
+        self._gone: deque[int] = deque()
 
     def of(self, memory: Any) -> MemoryIndex:
         """The index of a memory."""
         line: Line = memory.line
-        followed = line.of(self, self._make)
+        followed, key = line.of(self, self._make), id(line)
         with self._lock:
-            if id(line) not in self._used:
-                self._used = OrderedDict((key, refs) for key, refs in self._used.items() if refs[0]() is not None)
-            self._used[id(line)] = weakref.ref(line), weakref.ref(followed)
-            self._used.move_to_end(id(line))
-        return MemoryIndex(followed, memory, self._trim)
+            self._purge()
+            if key not in self._used:
+                # A line may end anywhere, also while the lock is held: its end is only noted.
+                self._used[key] = _Used(weakref.ref(line, lambda _, key=key: self._gone.append(key)))
+            self._used.move_to_end(key)
+        return MemoryIndex(followed, memory, lambda: self._resized(key, len(followed)))
 
-    def _trim(self) -> None:
-        """Lets go of the indexes that were not used for the longest time, as far as there are too many entries."""
+    def _resized(self, key: int, size: int) -> None:
+        """Notes the size of an index, and lets go of those not used for the longest time where there is too much."""
         with self._lock:
-            sizes = {key: len(refs[1]() or ()) for key, refs in self._used.items()}
-            excess = sum(sizes.values()) - self._keep
-            for key in list(sizes)[:-1]:
-                if excess <= 0:
-                    return
-                line, excess = self._used.pop(key)[0](), excess - sizes[key]
+            self._purge()
+            used = self._used.get(key)
+            if used is None:
+                return
+            self._total += size - used.size
+            used.size = size
+            while self._total > self._keep and len(self._used) > 1:
+                _, oldest = self._used.popitem(last=False)
+                self._total -= oldest.size
+                line = oldest.line()
                 if line is not None:
                     line.drop(self)
 
+    def _purge(self) -> None:
+        """Forgets the lines that have ended, whose ids may be those of others by now."""
+        while self._gone:
+            used = self._used.pop(self._gone.popleft(), None)
+            self._total -= used.size if used else 0
+
     def __len__(self) -> int:
-        """The number of memories with an index."""
+        """The number of memories whose indexes are kept."""
         with self._lock:
-            return sum(refs[1]() is not None for refs in self._used.values())
+            self._purge()
+            return len(self._used)
 
     def __deepcopy__(self, memo: object = None) -> Indexes:
         return self
@@ -84,11 +108,11 @@ class MemoryIndex:
     Args:
         followed: The index of all its versions.
         memory: The version.
-        moved: Called after the index was brought to another version.
+        resized: Called after the index has got another size.
     """
 
-    def __init__(self, followed: Following, memory: Any, moved: Callable[[], None]) -> None:
-        self._followed, self._memory, self._moved = followed, memory, moved
+    def __init__(self, followed: Following, memory: Any, resized: Callable[[], None]) -> None:
+        self._followed, self._memory, self._resized = followed, memory, resized
 
     def search(
         self, queries: Sequence[str], k: int, min_score: float = -math.inf, where: Where | None = None
@@ -97,8 +121,8 @@ class MemoryIndex:
         before = len(self._followed)
         with self._followed.at(self._memory) as index:
             found = index.search(queries, k, min_score, where)
-        if len(self._followed) > before:
-            self._moved()
+        if len(self._followed) != before:
+            self._resized()
         return found
 
     @property
