@@ -145,7 +145,6 @@ def forget(store: str | None, user: str, tenant: str, session: str | None, as_js
 
     Exit code 4 says that everything is deleted, and something still holds the bytes: which, and what to do.
     """
-    from ..engines import vectors
     from ..errors import StoreError, UserError
     from ..memory.stored import Owner
 
@@ -156,7 +155,6 @@ def forget(store: str | None, user: str, tenant: str, session: str | None, as_js
         if not found:
             raise UserError(f"no {what} in {opened.url}; nothing was deleted")
         queued = sum(one.queued for one in opened.users(owner.tenant, owner.user))
-    vectors.clear()
     counts = {"forgotten": 1, "sessions": found.sessions, "turns": found.turns, "queued anew": queued}
     report(as_json, counts | ({"erased": found.erased, "held by": found.held_by} if as_json else {}))
     if found.erased is False:

@@ -40,7 +40,7 @@ def command(
     from ..engines.models import endpoint_errors
     from ..programs.crew import Crew, all_of
     from ..programs.live import stamp_of
-    from ..programs.remember_queued import Remembered
+    from ..programs.stored_steps import Remembered
     from ..programs.user_memory import UserMemory
 
     if force and failed:

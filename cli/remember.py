@@ -19,7 +19,7 @@ from .rebuild import report, users_of
 
 if TYPE_CHECKING:
     from ..memory.stored import Owner
-    from ..programs.remember_queued import Remembered
+    from ..programs.stored_steps import Remembered
 
 _log = logging.getLogger("mempiler.cli.remember")
 
@@ -82,7 +82,8 @@ def written(
     from ..engines.models import endpoint_errors
     from ..programs.crew import Crew, all_of
     from ..programs.live import stamp_of
-    from ..programs.remember_queued import LEASE, Remembered, remember_queued
+    from ..programs.remember_queued import LEASE, remember_queued
+    from ..programs.stored_steps import Remembered
 
     own, crew = stamp_of(loaded), Crew[Remembered]()
 
@@ -118,7 +119,7 @@ def shared(
         What they did, and the users of those that were killed.
     """
     from ..engines.lanes import IN_FLIGHT
-    from ..programs.remember_queued import Remembered
+    from ..programs.stored_steps import Remembered
     from ..runs.workers import count_of, told
 
     count = min(count_of(workers), len(owners))

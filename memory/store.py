@@ -26,45 +26,37 @@ double work, or holds up a user for `LONGEST_LEASE` seconds at most.
 
 from __future__ import annotations
 
-import time
 import unicodedata
-from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from pathlib import Path
-from typing import Self, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from uuid import uuid4
 
-from sqlalchemy import Connection, delete, exists, select, update
+from sqlalchemy import delete, select, update
 
-from ..errors import ConflictError, StoreError
+from ..errors import ConflictError
 from ..records import Item, Turn
 from . import erasing, rebuilding
 from . import store_reads as reads
 from . import store_rows as rows
 from . import store_tables as t
-from .group_commit import GroupCommit
+from . import store_vectors as vectors
+from .store_claims import Claims
+from .store_forgetting import Forgets
 from .store_tables import of
 from .stored import (
     Added,
-    Claim,
     Contents,
-    Document,
-    Forgotten,
     Log,
     Owner,
     Parsed,
     Rebuild,
     Snapshot,
-    Stamp,
     StoredItem,
     Summary,
     name_of,
 )
 
-T = TypeVar("T")
 
-
-class Store:
+class Store(Claims, Forgets):
     """Raw items, queues and memories of many users in one database.
 
     Args:
@@ -75,13 +67,6 @@ class Store:
         UserError: No such kind of store.
         StoreError: It cannot be opened; this and every method may raise it, and nothing is half written then.
     """
-
-    def __init__(self, url: str | Path, timeout: float = 30.0) -> None:
-        self._engine = t.open_engine(url, timeout)
-        self.url = t.address_of(self._engine)
-        """The address, without a password."""
-        self._writer = self._engine.execution_options(write=True)
-        self._group = GroupCommit(self._writer) if self._engine.dialect.name == "sqlite" else None
 
     def add(self, owner: Owner, item: Item, digest: str | None = None, since: int | None = None) -> Added:
         """Writes an item and queues it for remembering, in one transaction.
@@ -168,6 +153,24 @@ class Store:
             made = None if known(version) else reads.document(db, owner, head, since)
             return Snapshot(owner, version, reads.stamp(head), made, waiting, opened, int(head.forgets or 0))
 
+    def vectors(self, owner: Owner, keys: Sequence[bytes]) -> dict[bytes, bytes]:
+        """The vectors of a user's texts that are there, by key."""
+        with self._read() as db:
+            return vectors.read(db, owner, keys)
+
+    def keep_vectors(self, owner: Owner, made: Mapping[bytes, bytes], since: int) -> bool:
+        """Keeps vectors of a user's texts, until the user or one of their sessions is forgotten.
+
+        Args:
+            owner: Whose.
+            made: By key.
+            since: What `forgets` was when the work began that they were made for.
+
+        Returns:
+            Whether they are kept: not if anybody was forgotten since.
+        """
+        return self._commit(lambda db: vectors.write(db, owner, made, since))
+
     def forgets(self) -> int:
         """How often anybody was forgotten in this store: a write is refused if its user was since it began.
 
@@ -201,89 +204,6 @@ class Store:
         """Writes a row that means nothing: a full disk shows in writes only."""
         with self._write() as db:
             rows.upsert(db, t.meta, {"name": "checked"}, {"value": uuid4().hex})
-
-    def claim(
-        self, worker: str, lease: float, stamp: Stamp, owner: Owner | None = None, partial: bool = False
-    ) -> Claim | None:
-        """Takes the right to write a user's memory, if there is one with something to do.
-
-        A user has something to do when items are queued or the memory is not settled. Users whose memory another
-        program or embedder wrote are passed over.
-
-        Args:
-            worker: Names the caller; unique.
-            lease: Seconds until others may take over, renewed by every commit; at most `LONGEST_LEASE`.
-            stamp: Of the program that will write.
-            owner: This user or none; the one that waits longest if None.
-            partial: Whether items of which turns could not be taken in are something to do.
-        """
-        return next(iter(self._claimed([worker], lease, stamp, owner, partial)), None)
-
-    def claim_many(self, most: int, lease: float, stamp: Stamp) -> list[Claim]:
-        """Takes the right to write the memories of several users at once, those that wait longest; as `claim`.
-
-        Args:
-            most: Users, at least one; fewer where no more have something to do. Each gets a worker of its own.
-            lease: Seconds until others may take over.
-            stamp: Of the program that will write.
-        """
-        return self._claimed([uuid4().hex for _ in range(most)], lease, stamp)
-
-    def _claimed(
-        self, workers: Sequence[str], lease: float, stamp: Stamp, owner: Owner | None = None, partial: bool = False
-    ) -> list[Claim]:
-        """The users that these workers may write now, in one transaction."""
-        server = self._engine.dialect.name == "postgresql"
-        find = reads.claimable(server, owner is not None, partial)
-        about = {"writer": stamp.writer, "embedder": stamp.embedder, "schema": stamp.schema}
-        about |= {"most": len(workers), "worker": workers[0], **(t.whose(owner) if owner else {})}
-
-        def take(db: Connection) -> list[Claim]:
-            now = {} if server else {"now": time.time()}
-            found = db.execute(find, {**about, **now}).all()
-            pairs = zip(found, workers, strict=False)
-            claims = [Claim(Owner.stored(user.user, user.tenant), by, user.version) for user, by in pairs]
-            for claim in claims:
-                rows.hold(db, claim, lease)
-            return claims
-
-        return self._commit(take)
-
-    def release(self, claim: Claim) -> None:
-        """Gives a claim back, if it is still held."""
-        self._commit(lambda db: rows.let_go(db, claim))
-
-    def commit(self, claim: Claim, document: Document, lease: float, note: str = "") -> Claim | None:
-        """Stores a memory and marks the items it took in, in one transaction.
-
-        Args:
-            claim: Whose memory, and the version it was made from.
-            document: The memory; the items up to its position that were queued are remembered with it.
-            lease: Seconds for which the claim is renewed; 0 gives it back, as `release` does.
-            note: What went wrong with a part of the item at its position.
-
-        Returns:
-            The claim of the new version; None if the memory changed meanwhile, and nothing was stored then.
-        """
-
-        def store(db: Connection) -> Claim | None:
-            version = rows.advance(db, claim, lease)
-            if version is None:
-                return None
-            rows.put_memory(db, claim.owner, document)
-            rows.taken_in(db, claim.owner, document, note)
-            return Claim(claim.owner, claim.worker, version)
-
-        return self._commit(store)
-
-    def fail(self, claim: Claim, position: int, error: str, give_up: bool) -> None:
-        """Notes that an item could not be remembered; kept as `failed`, or queued for another attempt."""
-        c, u = t.items.c, t.users.c
-        unchanged = exists().where(*of(t.users, claim.owner), u.version == claim.version)
-        mine = update(t.items).where(*of(t.items, claim.owner), c.position == position, c.state == "queued", unchanged)
-        with self._write() as db:
-            state = "failed" if give_up else "queued"
-            db.execute(mine.values(attempts=c.attempts + 1, error=error, state=state))
 
     def requeue(self, owner: Owner) -> int:
         """Queues the items that could not be remembered for further attempts; returns how many."""
@@ -321,59 +241,6 @@ class Store:
         """Notes that a user's forced rebuild is through, if nothing is queued any more."""
         with self._write() as db:
             rebuilding.finish(db, owner)
-
-    def forget(self, owner: Owner) -> Forgotten:
-        """Deletes everything of a user, and returns when its bytes are gone or with what holds them.
-
-        Whatever was under way for the user, in any process, is refused from now on: a worker will find its claim void.
-        """
-        with self._write() as db:
-            # Made even for an unknown user: the first write of a new one may be under way in another process.
-            known = rows.lock(db, owner) or erasing.pending(db, owner)
-            sessions, turns = reads.sizes(db, owner)
-            for table in t.OWNED:
-                db.execute(delete(table).where(*of(table, owner)))
-            erasing.record(db, owner)
-        return Forgotten(owner, known, sessions, turns, *self.erase())
-
-    def forget_item(self, owner: Owner, id: str) -> Forgotten:
-        """Deletes one item or open session of a user.
-
-        If the memory holds something of it, the memory is deleted too, and all other items are queued anew.
-        """
-        id = name_of("session", id)
-        with self._write() as db:
-            rows.lock(db, owner, make=False)
-            _, before = reads.sizes(db, owner)
-            known = rows.drop_item(db, owner, id) | rows.drop_open(db, owner, id)
-            left = before - reads.sizes(db, owner)[1]
-            name = Owner.stored(f"{owner.user}\0{id}", owner.tenant)
-            known |= erasing.pending(db, name)
-            if known:
-                erasing.record(db, name)
-        return Forgotten(owner, known, int(left > 0), left, *self.erase())
-
-    def erase(self) -> tuple[bool | None, str]:
-        """Removes the bytes of what was forgotten from an SQLite store, as far as nobody reads it at the moment.
-
-        Returns:
-            Whether they are gone, and what holds them; None where a database server decides that.
-        """
-        if self._engine.dialect.name != "sqlite":
-            return None, erasing.SERVER
-        try:
-            with self._read() as db:
-                pending, number = erasing.to_erase(db), erasing.forgets(db)
-            if not pending:
-                return True, ""
-            with self._alone(), t.store_errors(self._engine):
-                held = erasing.erase(self._engine)
-            if held in ("", erasing.LARGE):
-                with self._write() as db:
-                    erasing.done(db, number)
-        except StoreError as error:
-            return False, str(error)
-        return not held, held
 
     def clear(self) -> None:
         """Drops what this process keeps of users: SQLAlchemy's compiled statements hold the values they came with."""
@@ -419,48 +286,3 @@ class Store:
         if replaced:
             self.erase()
         return count
-
-    def close(self) -> None:
-        """Closes all connections."""
-        self._engine.dispose()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-    def __repr__(self) -> str:
-        return f"Store({self.url!r})"
-
-    def __deepcopy__(self, memo: object = None) -> Store:
-        return self
-
-    def _commit(self, work: Callable[[Connection], T]) -> T:
-        """Runs a write that may share its transaction with others, and be run once more if that one fails."""
-        with t.store_errors(self._engine):
-            if self._group is not None:
-                return self._group.write(work)
-            with self._writer.begin() as connection:
-                return work(connection)
-
-    @contextmanager
-    def _write(self) -> Generator[Connection]:
-        """A transaction for a write of its own."""
-        with self._alone(), t.store_errors(self._engine), self._writer.begin() as connection:
-            yield connection
-
-    def _alone(self) -> AbstractContextManager[None]:
-        return nullcontext() if self._group is None else self._group.alone()
-
-    @contextmanager
-    def _read(self) -> Generator[Connection]:
-        """One state of the database."""
-        with t.store_errors(self._engine), t.reading(self._engine).begin() as connection:
-            yield connection
-
-    @contextmanager
-    def _look(self) -> Generator[Connection]:
-        """For one statement that reads: it needs no transaction."""
-        with t.store_errors(self._engine), t.looking(self._engine).connect() as connection:
-            yield connection

@@ -36,7 +36,7 @@ from . import erasing
 from . import store_tables as t
 from .store_reads import BATCH
 from .store_tables import given, key_of, mine, of, whose
-from .stored import LONGEST_LEASE, Added, Claim, Contents, Document, Owner, check_key, name_of
+from .stored import Added, Contents, Document, Owner, check_key, name_of
 
 I = TypeVar("I", bound=Item)  # noqa: E741
 
@@ -85,7 +85,7 @@ def json_of(record: Item | Turn) -> str:
 
 def upsert(db: Connection, table: Table, key: Mapping[str, Any], values: Mapping[str, Any]) -> bool:
     """Writes a row, new or not; without values a row that is there stays as it is, and False is returned."""
-    new = _insert(db)(table).values({**key, **values})
+    new = insert_into(db)(table).values({**key, **values})
     if values:
         new = new.on_conflict_do_update(index_elements=list(key), set_=dict(values))
     else:
@@ -93,7 +93,7 @@ def upsert(db: Connection, table: Table, key: Mapping[str, Any], values: Mapping
     return db.execute(new.returning(literal(1))).first() is not None
 
 
-def _insert(db: Connection) -> Any:
+def insert_into(db: Connection) -> Any:
     """The dialect's own, which can pass over rows that are there."""
     return (postgresql if db.dialect.name == "postgresql" else sqlite).insert
 
@@ -108,7 +108,7 @@ def lock(db: Connection, owner: Owner, make: bool = True) -> bool:
     """
     if db.execute(_LOCK, whose(owner)).first() is not None:
         return True
-    blank = {"next_position": 1, "version": _token(), "worker": "", "claimed_until": 0.0}
+    blank = {"next_position": 1, "version": token(), "worker": "", "claimed_until": 0.0}
     if not make or upsert(db, t.users, {**key_of(owner), **blank}, {}):
         return False
     return db.execute(_LOCK, whose(owner)).first() is not None
@@ -248,17 +248,17 @@ def drop_item(db: Connection, owner: Owner, id: str) -> bool:
         reset(db, owner)
     else:
         # A concurrent writer must find the version changed.
-        db.execute(update(t.users).where(*of(t.users, owner)).values(version=_token()))
+        db.execute(update(t.users).where(*of(t.users, owner)).values(version=token()))
     return True
 
 
 def reset(db: Connection, owner: Owner) -> None:
     """Deletes a user's memory and queues every item anew."""
-    for table in (t.memories, t.texts, t.changes):
+    for table in (t.memories, t.texts, t.changes, t.vectors):
         db.execute(delete(table).where(*of(table, owner)))
     db.execute(update(t.items).where(*of(t.items, owner)).values(state="queued", attempts=0, error=""))
     changed = update(t.users).where(*of(t.users, owner))
-    db.execute(changed.values(version=_token(), worker="", claimed_until=0.0))
+    db.execute(changed.values(version=token(), worker="", claimed_until=0.0))
 
 
 def _taken() -> Update:
@@ -284,58 +284,6 @@ def taken_in(db: Connection, owner: Owner, document: Document, note: str) -> Non
     db.execute(_TAKEN_IN, whose(owner, last=document.position, note=note))
     for n in range(0, len(document.partial), BATCH):
         db.execute(_PARTIAL.values(state="partial"), whose(owner, ids=document.partial[n : n + BATCH]))
-
-
-class _Holding:
-    """Statements that change who holds a user until when, by the clock that decides."""
-
-    def __init__(self, now: Any) -> None:
-        u, of_user = t.users.c, update(t.users).where(*mine(t.users))
-        until = now + given("lease")
-        self.hold = of_user.values(worker=given("by"), claimed_until=until)
-        self.let_go = of_user.where(u.worker == given("by")).values(worker="", claimed_until=now)
-        same = of_user.where(u.version == given("old"))
-        self.advance = same.values(version=given("new"), claimed_until=until)
-        held = u.worker == given("by")
-        free = {"worker": case((held, ""), else_=u.worker), "claimed_until": case((held, now), else_=u.claimed_until)}
-        self.end = same.values(version=given("new"), **free)
-
-
-_HERE, _ON_SERVER = _Holding(given("now")), _Holding(t.SERVER_CLOCK)
-
-
-def _holding(db: Connection) -> tuple[_Holding, dict[str, float]]:
-    return (_ON_SERVER, {}) if db.dialect.name == "postgresql" else (_HERE, {"now": time.time()})
-
-
-def hold(db: Connection, claim: Claim, lease: float) -> None:
-    """Notes who holds a user, and until when."""
-    holding, now = _holding(db)
-    db.execute(holding.hold, whose(claim.owner, **now, by=claim.worker, lease=min(lease, LONGEST_LEASE)))
-
-
-def let_go(db: Connection, claim: Claim) -> None:
-    """Notes that nobody holds a user, if the claim is still good."""
-    holding, now = _holding(db)
-    db.execute(holding.let_go, whose(claim.owner, **now, by=claim.worker))
-
-
-def advance(db: Connection, claim: Claim, lease: float) -> str | None:
-    """Gives a user's memory a new version if it still has the old one; None otherwise.
-
-    Args:
-        db: A transaction that writes.
-        claim: Whose memory, and the old version.
-        lease: Seconds for which the claim is renewed; 0 gives it back.
-    """
-    holding, now = _holding(db)
-    new = _token()
-    about = whose(claim.owner, **now, old=claim.version, new=new)
-    if lease:
-        made = db.execute(holding.advance, {**about, "lease": min(lease, LONGEST_LEASE)})
-    else:
-        made = db.execute(holding.end, {**about, "by": claim.worker})
-    return new if made.rowcount else None
 
 
 def restore(db: Connection, contents: Contents) -> None:
@@ -385,7 +333,7 @@ def put_memory(db: Connection, owner: Owner, document: Document) -> None:
             db.execute(_CHANGED_HERE, {**new, "now": time.time()})
         return
     db.execute(delete(t.changes).where(*of(t.changes, owner)))
-    base = document.log.base or _token()
+    base = document.log.base or token()
     upsert(db, t.texts, key_of(owner), {"base": base, "memory": document.memory, "settled": document.settled})
     upsert(db, t.memories, key_of(owner), {**about, "json": "", "settled": None, "updated": t.clock(db)})
 
@@ -405,7 +353,7 @@ def _about(document: Document) -> dict[str, Any]:
 
 def _take_turns(db: Connection, owner: Owner, ids: Sequence[str], position: int) -> None:
     key, taken = key_of(owner), set[str]()
-    new = _insert(db)(t.turns).on_conflict_do_nothing().returning(t.turns.c.turn)
+    new = insert_into(db)(t.turns).on_conflict_do_nothing().returning(t.turns.c.turn)
     for n in range(0, len(ids), BATCH):
         rows = [{**key, "turn": id, "position": position} for id in ids[n : n + BATCH]]
         taken.update(db.execute(new, rows).scalars())
@@ -435,5 +383,6 @@ def _free_id(db: Connection, owner: Owner, position: int) -> str:
     return f"D{position}"
 
 
-def _token() -> str:
+def token() -> str:
+    """A new version of a memory, or the name of its text."""
     return uuid.uuid4().hex

@@ -7,6 +7,7 @@
     memories    one memory per user, made from the items up to a position, by a program
     texts       the JSON of that memory, as it was when it was last written as a whole
     changes     what has changed in it since, one row a commit
+    vectors     what an embedder made of texts of the user, by a digest of embedder and text
     rebuilds    users whose memory is to be written anew, whoever wrote it, until that is done
     forgotten   who was forgotten of late, by a digest of the name: a write that began before is refused
 
@@ -31,6 +32,7 @@ from sqlalchemy import (
     Float,
     Index,
     Integer,
+    LargeBinary,
     MetaData,
     String,
     Table,
@@ -119,6 +121,13 @@ changes = Table(
     *_filled(memory=Text),
     Column("settled", Text),
 )
+vectors = Table(
+    "mempiler_vectors",
+    tables,
+    *_owner(),
+    Column("key", LargeBinary, primary_key=True),
+    *_filled(vector=LargeBinary),
+)
 rebuilds = Table(
     "mempiler_rebuilds",
     tables,
@@ -131,7 +140,7 @@ forgotten = Table(
     Column("name", String, primary_key=True),
     *_filled(number=Integer, at=Float, erased=Integer),
 )
-OWNED = (items, turns, open_turns, memories, texts, changes, rebuilds, users)
+OWNED = (items, turns, open_turns, memories, texts, changes, vectors, rebuilds, users)
 """Every table with rows of a user."""
 
 
@@ -316,7 +325,7 @@ def _check_schema(connection: Connection, url: str) -> None:
         return
     found = connection.execute(select(meta.c.value).where(meta.c.name == "schema")).scalar()
     if found == str(SCHEMA):
-        # A store of before `rebuilds`, `forgotten`, `texts` and `changes` gets them; nothing else in it changes.
+        # A store of before one of the tables gets it; nothing else in it changes.
         tables.create_all(connection)
     else:
         raise StoreError(

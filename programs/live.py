@@ -21,6 +21,7 @@ from ..memory.following import Line
 from ..memory.memory import Memory
 from ..memory.store import Store
 from ..memory.stored import DOCUMENT, Change, Document, Log, Owner, Parsed, Snapshot, Stamp
+from ..memory.user_vectors import UserVectors
 from ..records import Session
 from .identity import digest
 from .leavings import notice
@@ -97,7 +98,7 @@ _Kept = tuple[str, Document, Memory, Memory]
 def keep(program: MemoryProgram, store: Store, owner: Owner, version: str, parsed: tuple[Any, Any, Any]) -> None:
     """Keeps a parsed memory (document, memory, settled memory) under its version; older versions go."""
     if version and parsed[0] is not None:
-        drop(program, store, owner)
+        program.live.forget(_key(store, owner))
         # Its texts are as large as the memory, and not looked at again.
         document = replace(parsed[0], memory="", settled=None, change=None, since=None)
         program.live.put(_key(store, owner), (version, document, *parsed[1:]))
@@ -106,6 +107,14 @@ def keep(program: MemoryProgram, store: Store, owner: Owner, version: str, parse
 def drop(program: MemoryProgram, store: Store, owner: Owner) -> None:
     """Removes a user's parsed memory, and with it its indexes, from this process."""
     program.live.forget(_key(store, owner))
+    program.live.forget((*_key(store, owner), "vectors"))
+
+
+def shelf(program: MemoryProgram, store: Store, seen: View) -> UserVectors:
+    """Where the vectors of a user's texts are kept."""
+    owner = seen.snapshot.owner
+    known = program.live.once((*_key(store, owner), "vectors"), dict[bytes, int])
+    return UserVectors(store, owner, seen.snapshot.forgets, known)
 
 
 def _key(store: Store, owner: Owner) -> tuple[Any, ...]:

@@ -33,16 +33,19 @@ from typing import Any, TypeVar
 import dspy
 
 from ..engines.lanes import taking_turns
+from ..engines.vectors import kept_on
 from ..memory.incoming import Messages, incoming, now, turns_of
 from ..memory.memory import Memory
 from ..memory.store import Store
 from ..memory.stored import Added, Forgotten, Owner, Summary
 from ..records import Context, Item, Query, Turn
+from . import live
 from .leavings import leaving_nothing, notice
 from .live import View, drop, stamp_of, view
 from .program import MemoryProgram
 from .recalling import recalled
-from .remember_queued import LEASE, Remembered, remember_queued, writing_context
+from .remember_queued import LEASE, remember_queued, writing_context
+from .stored_steps import Remembered
 from .threads import in_thread
 
 T = TypeVar("T")
@@ -278,7 +281,8 @@ class UserMemory:
     def _working(self, seen: View) -> Generator[None]:
         nothing_left = leaving_nothing(self.program, self.store, self._lm, seen.snapshot.forgets)
         asking = taking_turns(("asks", self.owner))  # not behind what the same user has said
-        with nothing_left, writing_context(self.program, self._lm), asking:
+        shelf = kept_on(live.shelf(self.program, self.store, seen))
+        with nothing_left, writing_context(self.program, self._lm), asking, shelf:
             yield
 
 

@@ -22,7 +22,8 @@ from ..memory.store import Store
 from ..programs.crew import AT_ONCE, Crew
 from ..programs.leavings import notice
 from ..programs.program import MemoryProgram
-from ..programs.remember_queued import Remembered, Writers
+from ..programs.remember_queued import Writers
+from ..programs.stored_steps import Remembered
 from .logs import cause_of, log
 
 WATCH = 2.0

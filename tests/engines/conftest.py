@@ -12,6 +12,7 @@ import types
 from collections.abc import Iterable
 from copy import copy
 from datetime import date, datetime
+from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
 
 import dspy
@@ -36,6 +37,12 @@ LINES = (
 )
 QUESTIONS = ("When did Ann join a pottery class?", "When did the choir sing in the harbour?")
 PLACES = ("Rome", "Lima")
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cache of its own for each test: vectors are kept there."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
 class Names:

@@ -1,6 +1,7 @@
 import copy
 import json
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
 
@@ -15,6 +16,7 @@ from mempiler.engines.embedders import (
     embedder,
     measure_unrelated,
 )
+from mempiler.engines.vector_file import default_path
 from mempiler.errors import EndpointError, UserError
 from mempiler.memory.index import Embedder
 
@@ -323,3 +325,69 @@ def test_litellm_without_a_key_names_the_variable(monkeypatch):
     with pytest.raises(UserError, match="GEMINI_API_KEY") as caught:
         embedder("gemini/gemini-embedding-001").embed(["a"])
     assert "\n" not in str(caught.value)
+
+
+# Vectors that outlive a process: a new object is what a new process has.
+
+
+def texts_of(server):
+    return [text for request in server.requests for text in request["input"]]
+
+
+def test_a_new_process_asks_an_endpoint_for_nothing_it_was_asked_before(server):
+    first = embedder("m", server.url).embed(["a", "bb", ""])
+    again = embedder("m", server.url).embed(["bb", "a", "ccc"])
+    assert texts_of(server) == ["a", "bb", "ccc"]
+    assert np.array_equal(first[[1, 0]], again[:2])
+    assert embedder("m", server.url).embed_queries(["a"]).shape == (1, 3)
+    assert len(server.requests) == 2
+
+
+@pytest.mark.parametrize(("name", "suffix"), [("other", ""), ("m", "/")], ids=["model", "address"])
+def test_vectors_belong_to_a_model_and_its_address(server, name, suffix):
+    embedder("m", server.url).embed(["a"])
+    embedder(name, server.url + suffix).embed(["a"])
+    assert texts_of(server) == ["a", "a"]
+
+
+def test_threads_and_objects_share_the_file(server):
+    def work(slot):
+        return embedder("m", server.url).embed([f"{'x' * (1 + n % 5)}" for n in range(slot, slot + 5)])
+
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(work, range(8)))
+    before = len(server.requests)
+    for slot, rows in enumerate(found):
+        assert np.array_equal(work(slot), rows)
+    assert len(server.requests) == before
+
+
+def test_neither_text_nor_key_is_in_the_file(server, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    address = server.url.replace("://", "://user:password@")
+    embedder("m", address).embed(["Ann moved to Lisbon"])
+    content = default_path().read_bytes()
+    assert default_path().stat().st_mode & 0o777 == 0o600
+    assert not any(word in content for word in (b"Lisbon", b"sk-secret", b"password", b"127.0.0.1"))
+
+
+def test_vectors_of_another_length_are_those_of_another_model(server):
+    embedder("m", server.url).embed(["a", "bb", "ccc"])
+    server.replies = [(200, {"object": "list", "data": [longer(0)]}), (200, {"object": "list", "data": four(4)})]
+    swapped = embedder("m", server.url)
+    assert swapped.embed(["dddd", "a", "bb", "ccc"]).shape == (4, 4)
+    assert embedder("m", server.url).embed(["a", "bb", "ccc", "dddd"]).shape == (4, 4)
+    assert [len(request["input"]) for request in server.requests] == [3, 1, 4]
+
+
+def longer(at):
+    return {"object": "embedding", "index": at, "embedding": [1.0, 2.0, 3.0, 4.0]}
+
+
+def four(count):
+    return [longer(at) for at in range(count)]
+
+
+def test_the_offline_embedder_keeps_nothing():
+    embedder().embed(["Ann moved to Lisbon"])
+    assert not default_path().exists()

@@ -1,6 +1,9 @@
 """Embedders whose weights run in this process: the whole path on a tiny model, from fetching to a search."""
 
+import contextlib
 import json
+import os
+import sqlite3
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -11,12 +14,12 @@ import mempiler
 import numpy as np
 import pytest
 from mempiler.cli import main
-from mempiler.engines import vectors
 from mempiler.engines.embedders import MODELS, TextEmbedder, default_embedder, embedder
 from mempiler.engines.fetch import fetch
 from mempiler.engines.onnx.convert import convert
 from mempiler.engines.onnx.encoder import Encoder
-from mempiler.engines.vectors import VectorFile
+from mempiler.engines.vector_file import VectorFile, default_path
+from mempiler.engines.vectors import Kept
 from mempiler.engines.weights import WEIGHTS
 from mempiler.errors import DataError, MissingDependencyError, UserError
 from mempiler.memory.dense import DenseIndex
@@ -65,7 +68,7 @@ def test_vectors_are_those_of_the_network_in_full_precision(tiny: Tiny) -> None:
 
 
 def test_a_text_has_one_vector_whatever_comes_with_it(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(VectorFile, "read", lambda self, texts: {})
+    monkeypatch.setattr(VectorFile, "read", lambda self, keys: {})
     alone = np.vstack([embedder("minilm").embed([text]) for text in TEXTS])
     assert np.array_equal(embedder("minilm", threads=3).embed(TEXTS), alone)
     shared = embedder("minilm")
@@ -241,14 +244,14 @@ def test_the_next_process_computes_nothing_again(asked: list[str]) -> None:
 
 def test_other_weights_have_other_vectors(tmp_path: Path) -> None:
     path, vector = tmp_path / "vectors.sqlite", np.ones(2, np.float32)
-    VectorFile("a", path).write({"Ann": vector})
-    assert VectorFile("a", path).read(["Ann"])["Ann"].tolist() == [1, 1]
-    assert VectorFile("b", path).read(["Ann"]) == {}
+    Kept("a", VectorFile(path)).write({"Ann": vector}, ["Ann"])
+    assert Kept("a", VectorFile(path)).read(["Ann"])["Ann"].tolist() == [1, 1]
+    assert Kept("b", VectorFile(path)).read(["Ann"]) == {}
 
 
 def test_the_file_holds_no_text_and_is_its_users_alone(asked: list[str]) -> None:
     embedder("minilm").embed(TEXTS)
-    path = vectors.default_path()
+    path = default_path()
     assert path.stat().st_mode & 0o777 == 0o600
     assert b"Lisbon" not in path.read_bytes()
 
@@ -256,7 +259,7 @@ def test_the_file_holds_no_text_and_is_its_users_alone(asked: list[str]) -> None
 @pytest.mark.parametrize("harm", ["cut", "noise", "empty", "row", "folder"])
 def test_a_damaged_file_costs_time_and_nothing_else(asked: list[str], harm: str) -> None:
     first = embedder("minilm").embed(TEXTS)
-    path = vectors.default_path()
+    path = default_path()
     content = path.read_bytes()
     if harm == "folder":
         path.unlink()
@@ -276,39 +279,57 @@ def test_a_damaged_file_costs_time_and_nothing_else(asked: list[str], harm: str)
 
 
 def test_the_oldest_vectors_go_first(tmp_path: Path) -> None:
-    kept = VectorFile("a", tmp_path / "vectors.sqlite", most=3)
+    kept = VectorFile(tmp_path / "vectors.sqlite", most=6)
     for n in range(6):
-        kept.write({str(n): np.full(2, n, np.float32)})
-    assert sorted(kept.read([str(n) for n in range(6)])) == ["3", "4", "5"]
+        kept.write({bytes([n]): bytes(8)})
+    assert sorted(kept.read([bytes([n]) for n in range(6)])) == [b"\3", b"\4", b"\5"]
 
 
 def test_many_threads_share_the_file(tmp_path: Path) -> None:
     def work(slot: int) -> None:
-        own = VectorFile("a", tmp_path / "vectors.sqlite")
+        own = VectorFile(tmp_path / "vectors.sqlite")
         for n in range(10):
-            own.write({f"{slot}-{n}": np.full(2, n, np.float32)})
+            own.write({bytes([slot, n]): bytes([slot, n, 0, 0])})
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(work, range(4)))
-    found = VectorFile("a", tmp_path / "vectors.sqlite").read([f"{s}-{n}" for s in range(4) for n in range(10)])
-    assert all(vector.tolist() == [int(name[-1])] * 2 for name, vector in found.items())
-    assert len(found) == 40
+    wanted = {bytes([s, n]): bytes([s, n, 0, 0]) for s in range(4) for n in range(10)}
+    assert VectorFile(tmp_path / "vectors.sqlite").read(list(wanted)) == wanted
 
 
-def test_forgetting_a_user_leaves_no_vector(tiny: Tiny, tmp_path: Path, capsys: Any) -> None:
-    store = str(tmp_path / "memories.sqlite")
-    (tmp_path / "said.json").write_text(json.dumps([{"role": "user", "content": "Ann moved to Oslo"}]))
-    main(["memories", "add", str(tmp_path / "said.json"), "--store", store, "--user", "ann"])
-    row = embedder("minilm").embed(["Ann moved to Oslo"])[0].tobytes()
-    assert row in vectors.default_path().read_bytes()
-    main(["memories", "forget", "--store", store, "--user", "ann"])
-    assert row not in vectors.default_path().read_bytes()
+def test_a_file_of_before_loses_the_vectors_of_users(tmp_path: Path) -> None:
+    path = tmp_path / "vectors.sqlite"
+    with contextlib.closing(sqlite3.connect(path)) as former:
+        former.execute("CREATE TABLE vectors (key BLOB, vector BLOB, checksum BLOB)")
+        former.execute("INSERT INTO vectors VALUES (?, ?, ?)", (b"key", b"what Ann said", b""))
+        former.commit()
+    assert VectorFile(path).read([b"key"]) == {}
+    assert b"what Ann said" not in path.read_bytes()
 
 
-def test_an_embedder_that_is_cleared_clears_the_file(asked: list[str]) -> None:
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    tmp_path.chmod(0o500)
+    _unwritable(tmp_path / "mempiler" / "vectors.sqlite", caplog)
+
+
+def test_a_folder_that_is_none_is_one_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "mempiler").write_text("")
+    _unwritable(tmp_path / "mempiler" / "vectors.sqlite", caplog)
+
+
+def _unwritable(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    kept = VectorFile(path)
+    for _ in range(3):
+        kept.write({b"key": bytes(4)})
+        assert kept.read([b"key"]) == {}
+    [line] = caplog.messages
+    assert str(path) in line
+    assert line.endswith("every process computes its vectors anew")
+
+
+def test_an_embedder_that_is_cleared_forgets_what_this_process_saw(asked: list[str]) -> None:
     known: TextEmbedder = embedder("minilm")
-    row = known.embed(TEXTS)[0].tobytes()
+    known.embed(TEXTS)
     known.clear()
-    assert row not in vectors.default_path().read_bytes()
-    known.embed(TEXTS[:1])
-    assert asked.count(TEXTS[0]) == 2
+    assert not known._cache  # pyright: ignore[reportPrivateUsage]

@@ -1,0 +1,144 @@
+"""Vectors of a user's texts lie in the store: a new process computes none, and forgetting leaves none."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from mempiler import MemoryProgram, Store, build
+from mempiler.engines.embedders import TextEmbedder
+from mempiler.engines.hashed import hashed
+from mempiler.engines.models import language_model
+from mempiler.engines.vector_file import VectorFile
+from mempiler.engines.vectors import Kept
+from mempiler.memory.stored import Owner
+
+METHODS = ["turn-rag", "memory-r2", "pgr", "rgmem", "h2memory"]
+ADA, BOB = Owner("ada"), Owner("bob")
+SAID = ["I moved to Lisbon with my dog Rex.", "My sister Carla likes old boats.", "I sold the green bicycle in May."]
+
+
+class Process:
+    """What a new process has: a store that is opened anew, a program, and an embedder that counts its texts."""
+
+    def __init__(self, method: str, store: Store, folder: Path) -> None:
+        self.store, self.texts = store, list[str]()
+        kept = Kept("counted", VectorFile(folder / "vectors.sqlite"))
+        told = {"query": "query: ", "passage": "passage: "}
+        self.embedder = TextEmbedder("counted", self._compute, kept=kept, **told)
+        self.program: MemoryProgram = build(method, embedder=self.embedder)
+
+    def _compute(self, texts: Sequence[str]) -> np.ndarray:
+        self.texts += texts
+        return hashed(texts)
+
+    def memory(self, owner: Owner = ADA) -> Any:
+        return self.program.memory(self.store, owner.user, lm=language_model("offline"))
+
+    def say(self, *texts: str, owner: Owner = ADA, remember: bool = True) -> None:
+        for text in texts:
+            self.memory(owner).add([{"role": "user", "name": "Ada", "content": text}], remember=remember)
+
+
+@pytest.fixture
+def start(open_store: Callable[..., Store], tmp_path: Path) -> Callable[..., Process]:
+    return lambda method="turn-rag": Process(method, open_store(), tmp_path)
+
+
+def rows(process: Process, owner: Owner = ADA) -> int:
+    from mempiler.memory import store_tables as t
+    from sqlalchemy import func, select
+
+    with process.store._read() as db:  # pyright: ignore[reportPrivateUsage]
+        return int(db.execute(select(func.count()).select_from(t.vectors).where(*t.of(t.vectors, owner))).scalar() or 0)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_new_process_computes_what_is_asked_alone(start: Callable[..., Process], method: str, tmp_path: Path) -> None:
+    first = start(method)
+    first.say(*SAID)
+    first.memory().ask("Where does Ada live?")
+    # An index is made with the first search of what is in it: one that waits is no reason to embed twice.
+    first.say("The harbour is loud at night.", remember=False)
+    asked = first.memory().ask("What is loud?").answer
+    assert len(first.texts) > 3
+
+    second = start(method)
+    assert second.memory().ask("What is loud?").answer == asked
+    assert all(text.startswith("query: ") for text in second.texts)
+    assert not (tmp_path / "vectors.sqlite").exists()
+
+
+def test_a_text_that_two_users_said_is_kept_with_each(start: Callable[..., Process]) -> None:
+    first = start()
+    for owner in (ADA, BOB):
+        first.say("Okay, thanks!", owner=owner)
+        first.memory(owner).ask("Who said thanks?")
+    assert first.texts.count("passage: Ada: Okay, thanks!") == 1
+    assert (rows(first, ADA), rows(first, BOB)) == (1, 1)
+    first.memory(ADA).forget()
+    second = start()
+    second.memory(BOB).ask("Who said thanks?")
+    assert second.texts == ["query: Who said thanks?"]
+
+
+def test_forgetting_a_user_takes_no_vector_of_another(start: Callable[..., Process]) -> None:
+    first = start()
+    for owner in (ADA, BOB):
+        first.say(f"I am {owner.user}, and I like jazz.", owner=owner)
+        first.memory(owner).ask("Who likes jazz?")
+    assert first.memory(ADA).forget()
+    assert (rows(first, ADA), rows(first, BOB)) == (0, 1)
+    first.memory(BOB).ask("Who likes jazz?")
+    assert first.texts.count("passage: Ada: I am bob, and I like jazz.") == 1
+
+
+def test_the_bytes_of_a_vector_are_gone_when_its_user_is_forgotten(tmp_path: Path) -> None:
+    with Store(tmp_path / "memories.sqlite") as store:
+        process = Process("turn-rag", store, tmp_path)
+        process.say(SAID[0])
+        process.memory().ask("Where does Ada live?")
+        row = process.embedder.embed([f"Ada: {SAID[0]}"])[0].tobytes()
+
+        def held() -> bool:
+            return any(row in path.read_bytes() for path in tmp_path.glob("memories.sqlite*"))
+
+        assert held()
+        assert process.memory().forget().erased
+        assert not held()
+
+
+def test_forgetting_a_session_takes_the_vectors_of_its_user(start: Callable[..., Process]) -> None:
+    process = start()
+    process.memory().add([{"role": "user", "name": "Ada", "content": SAID[0]}], id="s")
+    process.say(SAID[1])
+    process.memory().ask("Where does Ada live?")
+    assert rows(process) == 2
+    assert process.memory().forget_session("s")
+    process.memory().ask("Who likes boats?")
+    assert rows(process) == 1
+
+
+def test_what_began_before_a_forgetting_keeps_no_vector(start: Callable[..., Process]) -> None:
+    process = start()
+    process.say(SAID[0])
+    process.say(SAID[0], owner=BOB)
+    since = process.store.forgets()
+    assert process.store.keep_vectors(ADA, {b"1": bytes(4)}, since)
+    process.store.forget(BOB)
+    assert not process.store.keep_vectors(ADA, {b"2": bytes(4)}, since)
+    assert not process.store.keep_vectors(BOB, {b"2": bytes(4)}, process.store.forgets())
+    assert process.store.vectors(ADA, [b"1", b"2"]) == {b"1": bytes(4)}
+    assert rows(process, BOB) == 0
+
+
+def test_a_rebuild_begins_without_vectors(start: Callable[..., Process]) -> None:
+    process = start()
+    process.say(*SAID)
+    process.memory().ask("Where does Ada live?")
+    process.store.keep_vectors(ADA, {b"of an older text": bytes(4)}, process.store.forgets())
+    process.memory().rebuild(force=True)
+    process.memory().ask("Where does Ada live?")
+    assert rows(process) == 3
+    assert len(process.texts) == 4
