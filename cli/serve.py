@@ -63,6 +63,7 @@ def _setting(name: str, kind: Any, default: Any, help: str) -> Any:
 @_setting(
     "writers", click.IntRange(0), 128, "users that are written at the same time; 0 leaves that to other processes"
 )
+@_setting("lease", Finite(1, 600), 120.0, "seconds until others write whom a killed process was writing")
 @_setting("grace", Finite(0, MOST_SECONDS), 20.0, "seconds to finish what is in progress when stopped")
 @_setting("log-level", click.Choice(["debug", "info", "warning", "error"]), "info", "least level of log lines")
 @click.option("--log-contents", is_flag=True, envvar="MEMPILER_LOG_CONTENTS", help="log what is asked and answered")

@@ -52,7 +52,7 @@ class Service:
         self.asking = Pool(limits.threads, limits.queue, limits.timeout, self._share)
         self.storing = Pool(limits.store_threads, limits.store_queue, limits.timeout, self._share)
         self.probe = Probe(store)
-        self.worker = Worker(store, program, lm, self.settings.session_gap, self.settings.writers)
+        self.worker = Worker(store, program, lm, limits.session_gap, limits.writers, lease=limits.lease)
 
     @property
     def chats(self) -> bool:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..errors import MOST_SECONDS, check_number
+from ..memory.stored import LONGEST_LEASE
 from ..programs.crew import AT_ONCE
+from ..programs.remember_queued import LEASE
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,8 @@ class Settings:
     """Warnings and errors of a kind that are logged in a second; of other lines a hundred times as many."""
     writers: int = AT_ONCE
     """Users whose queued sessions are written into memories at the same time; 0 leaves that to other processes."""
+    lease: float = LEASE
+    """Seconds after which another process writes the sessions of a user whom a killed one was writing."""
     grace: float = 20.0
     """Seconds for requests and writes in progress to finish when the service is stopped."""
     log_contents: bool = False
@@ -57,3 +61,4 @@ class Settings:
         for name in ("max_body", "max_turns", *counts):
             check_number(name, getattr(self, name))
         check_number("tenant_share", self.tenant_share, most=1)
+        check_number("lease", self.lease, 1, LONGEST_LEASE)

@@ -22,7 +22,7 @@ from ..memory.store import Store
 from ..programs.crew import AT_ONCE, Crew
 from ..programs.leavings import notice
 from ..programs.program import MemoryProgram
-from ..programs.remember_queued import Writers
+from ..programs.remember_queued import LEASE, Writers
 from ..programs.stored_steps import Remembered
 from .logs import cause_of, log
 
@@ -42,6 +42,7 @@ class Worker:
         session_gap: Minutes after which an idle session ends.
         writers: Users whose memories are written at the same time; with 0 none is.
         interval: Seconds between two looks at the store, which other processes fill too.
+        lease: Seconds after which another process may take over a user if this one dies.
     """
 
     def __init__(
@@ -52,13 +53,14 @@ class Worker:
         session_gap: float,
         writers: int = AT_ONCE,
         interval: float = 1.0,
+        lease: float = LEASE,
     ) -> None:
         self._store, self._program, self._lm = store, program, lm
         self._gap = session_gap * 60
         sweeping = max(interval, min(15.0, self._gap / 20))
         self._stopping, self._news = threading.Event(), threading.Event()
         self._crew = Crew[Remembered](writers, ended=self._news.set)
-        self._writers = Writers(store, program, lm, stop=self._stopping.is_set, crew=self._crew)
+        self._writers = Writers(store, program, lm, lease, stop=self._stopping.is_set, crew=self._crew)
         self._failing = False
         # Daemons: a language model that does not return must not keep the process from ending.
         loops: list[Any] = [(self.sweep, sweeping, None), (self.watch, max(interval, WATCH), None)]

@@ -9,13 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mempiler.engines.embedders import (
-    DIMENSION,
-    OFFLINE_UNRELATED,
-    TextEmbedder,
-    embedder,
-    measure_unrelated,
-)
+from mempiler.engines.embedders import TextEmbedder, embedder, measure_unrelated
+from mempiler.engines.hashed import DIMENSION, OFFLINE_UNRELATED
 from mempiler.engines.vector_file import default_path
 from mempiler.errors import EndpointError, UserError
 from mempiler.memory.index import Embedder
