@@ -22,6 +22,7 @@ from rich.text import Text
 
 from ..engines.deadline import DEADLINE, RETRIES, TIMEOUT
 from ..errors import MOST_SECONDS, UserError
+from .trust import trust_option
 
 if TYPE_CHECKING:
     from ..engines.guard import Guard
@@ -94,24 +95,6 @@ STORE = click.option(
 USER = click.option("--user", help="the user whose memory it is")
 TENANT = click.option("--tenant", default="default", show_default=True, help="keeps users of several customers apart")
 ALL_TENANTS = click.option("--tenant", help="only this tenant [default: all]")
-
-
-def trust_option(formatter: Callable[[], logging.Formatter] = logging.Formatter) -> Callable[..., Any]:
-    """`--trust`; while its command runs, who signed a program that is loaded is one line on standard error.
-
-    Args:
-        formatter: Makes what forms the line.
-    """
-
-    def telling(context: click.Context, _: click.Parameter, value: str | None) -> str | None:
-        if not context.resilient_parsing:
-            context.with_resource(told_of_programs(formatter()))
-        return value
-
-    told = "file of public keys, one of which must have signed the program, see `mempiler keys`"
-    return click.option(
-        "--trust", type=click.Path(), envvar="MEMPILER_TRUST", show_envvar=True, callback=telling, help=told
-    )
 
 
 TRUST = trust_option()
@@ -383,28 +366,6 @@ def progress(console: Console, meter: Meter) -> Iterator[Callable[[str], Callabl
             return lambda done, total: bars.update(bar, completed=done, total=total)
 
         yield note
-
-
-class _ErrorLines(logging.Handler):
-    """Prints on what is standard error at that moment; progress bars put themselves in its place."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        click.echo(self.format(record), err=True)
-
-
-@contextmanager
-def told_of_programs(formatter: logging.Formatter) -> Iterator[None]:
-    """Who signed a program that is loaded is one line on standard error, meanwhile."""
-    log, handler = logging.getLogger("mempiler.runs.artifact"), _ErrorLines()
-    level = log.level
-    handler.setFormatter(formatter)
-    log.addHandler(handler)
-    log.setLevel(logging.INFO)
-    try:
-        yield
-    finally:
-        log.removeHandler(handler)
-        log.setLevel(level)
 
 
 @contextmanager

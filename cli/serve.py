@@ -13,7 +13,8 @@ from typing import Any
 import click
 
 from ..errors import MOST_SECONDS, MempilerError, UserError
-from .options import ALLOW_CODE, SECONDS, Finite, open_store, told_of_programs, trust_option
+from .options import ALLOW_CODE, SECONDS, Finite, open_store
+from .trust import told_of_programs, trust_option
 
 
 def _log_lines() -> logging.Formatter:

@@ -26,7 +26,7 @@ from pydantic.errors import PydanticInvalidForJsonSchema, PydanticSchemaGenerati
 
 from ..engines.meter import prompt_lengths
 from ..memory.flight import Flight
-from ..reading.values import annotated
+from ..reading.kinds import annotated
 from .correcting import Correcting, CorrectingAdapter
 
 QUESTION = "Does a lion live in the wild? Say so in a short sentence."

@@ -19,9 +19,10 @@ from typing import Any, Literal
 import dspy
 
 from .json_text import bare_json
+from .kinds import admits_none, annotated
 from .markers import restored
 from .mends import Mend, UnreadableError
-from .values import ValueReader, admits_none, annotated
+from .values import ValueReader
 from .xml_text import tagged
 
 Layout = Literal["headers", "json", "xml"]

@@ -17,19 +17,18 @@ import types
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
-from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
-from pydantic.fields import FieldInfo
 
 from .choices import OneOf
 from .ids import Shown, match_id
 from .json_text import parsed
+from .kinds import Field, admits_none, admits_text, bare, fields_of, is_id, is_model, is_nothing, own_reading, plain
 from .mends import Mend, MendKind, UnreadableError
 
 _NEAR = 0.8
 _YES_NO = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
-_NOTHING = ("", "null", "none", "n/a", "nil")
 
 
 class ValueReader:
@@ -68,7 +67,7 @@ class ValueReader:
                 annotation = list[Annotated[get_args(annotation)[0], mark]]  # pyright: ignore[reportInvalidTypeArguments]
             elif isinstance(mark, Shown) and not (admits_none(annotation) and is_nothing(raw)):
                 raw = self._id(raw, mark, where)
-        if isinstance(raw, str) and annotation is not str and not _admits_text(annotation):
+        if isinstance(raw, str) and annotation is not str and not admits_text(annotation):
             raw = self._parsed(raw, where)
         return self._typed(raw, annotation, where)
 
@@ -154,8 +153,8 @@ class ValueReader:
         """A defined value, or the one whose spelling is nearest."""
         if raw in allowed and not isinstance(raw, bool):
             return raw
-        by_name = {_plain(each): each for each in allowed}
-        said = _plain(raw) if isinstance(raw, str | int | float) else ""
+        by_name = {plain(each): each for each in allowed}
+        said = plain(raw) if isinstance(raw, str | int | float) else ""
         near = [said] if said in by_name else get_close_matches(said, by_name, 1, _NEAR) if said else []
         if not near:
             raise UnreadableError(where, f"{_shown(raw)} is none of: {', '.join(map(str, allowed))}")
@@ -218,10 +217,10 @@ class ValueReader:
         self.mend("shape", where)
         if isinstance(raw, Mapping):
             wrapped = any(isinstance(value, list | tuple | Mapping) for value in raw.values())
-            return list(raw) if _is_id(kind) and not wrapped else _unwrapped(raw, kind)
-        if isinstance(raw, str) and _bare(kind) is str:
-            return _listed(raw) if _is_id(kind) else [line for line in map(_unbulleted, raw.splitlines()) if line]
-        if isinstance(raw, str) and get_origin(_bare(kind)) is Literal:
+            return list(raw) if is_id(kind) and not wrapped else _unwrapped(raw, kind)
+        if isinstance(raw, str) and bare(kind) is str:
+            return _listed(raw) if is_id(kind) else [line for line in map(_unbulleted, raw.splitlines()) if line]
+        if isinstance(raw, str) and get_origin(bare(kind)) is Literal:
             return _listed(raw)
         return [raw]
 
@@ -242,15 +241,15 @@ class ValueReader:
             raw = dict.fromkeys(model.model_fields, raw)
         if not isinstance(raw, Mapping):
             raise UnreadableError(where, f"an object is due, not {_shown(raw)}")
-        given = {_plain(key): value for key, value in raw.items()}
-        fields = _fields_of(model)
+        given = {plain(key): value for key, value in raw.items()}
+        fields = fields_of(model)
         if len(given) == 1 and not given.keys() & {field.key for field in fields}:
             inside = next(iter(given.values()))
             if isinstance(inside, Mapping):
                 self.mend("shape", where)
                 return self._model(inside, model, where)
         values: dict[str, Any] = {}
-        own = _own_reading(model)
+        own = own_reading(model)
         for field in fields:
             if field.key in given and field.name in own:
                 # One that cannot take such a value at all has nothing to say of it.
@@ -262,7 +261,7 @@ class ValueReader:
         except ValidationError as error:
             raise UnreadableError(where, _first(error)) from error
 
-    def _field(self, values: dict[str, Any], field: _Field, given: dict[str, Any], where: str) -> None:
+    def _field(self, values: dict[str, Any], field: Field, given: dict[str, Any], where: str) -> None:
         """Puts the value of one field of an object to the others; nothing where its default is due."""
         if field.key not in given:
             if field.required:
@@ -299,46 +298,20 @@ def _reading(annotation: type) -> _Reading | None:
     return next((read for kind, read in _READINGS.items() if issubclass(annotation, kind)), None)
 
 
-class _Field(NamedTuple):
-    """What reading has to know of a field of an object."""
-
-    name: str
-    key: str
-    """The name without case, blanks and underscores."""
-    required: bool
-    annotation: Any
-
-
-@functools.cache
-def _fields_of(model: type[BaseModel]) -> tuple[_Field, ...]:
-    return tuple(
-        _Field(name, _plain(name), field.is_required(), annotated(field)) for name, field in model.model_fields.items()
-    )
-
-
-def annotated(field: FieldInfo) -> Any:
-    """The type of a field with its marks."""
-    annotation: Any = field.annotation
-    for mark in field.metadata:
-        if isinstance(mark, Shown | OneOf):
-            annotation = Annotated[annotation, mark]
-    return annotation
-
-
 def _unwrapped(raw: Mapping[Any, Any], kind: Any) -> list[Any]:
     """The elements of an object that stands for a list: one element, a wrapper around a list, or a dict by id."""
-    model = _bare(kind)
-    names = {_plain(name) for name in model.model_fields} if _is_model(model) else set[str]()
-    keys = {_plain(key) for key in raw}
+    model = bare(kind)
+    names = {plain(name) for name in model.model_fields} if is_model(model) else set[str]()
+    keys = {plain(key) for key in raw}
     if names and keys & names:
         return [raw]
     values = list(raw.values())
     lists = [value for value in values if isinstance(value, list | tuple)]
-    if len(lists) == 1 and (len(values) == 1 or _is_id(kind)):
+    if len(lists) == 1 and (len(values) == 1 or is_id(kind)):
         return list(lists[0])
     if names and all(isinstance(value, Mapping) for value in values):
         id = next((name for name in model.model_fields if name.endswith("id")), next(iter(model.model_fields)))
-        return [value if _plain(id) in map(_plain, value) else {id: key, **value} for key, value in raw.items()]
+        return [value if plain(id) in map(plain, value) else {id: key, **value} for key, value in raw.items()]
     if len(values) == 1 and isinstance(values[0], Mapping):
         return _unwrapped(values[0], kind)
     return [raw] if names else values
@@ -351,45 +324,6 @@ def _listed(text: str) -> list[str]:
 
 def _unbulleted(line: str) -> str:
     return re.sub(r"^\s*(?:[-*•]|\d+[.)])\s+", "", line).strip()
-
-
-def _bare(kind: Any) -> Any:
-    return get_args(kind)[0] if get_origin(kind) is Annotated else kind
-
-
-def _is_id(kind: Any) -> bool:
-    return get_origin(kind) is Annotated and any(isinstance(mark, Shown) for mark in get_args(kind)[1:])
-
-
-def is_nothing(raw: Any) -> bool:
-    """Whether a value stands for none: None, a blank text, or one such as "N/A" and "null"."""
-    return raw is None or (isinstance(raw, str) and raw.strip().casefold() in _NOTHING)
-
-
-def _is_model(kind: Any) -> bool:
-    return isinstance(kind, type) and issubclass(kind, BaseModel)
-
-
-def admits_none(annotation: Any) -> bool:
-    """Whether a value of the type may be None."""
-    return type(None) in get_args(annotation) or annotation is Any
-
-
-@functools.cache
-def _own_reading(model: type[BaseModel]) -> Mapping[str, Callable[[Any], Any]]:
-    """What a model's own "before" validators make of each field's raw value: synonyms that no spelling is near to."""
-    found = model.__pydantic_decorators__.field_validators.values()
-    return {name: each.func for each in found if each.info.mode == "before" for name in each.info.fields}
-
-
-def _admits_text(annotation: Any) -> bool:
-    return str in get_args(annotation) and get_origin(annotation) in (Union, types.UnionType)
-
-
-def _plain(value: Any) -> str:
-    """A name without case, blanks, underscores and decoration."""
-    text = str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
-    return re.sub(r"[\s_\-\"'`*.\[\](){}<>:]+", "", text).casefold()
 
 
 def _validated(raw: Any, annotation: Any, where: str) -> Any:

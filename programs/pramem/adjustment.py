@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ...reading.values import is_nothing
+from ...reading.kinds import is_nothing
 from .memory import Experience, ExperienceMemory, Kind, Proposal
 
 NEEDED = 3

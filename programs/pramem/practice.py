@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ...reading.values import is_nothing
+from ...reading.kinds import is_nothing
 from ...records import Action
 from ...signatures.pramem import DraftProposal, KnownExperience, PractisedTask
 from .memory import Experience, ExperienceMemory, Proposal, Round

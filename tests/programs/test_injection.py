@@ -17,8 +17,8 @@ from mempiler import History
 from mempiler.memory.incoming import turns_of
 from mempiler.programs.adapter import adapter
 from mempiler.programs.auto_adapter import SchemaAdapter, output_schema
+from mempiler.reading.kinds import annotated
 from mempiler.reading.markers import neutral, restored
-from mempiler.reading.values import annotated
 from mempiler.records import Context, Hit
 from mempiler.signatures.answering import AnswerFromContext
 from pydantic import BaseModel, TypeAdapter
