@@ -16,6 +16,7 @@ an older index replaces its files one by one: a crash in the middle is found whe
 
 from __future__ import annotations
 
+import contextvars
 import gc
 import hashlib
 import json
@@ -119,7 +120,28 @@ class QueryEmbedder(Embedder, Protocol):
 
 def query_vectors(embedder: Embedder, queries: Sequence[str]) -> np.ndarray:
     """The vectors of queries, by an embedder that tells them from what is searched or by one that does not."""
+    name, known = _at_hand.get()
+    if queries and name == embedder.name and all(query in known for query in queries):
+        return np.stack([known[query] for query in queries])
     return embedder.embed_queries(queries) if isinstance(embedder, QueryEmbedder) else embedder.embed(queries)
+
+
+_at_hand: contextvars.ContextVar[tuple[str, Mapping[str, np.ndarray]]] = contextvars.ContextVar(
+    "mempiler_queries", default=("", {})
+)
+"""The name of an embedder, and its vectors of queries."""
+
+
+@contextmanager
+def searching_for(embedder: Embedder, queries: Sequence[str]) -> Generator[None]:
+    """Embeds queries with one call; searches for them in the block ask the embedder no more."""
+    distinct = list(dict.fromkeys(queries))
+    vectors = query_vectors(embedder, distinct) if distinct else ()
+    token = _at_hand.set((embedder.name, dict(zip(distinct, vectors, strict=True))))
+    try:
+        yield
+    finally:
+        _at_hand.reset(token)
 
 
 class Searchable(Protocol):

@@ -14,7 +14,7 @@ import re
 from collections.abc import Sequence
 
 from ...errors import UserError
-from ...memory.index import Embedder, query_vectors
+from ...memory.index import Embedder, searching_for
 from ...memory.indexes import Indexes
 from ...memory.standing import Spoken
 from ...records import Hit, Item, Turn, format_time
@@ -137,17 +137,17 @@ class FactWriter(Writer):
         prepared: list[list[Fact] | None] | None = None,
     ) -> FactMemory:
         found = self._extracted(item, chunks) if prepared is None and not self.single_agent else prepared
-        if found and len(chunks) > 1:
-            # One request for the facts of all parts; embedders keep the texts last seen.
-            query_vectors(self.embedder, [fact.fact for facts in found for fact in facts or ()])
-        for n, chunk in enumerate(chunks):
-            if found is None:
-                after = self._edit(memory, item, chunks, n)
-            else:
-                facts, before = found[n], [fact for each in found[:n] for fact in each or ()]
-                after = memory if facts == [] else self._manage(memory, item, facts, before) if facts else None
-            memory = memory.left(item, {turn.id for turn in chunk}) if after is None else after
+        facts = [fact.fact for each in found or () for fact in each or ()] if len(chunks) > 1 else []
+        with searching_for(self.embedder, facts):
+            for n, chunk in enumerate(chunks):
+                after = self._edit(memory, item, chunks, n) if found is None else self._after(memory, item, found, n)
+                memory = memory.left(item, {turn.id for turn in chunk}) if after is None else after
         return memory
+
+    def _after(self, memory: FactMemory, item: Item, found: list[list[Fact] | None], n: int) -> FactMemory | None:
+        """The memory after the facts of a part; None where there are none to be had."""
+        facts, before = found[n], [fact for each in found[:n] for fact in each or ()]
+        return memory if facts == [] else self._manage(memory, item, facts, before) if facts else None
 
     def _manage(self, memory: FactMemory, item: Item, facts: list[Fact], before: list[Fact]) -> FactMemory | None:
         related = self.relate(memory, facts)

@@ -88,6 +88,37 @@ def test_the_facts_of_a_session_are_embedded_in_one_request(scripted, fact_repli
     assert len(requests) == 1
 
 
+class Uncached:
+    """An embedder of somebody's, who keeps nothing."""
+
+    name, dimension, unrelated = "theirs", 384, None
+
+    def __init__(self) -> None:
+        self.queries: list[str] = []
+        self.requests = 0
+
+    def embed(self, texts: Any) -> Any:
+        return embedder().embed(texts)
+
+    def embed_queries(self, texts: Any) -> Any:
+        self.queries += texts
+        self.requests += 1
+        return embedder().embed(texts)
+
+    def __deepcopy__(self, memo: object) -> "Uncached":
+        return self
+
+
+def test_an_embedder_without_a_cache_embeds_the_facts_of_a_session_once(scripted, fact_replies, make_history):
+    theirs = Uncached()
+    with dspy.context(lm=scripted(fact_replies)):
+        found = build("memory-r2", embedder=theirs).remember(make_history(2, turns=8)).memory
+        cached = build("memory-r2", embedder=embedder()).remember(make_history(2, turns=8)).memory
+    assert found == cached
+    assert len(theirs.queries) == len(set(theirs.queries)) > 10
+    assert theirs.requests == 2
+
+
 @pytest.mark.parametrize(("own", "found"), [(True, [["m1"], ["m2"]]), (False, [["m1", "m2"], ["m1", "m2"]])])
 def test_related_memories_are_of_the_facts_speaker(own, found):
     edits = [Edit("INSERT", speaker=who, content="has a small dog named Rex") for who in ("Ann", "Bob")]
