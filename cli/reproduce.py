@@ -42,27 +42,20 @@ def command(
 
     Without --judge-lm an LM-free metric stands in where the benchmark has one, and there are no win rates.
     """
-    from ..data.preference import PreferenceJudge
     from ..engines.meter import Meter
-    from ..engines.models import language_model
     from ..errors import UserError
-    from ..programs.adapter import adapter
     from ..runs.recipes.catalog import recipe
     from ..runs.recipes.recipe import run_recipe
 
     found = recipe(name)
-    if config or planned or values.get("resume"):
-        raise UserError("reproduce runs its own settings: --set, --plan and --resume do not go with it")
+    if config or planned:
+        raise UserError("reproduce runs its own settings: --set and --plan do not go with it")
     plain, files = _files(found, data)
     setup = found.suited(make_setup({**values, "benchmark": values.get("benchmark") or "", "data": plain}))
     console, errors, meter = output(errors=True) if as_json else output(), output(errors=True), Meter()
     first_line(console, replace(setup, data=", ".join(data) or None))
-    judge = None
-    if setup.judge_lm:
-        lm = language_model(setup.judge_lm, meter, "judge", setup.judge_api_base)
-        judge = PreferenceJudge(lm, adapter())
     with progress(errors, meter) as note:
-        made = run_recipe(found, setup, judge, note, only, seeds, files, meter, parse_settings(changes))
+        made = run_recipe(found, setup, None, note, only, seeds, files, meter, parse_settings(changes))
     if as_json:
         print_json(made.summary())
         return
@@ -119,7 +112,8 @@ def _print(console: Console, made: Reproduced) -> None:
     for note in made.notes:
         console.print(f"note: {note}", soft_wrap=True)
     if made.stopped:
-        console.print(f"stopped by a limit: {made.stopped}; what is missing above was not run", soft_wrap=True)
+        again = f"what is missing above was not run; --resume {made.run.name} goes on"
+        console.print(f"stopped by a limit: {made.stopped}; {again}", soft_wrap=True)
     console.print(f"run: {made.run}\nMLflow run: {made.run_id} (mempiler ui)", soft_wrap=True)
 
 

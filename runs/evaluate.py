@@ -17,8 +17,9 @@ import dspy
 
 from ..data.benchmark import Benchmark
 from ..data.text_metrics import evidence_recall
-from ..engines.meter import Meter, prompt_lengths
+from ..engines.meter import Meter
 from ..engines.models import is_offline
+from ..engines.taken import Taken, taking
 from ..errors import BudgetError, EndpointError, MempilerError
 from ..memory.memory import Memory
 from ..programs.failing import failure_of
@@ -26,8 +27,9 @@ from ..programs.method import Reader
 from ..programs.program import MemoryProgram
 from ..programs.recording import recording
 from ..programs.search_once import searching_once
+from ..programs.trace import Node
 from ..records import Context, Failure, History, Hit, Query, estimate_tokens
-from .results import MAX_LOST, RECALL_AT, SHOWN, Evaluation, Row, counts_of
+from .results import MAX_LOST, RECALL_AT, SHOWN, Evaluation, Expense, Row, counts_of
 
 if TYPE_CHECKING:
     from .run_store import RowTable
@@ -100,7 +102,7 @@ def evaluate(
             else:
                 keep(row)
     _refuse_silent_zero([found[str(example.id)] for example in asked if str(example.id) in found])
-    failed = _all_failed_writes(program, order, writes)
+    failed, construction = _written(program, order, writes)
     rows = tuple(found[str(example.id)] for example in examples if str(example.id) in found)
     name = "offline" if is_offline(lm.model) else lm.model
     embedder = program.method.embedder
@@ -117,6 +119,7 @@ def evaluate(
         stopped=stopped,
         write_failures=len(failed),
         failed_writes=failed,
+        construction=construction,
         seconds=time.perf_counter() - started,
         names=dict(benchmark.categories),
         expected=benchmark.expected,
@@ -170,14 +173,17 @@ def _row(program: MemoryProgram, benchmark: Benchmark, example: dspy.Example) ->
     """The scored row of a question, or what stopped it from being asked."""
     started = time.perf_counter()
     prediction, failure, score = dspy.Prediction(answer=""), None, None
-    prompts, memory = list[int](), None
+    memory, taken = None, Taken()
     with recording() as record, searching_once(_depth(benchmark)):
         try:
             if benchmark.interaction is None:
                 # First, since what it takes belongs to all questions about it.
                 memory = program.remember(example.history).memory
-            with prompt_lengths() as prompts:
-                prediction = benchmark.answer(program, example)
+            with taking() as work:
+                try:
+                    prediction = benchmark.answer(program, example)
+                finally:
+                    taken = work.taken
             score = benchmark.score(example, prediction)
         except BudgetError as error:
             return str(error)
@@ -200,10 +206,14 @@ def _row(program: MemoryProgram, benchmark: Benchmark, example: dspy.Example) ->
         recall=recall,
         sources=context.sources if context else (),
         seconds=time.perf_counter() - started,
-        prompt_tokens=sum(prompts),
+        prompt_tokens=taken.input_tokens,
         hits=len(context.hits) if context else 0,
         context_tokens=estimate_tokens(context.text()) if context else 0,
         recall_counts=dict(context.counts) if context else {},
+        calls=taken.calls,
+        output_tokens=taken.output_tokens,
+        cost=None if taken.unpriced else taken.cost,
+        answering=taken.seconds,
         failure=failure,
     )
 
@@ -262,13 +272,21 @@ def evidence_hits(reader: Reader, memory: Any, probe: str, k: int) -> list[Hit]:
 
 
 def failed_writes(program: MemoryProgram, history: History) -> tuple[Failure, ...]:
-    """What could not be written of a history, whose memory is in the cache where anything could fail."""
+    """What could not be written of a history."""
+    return _failures(history, _nodes(program, history))
+
+
+def _nodes(program: MemoryProgram, history: History) -> list[Node]:
+    """The steps in which a history was written, which are in the cache; none where nothing is asked to write it."""
     if not program.method.writer.predictors_below():
-        return ()
+        return []
     try:
-        nodes = program.remember(history).chain()
+        return program.remember(history).chain()
     except Exception:
-        return ()  # its questions have failed, and are counted as such
+        return []  # its questions have failed, and are counted as such
+
+
+def _failures(history: History, nodes: Sequence[Node]) -> tuple[Failure, ...]:
     failures = []
     for node in nodes:
         item = f"item {node.item.id}" if node.item else "settling"
@@ -277,14 +295,16 @@ def failed_writes(program: MemoryProgram, history: History) -> tuple[Failure, ..
     return tuple(failures)
 
 
-def _all_failed_writes(
+def _written(
     program: MemoryProgram, examples: Sequence[dspy.Example], writes: Mapping[str, tuple[Failure, ...]]
-) -> tuple[Failure, ...]:
-    """Failed writes over the distinct histories, some of which are known."""
+) -> tuple[tuple[Failure, ...], Expense | None]:
+    """Failed writes over the distinct histories, some of which are known, and what writing took if none is."""
     known = {example.history: writes[str(example.id)] for example in examples if str(example.id) in writes}
+    histories = list(dict.fromkeys(example.history for example in examples))
     with dspy.context(trace=None, disable_history=True):
-        found = [
-            known[history] if history in known else failed_writes(program, history)
-            for history in dict.fromkeys(example.history for example in examples)
-        ]
-    return tuple(failure for each in found for failure in each)
+        chains = {history: _nodes(program, history) for history in histories if history not in known}
+    failures = (known[each] if each in known else _failures(each, chains[each]) for each in histories)
+    # Histories that begin alike share their first nodes.
+    nodes = {id(node): node for chain in chains.values() for node in chain}
+    taken = sum((node.taken for node in nodes.values()), Taken())
+    return tuple(each for found in failures for each in found), None if known else Expense.of(len(histories), taken)

@@ -143,6 +143,14 @@ class Setup:
         return self.adapter or ("chat" if is_offline(self.lm) or is_local(self.lm) else "auto")
 
     @property
+    def decisive(self) -> dict[str, Any]:
+        """What decides the result of a run: one that is resumed has the same."""
+        found = {key: value for key, value in asdict(self).items() if key not in _NOT_DECISIVE}
+        if not self.repeat:
+            del found["repeat"]  # as runs have it that were started before there were repetitions
+        return {**found, "data": str(Path(self.data).absolute())} if self.data else found
+
+    @property
     def offline(self) -> bool:
         """Whether the task LM is the offline engine."""
         return is_offline(self.lm)
@@ -188,12 +196,7 @@ class Runtime:
         Raises:
             UserError: The run to resume is not there, or was started with other settings.
         """
-        decisive = {key: value for key, value in asdict(setup).items() if key not in _NOT_DECISIVE}
-        if not setup.repeat:
-            del decisive["repeat"]  # as runs have it that were started before there were repetitions
-        if setup.data:
-            decisive["data"] = str(Path(setup.data).absolute())
-        asked = {"command": command, "program": program, **decisive, **settings}
+        asked = {"command": command, "program": program, **setup.decisive, **settings}
         if setup.resume is not None:
             folder = RunFolder.resume(setup.resume, asked)
         else:
@@ -287,7 +290,7 @@ class Runtime:
             if self.setup.replay or (self.guard.dead is None and not isinstance(error, EndpointError)):
                 raise
             self.folder.update(status="stopped")
-            raise type(error)(f"{error}; --resume {self.folder.path.name} goes on from here") from error
+            raise type(error)(f"{error}; --resume {self.folder.resumed.name} goes on from here") from error
         finally:
             self._note_resolved(adapter)
 

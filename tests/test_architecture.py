@@ -73,8 +73,13 @@ class Module:
                     yield "." + ".".join([*base, *(node.module or "").split("."), alias.name]).replace("..", "."), node
 
 
-FROM_ENGINES = (".engines.embedders.embedder", ".engines.lanes.taking_turns", ".engines.meter.prompt_lengths")
-"""What programs may take from there: the offline embedder, whose turn a call is, and whose prompts are counted."""
+FROM_ENGINES = (
+    ".engines.embedders.embedder",
+    ".engines.lanes.taking_turns",
+    ".engines.taken.Taken",
+    ".engines.taken.taking",
+)
+"""What programs may take from there: the offline embedder, whose turn a call is, and what a piece of work takes."""
 
 
 def wrong_rooms(module: Module) -> list[str]:
