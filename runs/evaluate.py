@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import closing
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import dspy
@@ -36,11 +37,21 @@ if TYPE_CHECKING:
 
 Progress = Callable[[int, int], None]
 """Called after every question with the number done and the number of all."""
-Elsewhere = Callable[
-    [MemoryProgram, Benchmark, Sequence[dspy.Example], Callable[[Row], None]], Mapping[str, tuple[Failure, ...]]
-]
-"""Asks questions and gives away their rows as they come; returns what could not be written of a history, by the id of a
-question about it."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """How a history was written."""
+
+    failures: tuple[Failure, ...] = ()
+    """What could not be."""
+    taken: Taken = field(default_factory=Taken)
+    """Beyond what an earlier one begins with, too."""
+
+
+Elsewhere = Callable[[MemoryProgram, Benchmark, Sequence[dspy.Example], Callable[[Row], None]], Mapping[str, Written]]
+"""Asks questions and gives away their rows as they come; returns how histories were written, by the id of a question
+about each."""
 
 
 def evaluate(
@@ -102,7 +113,7 @@ def evaluate(
             else:
                 keep(row)
     _refuse_silent_zero([found[str(example.id)] for example in asked if str(example.id) in found])
-    failed, construction = _written(program, order, writes)
+    failed, construction = _all_written(program, order, writes)
     rows = tuple(found[str(example.id)] for example in examples if str(example.id) in found)
     name = "offline" if is_offline(lm.model) else lm.model
     embedder = program.method.embedder
@@ -271,13 +282,19 @@ def evidence_hits(reader: Reader, memory: Any, probe: str, k: int) -> list[Hit]:
         asked *= 4
 
 
-def failed_writes(program: MemoryProgram, history: History) -> tuple[Failure, ...]:
-    """What could not be written of a history."""
-    return _failures(history, _nodes(program, history))
+def written(program: MemoryProgram, histories: Sequence[History]) -> dict[History, Written]:
+    """How distinct histories were written, whose memories are in the cache where anything was asked to write them."""
+    found, seen = dict[History, Written](), set[int]()
+    for history in histories:
+        nodes = _nodes(program, history)
+        # Histories that begin alike share their first nodes.
+        fresh = [node for node in nodes if id(node) not in seen]
+        seen.update(map(id, fresh))
+        found[history] = Written(_failures(history, nodes), sum((node.taken for node in fresh), Taken()))
+    return found
 
 
 def _nodes(program: MemoryProgram, history: History) -> list[Node]:
-    """The steps in which a history was written, which are in the cache; none where nothing is asked to write it."""
     if not program.method.writer.predictors_below():
         return []
     try:
@@ -295,16 +312,13 @@ def _failures(history: History, nodes: Sequence[Node]) -> tuple[Failure, ...]:
     return tuple(failures)
 
 
-def _written(
-    program: MemoryProgram, examples: Sequence[dspy.Example], writes: Mapping[str, tuple[Failure, ...]]
-) -> tuple[tuple[Failure, ...], Expense | None]:
-    """Failed writes over the distinct histories, some of which are known, and what writing took if none is."""
+def _all_written(
+    program: MemoryProgram, examples: Sequence[dspy.Example], writes: Mapping[str, Written]
+) -> tuple[tuple[Failure, ...], Expense]:
+    """Failed writes over the distinct histories, some of which are known, and what writing them takes."""
     known = {example.history: writes[str(example.id)] for example in examples if str(example.id) in writes}
     histories = list(dict.fromkeys(example.history for example in examples))
     with dspy.context(trace=None, disable_history=True):
-        chains = {history: _nodes(program, history) for history in histories if history not in known}
-    failures = (known[each] if each in known else _failures(each, chains[each]) for each in histories)
-    # Histories that begin alike share their first nodes.
-    nodes = {id(node): node for chain in chains.values() for node in chain}
-    taken = sum((node.taken for node in nodes.values()), Taken())
-    return tuple(each for found in failures for each in found), None if known else Expense.of(len(histories), taken)
+        known |= written(program, [history for history in histories if history not in known])
+    failures = tuple(failure for history in histories for failure in known[history].failures)
+    return failures, Expense.of(len(histories), sum((each.taken for each in known.values()), Taken()))

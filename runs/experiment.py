@@ -85,7 +85,7 @@ def run_evaluate(
         if folder is None:
             runtime = Runtime.start(setup, "evaluate", name, chosen, meter, guard, tape)
         else:
-            runtime = Runtime(setup, meter or Meter(), guard or Guard(setup.limits), folder, tape=tape)
+            runtime = Runtime(setup, meter or Meter(), guard or Guard(setup.limits), folder, tape=tape, ablating=True)
         with runtime.folder.recording():
             benchmark = runtime.judged(benchmark)
             program = runtime.program(name, benchmark, config, allow_code, cache)

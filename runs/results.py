@@ -116,7 +116,7 @@ class Evaluation(BaseModel):
     failed_writes: tuple[Failure, ...] = ()
     """Those items, by history, item and predictor; as many as `write_failures`."""
     construction: Expense | None = None
-    """What writing the memories takes; None where processes wrote them that did not tell."""
+    """What writing the memories takes; None in a run of before this was kept."""
     seconds: float
     answers: dict[str, dict[str, int]] = {}
     """Predictor calls by predictor and how they ended: ok, salvaged, asked again, lost."""

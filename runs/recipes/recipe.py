@@ -25,7 +25,8 @@ from ..folder import RunFolder
 from ..home import make_folder
 from ..setup import Runtime, Setup
 from ..tracking import Tracker
-from .arrangement import arranged, files_of, judgeable, members, notes_on
+from .adaptation import Adaptation
+from .arrangement import arrange, members, notes_on
 from .columns import Made
 from .done import Done, run_section
 from .section import Section
@@ -145,6 +146,7 @@ def run_recipe(
     data: Mapping[str, str] | None = None,
     meter: Meter | None = None,
     changes: Mapping[str, Any] | None = None,
+    adaptation: Adaptation | None = None,
 ) -> Reproduced:
     """Runs the sections of a recipe, logged as one MLflow run with the evaluations nested in it.
 
@@ -161,6 +163,7 @@ def run_recipe(
         data: Files by benchmark; the setup's own file is that of the only benchmark.
         meter: Counts the calls.
         changes: Settings of the recipe's rungs, by RUNG.NAME.
+        adaptation: Settings of methods in all their variants, and saved programs in their place.
 
     Raises:
         UnknownNameError: A section or benchmark is none of the recipe's.
@@ -169,15 +172,12 @@ def run_recipe(
     """
     if changes and not recipe.rungs:
         raise UserError(f"{recipe.name} has no rungs: --rung-set does not go with it")
-    setup = recipe.suited(setup)
-    sections, left_out = judgeable(recipe.chosen(only, setup.benchmark), setup, bool(only))
-    sections = tuple(replace(section, seeds=seeds or section.seeds or recipe.seeds) for section in sections)
-    setups = [arranged(recipe, section, setup, files_of(sections, setup, data)) for section in sections]
-    for found in setups:
-        found.load()  # a wrong file or option fails before any paid call
-    wanted = seeds or recipe.seeds
-    notes = (*notes_on(recipe, setups, sections, setup.test), *left_out)
-    asked = _asked(recipe, sections, setup, wanted, data or {}, changes or {})
+    adaptation = adaptation or Adaptation()
+    setup, wanted = recipe.suited(setup), seeds or recipe.seeds
+    arrangement = arrange(recipe, setup, only, seeds, data, adaptation)
+    sections, setups = arrangement.sections, list(arrangement.setups)
+    notes = (*notes_on(recipe, setups, sections, setup.test), *arrangement.notes)
+    asked = _asked(recipe, sections, setup, wanted, data or {}, changes or {}, adaptation)
     title = f"reproduce-{recipe.name}"
     folder = RunFolder.resume(setup.resume, asked) if setup.resume else RunFolder.create(title, asked)
     setup, setups = replace(setup, resume=None), [replace(each, resume=None) for each in setups]
@@ -204,12 +204,15 @@ def _asked(
     seeds: int,
     data: Mapping[str, str],
     changes: Mapping[str, Any],
+    adaptation: Adaptation,
 ) -> dict[str, Any]:
     """What decides a run's tables, as its folder keeps it."""
     asked = {"command": "reproduce", "program": recipe.name, "sections": [each.name for each in sections]}
     asked |= {**setup.decisive, "seeds": seeds}
     asked |= {f"data.{name}": str(Path(path).absolute()) for name, path in data.items()}
     asked |= {f"rung.{name}": value for name, value in changes.items()}
+    asked |= {f"set.{name}": value for name, value in adaptation.settings.items()}
+    asked |= {f"program.{method}": folder for method, folder in adaptation.programs.items()}
     # As it is read again: tuples are lists then.
     return json.loads(json.dumps(asked, default=jsonable))
 

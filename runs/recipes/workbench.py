@@ -27,6 +27,7 @@ from ...programs.catalog import method_class
 from ...programs.identity import digest, jsonable
 from ...programs.program import MemoryProgram
 from ...programs.remember import MemoryCache
+from ..artifact import read_manifest
 from ..compare import recorded
 from ..evaluate import Progress
 from ..experiment import run_evaluate
@@ -95,8 +96,8 @@ class Workbench:
     def program(self, variant: Variant, setup: Setup) -> Iterator[MemoryProgram]:
         """The program of a variant under its models; memories that it wrote while evaluated are not written again."""
         setup = asked_with(variant, setup)
-        runtime = Runtime(setup, self.meter, self.guard, self.folder)
-        program = runtime.program(variant.method, setup.load(), self.config(variant, setup), cache=self.cache)
+        runtime, name = Runtime(setup, self.meter, self.guard, self.folder, ablating=True), variant.asked
+        program = runtime.program(name, setup.load(), self.config(variant, setup), cache=self.cache)
         with runtime.context(program):
             yield program
 
@@ -118,7 +119,7 @@ class Workbench:
     def _evaluate(self, variant: Variant, setup: Setup, label: str, folder: RunFolder) -> Evaluation:
         tags = {**nested_in(self.parent), "variant": label, "repeat": str(setup.repeat)}
         return run_evaluate(
-            variant.method,
+            variant.asked,
             setup,
             config=self.config(variant, setup),
             note=lambda _: self.note(label),
@@ -131,7 +132,9 @@ class Workbench:
 
     def _settings(self, variant: Variant, setup: Setup) -> dict[str, Any]:
         """What decides an evaluation, as its folder keeps it."""
-        asked = {"command": "evaluate", "part_of": "reproduce", "program": variant.method, **setup.decisive}
+        asked = {"command": "evaluate", "part_of": "reproduce", "program": variant.asked, **setup.decisive}
+        if variant.program:
+            asked["manifest_sha256"] = read_manifest(variant.program).manifest_sha256
         # As it is read again: tuples are lists then.
         return json.loads(json.dumps({**asked, "config": self.config(variant, setup)}, default=jsonable))
 
