@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,15 +15,20 @@ from .options import SIGN_KEY, first_line, make_setup, output, parse_settings, p
 
 if TYPE_CHECKING:
     from ..runs.recipes.recipe import Recipe, Reproduced
+    from ..runs.recipes.section import Section
     from ..runs.recipes.tables import Cell, OurTable, PaperTable
 
 
 @click.command("reproduce")
 @click.argument("name")
 @setup_options
+@click.option("--sections", "listed", is_flag=True, help="list the sections and what each runs, and spend nothing")
 @click.option("--only", multiple=True, metavar="SECTION", help="run one section of the recipe; may be repeated")
 @click.option(
     "--rung-set", "changes", multiple=True, metavar="RUNG.NAME=VALUE", help="of memory-r2, e.g. sft.learning_rate=1e-4"
+)
+@click.option(
+    "--program", "programs", multiple=True, metavar="METHOD=PROGRAM", help="a saved program in the place of a method"
 )
 @SIGN_KEY
 @click.option("--seeds", type=click.IntRange(1), help="repetitions; tables show mean and spread [default: the paper's]")
@@ -36,33 +42,34 @@ def command(
     seeds: int | None,
     data: tuple[str, ...],
     changes: tuple[str, ...],
+    programs: tuple[str, ...],
+    listed: bool,
     **values: Any,
 ) -> None:
     """Run the sections of the paper NAME on its benchmarks, and print its tables and ours.
 
     Without --judge-lm an LM-free metric stands in where the benchmark has one, and there are no win rates.
     """
-    from ..data.preference import PreferenceJudge
     from ..engines.meter import Meter
-    from ..engines.models import language_model
     from ..errors import UserError
-    from ..programs.adapter import adapter
+    from ..runs.recipes.adaptation import Adaptation
     from ..runs.recipes.catalog import recipe
     from ..runs.recipes.recipe import run_recipe
 
     found = recipe(name)
-    if config or planned or values.get("resume"):
-        raise UserError("reproduce runs its own settings: --set, --plan and --resume do not go with it")
+    if listed:
+        _list(found, found.chosen(only, values.get("benchmark") or ""), as_json)
+        return
+    if planned:
+        raise UserError("reproduce runs its own settings: --plan does not go with it")
+    adaptation = Adaptation(parse_settings(config), _programs(programs))
     plain, files = _files(found, data)
     setup = found.suited(make_setup({**values, "benchmark": values.get("benchmark") or "", "data": plain}))
     console, errors, meter = output(errors=True) if as_json else output(), output(errors=True), Meter()
     first_line(console, replace(setup, data=", ".join(data) or None))
-    judge = None
-    if setup.judge_lm:
-        lm = language_model(setup.judge_lm, meter, "judge", setup.judge_api_base)
-        judge = PreferenceJudge(lm, adapter())
     with progress(errors, meter) as note:
-        made = run_recipe(found, setup, judge, note, only, seeds, files, meter, parse_settings(changes))
+        chosen = only, seeds, files, meter, parse_settings(changes), adaptation
+        made = run_recipe(found, setup, None, note, *chosen)
     if as_json:
         print_json(made.summary())
         return
@@ -73,6 +80,8 @@ for _option in command.params:
     # The recipe has its own benchmarks; --on chooses one of them. With several, each may have a file.
     if _option.name == "benchmark":
         _option.required = False
+    if _option.name == "config" and isinstance(_option, click.Option):
+        _option.help, _option.metavar = "a setting in every variant that has it", "[METHOD.]NAME=VALUE"
     if _option.name == "data" and isinstance(_option, click.Option):
         _option.multiple, _option.default, _option.type = True, (), click.STRING
         _option.metavar = "[BENCHMARK=]FILE"
@@ -99,6 +108,45 @@ def _files(found: Recipe, data: tuple[str, ...]) -> tuple[str | None, dict[str, 
     return (plain[0] if plain else None), named
 
 
+def _programs(pairs: tuple[str, ...]) -> dict[str, str]:
+    """Saved programs by the method they stand for; folders by their whole path.
+
+    Raises:
+        UserError: A pair has no "=".
+    """
+    from ..errors import UserError
+    from ..runs.registry import is_registered, pinned
+
+    found = {}
+    for pair in pairs:
+        method, equals, program = pair.partition("=")
+        if not equals:
+            raise UserError(f"--program {pair}: is not METHOD=PROGRAM")
+        found[method] = pinned(program) if is_registered(program) else str(Path(program).absolute())
+    return found
+
+
+def _list(found: Recipe, sections: tuple[Section, ...], as_json: bool) -> None:
+    """Prints the sections that a command would run."""
+    rows = [
+        {
+            "section": each.name,
+            "title": each.title,
+            "on": [each.benchmark, *each.others],
+            "variants": [variant.label for variant in each.all_variants()],
+            "seeds": each.seeds or found.seeds,
+        }
+        for each in sections
+    ]
+    if as_json:
+        print_json({"recipe": found.name, "sections": rows})
+        return
+    table = Table("section", "on", "variants", "seeds", "title")
+    for row in rows:
+        table.add_row(row["section"], ", ".join(row["on"]), str(len(row["variants"])), str(row["seeds"]), row["title"])
+    output().print(table)
+
+
 def _print(console: Console, made: Reproduced) -> None:
     for done in made.sections:
         console.print(f"\n== {done.section.name}: {done.section.title}", style="bold", soft_wrap=True)
@@ -119,7 +167,8 @@ def _print(console: Console, made: Reproduced) -> None:
     for note in made.notes:
         console.print(f"note: {note}", soft_wrap=True)
     if made.stopped:
-        console.print(f"stopped by a limit: {made.stopped}; what is missing above was not run", soft_wrap=True)
+        again = f"what is missing above was not run; --resume {made.run.name} goes on"
+        console.print(f"stopped by a limit: {made.stopped}; {again}", soft_wrap=True)
     console.print(f"run: {made.run}\nMLflow run: {made.run_id} (mempiler ui)", soft_wrap=True)
 
 

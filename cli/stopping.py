@@ -12,7 +12,7 @@ from typing import Any
 
 from ..errors import Stopped
 
-_RESUMED = ("evaluate", "compile", "train")
+_RESUMED = ("evaluate", "compile", "train", "reproduce")
 """Commands with an option --resume RUN."""
 _KEPT = {
     ("memories", "remember"): "sessions that were remembered are kept, the others stay queued",

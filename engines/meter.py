@@ -16,14 +16,12 @@ Example:
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import hashlib
 import json
 import threading
 import zlib
 from collections import Counter
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, Protocol
 
@@ -37,6 +35,7 @@ from ..errors import UserError
 from ..reading.cut import marked
 from .bounds import Bounds, NobodyWaitsError
 from .guard import Guard
+from .taken import note_call
 from .transport import Clients
 
 Role = Literal["task", "prompt", "judge"]
@@ -153,20 +152,6 @@ class Meter:
         return Meter, ()
 
 
-_prompts: contextvars.ContextVar[list[int] | None] = contextvars.ContextVar("prompts", default=None)
-
-
-@contextmanager
-def prompt_lengths() -> Generator[list[int]]:
-    """Collects the prompt tokens of every call of the block, also of those that a cache answered."""
-    lengths: list[int] = []
-    token = _prompts.set(lengths)
-    try:
-        yield lengths
-    finally:
-        _prompts.reset(token)
-
-
 class Answers(Protocol):
     """Answers of earlier calls, kept by the run; `runs.run_store` has one over SQLite."""
 
@@ -249,7 +234,7 @@ class MeteredLM(dspy.LM):
         call = prepare(self, prompt, messages, self._seeded(kwargs))
         if self.answers is None:
             result = self._paid(call)
-            return marked(finalize(self, call, _heard(result)), result)
+            return marked(finalize(self, call, _heard(self, result)), result)
         try:
             key, cached = digest_of(request_of(self, call)), bool(call.cache)
             record, known = self.answers.once(key, lambda: self._paid(call).dump(), cached)
@@ -263,14 +248,14 @@ class MeteredLM(dspy.LM):
         else:
             # CallResult.load marks what it loads as a cache hit; this one was made just now.
             result.cache_hit = False
-        return marked(finalize(self, call, _heard(result)), result)
+        return marked(finalize(self, call, _heard(self, result)), result)
 
     @with_callbacks
     async def acall(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
         call = prepare(self, prompt, messages, self._seeded(kwargs), asynchronous=True)
         if self.tape is not None:
             result = await asyncio.to_thread(self._paid, call)
-            return marked(finalize(self, call, _heard(result)), result)
+            return marked(finalize(self, call, _heard(self, result)), result)
         async with self.guard.lane(self.endpoint).aplace():
             self.guard.admit()
             try:
@@ -278,7 +263,7 @@ class MeteredLM(dspy.LM):
             except Exception as error:
                 self._failed(error)
                 raise
-        return marked(finalize(self, call, _heard(self._counted(result))), result)
+        return marked(finalize(self, call, _heard(self, self._counted(result))), result)
 
     @property
     def endpoint(self) -> str:
@@ -341,10 +326,14 @@ class MeteredLM(dspy.LM):
 
     def cost_of(self, result: CallResult) -> float | None:
         """US dollars of a call; None if no price is known."""
-        if result.cost is not None or self.prices is None:
-            return result.cost
         tokens = (int((result.usage or {}).get(name) or 0) for name in ("prompt_tokens", "completion_tokens"))
-        return sum(count * price for count, price in zip(tokens, self.prices, strict=True))
+        return self.priced(result.cost, *tokens)
+
+    def priced(self, cost: float | None, input_tokens: int, output_tokens: int) -> float | None:
+        """What a call cost, or else what its tokens cost; None if no price is known."""
+        if cost is not None or self.prices is None:
+            return cost
+        return input_tokens * self.prices[0] + output_tokens * self.prices[1]
 
     def _seeded(self, kwargs: dict[str, Any]) -> dict[str, Any]:
         """Gives the offline engine a seed per rollout, so that a resumed run samples what an unbroken one would."""
@@ -363,12 +352,16 @@ class MeteredLM(dspy.LM):
             self._engine_store = Clients()
 
 
-def _heard(result: CallResult) -> CallResult:
-    """Tells `prompt_lengths` of a call; answers from a cache have lost their usage, but not their responses."""
-    lengths = _prompts.get()
-    if lengths is not None:
-        told = [response.usage.input_tokens or 0 for response in result.responses[:1]]
-        lengths.append(sum(told) or int((result.usage or {}).get("prompt_tokens") or 0))
+def _heard(lm: MeteredLM, result: CallResult) -> CallResult:
+    """Tells the running piece of work of a call; an answer from a cache has lost its usage, but not its response."""
+    usage = [response.usage for response in result.responses[:1]]
+    told = [(each.input_tokens or 0, each.output_tokens or 0) for each in usage]
+    found = result.usage or {}
+    tokens = next((each for each in told if any(each)), None) or (
+        int(found.get("prompt_tokens") or 0),
+        int(found.get("completion_tokens") or 0),
+    )
+    note_call(*tokens, lm.priced(result.cost, *tokens))
     return result
 
 

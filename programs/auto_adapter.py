@@ -24,7 +24,7 @@ from dspy.utils.exceptions import LMInvalidRequestError, LMUnsupportedFeatureErr
 from pydantic import TypeAdapter
 from pydantic.errors import PydanticInvalidForJsonSchema, PydanticSchemaGenerationError, PydanticUserError
 
-from ..engines.meter import prompt_lengths
+from ..engines.taken import taking
 from ..memory.flight import Flight
 from ..reading.kinds import annotated
 from .correcting import Correcting, CorrectingAdapter
@@ -188,8 +188,8 @@ def _holds(lm: Any) -> bool:
         LMError: It failed, which says nothing of what it can.
     """
     try:
-        # Whoever happens to ask first, it is no part of their prompts.
-        with prompt_lengths():
+        # Whoever happens to ask first, it is no part of their work.
+        with taking():
             # DSPy's cache goes by the name of a model, and another server may have answered for it before.
             said: Any = lm(QUESTION, response_format=_response_format("fits", _FITTING), cache=False)
     except LMUnsupportedModelError:

@@ -9,9 +9,10 @@ threads, the queue of a store commits them, rollouts keep what was sampled.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
+from ..engines.taken import Taken, taking
 from ..records import Failure, Item
 from .gather import gather
 from .method import Writer
@@ -23,15 +24,17 @@ S = TypeVar("S")
 
 @dataclass(frozen=True)
 class Performed:
-    """One step of a writer that was taken: what it returned, what it asked, what failed."""
+    """One step of a writer that was made: what it returned, what it asked, what failed, what it took."""
 
     value: Any = None
     calls: tuple[Call, ...] = ()
     failures: tuple[Failure, ...] = ()
+    taken: Taken = field(default=Taken(), compare=False)
 
     def then(self, other: Performed) -> Performed:
         """Both steps as one, with the value of the later."""
-        return Performed(other.value, self.calls + other.calls, self.failures + other.failures)
+        taken = self.taken + other.taken
+        return Performed(other.value, self.calls + other.calls, self.failures + other.failures, taken)
 
 
 NOTHING = Performed()
@@ -91,7 +94,7 @@ def fold(items: Sequence[Item], state: S, steps: Steps[S], settle: bool = True) 
 
 
 def perform(work: Callable[[], Any], capture: Capture | None = None) -> Performed:
-    """Takes one step of a writer and keeps what it asked and what failed."""
-    with recording(capture) as record:
+    """Takes one step of a writer and keeps what it asked, what failed and what it took."""
+    with recording(capture) as record, taking() as step:
         value = work()
-    return Performed(value, tuple(record.calls), tuple(record.failures))
+    return Performed(value, tuple(record.calls), tuple(record.failures), step.taken)

@@ -153,7 +153,7 @@ class _SharedSteps:
             if stored is not None:
                 return stored
             done = work()
-            node = Node(done.value, item, self._steps(done), done.failures, parent)
+            node = Node(done.value, item, self._steps(done), done.failures, parent, taken=done.taken)
             if self._store is None or node.failures:
                 return node
             if done.calls:

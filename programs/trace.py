@@ -11,12 +11,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import dspy
 from dspy.dsp.utils.settings import main_thread_config
 
+from ..engines.taken import Taken
 from ..memory.memory import Memory
 from ..records import Failure, Item
 from .halves import is_context
@@ -48,6 +49,8 @@ class Node:
     parent: Node | None = None
     version: str = ""
     """Names the memory, where it can be made again from what is stored without a call; "" where it cannot."""
+    taken: Taken = field(default=Taken(), compare=False)
+    """What writing it took, beyond the node before it."""
 
     def chain(self) -> list[Node]:
         """The nodes from the first item to this one."""

@@ -11,14 +11,16 @@ import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import closing
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import dspy
 
 from ..data.benchmark import Benchmark
 from ..data.text_metrics import evidence_recall
-from ..engines.meter import Meter, prompt_lengths
+from ..engines.meter import Meter
 from ..engines.models import is_offline
+from ..engines.taken import Taken, taking
 from ..errors import BudgetError, EndpointError, MempilerError
 from ..memory.memory import Memory
 from ..programs.failing import failure_of
@@ -26,19 +28,30 @@ from ..programs.method import Reader
 from ..programs.program import MemoryProgram
 from ..programs.recording import recording
 from ..programs.search_once import searching_once
+from ..programs.trace import Node
 from ..records import Context, Failure, History, Hit, Query, estimate_tokens
-from .results import MAX_LOST, RECALL_AT, SHOWN, Evaluation, Row, counts_of
+from .results import MAX_LOST, RECALL_AT, SHOWN, Evaluation, Expense, Row, counts_of
 
 if TYPE_CHECKING:
     from .run_store import RowTable
 
 Progress = Callable[[int, int], None]
 """Called after every question with the number done and the number of all."""
-Elsewhere = Callable[
-    [MemoryProgram, Benchmark, Sequence[dspy.Example], Callable[[Row], None]], Mapping[str, tuple[Failure, ...]]
-]
-"""Asks questions and gives away their rows as they come; returns what could not be written of a history, by the id of a
-question about it."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """How a history was written."""
+
+    failures: tuple[Failure, ...] = ()
+    """What could not be."""
+    taken: Taken = field(default_factory=Taken)
+    """Beyond what an earlier one begins with, too."""
+
+
+Elsewhere = Callable[[MemoryProgram, Benchmark, Sequence[dspy.Example], Callable[[Row], None]], Mapping[str, Written]]
+"""Asks questions and gives away their rows as they come; returns how histories were written, by the id of a question
+about each."""
 
 
 def evaluate(
@@ -100,7 +113,7 @@ def evaluate(
             else:
                 keep(row)
     _refuse_silent_zero([found[str(example.id)] for example in asked if str(example.id) in found])
-    failed = _all_failed_writes(program, order, writes)
+    failed, construction = _all_written(program, order, writes)
     rows = tuple(found[str(example.id)] for example in examples if str(example.id) in found)
     name = "offline" if is_offline(lm.model) else lm.model
     embedder = program.method.embedder
@@ -117,6 +130,7 @@ def evaluate(
         stopped=stopped,
         write_failures=len(failed),
         failed_writes=failed,
+        construction=construction,
         seconds=time.perf_counter() - started,
         names=dict(benchmark.categories),
         expected=benchmark.expected,
@@ -170,14 +184,17 @@ def _row(program: MemoryProgram, benchmark: Benchmark, example: dspy.Example) ->
     """The scored row of a question, or what stopped it from being asked."""
     started = time.perf_counter()
     prediction, failure, score = dspy.Prediction(answer=""), None, None
-    prompts, memory = list[int](), None
+    memory, taken = None, Taken()
     with recording() as record, searching_once(_depth(benchmark)):
         try:
             if benchmark.interaction is None:
                 # First, since what it takes belongs to all questions about it.
                 memory = program.remember(example.history).memory
-            with prompt_lengths() as prompts:
-                prediction = benchmark.answer(program, example)
+            with taking() as work:
+                try:
+                    prediction = benchmark.answer(program, example)
+                finally:
+                    taken = work.taken
             score = benchmark.score(example, prediction)
         except BudgetError as error:
             return str(error)
@@ -200,10 +217,14 @@ def _row(program: MemoryProgram, benchmark: Benchmark, example: dspy.Example) ->
         recall=recall,
         sources=context.sources if context else (),
         seconds=time.perf_counter() - started,
-        prompt_tokens=sum(prompts),
+        prompt_tokens=taken.input_tokens,
         hits=len(context.hits) if context else 0,
         context_tokens=estimate_tokens(context.text()) if context else 0,
         recall_counts=dict(context.counts) if context else {},
+        calls=taken.calls,
+        output_tokens=taken.output_tokens,
+        cost=None if taken.unpriced else taken.cost,
+        answering=taken.seconds,
         failure=failure,
     )
 
@@ -261,14 +282,28 @@ def evidence_hits(reader: Reader, memory: Any, probe: str, k: int) -> list[Hit]:
         asked *= 4
 
 
-def failed_writes(program: MemoryProgram, history: History) -> tuple[Failure, ...]:
-    """What could not be written of a history, whose memory is in the cache where anything could fail."""
+def written(program: MemoryProgram, histories: Sequence[History]) -> dict[History, Written]:
+    """How distinct histories were written, whose memories are in the cache where anything was asked to write them."""
+    found, seen = dict[History, Written](), set[int]()
+    for history in histories:
+        nodes = _nodes(program, history)
+        # Histories that begin alike share their first nodes.
+        fresh = [node for node in nodes if id(node) not in seen]
+        seen.update(map(id, fresh))
+        found[history] = Written(_failures(history, nodes), sum((node.taken for node in fresh), Taken()))
+    return found
+
+
+def _nodes(program: MemoryProgram, history: History) -> list[Node]:
     if not program.method.writer.predictors_below():
-        return ()
+        return []
     try:
-        nodes = program.remember(history).chain()
+        return program.remember(history).chain()
     except Exception:
-        return ()  # its questions have failed, and are counted as such
+        return []  # its questions have failed, and are counted as such
+
+
+def _failures(history: History, nodes: Sequence[Node]) -> tuple[Failure, ...]:
     failures = []
     for node in nodes:
         item = f"item {node.item.id}" if node.item else "settling"
@@ -277,14 +312,13 @@ def failed_writes(program: MemoryProgram, history: History) -> tuple[Failure, ..
     return tuple(failures)
 
 
-def _all_failed_writes(
-    program: MemoryProgram, examples: Sequence[dspy.Example], writes: Mapping[str, tuple[Failure, ...]]
-) -> tuple[Failure, ...]:
-    """Failed writes over the distinct histories, some of which are known."""
+def _all_written(
+    program: MemoryProgram, examples: Sequence[dspy.Example], writes: Mapping[str, Written]
+) -> tuple[tuple[Failure, ...], Expense]:
+    """Failed writes over the distinct histories, some of which are known, and what writing them takes."""
     known = {example.history: writes[str(example.id)] for example in examples if str(example.id) in writes}
+    histories = list(dict.fromkeys(example.history for example in examples))
     with dspy.context(trace=None, disable_history=True):
-        found = [
-            known[history] if history in known else failed_writes(program, history)
-            for history in dict.fromkeys(example.history for example in examples)
-        ]
-    return tuple(failure for each in found for failure in each)
+        known |= written(program, [history for history in histories if history not in known])
+    failures = tuple(failure for history in histories for failure in known[history].failures)
+    return failures, Expense.of(len(histories), sum((each.taken for each in known.values()), Taken()))

@@ -30,6 +30,7 @@ from ..programs.remember import MemoryCache
 from .artifact import Manifest, check_writable, is_intact, read_manifest, save
 from .compare import keep_rows
 from .evaluate import Progress, evaluate
+from .folder import RunFolder
 from .outcome import Compiled, Troubles
 from .promotion import promotion
 from .registry import pinned
@@ -59,6 +60,7 @@ def run_evaluate(
     guard: Guard | None = None,
     tags: Mapping[str, str] | None = None,
     tape: Tape | None = None,
+    folder: RunFolder | None = None,
 ) -> Evaluation:
     """Scores a method or a saved program, logged as one MLflow run.
 
@@ -74,12 +76,16 @@ def run_evaluate(
         guard: Limits to share with other evaluations; the setup's own if None.
         tags: Labels of the MLflow run, e.g. `nested_in(parent)`.
         tape: A recording to share with other evaluations; the setup's own if None.
+        folder: Where it is kept, as a part of a larger run, and resumed with that; a new one, or the setup's, if None.
     """
     name, benchmark = pinned(name), setup.load()
     examples = chosen_examples(setup, benchmark, part)
     chosen = {"part": part, "config": dict(config or {})}
     with taped(setup, "evaluate", name, {"part": part}, tape) as (setup, tape):
-        runtime = Runtime.start(setup, "evaluate", name, chosen, meter, guard, tape)
+        if folder is None:
+            runtime = Runtime.start(setup, "evaluate", name, chosen, meter, guard, tape)
+        else:
+            runtime = Runtime(setup, meter or Meter(), guard or Guard(setup.limits), folder, tape=tape, ablating=True)
         with runtime.folder.recording():
             benchmark = runtime.judged(benchmark)
             program = runtime.program(name, benchmark, config, allow_code, cache)

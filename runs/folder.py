@@ -4,6 +4,7 @@ runs/local/20260102-030405-compile-turn-rag-locomo-ab12/
     run.json       command, its settings, status, MLflow run id
     run.sqlite     LM answers, memories, answered questions
     program/       the saved program of a compile, unless --out names another folder
+    parts/NAME/    of a reproduce: the same for each variant, without a store of its own
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ from typing import Any
 
 from ..errors import DataError, MempilerError, Stopped, UserError
 from ..records import read_json
-from .home import home, new_run_folder
+from .home import home, make_folder, new_run_folder
 from .run_store import RunStore
 
 RUN = "run.json"
+PARTS = "parts"
 
 
 class RunFolder:
@@ -28,10 +30,12 @@ class RunFolder:
 
     Args:
         path: Its folder, which exists.
+        whole: The run that it is a part of, if it is.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, whole: RunFolder | None = None) -> None:
         self.path = path
+        self._whole = whole
 
     @classmethod
     def create(cls, name: str, settings: dict[str, Any]) -> RunFolder:
@@ -54,7 +58,8 @@ class RunFolder:
         """
         if (Path(name) / RUN).is_file():
             return cls(Path(name))
-        runs = [path.parent for path in sorted(home().glob(f"*/{RUN}"))]
+        files = [*home().glob(f"*/{RUN}"), *home().glob(f"*/{PARTS}/*/{RUN}")]
+        runs = [path.parent for path in sorted(files)]
         found = [path for path in runs if path.name == name or path.name.endswith(f"-{name}")]
         found = found or [path for path in runs if len(name) >= 8 and _run_id(path).startswith(name)]
         if len(found) != 1:
@@ -80,6 +85,34 @@ class RunFolder:
         folder.update(status="running")
         return folder
 
+    def part(self, name: str, settings: dict[str, Any]) -> RunFolder:
+        """A part of this run, made where it is not there; its answers, memories and rows are in this run's store.
+
+        Args:
+            name: Names the settings.
+            settings: Everything that decides its result.
+        """
+        found = RunFolder(self.path / PARTS / name, self)
+        make_folder(found.path)
+        if not (found.path / RUN).is_file():
+            found.write({"settings": settings, "status": "running"})
+        return found
+
+    def has(self, name: str) -> bool:
+        """Whether a part was begun."""
+        return (self.path / PARTS / name / RUN).is_file()
+
+    @property
+    def finished(self) -> bool:
+        """Whether it has come to its end, and its result is here."""
+        found = self.read()
+        return found.get("status") == "finished" and isinstance(found.get("result"), dict)
+
+    @property
+    def resumed(self) -> Path:
+        """The folder of what is resumed: this run, or the one that it is a part of."""
+        return self.path if self._whole is None else self._whole.resumed
+
     @property
     def program(self) -> Path:
         """Where a compile saves its program by default."""
@@ -88,7 +121,7 @@ class RunFolder:
     @cached_property
     def store(self) -> RunStore:
         """The run's SQLite file."""
-        return RunStore(self.path / "run.sqlite")
+        return RunStore(self.path / "run.sqlite") if self._whole is None else self._whole.store.part(self.path.name)
 
     def read(self) -> dict[str, Any]:
         """The content of `run.json`.
@@ -121,7 +154,7 @@ class RunFolder:
         except KeyboardInterrupt as stop:
             with suppress(MempilerError):
                 self.update(status="stopped", error="stopped by the user")
-            raise Stopped(f"what was done is kept in {self.path}", ("--resume", self.path.name)) from stop
+            raise Stopped(f"what was done is kept in {self.resumed}", ("--resume", self.resumed.name)) from stop
         except BaseException as error:
             with suppress(MempilerError):
                 self.update(status="failed", error=" ".join(str(error).split())[:500])

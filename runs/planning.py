@@ -14,7 +14,7 @@ from ..engines.models import language_model
 from ..optimizers.compile import Compilation, plan_job
 from ..optimizers.effort import effort
 from ..optimizers.plan import Plan, compile_plan, evaluation_plan, measure
-from ..programs.catalog import build, needs_embedder, preset
+from ..programs.catalog import answering, build, needs_embedder, preset
 from ..programs.program import MemoryProgram
 from .experiment import Part, chosen_examples
 from .registry import program_folder
@@ -27,7 +27,7 @@ def plan_evaluate(
     """The plan of an evaluation; arguments as `experiment.run_evaluate`."""
     benchmark = setup.load()
     examples = chosen_examples(setup, benchmark, part)
-    program = _program(name, setup, benchmark, config, allow_code)
+    program = start_program(name, setup, benchmark, config, allow_code)
     size = measure(program, benchmark, examples)
     if benchmark.interaction is not None:
         # Two assistants reply, and the user writes before each reply; plans leave out judges.
@@ -46,7 +46,7 @@ def plan_compile(
     """The plan of a compile; arguments as `experiment.run_compile`. Checks the optimizer's needs, too."""
     benchmark = setup.load(compiling=True)
     split = setup.split(benchmark)
-    program = _program(method, setup, benchmark, config, allow_code)
+    program = start_program(method, setup, benchmark, config, allow_code)
     with dspy.context(lm=language_model()):
         job = plan_job(program, benchmark, split.train, how)
     size = measure(program, benchmark, split.train)
@@ -57,12 +57,22 @@ def plan_compile(
     return compile_plan(size, done, learned, split.dev, split.test, setup.lm, rewrites)
 
 
-def _program(
-    name: str, setup: Setup, benchmark: Benchmark, config: Mapping[str, Any] | None, allow_code: bool
+def start_program(
+    name: str,
+    setup: Setup,
+    benchmark: Benchmark,
+    config: Mapping[str, Any] | None,
+    allow_code: bool = False,
+    ablating: bool = False,
 ) -> MemoryProgram:
+    """A method's program or a saved one as a run begins with it, without its models.
+
+    Raises:
+        UserError: The settings or the task do not fit.
+    """
     folder = program_folder(name)
     if folder is not None:
-        return setup.saved(folder, allow_code)
+        return answering(setup.saved(folder, allow_code, config if ablating else None), benchmark.task)
     # The offline embedder replaces a paid one: the recalled context has the same size.
     embedder = make_embedder() if needs_embedder(name) else None
     settings = {**preset(name, benchmark.name, benchmark.unsaid), **dict(config or {})}

@@ -13,19 +13,21 @@ another result, it is not used. So the file grows with the histories, not with t
 
 from __future__ import annotations
 
+import copy
 import json
 import sqlite3
 import threading
 import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import dspy
 
+from ..engines.taken import Taken
 from ..errors import DataError, UserError
 from ..memory.deltas import applied, delta
 from ..memory.flight import Flight
@@ -70,6 +72,16 @@ class RunStore:
         self.answers = AnswerTable(self)
         self.nodes = NodeTable(self)
         self.rows = RowTable(self)
+
+    def part(self, name: str) -> RunStore:
+        """The same file for a part of the run: rows of its own, memories and equal answers are those of all parts.
+
+        Args:
+            name: Of the part, the same in every go at the run.
+        """
+        found = copy.copy(self)
+        found.answers, found.rows = AnswerTable(self, f"{name}:"), RowTable(self, f"{name}:")
+        return found
 
     def get(self, table: str, scope: str, id: str) -> Any | None:
         """The JSON value of a row, or None.
@@ -134,10 +146,14 @@ class AnswerTable:
 
     Where DSPy's own LM cache is on, equal calls are one call, here as there. Where it is off, the second of two equal
     calls has an answer of its own, filed under its number: merging them would rob sampling of its variety.
+
+    Args:
+        store: The run's file.
+        part: What numbers are counted within; a part that is done is not there to count when a run is resumed.
     """
 
-    def __init__(self, store: RunStore) -> None:
-        self._store = store
+    def __init__(self, store: RunStore, part: str = "") -> None:
+        self._store, self._part = store, part
         self._flight = Flight(capacity=10_000)
         self._lock = threading.Lock()
         self._made: Counter[str] = Counter()
@@ -152,19 +168,19 @@ class AnswerTable:
             compute: Makes the call.
             merged: Whether equal calls share one answer.
         """
-        number = 0
+        number = "0"
         if not merged:
             with self._lock:
-                number = self._made[key]
+                number = f"{self._part}{self._made[key]}"
                 self._made[key] += 1
         made = False
 
         def make() -> dict[str, Any]:
             nonlocal made
-            record = self._store.get("answers", key, str(number))
+            record = self._store.get("answers", key, number)
             if record is None:
                 made, record = True, compute()
-                self._store.put("answers", key, str(number), record)
+                self._store.put("answers", key, number, record)
             return record
 
         # A call that has a number of its own is nobody else's.
@@ -196,7 +212,8 @@ class NodeTable:
             steps = tuple(_load_step(predictors, step) for step in found["steps"])
         except (ValueError, TypeError, KeyError, IndexError, UserError):
             return None
-        return memory and Node(memory, item, steps, (), parent, found.get("version", ""))
+        taken = Taken(**found.get("taken", {}))
+        return memory and Node(memory, item, steps, (), parent, found.get("version", ""), taken)
 
     def put(self, key: tuple[str, str], writer: Writer, node: Node) -> Node:
         """Writes a node that has no failure: the whole memory only where the one before cannot be made again."""
@@ -206,25 +223,26 @@ class NodeTable:
             held: dict[str, Any] = {"base": parent.version, "changes": delta(parent.memory, node.memory)}
         else:
             held = {"memory": node.memory.model_dump(mode="json")}
-        self._store.put("nodes", *key, {"version": version, **held, "steps": steps})
+        self._store.put("nodes", *key, {"version": version, **held, "steps": steps, "taken": asdict(node.taken)})
         return replace(node, version=version)
 
 
 class RowTable:
-    """The journal: rows of questions that were answered in a phase."""
+    """The journal: rows of questions that were answered in a phase of the run, or of a part of it."""
 
-    def __init__(self, store: RunStore) -> None:
-        self._store = store
+    def __init__(self, store: RunStore, part: str = "") -> None:
+        self._store, self._part = store, part
 
     def known(self, phase: str, ids: Sequence[str]) -> dict[str, Row]:
         """The rows of those questions that were answered, by their ids."""
-        found = ((id, self._store.get("rows", phase, id)) for id in self._store.ids("rows", phase, ids))
+        scope = self._part + phase
+        found = ((id, self._store.get("rows", scope, id)) for id in self._store.ids("rows", scope, ids))
         return {id: Row.model_validate(row) for id, row in found if row is not None}
 
     def put(self, phase: str, row: Row) -> None:
         """Writes the row of a question that was answered; failed ones are tried again when the run is resumed."""
         if row.failure is None:
-            self._store.put("rows", phase, row.id, row.model_dump(mode="json"))
+            self._store.put("rows", self._part + phase, row.id, row.model_dump(mode="json"))
 
 
 def _read(found: dict[str, Any], writer: Writer, parent: Node) -> Memory | None:

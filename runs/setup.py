@@ -128,19 +128,27 @@ class Setup:
         """Splits it by this setup."""
         return benchmark.split(self.train, self.dev, self.test, self.seed)
 
-    def saved(self, folder: Path, allow_code: bool = False) -> MemoryProgram:
-        """Loads a saved program, with the embedder and the trust file of this setup.
+    def saved(self, folder: Path, allow_code: bool = False, changed: Mapping[str, Any] | None = None) -> MemoryProgram:
+        """Loads a saved program, with the embedder and the trust file of this setup; `changed` as `artifact.load`.
 
         Raises:
             ProgramError: It does not fit this code, or may not be used.
         """
         embedder = chosen_embedder(folder, self.embedder, self.embedder_api_base)
-        return load(folder, allow_code, embedder, self.trust)
+        return load(folder, allow_code, embedder, self.trust, changed)
 
     @property
     def default_adapter(self) -> str:
         """The adapter of a program that is not a saved one: "auto" for named models, which have an endpoint to ask."""
         return self.adapter or ("chat" if is_offline(self.lm) or is_local(self.lm) else "auto")
+
+    @property
+    def decisive(self) -> dict[str, Any]:
+        """What decides the result of a run: one that is resumed has the same."""
+        found = {key: value for key, value in asdict(self).items() if key not in _NOT_DECISIVE}
+        if not self.repeat:
+            del found["repeat"]  # as runs have it that were started before there were repetitions
+        return {**found, "data": str(Path(self.data).absolute())} if self.data else found
 
     @property
     def offline(self) -> bool:
@@ -162,6 +170,8 @@ class Runtime:
     """Adapters by name: all roles of a run share what they found out about endpoints."""
     tape: Tape | None = None
     """What the calls are recorded on, or played from."""
+    ablating: bool = False
+    """Whether a saved program may be run with other settings than its own."""
 
     @classmethod
     def start(
@@ -188,12 +198,7 @@ class Runtime:
         Raises:
             UserError: The run to resume is not there, or was started with other settings.
         """
-        decisive = {key: value for key, value in asdict(setup).items() if key not in _NOT_DECISIVE}
-        if not setup.repeat:
-            del decisive["repeat"]  # as runs have it that were started before there were repetitions
-        if setup.data:
-            decisive["data"] = str(Path(setup.data).absolute())
-        asked = {"command": command, "program": program, **decisive, **settings}
+        asked = {"command": command, "program": program, **setup.decisive, **settings}
         if setup.resume is not None:
             folder = RunFolder.resume(setup.resume, asked)
         else:
@@ -287,7 +292,7 @@ class Runtime:
             if self.setup.replay or (self.guard.dead is None and not isinstance(error, EndpointError)):
                 raise
             self.folder.update(status="stopped")
-            raise type(error)(f"{error}; --resume {self.folder.path.name} goes on from here") from error
+            raise type(error)(f"{error}; --resume {self.folder.resumed.name} goes on from here") from error
         finally:
             self._note_resolved(adapter)
 
@@ -335,13 +340,13 @@ class Runtime:
         setup, cache = self.setup, cache or MemoryCache(self.folder.store.nodes)
         folder = program_folder(name)
         if folder is not None:
-            program = self._saved(folder, allow_code)
+            if config and not self.ablating:
+                raise UserError(f"{name}: a saved program keeps its settings; compile a new one with --set instead")
+            program = self._saved(folder, allow_code, config)
             if program.task.name != benchmark.task and program.task.predictors():
                 raise UserError(f"{name}: is for {program.task.name}, but {benchmark.name} asks for {benchmark.task}")
             # A task that calls no model was not tuned: the writers were trained, for any reader.
             program = answering(program, benchmark.task)
-            if config:
-                raise UserError(f"{name}: a saved program keeps its settings; compile a new one with --set instead")
             program.cache = cache
             return program
         embedder = self._embedder(setup.embedder) if needs_embedder(name) else None
@@ -356,18 +361,18 @@ class Runtime:
 
         return make() if self.tape is None else self.tape.embedder(name, make, self.guard)
 
-    def _saved(self, folder: Path, allow_code: bool) -> MemoryProgram:
+    def _saved(self, folder: Path, allow_code: bool, changed: Mapping[str, Any] | None) -> MemoryProgram:
         """A saved program, its embedder on the tape if there is one."""
         setup = self.setup
         if self.tape is None:
-            return setup.saved(folder, allow_code)
+            return setup.saved(folder, allow_code, changed)
         made_with = read_manifest(folder).embedder or OFFLINE_EMBEDDER
 
         def make() -> Any:
             chosen = chosen_embedder(folder, setup.embedder, setup.embedder_api_base)
             return chosen or (make_embedder(made_with) if setup.trust else None)
 
-        return load(folder, allow_code, self.tape.embedder(made_with, make, self.guard), setup.trust)
+        return load(folder, allow_code, self.tape.embedder(made_with, make, self.guard), setup.trust, changed)
 
 
 def parameters(program: MemoryProgram, setup: Setup, benchmark: Benchmark) -> dict[str, Any]:

@@ -34,8 +34,7 @@ from ..errors import BudgetError, MempilerError, ProgramError
 from ..programs.auto_adapter import AutoAdapter
 from ..programs.program import MemoryProgram
 from ..programs.state import PredictorState, dump_predictor, load_predictor, parse_predictor
-from ..records import Failure
-from .evaluate import answered, failed_writes
+from .evaluate import Written, answered, written
 from .folder import RunFolder
 from .registry import program_folder
 from .results import Row
@@ -44,8 +43,8 @@ from .workers import RAY, count_of, told
 
 _log = logging.getLogger("mempiler.runs.shards")
 
-Writes = Mapping[str, tuple[Failure, ...]]
-"""What could not be written of a history, by the id of a question about it."""
+Writes = Mapping[str, Written]
+"""How histories were written, by the id of a question about each."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +118,7 @@ class Sharing:
             return {}
         _resolve(program)
         shards = [self._shard(program, part, len(part) / len(examples), len(parts)) for part in parts]
-        missing, writes = dict(enumerate(shards)), dict[str, tuple[Failure, ...]]()
+        missing, writes = dict(enumerate(shards)), dict[str, Written]()
         spent = [Spent() for _ in shards]
         try:
             with closing(told(ask, [(shard,) for shard in shards], setup.workers)) as found:
@@ -203,7 +202,7 @@ def ask(shard: Shard) -> Generator[Told]:
                 if isinstance(row, Row):
                     yield since(row=row)
             first = {example.history: str(example.id) for example in reversed(examples)}
-            yield since(writes={id: failed_writes(program, history) for history, id in first.items()})
+            yield since(writes={first[history]: each for history, each in written(program, list(first)).items()})
 
 
 @contextmanager

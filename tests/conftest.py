@@ -6,7 +6,10 @@ import json
 import os
 import re
 import shutil
+import signal
 import socket
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -222,6 +225,62 @@ def _stubs() -> Iterator[Callable[..., Any]]:
     yield start
     for server in servers:
         server.die()
+
+
+FORKS = """
+import json, os, sys
+import dspy, litellm, mlflow.store.tracking.sqlalchemy_store, nltk.stem, sklearn.metrics, mempiler.cli
+import mempiler.runs.experiment
+for line in sys.stdin:
+    words, environment = json.loads(line)
+    child = os.fork()
+    if not child:
+        os.environ.update(environment)
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        os.dup2(nowhere, 1), os.dup2(nowhere, 2)
+        mempiler.cli.main(words)
+        os._exit(0)
+    print(child, flush=True)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+"""Starts processes in which the imports, seconds each time, are already done: they fork off one that does no work."""
+
+
+class Forks:
+    """A process that runs each command in a fork of its own, which can be killed."""
+
+    def __init__(self, process: Any) -> None:
+        self._process = process
+        self._child, self._home = 0, Path()
+
+    def start(self, words: list[str], home: Path) -> None:
+        """Starts a command with a results folder of its own."""
+        home.mkdir()
+        # A copy of a store that is there saves the seconds in which MLflow makes its tables.
+        shutil.copy(Path(os.environ["MEMPILER_HOME"]) / "mlflow.db", home)
+        print(json.dumps([words, {"MEMPILER_HOME": str(home)}]), file=self._process.stdin, flush=True)
+        self._child, self._home = int(self._process.stdout.readline()), home
+
+    def kill(self, server: Any, answers: int) -> str:
+        """Kills it when the server has given so many answers; returns the run's folder."""
+        assert server.wait(answers)
+        os.kill(self._child, signal.SIGKILL)
+        assert int(self._process.stdout.readline()) == -signal.SIGKILL
+        (run,) = self._home.glob("*/run.json")
+        assert json.loads(run.read_text())["status"] == "running"
+        return str(run.parent)
+
+
+@pytest.fixture(scope="module")
+def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
+    """Runs commands that are killed."""
+    # Their LM cache is not that of the tests: what a killed run was told must come from its own store.
+    environment = {**os.environ, "DSPY_CACHEDIR": str(tmp_path_factory.mktemp("forks"))}
+    command = [sys.executable, "-W", "ignore", "-c", FORKS]
+    pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "env": environment}
+    with subprocess.Popen(command, **pipes) as process:
+        yield Forks(process)
+        process.communicate()
 
 
 @dataclass(frozen=True)

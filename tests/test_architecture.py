@@ -76,10 +76,11 @@ class Module:
 FROM_ENGINES = (
     ".engines.embedders.embedder",
     ".engines.lanes.taking_turns",
-    ".engines.meter.prompt_lengths",
+    ".engines.taken.Taken",
+    ".engines.taken.taking",
     ".engines.vectors.kept_on",
 )
-"""What programs may take from there: the offline embedder, whose turn a call is, whose prompts are counted, and where
+"""What programs may take from there: the offline embedder, whose turn a call is, what a piece of work takes, and where
 vectors are kept."""
 
 

@@ -12,18 +12,67 @@ Example:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ...engines.models import OFFLINE
 from ...errors import UnknownNameError, UserError
+from ..planning import start_program
 from ..setup import Setup
 from ..suite import takes_option
+from .adaptation import Adaptation, own_prompts
 from .section import Section
 from .workbench import draws
 
 if TYPE_CHECKING:
     from .recipe import Recipe
+
+
+@dataclass(frozen=True)
+class Arrangement:
+    """What a command runs of a recipe."""
+
+    sections: tuple[Section, ...]
+    setups: tuple[Setup, ...]
+    """Of each section."""
+    notes: tuple[str, ...]
+    """What is left out or changed."""
+
+
+def arrange(
+    recipe: Recipe,
+    setup: Setup,
+    only: Sequence[str],
+    seeds: int | None,
+    data: Mapping[str, str] | None,
+    adaptation: Adaptation,
+) -> Arrangement:
+    """Chooses sections and finds out what each runs on; a wrong file, option or setting fails before any paid call.
+
+    Args:
+        recipe: Whose sections.
+        setup: Models, sizes and what was said of data.
+        only: Names of sections; all if empty.
+        seeds: Repetitions; those of the paper if None.
+        data: Files by benchmark.
+        adaptation: What is changed in the variants.
+
+    Raises:
+        UserError: A name, a file, an option or a setting fits nothing that is run.
+    """
+    sections, left_out = judgeable(recipe.chosen(only, setup.benchmark), setup, bool(only))
+    sections = tuple(replace(section, seeds=seeds or section.seeds or recipe.seeds) for section in sections)
+    sections = adaptation.of(sections)
+    setups = tuple(arranged(recipe, section, setup, files_of(sections, setup, data)) for section in sections)
+    told = dict.fromkeys((*left_out, *adaptation.told()))
+    for section, found in zip(sections, setups, strict=True):
+        benchmark = found.load()
+        for variant in section.all_variants() if adaptation else ():
+            program = start_program(variant.asked, found, benchmark, variant.config, ablating=True)
+            own = ", ".join(own_prompts(variant, program))
+            if own:
+                told[f"{variant.label}: {own} as the code has it, which the saved program has no prompt for"] = None
+    return Arrangement(sections, setups, tuple(told))
 
 
 def files_of(sections: Sequence[Section], setup: Setup, data: Mapping[str, str] | None) -> dict[str, str]:

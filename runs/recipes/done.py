@@ -9,6 +9,8 @@ from typing import Any
 
 from ...data.benchmark import Benchmark
 from ...data.preference import PairJudge, informed, preference
+from ...engines.models import endpoint_errors
+from ...errors import BudgetError
 from ..report import WIRING, heading
 from ..setup import Setup
 from .columns import Column, Made, interval_cell, part, questions, score, tokens
@@ -91,7 +93,7 @@ def run_section(section: Section, setup: Setup, bench: Workbench, folder: Path, 
                 pictures.append(result)
     first = next(iter(made.values()), None)
     told = _data_alone(section, setup) if first is None else heading(first.evaluation).partition(" on ")[2]
-    rates = {} if judge is None else _win_rates(section.duels, made, setup.load(), judge)
+    rates = {} if judge is None or bench.stopped else _judged(section.duels, made, setup.load(), judge, bench)
     return Done(
         section, told, tuple(made.values()), tuple(tables), tuple(save(each, folder) for each in pictures), rates
     )
@@ -135,6 +137,18 @@ def _sweep_picture(sweep: Sweep, section: Section, material: Material) -> Pictur
     x = "mean tokens of the recalled context" if sweep.axis == "tokens" else sweep.setting
     name = f"{section.name}-{sweep.setting}".replace(" ", "-").replace("/", "-")
     return Picture(name, lines(material.title(sweep.title or section.title), x, series, spread=spread))
+
+
+def _judged(
+    duels: Sequence[Duel], made: Mapping[str, Made], benchmark: Benchmark, judge: PairJudge, bench: Workbench
+) -> dict[str, float]:
+    """The win rates; none where a limit is reached meanwhile."""
+    try:
+        with endpoint_errors():
+            return _win_rates(duels, made, benchmark, judge)
+    except BudgetError as error:
+        bench.stopped = str(error)
+        return {}
 
 
 def _win_rates(

@@ -15,15 +15,18 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ...data.preference import PairJudge
+from ...data.preference import PairJudge, PreferenceJudge
 from ...engines.guard import Guard
 from ...engines.meter import Meter
 from ...errors import UnknownNameError, UserError
+from ...programs.adapter import adapter as make_adapter
+from ...programs.identity import jsonable
 from ..folder import RunFolder
 from ..home import make_folder
-from ..setup import Setup
+from ..setup import Runtime, Setup
 from ..tracking import Tracker
-from .arrangement import arranged, files_of, judgeable, members, notes_on
+from .adaptation import Adaptation
+from .arrangement import arrange, members, notes_on
 from .columns import Made
 from .done import Done, run_section
 from .section import Section
@@ -143,6 +146,7 @@ def run_recipe(
     data: Mapping[str, str] | None = None,
     meter: Meter | None = None,
     changes: Mapping[str, Any] | None = None,
+    adaptation: Adaptation | None = None,
 ) -> Reproduced:
     """Runs the sections of a recipe, logged as one MLflow run with the evaluations nested in it.
 
@@ -150,38 +154,39 @@ def run_recipe(
 
     Args:
         recipe: What to run.
-        setup: Models and sizes; its benchmark, where it names one, chooses the sections that run on it.
-        judge: Compares answers for the win rates; none are printed without it.
+        setup: Models and sizes; its benchmark, where it names one, chooses the sections that run on it. Where it names
+            a run to resume, variants that are finished there are taken from it.
+        judge: Compares answers for the win rates; the setup's own if None, without which none are printed.
         note: Called with the name of each variant.
         only: Names of sections; all if empty.
         seeds: Repetitions; those of the paper if None.
         data: Files by benchmark; the setup's own file is that of the only benchmark.
         meter: Counts the calls.
         changes: Settings of the recipe's rungs, by RUNG.NAME.
+        adaptation: Settings of methods in all their variants, and saved programs in their place.
 
     Raises:
         UnknownNameError: A section or benchmark is none of the recipe's.
-        UserError: One file is given for several benchmarks, or settings of rungs to a recipe without any.
+        UserError: One file is given for several benchmarks, or settings of rungs to a recipe without any; or the run to
+            resume was started with other settings.
     """
     if changes and not recipe.rungs:
         raise UserError(f"{recipe.name} has no rungs: --rung-set does not go with it")
-    setup = recipe.suited(setup)
-    sections, left_out = judgeable(recipe.chosen(only, setup.benchmark), setup, bool(only))
-    sections = tuple(replace(section, seeds=seeds or section.seeds or recipe.seeds) for section in sections)
-    setups = [arranged(recipe, section, setup, files_of(sections, setup, data)) for section in sections]
-    for found in setups:
-        found.load()  # a wrong file or option fails before any paid call
-    wanted = seeds or recipe.seeds
-    notes = (*notes_on(recipe, setups, sections, setup.test), *left_out)
-    asked = {"command": "reproduce", "program": recipe.name, "sections": [each.name for each in sections]}
-    asked |= {"lm": setup.lm, "seeds": wanted, "test": setup.test, "data": dict(data or {}), "seed": setup.seed}
-    asked |= {f"rung.{name}": value for name, value in (changes or {}).items()}
-    folder = RunFolder.create(f"reproduce-{recipe.name}", asked)
-    with folder.recording(), Tracker(f"reproduce-{recipe.name}", {"command": "reproduce"}) as tracker:
+    adaptation = adaptation or Adaptation()
+    setup, wanted = recipe.suited(setup), seeds or recipe.seeds
+    arrangement = arrange(recipe, setup, only, seeds, data, adaptation)
+    sections, setups = arrangement.sections, list(arrangement.setups)
+    notes = (*notes_on(recipe, setups, sections, setup.test), *arrangement.notes)
+    asked = _asked(recipe, sections, setup, wanted, data or {}, changes or {}, adaptation)
+    title = f"reproduce-{recipe.name}"
+    folder = RunFolder.resume(setup.resume, asked) if setup.resume else RunFolder.create(title, asked)
+    setup, setups = replace(setup, resume=None), [replace(each, resume=None) for each in setups]
+    with folder.recording(), Tracker(title, {"command": "reproduce"}) as tracker:
         tracker.params(asked)
         folder.update(run_id=tracker.run_id)
         shared = meter or Meter(), Guard(setup.limits), note, dict(changes or {})
         bench = Workbench(folder, tracker.run_id, wanted, *shared)
+        judge = judge or _judge(setup, bench)
         pictures = folder.path / "pictures"
         make_folder(pictures)
         done = tuple(
@@ -190,6 +195,33 @@ def run_recipe(
         made = Reproduced(recipe, done, folder.path, tracker.run_id, notes, bench.stopped)
         _log(tracker, folder, made)
     return made
+
+
+def _asked(
+    recipe: Recipe,
+    sections: Sequence[Section],
+    setup: Setup,
+    seeds: int,
+    data: Mapping[str, str],
+    changes: Mapping[str, Any],
+    adaptation: Adaptation,
+) -> dict[str, Any]:
+    """What decides a run's tables, as its folder keeps it."""
+    asked = {"command": "reproduce", "program": recipe.name, "sections": [each.name for each in sections]}
+    asked |= {**setup.decisive, "seeds": seeds}
+    asked |= {f"data.{name}": str(Path(path).absolute()) for name, path in data.items()}
+    asked |= {f"rung.{name}": value for name, value in changes.items()}
+    asked |= {f"set.{name}": value for name, value in adaptation.settings.items()}
+    asked |= {f"program.{method}": folder for method, folder in adaptation.programs.items()}
+    # As it is read again: tuples are lists then.
+    return json.loads(json.dumps(asked, default=jsonable))
+
+
+def _judge(setup: Setup, bench: Workbench) -> PairJudge | None:
+    """The judge of duels, whose answers the run keeps."""
+    if setup.judge_lm is None:
+        return None
+    return PreferenceJudge(Runtime(setup, bench.meter, bench.guard, bench.folder).model("judge"), make_adapter())
 
 
 def _named(section: str, name: str) -> bool:

@@ -34,6 +34,13 @@ class Variant:
     config: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
     """Options of the benchmark in this row alone, e.g. {"against": "turn-rag"}; they go before all others."""
+    program: str = ""
+    """A saved program of the method, whose prompts it has."""
+
+    @property
+    def asked(self) -> str:
+        """What is evaluated: the method, or the saved program."""
+        return self.program or self.method
 
 
 @dataclass(frozen=True)
@@ -60,10 +67,15 @@ class Sweep:
     """The x axis: the value, or the mean tokens of the recalled context."""
     lines: tuple[Column, ...] = (score(),)
     """What is drawn over it, a line each."""
+    program: str = ""
+    """A saved program of the method, whose prompts all its variants have."""
 
     def variants(self) -> tuple[Variant, ...]:
         """A variant per value."""
-        return tuple(Variant(self.label(value), self.method, self._settings(value)) for value in self.values)
+        return tuple(
+            Variant(self.label(value), self.method, self._settings(value), program=self.program)
+            for value in self.values
+        )
 
     def label(self, value: Any) -> str:
         """What tables call a value's variant."""

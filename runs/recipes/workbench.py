@@ -3,6 +3,10 @@
     Workbench.made(variant, setup) ── run_evaluate per seed ──> Made        known ones are not asked again
     Workbench.program(variant, setup)                                       the program, with the memories it wrote
 
+Every variant and seed is a part of the recipe's run, with a folder of its own. One that is finished is read from there
+when the run is resumed; one that was broken off goes on as an evaluation does. Memories and answers are those of the
+whole run.
+
 Seeds: repetition n of a sampling model answers anew (`Setup.repeat`), and a method with a `seed` of its own gets
 another one. The questions stay the same. Where neither the model samples nor the method draws, one repetition says it
 all, and there is one.
@@ -20,9 +24,11 @@ from typing import Any
 from ...engines.guard import Guard
 from ...engines.meter import Meter
 from ...programs.catalog import method_class
-from ...programs.identity import jsonable
+from ...programs.identity import digest, jsonable
 from ...programs.program import MemoryProgram
 from ...programs.remember import MemoryCache
+from ..artifact import read_manifest
+from ..compare import recorded
 from ..evaluate import Progress
 from ..experiment import run_evaluate
 from ..folder import RunFolder
@@ -57,10 +63,12 @@ class Workbench:
     guard: Guard = field(default_factory=Guard)
     note: Note = lambda phase: None
     changes: Mapping[str, Any] = field(default_factory=dict)
-    cache: MemoryCache = field(default_factory=MemoryCache)
     stopped: str | None = None
     """The limit that was reached; no evaluation follows it."""
     _known: dict[str, Evaluation] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.cache = MemoryCache(self.folder.store.nodes)
 
     def made(self, variant: Variant, setup: Setup, section: str = "", seeds: int | None = None) -> Made | None:
         """Evaluates a variant, once per seed; None where a limit was reached before.
@@ -73,14 +81,10 @@ class Workbench:
         """
         found, setup = [], asked_with(variant, setup)
         for repeat in range((seeds or self.seeds) if draws(variant, setup) else 1):
-            again = replace(setup, repeat=repeat)
-            key = json.dumps([_data(again), variant.method, self.config(variant, again)], default=jsonable)
-            if key not in self._known:
-                if self.stopped is not None:
-                    break
-                self._known[key] = self._evaluate(variant, again, f"{section}/{variant.label}")
-                self.stopped = self._known[key].stopped
-            found.append(self._known[key])
+            evaluation = self._evaluation(variant, replace(setup, repeat=repeat), f"{section}/{variant.label}")
+            if evaluation is None:
+                break
+            found.append(evaluation)
         return Made(variant.label, tuple(found)) if found else None
 
     def config(self, variant: Variant, setup: Setup) -> dict[str, Any]:
@@ -92,15 +96,30 @@ class Workbench:
     def program(self, variant: Variant, setup: Setup) -> Iterator[MemoryProgram]:
         """The program of a variant under its models; memories that it wrote while evaluated are not written again."""
         setup = asked_with(variant, setup)
-        runtime = Runtime(setup, self.meter, self.guard, self.folder)
-        program = runtime.program(variant.method, setup.load(), self.config(variant, setup), cache=self.cache)
+        runtime, name = Runtime(setup, self.meter, self.guard, self.folder, ablating=True), variant.asked
+        program = runtime.program(name, setup.load(), self.config(variant, setup), cache=self.cache)
         with runtime.context(program):
             yield program
 
-    def _evaluate(self, variant: Variant, setup: Setup, label: str) -> Evaluation:
+    def _evaluation(self, variant: Variant, setup: Setup, label: str) -> Evaluation | None:
+        """That of one seed: known, finished in an earlier go at the run, or made now; None after a limit."""
+        settings = self._settings(variant, setup)
+        name = f"{_slug(variant.method)}-{digest(settings)[:12]}"
+        # After a limit no part is begun; those that are there may be finished.
+        if name not in self._known and (self.stopped is None or self.folder.has(name)):
+            folder = self.folder.part(name, settings)
+            if folder.finished:
+                self._known[name] = recorded(str(folder.path)).evaluation
+            elif self.stopped is None:
+                folder.update(status="running")
+                self._known[name] = self._evaluate(variant, setup, label, folder)
+                self.stopped = self._known[name].stopped
+        return self._known.get(name)
+
+    def _evaluate(self, variant: Variant, setup: Setup, label: str, folder: RunFolder) -> Evaluation:
         tags = {**nested_in(self.parent), "variant": label, "repeat": str(setup.repeat)}
         return run_evaluate(
-            variant.method,
+            variant.asked,
             setup,
             config=self.config(variant, setup),
             note=lambda _: self.note(label),
@@ -108,7 +127,16 @@ class Workbench:
             cache=self.cache,
             guard=self.guard,
             tags=tags,
+            folder=folder,
         )
+
+    def _settings(self, variant: Variant, setup: Setup) -> dict[str, Any]:
+        """What decides an evaluation, as its folder keeps it."""
+        asked = {"command": "evaluate", "part_of": "reproduce", "program": variant.asked, **setup.decisive}
+        if variant.program:
+            asked["manifest_sha256"] = read_manifest(variant.program).manifest_sha256
+        # As it is read again: tuples are lists then.
+        return json.loads(json.dumps({**asked, "config": self.config(variant, setup)}, default=jsonable))
 
 
 def asked_with(variant: Variant, setup: Setup) -> Setup:
@@ -128,5 +156,5 @@ def known(method: str, config: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in config.items() if name in parameters}
 
 
-def _data(setup: Setup) -> list[Any]:
-    return [setup.benchmark, setup.data, dict(setup.options), setup.test, setup.repeat]
+def _slug(name: str) -> str:
+    return "".join(char if char.isalnum() or char in "-_." else "-" for char in name)[:60]

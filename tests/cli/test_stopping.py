@@ -26,7 +26,7 @@ GENERATED = Stopped("what was accepted is kept in here", ("--resume",))
         (RUN, ["evaluate", "turn-rag", "--on", "my bench"], "evaluate turn-rag --on 'my bench' --resume run-1"),
         (RUN, ["compile", "x", "--resume", "old", "--seed", "1"], "compile x --seed 1 --resume run-1"),
         (RUN, ["train", "x", "--resume=old"], "train x --resume run-1"),
-        (RUN, ["reproduce", "rgmem"], "reproduce rgmem"),
+        (RUN, ["reproduce", "rgmem"], "reproduce rgmem --resume run-1"),
         (RUN, ["compare", "a", "b"], "compare a b"),
         (GENERATED, ["data", "make", "palset", "--users", "1"], "data make palset --users 1 --resume"),
         (GENERATED, ["data", "make", "palset", "--resume"], "data make palset --resume"),

@@ -11,8 +11,9 @@ import pytest
 from dspy.lm15 import AuthError, ConfigurationError, ContextLengthError, NotConfiguredError, ServerError
 from dspy.lm15 import Usage as Usage15
 from dspy.utils.exceptions import ContextWindowExceededError, LMAuthError, LMServerError
-from mempiler.engines.meter import Meter, MeteredLM, Usage, prompt_lengths
+from mempiler.engines.meter import Meter, MeteredLM, Usage
 from mempiler.engines.models import endpoint_errors, is_offline, language_model
+from mempiler.engines.taken import taking
 from mempiler.errors import EndpointError, UserError
 
 
@@ -206,12 +207,12 @@ def test_prompt_tokens_that_the_server_had_are_counted_where_it_says_so(scripted
     assert usage.input_tokens == 100
 
 
-def test_prompt_lengths_are_those_of_one_piece_of_work_answers_from_a_cache_included(scripted):
+def test_a_piece_of_work_takes_what_it_asks_answers_from_a_cache_included(scripted):
     lm = scripted(echo, cache=True)
     lm("before")
-    with prompt_lengths() as lengths:
+    with taking() as work:
         lm("x" * 40)
         lm("x" * 40)
     lm("after")
-    assert lengths == [10, 10]
+    assert [each.input_tokens for each in work.calls] == [10, 10]
     assert lm.meter.read().cached == 1

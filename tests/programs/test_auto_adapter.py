@@ -13,8 +13,9 @@ import dspy
 import pytest
 from dspy.utils.exceptions import LMError
 from mempiler import signatures
-from mempiler.engines.meter import Meter, prompt_lengths
+from mempiler.engines.meter import Meter
 from mempiler.engines.models import language_model
+from mempiler.engines.taken import taking
 from mempiler.programs.adapter import adapter
 from mempiler.programs.auto_adapter import QUESTION, AutoAdapter, SchemaAdapter, output_schema
 from mempiler.programs.catalog import build
@@ -75,11 +76,11 @@ def test_an_endpoint_is_asked_once_over_threads_questions_and_copies(stub: Any, 
 def test_the_question_to_the_endpoint_is_no_part_of_the_prompts_of_whoever_asks_first(stub: Any) -> None:
     server, chosen, found = stub(schemas="honour"), AutoAdapter(), []
     for question in ("Who?", "Why?"):
-        with prompt_lengths() as lengths:
+        with taking() as work:
             _asked(_model(server), chosen, question)
-        found.append(lengths)
+        found.append([each.input_tokens for each in work.calls])
     assert server.texts.count(QUESTION) == 1
-    assert [len(lengths) for lengths in found] == [1, 1]
+    assert [len(tokens) for tokens in found] == [1, 1]
     assert found[0] == found[1]
 
 

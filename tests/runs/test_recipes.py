@@ -264,6 +264,20 @@ def test_the_command_prints_both(capsys):
     assert rows["PGR, tree, base"][2] == 0
 
 
+def test_the_sections_are_listed_and_nothing_is_run(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("MEMPILER_HOME", str(tmp_path))
+    app.main(["reproduce", "rgmem", "--sections", "--on", "locomo", "--json"], standalone_mode=False)
+    found = json.loads(capsys.readouterr().out)
+    assert [row["section"] for row in found["sections"]] == [
+        each.name for each in RECIPES["rgmem"].chosen((), "locomo")
+    ]
+    assert found["sections"][1]["variants"] == ["w/o L0", "w/o L1", "w/o RG", "RGMem"]
+    app.main(["reproduce", "rgmem", "--sections"], standalone_mode=False)
+    shown = capsys.readouterr().out
+    assert all(each.name in shown for each in RECIPES["rgmem"].sections)
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("table", RECIPES["pgr"].sections[0].paper, ids=lambda table: table.title)
 def test_a_table_of_pgr_is_told_with_the_data_that_it_is_of(table):
     """A table over several data sets names each of them, and one over MemoryQuest alone no other."""
@@ -274,7 +288,7 @@ def test_a_table_of_pgr_is_told_with_the_data_that_it_is_of(table):
     assert {name for name in ("MemoryQuest", "ImplexConv", "PersonaMem") if name in table.model} == named
 
 
-@pytest.mark.parametrize("words", [["--only", "nothing"], ["--data", "a", "--data", "b"], ["--set", "k=3"]])
+@pytest.mark.parametrize("words", [["--only", "nothing"], ["--data", "a", "--data", "b"], ["--set", "colour=3"]])
 def test_a_wrong_word_on_the_command_line_is_one_line(words, capsys):
     with pytest.raises(SystemExit) as ended:
         main(["reproduce", "pgr", *words])

@@ -4,11 +4,7 @@ import contextlib
 import json
 import os
 import resource
-import shutil
-import signal
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -34,57 +30,6 @@ def words_of(name: str) -> list[str]:
     return ["compile", "turn-rag", "--with", name, *settings]
 
 
-FORKS = """
-import json, os, sys
-import dspy, litellm, mlflow.store.tracking.sqlalchemy_store, nltk.stem, sklearn.metrics, mempiler.cli
-import mempiler.runs.experiment
-for line in sys.stdin:
-    words, environment = json.loads(line)
-    child = os.fork()
-    if not child:
-        os.environ.update(environment)
-        nowhere = os.open(os.devnull, os.O_RDWR)
-        os.dup2(nowhere, 1), os.dup2(nowhere, 2)
-        mempiler.cli.main(words)
-        os._exit(0)
-    print(child, flush=True)
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
-"""
-"""Starts processes in which the imports, seconds each time, are already done: they fork off one that does no work."""
-
-
-@pytest.fixture(scope="module")
-def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A process that runs each command in a fork of its own: tells the fork's id, then how it ended."""
-    # Their LM cache is not that of the tests: what a killed run was told must come from its own store.
-    environment = {**os.environ, "DSPY_CACHEDIR": str(tmp_path_factory.mktemp("forks"))}
-    command = [sys.executable, "-W", "ignore", "-c", FORKS]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "env": environment}
-    with subprocess.Popen(command, **pipes) as process:
-        yield process
-        process.stdin.close()
-
-
-def killed(mempiler_cli: Any, name: str, server: Any, home: Path, forks: Any, **sizes: int) -> int:
-    """Starts a command as a process of its own, with a results folder of its own; returns its id."""
-    home.mkdir()
-    # A copy of a store that is there saves the seconds in which MLflow makes its tables.
-    shutil.copy(Path(os.environ["MEMPILER_HOME"]) / "mlflow.db", home)
-    words = mempiler_cli.arguments(server, *words_of(name), **sizes)
-    print(json.dumps([words, {"MEMPILER_HOME": str(home)}]), file=forks.stdin, flush=True)
-    return int(forks.stdout.readline())
-
-
-def kill_midway(server: Any, process: int, home: Path, forks: Any) -> str:
-    """Kills it when the server has given enough answers; returns the run's folder."""
-    assert server.wait(KILLED_AFTER)
-    os.kill(process, signal.SIGKILL)
-    assert int(forks.stdout.readline()) == -signal.SIGKILL
-    (run,) = home.glob("*/run.json")
-    assert json.loads(run.read_text())["status"] == "running"
-    return str(run.parent)
-
-
 def outcome(found: dict[str, Any]) -> dict[str, Any]:
     """What must not depend on where a run was broken off."""
     if "start" not in found:
@@ -105,8 +50,8 @@ def test_a_killed_run_goes_on_where_it_was(stub, mempiler_cli, forks, tmp_path, 
     broken, home = stub(delay=0.01), tmp_path / "home"
     unbroken = stub()
     whole = mempiler_cli(unbroken, *words_of(name), train=16, threads=threads)
-    process = killed(mempiler_cli, name, broken, home, forks, train=16, threads=threads)
-    run = kill_midway(broken, process, home, forks)
+    forks.start(mempiler_cli.arguments(broken, *words_of(name), train=16, threads=threads), home)
+    run = forks.kill(broken, KILLED_AFTER)
     rest = stub()
     rest.model = broken.model
     resumed = mempiler_cli(rest, *words_of(name), "--resume", run, train=16, threads=threads)
