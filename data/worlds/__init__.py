@@ -1,3 +1,8 @@
 """Worlds with known answers: generated benchmarks, a file per paper; see `world`."""
 
-BENCHMARKS: dict[str, tuple[str, str]] = {}
+BENCHMARKS = {
+    "world.pgr": (
+        "pgr:PGRWorld",
+        "generated: needs stated long ago that only imagined steps reach; for --lm oracle, exact match",
+    ),
+}
