@@ -67,6 +67,11 @@ class Forms:
     def __init__(self, *forms: Form) -> None:
         self._forms = {form.kind: form for form in forms}
 
+    @property
+    def kinds(self) -> tuple[type[Any], ...]:
+        """What can be said."""
+        return tuple(self._forms)
+
     def say(self, value: Any) -> str:
         """The sentence of a value of any of the kinds."""
         return self._forms[type(value)].say(value)

@@ -54,14 +54,49 @@ from ...records import Session, Turn
 from .world import Ask, Life, World
 
 SUPPLIES = (
-    "kerosene funnel padlock gasket battery adapter permit voucher receipt deposit antenna cartridge bracket turpentine "
-    "sandpaper thermostat generator extension password insurance passport vaccine petrol lubricant"
-).split()
-OWN = "piano telescope aquarium loom typewriter chessboard saxophone microscope".split()
-STATES = "cracked rusty torn leaking blunt crooked mouldy stained squeaky overdue wobbly frayed".split()
-LOOKS = "shiny gloomy dusty noisy spotless sticky".split()
-DAYS = "monday tuesday wednesday thursday friday saturday".split()
-WHOM = "Ada Ben Cleo Dan Eva Finn Gita Hugo Ines Jon Kim Lea".split()
+    "kerosene",
+    "funnel",
+    "padlock",
+    "gasket",
+    "battery",
+    "adapter",
+    "permit",
+    "voucher",
+    "receipt",
+    "deposit",
+    "antenna",
+    "cartridge",
+    "bracket",
+    "turpentine",
+    "sandpaper",
+    "thermostat",
+    "generator",
+    "extension",
+    "password",
+    "insurance",
+    "passport",
+    "vaccine",
+    "petrol",
+    "lubricant",
+)
+OWN = ("piano", "telescope", "aquarium", "loom", "typewriter", "chessboard", "saxophone", "microscope")
+STATES = (
+    "cracked",
+    "rusty",
+    "torn",
+    "leaking",
+    "blunt",
+    "crooked",
+    "mouldy",
+    "stained",
+    "squeaky",
+    "overdue",
+    "wobbly",
+    "frayed",
+)
+LOOKS = ("shiny", "gloomy", "dusty", "noisy", "spotless", "sticky")
+DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday")
+WHOM = ("Ada", "Ben", "Cleo", "Dan", "Eva", "Finn", "Gita", "Hugo", "Ines", "Jon", "Kim", "Lea")
 NAMES = ("old habit", "little secret", "yearly madness", "guilty pleasure")
 HOPS = (1, 2, 3)
 EARLY = 17
