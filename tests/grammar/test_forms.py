@@ -2,12 +2,13 @@
 
 import dataclasses
 import string
+from datetime import datetime
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mempiler.grammar import pgr
+from mempiler.grammar import memory_r2, pgr
 from mempiler.grammar.form import Form, Forms
 
 WORDS = st.text(string.ascii_lowercase, min_size=1, max_size=8)
@@ -18,7 +19,15 @@ SPECIAL = {
     (pgr.HowWas, "month"): st.just("March 2025"),
 }
 """Fields that are no single word."""
-ROOMS = {"facts": pgr.FACTS, "steps": pgr.STEPS, "summary": pgr.SUMMARY, "questions": pgr.QUESTIONS}
+ROOMS = {
+    "pgr, facts": pgr.FACTS,
+    "pgr, steps": pgr.STEPS,
+    "pgr, summary": pgr.SUMMARY,
+    "pgr, questions": pgr.QUESTIONS,
+    "memory-r2, facts": memory_r2.FACTS,
+    "memory-r2, turns": memory_r2.TURNS,
+    "memory-r2, questions": memory_r2.QUESTIONS,
+}
 
 
 def values(forms: Forms) -> st.SearchStrategy[Any]:
@@ -53,6 +62,11 @@ def test_a_field_that_stands_twice_is_one_word() -> None:
     forms = Forms(Form(pgr.Act, "The {thing} of the {thing}."))
     assert forms.read("The cat of the cat.") == (pgr.Act("cat"),)
     assert forms.read("The cat of the dog.") == ()
+
+
+def test_a_line_of_a_dialogue_has_its_id_date_and_speaker() -> None:
+    (line,) = memory_r2.lines("prospection\n[D8:5] (24 March 2025, Monday 18:00) Eva: I looked at the piano.\n")
+    assert line == memory_r2.Line("D8:5", datetime(2025, 3, 24, 18), "Eva", "I looked at the piano.")
 
 
 def test_dates_of_lines_are_those_of_their_facts() -> None:
