@@ -1,16 +1,17 @@
 """The evidence page: methods at their start and compiled, with a language model of half a billion weights.
 
-    cells (method, optimizer, adapter) ── mempiler compile ──> OUT/CELL/result.json ── --write ──> docs/evidence.md
+    cells (method, optimizer, adapter) ── mempiler compile ──> perf/evidence_cells/CELL.json ── --write ──> the page
 
-Every cell is one `mempiler compile` in a process of its own, with a results folder of its own. A cell that is done is
-not run again; one that was killed goes on with `--resume`. What the page says is what the cells hold.
+Every cell is one `mempiler compile` in a process of its own, with a results folder of its own below OUT. A cell that is
+done is not run again; one that was killed goes on with `--resume`. What the page says is what the cells hold: they are
+in the repository, so that runs on several machines add up to one page.
 
 The genuine LoCoMo is not in the repository; the page names its digest. Nothing else may use the cores meanwhile: the
 engine then is many times slower, though not different.
 
 Usage:
     $ python perf/evidence.py --locomo locomo2.json --out evidence --only turn-rag            # runs what is missing
-    $ python perf/evidence.py --locomo locomo2.json --out evidence --write docs/evidence.md   # the page, runs nothing
+    $ python perf/evidence.py --write docs/evidence.md                                        # the page, runs nothing
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from typing import Any
 
 from mempiler.engines.weights import weights
 
+CELLS = Path(__file__).with_name("evidence_cells")
 SIZES = {"train": 24, "dev": 12, "test": 32}
 
 
@@ -95,8 +97,8 @@ ENGLISH = ("--option", "language=en")
 """PAL-Set's sample has three users in each of two languages: demos are to be in that of the test."""
 READ = ("--stage", "read")
 """Memories are written once, by the prompts of the start."""
-SAMPLE = {"train": 10, "dev": 10, "test": 40}
-"""Of LoCoMo's sample: the first questions of a conversation to train, of one for dev, and all of the test part."""
+SAMPLE = {"train": 3, "dev": 4, "test": 16}
+"""Of LoCoMo's sample: questions of one conversation to train, of one for dev, and of two to test."""
 PRACTICE = {"rounds": 1, "virtual_scenes": 2, "proposals": 3, "practice_tokens": 1000, "predict_tokens": 600}
 """PraMem with one round of practice: the paper's 80 take millions of tokens a user."""
 SUBJECTS: tuple[tuple[str, str, dict[str, int], dict[str, int]], ...] = (
@@ -105,7 +107,7 @@ SUBJECTS: tuple[tuple[str, str, dict[str, int], dict[str, int]], ...] = (
     ("pgr+turn-rag", "locomo", SAMPLE, {"iterations": 1}),
     ("rgmem", "locomo", SAMPLE, {}),
     ("h2memory", "palbench.restate", {"train": 4, "dev": 4, "test": 4}, {}),
-    ("pramem", "omnibehavior", {"train": 16, "dev": 12, "test": 24}, PRACTICE),
+    ("pramem", "omnibehavior", {"train": 3, "dev": 6, "test": 12}, PRACTICE),
 )
 """Methods, each on a benchmark, with sizes and settings. What writes with the model has bundled samples, and fewer
 parts and rounds than by default: a genuine conversation takes hours."""
@@ -129,8 +131,9 @@ def cells() -> Iterator[Cell]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="What compiling does to a small language model.")
-    parser.add_argument("--locomo", required=True, help="the genuine file")
-    parser.add_argument("--out", type=Path, required=True, help="folder of the results")
+    parser.add_argument("--locomo", help="the genuine file")
+    parser.add_argument("--out", type=Path, default=Path("evidence"), help="folder of the runs")
+    parser.add_argument("--cells", type=Path, default=CELLS, help="folder of what is kept of them")
     parser.add_argument("--only", default="", help="cells whose name begins so; several with commas")
     parser.add_argument("--minutes", type=float, default=1e9, help="begin no cell after so many")
     parser.add_argument("--engine", default="the wheel of xllamacpp", help="what runs llama.cpp, for the page")
@@ -146,18 +149,21 @@ def main() -> None:
             from pretrained import rungs
 
             ladder = rungs(chosen.ladder)
-        found = [done for cell in cells() if (done := _done(chosen.out, cell)) is not None]
-        chosen.write.write_text(page(found, ladder), encoding="utf-8")
+        found = [done for cell in cells() if (done := _done(chosen.cells, cell)) is not None]
+        before = chosen.write.read_text(encoding="utf-8") if chosen.write.exists() else ""
+        chosen.write.write_text(page(found, ladder, before), encoding="utf-8")
         return
+    if chosen.locomo is None:
+        parser.error("cells need --locomo FILE")
     end = time.monotonic() + 60 * chosen.minutes
     for cell in cells():
         wanted = cell.name.startswith(tuple(chosen.only.split(",")))
-        if wanted and time.monotonic() < end and "outcome" not in (_done(chosen.out, cell) or {}):
+        if wanted and time.monotonic() < end and "outcome" not in (_done(chosen.cells, cell) or {}):
             _run(cell, chosen)
 
 
-def _done(out: Path, cell: Cell) -> dict[str, Any] | None:
-    path = out / cell.name / "result.json"
+def _done(kept: Path, cell: Cell) -> dict[str, Any] | None:
+    path = kept / f"{cell.name}.json"
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
 
 
@@ -196,10 +202,23 @@ def _run(cell: Cell, chosen: argparse.Namespace) -> None:
     else:
         outcome = json.loads(done.stdout)
         folder = Path(outcome["run"])
-        result |= {"outcome": outcome, "run": json.loads((folder / "run.json").read_text(encoding="utf-8"))}
+        result |= _shown(outcome, json.loads((folder / "run.json").read_text(encoding="utf-8")))
         result["rows"] = {phase: _rows(folder / f"{phase}_rows.jsonl") for phase in ("start", "result")}
         print(f"      {outcome['start']['score']:.3f} -> {outcome['result']['score']:.3f}, {taken:.0f} s", flush=True)
-    (chosen.out / cell.name / "result.json").write_text(json.dumps(result, indent=1), encoding="utf-8")
+    chosen.cells.mkdir(parents=True, exist_ok=True)
+    (chosen.cells / f"{cell.name}.json").write_text(json.dumps(result) + "\n", encoding="utf-8")
+
+
+def _shown(outcome: dict[str, Any], run: dict[str, Any]) -> dict[str, Any]:
+    """What the page says of a run: no folder, address or text of this machine."""
+    phases = {name: {part: outcome[name][part] for part in _PHASE} for name in ("start", "result")}
+    named = {name: outcome[name] for name in ("usage", "stopped", "difference", "dev_difference")}
+    optimizer = {"optimizer": outcome["optimizer"]["optimizer"]}
+    parameters = {name: run["parameters"][name] for name in ("adapter", "embedder", "data_sha256")}
+    return {"outcome": {**phases, **named, "optimizer": optimizer}, "run": {"parameters": parameters}}
+
+
+_PHASE = ("program", "n", "score", "prompt_tokens")
 
 
 def _digest(path: str) -> str:

@@ -32,9 +32,8 @@ FAILED = """
 """
 
 
+WEIGHTS = "\n## Weights in the place of prompts\n"
 LADDER = """
-## Weights in the place of prompts
-
 SmolLM2-135M-Instruct on memory-env ({sessions} sessions, {n} questions about {people} users that nothing else saw,
 exact match), by `python perf/pretrained.py --out DIR --dtype {dtype}` on one core. The first three rungs keep its
 weights: prompts with all rules, with demonstrations, with the best of some draws of them by the dev users. The others
@@ -47,20 +46,20 @@ it that is was not measured.
 """
 
 
-def page(cells: Sequence[Cell], ladder: Sequence[Cell] = ()) -> str:
+def page(cells: Sequence[Cell], ladder: Sequence[Cell] = (), before: str = "") -> str:
     """The page.
 
     Args:
         cells: Results in the order of the table.
         ladder: The rungs of `perf/pretrained.py`.
+        before: The page as it was: without rungs, its section of them stays.
     """
     done, failed = [cell for cell in cells if "outcome" in cell], [cell for cell in cells if "failed" in cell]
     parts = [HEAD, _scores(done), _stages(done), _costs(done), _commands(done)]
     if failed:
         parts.append(FAILED + "".join(f"| {cell['cell']} | {cell['failed'][:200]} |\n" for cell in failed))
-    if ladder:
-        parts.append(_ladder(ladder))
-    return "".join(parts)
+    told = _ladder(ladder) if ladder else before.partition(WEIGHTS)[2]
+    return "".join([*parts, WEIGHTS + told] if told else parts)
 
 
 def _ladder(rungs: Sequence[Cell]) -> str:
