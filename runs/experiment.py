@@ -243,7 +243,7 @@ def _compile(
 
     guard, history = runtime.guard, _history(runtime)
     first = score(start, split.dev, "dev questions, before")
-    kept_back = reserve(first, first_spent(runtime), len(split.dev) + 2 * len(split.test))
+    kept_back = reserve(first, first_spent(runtime), split, rewrites=how.stage != "read")
     note(f"compiling with {how.optimizer}")
     compiled = None
     if guard.struck is None:

@@ -1,29 +1,47 @@
 """What an optimizer must leave of the budget, so that its result can be scored.
 
 The start is scored on the dev questions first; from what that took follows what scoring the result on dev, and both on
-test, will take.
+test, will take: answering goes by questions, writing by the memories that are still to be written.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 
+import dspy
+
+from ..data.dataset import Split
 from ..engines.guard import Spent
-from .results import Evaluation
+from .results import Evaluation, Expense
 from .setup import Runtime
 
 LONGER = 2.0
 """How many times the tokens of its start a compiled program's prompts may need: what is set aside for scoring it."""
 
 
-def reserve(first: Evaluation, spent: Spent, questions: int) -> Spent:
-    """What scoring so many questions will take, going by the first scoring of the run."""
-    share = questions / max(1, len(first.rows))
+def reserve(first: Evaluation, spent: Spent, split: Split, rewrites: bool) -> Spent:
+    """What is still to be scored after an optimizer will take, going by the first scoring of the run.
+
+    Args:
+        first: The start on the dev questions.
+        spent: What that took of the limits.
+        split: Whose dev questions are asked once more, and whose test questions twice.
+        rewrites: Whether the result may write other memories than the start.
+    """
+    questions = (len(split.dev) + 2 * len(split.test)) / max(1, len(first.rows))
+    dev, test = _histories(split.dev), _histories(split.test)
+    memories = (test + (dev + test) * rewrites) / max(1, dev)
+
+    def needed(limit: float, part: str, longer: float) -> float:
+        write = _share(first.construction, first.answering, part)
+        return limit * longer * (write * memories + (1 - write) * questions)
+
     return Spent(
-        max_calls=spent.max_calls * share,
-        max_tokens=spent.max_tokens * share * LONGER,
-        max_usd=spent.max_usd * share * LONGER,
-        max_minutes=spent.max_minutes * share * LONGER,
+        max_calls=needed(spent.max_calls, "calls", 1.0),
+        max_tokens=needed(spent.max_tokens, "tokens", LONGER),
+        max_usd=needed(spent.max_usd, "tokens", LONGER),
+        max_minutes=needed(spent.max_minutes, "seconds", LONGER),
     )
 
 
@@ -35,3 +53,19 @@ def first_spent(runtime: Runtime) -> Spent:
         runtime.folder.update(first_scoring=asdict(now))
         return now
     return before
+
+
+def _histories(part: Sequence[dspy.Example]) -> int:
+    return len({example.history.id for example in part})
+
+
+def _share(writing: Expense | None, answering: Expense, part: str) -> float:
+    """The share of writing in what both took."""
+    taken = [_taken(each, part) for each in (writing, answering) if each is not None]
+    return taken[0] / sum(taken) if writing is not None and any(taken) else 0.0
+
+
+def _taken(expense: Expense, part: str) -> float:
+    if part == "tokens":
+        return float(expense.input_tokens + expense.output_tokens)
+    return float(expense.calls if part == "calls" else expense.seconds)

@@ -77,6 +77,9 @@ def _serve(path: Path, key: str, name: str, slots: int, context: int) -> Any:
     wanted.model.path, wanted.model_alias, wanted.api_keys = str(path), {name}, [key]
     wanted.n_parallel, wanted.n_ctx = slots, slots * context
     wanted.cpuparams.n_threads = wanted.cpuparams_batch.n_threads = cores
+    # Weights packed for blocks of tokens round otherwise than single tokens do. Without them an answer does not depend
+    # on how much of its prompt the cache held; beside another slot's tokens it does either way.
+    wanted.no_extra_bufts = slots == 1
     # llama.cpp samples at .8 where a request names no temperature; then no run could be repeated.
     wanted.sampling.temp = 0.0
     # Without the model's own chat template, it would be asked in another's.

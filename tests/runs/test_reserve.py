@@ -1,0 +1,51 @@
+"""What an optimizer leaves of the budget: answering goes by questions, writing by memories still to be written."""
+
+from itertools import count
+
+import dspy
+import pytest
+from mempiler.data.dataset import Split
+from mempiler.engines.guard import Spent
+from mempiler.records import History
+from mempiler.runs.reserve import LONGER, reserve
+from mempiler.runs.results import Evaluation, Expense, Row
+
+SPENT = Spent(max_calls=100, max_tokens=1000, max_usd=10, max_minutes=50)
+
+
+def questions(*counts: int) -> tuple[dspy.Example, ...]:
+    """So many questions about each of some histories."""
+    asked = ((History(id=f"{counts}-{n}", items=()), each) for n, each in enumerate(counts))
+    return tuple(dspy.Example(history=history) for history, each in asked for _ in range(each))
+
+
+def scored(n: int, writing: Expense | None) -> Evaluation:
+    """An evaluation of n questions that took a call, ten tokens and a second each."""
+    ids = count()
+    row = {"calls": 1, "prompt_tokens": 8, "output_tokens": 2, "answering": 1.0}
+    rows = tuple(Row.model_construct(id=str(next(ids)), **row) for _ in range(n))
+    return Evaluation.model_construct(rows=rows, construction=writing)
+
+
+def written(units: int, calls: int) -> Expense:
+    return Expense(units=units, calls=calls, input_tokens=9 * calls, output_tokens=calls, cost=None, seconds=calls)
+
+
+@pytest.mark.parametrize(
+    ("split", "writing", "rewrites", "calls"),
+    [
+        pytest.param(((4,), (6,)), None, False, 100 * 16 / 4, id="nothing is written: by questions alone"),
+        pytest.param(((4,), (4,)), written(1, 12), False, 25 * 12 / 4 + 75 * 1, id="the test memory, once"),
+        pytest.param(((4,), (4,)), written(1, 12), True, 25 * 12 / 4 + 75 * 3, id="and all of them by the result"),
+        pytest.param(((4,), (2, 2)), written(1, 12), False, 25 * 12 / 4 + 75 * 2, id="two memories for the test part"),
+        pytest.param(((2, 2), (4,)), written(2, 12), False, 25 * 12 / 4 + 75 / 2, id="the start wrote two"),
+        pytest.param(((4,), (4,)), written(1, 0), False, 100 * 12 / 4, id="writing without a call"),
+    ],
+)
+def test_what_is_kept_back(split, writing, rewrites: bool, calls: float) -> None:
+    dev, test = (questions(*part) for part in split)
+    kept = reserve(scored(4, writing), SPENT, Split((), dev, test), rewrites)
+    assert kept.max_calls == pytest.approx(calls)
+    assert kept.max_tokens == pytest.approx(10 * LONGER * calls)
+    assert kept.max_usd == pytest.approx(0.1 * LONGER * calls)
+    assert kept.max_minutes == pytest.approx(0.5 * LONGER * calls)
