@@ -5,4 +5,8 @@ BENCHMARKS: dict[str, tuple[str, str]] = {
         "rgmem:RGMemWorld",
         "generated: traits that show after many weak signals, hold against noise and reverse late; exact match",
     ),
+    "world.h2memory": (
+        "h2memory:H2MemoryWorld",
+        "generated: needs and preferences that take a situation, background or principle; exact match",
+    ),
 }
