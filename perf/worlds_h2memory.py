@@ -6,6 +6,8 @@ Predictions follow from how the world is built (`data.worlds.h2memory`). Changed
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from world_claims import Bench, Claim, Found
 
 METHOD, WORLD = "h2memory", "world.h2memory"
@@ -37,6 +39,7 @@ SILENT = (
     Claim("silent: describe", LOGS, silent=frozenset({"found_situation"})),
     Claim("silent: update_background", (BACKGROUND, TRADE), silent=frozenset({"updating_aspects", "updating_content"})),
     Claim("silent: outline", (*TALKS, PRINCIPLE, LATELY), silent=frozenset({"outlines"})),
+    Claim("silent: refine (no need left)", (*TALKS, PRINCIPLE, LATELY), silent=frozenset({"detailed_need"})),
     Claim("silent: abstract_need", (PRINCIPLE,), silent=frozenset({"general_need"})),
     Claim("silent: abstract_preference", (PRINCIPLE, LATELY), silent=frozenset({"general_preference"})),
     Claim("silent: adjust_need (types fit)", (), silent=frozenset({"type_verdict"})),
@@ -45,6 +48,6 @@ SILENT = (
 CLAIMS = (*ABLATIONS, *STARVED, *SILENT)
 
 
-def found(users: int) -> list[Found]:
+def found(users: int) -> Iterator[Found]:
     """The rows of all claims."""
-    return list(Bench(METHOD, WORLD, users).found(CLAIMS))
+    return Bench(METHOD, WORLD, users).found(CLAIMS)
