@@ -17,6 +17,7 @@ from mempiler.engines.offline.prompt import read_prompt, render
 from mempiler.engines.oracle import OracleEngine
 from mempiler.engines.oracle.engine import emptiest
 from mempiler.programs.catalog import build
+from mempiler.programs.remember import MemoryCache
 from mempiler.runs.evaluate import evaluate
 from mempiler.runs.results import Evaluation
 from mempiler.runs.statistics import Difference, paired
@@ -51,11 +52,11 @@ class Found:
 
     @property
     def holds(self) -> bool:
-        """Lower: the interval lies above zero. The same: no question differs."""
+        """Lower: the interval lies above zero. The same: zero is in it."""
         span = self.difference.interval
-        if self.lower:
-            return span is not None and span.low > TIE
-        return abs(self.difference.mean) < TIE and not self.difference.wins + self.difference.losses
+        if span is None:
+            return False
+        return span.low > TIE if self.lower else span.low <= TIE and span.high >= -TIE
 
     def line(self) -> str:
         """The row of the table."""
@@ -81,7 +82,7 @@ class Silenced(OracleEngine):
 
 
 class Bench:
-    """One method in one world, under any change; what was scored once is kept.
+    """One method in one world, under any change; what was scored once is kept, and memories that are written alike.
 
     Args:
         method: The name of the method.
@@ -95,6 +96,7 @@ class Bench:
         self.world = benchmark(world, users=users, **options)
         self.categories = tuple(dict.fromkeys(str(each.category) for each in self.world.examples))
         self._scored: dict[str, Evaluation] = {}
+        self._written: dict[frozenset[str], MemoryCache] = {}
 
     def scored(self, settings: Mapping[str, Any], silent: frozenset[str] = frozenset()) -> Evaluation:
         """The scores of the method with some settings, and one predictor silent."""
@@ -102,8 +104,9 @@ class Bench:
         if key not in self._scored:
             meter = Meter()
             lm = MeteredLM("oracle/worlds-1", meter, engine=Silenced(silent), cache=False)
+            cache = self._written.setdefault(silent, MemoryCache())
             with dspy.context(lm=lm):
-                program = build(self.method, self.world.task, embedder=embedder(), **settings)
+                program = build(self.method, self.world.task, embedder(), cache, **settings)
                 self._scored[key] = evaluate(program, self.world, self.world.examples, meter, threads=1)
         return self._scored[key]
 

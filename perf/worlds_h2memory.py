@@ -12,8 +12,8 @@ from world_claims import Bench, Claim, Found
 
 METHOD, WORLD = "h2memory", "world.h2memory"
 SITUATION, BACKGROUND, TOPIC = "situation", "background", "topic"
-BEHIND, TRADE = "need, situation", "need, background"
-PRINCIPLE, LATELY = "principle", "principle, lately"
+BEHIND, TRADE = "need by situation", "need by background"
+PRINCIPLE, LATELY = "principle", "principle lately"
 
 LOGS = (SITUATION, BACKGROUND, BEHIND, TRADE)
 TALKS = (TOPIC, BEHIND, TRADE)
@@ -28,7 +28,7 @@ STARVED = (
     Claim("situations 0", LOGS, {"situations": 0}),
     Claim("topics 0", (*TALKS, PRINCIPLE, LATELY), {"topics": 0}),
     Claim("clusters 1", (PRINCIPLE, LATELY), {"clusters": 1}),
-    Claim("clustered False: one of its own", (PRINCIPLE,), {"clustered": False}),
+    Claim("clustered False: one of its own", (PRINCIPLE, LATELY), {"clustered": False}),
     Claim("sample_per_cluster 1", (PRINCIPLE,), {"sample_per_cluster": 1}),
     Claim("online_month False: all at once", (LATELY,), {"online_month": False}),
     Claim("topics 6", (), {"topics": 6}),
