@@ -31,7 +31,7 @@ class Claim:
 
     name: str
     lowers: tuple[str, ...] = ()
-    """The categories whose score it lowers; none: the change does not matter."""
+    """The categories whose score it lowers; none: it lowers no score."""
     settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Settings of the method that differ from its own."""
     silent: frozenset[str] = frozenset()
@@ -52,17 +52,15 @@ class Found:
 
     @property
     def holds(self) -> bool:
-        """Lower: the interval lies above zero. The same: zero is in it."""
+        """Lower: the interval lies above zero. Not lower: it does not."""
         span = self.difference.interval
-        if span is None:
-            return False
-        return span.low > TIE if self.lower else span.low <= TIE and span.high >= -TIE
+        return span is not None and (span.low > TIE) == self.lower
 
     def line(self) -> str:
         """The row of the table."""
         span = self.difference.interval
         told = f" [{span.low:+.3f}, {span.high:+.3f}]" if span else ""
-        word = "lower" if self.lower else "the same"
+        word = "lower" if self.lower else "not lower"
         found = f"{self.difference.mean:+.3f}{told}"
         return f"{self.name:<34}{self.questions:<52}{word:<11}{found:<34}{self.n:>5}  {'yes' if self.holds else 'NO'}"
 
