@@ -335,9 +335,13 @@ def show_plan(console: Console, plan: Plan, as_json: bool) -> None:
 
 def first_line(console: Console, setup: Setup) -> None:
     """Says what the numbers will rest on, before anything else."""
+    from ..engines.models import is_oracle, is_ruled
+
     data = setup.data or "bundled sample"
-    lm = "offline engine (extractive, no language model)" if setup.lm == "offline" else setup.lm
-    warning = "" if setup.data and setup.lm != "offline" else " - a wiring check, not comparable with published numbers"
+    engines = {"offline": "offline engine (extractive, no language model)"}
+    lm = f"{setup.lm} engine (test instrument, not a model)" if is_oracle(setup.lm) else engines.get(setup.lm, setup.lm)
+    known = bool(setup.data) and not is_ruled(setup.lm)
+    warning = "" if known else " - a wiring check, not comparable with published numbers"
     replayed = f", replayed from {setup.replay}" if setup.replay else ""
     console.print(f"data: {data}; LM: {lm}{replayed}{warning}", soft_wrap=True)
 

@@ -17,7 +17,7 @@ from typing import Any, get_type_hints
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from ..errors import UserError
+from ..errors import DataError, UserError
 
 _FINITE = ConfigDict(allow_inf_nan=False)
 
@@ -33,6 +33,21 @@ def fitted(benchmark: str, function: Callable[..., Any], options: Mapping[str, A
     except NameError:  # hints of a class of one's own that are there for type checkers alone
         hints = {}
     return {name: _fitted(f"{benchmark}: {name}", hints.get(name, Any), value) for name, value in options.items()}
+
+
+def whole(name: str, value: int | str, least: int, most: int) -> int:
+    """A whole number of an option, which may have been given as text.
+
+    Raises:
+        DataError: It is none, or out of range.
+    """
+    try:
+        number = int(value)
+    except ValueError:
+        raise DataError(f"{name}={value!r} is no whole number") from None
+    if not least <= number <= most:
+        raise DataError(f"{name}={number} is out of range; choose {least} to {most}")
+    return number
 
 
 def _fitted(where: str, kind: Any, value: Any) -> Any:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 
-from .models import GGUF, is_local, is_offline
+from .models import GGUF, is_local, is_ruled
 
 
 def token_prices(name: str) -> tuple[float, float] | None:
     """US dollars per input and per output token of a model; None where the table does not know it.
 
     Args:
-        name: A model name as `language_model` takes it; the offline engine, local and GGUF models are free.
+        name: A model name as `language_model` takes it; engines of rules, local and GGUF models are free.
     """
-    if is_offline(name) or is_local(name) or name.startswith(GGUF):
+    if is_ruled(name) or is_local(name) or name.startswith(GGUF):
         return 0.0, 0.0
     # litellm otherwise fetches a newer table over the network when it is imported.
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")

@@ -18,7 +18,7 @@ import dspy
 from ..data.benchmark import Benchmark
 from ..data.text_metrics import evidence_recall
 from ..engines.meter import Meter, prompt_lengths
-from ..engines.models import is_offline
+from ..engines.models import is_ruled, shown
 from ..errors import BudgetError, EndpointError, MempilerError
 from ..memory.memory import Memory
 from ..programs.failing import failure_of
@@ -102,15 +102,14 @@ def evaluate(
     _refuse_silent_zero([found[str(example.id)] for example in asked if str(example.id) in found])
     failed = _all_failed_writes(program, order, writes)
     rows = tuple(found[str(example.id)] for example in examples if str(example.id) in found)
-    name = "offline" if is_offline(lm.model) else lm.model
     embedder = program.method.embedder
     return Evaluation(
         program=program.name,
         benchmark=benchmark.name,
-        lm=name,
+        lm=shown(lm.model),
         embedder=embedder.name if embedder else None,
         judge=_judge(benchmark),
-        comparable=not benchmark.source.sample and name != "offline",
+        comparable=not benchmark.source.sample and not is_ruled(lm.model),
         rows=rows,
         aggregate=benchmark.scorer.aggregate(rows),
         confusion=benchmark.scorer.confusion(rows),

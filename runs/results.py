@@ -71,7 +71,7 @@ class Evaluation(BaseModel):
     judge: str | None = None
     """Model and prompt hash of the judge, where one scored."""
     comparable: bool
-    """False on a bundled sample or with the offline engine: a wiring check."""
+    """False on a bundled sample or with an engine of rules: a wiring check."""
     rows: tuple[Row, ...]
     calls: dict[str, int]
     tokens: dict[str, int]

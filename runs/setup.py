@@ -19,7 +19,7 @@ from ..engines.embedders import OFFLINE as OFFLINE_EMBEDDER
 from ..engines.embedders import embedder as make_embedder
 from ..engines.guard import Guard, Limits
 from ..engines.meter import Meter, MeteredLM, Role
-from ..engines.models import is_local, is_offline, language_model
+from ..engines.models import is_local, is_offline, is_ruled, language_model
 from ..engines.prices import token_prices
 from ..errors import MOST_SECONDS, EndpointError, MempilerError, UserError, check_number
 from ..memory.flight import Flight
@@ -140,7 +140,7 @@ class Setup:
     @property
     def default_adapter(self) -> str:
         """The adapter of a program that is not a saved one: "auto" for named models, which have an endpoint to ask."""
-        return self.adapter or ("chat" if is_offline(self.lm) or is_local(self.lm) else "auto")
+        return self.adapter or ("chat" if is_ruled(self.lm) or is_local(self.lm) else "auto")
 
     @property
     def offline(self) -> bool:

@@ -24,6 +24,7 @@ from ...errors import DataError, UnknownNameError
 from ...records import History
 from ..benchmark import Benchmark
 from ..dataset import Source
+from ..fitting import whole
 from ..scorer import Score, Scorer, answer_of
 from ..synthesis.memory_env import Ask, Conversation
 from ..synthesis.worlds import INDEPENDENT, WORLDS
@@ -93,8 +94,8 @@ class MemoryEnv(Benchmark):
         cls.refuse_options(options, ("users", "sessions", "seed", "world"))
         if path is not None:
             raise DataError(f"{path}: memory-env is generated and reads no file; leave --data out")
-        count, length = _whole("users", users, 10, 10_000), _whole("sessions", sessions, 1, MOST_SESSIONS)
-        drawn = _whole("seed", seed, 0, 2**31)
+        count, length = whole("users", users, 10, 10_000), whole("sessions", sessions, 1, MOST_SESSIONS)
+        drawn = whole("seed", seed, 0, 2**31)
         if world not in WORLDS:
             raise UnknownNameError("world of memory-env", world, WORLDS)
         talks = [WORLDS[world].make(drawn, number, length) for number in range(count)]
@@ -146,13 +147,3 @@ def _example(ask: Ask, history: History, id: str) -> dspy.Example:
         category=ask.kind,
         id=id,
     ).with_inputs("history", "question", "focus")
-
-
-def _whole(name: str, value: int | str, least: int, most: int) -> int:
-    try:
-        number = int(value)
-    except ValueError:
-        raise DataError(f"{name}={value!r} is no whole number") from None
-    if not least <= number <= most:
-        raise DataError(f"{name}={number} is out of range; choose {least} to {most}")
-    return number

@@ -5,7 +5,7 @@ ids and dates of the inputs, chosen and shaped by the nearest demos in that prom
 
 What it is not: a model. It infers and paraphrases nothing and knows no question forms. The gain it can honestly show
 from compiling is mainly this: demos teach it that "When" questions want a date. Its scores are wiring checks, never
-comparable with a model's. Token counts are estimates, four characters each; `max_tokens` is ignored.
+comparable with a model's.
 
 With a temperature repeated prompts get different answers, seeded by the prompt and how often the engine has seen it, or
 by `Config.seed`: the same ones in every run, but which of several threads gets which is open.
@@ -17,72 +17,30 @@ import hashlib
 import re
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Mapping
-from typing import Any, ClassVar, Self
 
 from dspy import lm15
 
+from ..ruled import AsyncRuledEngine, RuledEngine, said
 from .answers import answer, fill, with_advice
 from .prompt import read_prompt, render
 from .text import forget_texts
 from .view import View, forget_lines
 
-StreamEvent = lm15.StreamStartEvent | lm15.StreamDeltaEvent | lm15.StreamEndEvent
 _FENCED = re.compile(r"```\w*\n(.*?)\n?```(?=.*```)(.*)", re.S)
 
 
-class _Engine:
-    """Capabilities that the engine reports to DSPy."""
-
-    supports_function_calling: ClassVar[bool] = False
-    supports_reasoning: ClassVar[bool] = False
-    supports_response_schema: ClassVar[bool] = True
-    supported_params: ClassVar[tuple[str, ...]] = ("temperature", "max_tokens", "response_format", "seed")
-    seedable: ClassVar[bool] = True
-
-    def dump_state(self) -> dict[str, Any]:
-        """The engine has no settings."""
-        return {}
-
-    @classmethod
-    def load_state(cls, state: Mapping[str, Any]) -> Self:
-        """Makes an engine from `dump_state`."""
-        return cls(**state)
-
-    def __deepcopy__(self, memo: object) -> Self:
-        """Optimizers copy programs; the copies share one engine and its counts."""
-        return self
-
-    def __reduce__(self) -> tuple[type[Self], tuple[()]]:
-        return type(self), ()
-
-
-class OfflineEngine(_Engine):
+class OfflineEngine(RuledEngine):
     """A DSPy engine that answers from the prompt alone; see the module for what it can and cannot do."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._seen: Counter[bytes] = Counter()
 
-    def complete(self, request: lm15.Request) -> lm15.Response:
+    def reply(self, request: lm15.Request) -> str:
         """Answers one request. At temperature 0 the reply is a pure function of the prompt."""
-        texts = [str(request.system or ""), *(message.text or "" for message in request.messages)]
         temperature = request.config.temperature or 0.0
-        seed = self._seed("\0".join(texts), request.config.seed) if temperature else 0
-        text = _reply(View(read_prompt(request), temperature, seed))
-        usage = lm15.Usage(input_tokens=(sum(map(len, texts)) + 3) // 4, output_tokens=(len(text) + 3) // 4)
-        return lm15.Response(None, request.model, lm15.Message.assistant(text), finish_reason="stop", usage=usage)
-
-    def stream(self, request: lm15.Request) -> Iterator[StreamEvent]:
-        """Answers one request line by line."""
-        response = self.complete(request)
-        yield lm15.StreamStartEvent(model=request.model)
-        for line in (response.message.text or "").splitlines(keepends=True):
-            yield lm15.StreamDeltaEvent(lm15.TextDelta(line))
-        yield lm15.StreamEndEvent(finish_reason="stop", usage=response.usage)
-
-    def close(self) -> None:
-        """Does nothing."""
+        seed = self._seed("\0".join(said(request)), request.config.seed) if temperature else 0
+        return _reply(View(read_prompt(request), temperature, seed))
 
     def clear(self) -> None:
         """Forgets the texts seen so far."""
@@ -99,23 +57,10 @@ class OfflineEngine(_Engine):
             return int.from_bytes(key[:8], "big") * 1_000_003 + (self._seen[key] if chosen is None else chosen)
 
 
-class AsyncOfflineEngine(_Engine):
-    """The asynchronous counterpart, which shares an engine's counts: it answers at once, in the calling thread."""
+class AsyncOfflineEngine(AsyncRuledEngine):
+    """The asynchronous counterpart, which shares an engine's counts."""
 
-    def __init__(self, engine: OfflineEngine | None = None) -> None:
-        self._engine = engine or OfflineEngine()
-
-    async def complete(self, request: lm15.Request) -> lm15.Response:
-        """Answers one request."""
-        return self._engine.complete(request)
-
-    async def stream(self, request: lm15.Request) -> AsyncIterator[StreamEvent]:
-        """Answers one request line by line."""
-        for event in self._engine.stream(request):
-            yield event
-
-    async def aclose(self) -> None:
-        """Does nothing."""
+    kind = OfflineEngine
 
 
 def _reply(view: View) -> str:
