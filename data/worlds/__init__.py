@@ -1,3 +1,5 @@
 """Worlds with known answers: generated benchmarks, a file per paper; see `world`."""
 
-BENCHMARKS: dict[str, tuple[str, str]] = {}
+BENCHMARKS = {
+    "world.pramem": ("pramem:PraMemWorld", "generated: rules of behaviour that practice tells from accidents"),
+}
