@@ -17,6 +17,7 @@ Example:
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -37,23 +38,23 @@ _NAME = r"[\w'-]+(?: [\w'-]+)*?"
 _CROWD = {True: "many", False: "few"}
 _CLIP = re.compile(rf"category: ({_NAME}); by ({_NAME}); in the ({_NAME}); liked by (many|few) people")
 _RECORD = re.compile(rf"^\[(?P<id>[^\]\s]+)\].*?{_CLIP.pattern} => (?P<did>{REACTED}|{PASSED})$", re.MULTILINE)
-_ASPECTS: dict[Aspect, str] = {
+_ASPECTS: Mapping[Aspect, str] = {
     "author": "videos by {}",
     "part": "videos in the {}",
     "category": "videos of the category {}",
 }
-_STANCES: dict[Stance, str] = {
+_STANCES: Mapping[Stance, str] = {
     "reacts": "This user likes and shares {}.",
     "passes": "This user passes over {}.",
     "with the crowd": "With {} this user does what most people do.",
     "against the crowd": "I lean on what most people do with {}; this user does the opposite there.",
 }
-_BASES: dict[Basis, str] = {
+_BASES: Mapping[Basis, str] = {
     "crowd": "I go by what most people do.",
     "experience": "I go by what experience tells of this user.",
     "records": "I go by what the newest records tell.",
 }
-_TURNS: dict[Turned, str] = {
+_TURNS: Mapping[Turned, str] = {
     "reversed": "What the user liked is passed over, and what was passed over is liked.",
     "all passed over": "The user passes everything over.",
     "all liked": "The user likes and shares everything.",
@@ -177,4 +178,4 @@ def _form(sentence: str, what: str) -> re.Pattern[str]:
     return re.compile(re.escape(sentence.format(what.format("\0"))).replace("\0", f"({_NAME})"))
 
 
-_FORMS = {(stance, aspect): _form(said, what) for stance, said in _STANCES.items() for aspect, what in _ASPECTS.items()}
+_FORMS: Mapping[tuple[Stance, Aspect], re.Pattern[str]] = {(stance, aspect): _form(said, what) for stance, said in _STANCES.items() for aspect, what in _ASPECTS.items()}

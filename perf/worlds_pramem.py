@@ -1,45 +1,79 @@
-"""What each switch and size of PraMem is for, claimed before it was measured; `worlds.py` measures.
+"""What is claimed of PraMem's mechanisms in `world.pramem`; a table of `worlds`.
 
-    $ python perf/worlds.py pramem
-
-The paper reports that each of these is needed: Table 2 deep thinking, reflection, consensus; Figure 4 rounds; Figure 5
-both kinds of experience; Figure 6 both reviews. It says nothing of the others. `blind` and `execute_perturbation` are
-its equations 6 and 7 in the place of what its Figures 10 and 11 print: the same reviews in other words, so that nothing
-should change.
+Predictions follow from how the world is built (`data.worlds.pramem`). The paper reports that deep thinking, reflection
+and consensus (Table 2), rounds (Figure 4), both kinds of experience (Figure 5) and both reviews (Figure 6) are needed,
+and nothing of the other settings. Equations 6 and 7 (`execute_perturbation`, `blind`) are the same reviews as those of
+Figures 10 and 11, so that they should change nothing here.
 """
 
 from __future__ import annotations
 
-from world_claims import Claim, Sweep
+from world_claims import Bench, Claim, Found
 
-CLAIMS = (
-    Claim("memory (truncation)", "lower", method="truncation"),
-    Claim("deep thinking", "lower", {"deep_thinking": False}, "contrary"),
-    Claim("reflection", "lower", {"reflection": False}, "lucky"),
-    Claim("consensus", "lower", {"consensus": False}, "accident"),
-    Claim("patterns", "lower", {"patterns": False}, "habit"),
-    Claim("alerts", "lower", {"alerts": False}, "contrary"),
-    Claim("groundedness review", "lower", {"groundedness": False}, "contrary"),
-    Claim("generality review", "lower", {"generalizability": False}, "author"),
-    Claim("distinct records", "lower", {"distinct_records": False}, "accident"),
-    Claim("start from the profile", "lower", {"start": "empty"}, "stated"),
-    Claim("records shown in practice", "lower", {"practice_tokens": 100}, "habit"),
-    Claim("records shown beside the question", "lower", {"predict_tokens": 1}, "recent"),
-    Claim("whole scenes", "lower", {"scene_chars": 20}, "habit"),
-    Claim("earlier records practised", "lower", {"min_history": 60}, "habit"),
-    Claim("every record once (not by recency)", "lower", {"weighting": "recency"}),
-    Claim("the true scene named (not blind)", "same", {"blind": True}),
-    Claim("perturbation told (not carried out)", "same", {"execute_perturbation": True}),
-    Claim("one perturbation (not three)", "same", {"perturbations": 3}),
-    Claim("rounds at the same time (not in order)", "same", {"parallel": False}),
-    Claim("one sample a round (not two, half the rounds)", "same", {"samples": 2, "rounds": 40}),
-)
-"""Each leaves something out of PraMem as it is, or puts something else in its place."""
+METHOD, WORLD = "pramem", "world.pramem"
+HABIT, LUCKY, CONTRARY, OUTDATED, STATED = "habit", "lucky", "contrary", "outdated", "stated"
+ACCIDENT, AUTHOR, PART, RECENT = "accident", "author", "part", "recent"
 
-SWEEPS = (
-    Sweep("practice rounds", "rounds", (5, 10, 20, 40, 60, 80), "rises"),
-    Sweep("proposals that a change needs", "needed", (1, 2, 3, 4, 6, 8), "rises to 3, then falls"),
-    Sweep("proposals of a reflection", "proposals", (1, 2, 3, 4, 10), "rises"),
-    Sweep("virtual scenes", "virtual_scenes", (1, 2, 3, 7), "rises"),
-    Sweep("rounds between adjustments", "adjust_every", (1, 5, 20, 80), "flat"),
+LEARNT = (HABIT, LUCKY, CONTRARY, OUTDATED)
+"""What practice teaches."""
+AT_NOON = (CONTRARY, OUTDATED, LUCKY, STATED, ACCIDENT, AUTHOR, PART)
+"""Questions of which a claim about noon, which no record bears out, gets a say."""
+ROUNDS = (5, 10, 20, 40, 60, 80)
+NEEDED = (1, 2, 3, 4, 6, 8)
+PROPOSALS = (1, 2, 3, 4, 10)
+TRIAL = frozenset({"useful_patterns", "useful_alerts", "reasoning", "predicted_action"})
+ABLATIONS = (
+    Claim("w/o deep-thinking trial", (CONTRARY,), {"deep_thinking": False}),
+    Claim("w/o reflective proposal", (CONTRARY, LUCKY), {"reflection": False}),
+    Claim("w/o consensual adjustment", (ACCIDENT,), {"consensus": False}),
+    Claim("w/o patterns", (HABIT, LUCKY, OUTDATED, STATED), {"patterns": False}),
+    Claim("w/o alerts", (CONTRARY,), {"alerts": False}),
+    Claim("w/o groundedness review", AT_NOON, {"groundedness": False}),
+    Claim("w/o generality review", (AUTHOR,), {"generalizability": False}),
 )
+SIZES = (
+    Claim("rounds 5", LEARNT, {"rounds": 5}),
+    Claim("rounds 40", LEARNT, {"rounds": 40}),
+    Claim("needed 1", (ACCIDENT,), {"needed": 1}),
+    Claim("needed 2", (ACCIDENT,), {"needed": 2}),
+    Claim("needed 8", LEARNT, {"needed": 8}),
+    Claim("distinct_records off", (ACCIDENT,), {"distinct_records": False}),
+    Claim("proposals 1", (HABIT, CONTRARY, OUTDATED), {"proposals": 1}),
+    Claim("proposals 3", (CONTRARY,), {"proposals": 3}),
+    Claim("proposals 4", (), {"proposals": 4}),
+    Claim("virtual_scenes 1", LEARNT, {"virtual_scenes": 1}),
+    Claim("virtual_scenes 3", (), {"virtual_scenes": 3}),
+    Claim("scene_chars 20: none is whole", LEARNT, {"scene_chars": 20}),
+    Claim("practice_tokens 1: no past", LEARNT, {"practice_tokens": 1}),
+    Claim("predict_tokens 1: no records", (RECENT,), {"predict_tokens": 1}),
+    Claim("min_history 90: few samples", LEARNT, {"min_history": 90}),
+    Claim("start empty", (STATED,), {"start": "empty"}),
+)
+VARIANTS = (
+    Claim("perturbation carried out (Eq. 6)", (), {"execute_perturbation": True}),
+    Claim("true scene to be found (Eq. 7)", (), {"blind": True}),
+    Claim("perturbations 3", (), {"perturbations": 3}),
+    Claim("adjust_every 1", (), {"adjust_every": 1}),
+    Claim("adjust_every 80", (), {"adjust_every": 80}),
+    Claim("samples 2, rounds 40", (), {"samples": 2, "rounds": 40}),
+    Claim("one after another", (), {"parallel": False}),
+    Claim("drawn by recency (as released)", LEARNT, {"weighting": "recency"}),
+)
+SILENT = (
+    Claim("silent: trial (always taken for wrong)", (HABIT, CONTRARY), silent=TRIAL),
+    Claim("silent: reflect", LEARNT, silent=frozenset({"tasks", "proposals"})),
+    Claim("silent: plan", LEARNT, silent=frozenset({"plans"})),
+    Claim("silent: judge_groundedness", LEARNT, silent=frozenset({"groundedness"})),
+    Claim("silent: write_scenes", LEARNT, silent=frozenset({"virtual_scenes"})),
+    Claim("silent: judge_generality", LEARNT, silent=frozenset({"generality"})),
+    Claim("silent: adjust", LEARNT, silent=frozenset({"decisions", "changes"})),
+    Claim("silent: rewrite (Eq. 6)", LEARNT, silent=frozenset({"rewritten"}), beside={"execute_perturbation": True}),
+    Claim("silent: judge of Eq. 6", LEARNT, silent=frozenset({"holding"}), beside={"execute_perturbation": True}),
+    Claim("silent: judge of Eq. 7", LEARNT, silent=frozenset({"picks"}), beside={"blind": True}),
+)
+CLAIMS = (*ABLATIONS, *SIZES, *VARIANTS, *SILENT)
+
+
+def found(users: int) -> list[Found]:
+    """The rows of all claims."""
+    return list(Bench(METHOD, WORLD, users).found(CLAIMS))

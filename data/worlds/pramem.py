@@ -18,8 +18,8 @@ where the user does the opposite. What a question needs, by its category:
                 than two practised records support is no habit here: the answer is the crowd's
     author      generality: a new category by the author of a habit, whose other videos were taken for their category:
                 the answer is the crowd's
-    part        groundedness: a new category, in the part of the day in which habits deviate and most else does not: the
-                answer is the crowd's
+    part        groundedness: a new category at noon, when other records deviate by turns this way and that, so that no
+                claim about noon holds: the answer is the crowd's
     recent      the newest records: a category that came up after practice, of which two records deviate
     crowd       nothing: a control
 
@@ -50,6 +50,8 @@ FILLERS = 10
 NEUTRAL = 14
 """Neutral categories, which come again in turn."""
 OPTIONS = ("Yes", "No")
+AROUND = ("habit", "neutral", "recent", "crowd")
+"""Kinds whose records are not at noon."""
 START = datetime(2025, 1, 1)
 USER = "user"
 CATEGORIES = (
@@ -59,7 +61,22 @@ CATEGORIES = (
     *("racing", "rowing", "sculpture", "skating", "skiing", "tailoring", "tennis", "trains", "travel", "volcanoes"),
     *("weaving", "whales", "wrestling", "yoga", "zoology", "archery", "birds", "calligraphy", "carpentry", "castles"),
 )
-FIRST = ("Nola", "Piet", "Rhea", "Sven", "Tara", "Umut", "Vera", "Wim", "Xenia", "Yuri", "Zora", "Abel", "Britt", "Cleo")
+FIRST = (
+    "Nola",
+    "Piet",
+    "Rhea",
+    "Sven",
+    "Tara",
+    "Umut",
+    "Vera",
+    "Wim",
+    "Xenia",
+    "Yuri",
+    "Zora",
+    "Abel",
+    "Britt",
+    "Cleo",
+)
 LAST = (
     *("Kern", "Lund", "Moss", "Nash", "Orr", "Pace", "Quist", "Rood", "Sands", "Thorn", "Vale", "Webb", "Yates"),
     *("Arden", "Brook", "Cole", "Drew", "Eads", "Fenn", "Grove", "Holt", "Ives", "Jarvis"),
@@ -169,7 +186,9 @@ class Teller:
                 question=asked(action, LIKES),
                 answer=OPTIONS[not topic.truth(clip)],
                 category=topic.kind,
-                evidence=tuple(each.id for each in self.told[:place] if f"category: {topic.category};" in each.situation),
+                evidence=tuple(
+                    each.id for each in self.told[:place] if f"category: {topic.category};" in each.situation
+                ),
                 more={"options": list(OPTIONS), "recent": since.until(place - len(known))},
             )
             for place, (topic, clip, action) in enumerate(chosen, len(self.told) - len(chosen))
@@ -193,20 +212,16 @@ class Teller:
         """What is asked: what is new first, while its records are among the newest."""
         liked, passed, _ = self.habits
         found = [(topic, self._clip(topic, topic.asked)) for topic in (*self.ruled, *self.accidents, self.stated)]
-        for popular, habit, part in ((False, liked, "evening"), (True, passed, "morning")):
-            by_author = self.topic("author", author=habit.author, asked=popular)
-            found.append((by_author, self._clip(by_author, popular)))
-            found += [
-                (topic, self._clip(topic, popular, when))
-                for topic, when in ((self.topic("part"), part), (self.topic("crowd"), "noon"))
-            ]
+        for habit, popular in ((liked, False), (passed, True)):
+            unruled = (self.topic("author", author=habit.author), self.topic("part"), self.topic("crowd"))
+            found += [(topic, self._clip(topic, popular)) for topic in unruled]
         recent = (self.recent, self._clip(self.recent, self.recent.asked))
         return [recent, *self.rng.sample(found, len(found))]
 
-    def _clip(self, topic: Topic, popular: bool, part: str = "") -> Clip:
-        """A clip of a category: of habits and neutral ones, what few like is seen in the evening."""
-        usual = ("evening", "morning")[popular] if topic.kind in ("habit", "neutral") else "noon"
-        return Clip(topic.category, topic.author or next(self.authors), part or usual, popular)
+    def _clip(self, topic: Topic, popular: bool) -> Clip:
+        """A clip of a category: at noon, or of a kind in `AROUND` in the evening where few like it, else in the morning."""
+        part = ("evening", "morning")[popular] if topic.kind in AROUND else "noon"
+        return Clip(topic.category, topic.author or next(self.authors), part, popular)
 
     def _tell(self, clip: Clip, reacted: bool, questions: tuple[str, ...] = ()) -> Action:
         number = len(self.told) + 1
