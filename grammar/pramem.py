@@ -178,4 +178,6 @@ def _form(sentence: str, what: str) -> re.Pattern[str]:
     return re.compile(re.escape(sentence.format(what.format("\0"))).replace("\0", f"({_NAME})"))
 
 
-_FORMS: Mapping[tuple[Stance, Aspect], re.Pattern[str]] = {(stance, aspect): _form(said, what) for stance, said in _STANCES.items() for aspect, what in _ASPECTS.items()}
+_FORMS: Mapping[tuple[Stance, Aspect], re.Pattern[str]] = {
+    (stance, aspect): _form(said, what) for stance, said in _STANCES.items() for aspect, what in _ASPECTS.items()
+}

@@ -1,5 +1,16 @@
 """Worlds with known answers: generated benchmarks, a file per paper; see `world`."""
 
-BENCHMARKS = {
-    "world.pramem": ("pramem:PraMemWorld", "generated: rules of behaviour that practice tells from accidents"),
+BENCHMARKS: dict[str, tuple[str, str]] = {
+    "world.rgmem": (
+        "rgmem:RGMemWorld",
+        "generated: traits that show after many weak signals, hold against noise and reverse late; exact match",
+    ),
+    "world.h2memory": (
+        "h2memory:H2MemoryWorld",
+        "generated: needs and preferences that take a situation, background or principle; exact match",
+    ),
+    "world.pramem": (
+        "pramem:PraMemWorld",
+        "generated: rules of behaviour that only practice tells from accidents; accuracy",
+    ),
 }
