@@ -219,7 +219,7 @@ class Teller:
         return [recent, *self.rng.sample(found, len(found))]
 
     def _clip(self, topic: Topic, popular: bool) -> Clip:
-        """A clip of a category: at noon, or of a kind in `AROUND` in the evening where few like it, else in the morning."""
+        """A clip of a category: at noon, or of a kind in `AROUND` in the evening or the morning, by its crowd."""
         part = ("evening", "morning")[popular] if topic.kind in AROUND else "noon"
         return Clip(topic.category, topic.author or next(self.authors), part, popular)
 
