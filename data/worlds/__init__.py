@@ -13,4 +13,12 @@ BENCHMARKS: dict[str, tuple[str, str]] = {
         "pramem:PraMemWorld",
         "generated: rules of behaviour that only practice tells from accidents; accuracy",
     ),
+    "world.memory-r2": (
+        "memory_r2:MemoryR2World",
+        "generated: facts that two people change, count on and take back; for --lm oracle, exact match",
+    ),
+    "world.pgr": (
+        "pgr:PGRWorld",
+        "generated: needs stated long ago that only imagined steps reach; for --lm oracle, exact match",
+    ),
 }

@@ -1,0 +1,197 @@
+"""Breaks one mechanism of the methods at a time, and shows which test or world notices.
+
+    copy of the repository ── a mutation of `mutations` ──> the tests of its method, the fast ones first ──> noticed by
+                                                                                                     └──> SURVIVED
+
+The tests of a method are those of its parts, then its world (`tests/worlds`). Before its mutants they have to pass on
+the unchanged copy. Mutants run one after the other. What is known of a mutant is kept in a file, and not run again
+unless the mutated source or a test has changed; so a run that was ended can be started again.
+
+Usage:
+    $ python perf/mutants.py                         # all
+    $ python perf/mutants.py rgmem --timeout 300 --results /tmp/mutants.jsonl
+
+Exits with 1 if a mutant survived.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+from mutations import MUTATIONS, Mutation
+
+ROOT = Path(__file__).parents[1]
+TESTS = {
+    "pramem": ("tests/programs/test_pramem_*.py", "tests/worlds/test_pramem.py"),
+    "pgr": ("tests/programs/test_pgr_*.py", "tests/worlds/test_pgr.py"),
+    "memory_r2": ("tests/programs/test_memory_r2_*.py", "tests/worlds/test_memory_r2.py"),
+    "logo_grpo": (
+        *("tests/optimizers/logo_grpo/test_reward.py", "tests/optimizers/logo_grpo/test_groups.py"),
+        *("tests/optimizers/logo_grpo/test_counts.py", "tests/engines/local/test_loss.py"),
+        *("tests/optimizers/logo_grpo/test_rollouts.py", "tests/optimizers/logo_grpo/test_training.py"),
+    ),
+    "h2memory": ("tests/programs/test_h2memory_*.py", "tests/worlds/test_h2memory.py"),
+    "rgmem": ("tests/programs/test_rgmem_*.py", "tests/worlds/test_rgmem.py"),
+}
+"""Where the tests of each method are, in the order in which they run."""
+UNCHANGED = "unchanged"
+TIMED_OUT = "timeout"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one mutant."""
+
+    method: str
+    breaks: str
+    digest: str
+    """Of the mutated source and the tests."""
+    noticed: str
+    """The first test that failed; "" where all passed."""
+    seconds: float
+
+    def line(self) -> str:
+        """The row of the table."""
+        told = self.noticed or ("passes" if self.breaks == UNCHANGED else "SURVIVED")
+        return f"{self.method:10} {self.breaks:52} {self.seconds:5.0f} s  {told}"
+
+
+def misplaced(mutations: Iterable[Mutation], root: Path = ROOT) -> list[str]:
+    """The mutations whose old text does not stand in its file exactly once, or that change nothing."""
+    found: list[str] = []
+    for each in mutations:
+        times = (root / each.file).read_text(encoding="utf-8").count(each.old)
+        if times != 1 or each.old == each.new:
+            found.append(f"{each.file}: {each.breaks!r}: its old text stands there {times} times")
+    return found
+
+
+class Nursery:
+    """A copy of the repository in which mutants live.
+
+    Args:
+        folder: An empty folder.
+        timeout: Seconds for the tests of one mutant; one that takes longer counts as noticed.
+    """
+
+    def __init__(self, folder: Path, timeout: float) -> None:
+        self.timeout = timeout
+        self.copy = folder / "repository"
+        listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True).stdout
+        for name in filter(None, listed.decode().split("\0")):
+            target = self.copy / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, target)
+        self.library = folder / "library"
+        self.library.mkdir()
+        (self.library / "mempiler").symlink_to(self.copy)
+
+    def digest(self, method: str, mutation: Mutation | None = None) -> str:
+        """Names what is run: the mutated source, and the tests."""
+        parts = [(self.copy / path).read_text(encoding="utf-8") for path in self.tests(method)]
+        if mutation is not None:
+            parts.append(self._mutated(mutation))
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+
+    def tests(self, method: str) -> list[str]:
+        """The test files of a method, in order."""
+        found = (sorted(self.copy.glob(pattern)) for pattern in TESTS[method])
+        return [str(path.relative_to(self.copy)) for paths in found for path in paths]
+
+    def outcome(self, method: str, mutation: Mutation | None = None) -> Outcome:
+        """Runs the tests of a method on a mutant, or on the unchanged copy."""
+        began, digest = time.monotonic(), self.digest(method, mutation)
+        if mutation is None:
+            noticed = self._failing(method)
+        else:
+            path = self.copy / mutation.file
+            whole = path.read_text(encoding="utf-8")
+            path.write_text(self._mutated(mutation), encoding="utf-8")
+            try:
+                noticed = self._failing(method)
+            finally:
+                path.write_text(whole, encoding="utf-8")
+        breaks = mutation.breaks if mutation else UNCHANGED
+        return Outcome(method, breaks, digest, noticed, time.monotonic() - began)
+
+    def _mutated(self, mutation: Mutation) -> str:
+        return (self.copy / mutation.file).read_text(encoding="utf-8").replace(mutation.old, mutation.new)
+
+    def _failing(self, method: str) -> str:
+        """The first failing test; "" if there is none."""
+        command = [sys.executable, "-B", "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *self.tests(method)]
+        env = {**os.environ, "PYTHONPATH": str(self.library)}
+        try:
+            run = subprocess.run(
+                command, cwd=self.copy, env=env, timeout=self.timeout, capture_output=True, text=True, check=False
+            )
+        except subprocess.TimeoutExpired:
+            return TIMED_OUT
+        if run.returncode == 0:
+            return ""
+        failed = (line.partition(" ")[2] for line in run.stdout.splitlines() if line.startswith(("FAILED ", "ERROR ")))
+        return next(failed, f"pytest ended with {run.returncode}").partition(" - ")[0]
+
+
+def outcomes(nursery: Nursery, chosen: Sequence[Mutation], results: Path) -> Iterator[Outcome]:
+    """What becomes of the mutants, those known from a results file included; a method whose tests fail ends it.
+
+    Raises:
+        SystemExit: The tests of a method fail without any mutation.
+    """
+    known = _known(results)
+    for method in dict.fromkeys(each.method for each in chosen):
+        for mutation in (None, *(each for each in chosen if each.method == method)):
+            breaks = mutation.breaks if mutation else UNCHANGED
+            found = known.get((method, breaks, nursery.digest(method, mutation)))
+            if found is None:
+                found = nursery.outcome(method, mutation)
+                with results.open("a", encoding="utf-8") as file:
+                    file.write(f"{json.dumps(asdict(found))}\n")
+            yield found
+            if mutation is None and found.noticed:
+                raise SystemExit(f"{method}: {found.noticed} fails without any mutation")
+
+
+def _known(results: Path) -> dict[tuple[str, str, str], Outcome]:
+    lines = results.read_text(encoding="utf-8").splitlines() if results.exists() else []
+    found = [Outcome(**json.loads(line)) for line in lines if line.endswith("}")]
+    return {(each.method, each.breaks, each.digest): each for each in found}
+
+
+def main() -> int:
+    """Prints a line per mutant, and how many were noticed."""
+    parser = argparse.ArgumentParser(description="Breaks one mechanism at a time; which test notices?")
+    parser.add_argument("methods", nargs="*", metavar="METHOD", help=f"some of {', '.join(TESTS)} [default: all]")
+    parser.add_argument("--timeout", type=float, default=600.0, help="seconds for one mutant [default: %(default)g]")
+    parser.add_argument(
+        "--results", type=Path, default=Path("mutants.jsonl"), help="kept results [default: %(default)s]"
+    )
+    given = parser.parse_args()
+    chosen = [each for each in MUTATIONS if each.method in (given.methods or TESTS)]
+    if wrong := misplaced(chosen):
+        raise SystemExit("\n".join(wrong))
+    noticed = survived = 0
+    with tempfile.TemporaryDirectory() as folder:
+        for found in outcomes(Nursery(Path(folder), given.timeout), chosen, given.results):
+            print(found.line(), flush=True)
+            if found.breaks != UNCHANGED:
+                noticed, survived = noticed + bool(found.noticed), survived + (not found.noticed)
+    print(f"{noticed} of {noticed + survived} mutants noticed")
+    return int(survived > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
