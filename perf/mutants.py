@@ -26,6 +26,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -166,8 +167,15 @@ def outcomes(nursery: Nursery, chosen: Sequence[Mutation], results: Path) -> Ite
 
 
 def _known(results: Path) -> dict[tuple[str, str, str], Outcome]:
-    lines = results.read_text(encoding="utf-8").splitlines() if results.exists() else []
-    found = [Outcome(**json.loads(line)) for line in lines if line.endswith("}")]
+    """What a results file holds; a line that a killed run left unfinished is ended, and passed over."""
+    text = results.read_text(encoding="utf-8") if results.exists() else ""
+    if text and not text.endswith("\n"):
+        with results.open("a", encoding="utf-8") as file:
+            file.write("\n")
+    found: list[Outcome] = []
+    for line in text.splitlines():
+        with suppress(ValueError):
+            found.append(Outcome(**json.loads(line)))
     return {(each.method, each.breaks, each.digest): each for each in found}
 
 

@@ -67,10 +67,13 @@ def test_a_mutant_is_noticed_or_survives_and_is_not_run_again(mutants, mutation,
     assert found[2].line().endswith("SURVIVED")
     assert (nursery.copy / mutation.file).read_text() == "LIMIT = 3\nOTHER = 4\n"
 
-    # As a run leaves it that is killed in the middle of a line.
-    results.write_text(results.read_text() + '{"method": "pra')
+    # As a run leaves it that is killed in the middle of a line: only that mutant is run again.
+    *whole, last = results.read_text().splitlines(keepends=True)
+    results.write_text("".join(whole) + last[:20])
+    again = list(mutants.outcomes(nursery, [mutation, unnoticed], results))
+    assert (again[:2], again[2].noticed) == (found[:2], "")
     nursery.outcome = None
-    assert list(mutants.outcomes(nursery, [mutation, unnoticed], results)) == found
+    assert list(mutants.outcomes(nursery, [mutation, unnoticed], results)) == again
 
 
 def test_tests_that_fail_without_a_mutation_end_the_run(mutants, mutation, nursery, tmp_path):
