@@ -13,6 +13,10 @@ BENCHMARKS = {
         "pgr:PGRWorld",
         "generated: needs stated long ago that only imagined steps reach; for --lm oracle, exact match",
     ),
+    "world.pramem": (
+        "pramem:PraMemWorld",
+        "generated: rules of behaviour that only practice tells from accidents; for --lm oracle, accuracy",
+    ),
     "world.rgmem": (
         "rgmem:RGMemWorld",
         "generated: traits behind weak signals and noise that reverse late; for --lm oracle, exact match",
