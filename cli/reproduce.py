@@ -157,7 +157,7 @@ def _print(console: Console, made: Reproduced) -> None:
         console.print("\nOurs\n", style="bold")
         if done.heading:
             console.print(Text(done.heading), soft_wrap=True)
-        for found in done.tables:
+        for found in (*done.tables, *done.beside):
             _ours(console, found)
         for label, rate in done.win_rates.items():
             console.print(f"win rate, {label}: {100 * rate:.1f} %")
@@ -192,12 +192,20 @@ def _ours(console: Console, table: OurTable) -> None:
         # Names of columns may wrap at their words; numbers may not be cut.
         wide = 16 if "interval" in column else 5
         shown.add_column(column.replace("_", " "), justify="right" if n else "left", min_width=wide if n else None)
+    apart = any("interval" in column for column in table.columns)
     for row in table.rows:
-        shown.add_row(*(_cell(cell) for cell in row))
+        shown.add_row(*(_cell(cell, apart) for cell in row))
     console.print(shown)
     if table.note:
         console.print(table.note, soft_wrap=True)
 
 
-def _cell(cell: Cell) -> str:
+def _cell(cell: Cell, apart: bool = False) -> str:
+    """A cell's text, its interval on a line of its own unless it stands apart."""
+    from ..runs.recipes.tables import Measured
+
+    if isinstance(cell, Measured):
+        value = str(cell)
+        interval = "" if apart else cell.shown().removeprefix(value).strip()
+        return f"{value}\n{interval}" if interval else value
     return "-" if cell is None else cell if isinstance(cell, str) else f"{cell:.3f}"

@@ -56,18 +56,24 @@ def pending(db: Connection, owner: Owner) -> bool:
     return db.execute(select(c.name).where(c.name == name_of(owner), c.erased == 0)).first() is not None
 
 
-def record(db: Connection, owner: Owner) -> None:
-    """Notes that a user was forgotten."""
+def a_session_of(owner: Owner) -> Owner:
+    """Stands for any session of a user, where one was forgotten."""
+    return Owner.stored(f"{owner.user}\0", owner.tenant)
+
+
+def record(db: Connection, *owners: Owner) -> None:
+    """Notes that somebody was forgotten, by all the names that are asked for afterwards."""
     from .store_rows import upsert
 
     c = t.meta.c
     upsert(db, t.meta, {"name": "forgets"}, {})
     # Locked: two users who are forgotten at once must not get one number.
     last = db.execute(select(c.value).where(c.name == "forgets").with_for_update()).scalar()
-    number, name = int(last or 0) + 1, name_of(owner)
+    number = int(last or 0) + 1
     upsert(db, t.meta, {"name": "forgets"}, {"value": str(number)})
     about = {"number": number, "at": t.clock(db), "erased": int(db.dialect.name != "sqlite")}
-    upsert(db, t.forgotten, {"name": name}, about)
+    for owner in owners:
+        upsert(db, t.forgotten, {"name": name_of(owner)}, about)
     db.execute(delete(t.forgotten).where(t.forgotten.c.at < t.clock(db) - KEPT, t.forgotten.c.erased == 1))
 
 
@@ -82,9 +88,15 @@ def refuse(db: Connection, owner: Owner, since: int) -> None:
     Raises:
         ConflictError: The user was forgotten since.
     """
-    c = t.forgotten.c
-    if db.execute(select(c.number).where(c.name == name_of(owner), c.number > since)).first() is not None:
+    if forgotten_since(db, since, owner):
         raise refusal(owner)
+
+
+def forgotten_since(db: Connection, since: int, *owners: Owner) -> bool:
+    """Whether one of them was forgotten after that number of the store."""
+    c = t.forgotten.c
+    found = select(c.number).where(c.name.in_([name_of(owner) for owner in owners]), c.number > since)
+    return db.execute(found.limit(1)).first() is not None
 
 
 def refusal(owner: Owner) -> ConflictError:

@@ -40,7 +40,7 @@ from . import store_rows as rows
 from . import store_tables as t
 from . import store_vectors as vectors
 from .store_claims import Claims
-from .store_forgetting import Forgets
+from .store_forgetting import Forgetting
 from .store_tables import of
 from .stored import (
     Added,
@@ -56,7 +56,7 @@ from .stored import (
 )
 
 
-class Store(Claims, Forgets):
+class Store(Claims, Forgetting):
     """Raw items, queues and memories of many users in one database.
 
     Args:
@@ -167,7 +167,7 @@ class Store(Claims, Forgets):
             since: What `forgets` was when the work began that they were made for.
 
         Returns:
-            Whether they are kept: not if anybody was forgotten since.
+            Whether they are kept: not if the user or one of their sessions was forgotten since.
         """
         return self._commit(lambda db: vectors.write(db, owner, made, since))
 

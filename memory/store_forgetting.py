@@ -14,7 +14,7 @@ from .store_transactions import Transactions
 from .stored import Forgotten, Owner, name_of
 
 
-class Forgets(Transactions):
+class Forgetting(Transactions):
     """What a `Store` does to forget."""
 
     def forget(self, owner: Owner) -> Forgotten:
@@ -47,7 +47,7 @@ class Forgets(Transactions):
             if known:
                 # Which of them are of that session's texts, nobody knows.
                 db.execute(delete(t.vectors).where(*of(t.vectors, owner)))
-                erasing.record(db, name)
+                erasing.record(db, name, erasing.a_session_of(owner))
         return Forgotten(owner, known, int(left > 0), left, *self.erase())
 
     def erase(self) -> tuple[bool | None, str]:

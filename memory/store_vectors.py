@@ -26,16 +26,16 @@ def read(db: Connection, owner: Owner, keys: Sequence[bytes]) -> dict[bytes, byt
 
 
 def write(db: Connection, owner: Owner, vectors: Mapping[bytes, bytes], since: int) -> bool:
-    """Writes vectors of a user; false if somebody was forgotten since, or the user is not there.
+    """Writes vectors of a user; false if the user or a session of theirs was forgotten since.
 
     Args:
         db: A transaction that writes.
         owner: Whose.
         vectors: By key.
-        since: What `erasing.forgets` was when the work began that made them. Whoever was forgotten: it may have been
-            this user, or a session of theirs, and a vector may be made again.
+        since: What `erasing.forgets` was when the work began that made them.
     """
-    if not lock(db, owner, make=False) or erasing.forgets(db) != since:
+    known = lock(db, owner, make=False)
+    if not known or erasing.forgotten_since(db, since, owner, erasing.a_session_of(owner)):
         return False
     key, new = key_of(owner), insert_into(db)(t.vectors)
     new = new.on_conflict_do_update(index_elements=[*key, "key"], set_={"vector": new.excluded.vector})

@@ -1,7 +1,7 @@
 """The shelf of a user of a store: embedders read and write the vectors of the user's texts there.
 
-What this process has seen on it is not written once more, and nothing is written once somebody was forgotten since the
-work began: a vector can be made again, and one of a text that was forgotten must not come back. A store that fails here
+What this process has seen on it is not written once more, and nothing is written once the user or one of their sessions
+was forgotten since the work began: a vector of a text that was forgotten must not come back. A store that fails here
 fails nobody: what is read and written next says so.
 """
 

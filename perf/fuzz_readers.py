@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
-from mutants import mutant
 from specimens import Specimen, specimens
+from spoiled_values import mutant
 
 
 @dataclass

@@ -1,250 +1,205 @@
-"""Mutants of data files: values of another type, keys twice, numbers that nothing holds, bytes that are no text.
+"""Breaks one mechanism of the methods at a time, and shows which test or world notices.
 
-    mutant(name, content, rng) ──> what was done, and the bytes after it
+    copy of the repository ── a mutation of `mutations` ──> the tests of its method, the fast ones first ──> noticed by
+                                                                                                     └──> SURVIVED
 
-How a file is changed goes by its ending: JSON and JSON lines value by value, CSV and .dat cell by cell, and any of them
-by its bytes.
+The tests of a method are those of its parts, then its world (`tests/worlds`). Before its mutants they have to pass on
+the unchanged copy. Mutants run one after the other. What is known of a mutant is kept in a file, and not run again
+unless the mutated source or a test has changed; so a run that was ended can be started again.
+
+Usage:
+    $ python perf/mutants.py                         # all
+    $ python perf/mutants.py rgmem --timeout 300 --results /tmp/mutants.jsonl
+
+Exits with 1 if a mutant survived.
 """
 
 from __future__ import annotations
 
-import csv
-import gzip
-import io
+import argparse
+import hashlib
 import json
-import random
-from collections.abc import Callable, Iterator
-from pathlib import PurePath
-from typing import Any
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
 
-_MARK = "\x02mark\x02"
+sys.path.insert(0, str(Path(__file__).parent))
+from mutations import MUTATIONS, Mutation
 
-VALUES: tuple[Any, ...] = (
-    None,
-    True,
-    False,
-    0,
-    -1,
-    3.5,
-    10**17,
-    10**40,
-    -(10**40),
-    "",
-    " ",
-    "x",
-    "9" * 400,
-    "0",
-    "-5",
-    [],
-    [[]],
-    [None],
-    ["x"],
-    {},
-    {"a": 1},
-    {"content": {}},
-    "a\x00b",
-    "line\nbreak",
-    "\u2028",
-    "x" * 100_000,
-    "\ufeff",
-    "../../etc/passwd",
-    "/etc/passwd",
-    "0001-01-01T00:00:00+14:00",
-    "9999-12-31T23:59:59-14:00",
-    "1000000-01-01",
-    "0001-01-01",
-    "1700000000",
-    "2024-02-30",
-    "999999 years 999999 years 999999 years ago",
-    "D1:1",
-    "\u0663",
-    "\u00b2",
-)
-RAW = (
-    '"\\ud800"',
-    '"\\udfff\\ud800"',
-    "NaN",
-    "Infinity",
-    "-Infinity",
-    "1e400",
-    "-1e400",
-    "9" * 5000,
-    "[" * 100_000 + "]" * 100_000,
-    '{"a":' * 2000 + "1" + "}" * 2000,
-    '"\\u0000"',
-    '{"a": 1, "a": 2}',
-    "tru",
-    "'x'",
-    "0x10",
-    "1e5",
-    "",
-)
-"""What a JSON text may hold in the place of a value, beside `VALUES`."""
+ROOT = Path(__file__).parents[1]
+TESTS = {
+    "pramem": ("tests/programs/test_pramem_*.py", "tests/worlds/test_pramem.py"),
+    "pgr": ("tests/programs/test_pgr_*.py", "tests/worlds/test_pgr.py"),
+    "memory_r2": ("tests/programs/test_memory_r2_*.py", "tests/worlds/test_memory_r2.py"),
+    "logo_grpo": (
+        *("tests/optimizers/logo_grpo/test_reward.py", "tests/optimizers/logo_grpo/test_groups.py"),
+        *("tests/optimizers/logo_grpo/test_counts.py", "tests/engines/local/test_loss.py"),
+        *("tests/optimizers/logo_grpo/test_rollouts.py", "tests/optimizers/logo_grpo/test_training.py"),
+    ),
+    "h2memory": ("tests/programs/test_h2memory_*.py", "tests/worlds/test_h2memory.py"),
+    "rgmem": ("tests/programs/test_rgmem_*.py", "tests/worlds/test_rgmem.py"),
+}
+"""Where the tests of each method are, in the order in which they run."""
+UNCHANGED = "unchanged"
+TIMED_OUT = "timeout"
 
 
-def mutant(name: str, content: bytes, rng: random.Random) -> tuple[str, bytes]:
-    """Changes a file.
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one mutant."""
+
+    method: str
+    breaks: str
+    digest: str
+    """Of the mutated source and the tests."""
+    noticed: str
+    """The first test that failed; "" where all passed."""
+    seconds: float
+
+    def line(self) -> str:
+        """The row of the table."""
+        told = self.noticed or ("passes" if self.breaks == UNCHANGED else "SURVIVED")
+        return f"{self.method:10} {self.breaks:52} {self.seconds:5.0f} s  {told}"
+
+
+def misplaced(mutations: Iterable[Mutation], root: Path = ROOT) -> list[str]:
+    """The mutations whose old text does not stand in its file exactly once, or that change nothing."""
+    found: list[str] = []
+    for each in mutations:
+        times = (root / each.file).read_text(encoding="utf-8").count(each.old)
+        if times != 1 or each.old == each.new:
+            found.append(f"{each.file}: {each.breaks!r}: its old text stands there {times} times")
+    return found
+
+
+class Nursery:
+    """A copy of the repository in which mutants live.
 
     Args:
-        name: Its name, whose ending says what it is.
-        content: What it holds.
-        rng: Chooses.
-
-    Returns:
-        What was done, in words, and the new content.
+        folder: An empty folder.
+        timeout: Seconds for the tests of one mutant; one that takes longer counts as noticed.
     """
-    ways: list[Callable[[str, random.Random], tuple[str, str]]] = _WAYS.get(PurePath(name).suffix, [_lines])
-    if rng.random() < 0.15:
-        return _bytes(content, rng)
-    try:
-        told, text = rng.choice(ways)(content.decode(), rng)
-    except (ValueError, IndexError):
-        return _bytes(content, rng)
-    return told, text.encode("utf-8", "surrogatepass")
+
+    def __init__(self, folder: Path, timeout: float) -> None:
+        self.timeout = timeout
+        self.copy = folder / "repository"
+        listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True).stdout
+        for name in filter(None, listed.decode().split("\0")):
+            target = self.copy / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, target)
+        self.library = folder / "library"
+        self.library.mkdir()
+        (self.library / "mempiler").symlink_to(self.copy)
+
+    def digest(self, method: str, mutation: Mutation | None = None) -> str:
+        """Names what is run: the mutated source, and the tests."""
+        parts = [(self.copy / path).read_text(encoding="utf-8") for path in self.tests(method)]
+        if mutation is not None:
+            parts.append(self._mutated(mutation))
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+
+    def tests(self, method: str) -> list[str]:
+        """The test files of a method, in order."""
+        found = (sorted(self.copy.glob(pattern)) for pattern in TESTS[method])
+        return [str(path.relative_to(self.copy)) for paths in found for path in paths]
+
+    def outcome(self, method: str, mutation: Mutation | None = None) -> Outcome:
+        """Runs the tests of a method on a mutant, or on the unchanged copy."""
+        began, digest = time.monotonic(), self.digest(method, mutation)
+        if mutation is None:
+            noticed = self._failing(method)
+        else:
+            path = self.copy / mutation.file
+            whole = path.read_text(encoding="utf-8")
+            path.write_text(self._mutated(mutation), encoding="utf-8")
+            try:
+                noticed = self._failing(method)
+            finally:
+                path.write_text(whole, encoding="utf-8")
+        breaks = mutation.breaks if mutation else UNCHANGED
+        return Outcome(method, breaks, digest, noticed, time.monotonic() - began)
+
+    def _mutated(self, mutation: Mutation) -> str:
+        return (self.copy / mutation.file).read_text(encoding="utf-8").replace(mutation.old, mutation.new)
+
+    def _failing(self, method: str) -> str:
+        """The first failing test; "" if there is none."""
+        command = [sys.executable, "-B", "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *self.tests(method)]
+        env = {**os.environ, "PYTHONPATH": str(self.library)}
+        try:
+            run = subprocess.run(
+                command, cwd=self.copy, env=env, timeout=self.timeout, capture_output=True, text=True, check=False
+            )
+        except subprocess.TimeoutExpired:
+            return TIMED_OUT
+        if run.returncode == 0:
+            return ""
+        failed = (line.partition(" ")[2] for line in run.stdout.splitlines() if line.startswith(("FAILED ", "ERROR ")))
+        return next(failed, f"pytest ended with {run.returncode}").partition(" - ")[0]
 
 
-def _json(text: str, rng: random.Random) -> tuple[str, str]:
-    value = json.loads(text)
-    told, value, raw = _changed(value, rng)
-    dumped = json.dumps(value, ensure_ascii=rng.random() < 0.5)
-    for quoted in (json.dumps(_MARK), json.dumps(_MARK, ensure_ascii=False)):
-        dumped = dumped.replace(quoted, raw)
-    return told, dumped
+def outcomes(nursery: Nursery, chosen: Sequence[Mutation], results: Path) -> Iterator[Outcome]:
+    """What becomes of the mutants, those known from a results file included; a method whose tests fail ends it.
+
+    Raises:
+        SystemExit: The tests of a method fail without any mutation.
+    """
+    known = _known(results)
+    for method in dict.fromkeys(each.method for each in chosen):
+        for mutation in (None, *(each for each in chosen if each.method == method)):
+            breaks = mutation.breaks if mutation else UNCHANGED
+            found = known.get((method, breaks, nursery.digest(method, mutation)))
+            if found is None:
+                found = nursery.outcome(method, mutation)
+                with results.open("a", encoding="utf-8") as file:
+                    file.write(f"{json.dumps(asdict(found))}\n")
+            yield found
+            if mutation is None and found.noticed:
+                raise SystemExit(f"{method}: {found.noticed} fails without any mutation")
 
 
-def _json_lines(text: str, rng: random.Random) -> tuple[str, str]:
-    lines = text.split("\n")
-    number = rng.choice([n for n, line in enumerate(lines) if line.strip()])
-    told, lines[number] = _json(lines[number], rng)
-    return f"line {number + 1}: {told}", "\n".join(lines)
+def _known(results: Path) -> dict[tuple[str, str, str], Outcome]:
+    """What a results file holds; a line that a killed run left unfinished is ended, and passed over."""
+    text = results.read_text(encoding="utf-8") if results.exists() else ""
+    if text and not text.endswith("\n"):
+        with results.open("a", encoding="utf-8") as file:
+            file.write("\n")
+    found: list[Outcome] = []
+    for line in text.splitlines():
+        with suppress(ValueError):
+            found.append(Outcome(**json.loads(line)))
+    return {(each.method, each.breaks, each.digest): each for each in found}
 
 
-def _changed(value: Any, rng: random.Random) -> tuple[str, Any, str]:
-    """One change of a parsed value: in words, the value after it, and what takes the mark's place in its JSON."""
-    places = list(_places(value, ()))
-    # Short paths are few and matter most: half of the changes are near the top.
-    near = [place for place in places if len(place) <= 3]
-    path = rng.choice(near if near and rng.random() < 0.5 else places or [()])
-    where = "/".join(map(str, path)) or "top"
-    if not path:
-        return f"{where} replaced", rng.choice([*VALUES, _MARK]), rng.choice(RAW)
-    holder = value
-    for key in path[:-1]:
-        holder = holder[key]
-    last, act = path[-1], rng.randrange(8)
-    if act == 0:
-        del holder[last]
-        return f"{where} deleted", value, ""
-    if act == 1 and isinstance(holder, list):
-        holder.insert(last, holder[last])
-        return f"{where} doubled", value, ""
-    if act == 1:
-        raw = f"{json.dumps(holder[last])}, {json.dumps(last)}: {json.dumps(rng.choice(VALUES))}"
-        holder[last] = _MARK
-        return f"{where} given twice", value, raw
-    if act == 2 and isinstance(holder, dict):
-        holder[rng.choice(["", "x", "\ud800", "9" * 5000, "session_1", "turn_\u00b2", f"{last} "])] = holder.pop(last)
-        return f"{where} renamed", value, ""
-    if act == 3:
-        holder[last] = _MARK
-        return f"{where} as raw text", value, rng.choice(RAW)
-    new = rng.choice(VALUES)
-    told = f"{where} = {json.dumps(new)[:40]}"
-    holder[last] = new
-    return told, value, ""
+def main() -> int:
+    """Prints a line per mutant, and how many were noticed."""
+    parser = argparse.ArgumentParser(description="Breaks one mechanism at a time; which test notices?")
+    parser.add_argument("methods", nargs="*", metavar="METHOD", help=f"some of {', '.join(TESTS)} [default: all]")
+    parser.add_argument("--timeout", type=float, default=600.0, help="seconds for one mutant [default: %(default)g]")
+    parser.add_argument(
+        "--results", type=Path, default=Path("mutants.jsonl"), help="kept results [default: %(default)s]"
+    )
+    given = parser.parse_args()
+    chosen = [each for each in MUTATIONS if each.method in (given.methods or TESTS)]
+    if wrong := misplaced(chosen):
+        raise SystemExit("\n".join(wrong))
+    noticed = survived = 0
+    with tempfile.TemporaryDirectory() as folder:
+        for found in outcomes(Nursery(Path(folder), given.timeout), chosen, given.results):
+            print(found.line(), flush=True)
+            if found.breaks != UNCHANGED:
+                noticed, survived = noticed + bool(found.noticed), survived + (not found.noticed)
+    print(f"{noticed} of {noticed + survived} mutants noticed")
+    return int(survived > 0)
 
 
-def _places(value: Any, path: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
-    found = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, inner in found:
-        yield (*path, key)
-        yield from _places(inner, (*path, key))
-
-
-def _csv(text: str, rng: random.Random) -> tuple[str, str]:
-    rows = list(csv.reader(io.StringIO(text, newline="")))
-    row = rng.randrange(len(rows))
-    column = rng.randrange(len(rows[row]))
-    act = rng.randrange(4)
-    if act == 0:
-        del rows[row][column]
-    elif act == 1:
-        rows.insert(row, list(rows[row]))
-    elif act == 2 and rows[row][column][:1] in "[{":
-        told = (
-            "['\\ud800', 'b']",
-            "[1, 2]",
-            "[[" * 500,
-            "{'content': 5}",
-            "[nan, 'x']",
-            "{1, 2}",
-            "[" + "9" * 5000 + "]",
-            "b'x'",
-        )
-        rows[row][column] = rng.choice(told)
-    else:
-        new = rng.choice(VALUES)
-        rows[row][column] = new if isinstance(new, str) else json.dumps(new)
-    out = io.StringIO(newline="")
-    csv.writer(out).writerows(rows)
-    return f"row {row + 1}, column {column + 1}, act {act}", out.getvalue()
-
-
-def _cells(text: str, rng: random.Random) -> tuple[str, str]:
-    lines = text.split("\n")
-    number = rng.randrange(len(lines))
-    parts = lines[number].split("::")
-    place = rng.randrange(len(parts))
-    new = rng.choice(["", "x", "-1", "0", "1e9", "9" * 30, "9" * 5000, "\u0663", "::", "5", "99999999999", "\x00"])
-    parts[place] = new
-    lines[number] = "::".join(parts)
-    return f"line {number + 1}, cell {place + 1} = {new[:20]!r}", "\n".join(lines)
-
-
-def _lines(text: str, rng: random.Random) -> tuple[str, str]:
-    lines = text.split("\n")
-    number, act = rng.randrange(len(lines)), rng.randrange(4)
-    if act == 0:
-        del lines[number]
-    elif act == 1:
-        lines.insert(number, lines[number])
-    elif act == 2:
-        lines[number] = lines[number][: rng.randrange(len(lines[number]) + 1)]
-    else:
-        rng.shuffle(lines)
-    return f"line {number + 1}, act {act}", "\n".join(lines)
-
-
-def _bytes(content: bytes, rng: random.Random) -> tuple[str, bytes]:
-    at = rng.randrange(len(content) + 1)
-    flipped = bytearray(content)
-    for _ in range(rng.choice((1, 3, 30))):
-        if flipped:
-            flipped[rng.randrange(len(flipped))] ^= 1 << rng.randrange(8)
-    ways = {
-        "cut": content[:at],
-        "bits flipped": bytes(flipped),
-        "byte-order mark": b"\xef\xbb\xbf" + content,
-        "two byte-order marks": b"\xef\xbb\xbf" * 2 + content,
-        "UTF-16": content.decode("utf-8", "replace").encode("utf-16"),
-        "gzip": gzip.compress(content[:2000]),
-        "cut gzip": gzip.compress(content[:2000])[:30],
-        "NUL inside": content[:at] + b"\x00" + content[at:],
-        "no UTF-8 inside": content[:at] + b"\xff\xed\xa0\x80" + content[at:],
-        "empty": b"",
-        "blank": b" \n\n",
-        "random": rng.randbytes(200),
-        "twice": content + content,
-        "CRLF": content.replace(b"\n", b"\r\n"),
-        "deep": b"[" * 100_000,
-    }
-    return rng.choice(list(ways.items()))
-
-
-_WAYS: dict[str, Any] = {
-    ".json": [_json],
-    ".jsonl": [_json_lines, _json_lines, _json_lines, _lines],
-    ".csv": [_csv, _csv, _csv, _lines],
-    ".dat": [_cells, _cells, _lines],
-    "": [_lines],
-}
+if __name__ == "__main__":
+    sys.exit(main())

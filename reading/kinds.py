@@ -65,7 +65,8 @@ def is_model(kind: Any) -> bool:
 
 
 def admits_none(annotation: Any) -> bool:
-    """Whether a value of the type may be None."""
+    """Whether a value of the type may be None; marks on the type do not matter."""
+    annotation = annotation.__origin__ if get_origin(annotation) is Annotated else annotation
     return type(None) in get_args(annotation) or annotation is Any
 
 

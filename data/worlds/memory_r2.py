@@ -85,6 +85,8 @@ class _Making:
         self.counting = rng.choice(self.speakers)
         """Who counts: the other one's facts would hide those of a second count."""
         self.things = rng.sample(THINGS, len(THINGS))
+        self.values: list[str] = rng.sample(VALUES, len(VALUES))
+        """Each is said of one thing: a fact about another one is no nearer for it."""
         self.said: dict[Slot, Any] = {}
         self.asked: list[tuple[Any, str, str, tuple[Slot, ...]]] = []
 
@@ -114,25 +116,25 @@ class _Making:
 
     def _corrected(self) -> None:
         who, thing = self._who(), self.things.pop()
-        first, second = self.rng.sample(VALUES, 2)
+        first, second = self.values.pop(), self.values.pop()
         slots = self._say(who, LATE, MyOwn(thing, first), MyOwn(thing, second))
         self.asked.append((WhatIs(who, thing), second, "corrected", slots))
 
     def _half(self) -> None:
         who, thing = self._who(), self.things.pop()
-        first, second = self.rng.sample(VALUES, 2)
+        first, second = self.values.pop(), self.values.pop()
         self._say(who, EARLY, MyOwn(thing, first))
         slots = self._say(who, LATE, Named(thing), ItIs(second))
         self.asked.append((WhatIs(who, thing), second, "half", slots))
 
     def _them(self) -> None:
-        who, thing, n, more = self.counting, self.things.pop(), self.rng.randint(3, 9), self.rng.randint(2, 9)
+        who, thing, n, more = self.counting, self.things.pop(), self.rng.randint(3, 9), self.rng.randint(2, 5)
         slots = self._say(who, EARLY, IHave(n, thing))
         slots += self._say(who, LATE, Named(thing), IGotThem(more))
         self.asked.append((HowMany(thing, who), str(n + more), "them", slots))
 
     def _counted(self) -> None:
-        who, thing, n, more = self.counting, self.things.pop(), self.rng.randint(3, 9), self.rng.randint(2, 9)
+        who, thing, n, more = self.counting, self.things.pop(), self.rng.randint(3, 9), self.rng.randint(6, 9)
         other = next(each for each in self.speakers if each != who)
         slots = self._say(who, EARLY, IHave(n, thing))
         friends = self.rng.sample(FRIENDS, NEARER + OTHERS)
@@ -147,20 +149,20 @@ class _Making:
         self.asked.append((Where(who), " and ".join(sorted(places)), "many", tuple(slots)))
 
     def _stated(self) -> None:
-        who, thing, value = self._who(), self.things.pop(), self.rng.choice(VALUES)
+        who, thing, value = self._who(), self.things.pop(), self.values.pop()
         slots = self._say(who, range(SESSIONS), MyOwn(thing, value))
         self.asked.append((WhatIs(who, thing), value, "stated", slots))
 
     def _changed(self) -> None:
         who, thing = self._who(), self.things.pop()
-        first, second = self.rng.sample(VALUES, 2)
+        first, second = self.values.pop(), self.values.pop()
         self._say(who, EARLY, MyOwn(thing, first))
         slots = self._say(who, LATE, MyOwn(thing, second))
         self.asked.append((WhatIs(who, thing), second, "changed", slots))
 
     def _retracted(self) -> None:
         who, thing = self._who(), self.things.pop()
-        self._say(who, EARLY, MyOwn(thing, self.rng.choice(VALUES)))
+        self._say(who, EARLY, MyOwn(thing, self.values.pop()))
         slots = self._say(who, LATE, Forget(thing))
         self.asked.append((WhatIs(who, thing), NOT_MENTIONED, "retracted", slots))
 

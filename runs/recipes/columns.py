@@ -1,70 +1,70 @@
 """Columns of our tables: a name, and what it reads off the evaluations of a variant.
 
-Over several seeds a cell is the mean and, behind "±", the standard deviation over the seeds.
+A cell has the questions behind it and a 95 % interval. Users are resampled where there are enough, else questions
+(`statistics`); a metric of all answers together is computed again for each draw. Over several seeds a cell is the mean
+and, behind "±", the standard deviation over the seeds, and its interval is of each question's mean over the seeds.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..results import Evaluation, mean
+from ..results import Evaluation, Row, mean
 from ..statistics import interval
-from .tables import Cell
+from .made import Made, Value
+from .tables import Cell, Measured
 
-Value = Callable[[Evaluation], float | None]
-
-
-@dataclass(frozen=True)
-class Made:
-    """A variant and its evaluations."""
-
-    label: str
-    evaluations: tuple[Evaluation, ...]
-    """One per seed, all on the same questions."""
-
-    @property
-    def evaluation(self) -> Evaluation:
-        """That of the first seed."""
-        return self.evaluations[0]
-
-    def mean(self, value: Value) -> float | None:
-        """Mean over the seeds; None where no seed has a value."""
-        return mean([found for each in self.evaluations if (found := value(each)) is not None])
-
-    def spread(self, value: Value) -> float | None:
-        """Standard deviation over the seeds; None with fewer than two."""
-        found = [each for each in map(value, self.evaluations) if each is not None]
-        return statistics.stdev(found) if len(found) > 1 else None
-
-    def per_query(self, name: str) -> float:
-        """Mean of a count of the recall, e.g. "calls" or "facts"."""
-        rows = [row for each in self.evaluations for row in each.rows]
-        return sum(row.recall_counts.get(name, 0) for row in rows) / len(rows) if rows else 0.0
+Each = Callable[[Row], float | None]
+"""What a question adds to a mean; None where it is no part of it."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column of our tables."""
+    """A column of our tables; one that has neither `each` nor `key` has no interval."""
 
     name: str
     value: Value
     digits: int = 3
-    size: Value | None = None
-    """Questions behind a cell; where a column has it, our table begins with a row of them."""
+    each: Each | None = None
+    """Whose mean over the questions it is."""
+    key: str = ""
+    """The metric of all answers together that it is."""
+
+    @classmethod
+    def mean(cls, name: str, each: Each, digits: int = 3) -> Column:
+        """A mean over questions; empty without any."""
+
+        def value(found: Evaluation) -> float | None:
+            return mean([value for row in found.rows if (value := each(row)) is not None])
+
+        return cls(name, value, digits, each)
 
     def cell(self, made: Made) -> Cell:
-        """The text of a cell; None where there is nothing to show."""
-        found, spread = made.mean(self.value), made.spread(self.value)
-        if found is None:
+        """A cell; None where there is nothing to show."""
+        found = [value for each in made.evaluations if (value := self.value(each)) is not None]
+        if not found:
             return None
-        return f"{found:,.{self.digits}f}" + ("" if spread is None else f" ± {spread:,.{self.digits}f}")
+        spread = statistics.stdev(found) if len(found) > 1 else None
+        span, unit = self._interval(made)
+        return Measured(sum(found) / len(found), self.digits, self.size(made), span, unit, spread)
+
+    def size(self, made: Made) -> int:
+        """Questions behind a cell."""
+        rows = made.evaluation.rows
+        return len(rows) if self.each is None else sum(self.each(row) is not None for row in rows)
+
+    def _interval(self, made: Made) -> tuple[tuple[float, float] | None, str]:
+        if self.each is None:
+            return made.drawn.interval(self.key) if self.key else (None, "")
+        found = interval(*made.by_question(self.each))
+        return (None, "") if found is None else ((found.low, found.high), found.unit)
 
 
 def score(name: str = "score") -> Column:
     """The headline score."""
-    return Column(name, lambda found: found.score, size=lambda found: float(found.n))
+    return Column.mean(name, lambda row: row.score if row.counts else None)
 
 
 def questions(name: str = "n") -> Column:
@@ -74,55 +74,35 @@ def questions(name: str = "n") -> Column:
 
 def part(key: str, name: str = "") -> Column:
     """A part of the metric, e.g. "f1"."""
-    return Column(name or key.replace("_", " "), lambda found: found.metrics().get(key))
+    return Column.mean(name or key.replace("_", " "), lambda row: row.parts.get(key) if row.counts else None)
 
 
 def over_all(key: str, name: str = "", digits: int = 3) -> Column:
     """A metric of all answers together, e.g. "Overall F1"; empty if not measured."""
-    return Column(name or key, lambda found: found.aggregate.get(key), digits)
+    return Column(name or key, lambda found: found.aggregate.get(key), digits, key=key)
 
 
 def category(key: str, name: str = "") -> Column:
     """The score of one category; empty if it has no question, and then n is 0."""
-
-    def value(found: Evaluation) -> float | None:
-        return found.by_category().get(key, {}).get("score")
-
-    def size(found: Evaluation) -> float:
-        return float(found.by_category().get(key, {}).get("n", 0))
-
-    return Column(name or key, value, size=size)
+    return Column.mean(name or key, lambda row: row.score if row.category == key else None)
 
 
 def tokens(name: str = "context tokens") -> Column:
     """Mean length of the recalled context of a question."""
-    return Column(name, lambda found: found.context()["tokens"] if found.n else None, 0)
+    return Column.mean(name, lambda row: float(row.context_tokens) if row.counts else None, 0)
 
 
 def count(key: str, name: str = "", digits: int = 2) -> Column:
     """Mean of a count of the recall, e.g. "calls"."""
-
-    def value(found: Evaluation) -> float | None:
-        return mean([float(row.recall_counts.get(key, 0)) for row in found.rows])
-
-    return Column(name or key, value, digits)
+    return Column.mean(name or key, lambda row: float(row.recall_counts.get(key, 0)), digits)
 
 
 def calls(name: str = "LM calls") -> Column:
-    """Calls of the task model in the whole evaluation, writing included where this variant wrote the memories."""
-    return Column(name, lambda found: float(found.calls.get("task", 0)), 0)
+    """Mean calls to recall and answer a question, wherever the answers came from."""
+    return Column.mean(name, lambda row: float(row.calls), 2)
 
 
 def interval_cell(made: Made) -> str:
     """95 % interval of the score, of each question's mean over the seeds."""
-    found = interval(*_by_question(made.evaluations))
+    found = interval(*made.by_question(lambda row: row.score if row.counts else None))
     return "-" if found is None else f"[{found.low:.3f}, {found.high:.3f}]"
-
-
-def _by_question(evaluations: Sequence[Evaluation]) -> tuple[list[float], list[str]]:
-    scores: dict[str, list[float]] = {}
-    groups: dict[str, str] = {}
-    for row in (row for each in evaluations for row in each.counted):
-        scores.setdefault(row.id, []).append(row.score)
-        groups[row.id] = row.group
-    return [sum(found) / len(found) for found in scores.values()], list(groups.values())

@@ -13,7 +13,9 @@ from ...engines.models import endpoint_errors
 from ...errors import BudgetError
 from ..report import WIRING, heading
 from ..setup import Setup
-from .columns import Column, Made, interval_cell, part, questions, score, tokens
+from .beside import differences, expenses
+from .columns import Column, interval_cell, part, questions, score, tokens
+from .made import Made
 from .material import Material
 from .pictures import Picture, lines, save
 from .section import Duel, Section, Sweep
@@ -32,6 +34,8 @@ class Done:
     tables: tuple[OurTable, ...]
     pictures: tuple[Path, ...]
     win_rates: Mapping[str, float]
+    beside: tuple[OurTable, ...] = ()
+    """Differences to the section's own variant, and what each variant takes."""
 
     def summaries(self) -> list[dict[str, Any]]:
         """Plain JSON of every variant: the first seed's evaluation, and what the seeds scored."""
@@ -94,18 +98,24 @@ def run_section(section: Section, setup: Setup, bench: Workbench, folder: Path, 
     first = next(iter(made.values()), None)
     told = _data_alone(section, setup) if first is None else heading(first.evaluation).partition(" on ")[2]
     rates = {} if judge is None or bench.stopped else _judged(section.duels, made, setup.load(), judge, bench)
+    beside = differences(whole, section.own), expenses(whole)
     return Done(
-        section, told, tuple(made.values()), tuple(tables), tuple(save(each, folder) for each in pictures), rates
+        section,
+        told,
+        tuple(made.values()),
+        tuple(tables),
+        tuple(save(each, folder) for each in pictures),
+        rates,
+        tuple(table for table in beside if table is not None),
     )
 
 
 def our_table(section: Section, made: Sequence[Made]) -> OurTable:
     """The section's table of ours: its own columns, or the usual ones."""
     if section.columns:
-        rows = tuple((each.label, *(column.cell(each) for column in section.columns)) for each in made)
-        asked = tuple(None if column.size is None else column.size(made[0].evaluation) for column in section.columns)
-        if any(size is not None for size in asked):
-            rows = (("questions", *("" if size is None else f"{size:.0f}" for size in asked)), *rows)
+        rows = [(each.label, *(column.cell(each) for column in section.columns)) for each in made]
+        asked = ("questions", *(f"{column.size(made[0])}" for column in section.columns))
+        rows = (asked, *rows)
         return OurTable(section.title, ("variant", *(column.name for column in section.columns)), rows, section.note)
     parts = [part(name) for name in made[0].evaluation.metrics()]
     names = ("variant", "n", "score", "95 % interval", *(column.name for column in parts), "context tokens")

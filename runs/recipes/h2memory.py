@@ -140,6 +140,7 @@ H2MEMORY = Recipe(
             (*_BLEU, _G, tokens()),
             paper=printed("h2memory", "table2-restate"),
             note=f"{_BASELINES} The G-score needs --judge-lm.",
+            own=OURS,
         ),
         Section(
             "table2-generate",
@@ -149,6 +150,7 @@ H2MEMORY = Recipe(
             (*_BLEU, tokens()),
             paper=printed("h2memory", "table2-generate"),
             note=_BASELINES,
+            own=OURS,
         ),
         Section(
             "table2-select",
@@ -158,6 +160,7 @@ H2MEMORY = Recipe(
             (_S, _INVALID, tokens()),
             paper=printed("h2memory", "table2-select"),
             note=_BASELINES,
+            own=OURS,
         ),
         Section(
             "table3",
@@ -183,6 +186,7 @@ H2MEMORY = Recipe(
             (score("accuracy"), over_all("overall F1", "F1 with the rubric"), tokens()),
             paper=printed("h2memory", "table4"),
             note="Accuracy (0 to 1) is the judge's. The F1 stands in where there is none, and is no measure of fit.",
+            own="M_T + M_P",
         ),
         Section(
             "table10-restate",
@@ -193,6 +197,7 @@ H2MEMORY = Recipe(
             paper=printed("h2memory", "table10-restate"),
             note="The G-score needs --judge-lm.",
             seeds=3,
+            own=OURS,
         ),
         Section(
             "table10-select",
@@ -202,6 +207,7 @@ H2MEMORY = Recipe(
             (_S, _INVALID, tokens()),
             paper=printed("h2memory", "table10-select"),
             seeds=3,
+            own=OURS,
         ),
         Section(
             "table11",

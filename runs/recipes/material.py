@@ -16,7 +16,7 @@ from ...records import History
 from ..experiment import chosen_examples
 from ..report import WIRING
 from ..setup import Setup
-from .columns import Made
+from .made import Made
 from .section import Section, Variant
 from .workbench import Workbench
 

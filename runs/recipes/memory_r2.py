@@ -18,8 +18,9 @@ from itertools import accumulate
 
 from ..course import TINY
 from ..statistics import Difference
-from .columns import Made, interval_cell
+from .columns import interval_cell
 from .ladder import climb
+from .made import Made
 from .material import Material
 from .pictures import Picture, lines
 from .recipe import Recipe

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..results import Evaluation
 from .columns import Column, count
 from .material import Material
 from .papers import printed
@@ -35,19 +34,13 @@ DUELS = (
 )
 
 
-def _asked(found: Evaluation) -> float | None:
-    """Mean calls of a query as Table 7 counts them: those of the recall, and the answer."""
-    recalled = count("calls").value(found)
-    return None if recalled is None else recalled + 1
-
-
 EFFORT = (
-    Column("LM calls", _asked, 2),
+    Column.mean("LM calls", lambda row: row.recall_counts.get("calls", 0) + 1.0, 2),
     count("first", "facts, phase 1"),
     count("new", "new facts, phase 2"),
     count("rounds"),
 )
-"""Of the recall; `--json` has all counts."""
+"""Means of a query as Table 7 counts: the calls of the recall and the answer. `--json` has all counts."""
 
 
 def effort(material: Material) -> Iterator[OurTable]:
@@ -68,6 +61,7 @@ PGR = Recipe(
             others=("implexconv", "personamem-v2"),
             variants=VARIANTS,
             duels=DUELS,
+            own="PGR, tree",
             paper=printed("pgr", "ablations"),
             analyses=(effort,),
         ),

@@ -17,6 +17,7 @@ Figures 3, 5 and 6 have no printed numbers. Values of Figure 4's axis that the t
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import zip_longest
 from typing import Any
 
@@ -25,7 +26,8 @@ import dspy
 from ..evaluate import evaluate
 from ..results import Evaluation
 from ..setup import Runtime
-from .columns import Column, Made, count, over_all, score, tokens
+from .columns import Column, count, over_all, score, tokens
+from .made import Made
 from .material import Material
 from .papers import printed
 from .pictures import Picture, bars, lines, matrix
@@ -89,23 +91,22 @@ def twofold(material: Material) -> Iterator[OurTable | Picture]:
 
 def cost(material: Material) -> Iterator[OurTable | Picture]:
     """Table 3: what the memories of a user cost to write, and what they bring."""
-    names = ("variant", "users", "LM calls to write, per user", "minutes per user, answers included", "Overall F1")
+    names = ("variant", "users", "LM calls to write, per user", "minutes to write, per user", "Overall F1")
     yield OurTable("Table 3: cost", names, tuple(_cost(label, made) for label, made in material.made.items()), _COST)
 
 
 _COST = (
-    "Calls to write are all calls, cached ones included, less one for each answer. Minutes are of the whole "
-    "evaluation, with as many questions in flight as --threads says."
+    "Of writing alone, as if no other variant had written the same. Calls count wherever their answers came from; "
+    "minutes are summed over the steps, of which several may go on at a time."
 )
 
 
 def _cost(label: str, made: Made) -> tuple[Any, ...]:
-    found = made.evaluation
-    users = len({row.group for row in found.rows}) or 1
-    answers = sum(row.failure is None for row in found.rows)
-    written = max(0, found.calls.get("task", 0) + found.calls.get("cached", 0) - answers) / users
-    minutes = f"{found.seconds / 60 / users:.2f}"
-    return (label, str(users), f"{written:.1f}", minutes, over_all("Overall F1").cell(made))
+    found, score = made.evaluation.construction, over_all("Overall F1").cell(made)
+    if found is None:
+        return (label, "-", "-", "-", score)
+    users = found.units or 1
+    return (label, str(found.units), f"{found.calls / users:.1f}", f"{found.seconds / 60 / users:.2f}", score)
 
 
 def transfer(material: Material) -> Iterator[OurTable | Picture]:
@@ -114,8 +115,8 @@ def transfer(material: Material) -> Iterator[OurTable | Picture]:
     rows, note = [], "Needs --prompt-lm MODEL: the model that predicts from the memories that --lm made."
     if setup.prompt_lm:
         note = f"Memories made by {setup.lm}, read by {setup.prompt_lm}."
-        for label in material.made:
-            found = Made(label, (_read_by_other(material, label),))
+        for label, made in material.made.items():
+            found = replace(made, evaluations=(_read_by_other(material, label),))
             rows.append((label, *(column.cell(found) for column in columns)))
     names = ("variant", *(column.name for column in columns))
     yield OurTable("The same memories, another model", names, tuple(rows), note)
@@ -171,6 +172,7 @@ PRAMEM = Recipe(
             columns=(score("score"), *_BY_SCENE, _FAILED),
             paper=printed("pramem", "table1")[:1],
             note="score: share of all fields answered right, failed parses counted wrong; the others leave them out.",
+            own=OURS,
         ),
         Section(
             name="transfer",
@@ -180,6 +182,7 @@ PRAMEM = Recipe(
             columns=(score("score"), *_BY_SCENE, _FAILED),
             analyses=(transfer,),
             paper=printed("pramem", "table1")[1:],
+            own=OURS,
         ),
         Section(
             name="fig3",
@@ -189,6 +192,7 @@ PRAMEM = Recipe(
             columns=_RATINGS,
             analyses=(confusion,),
             note="The paper shows matrices without numbers; diagonal dominance is our formula.",
+            own=OURS,
         ),
         Section(
             name="table2",
@@ -212,6 +216,7 @@ PRAMEM = Recipe(
             analyses=(evolution,),
             paper=printed("pramem", "fig4"),
             note="A run of fewer rounds practises the first of the same samples. A user with fewer records has fewer.",
+            own=f"round {ROUNDS[-1]}",
         ),
         Section(
             name="fig5",
@@ -241,6 +246,7 @@ PRAMEM = Recipe(
             columns=(score("score"), over_all("Overall F1"), tokens()),
             analyses=(cost,),
             paper=printed("pramem", "table3"),
+            own=OURS,
         ),
         Section(
             name="fig12",
@@ -249,6 +255,7 @@ PRAMEM = Recipe(
             variants=(Variant(SUMMARY, "recursive-summary"), _PRAMEM),
             columns=(score("score"), *_OVERALL),
             analyses=(side_by_side,),
+            own=OURS,
         ),
     ),
 )

@@ -27,8 +27,8 @@ from ..setup import Runtime, Setup
 from ..tracking import Tracker
 from .adaptation import Adaptation
 from .arrangement import arrange, members, notes_on
-from .columns import Made
 from .done import Done, run_section
+from .made import Made
 from .section import Section
 from .workbench import Note, Workbench
 
@@ -125,7 +125,7 @@ class Reproduced:
             "tables": [
                 {"section": done.section.name, "heading": done.heading, **table.to_dict()}
                 for done in self.sections
-                for table in done.tables
+                for table in (*done.tables, *done.beside)
             ],
             "pictures": [str(path) for done in self.sections for path in done.pictures],
             "win_rates": self.win_rates,

@@ -88,12 +88,13 @@ def _budget(value: Any) -> dict[str, Any]:
 def trade_off(material: Material) -> Iterator[OurTable | Picture]:
     """Figure 5: recalling facts (stability) against following the latest preference (plasticity)."""
     columns = category(FACTS, "recall facts"), category(LATEST, "latest preference")
+    cells = {label: [column.cell(made) for column in columns] for label, made in material.made.items()}
     points = {label: [made.mean(column.value) for column in columns] for label, made in material.made.items()}
     drawn = {label: (x, y) for label, (x, y) in points.items() if x is not None and y is not None}
     note = (
         "" if drawn else "Not drawn: these questions have none of the skill 'latest preference' or of 'recall facts'."
     )
-    rows = tuple((label, x, y) for label, (x, y) in points.items())
+    rows = tuple((label, *found) for label, found in cells.items())
     yield OurTable("Figure 5: stability against plasticity", ("variant", *(c.name for c in columns)), rows, note)
     if drawn:
         title = material.title("Figure 5: stability against plasticity")
@@ -181,6 +182,7 @@ RGMEM = Recipe(
             paper=printed("rgmem", "table1"),
             analyses=(trade_off,),
             note=_SEVEN,
+            own=OURS,
         ),
         Section(
             "table2",
@@ -189,9 +191,16 @@ RGMEM = Recipe(
             (*_RIVALS, _RGMEM),
             _TYPES,
             paper=printed("rgmem", "table2"),
+            own=OURS,
         ),
         Section(
-            "table3", "Table 3: ablations on LoCoMo", "locomo", _ABLATIONS, _TYPES, paper=printed("rgmem", "table3")
+            "table3",
+            "Table 3: ablations on LoCoMo",
+            "locomo",
+            _ABLATIONS,
+            _TYPES,
+            paper=printed("rgmem", "table3"),
+            own=OURS,
         ),
         Section(
             "table4",
@@ -201,6 +210,7 @@ RGMEM = Recipe(
             _SKILLS,
             paper=printed("rgmem", "table4"),
             note=_SEVEN,
+            own=OURS,
         ),
         Section(
             "fig3",
@@ -218,6 +228,7 @@ RGMEM = Recipe(
             ),
             paper=printed("rgmem", "fig3"),
             note=_AXES,
+            own="budget = 1",
         ),
         Section(
             "fig4a",
@@ -226,6 +237,7 @@ RGMEM = Recipe(
             sweeps=(_theta("Figure 4a: LoCoMo over theta_inf (theta_sum = 2 theta_inf)"),),
             paper=printed("rgmem", "fig4-6-8"),
             note=_AXES,
+            own="theta_inf = 3",
         ),
         Section(
             "fig4b",
@@ -244,6 +256,7 @@ RGMEM = Recipe(
             ),
             paper=printed("rgmem", "fig4-6-8"),
             note=_AXES,
+            own="theta_inf = 3",
         ),
         Section(
             "fig7",
@@ -266,6 +279,7 @@ RGMEM = Recipe(
             ),
             paper=printed("rgmem", "fig8"),
             note=_AXES,
+            own="facts = 5",
         ),
     ),
     seeds=3,

@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from .columns import Column, Made, score
+from .columns import Column, score
+from .made import Made
 from .pictures import Picture
 from .tables import OurTable, PaperTable
 
@@ -108,6 +109,8 @@ class Section:
     """What a reader must know of our table."""
     seeds: int | None = None
     """Repetitions in the paper, where they are not those of the whole recipe."""
+    own: str = ""
+    """The label of the variant that the others are compared with; the first if empty."""
     judged: bool = False
     """Whether the section needs a judge: then it is left out, or on the offline engine judged by it."""
 

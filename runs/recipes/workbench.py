@@ -35,7 +35,7 @@ from ..folder import RunFolder
 from ..results import Evaluation
 from ..setup import Runtime, Setup
 from ..tracking import nested_in
-from .columns import Made
+from .made import Aggregate, Made
 from .section import Variant
 
 Note = Callable[[str], Progress | None]
@@ -66,6 +66,7 @@ class Workbench:
     stopped: str | None = None
     """The limit that was reached; no evaluation follows it."""
     _known: dict[str, Evaluation] = field(default_factory=dict)
+    _aggregates: dict[str, Aggregate] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.cache = MemoryCache(self.folder.store.nodes)
@@ -85,7 +86,7 @@ class Workbench:
             if evaluation is None:
                 break
             found.append(evaluation)
-        return Made(variant.label, tuple(found)) if found else None
+        return Made(variant.label, tuple(found), self._aggregate(setup)) if found else None
 
     def config(self, variant: Variant, setup: Setup) -> dict[str, Any]:
         """The settings a variant is evaluated with."""
@@ -115,6 +116,13 @@ class Workbench:
                 self._known[name] = self._evaluate(variant, setup, label, folder)
                 self.stopped = self._known[name].stopped
         return self._known.get(name)
+
+    def _aggregate(self, setup: Setup) -> Aggregate:
+        """What computes metrics of all answers together, of a benchmark that is read once."""
+        key = digest([setup.benchmark, setup.data, dict(setup.options)])
+        if key not in self._aggregates:
+            self._aggregates[key] = setup.load().scorer.aggregate
+        return self._aggregates[key]
 
     def _evaluate(self, variant: Variant, setup: Setup, label: str, folder: RunFolder) -> Evaluation:
         tags = {**nested_in(self.parent), "variant": label, "repeat": str(setup.repeat)}

@@ -120,17 +120,25 @@ def test_forgetting_a_session_takes_the_vectors_of_its_user(start: Callable[...,
     assert rows(process) == 1
 
 
-def test_what_began_before_a_forgetting_keeps_no_vector(start: Callable[..., Process]) -> None:
+@pytest.mark.parametrize("what", ["user", "session", "open session"])
+def test_what_began_before_a_forgetting_keeps_no_vector(start: Callable[..., Process], what: str) -> None:
     process = start()
-    process.say(SAID[0])
-    process.say(SAID[0], owner=BOB)
-    since = process.store.forgets()
-    assert process.store.keep_vectors(ADA, {b"1": bytes(4)}, since)
-    process.store.forget(BOB)
-    assert not process.store.keep_vectors(ADA, {b"2": bytes(4)}, since)
-    assert not process.store.keep_vectors(BOB, {b"2": bytes(4)}, process.store.forgets())
-    assert process.store.vectors(ADA, [b"1", b"2"]) == {b"1": bytes(4)}
-    assert rows(process, BOB) == 0
+    for owner in (ADA, BOB):
+        process.memory(owner).add([{"role": "user", "name": "Ada", "content": SAID[0]}], id="s")
+        process.memory(owner).say("open", [{"role": "user", "name": "Ada", "content": SAID[1]}])
+    store, since = process.store, process.store.forgets()
+    assert store.keep_vectors(ADA, {b"1": bytes(4)}, since)
+    forget = {
+        "user": lambda: store.forget(ADA),
+        "session": lambda: store.forget_item(ADA, "s"),
+        "open session": lambda: store.forget_item(ADA, "open"),
+    }
+    assert forget[what]()
+    assert not store.keep_vectors(ADA, {b"2": bytes(4)}, since)
+    assert store.keep_vectors(BOB, {b"2": bytes(4)}, since)
+    assert store.vectors(ADA, [b"1", b"2"]) == {}
+    # What begins now is another matter, unless there is no such user any more.
+    assert store.keep_vectors(ADA, {b"3": bytes(4)}, store.forgets()) == (what != "user")
 
 
 def test_a_rebuild_begins_without_vectors(start: Callable[..., Process]) -> None:

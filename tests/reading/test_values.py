@@ -28,6 +28,10 @@ class Thing(BaseModel):
     tags: list[str] = []
 
 
+class Edit(BaseModel):
+    target: Annotated[str | None, Shown("dialogue")] = None
+
+
 DOG = {"name": "Rex", "kind": "animal"}
 REX = Thing(name="Rex", kind="animal")
 OSLO = Thing(name="Oslo", kind="place")
@@ -73,6 +77,7 @@ def read(raw: Any, annotation: Any) -> tuple[Any, list[str]]:
         ([{**DOG, "kind": "ANIMALS."}], list[Thing], [REX], ["spelling"]),
         ([{**DOG, "colour": "brown"}], list[Thing], [REX], []),
         ([{**DOG, "count": None}], list[Thing], [REX], ["null"]),
+        ({"target": None}, Edit, Edit(), []),
         ([{**DOG, "count": "many"}], list[Thing], [REX], ["field"]),
         ([{**DOG, "name": 7}], list[Thing], [Thing(name="7", kind="animal")], ["cast"]),
         ([{**DOG, "count": "3"}], list[Thing], [Thing(name="Rex", kind="animal", count=3)], []),

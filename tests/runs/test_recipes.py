@@ -7,12 +7,15 @@ import pytest
 from mempiler.cli import app, main
 from mempiler.engines.guard import Limits
 from mempiler.errors import UnknownNameError, UserError
+from mempiler.runs.recipes.beside import differences
 from mempiler.runs.recipes.catalog import RECIPES, recipe
-from mempiler.runs.recipes.columns import category, count, part, score, tokens
+from mempiler.runs.recipes.columns import calls, category, count, over_all, part, score, tokens
+from mempiler.runs.recipes.made import Made
 from mempiler.runs.recipes.pictures import Picture, bars, lines, matrix, save, scatter
 from mempiler.runs.recipes.recipe import Recipe, run_recipe
 from mempiler.runs.recipes.section import Duel, Section, Sweep, Variant
 from mempiler.runs.recipes.tables import OurTable, PaperTable
+from mempiler.runs.results import Evaluation, Row
 from mempiler.runs.setup import Setup
 from mempiler.runs.tracking import client
 
@@ -189,6 +192,7 @@ def test_every_recipe_names_variants_and_duels_that_exist(name):
         labels = [variant.label for variant in section.all_variants()]
         assert len(labels) == len(set(labels))
         assert {side for duel in section.duels for side in (duel.one, duel.other)} <= set(labels)
+        assert section.own in {"", *labels}
         assert all(len(row) == len(table.columns) for table in section.paper for row in table.rows)
 
 
@@ -225,14 +229,87 @@ def test_an_unknown_recipe_is_refused():
 def test_columns_read_scores_parts_sizes_and_counts(made):
     entry = made.rows[0]
     found = entry.evaluation
-    assert score().cell(entry) == f"{found.score:.3f}"
+    assert str(score().cell(entry)) == f"{found.score:.3f}"
     assert part("f1").cell(entry) == score().cell(entry)
-    assert category("4").cell(entry) == f"{found.by_category()['4']['score']:.3f}"
+    assert str(category("4").cell(entry)) == f"{found.by_category()['4']['score']:.3f}"
     absent = category("9")
-    assert absent.size is not None
-    assert (absent.cell(entry), absent.size(found)) == (None, 0.0)
-    assert tokens().cell(entry) == f"{found.context()['tokens']:,.0f}"
-    assert count("calls").cell(entry) == "0.00"
+    assert (absent.cell(entry), absent.size(entry)) == (None, 0)
+    assert str(tokens().cell(entry)) == f"{found.context()['tokens']:,.0f}"
+    assert str(count("calls").cell(entry)) == "0.00"
+    assert str(calls().cell(entry)) == "1.00"
+
+
+def test_a_cell_has_its_questions_and_the_interval_that_its_score_has_anywhere(made):
+    entry = made.rows[0]
+    summary = entry.evaluation.summary()
+    cell = score().cell(entry)
+    assert (cell.n, list(cell.interval), cell.unit) == (summary["n"], summary["interval"], summary["interval_unit"])
+    one = category("4").cell(entry)
+    assert one.n == summary["by"]["4"]["n"] < cell.n
+
+
+def rows(scores: list[float], groups: int) -> tuple[Row, ...]:
+    """Questions of some users with these scores, answered right where the score is 1."""
+    plain = {"category": "x", "counts": True, "question": "", "parts": {}, "recall": {}, "sources": (), "seconds": 0.0}
+    return tuple(
+        Row(id=str(n), group=f"u{n % groups}", gold="1", answer=str(score), score=score, **plain)
+        for n, score in enumerate(scores)
+    )
+
+
+def evaluated(scores: list[float], groups: int = 6) -> Evaluation:
+    return Evaluation(
+        program="x",
+        benchmark="x",
+        lm="x",
+        embedder=None,
+        comparable=False,
+        rows=rows(scores, groups),
+        calls={},
+        tokens={},
+        cost=None,
+        aggregate={"best": max(scores)},
+        write_failures=0,
+        seconds=0.0,
+    )
+
+
+def best(found):
+    return {"best": max(row.score for row in found)} if found else {}
+
+
+@pytest.mark.parametrize(("groups", "unit"), [(6, "group"), (2, "question")])
+def test_a_metric_of_all_answers_is_computed_anew_for_every_draw(groups, unit):
+    """The best of twelve scores, of which one is 1: a draw without it has 0.5 at best."""
+    entry = Made("x", (evaluated([0.5] * 11 + [1.0], groups),), best)
+    cell = over_all("best").cell(entry)
+    assert (cell.value, cell.n, cell.interval, cell.unit) == (1.0, 12, (0.5, 1.0), unit)
+
+
+def test_variants_are_compared_with_the_own_one_question_by_question():
+    ours, other, same = (
+        Made(label, (evaluated(scores),))
+        for label, scores in (("ours", [1.0] * 24), ("other", [0.0, 1.0] * 12), ("same", [1.0] * 24))
+    )
+    table = differences([other, ours, same], "ours")
+    assert table is not None
+    assert [row[0] for row in table.rows] == ["other", "same"]
+    first, second = ([str(cell) for cell in row[1:]] for row in table.rows)
+    assert (first[0], first[1], first[3:6], first[-1]) == ("24", "-0.500", ["0", "12", "12"], "worse")
+    assert (second[1], second[-1]) == ("0.000", "equal")
+    assert differences([ours]) is None
+    assert [row[0] for row in differences([other, ours]).rows] == ["ours"]
+
+
+def test_what_a_variant_takes_is_told_apart_for_writing_and_answering(made):
+    """Two baselines without writing, one call a question, however many calls were paid by another variant."""
+    table = next(table for table in made.sections[1].beside if table.title == "what it takes")
+    cells = dict(zip(table.columns, table.rows[1], strict=True))
+    assert cells["variant"] == "k = 3"
+    assert (cells["calls to write"], cells["calls a question"], cells["US$ to answer"]) == ("0.0", "1.0", "-")
+    assert float(str(cells["tokens a question"])) > 0
+    answering = made.sections[1].made[1].evaluation.answering
+    assert answering.calls == answering.units == 6
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,53 @@
+"""What is claimed of H2Memory's mechanisms in `world.h2memory`; a table of `worlds`.
+
+Predictions follow from how the world is built (`data.worlds.h2memory`). Changed settings are the paper's ablations
+(table 2), settings that starve a mechanism, or a predictor that says nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from world_claims import Bench, Claim, Found
+
+METHOD, WORLD = "h2memory", "world.h2memory"
+SITUATION, BACKGROUND, TOPIC = "situation", "background", "topic"
+BEHIND, TRADE = "need by situation", "need by background"
+PRINCIPLE, LATELY = "principle", "principle lately"
+
+LOGS = (SITUATION, BACKGROUND, BEHIND, TRADE)
+TALKS = (TOPIC, BEHIND, TRADE)
+ABLATIONS = (
+    Claim("w/o M_G", (SITUATION, BEHIND), {"use_situations": False}),
+    Claim("w/o M_B", (BACKGROUND, TRADE), {"use_background": False}),
+    Claim("w/o M_T", TALKS, {"use_topics": False}),
+    Claim("w/o M_P", (PRINCIPLE, LATELY), {"use_principles": False}),
+)
+STARVED = (
+    Claim("window 1: far logs not linked", (SITUATION, BEHIND), {"window": 1}),
+    Claim("situations 0", LOGS, {"situations": 0}),
+    Claim("topics 0", (*TALKS, PRINCIPLE, LATELY), {"topics": 0}),
+    Claim("clusters 1", (PRINCIPLE, LATELY), {"clusters": 1}),
+    Claim("clustered False: one of its own", (PRINCIPLE, LATELY), {"clustered": False}),
+    Claim("sample_per_cluster 1", (PRINCIPLE,), {"sample_per_cluster": 1}),
+    Claim("online_month False: all at once", (LATELY,), {"online_month": False}),
+    Claim("topics 6", (), {"topics": 6}),
+    Claim("need_summary False: no dialogue asks", (), {"need_summary": False}),
+)
+SILENT = (
+    Claim("silent: link", (SITUATION, BEHIND), silent=frozenset({"links"})),
+    Claim("silent: describe", LOGS, silent=frozenset({"found_situation"})),
+    Claim("silent: update_background", (BACKGROUND, TRADE), silent=frozenset({"updating_aspects", "updating_content"})),
+    Claim("silent: outline", (*TALKS, PRINCIPLE, LATELY), silent=frozenset({"outlines"})),
+    Claim("silent: refine (no need left)", (*TALKS, PRINCIPLE, LATELY), silent=frozenset({"detailed_need"})),
+    Claim("silent: abstract_need", (PRINCIPLE,), silent=frozenset({"general_need"})),
+    Claim("silent: abstract_preference", (PRINCIPLE, LATELY), silent=frozenset({"general_preference"})),
+    Claim("silent: adjust_need (types fit)", (), silent=frozenset({"type_verdict"})),
+    Claim("silent: adjust_preference", (LATELY,), silent=frozenset({"principle_verdict"})),
+)
+CLAIMS = (*ABLATIONS, *STARVED, *SILENT)
+
+
+def found(users: int) -> Iterator[Found]:
+    """The rows of all claims."""
+    return Bench(METHOD, WORLD, users).found(CLAIMS)

@@ -1,0 +1,84 @@
+"""Mutations fit the sources, and a mutant is told from what the tests of its method notice."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+PERF = Path(__file__).parents[2] / "perf"
+
+
+@pytest.fixture
+def mutants(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.syspath_prepend(str(PERF))
+    import mutants
+
+    return mutants
+
+
+@pytest.fixture
+def nursery(mutants, tmp_path):
+    """A copy in which the tests of a method are one file of a moment, and its source another."""
+    made = mutants.Nursery(tmp_path, timeout=60)
+    (made.copy / "programs/pramem/rule.py").write_text("LIMIT = 3\nOTHER = 4\n")
+    for test in made.tests("pramem"):
+        (made.copy / test).unlink()
+    (made.copy / "tests/worlds").mkdir(exist_ok=True)
+    (made.copy / "tests/worlds/test_pramem.py").write_text(
+        "from mempiler.programs.pramem.rule import LIMIT\n\ndef test_limit():\n    assert LIMIT == 3\n"
+    )
+    return made
+
+
+@pytest.fixture
+def mutation(mutants):
+    return mutants.Mutation("pramem", "programs/pramem/rule.py", "LIMIT = 3", "LIMIT = 5", "the limit is ignored")
+
+
+def test_every_old_text_stands_in_its_file_exactly_once(mutants):
+    assert mutants.misplaced(mutants.MUTATIONS) == []
+
+
+def test_there_are_forty_and_some_of_every_method(mutants):
+    assert len(mutants.MUTATIONS) >= 40
+    assert {each.method for each in mutants.MUTATIONS} == set(mutants.TESTS)
+    assert len({(each.method, each.breaks) for each in mutants.MUTATIONS}) == len(mutants.MUTATIONS)
+
+
+def test_a_text_that_is_gone_twice_there_or_unchanged_is_told(mutants, mutation, tmp_path):
+    source = tmp_path / mutation.file
+    source.parent.mkdir(parents=True)
+    for text, times in (("", 0), ("LIMIT = 3\nLIMIT = 3\n", 2)):
+        source.write_text(text)
+        (told,) = mutants.misplaced([mutation], tmp_path)
+        assert told == f"programs/pramem/rule.py: 'the limit is ignored': its old text stands there {times} times"
+    source.write_text("LIMIT = 3\n")
+    assert mutants.misplaced([mutation], tmp_path) == []
+    assert len(mutants.misplaced([replace(mutation, new=mutation.old)], tmp_path)) == 1
+
+
+def test_a_mutant_is_noticed_or_survives_and_is_not_run_again(mutants, mutation, nursery, tmp_path):
+    unnoticed = replace(mutation, old="OTHER = 4", new="OTHER = 5", breaks="nothing that is tested")
+    results = tmp_path / "results.jsonl"
+    found = list(mutants.outcomes(nursery, [mutation, unnoticed], results))
+    assert [each.noticed for each in found] == ["", "tests/worlds/test_pramem.py::test_limit", ""]
+    assert found[1].line().endswith("tests/worlds/test_pramem.py::test_limit")
+    assert found[2].line().endswith("SURVIVED")
+    assert (nursery.copy / mutation.file).read_text() == "LIMIT = 3\nOTHER = 4\n"
+
+    # As a run leaves it that is killed in the middle of a line: only that mutant is run again.
+    *whole, last = results.read_text().splitlines(keepends=True)
+    results.write_text("".join(whole) + last[:20])
+    again = list(mutants.outcomes(nursery, [mutation, unnoticed], results))
+    assert (again[:2], again[2].noticed) == (found[:2], "")
+    nursery.outcome = None
+    assert list(mutants.outcomes(nursery, [mutation, unnoticed], results)) == again
+
+
+def test_tests_that_fail_without_a_mutation_end_the_run(mutants, mutation, nursery, tmp_path):
+    (nursery.copy / mutation.file).write_text("LIMIT = 4\n")
+    with pytest.raises(SystemExit, match="test_limit fails without any mutation"):
+        list(mutants.outcomes(nursery, [mutation], tmp_path / "results.jsonl"))
+    (line,) = (tmp_path / "results.jsonl").read_text().splitlines()
+    assert json.loads(line)["breaks"] == "unchanged"
