@@ -51,22 +51,27 @@ def command(
     Without --judge-lm an LM-free metric stands in where the benchmark has one, and there are no win rates.
     """
     from ..engines.meter import Meter
-    from ..errors import UserError
     from ..runs.recipes.adaptation import Adaptation
     from ..runs.recipes.catalog import recipe
+    from ..runs.recipes.forecast import plan_recipe, print_forecast
     from ..runs.recipes.recipe import run_recipe
 
     found = recipe(name)
     if listed:
         _list(found, found.chosen(only, values.get("benchmark") or ""), as_json)
         return
-    if planned:
-        raise UserError("reproduce runs its own settings: --plan does not go with it")
     adaptation = Adaptation(parse_settings(config), _programs(programs))
     plain, files = _files(found, data)
     setup = found.suited(make_setup({**values, "benchmark": values.get("benchmark") or "", "data": plain}))
     console, errors, meter = output(errors=True) if as_json else output(), output(errors=True), Meter()
     first_line(console, replace(setup, data=", ".join(data) or None))
+    if planned:
+        forecast = plan_recipe(found, setup, only, seeds, files, adaptation)
+        if as_json:
+            print_json(forecast.summary())
+        else:
+            print_forecast(console, forecast)
+        return
     with progress(errors, meter) as note:
         chosen = only, seeds, files, meter, parse_settings(changes), adaptation
         made = run_recipe(found, setup, None, note, *chosen)

@@ -13,7 +13,7 @@ from ..engines.embedders import embedder as make_embedder
 from ..engines.models import language_model
 from ..optimizers.compile import Compilation, plan_job
 from ..optimizers.effort import effort
-from ..optimizers.plan import Plan, compile_plan, evaluation_plan, measure
+from ..optimizers.plan import Plan, Size, compile_plan, evaluation_plan, measure
 from ..programs.catalog import answering, build, needs_embedder, preset
 from ..programs.program import MemoryProgram
 from .experiment import Part, chosen_examples
@@ -29,11 +29,7 @@ def plan_evaluate(
     examples = chosen_examples(setup, benchmark, part)
     program = start_program(name, setup, benchmark, config, allow_code)
     size = measure(program, benchmark, examples)
-    if benchmark.interaction is not None:
-        # Two assistants reply, and the user writes before each reply; plans leave out judges.
-        turns = 2 * benchmark.interaction.replies
-        size = replace(size, read_calls=turns * (size.read_calls + 1), read_tokens=2 * turns * size.read_tokens)
-    return evaluation_plan(size, examples, setup.lm)
+    return evaluation_plan(conversing(size, benchmark), examples, setup.lm)
 
 
 def plan_compile(
@@ -55,6 +51,15 @@ def plan_compile(
     learned = [*job.train, *job.val]
     rewrites = bool(visible & program.writer_names()) and how.optimizer not in ("labeled", "knn")
     return compile_plan(size, done, learned, split.dev, split.test, setup.lm, rewrites)
+
+
+def conversing(size: Size, benchmark: Benchmark) -> Size:
+    """What a question takes where it is a conversation; plans leave out judges."""
+    if benchmark.interaction is None:
+        return size
+    # Two assistants reply, and the user writes before each reply.
+    turns = 2 * benchmark.interaction.replies
+    return replace(size, read_calls=turns * (size.read_calls + 1), read_tokens=2 * turns * size.read_tokens)
 
 
 def start_program(

@@ -2,11 +2,14 @@
 
 Text: without demos the sentence that shares most with the query. Demos of the same form (the same first word) vote what
 an answer is - a date, a number, a yes or no, or text - and the longest of them says how long it may be. Without demos
-two cues of the instructions are obeyed, "absolute date" and "at most N words", if the query has what they quote.
+two cues of the instructions are obeyed, "absolute date" and "at most N words", if the query has what they quote. Where
+one list of the request holds nothing but single words or numbers, a text is one of these: the nearest demo's, else the
+one that the unit nearest to the query names, else the first.
 
 Lists map over the first list of the material, one item a unit; a unit is left out only if demos show ten or more, and
 the three nearest of them are in no item. In a record a text is a part of its unit: the property of the same name, its
-id for `id` and `x_id`, its speaker, its date for `time` and `date`, else its body. Options follow the nearest demo.
+id for `id` and `x_id`, its speaker, its date for `time` and `date`, else its body. Options follow the nearest demo; of
+several that head the items of a list, a list of them holds the two whose items share most with the other material.
 
 Limits: nothing is inferred; values have the right type, not the right meaning; patterns of strings are not obeyed.
 """
@@ -25,6 +28,7 @@ from .view import Unit, View, plain, read_units
 
 _ADVICE = re.compile(r"(?:When\b[^.]*?, )?(?i:answer|give|use|write|keep|copy|state|name)\b.{10,200}")
 _AT_MOST = re.compile(rf"\bat most (\d+|{'|'.join(COUNTS)}) words?\b")
+_BLANK = re.compile(r"\s|[，、。；：]")
 _COUNT = re.compile(rf"(?<![\w.])(?:\d+(?:[.,]\d+)*|{'|'.join(COUNTS)})(?!\w)", re.I)
 _LETTER = re.compile(r"\([a-z]\)")
 _NUMBER = re.compile(r"(?<!\w)-?\d{1,15}(?:\.\d{1,9})?(?!\d)")
@@ -52,6 +56,8 @@ def answer(view: View, name: str) -> str:
     last, inputs = name.rpartition("_")[2], view.prompt.inputs
     if old := next((text for other, text in inputs.items() if other.rpartition("_")[2] == last), ""):
         return with_advice(old, " ".join(plain(parsed(text)) for text in inputs.values() if text != old))
+    if option := _word(view, name):
+        return option
     kind, length, example = _shape(view, name)
     if kind == "yes/no":
         return example
@@ -71,6 +77,28 @@ def answer(view: View, name: str) -> str:
         return sentence
     spans = [" ".join(sentence.split()[n:][:length]) for n in range(max(len(sentence.split()) - length, 0) + 1)]
     return view.choose([(view.weight(stems(span) - view.stems), span) for span in spans]).strip(' .,;:!?"')
+
+
+def _word(view: View, name: str) -> str:
+    """One of the words of the only list of words; "" where there is none."""
+    shown = view.prompt.inputs
+    lists = [[unit.said for unit in units] for key, units in view.units.items() if shown[key][0] == "["]
+    lists = [options for options in lists if len(options) > 1 and not any(_BLANK.search(text) for text in options)]
+    if len(lists) != 1:
+        return ""
+    options, texts = lists[0], [unit.said for unit in view.material]
+    taught = [value for _, value in view.taught(name) if value in options]
+    if taught:
+        return taught[0]
+    scored = []
+    for option in options:
+        naming = [text for text in texts if text not in options and _names(text, option)]
+        scored.append((max((view.weight(view.stems & stems(text)) for text in naming), default=-1.0), option))
+    return view.choose(scored)
+
+
+def _names(text: str, word: str) -> bool:
+    return re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text, re.I) is not None
 
 
 def with_advice(old: str, others: str) -> str:
@@ -162,7 +190,7 @@ def _list(view: View, place: Place) -> list[Any]:
     if "prefixItems" in schema:
         return [_value(view, one._replace(schema=part)) for part in schema["prefixItems"]]
     if "enum" in one.schema:
-        values = next((value for value in place.taught if isinstance(value, list)), [_value(view, one)])
+        values = next((value for value in place.taught if isinstance(value, list)), None) or _headed(view, one)
     elif _ID.search(place.name):
         values = _ids(view, place)
     elif place.unit is None:
@@ -171,6 +199,18 @@ def _list(view: View, place: Place) -> list[Any]:
         values = [] if one.schema.get("type") == "null" else [_value(view, one)]
     missing = schema.get("minItems", 0) - len(values)
     return [*values, *(_value(view, one) for _ in range(missing))][: schema.get("maxItems")]
+
+
+def _headed(view: View, one: Place) -> list[Any]:
+    """The two options whose items fit best, where options head the items of a list, else one option."""
+    options = one.schema["enum"]
+    texts = {head: unit.body for unit in view.material if (head := unit.id or unit.speaker) in options}
+    if len(texts) < 3:
+        return [_value(view, one)]
+    rest = stems(" ".join(unit.body for unit in view.material if unit.body not in texts.values())) | view.stems
+    first = view.choose([(view.cosine(stems(text), rest), option) for option, text in texts.items()])
+    others = [(view.cosine(stems(text), rest), option) for option, text in texts.items() if option != first]
+    return [first, view.choose(others)]
 
 
 def _mapped(view: View, one: Place) -> list[Any]:

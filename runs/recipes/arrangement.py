@@ -102,7 +102,8 @@ def arranged(recipe: Recipe, section: Section, setup: Setup, files: Mapping[str,
     name = section.benchmark
     suited = (recipe.options if setup.judge_lm else recipe.offline_options).get(name, {})
     data = files.get(name)
-    test = recipe.offline_test if setup.offline and data is None and setup.test is None else setup.test
+    few = setup.offline and data is None and setup.test is None and not section.whole
+    test = recipe.offline_test if few else setup.test
     told = {
         option: value
         for option, value in setup.options.items()

@@ -174,6 +174,7 @@ MEMORY_R2 = Recipe(
             "few-shot, GEPA, SFT, LoGo-GRPO",
             "memory-env",
             analyses=(ladder,),
+            asks_more=True,
             others=("locomo",),
         ),
     ),

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .columns import Column, count
+from .columns import Column, count, part
 from .material import Material
 from .papers import printed
+from .pictures import Picture, bars
 from .recipe import Recipe
 from .section import Duel, Section, Variant
 from .tables import OurTable
 
+BASELINE, OURS = "query only", "PGR, tree"
 VARIANTS = (
-    Variant("query only", "fact-store"),
-    Variant("PGR, tree", "pgr"),
+    Variant(BASELINE, "fact-store"),
+    Variant(OURS, "pgr"),
     Variant("PGR, chain", "pgr", {"strategy": "chain"}),
     Variant("PGR, tree, base", "pgr", {"iterations": 0}),
     Variant("PGR, chain, base", "pgr", {"strategy": "chain", "iterations": 0}),
@@ -50,6 +52,29 @@ def effort(material: Material) -> Iterator[OurTable]:
     yield OurTable(title, ("variant", *(column.name for column in EFFORT)), rows)
 
 
+_SHARES = (("recall", "recall_exact"), ("evidence", "evidence_exact"))
+"""Parts of the metric for Figure 3: by a judge, and without one."""
+
+
+def gap(material: Material) -> Iterator[OurTable | Picture]:
+    """Figure 3: recall of the query alone against that of PGR, and in how many queries everything is found."""
+    made = [material.made[label] for label in (BASELINE, OURS) if label in material.made]
+    known = {name for each in made for name in each.evaluation.metrics()}
+    columns = [part(name) for name in next((pair for pair in _SHARES if pair[0] in known), ()) if name in known]
+    if not columns:
+        return
+    rows = tuple((each.label, *(column.cell(each) for column in columns)) for each in made)
+    title = f"Figure 3: {material.setup.benchmark}, the query alone against PGR"
+    yield OurTable(title, ("variant", *(column.name for column in columns)), rows, _GAP)
+    series = {column.name: [each.mean(column.value) for each in made] for column in columns}
+    yield Picture("fig3-gap", bars(material.title(title), [each.label for each in made], series))
+
+
+_GAP = (
+    "The paper's picture has MemoryQuest, ImplexConv and PersonaMem-v2 side by side: --on implexconv and --on "
+    "personamem-v2 draw theirs. Without a judge, recall is that of the evidence's turns or sessions."
+)
+
 PGR = Recipe(
     name="pgr",
     summary="prospection-guided retrieval: its ablations on MemoryQuest",
@@ -61,9 +86,9 @@ PGR = Recipe(
             others=("implexconv", "personamem-v2"),
             variants=VARIANTS,
             duels=DUELS,
-            own="PGR, tree",
+            own=OURS,
             paper=printed("pgr", "ablations"),
-            analyses=(effort,),
+            analyses=(effort, gap),
         ),
     ),
     offline_options={

@@ -181,6 +181,7 @@ PRAMEM = Recipe(
             variants=(*_BASELINES[1:], _PRAMEM),
             columns=(score("score"), *_BY_SCENE, _FAILED),
             analyses=(transfer,),
+            asks_more=True,
             paper=printed("pramem", "table1")[1:],
             own=OURS,
         ),

@@ -1,6 +1,7 @@
 """RGMem's tables and figures: PersonaMem and LoCoMo, ablations, sweeps, stability against plasticity, convergence.
 
-    table1, fig5   PersonaMem by skill         table2   LoCoMo by type of question
+    table1         PersonaMem by skill         table2   LoCoMo by type of question
+    fig5           facts told once against facts told anew, on LongMemEval
     table3         ablations on LoCoMo         table4   ablations on PersonaMem
     fig3           score over context tokens   fig4a, fig4b, fig6   score over theta_inf
     fig7           cos(Sigma_t, Sigma_t-1)     fig8     facts, conclusions, entities, theta_inf
@@ -10,7 +11,8 @@ beside RGMem. The axis values of the figures are pictures in the paper, so ours 
 theta sweeps set theta_sum = 2 theta_inf, which the paper says of Figure 8d, so 4a and 8d are the same runs.
 
 PersonaMem: the paper uses 128k (`--data personamem=questions_128k.csv`) and has seven skills, the released files six;
-an absent one has 0 questions and no score, and Figure 5 is not drawn without "latest preference".
+an absent one has 0 questions and no score, and Figure 5 is not drawn without "latest preference". Section `fig5` draws
+it on LongMemEval, which asks both for what was told once and for the latest of what changed.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from .material import Material
 from .papers import printed
 from .pictures import Picture, lines, scatter
 from .recipe import Recipe
-from .section import Section, Sweep, Variant
+from .section import Analysis, Section, Sweep, Variant
 from .tables import OurTable
 
 OURS = "RGMem"
@@ -85,20 +87,35 @@ def _budget(value: Any) -> dict[str, Any]:
     return {} if value == 1 else dict(zip(("facts", "conclusions", "nodes"), _BUDGETS[value], strict=True))
 
 
-def trade_off(material: Material) -> Iterator[OurTable | Picture]:
-    """Figure 5: recalling facts (stability) against following the latest preference (plasticity)."""
-    columns = category(FACTS, "recall facts"), category(LATEST, "latest preference")
-    cells = {label: [column.cell(made) for column in columns] for label, made in material.made.items()}
-    points = {label: [made.mean(column.value) for column in columns] for label, made in material.made.items()}
-    drawn = {label: (x, y) for label, (x, y) in points.items() if x is not None and y is not None}
-    note = (
-        "" if drawn else "Not drawn: these questions have none of the skill 'latest preference' or of 'recall facts'."
-    )
-    rows = tuple((label, *found) for label, found in cells.items())
-    yield OurTable("Figure 5: stability against plasticity", ("variant", *(c.name for c in columns)), rows, note)
-    if drawn:
-        title = material.title("Figure 5: stability against plasticity")
-        yield Picture("fig5-trade-off", scatter(title, columns[0].name, columns[1].name, drawn))
+def between(stable: str, latest: str, name: str) -> Analysis:
+    """Figure 5 over two categories of questions.
+
+    Args:
+        stable: What was told once and stays true (stability).
+        latest: What has changed since, of which the latest is asked (plasticity).
+        name: Of the picture's file.
+    """
+
+    def drawn(material: Material) -> Iterator[OurTable | Picture]:
+        columns = category(stable, _CALLED.get(stable, stable)), category(latest, _CALLED.get(latest, latest))
+        cells = {label: [column.cell(made) for column in columns] for label, made in material.made.items()}
+        means = {label: [made.mean(column.value) for column in columns] for label, made in material.made.items()}
+        points = {label: (x, y) for label, (x, y) in means.items() if x is not None and y is not None}
+        absent = f"Not drawn: these questions have none of the skill '{columns[1].name}' or of '{columns[0].name}'."
+        rows = tuple((label, *found) for label, found in cells.items())
+        title = "Figure 5: stability against plasticity"
+        yield OurTable(title, ("variant", *(c.name for c in columns)), rows, "" if points else absent)
+        if points:
+            yield Picture(name, scatter(material.title(title), columns[0].name, columns[1].name, points))
+
+    return drawn
+
+
+_CALLED = {FACTS: "recall facts", LATEST: "latest preference"}
+trade_off = between(FACTS, LATEST, "fig5-trade-off")
+"""Over the two skills of the paper's figure."""
+knowledge = between("single-session-user", "knowledge-update", "fig5-knowledge")
+"""Over LongMemEval's questions about what was said once, and about what was said anew since."""
 
 
 def convergence(material: Material) -> Iterator[OurTable | Picture]:
@@ -259,6 +276,23 @@ RGMEM = Recipe(
             own="theta_inf = 3",
         ),
         Section(
+            "fig5",
+            "Figure 5 on LongMemEval: facts told once against facts told anew",
+            "longmemeval",
+            (*_RIVALS, _RGMEM),
+            (
+                category("single-session-user", "told once"),
+                category("knowledge-update", "told anew"),
+                score("all"),
+                tokens(),
+            ),
+            analyses=(knowledge,),
+            options={"categories": "single-session-user,knowledge-update"},
+            whole=True,
+            note="The released PersonaMem has no 'latest preference'; LongMemEval asks for the latest of what changed.",
+            own=OURS,
+        ),
+        Section(
             "fig7",
             "Figure 7: convergence of the profile on PersonaMem",
             "personamem",
@@ -284,6 +318,6 @@ RGMEM = Recipe(
     ),
     seeds=3,
     options={"locomo": {"metric": "judge"}},
-    offline_options={"locomo": {"metric": "f1", "categories": "1,2,3,4"}},
+    offline_options={"locomo": {"metric": "f1", "categories": "1,2,3,4"}, "longmemeval": {"metric": "f1"}},
     offline_test=24,
 )

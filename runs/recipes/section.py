@@ -109,6 +109,10 @@ class Section:
     """What a reader must know of our table."""
     seeds: int | None = None
     """Repetitions in the paper, where they are not those of the whole recipe."""
+    whole: bool = False
+    """Whether the offline engine answers all questions of a bundled sample, since a few lack what the section shows."""
+    asks_more: bool = False
+    """Whether its analyses ask models beyond its variants, which a plan cannot count."""
     own: str = ""
     """The label of the variant that the others are compared with; the first if empty."""
     judged: bool = False

@@ -88,17 +88,12 @@ class Workbench:
             found.append(evaluation)
         return Made(variant.label, tuple(found), self._aggregate(setup)) if found else None
 
-    def config(self, variant: Variant, setup: Setup) -> dict[str, Any]:
-        """The settings a variant is evaluated with."""
-        drawn = known(variant.method, {"seed": setup.seed + setup.repeat}) if setup.repeat else {}
-        return {**drawn, **variant.config}
-
     @contextmanager
     def program(self, variant: Variant, setup: Setup) -> Iterator[MemoryProgram]:
         """The program of a variant under its models; memories that it wrote while evaluated are not written again."""
         setup = asked_with(variant, setup)
         runtime, name = Runtime(setup, self.meter, self.guard, self.folder, ablating=True), variant.asked
-        program = runtime.program(name, setup.load(), self.config(variant, setup), cache=self.cache)
+        program = runtime.program(name, setup.load(), config_of(variant, setup), cache=self.cache)
         with runtime.context(program):
             yield program
 
@@ -129,7 +124,7 @@ class Workbench:
         return run_evaluate(
             variant.asked,
             setup,
-            config=self.config(variant, setup),
+            config=config_of(variant, setup),
             note=lambda _: self.note(label),
             meter=self.meter,
             cache=self.cache,
@@ -144,12 +139,18 @@ class Workbench:
         if variant.program:
             asked["manifest_sha256"] = read_manifest(variant.program).manifest_sha256
         # As it is read again: tuples are lists then.
-        return json.loads(json.dumps({**asked, "config": self.config(variant, setup)}, default=jsonable))
+        return json.loads(json.dumps({**asked, "config": config_of(variant, setup)}, default=jsonable))
 
 
 def asked_with(variant: Variant, setup: Setup) -> Setup:
     """The setup with the options of a variant's own."""
     return replace(setup, options={**setup.options, **variant.options}) if variant.options else setup
+
+
+def config_of(variant: Variant, setup: Setup) -> dict[str, Any]:
+    """The settings that a variant is evaluated with."""
+    drawn = known(variant.method, {"seed": setup.seed + setup.repeat}) if setup.repeat else {}
+    return {**drawn, **variant.config}
 
 
 def draws(variant: Variant, setup: Setup) -> bool:

@@ -167,3 +167,62 @@ def test_a_revised_text_keeps_the_old_one_and_adds_what_others_repeat() -> None:
     with dspy.context(lm=lm):
         revised = dspy.Predict(signature)(current_instruction="Answer the question.", notes=notes).new_instruction
     assert revised == "Answer the question. Give the absolute date."
+
+
+def choose(question: str, options: list[str], records: str, demos: list[dict[str, Any]] | None = None) -> str:
+    predict = dspy.Predict(make_signature("records, question, options: list[str] -> answer"))
+    predict.demos = demos or []
+    lm = dspy.LM("offline/extractive-1", engine=OfflineEngine(), temperature=0.0, cache=False)
+    with dspy.context(lm=lm, adapter=dspy.ChatAdapter(use_json_adapter_fallback=False)):
+        return predict(records=records, question=question, options=options).answer
+
+
+RATED = "\n".join(
+    [
+        "[u:1] (8 May 2023) user: The Harbour, a drama about sailors => 5",
+        "[u:2] (9 May 2023) user: Robot Night, a horror film => 2",
+        "[u:3] (9 May 2023) user: Still Water, a drama => yes",
+    ]
+)
+STARS = ["1", "2", "5"]
+
+
+@pytest.mark.parametrize(
+    ("question", "options", "answer"),
+    [
+        ("How many stars for a horror film?", STARS, "2"),
+        ("How many stars for a drama about sailors?", STARS, "5"),
+        ("Will a drama be watched?", ["No", "Yes"], "Yes"),
+        ("Will a drama be watched?", ["Never", "Always"], "Never"),
+    ],
+    ids=["the nearest that names one", "another is nearer", "whatever its case", "none is named: the first"],
+)
+def test_of_a_list_of_words_one_is_chosen(question: str, options: list[str], answer: str) -> None:
+    assert choose(question, options, RATED) == answer
+
+
+def test_of_a_list_of_words_the_nearest_demo_chooses() -> None:
+    demo = {"records": "[u:9] user: A war film => 1", "question": "How many stars for a horror?", "options": STARS}
+    assert choose("How many stars for a horror film?", STARS, RATED, [{**demo, "answer": "1"}]) == "1"
+
+
+def test_a_list_of_sentences_is_material_and_no_choice() -> None:
+    assert choose("Who ran a race?", ["Tom ran a race.", "Ann sings."], "[u:1] Ann: We sang.") == "Tom ran a race."
+
+
+def test_of_options_that_head_a_list_the_two_that_fit_the_rest_are_chosen() -> None:
+    kinds = make_signature("memories, question, ideas: list[str] -> picks: list[Literal['A1', 'A2', 'A3', 'A4']]")
+    lm = dspy.LM("offline/extractive-1", engine=OfflineEngine(), temperature=0.0, cache=False)
+    ideas = [
+        "A1: Go to a loud concert.",
+        "A2: Brew green tea.",
+        "A3: Climb a tower.",
+        "A4: Walk along the quiet river.",
+    ]
+    with dspy.context(lm=lm, adapter=dspy.ChatAdapter(use_json_adapter_fallback=False)):
+        found = dspy.Predict(kinds)(
+            memories="[D1:1] Ann: I love tea.\n[D1:2] Ann: The river is quiet.",
+            question="What to do today?",
+            ideas=ideas,
+        )
+    assert sorted(found.picks) == ["A2", "A4"]

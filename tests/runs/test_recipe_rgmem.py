@@ -3,6 +3,7 @@
 import inspect
 import itertools
 import shutil
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 
@@ -108,6 +109,18 @@ def test_stability_against_plasticity_is_drawn_where_both_skills_are_asked(with_
     assert absent.sections[0].pictures == ()
     assert absent.sections[0].tables[1].rows[0][2] is None
     assert absent.sections[0].tables[1].note.startswith("Not drawn")
+
+
+def test_figure_5_is_drawn_on_questions_that_ask_for_the_latest():
+    """LongMemEval's sample has both kinds of questions."""
+    section = next(section for section in RGMEM.sections if section.name == "fig5")
+    cheap = tuple(each for each in section.variants if each.method in ("no-memory", "turn-rag"))
+    recipe = replace(RGMEM, sections=(replace(section, variants=cheap),))
+    done = run_recipe(recipe, Setup(benchmark="", threads=2)).sections[0]
+    assert [path.name for path in done.pictures] == ["fig5-knowledge.png"]
+    table = done.tables[1]
+    assert table.columns == ("variant", "single-session-user", "knowledge-update")
+    assert all(cell.n == 4 for row in table.rows for cell in row[1:])
 
 
 def test_convergence_follows_the_profile_of_the_user_session_by_session():

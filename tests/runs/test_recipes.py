@@ -332,6 +332,9 @@ def test_the_command_prints_both(capsys):
     assert [row["label"] for row in found["ours"]] == [each.label for each in RECIPES["pgr"].sections[0].variants]
     assert found["paper"][0]["rows"][-1][:2] == ["PGR-TOT", 0.723]
     assert found["win_rates"] == {}
+    gap = next(table for table in found["tables"] if "Figure 3" in table["title"])
+    assert [(row[0], len(row)) for row in gap["rows"]] == [("query only", 3), ("PGR, tree", 3)]
+    assert [Path(path).name for path in found["pictures"]] == ["fig3-gap.png"]
     effort = next(table for table in found["tables"] if "Table 7" in table["title"])
     assert effort["columns"] == ["variant", "LM calls", "facts, phase 1", "new facts, phase 2", "rounds"]
     rows = {label: [float(cell) for cell in cells] for label, *cells in effort["rows"]}
