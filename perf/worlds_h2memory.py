@@ -34,6 +34,7 @@ STARVED = (
     Claim("topics 6", (), {"topics": 6}),
     Claim("need_summary False: no dialogue asks", (), {"need_summary": False}),
 )
+# A type or principle that says nothing is set right by later dialogues: it conflicts with all they bring.
 SILENT = (
     Claim("silent: link", (SITUATION, BEHIND), silent=frozenset({"links"})),
     Claim("silent: describe", LOGS, silent=frozenset({"found_situation"})),
@@ -41,7 +42,7 @@ SILENT = (
     Claim("silent: outline", (*TALKS, PRINCIPLE, LATELY), silent=frozenset({"outlines"})),
     Claim("silent: refine (no need left)", (*TALKS, PRINCIPLE, LATELY), silent=frozenset({"detailed_need"})),
     Claim("silent: abstract_need", (PRINCIPLE,), silent=frozenset({"general_need"})),
-    Claim("silent: abstract_preference", (PRINCIPLE, LATELY), silent=frozenset({"general_preference"})),
+    Claim("silent: abstract_preference", (PRINCIPLE,), silent=frozenset({"general_preference"})),
     Claim("silent: adjust_need (types fit)", (), silent=frozenset({"type_verdict"})),
     Claim("silent: adjust_preference", (LATELY,), silent=frozenset({"principle_verdict"})),
 )
