@@ -106,22 +106,23 @@ class Nursery:
             parts.append(self._mutated(mutation))
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
-    def tests(self, method: str) -> list[str]:
-        """The test files of a method, in order."""
-        found = (sorted(self.copy.glob(pattern)) for pattern in TESTS[method])
-        return [str(path.relative_to(self.copy)) for paths in found for path in paths]
+    def tests(self, method: str, file: str = "") -> list[str]:
+        """The test files of a method, in order, but first those that have the name of a source file in theirs."""
+        groups = (sorted(self.copy.glob(pattern)) for pattern in TESTS[method])
+        found = [str(path.relative_to(self.copy)) for paths in groups for path in paths]
+        return sorted(found, key=lambda path: not file or f"_{Path(file).stem}." not in path)
 
     def outcome(self, method: str, mutation: Mutation | None = None) -> Outcome:
         """Runs the tests of a method on a mutant, or on the unchanged copy."""
         began, digest = time.monotonic(), self.digest(method, mutation)
         if mutation is None:
-            noticed = self._failing(method)
+            noticed = self._failing(self.tests(method))
         else:
             path = self.copy / mutation.file
             whole = path.read_text(encoding="utf-8")
             path.write_text(self._mutated(mutation), encoding="utf-8")
             try:
-                noticed = self._failing(method)
+                noticed = self._failing(self.tests(method, mutation.file))
             finally:
                 path.write_text(whole, encoding="utf-8")
         breaks = mutation.breaks if mutation else UNCHANGED
@@ -130,9 +131,9 @@ class Nursery:
     def _mutated(self, mutation: Mutation) -> str:
         return (self.copy / mutation.file).read_text(encoding="utf-8").replace(mutation.old, mutation.new)
 
-    def _failing(self, method: str) -> str:
+    def _failing(self, tests: Sequence[str]) -> str:
         """The first failing test; "" if there is none."""
-        command = [sys.executable, "-B", "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *self.tests(method)]
+        command = [sys.executable, "-B", "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
         env = {**os.environ, "PYTHONPATH": str(self.library)}
         try:
             run = subprocess.run(

@@ -11,6 +11,7 @@ from mempiler.engines.embedders import TextEmbedder, embedder
 from mempiler.errors import UserError
 from mempiler.programs.catalog import build, preset
 from mempiler.programs.memory_r2.memory import Edit, FactMemory
+from mempiler.records import Query
 from mempiler.signatures.memory_r2 import Fact
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "perf"))
@@ -125,6 +126,34 @@ def test_related_memories_are_of_the_facts_speaker(own, found):
     writer: Any = build("memory-r2", embedder=embedder(), same_speaker=own).method.writer
     facts = [Fact(speaker=who, turn_id="D1:1", fact="has a small dog") for who in ("Ann", "Bob")]
     assert [sorted(ids) for ids in writer.relate(FactMemory().apply(edits), facts)] == found
+
+
+@pytest.mark.parametrize(
+    ("settings", "found"),
+    [({}, 4), ({"related": 3}, 3), ({"related_total": 2}, 2), ({"min_score": 0.999}, 0)],
+)
+def test_so_many_memories_are_related_as_are_near_enough_and_allowed(settings, found):
+    edits = [
+        Edit("INSERT", speaker="Ann", content=f"has a small dog named {name}") for name in ("Rex", "Pip", "Bo", "Al")
+    ]
+    writer: Any = build("memory-r2", embedder=embedder(), **settings).method.writer
+    (ids,) = writer.relate(FactMemory().apply(edits), [Fact(speaker="Ann", turn_id="D1:1", fact="has a small dog")])
+    assert len(ids) == found
+
+
+def test_the_reader_shows_the_memories_of_each_speaker_on_their_own_side(scripted):
+    edits = [Edit("INSERT", speaker=who, content=f"{who} has a small dog") for who in ("Ann", "Bob")]
+    program = build("memory-r2", embedder=embedder())
+    asked: list[str] = []
+
+    def reply(kind: str, text: str, n: int) -> dict[str, Any]:
+        asked.append(text)
+        return {kind: "x", "answer": "x"}
+
+    with dspy.context(lm=scripted(reply)):
+        program.answer(FactMemory().apply(edits), Query(text="Who has a small dog?", speakers=("Ann", "Bob")))
+    sides = [section(asked[0], f"{side}_speaker_memories") for side in ("first", "second")]
+    assert [[who in side for who in ("Ann has", "Bob has")] for side in sides] == [[True, False], [False, True]]
 
 
 def test_a_single_agent_edits_the_memory_from_the_turns(scripted, make_history):
