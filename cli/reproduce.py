@@ -164,15 +164,14 @@ def _print(console: Console, made: Reproduced) -> None:
             console.print(Text(done.heading), soft_wrap=True)
         for found in (*done.tables, *done.beside):
             _ours(console, found)
-        for label, rate in done.win_rates.items():
-            console.print(f"win rate, {label}: {100 * rate:.1f} %")
         for path in done.pictures:
             console.print(f"picture: {path}", soft_wrap=True)
     console.print()
     for note in made.notes:
         console.print(f"note: {note}", soft_wrap=True)
     if made.stopped:
-        again = f"what is missing above was not run; --resume {made.run.name} goes on"
+        goes_on = "" if made.recipe.rungs else f"; --resume {made.run.name} goes on"
+        again = f"what is missing above was not run{goes_on}"
         console.print(f"stopped by a limit: {made.stopped}; {again}", soft_wrap=True)
     console.print(f"run: {made.run}\nMLflow run: {made.run_id} (mempiler ui)", soft_wrap=True)
 

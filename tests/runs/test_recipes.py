@@ -73,6 +73,10 @@ def test_win_rates_come_from_the_judge():
     ours, theirs = ({row.id: len(row.answer) for row in entry.evaluation.rows} for entry in found.rows)
     wins = [1.0 if ours[id] > theirs[id] else 0.0 for id in ours]
     assert found.win_rates == {"turns over nothing": sum(wins) / len(wins)}
+    table = found.sections[0].beside[0]
+    (row,) = table.rows
+    assert (table.title, row[:2], row[2].n) == ("win rates", ("turns over nothing", "6"), 6)
+    assert row[2].interval[0] <= row[2].value <= row[2].interval[1]
 
 
 def test_paper_and_ours_are_kept_apart(made):
