@@ -195,7 +195,8 @@ def _ours(console: Console, table: OurTable) -> None:
     for n, column in enumerate(table.columns):
         # Names of columns may wrap at their words; numbers may not be cut.
         wide = 16 if "interval" in column else 5
-        shown.add_column(column.replace("_", " "), justify="right" if n else "left", min_width=wide if n else None)
+        first = 18 if len(table.columns) > 6 else None
+        shown.add_column(column.replace("_", " "), justify="right" if n else "left", min_width=wide if n else first)
     apart = any("interval" in column for column in table.columns)
     for row in table.rows:
         shown.add_row(*(_cell(cell, apart) for cell in row))

@@ -301,6 +301,10 @@ def test_variants_are_compared_with_the_own_one_question_by_question():
     first, second = ([str(cell) for cell in row[1:]] for row in table.rows)
     assert (first[0], first[1], first[3:6], first[-1]) == ("24", "-0.500", ["0", "12", "12"], "worse")
     assert (second[1], second[-1]) == ("0.000", "equal")
+    assert table.note == ""
+    few = differences([Made("a", (evaluated([1.0] * 4),)), Made("b", (evaluated([0.0] * 4),))])
+    assert few is not None
+    assert few.note.startswith("b: n = 4 is below 20 questions")
     assert differences([ours]) is None
     assert [row[0] for row in differences([other, ours]).rows] == ["ours"]
 
