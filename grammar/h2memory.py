@@ -73,7 +73,7 @@ FORMS: Mapping[Ask, str] = {
     "person": "Who has to wait on account of the {}?",
     "traits": "With the {} put off, what should be borne in mind of the user in general?",
     "rejected": "Which proposal on {} was wrong with the {} put off?",
-    "behind": "Which proposal on {} was right when the {} was the trouble behind it?",
+    "behind": "Which proposal on {} was right when something {} was behind it?",
     "trade": "Which proposal on {} was right for one who {}?",
     "kind": "Which kind of thing suits advice on {} on the whole, even with the {} put off?",
     "lately": "Which kind of thing has come to suit advice on {}?",

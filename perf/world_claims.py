@@ -17,6 +17,7 @@ from mempiler.engines.offline.prompt import read_prompt, render
 from mempiler.engines.oracle import OracleEngine
 from mempiler.engines.oracle.engine import emptiest
 from mempiler.programs.catalog import build
+from mempiler.programs.remember import MemoryCache
 from mempiler.runs.evaluate import evaluate
 from mempiler.runs.results import Evaluation
 from mempiler.runs.statistics import Difference, paired
@@ -30,7 +31,7 @@ class Claim:
 
     name: str
     lowers: tuple[str, ...] = ()
-    """The categories whose score it lowers; none: the change does not matter."""
+    """The categories whose score it lowers; none: it lowers no score."""
     settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Settings of the method that differ from its own."""
     silent: frozenset[str] = frozenset()
@@ -51,17 +52,15 @@ class Found:
 
     @property
     def holds(self) -> bool:
-        """Lower: the interval lies above zero. The same: no question differs."""
+        """Lower: the interval lies above zero. Not lower: it does not."""
         span = self.difference.interval
-        if self.lower:
-            return span is not None and span.low > TIE
-        return abs(self.difference.mean) < TIE and not self.difference.wins + self.difference.losses
+        return span is not None and (span.low > TIE) == self.lower
 
     def line(self) -> str:
         """The row of the table."""
         span = self.difference.interval
         told = f" [{span.low:+.3f}, {span.high:+.3f}]" if span else ""
-        word = "lower" if self.lower else "the same"
+        word = "lower" if self.lower else "not lower"
         found = f"{self.difference.mean:+.3f}{told}"
         return f"{self.name:<34}{self.questions:<52}{word:<11}{found:<34}{self.n:>5}  {'yes' if self.holds else 'NO'}"
 
@@ -81,7 +80,7 @@ class Silenced(OracleEngine):
 
 
 class Bench:
-    """One method in one world, under any change; what was scored once is kept.
+    """One method in one world, under any change; what was scored once is kept, and memories that are written alike.
 
     Args:
         method: The name of the method.
@@ -95,6 +94,7 @@ class Bench:
         self.world = benchmark(world, users=users, **options)
         self.categories = tuple(dict.fromkeys(str(each.category) for each in self.world.examples))
         self._scored: dict[str, Evaluation] = {}
+        self._written: dict[frozenset[str], MemoryCache] = {}
 
     def scored(self, settings: Mapping[str, Any], silent: frozenset[str] = frozenset()) -> Evaluation:
         """The scores of the method with some settings, and one predictor silent."""
@@ -102,8 +102,9 @@ class Bench:
         if key not in self._scored:
             meter = Meter()
             lm = MeteredLM("oracle/worlds-1", meter, engine=Silenced(silent), cache=False)
+            cache = self._written.setdefault(silent, MemoryCache())
             with dspy.context(lm=lm):
-                program = build(self.method, self.world.task, embedder=embedder(), **settings)
+                program = build(self.method, self.world.task, embedder(), cache, **settings)
                 self._scored[key] = evaluate(program, self.world, self.world.examples, meter, threads=1)
         return self._scored[key]
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,10 +30,14 @@ def papers() -> list[str]:
     return sorted(path.stem.removeprefix("worlds_") for path in Path(__file__).parent.glob("worlds_*.py"))
 
 
-def table(found: Sequence[Found]) -> list[str]:
-    """The rows below a head."""
-    head = f"{'changed':<34}{'questions':<52}{'predicted':<11}{'found: as it is - changed':<34}{'n':>5}  holds"
-    return [head, *(row.line() for row in found)]
+def shown(found: Iterable[Found]) -> int:
+    """Prints rows as they come, below a head; how many predictions do not hold."""
+    print(f"{'changed':<34}{'questions':<52}{'predicted':<11}{'found: as it is - changed':<34}{'n':>5}  holds")
+    failed = 0
+    for row in found:
+        print(row.line(), flush=True)
+        failed += not row.holds
+    return failed
 
 
 def main() -> int:
@@ -44,9 +48,8 @@ def main() -> int:
     given, failed = parser.parse_args(), 0
     for paper in given.papers or papers():
         module = importlib.import_module(f"worlds_{paper}")
-        found = module.found(given.users)
-        print(f"\n{paper}: {module.WORLD}, {given.users} users, oracle\n", *table(found), sep="\n")
-        failed += sum(not row.holds for row in found)
+        print(f"\n{paper}: {module.WORLD}, {given.users} users, oracle\n")
+        failed += shown(module.found(given.users))
     return int(failed > 0)
 
 

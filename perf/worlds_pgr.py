@@ -18,6 +18,8 @@ METHOD, WORLD = "pgr", "world.pgr"
 HOPS = ("hop1", "hop2", "hop3")
 IMAGINED = ("prospect", "branch", "left", *HOPS, "alias", "merge")
 """What a tree reaches and the question does not."""
+SEVERAL = ("prospect", "branch", *HOPS)
+"""Where a thing has at least three facts."""
 ON: Mapping[str, Any] = {"min_new": 1}
 BASE: Mapping[str, Any] = {"iterations": 0}
 CHAIN: Mapping[str, Any] = {"strategy": "chain", **ON}
@@ -34,11 +36,10 @@ READING = (
     Claim("no augmentation", (), {"augment": "none"}, beside=ON),
     Claim("no augmentation, base", ("alias",), {"augment": "none"}, beside=BASE),
     Claim("query rewritten, base", (), {"augment": "rewrite"}, beside=BASE),
-    Claim("nothing close enough (tau_o), base", ("alias",), {"augment_score": 1.1}, beside=BASE),
-    Claim("1 fact a probe", ("prospect", "branch", *HOPS), {"k": 1}, beside={"summary": False, **ON}),
+    Claim("nothing is close enough, base", ("alias",), {"augment_score": 1.1}, beside=BASE),
     Claim("10 facts a probe", (), {"k": 10}, beside=ON),
     Claim("tau .3", (), {"min_score": 0.3}, beside=ON),
-    Claim("tau .6", (), {"min_score": 0.6}, beside=ON),
+    Claim("tau .5", (), {"min_score": 0.5}, beside=ON),
     Claim("tau .8", ("prospect", "branch", *HOPS, "alias", "merge"), {"min_score": 0.8}, beside=ON),
 )
 WRITING = (
@@ -53,15 +54,16 @@ SILENT = (
     Claim("silent: merge", ("merge",), silent=frozenset({"merged_fact"}), beside=ON),
     Claim("silent: refine", HOPS, silent=frozenset({"updated_tree"}), beside=ON),
     Claim("silent: summarize", ("left",), silent=frozenset({"prospection_summary"}), beside=ON),
-    Claim("silent: imagine (a round stands in)", (), silent=frozenset({"tree"}), beside=ON),
+    Claim("silent: imagine", ("prospect", "branch", "left", *HOPS, "merge"), silent=frozenset({"tree"}), beside=ON),
 )
+"""Without first steps a round stands in for them, but only where the query alone finds anything to refine by."""
 CLAIMS = (*READING, *WRITING, *SILENT)
 
 
 def found(users: int) -> list[Found]:
     """The rows of all claims: between strategies and methods of the questions named, else of all."""
     pgr = Bench(METHOD, WORLD, users)
-    return [*_strategies(pgr), *_methods(pgr, users), *pgr.found(CLAIMS)]
+    return [*_strategies(pgr), *_breadth(pgr), *_methods(pgr, users), *pgr.found(CLAIMS)]
 
 
 def _strategies(pgr: Bench) -> list[Found]:
@@ -75,6 +77,13 @@ def _strategies(pgr: Bench) -> list[Found]:
             for name in ("prospect", *HOPS, "alias", "merge")
         ),
     ]
+
+
+def _breadth(pgr: Bench) -> list[Found]:
+    """Fewer facts a probe than a thing has."""
+    whole = pgr.scored(ON).rows
+    probed = {k: pgr.scored({"k": k, **ON}).rows for k in (1, 2)}
+    return [_compared(f"facts a probe: {k}", name, whole, found) for k, found in probed.items() for name in SEVERAL]
 
 
 def _methods(pgr: Bench, users: int) -> list[Found]:

@@ -7,6 +7,8 @@ turns of five and ten. Changed settings are either the paper's ablations (tables
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from world_claims import Bench, Claim, Found
 
 METHOD, WORLD = "rgmem", "world.rgmem"
@@ -72,6 +74,6 @@ SILENT = (
 CLAIMS = (*ABLATIONS, *STARVED, *THRESHOLDS, *RECALL, *SILENT)
 
 
-def found(users: int) -> list[Found]:
+def found(users: int) -> Iterator[Found]:
     """The rows of all claims."""
-    return list(Bench(METHOD, WORLD, users).found(CLAIMS))
+    return Bench(METHOD, WORLD, users).found(CLAIMS)

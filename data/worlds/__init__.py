@@ -1,17 +1,9 @@
 """Worlds with known answers: generated benchmarks, a file per paper; see `world`."""
 
-BENCHMARKS: dict[str, tuple[str, str]] = {
-    "world.rgmem": (
-        "rgmem:RGMemWorld",
-        "generated: traits that show after many weak signals, hold against noise and reverse late; exact match",
-    ),
+BENCHMARKS = {
     "world.h2memory": (
         "h2memory:H2MemoryWorld",
-        "generated: needs and preferences that take a situation, background or principle; exact match",
-    ),
-    "world.pramem": (
-        "pramem:PraMemWorld",
-        "generated: rules of behaviour that only practice tells from accidents; accuracy",
+        "generated: advice that takes a situation, the background or a principle; for --lm oracle, exact match",
     ),
     "world.memory-r2": (
         "memory_r2:MemoryR2World",
@@ -20,5 +12,13 @@ BENCHMARKS: dict[str, tuple[str, str]] = {
     "world.pgr": (
         "pgr:PGRWorld",
         "generated: needs stated long ago that only imagined steps reach; for --lm oracle, exact match",
+    ),
+    "world.pramem": (
+        "pramem:PraMemWorld",
+        "generated: habits that only practice tells from accidents; for --lm oracle, accuracy",
+    ),
+    "world.rgmem": (
+        "rgmem:RGMemWorld",
+        "generated: traits behind weak signals and noise that reverse late; for --lm oracle, exact match",
     ),
 }

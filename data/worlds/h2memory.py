@@ -7,14 +7,14 @@
 
 What is asked, and what has to be there for it:
 
-    situation         logs linked by caused_by and follows, of the current session (M_G)
-    background        what the user is like in the aspect of a current matter, told sessions ago (M_B)
-    topic             what was proposed for a need (M_T)
-    need, situation   the same of a need that only its own session's situations tell apart (M_G in M_T)
-    need, background  the same of a need that only the background of its time tells apart (M_B in M_T)
-    principle         the kind of thing that was right most often for a theme (M_P); the topics nearest to the question
-                      are the exceptions
-    principle, lately the same where it changed in the last month, whose dialogues join one by one (M_P)
+    situation           logs linked by caused_by and follows, of the current session (M_G)
+    background          what the user is like in the aspect of a current matter, told sessions ago (M_B)
+    topic               what was proposed for a need (M_T)
+    need by situation   the same of a need that only its own session's situations tell apart (M_G in M_T)
+    need by background  the same of a need that only the background of its time tells apart (M_B in M_T)
+    principle           the kind of thing that was right most often for a theme (M_P); exceptions are nearest to the
+                        question
+    principle lately    the same where it changed in the last month, whose dialogues join one by one (M_P)
 
 Things of one kind share no word with it or with one another, so that no search finds a kind.
 """
@@ -66,10 +66,10 @@ CATEGORIES: dict[Asks, str] = {
     "person": "situation",
     "traits": "background",
     "rejected": "topic",
-    "behind": "need, situation",
-    "trade": "need, background",
+    "behind": "need by situation",
+    "trade": "need by background",
     "kind": "principle",
-    "lately": "principle, lately",
+    "lately": "principle lately",
 }
 """The category of each kind of question."""
 EARLY, LATE = datetime(2024, 1, 8, 19, 0), datetime(2024, 6, 3, 19, 0)
@@ -126,7 +126,7 @@ class H2MemoryWorld(World):
         for first, talks in ((EARLY, early), (LATE, late)):
             for n, pair in enumerate(_paired(rng, talks)):
                 diary.session(first + timedelta(weeks=n), pair)
-        now = [_affair(rng, matter, place) for matter, place in zip(_current(rng), rng.sample(PLACES, 4), strict=True)]
+        now = _current(rng)
         diary.logs(diary.until + timedelta(weeks=1), now)
         return Life(
             diary.items, [*_about_now(now, diary), *_about_topics(rng, themes, diary), *_about_kinds(themes, diary)]
@@ -215,24 +215,25 @@ def _turned(rng: random.Random, name: str) -> Theme:
 def _talks(
     rng: random.Random, name: str, kinds: Sequence[tuple[str, str]], matters: Sequence[str], places: Sequence[str]
 ) -> list[Talk]:
-    """One topic for each pair of the kind that is right and the kind that is wrong."""
+    """One topic for each pair of the kind that is right and the kind that is wrong; no two of a state."""
+    states = rng.sample(STATES, len(kinds))
     return [
-        Talk(name, _affair(rng, matter, place), rng.choice(KINDS[right]), rng.choice(KINDS[wrong]))
-        for (right, wrong), matter, place in zip(kinds, matters, places, strict=True)
+        Talk(name, Affair(matter, place, state, rng.choice(PEOPLE)), rng.choice(KINDS[right]), rng.choice(KINDS[wrong]))
+        for (right, wrong), matter, place, state in zip(kinds, matters, places, states, strict=True)
     ]
-
-
-def _affair(rng: random.Random, matter: str, place: str) -> Affair:
-    return Affair(matter, place, rng.choice(STATES), rng.choice(PEOPLE))
 
 
 def _matters(rng: random.Random, count: int) -> list[str]:
     return rng.sample([matter for matters in MATTERS.values() for matter in matters], count)
 
 
-def _current(rng: random.Random) -> list[str]:
-    """A matter of each aspect."""
-    return [rng.choice(matters) for matters in MATTERS.values()]
+def _current(rng: random.Random) -> list[Affair]:
+    """An affair of each aspect."""
+    places = rng.sample(PLACES, len(MATTERS))
+    return [
+        Affair(rng.choice(matters), place, rng.choice(STATES), rng.choice(PEOPLE))
+        for matters, place in zip(MATTERS.values(), places, strict=True)
+    ]
 
 
 def _traits(rng: random.Random) -> list[list[Trait]]:
@@ -267,14 +268,14 @@ def _about_now(affairs: Sequence[Affair], diary: _Diary) -> Iterator[Ask]:
 
 
 def _about_topics(rng: random.Random, themes: Sequence[Theme], diary: _Diary) -> Iterator[Ask]:
-    """Of every theme one topic that its matter names, one that its place names, and one that only traits tell apart."""
+    """Of every theme a topic that its matter names, one that a trouble names, and one that only traits tell apart."""
     for theme in themes:
         talks = [*theme.early, *theme.late]
         plain = rng.choice([talk for talk in talks if talk.affair.matter != theme.matter])
         yield _ask("rejected", [theme.name, plain.affair.matter], plain.wrong, diary.turns[plain])
         hidden = rng.choice(talks)
         evidence = (*diary.turns[hidden], *diary.turns[hidden.affair][:2])
-        yield _ask("behind", [theme.name, hidden.affair.place], hidden.right, evidence)
+        yield _ask("behind", [theme.name, hidden.affair.state], hidden.right, evidence)
         traits = [diary.then[talk] for talk in talks]
         alone = [talk for talk in talks if traits.count(diary.then[talk]) == 1]
         if alone:

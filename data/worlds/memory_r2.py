@@ -52,7 +52,7 @@ NEARER, OTHERS = 3, 6
 START = datetime(2025, 2, 3, 18)
 SPEAKERS = ("Ada", "Ben", "Cleo", "Dan", "Eva", "Finn", "Gita", "Hugo")
 FRIENDS = ("Ines", "Jon", "Kim", "Lea", "Mona", "Nils", "Olga", "Paul", "Rita", "Sven")
-THINGS = ("kayak", "piano", "telescope", "umbrella", "wardrobe", "bicycle", "lantern", "carpet", "violin", "hammock")
+THINGS = ("kayak", "piano", "telescope", "umbrella", "wardrobe", "bicycle", "lantern", "carpet", "samovar", "hammock")
 VALUES = ("crimson", "silver", "turquoise", "beige", "purple", "golden", "olive", "white", "indigo", "khaki")
 PLACES = ("Porto", "Lima", "Oslo", "Cairo", "Quito", "Delhi", "Sofia", "Tallinn", "Hanoi", "Dakar", "Lagos", "Zurich")
 CHATTER = ("How are you?", "That sounds nice.", "What a week!", "So it goes.", "Good to hear from you.")
@@ -86,7 +86,7 @@ class _Making:
         """Who counts: the other one's facts would hide those of a second count."""
         self.things = rng.sample(THINGS, len(THINGS))
         self.values: list[str] = rng.sample(VALUES, len(VALUES))
-        """Each is said of one thing: a fact about another one is no nearer for it."""
+        """Each is said of one thing, as every number is: a fact about another thing is no nearer for it."""
         self.said: dict[Slot, Any] = {}
         self.asked: list[tuple[Any, str, str, tuple[Slot, ...]]] = []
 
@@ -128,19 +128,20 @@ class _Making:
         self.asked.append((WhatIs(who, thing), second, "half", slots))
 
     def _them(self) -> None:
-        who, thing, n, more = self.counting, self.things.pop(), self.rng.randint(3, 9), self.rng.randint(2, 5)
+        who, thing, n, more = self.counting, self.things.pop(), self.rng.randint(10, 19), self.rng.randint(2, 5)
         slots = self._say(who, EARLY, IHave(n, thing))
-        slots += self._say(who, LATE, Named(thing), IGotThem(more))
+        slots += self._say(who, LATE[:2], Named(thing), IGotThem(more))
         self.asked.append((HowMany(thing, who), str(n + more), "them", slots))
 
     def _counted(self) -> None:
-        who, thing, n, more = self.counting, self.things.pop(), self.rng.randint(3, 9), self.rng.randint(6, 9)
+        who, thing, n, more = self.counting, self.things.pop(), self.rng.randint(10, 19), self.rng.randint(6, 9)
         other = next(each for each in self.speakers if each != who)
         slots = self._say(who, EARLY, IHave(n, thing))
         friends = self.rng.sample(FRIENDS, NEARER + OTHERS)
         for nth, friend in enumerate(friends):
             self._say(who if nth < NEARER else other, MIDDLE, IFetched(more, thing, friend))
-        slots += self._say(who, LATE, IGot(more, thing))
+        # After the other count: what is not counted on stays a fact, and would be nearer to that.
+        slots += self._say(who, LATE[2:], IGot(more, thing))
         self.asked.append((HowMany(thing, who), str(n + more), "counted", slots))
 
     def _seen(self) -> None:

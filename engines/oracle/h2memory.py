@@ -198,8 +198,8 @@ def _rejected(question: Question, context: str) -> str:
 
 
 def _behind(question: Question, context: str) -> str:
-    theme, place = question.subjects
-    return _first(found.liked for need, found in _topics(context) if (need.theme, need.place) == (theme, place))
+    theme, state = question.subjects
+    return _first(found.liked for need, found in _topics(context) if (need.theme, need.state) == (theme, state))
 
 
 def _trade(question: Question, context: str) -> str:
