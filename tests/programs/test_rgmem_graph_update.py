@@ -94,7 +94,6 @@ def test_a_relation_theory_adds_one_to_the_score_of_every_concept_above():
 
 
 def _theory(*evidence):
-
     return Theory(sigma="known", evidence=evidence, step=1)
 
 
