@@ -57,12 +57,12 @@ def command(
     from ..runs.recipes.recipe import run_recipe
 
     found = recipe(name)
-    if listed:
-        _list(found, found.chosen(only, values.get("benchmark") or ""), as_json)
-        return
-    adaptation = Adaptation(parse_settings(config), _programs(programs))
     plain, files = _files(found, data)
     setup = found.suited(make_setup({**values, "benchmark": values.get("benchmark") or "", "data": plain}))
+    if listed:
+        _list(found, found.chosen(only, setup.benchmark), as_json)
+        return
+    adaptation = Adaptation(parse_settings(config), _programs(programs))
     console, errors, meter = output(errors=True) if as_json else output(), output(errors=True), Meter()
     first_line(console, replace(setup, data=", ".join(data) or None))
     if planned:
