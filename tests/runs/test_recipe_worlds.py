@@ -16,7 +16,7 @@ from mempiler.runs.setup import Setup
 
 ORACLE = Setup(benchmark="", lm="oracle", threads=1, options={"users": 3})
 SHOWN = {
-    "pgr": ("ablations", "PGR, tree", "PGR, tree, base", "hop1"),
+    "pgr": ("ablations", "PGR, tree", "PGR, tree, no summary", "left"),
     "memory-r2": ("mechanisms", "Memory-R2", "1 part", "corrected"),
     "rgmem": ("table3", "RGMem", "w/o L0", "recall_user_shared_facts"),
     "h2memory": ("table2-restate", "H2Memory", "w/o M_B", "background"),
