@@ -183,13 +183,15 @@ def run_recipe(
 
     Raises:
         UnknownNameError: A section or benchmark is none of the recipe's.
-        UserError: One file is given for several benchmarks, or settings of rungs to a recipe without any; or the run to
+        UserError: One file is given for several benchmarks, or settings of rungs where there are none; or the run to
             resume was started with other settings.
     """
     if changes and not recipe.rungs:
         raise UserError(f"{recipe.name} has no rungs: --rung-set does not go with it")
     adaptation = adaptation or Adaptation()
     setup, wanted = recipe.suited(setup), seeds or recipe.seeds
+    if changes and recipe.on_world(setup.benchmark):
+        raise UserError(f"nothing is trained on {setup.benchmark}: --rung-set does not go with it")
     arrangement = arrange(recipe, setup, only, seeds, data, adaptation)
     sections, setups = arrangement.sections, list(arrangement.setups)
     notes = (*notes_on(recipe, setups, sections, setup.test), *arrangement.notes)

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -117,8 +118,33 @@ def test_the_sections_of_the_world_are_listed(capsys: Any) -> None:
     assert {name for row in found for name in row["on"]} == {"world.h2memory"}
 
 
-def test_an_option_that_the_world_does_not_have_is_one_line(capsys: Any) -> None:
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["pgr", "--option", "colour=3"], "colour"),
+        (["memory-r2", "--rung-set", "sft.epochs=2"], "nothing is trained on world.memory-r2"),
+        (["rgmem", "--data", "locomo10.json"], "is generated and reads no file"),
+    ],
+)
+def test_what_the_world_does_not_have_is_one_line(words: list[str], said: str, capsys: Any) -> None:
     with pytest.raises(SystemExit) as ended:
-        main(["reproduce", "pgr", "--lm", "oracle", "--option", "colour=3"])
+        main(["reproduce", *words, "--lm", "oracle"])
     assert ended.value.code == 2
-    assert "colour" in capsys.readouterr().err.strip().splitlines()[-1]
+    assert said in capsys.readouterr().err.strip().splitlines()[-1]
+
+
+@pytest.mark.parametrize(("words", "embedder"), [([], "offline"), (["--embedder", "e5"], "e5")])
+def test_the_oracles_embedder_is_the_offline_one_unless_named(
+    words: list[str], embedder: str, monkeypatch: Any
+) -> None:
+    """Others rank what is near by its sense, and the distractors of a world are near by spelling."""
+    seen: list[Setup] = []
+
+    def run(_: Recipe, setup: Setup, *rest: Any) -> SimpleNamespace:
+        seen.append(setup)
+        return SimpleNamespace(summary=dict)
+
+    monkeypatch.setattr("mempiler.engines.embedders.default_embedder", lambda: "minilm")
+    monkeypatch.setattr("mempiler.runs.recipes.recipe.run_recipe", run)
+    app.main(["reproduce", "pgr", "--lm", "oracle", *words, "--json"], standalone_mode=False)
+    assert [setup.embedder for setup in seen] == [embedder]
