@@ -47,6 +47,8 @@ class World:
     """Options of the world, e.g. {"users": 20}."""
     shown: tuple[Column, ...] = ()
     """Columns of the tables; the score and that of every category if empty."""
+    methods: tuple[str, ...] = ()
+    """The only methods whose recalled context the oracle reads; all if empty."""
 
     def moved(self, sections: Iterable[Section]) -> tuple[Section, ...]:
         """The sections as they are on the world, without those that show no variant that earlier ones do not.
@@ -77,7 +79,7 @@ class World:
             section.name,
             title,
             self.name,
-            _plain(section.variants),
+            tuple(filter(self._read, section.variants)),
             columns,
             sweeps=tuple(replace(sweep, title="", axis="value", lines=columns) for sweep in section.sweeps),
             analyses=(lost,),
@@ -89,10 +91,9 @@ class World:
             own=section.own,
         )
 
-
-def _plain(variants: Sequence[Variant]) -> tuple[Variant, ...]:
-    """Those without options of the paper's benchmark, e.g. a rival for a dialogue."""
-    return tuple(each for each in variants if not each.options)
+    def _read(self, variant: Variant) -> bool:
+        """Whether a variant can answer here: the oracle reads it, and it has no options of the paper's benchmark."""
+        return not variant.options and (not self.methods or variant.method in self.methods)
 
 
 def lost(material: Material) -> Iterator[OurTable]:

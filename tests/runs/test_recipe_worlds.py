@@ -114,7 +114,7 @@ def test_the_plan_is_of_the_world() -> None:
 def test_the_sections_of_the_world_are_listed(capsys: Any) -> None:
     app.main(["reproduce", "h2memory", "--lm", "oracle", "--sections", "--json"], standalone_mode=False)
     found = json.loads(capsys.readouterr().out)["sections"]
-    assert [row["section"] for row in found] == ["table2-restate", "table4", "mechanisms"]
+    assert [row["section"] for row in found] == ["table2-restate", "mechanisms"]
     assert {name for row in found for name in row["on"]} == {"world.h2memory"}
 
 
