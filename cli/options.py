@@ -47,7 +47,7 @@ SECONDS = Finite(0, MOST_SECONDS, min_open=True)
 BENCHMARK = click.option("--on", "benchmark", required=True, metavar="BENCHMARK", help="see `mempiler list`")
 DATA = click.option("--data", type=click.Path(), help="the benchmark's file [default: the bundled sample]")
 LM = click.option(
-    "--lm", default="offline", show_default=True, help="`offline`, `gguf:NAME`, or any model name DSPy takes"
+    "--lm", default="offline", show_default=True, help="`offline`, `oracle`, `gguf:NAME`, or any model name DSPy takes"
 )
 API_BASE = click.option("--api-base", help="address of an OpenAI-compatible server")
 JSON = click.option("--json", "as_json", is_flag=True, help="print one JSON object")

@@ -165,15 +165,14 @@ def _print(console: Console, made: Reproduced) -> None:
             console.print(Text(done.heading), soft_wrap=True)
         for found in (*done.tables, *done.beside):
             _ours(console, found)
-        for label, rate in done.win_rates.items():
-            console.print(f"win rate, {label}: {100 * rate:.1f} %")
         for path in done.pictures:
             console.print(f"picture: {path}", soft_wrap=True)
     console.print()
     for note in made.notes:
         console.print(f"note: {note}", soft_wrap=True)
     if made.stopped:
-        again = f"what is missing above was not run; --resume {made.run.name} goes on"
+        goes_on = "" if made.recipe.rungs else f"; --resume {made.run.name} goes on"
+        again = f"what is missing above was not run{goes_on}"
         console.print(f"stopped by a limit: {made.stopped}; {again}", soft_wrap=True)
     console.print(f"run: {made.run}\nMLflow run: {made.run_id} (mempiler ui)", soft_wrap=True)
 
@@ -197,7 +196,8 @@ def _ours(console: Console, table: OurTable) -> None:
     for n, column in enumerate(table.columns):
         # Names of columns may wrap at their words; numbers may not be cut.
         wide = 16 if "interval" in column else 5
-        shown.add_column(column.replace("_", " "), justify="right" if n else "left", min_width=wide if n else None)
+        first = 18 if len(table.columns) > 6 else None
+        shown.add_column(column.replace("_", " "), justify="right" if n else "left", min_width=wide if n else first)
     apart = any("interval" in column for column in table.columns)
     for row in table.rows:
         shown.add_row(*(_cell(cell, apart) for cell in row))

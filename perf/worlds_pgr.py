@@ -72,6 +72,7 @@ def _strategies(pgr: Bench) -> list[Found]:
     return [
         _compared("chain for tree", "branch", tree, chain),
         _compared("tree for chain", "order", chain, tree),
+        _compared("chain for tree, base", "left", pgr.scored(BASE).rows, pgr.scored({**CHAIN, **BASE}).rows),
         *(
             _compared("chain for tree", name, tree, chain, lower=False)
             for name in ("prospect", *HOPS, "alias", "merge")

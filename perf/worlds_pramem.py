@@ -8,6 +8,8 @@ Figures 10 and 11, so that they should change nothing here.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from world_claims import Bench, Claim, Found
 
 METHOD, WORLD = "pramem", "world.pramem"
@@ -18,9 +20,6 @@ LEARNT = (HABIT, LUCKY, CONTRARY, OUTDATED)
 """What practice teaches."""
 AT_NOON = (CONTRARY, OUTDATED, LUCKY, STATED, ACCIDENT, AUTHOR, PART)
 """Questions of which a claim about noon, which no record bears out, gets a say."""
-ROUNDS = (5, 10, 20, 40, 60, 80)
-NEEDED = (1, 2, 3, 4, 6, 8)
-PROPOSALS = (1, 2, 3, 4, 10)
 TRIAL = frozenset({"useful_patterns", "useful_alerts", "reasoning", "predicted_action"})
 ABLATIONS = (
     Claim("w/o deep-thinking trial", (CONTRARY,), {"deep_thinking": False}),
@@ -74,6 +73,6 @@ SILENT = (
 CLAIMS = (*ABLATIONS, *SIZES, *VARIANTS, *SILENT)
 
 
-def found(users: int) -> list[Found]:
+def found(users: int) -> Iterator[Found]:
     """The rows of all claims."""
-    return list(Bench(METHOD, WORLD, users).found(CLAIMS))
+    return Bench(METHOD, WORLD, users).found(CLAIMS)

@@ -15,7 +15,7 @@ BENCHMARKS = {
     ),
     "world.pramem": (
         "pramem:PraMemWorld",
-        "generated: rules of behaviour that only practice tells from accidents; for --lm oracle, accuracy",
+        "generated: habits that only practice tells from accidents; for --lm oracle, accuracy",
     ),
     "world.rgmem": (
         "rgmem:RGMemWorld",

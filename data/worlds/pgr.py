@@ -9,7 +9,8 @@ needs, by construction:
     branch      a tree: the fact is about the last option of a step, which no chain of the usual steps visits
     order       a chain, and its summary: two facts; which comes first is the order of steps in time. A tree goes
                 through one sub-goal after the other, and the facts do not tell
-    left        a tree, and its summary: two options of a step are closed; the third is in no fact, only imagined
+    left        the summary: two options of a step are closed; the third is in no fact, only imagined. A tree has all
+                three at once, a chain takes a round for each that it gives up
     hop1..3     rounds of refinement: what a step takes does not work without something, and so on. Three such chains
                 run side by side, so that a round finds at least six new facts; so many rounds as the number says
     alias       augmentation, where there is no round: the errand goes by a name of the user's own

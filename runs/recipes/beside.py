@@ -44,22 +44,28 @@ def differences(made: Sequence[Made], own: str = "") -> OurTable | None:
     if len(made) < 2:
         return None
     base = next((each for each in made if each.label == own), made[0])
-    rows = tuple(_difference(base, each) for each in made if each is not base)
-    return OurTable(f"paired differences of the score to {base.label}", DIFFERENCES, rows)
+    found = [_paired(base, each) for each in made if each is not base]
+    doubts = dict.fromkeys(f"{told.name}: {doubt}" for told in found for doubt in told.doubts)
+    title = f"paired differences of the score to {base.label}"
+    return OurTable(title, DIFFERENCES, tuple(map(_difference, found)), "; ".join(doubts))
 
 
-def _difference(base: Made, other: Made) -> tuple[Cell, ...]:
+def _paired(base: Made, other: Made) -> Paired:
+    """How a variant did against the own one, on the questions that both were asked."""
     before, after = base.by_id(_counted), other.by_id(_counted)
     groups = {row.id: row.group for row in base.evaluation.rows}
     shared = [id for id in before if id in after]
     a, b = [before[id] for id in shared], [after[id] for id in shared]
-    found = paired(b, a, [groups[id] for id in shared])
-    told = Paired("score", True, len(shared), mean(a), mean(b), found)
-    if not shared:
-        return (other.label, "0", None, "-", "0", "0", "0", "-", told.verdict)
+    return Paired(other.label, True, len(shared), mean(a), mean(b), paired(b, a, [groups[id] for id in shared]))
+
+
+def _difference(told: Paired) -> tuple[Cell, ...]:
+    found = told.difference
+    if not told.n:
+        return (told.name, "0", None, "-", "0", "0", "0", "-", told.verdict)
     span = None if found.interval is None else (found.interval.low, found.interval.high)
     return (
-        other.label,
+        told.name,
         str(told.n),
         Measured(found.mean, 3, told.n, span, "" if found.interval is None else found.interval.unit),
         "-" if span is None else f"[{span[0]:+.3f}, {span[1]:+.3f}]",

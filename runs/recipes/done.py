@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from dspy.utils.exceptions import AdapterParseError
 
 from ...data.benchmark import Benchmark
 from ...data.preference import PairJudge, informed, preference
@@ -13,13 +16,14 @@ from ...engines.models import endpoint_errors
 from ...errors import BudgetError
 from ..report import WIRING, heading
 from ..setup import Setup
+from ..statistics import interval
 from .beside import differences, expenses
 from .columns import Column, interval_cell, part, questions, score, tokens
 from .made import Made
 from .material import Material
 from .pictures import Picture, lines, save
 from .section import Duel, Section, Sweep
-from .tables import Cell, OurTable
+from .tables import Cell, Measured, OurTable
 from .workbench import Workbench
 
 
@@ -35,7 +39,7 @@ class Done:
     pictures: tuple[Path, ...]
     win_rates: Mapping[str, float]
     beside: tuple[OurTable, ...] = ()
-    """Differences to the section's own variant, and what each variant takes."""
+    """Win rates, differences to the section's own variant, and what each variant takes."""
 
     def summaries(self) -> list[dict[str, Any]]:
         """Plain JSON of every variant: the first seed's evaluation, and what the seeds scored."""
@@ -98,14 +102,14 @@ def run_section(section: Section, setup: Setup, bench: Workbench, folder: Path, 
     first = next(iter(made.values()), None)
     told = _data_alone(section, setup) if first is None else heading(first.evaluation).partition(" on ")[2]
     rates = {} if judge is None or bench.stopped else _judged(section.duels, made, setup.load(), judge, bench)
-    beside = differences(whole, section.own), expenses(whole)
+    beside = _rates_table(rates), differences(whole, section.own), expenses(whole)
     return Done(
         section,
         told,
         tuple(made.values()),
         tuple(tables),
         tuple(save(each, folder) for each in pictures),
-        rates,
+        {label: rate.value for label, rate in rates.items()},
         tuple(table for table in beside if table is not None),
     )
 
@@ -151,7 +155,7 @@ def _sweep_picture(sweep: Sweep, section: Section, material: Material) -> Pictur
 
 def _judged(
     duels: Sequence[Duel], made: Mapping[str, Made], benchmark: Benchmark, judge: PairJudge, bench: Workbench
-) -> dict[str, float]:
+) -> dict[str, Measured]:
     """The win rates; none where a limit is reached meanwhile."""
     try:
         with endpoint_errors():
@@ -163,13 +167,25 @@ def _judged(
 
 def _win_rates(
     duels: Sequence[Duel], made: Mapping[str, Made], benchmark: Benchmark, judge: PairJudge
-) -> dict[str, float]:
+) -> dict[str, Measured]:
     answers = {label: {row.id: row.answer for row in each.evaluation.rows} for label, each in made.items()}
     examples = {str(example.id): example for example in informed(benchmark)}
     rates = {}
     for duel in (duel for duel in duels if duel.one in answers and duel.other in answers):
         one, other = answers[duel.one], answers[duel.other]
-        both = [id for id in one if id in other]
-        wins = [preference(judge, examples[id], one[id], other[id]).ahead for id in both]
-        rates[duel.label] = sum(wins) / len(wins) if wins else 0.0
+        wins: dict[str, float] = {}
+        for id in (id for id in one if id in other):
+            # A verdict that cannot be read is in no rate.
+            with suppress(AdapterParseError):
+                wins[id] = preference(judge, examples[id], one[id], other[id]).ahead
+        values = list(wins.values())
+        span = interval(values, [benchmark.group(examples[id]) for id in wins])
+        ends, unit = (None, "") if span is None else ((span.low, span.high), span.unit)
+        rates[duel.label] = Measured(sum(values) / len(values) if values else 0.0, 3, len(values), ends, unit)
     return rates
+
+
+def _rates_table(rates: Mapping[str, Measured]) -> OurTable | None:
+    rows = tuple((label, str(rate.n), rate) for label, rate in rates.items())
+    note = "Share of judgments, two a question, that prefer the first; a tie counts for neither."
+    return OurTable("win rates", ("duel", "n", "win rate"), rows, note) if rows else None

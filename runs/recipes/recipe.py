@@ -188,6 +188,8 @@ def run_recipe(
     """
     if changes and not recipe.rungs:
         raise UserError(f"{recipe.name} has no rungs: --rung-set does not go with it")
+    if setup.resume and recipe.rungs:
+        raise UserError(f"{recipe.name} climbs a ladder, once in a run: it is not resumed; start it again")
     adaptation = adaptation or Adaptation()
     setup, wanted = recipe.suited(setup), seeds or recipe.seeds
     if changes and recipe.on_world(setup.benchmark):

@@ -47,6 +47,18 @@ def test_rounds_between_two_adjustments_see_the_same_experience(
     assert "agreed p-2" not in "".join(shown)
 
 
+def test_reflection_is_shown_the_thinking_of_its_trial_and_each_kind_of_experience(
+    scripted, practice_script, behavior_history, prompt_section
+):
+    thought = {"useful_patterns": ["nurse"], "useful_alerts": ["mind"], "reasoning": "so", "predicted_action": "x"}
+    lm = scripted(practice_script(useful_patterns=thought))
+    practised(lm, behavior_history(), rounds=1)
+    ((_, text),) = [prompt for prompt in lm.engine.prompts if prompt[0] == "tasks"]
+    assert prompt_section(text, "thinking") == "nurse\nmind\nso"
+    shown = [prompt_section(text, f"{kind}_experiences") for kind in ("pattern", "alert")]
+    assert [["Ann, 34, nurse" in part, COMMON_BIASES[0] in part] for part in shown] == [[True, False], [False, True]]
+
+
 @pytest.mark.parametrize("supporters", [2, 3])
 def test_a_change_needs_three_proposals(scripted, practice_script, behavior_history, supporters):
     ids = ["p-1", "p-4", "p-7"][:supporters]

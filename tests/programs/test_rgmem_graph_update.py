@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from mempiler.engines.embedders import embedder
 from mempiler.programs.rgmem.entities import Names
 from mempiler.programs.rgmem.graph_update import GraphPath, all_taken_in, taken_in
-from mempiler.programs.rgmem.memory import BASES, USER, Conclusion, Evidence, GraphMemory, Node
+from mempiler.programs.rgmem.memory import BASES, USER, Conclusion, Evidence, GraphMemory, Node, Theory
 from mempiler.programs.rgmem.theories import abstracted, inferred
 from mempiler.signatures.rgmem_graph import EntityPath
 
@@ -94,8 +94,6 @@ def test_a_relation_theory_adds_one_to_the_score_of_every_concept_above():
 
 
 def _theory(*evidence):
-    from mempiler.programs.rgmem.memory import Theory
-
     return Theory(sigma="known", evidence=evidence, step=1)
 
 
@@ -232,3 +230,9 @@ def test_seeds_are_the_conclusions_of_high_relevance_or_all():
     base, high = Conclusion(text="a"), Conclusion(text="b", high=True)
     assert Evidence(id="e1", step=1, fact="", conclusions=(base, high)).seeds == (high,)
     assert Evidence(id="e1", step=1, fact="", conclusions=(base,)).seeds == (base,)
+
+
+def test_what_flows_up_stands_for_a_concept_that_has_a_theory_of_its_own():
+    own, flow = Theory(sigma="own"), Theory(sigma="flow")
+    node = Node(id="n1", name="Food", tier="abstract", own=own)
+    assert (node.theory, node.model_copy(update={"flow": flow}).theory) == (own, flow)

@@ -122,6 +122,7 @@ def test_the_paper_has_no_cells_here() -> None:
         (("memory-r2", "--lm", "local:x", "--rung-set", "sgd.epochs=1"), "is not RUNG.NAME"),
         (("pgr", "--rung-set", "sft.epochs=1"), "pgr has no rungs"),
         (("memory-r2", "--lm", "local:x", "--on", "msc"), "msc"),
+        (("memory-r2", "--lm", "local:x", "--resume", "here"), "is not resumed"),
     ],
 )
 def test_mistakes_are_one_line(words: tuple[str, ...], says: str, capsys: pytest.CaptureFixture[str]) -> None:

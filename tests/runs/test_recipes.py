@@ -73,6 +73,10 @@ def test_win_rates_come_from_the_judge():
     ours, theirs = ({row.id: len(row.answer) for row in entry.evaluation.rows} for entry in found.rows)
     wins = [1.0 if ours[id] > theirs[id] else 0.0 for id in ours]
     assert found.win_rates == {"turns over nothing": sum(wins) / len(wins)}
+    table = found.sections[0].beside[0]
+    (row,) = table.rows
+    assert (table.title, row[:2], row[2].n) == ("win rates", ("turns over nothing", "6"), 6)
+    assert row[2].interval[0] <= row[2].value <= row[2].interval[1]
 
 
 def test_paper_and_ours_are_kept_apart(made):
@@ -297,6 +301,10 @@ def test_variants_are_compared_with_the_own_one_question_by_question():
     first, second = ([str(cell) for cell in row[1:]] for row in table.rows)
     assert (first[0], first[1], first[3:6], first[-1]) == ("24", "-0.500", ["0", "12", "12"], "worse")
     assert (second[1], second[-1]) == ("0.000", "equal")
+    assert table.note == ""
+    few = differences([Made("a", (evaluated([1.0] * 4),)), Made("b", (evaluated([0.0] * 4),))])
+    assert few is not None
+    assert few.note.startswith("b: n = 4 is below 20 questions")
     assert differences([ours]) is None
     assert [row[0] for row in differences([other, ours]).rows] == ["ours"]
 

@@ -8,7 +8,7 @@ from mempiler.data.worlds.memory_r2 import ROUNDS, SESSIONS, MemoryR2World
 from mempiler.grammar.memory_r2 import NOT_MENTIONED, TURNS, Forget, IGotThem, IHave, ItIs
 from mempiler.programs.catalog import preset
 
-USERS = 6
+USERS = 5
 CATEGORIES = ("stated", "changed", "many", "unsaid", "corrected", "half", "retracted", "counted", "them")
 
 

@@ -11,7 +11,7 @@ from mempiler.errors import DataError, UnknownNameError
 from mempiler.grammar.pgr import ERRANDS, FACTS, QUESTIONS, STEPS, Act, Closed, First, Means, Wanted
 from mempiler.programs.thresholds import COSINES
 
-USERS = 6
+USERS = 5
 FULL = ("pgr", {})
 CHAIN = ("pgr", {"strategy": "chain"})
 BASE = ("pgr", {"iterations": 0})
@@ -25,7 +25,7 @@ def pgr(**settings: Any) -> tuple[str, dict[str, Any]]:
 CLAIMS = {
     "imagined steps (Figure 3)": ("prospect", FULL, QUERY_ONLY),
     "a tree, where branches matter (Table 3)": ("branch", FULL, CHAIN),
-    "a tree, where all options but one are closed": ("left", FULL, CHAIN),
+    "a tree, where all options but one are closed": ("left", BASE, pgr(strategy="chain", iterations=0)),
     "a chain, where order matters": ("order", CHAIN, FULL),
     "a round of refinement, tree (Table 4)": ("hop1", FULL, BASE),
     "a round of refinement, chain (Table 4)": ("hop1", CHAIN, pgr(strategy="chain", iterations=0)),

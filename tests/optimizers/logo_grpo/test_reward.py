@@ -14,6 +14,7 @@ from mempiler.optimizers.logo_grpo.reward import (
     memory_words,
     penalty,
     reward,
+    session_rewards,
 )
 from mempiler.programs.memory_r2.memory import Edit, FactMemory
 from mempiler.programs.recording import Call
@@ -28,6 +29,21 @@ def test_the_reward_is_the_mean_score_minus_lambda_times_the_excess(make_history
     assert reward(answered, rollout, RewardSettings()) == pytest.approx(0.75 - 0.3 * 3.8 / 6)
     assert reward(answered, rollout, RewardSettings(compression=0.0)) == 0.75
     assert reward(Answered((), ()), rollout, RewardSettings(compression=0.0)) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("kind", "credited"), [("session", [1.0, 0.25]), ("cumulative", [0.625, 0.25]), ("trajectory", [0.5, 0.5])]
+)
+def test_a_session_is_credited_with_its_questions_with_later_ones_too_or_with_all(
+    make_history: Any, kind: Any, credited: list[float]
+) -> None:
+    history = make_history(2, turns=1)
+    sessions = [SimpleNamespace(item=item) for item in history.items]
+    rollout: Any = SimpleNamespace(history=history, memory=FactMemory(), sessions=sessions)
+    # A question without evidence is about the last session.
+    examples = tuple(dspy.Example(focus=focus) for focus in (("D1:1",), ("D2:1",), ()))
+    answered = Answered(examples, (1.0, 0.0, 0.5))
+    assert session_rewards(answered, rollout, RewardSettings(), kind) == pytest.approx(credited)
 
 
 @pytest.mark.parametrize(
