@@ -77,6 +77,10 @@ class Recipe:
         """The recipe's world, if it is the benchmark."""
         return self.world if self.world and self.world.name == benchmark else None
 
+    def climbs(self, benchmark: str) -> bool:
+        """Whether a ladder is climbed; none is on the world."""
+        return bool(self.rungs) and not self.on_world(benchmark)
+
     def chosen(self, only: Sequence[str] = (), benchmark: str = "") -> tuple[Section, ...]:
         """The sections of these names (all if none is given) that run on a benchmark, moved to it.
 
@@ -186,14 +190,13 @@ def run_recipe(
         UserError: One file is given for several benchmarks, or settings of rungs where there are none; or the run to
             resume was started with other settings.
     """
-    if changes and not recipe.rungs:
-        raise UserError(f"{recipe.name} has no rungs: --rung-set does not go with it")
-    if setup.resume and recipe.rungs:
+    setup, wanted = recipe.suited(setup), seeds or recipe.seeds
+    if changes and not recipe.climbs(setup.benchmark):
+        there = f" on {setup.benchmark}" if recipe.rungs else ""
+        raise UserError(f"{recipe.name} has no rungs{there}: --rung-set does not go with it")
+    if setup.resume and recipe.climbs(setup.benchmark):
         raise UserError(f"{recipe.name} climbs a ladder, once in a run: it is not resumed; start it again")
     adaptation = adaptation or Adaptation()
-    setup, wanted = recipe.suited(setup), seeds or recipe.seeds
-    if changes and recipe.on_world(setup.benchmark):
-        raise UserError(f"nothing is trained on {setup.benchmark}: --rung-set does not go with it")
     arrangement = arrange(recipe, setup, only, seeds, data, adaptation)
     sections, setups = arrangement.sections, list(arrangement.setups)
     notes = (*notes_on(recipe, setups, sections, setup.test), *arrangement.notes)

@@ -106,6 +106,13 @@ def test_the_oracle_is_asked_once_however_many_seeds() -> None:
     assert draws(made, replace(ORACLE, lm="openai/gpt-4.1-mini"))
 
 
+def test_on_its_world_a_recipe_with_a_ladder_is_resumed() -> None:
+    setup = replace(ORACLE, options={"users": 1})
+    first = run_recipe(pair("memory-r2"), setup)
+    again = run_recipe(pair("memory-r2"), replace(setup, resume=str(first.run)))
+    assert again.summary()["tables"] == first.summary()["tables"]
+
+
 def test_the_plan_is_of_the_world() -> None:
     (planned,) = plan_recipe(pair("memory-r2"), ORACLE).sections
     assert (planned.benchmark, planned.questions, planned.evaluations) == ("world.memory-r2", 27, 2)
@@ -122,7 +129,7 @@ def test_the_sections_of_the_world_are_listed(capsys: Any) -> None:
     ("words", "said"),
     [
         (["pgr", "--option", "colour=3"], "colour"),
-        (["memory-r2", "--rung-set", "sft.epochs=2"], "nothing is trained on world.memory-r2"),
+        (["memory-r2", "--rung-set", "sft.epochs=2"], "memory-r2 has no rungs on world.memory-r2"),
         (["rgmem", "--data", "locomo10.json"], "is generated and reads no file"),
     ],
 )
