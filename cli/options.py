@@ -186,8 +186,13 @@ def setup_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def make_setup(values: dict[str, Any]) -> Setup:
-    """Takes the setup's options out of a command's keyword arguments."""
+    """Takes the setup's options out of a command's keyword arguments.
+
+    The oracle's embedder is the offline one unless another is named: for it the sentences of the worlds are made.
+    """
+    from ..engines.embedders import OFFLINE
     from ..engines.guard import Limits
+    from ..engines.models import is_oracle
     from ..runs.setup import Setup
     from ..runs.tape.opened import settled
 
@@ -196,10 +201,16 @@ def make_setup(values: dict[str, Any]) -> Setup:
     named = {name: values.pop(name) for name in ("categories", "metric")}
     options = parse_settings(values.pop("pairs", ())) | {name: value for name, value in named.items() if value}
     setup = Setup(options=options, limits=limits, **{name: values.pop(name) for name in names if name in values})
+    if is_oracle(setup.lm) and not _said("embedder"):
+        setup = dataclasses.replace(setup, embedder=OFFLINE)
     if setup.replay is None:
         return setup
-    source, unset = click.get_current_context().get_parameter_source, ParameterSource.DEFAULT
-    return settled(setup, frozenset(name for name in ("lm", "embedder") if source(name) is not unset))
+    return settled(setup, frozenset(filter(_said, ("lm", "embedder"))))
+
+
+def _said(name: str) -> bool:
+    """Whether an option was given, on the command line or by the environment."""
+    return click.get_current_context().get_parameter_source(name) is not ParameterSource.DEFAULT
 
 
 def asking_options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -48,7 +48,8 @@ def command(
 ) -> None:
     """Run the sections of the paper NAME on its benchmarks, and print its tables and ours.
 
-    Without --judge-lm an LM-free metric stands in where the benchmark has one, and there are no win rates.
+    Without --judge-lm an LM-free metric stands in where the benchmark has one, and there are no win rates. With
+    --lm oracle, a test instrument, they run on the paper's world and show that each mechanism matters there.
     """
     from ..engines.meter import Meter
     from ..runs.recipes.adaptation import Adaptation
@@ -57,12 +58,12 @@ def command(
     from ..runs.recipes.recipe import run_recipe
 
     found = recipe(name)
-    if listed:
-        _list(found, found.chosen(only, values.get("benchmark") or ""), as_json)
-        return
-    adaptation = Adaptation(parse_settings(config), _programs(programs))
     plain, files = _files(found, data)
     setup = found.suited(make_setup({**values, "benchmark": values.get("benchmark") or "", "data": plain}))
+    if listed:
+        _list(found, found.chosen(only, setup.benchmark), as_json)
+        return
+    adaptation = Adaptation(parse_settings(config), _programs(programs))
     console, errors, meter = output(errors=True) if as_json else output(), output(errors=True), Meter()
     first_line(console, replace(setup, data=", ".join(data) or None))
     if planned:
@@ -170,7 +171,9 @@ def _print(console: Console, made: Reproduced) -> None:
     for note in made.notes:
         console.print(f"note: {note}", soft_wrap=True)
     if made.stopped:
-        goes_on = "" if made.recipe.rungs else f"; --resume {made.run.name} goes on"
+        goes_on = (
+            "" if made.recipe.climbs(made.sections[0].section.benchmark) else f"; --resume {made.run.name} goes on"
+        )
         again = f"what is missing above was not run{goes_on}"
         console.print(f"stopped by a limit: {made.stopped}; {again}", soft_wrap=True)
     console.print(f"run: {made.run}\nMLflow run: {made.run_id} (mempiler ui)", soft_wrap=True)

@@ -35,6 +35,7 @@ from .papers import printed
 from .recipe import Recipe
 from .section import Section, Variant
 from .tables import OurTable
+from .world import World
 
 OURS, WITH_LOG = "H2Memory", "Vanilla (with log)"
 DRAWN = 80
@@ -123,6 +124,27 @@ def _counts(rows: Sequence[Row], dimension: str, margin: float) -> str:
 _BASELINES = (
     "Turn-level and session-level RAG search by BM25 where no --embedder is named. "
     "Cells are on 0 to 100, S-scores on -100 to 100."
+)
+
+WORLD = World(
+    "world.h2memory",
+    (
+        Section(
+            "mechanisms",
+            "links, clusters and dialogues that join later",
+            "world.h2memory",
+            (
+                _OURS,
+                Variant("far logs not linked", "h2memory", {"window": 1}),
+                Variant("no clusters", "h2memory", {"clustered": False}),
+                Variant("one topic of a cluster", "h2memory", {"sample_per_cluster": 1}),
+                Variant("no dialogue joins later", "h2memory", {"online_month": False}),
+            ),
+        ),
+    ),
+    {"users": 20},
+    # What is right takes needs and principles, which no baseline derives: all of them would stand at nothing.
+    methods=("h2memory",),
 )
 
 H2MEMORY = Recipe(
@@ -223,4 +245,5 @@ H2MEMORY = Recipe(
     options={"palbench.restate": {"metric": "g_score"}, "longmemeval.preference": {"metric": "judge"}},
     offline_options={"longmemeval.preference": {"metric": "f1"}},
     offline_test=4,
+    world=WORLD,
 )

@@ -13,8 +13,9 @@ from .material import Material
 from .papers import printed
 from .pictures import Picture, bars
 from .recipe import Recipe
-from .section import Duel, Section, Variant
+from .section import Duel, Section, Sweep, Variant
 from .tables import OurTable
+from .world import World
 
 BASELINE, OURS = "query only", "PGR, tree"
 VARIANTS = (
@@ -75,6 +76,36 @@ _GAP = (
     "personamem-v2 draw theirs. Without a judge, recall is that of the evidence's turns or sessions."
 )
 
+WORLD = World(
+    "world.pgr",
+    (
+        Section(
+            "mechanisms",
+            "augmentation and consolidation",
+            "world.pgr",
+            (
+                VARIANTS[3],
+                Variant("base, no augmentation", "pgr", {"iterations": 0, "augment": "none"}),
+                Variant("base, no consolidation", "pgr", {"iterations": 0, "merge_after": 10_000}),
+                Variant("base, a window of a year", "pgr", {"iterations": 0, "window_days": 365}),
+                Variant("base, updates see 1 fact", "pgr", {"iterations": 0, "related": 1}),
+            ),
+        ),
+        Section(
+            "sizes",
+            "breadth and depth of the search",
+            "world.pgr",
+            # Chance finds of a round do not end the search.
+            sweeps=(
+                Sweep("k", (1, 2, 5, 10), "pgr", {"min_new": 1}),
+                Sweep("iterations", (0, 1, 2, 3), "pgr", {"min_new": 1}),
+            ),
+            own="k = 5",
+        ),
+    ),
+    {"users": 20},
+)
+
 PGR = Recipe(
     name="pgr",
     summary="prospection-guided retrieval: its ablations on MemoryQuest",
@@ -96,4 +127,5 @@ PGR = Recipe(
         "implexconv": {"metric": "f1"},
         "personamem-v2": {"metric": "mcq"},
     },
+    world=WORLD,
 )

@@ -32,8 +32,9 @@ from .material import Material
 from .papers import printed
 from .pictures import Picture, bars, lines, matrix
 from .recipe import Recipe
-from .section import Section, Variant
+from .section import Section, Sweep, Variant
 from .tables import OurTable
+from .world import World
 
 OURS = "PraMem"
 LONG, SHORT, RAG, SUMMARY = "Long-context", "Truncation", "RAG", "Summary"
@@ -159,10 +160,36 @@ def _without(setting: str, label: str) -> Variant:
     return Variant(label, "pramem", {setting: False})
 
 
+WORLD = World(
+    "world.pramem",
+    (
+        Section(
+            "mechanisms",
+            "what practice starts from, and what is recalled",
+            "world.pramem",
+            (
+                _PRAMEM,
+                Variant("start empty", "pramem", {"start": "empty"}),
+                Variant("no records beside the question", "pramem", {"predict_tokens": 1}),
+                Variant("records not distinct", "pramem", {"distinct_records": False}),
+            ),
+        ),
+        Section(
+            "sizes",
+            "support that a change needs",
+            "world.pramem",
+            sweeps=(Sweep("needed", (1, 2, 3, 4, 6, 8), "pramem"),),
+            own="needed = 3",
+        ),
+    ),
+    {"users": 10},
+)
+
 PRAMEM = Recipe(
     name="pramem",
     summary="practice-derived experience: behaviour prediction on OmniBehavior and MovieLens",
     offline_test=24,
+    world=WORLD,
     sections=(
         Section(
             name="table1",

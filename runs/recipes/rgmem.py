@@ -30,6 +30,7 @@ from .pictures import Picture, lines, scatter
 from .recipe import Recipe
 from .section import Analysis, Section, Sweep, Variant
 from .tables import OurTable
+from .world import World
 
 OURS = "RGMem"
 FACTS, LATEST = "recall_user_shared_facts", "acknowledge_latest_user_preferences"
@@ -186,6 +187,26 @@ def _cosine(a: Any, b: Any) -> float:
 _SEVEN = "The paper's setting is 128k. A skill that the file does not have shows 0 questions; it is never filled."
 _AXES = "The paper's axis values are not printed; these are ours, around the default."
 
+_NEVER = 999
+WORLD = World(
+    "world.rgmem",
+    (
+        Section(
+            "mechanisms",
+            "operators that never fire, names that are not found",
+            "world.rgmem",
+            (
+                _RGMEM,
+                Variant("R_K1 never fires", "rgmem", {"theta_inf": _NEVER}),
+                Variant("R_K2, so R_K3, never fires", "rgmem", {"theta_sum": _NEVER}),
+                Variant("no name is found", "rgmem", {"node_cosine": 1.01}),
+            ),
+        ),
+    ),
+    {"users": 20},
+    (score("all"), *_SKILLS[:-2], category("what_happened_last", "last event")),
+)
+
 RGMEM = Recipe(
     name="rgmem",
     summary="a memory of several scales with thresholded updates, on PersonaMem and LoCoMo",
@@ -320,4 +341,5 @@ RGMEM = Recipe(
     options={"locomo": {"metric": "judge"}},
     offline_options={"locomo": {"metric": "f1", "categories": "1,2,3,4"}, "longmemeval": {"metric": "f1"}},
     offline_test=24,
+    world=WORLD,
 )
