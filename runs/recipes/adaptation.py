@@ -87,8 +87,8 @@ def setting_of(method: str, name: str) -> str | None:
 
     Example:
         >>> from mempiler.runs.recipes.adaptation import setting_of
-        >>> setting_of("turn-rag", "k"), setting_of("logs+turn-rag", "k"), setting_of("turn-rag", "rgmem.k")
-        ('k', 'inner_k', None)
+        >>> setting_of("turn-rag", "k"), setting_of("pgr+turn-rag", "hybrid"), setting_of("turn-rag", "rgmem.k")
+        ('k', 'inner_hybrid', None)
     """
     of, dot, setting = name.rpartition(".")
     # Names come from a command line, where "_" means "-" in NAME=VALUE.

@@ -123,7 +123,9 @@ def print_forecast(console: Console, forecast: Forecast) -> None:
     """Prints a line per section and the sum."""
     table = Table()
     for name in ("section", "on", "questions", "evaluations", "calls", "tokens", "US$", "judge calls", "judge US$"):
-        table.add_column(name, justify="left" if name in ("section", "on") else "right")
+        names = name in ("section", "on")
+        # Names are typed again (--only, --on): they may break, and are not cut.
+        table.add_column(name, justify="left" if names else "right", min_width=9 if names else None, overflow="fold")
     for each in forecast.sections:
         plan, judging = _cells(each.plan), _cells(each.judging)
         counts = f"{each.questions:,}", f"{each.evaluations:,}"

@@ -104,10 +104,16 @@ def result_of(lm: MeteredLM, found: Answer | Failed) -> CallResult:
     made.cache_hit, made.usage = False, dict(found.usage)
     if found.native:
         # Every candidate was a call of its own, and is counted as one.
-        sent = found.usage.get("prompt_tokens")
-        each = sent // len(outputs) if isinstance(sent, int) else 0
-        made.responses = tuple(_response(lm.model, *one, each) for one in zip(outputs, found.finish, strict=True))
+        usage = _share(found.usage, len(outputs))
+        made.responses = tuple(_response(lm.model, *one, usage) for one in zip(outputs, found.finish, strict=True))
     return made
+
+
+def _share(usage: Mapping[str, Any], candidates: int) -> Usage:
+    """The tokens of one of several candidates."""
+    told = (usage.get(name) for name in ("prompt_tokens", "completion_tokens"))
+    sent, generated = (each // candidates if isinstance(each, int) else 0 for each in told)
+    return Usage(input_tokens=sent, output_tokens=generated)
 
 
 def _predictor() -> str:
@@ -139,7 +145,6 @@ def _without_places(message: str, lm: MeteredLM) -> str:
     return _PLACES.sub("...", text)[:300]
 
 
-def _response(model: str, output: Any, reason: Any, prompt_tokens: int) -> Response:
+def _response(model: str, output: Any, reason: Any, usage: Usage) -> Response:
     text = output["text"] if isinstance(output, dict) else output
-    usage = Usage(input_tokens=prompt_tokens)
     return Response(id=None, model=model, message=Message.assistant(text or ""), finish_reason=reason, usage=usage)
