@@ -35,7 +35,8 @@ HEAD = """# Costs
 What everything but the language model costs; made by `python perf/costs.py --write docs/costs.md`, peers in the same
 run. CPU is that of the whole process, medians of repeated work; walls and requests per second are of two cores that
 clients and service share. Aims are the project's own; a row whose aim does not hold says what bounds it. Models answer
-at once, or after a set time: nothing here tells how good an answer is.
+at once, or after a set time: nothing here tells how good an answer is. The same machine is up to twice as fast from one
+day to the next, so read a row beside its peer.
 """
 PARTS = ("memory", "search", "calls", "service", "runs", "workers", "start")
 
