@@ -1,6 +1,9 @@
 """Methods scored in a world under the oracle, and compared question by question."""
 
-from collections.abc import Callable, Mapping
+import importlib
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import dspy
@@ -15,6 +18,7 @@ from mempiler.runs.evaluate import evaluate
 from mempiler.runs.results import Evaluation
 from mempiler.runs.statistics import Difference, paired
 
+PERF = Path(__file__).parents[2] / "perf"
 Arm = tuple[str, Mapping[str, Any]]
 """A method and its settings."""
 
@@ -55,3 +59,14 @@ def trial() -> Callable[[str, int], Trial]:
     """Makes a trial, one per world and size."""
     made: dict[tuple[str, int], Trial] = {}
     return lambda name, users: made.setdefault((name, users), Trial(name, users))
+
+
+@pytest.fixture(scope="module")
+def table(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """The table of claims of the paper that a module's `PAPER` names, as `perf/worlds.py` has it."""
+    name = f"worlds_{request.module.PAPER}"
+    sys.path.insert(0, str(PERF))
+    yield importlib.import_module(name)
+    sys.path.remove(str(PERF))
+    for each in (name, "world_claims"):
+        sys.modules.pop(each, None)

@@ -3,15 +3,11 @@
 Claims and what they predict are in `perf/worlds_h2memory.py`; here some are measured with few users.
 """
 
-import importlib
-import sys
-from pathlib import Path
-
 import pytest
 from mempiler.data.catalog import benchmark
 from mempiler.records import Logs
 
-PERF = Path(__file__).parents[2] / "perf"
+PAPER = "h2memory"
 USERS = 2
 CLAIMS = (
     "w/o M_G",
@@ -21,15 +17,6 @@ CLAIMS = (
     "window 1: far logs not linked",
     "online_month False: all at once",
 )
-
-
-@pytest.fixture(scope="module")
-def table():
-    sys.path.insert(0, str(PERF))
-    yield importlib.import_module("worlds_h2memory")
-    sys.path.remove(str(PERF))
-    for name in ("worlds_h2memory", "world_claims"):
-        sys.modules.pop(name, None)
 
 
 @pytest.fixture(scope="module")

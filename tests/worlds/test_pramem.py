@@ -3,33 +3,18 @@
 Claims and what they predict are in `perf/worlds_pramem.py`; here they are measured with few users.
 """
 
-import importlib
-import sys
-from pathlib import Path
-
 import pytest
 from mempiler.data.catalog import benchmark
 from mempiler.errors import DataError
 from mempiler.grammar.pramem import read_clip, read_deeds
 
-PERF = Path(__file__).parents[2] / "perf"
+PAPER = "pramem"
 USERS, CYCLES = 2, 6
 CLAIMS = (
     *("w/o deep-thinking trial", "w/o reflective proposal", "w/o consensual adjustment", "w/o alerts"),
     *("w/o generality review", "distinct_records off", "predict_tokens 1: no records"),
     "true scene to be found (Eq. 7)",
 )
-
-
-@pytest.fixture(scope="module")
-def table():
-    before = set(sys.modules)
-    sys.path.insert(0, str(PERF))
-    yield importlib.import_module("worlds_pramem")
-    sys.path.remove(str(PERF))
-    for name in set(sys.modules) - before:
-        if name in ("worlds_pramem", "world_claims"):
-            del sys.modules[name]
 
 
 @pytest.fixture(scope="module")

@@ -3,30 +3,17 @@
 Claims and what they predict are in `perf/worlds_rgmem.py`; here they are measured with few users.
 """
 
-import importlib
-import sys
-from pathlib import Path
-
 import pytest
 from mempiler.data.catalog import benchmark
 from mempiler.grammar.rgmem import read_question, read_signals
 from mempiler.memory.tokens import tokens
 
-PERF = Path(__file__).parents[2] / "perf"
+PAPER = "rgmem"
 USERS = 5
 CLAIMS = (
     *("w/o L0", "w/o L1", "w/o RG", "R_K1 never fires", "R_K2, so R_K3, never fires", "silent: R_K3"),
     *("theta_inf 1, theta_sum 2", "facts 1", "conclusions 5", "nodes 1"),
 )
-
-
-@pytest.fixture(scope="module")
-def table():
-    sys.path.insert(0, str(PERF))
-    yield importlib.import_module("worlds_rgmem")
-    sys.path.remove(str(PERF))
-    for name in ("worlds_rgmem", "world_claims"):
-        sys.modules.pop(name, None)
 
 
 @pytest.fixture(scope="module")
