@@ -124,8 +124,12 @@ def _kept(path: Path, wanted: Download) -> Fetched:
 
 
 def _from_web(address: str) -> bytes:
-    with urllib.request.urlopen(_request(address, "GET"), timeout=SECONDS) as response:
-        return response.read()
+    try:
+        with urllib.request.urlopen(_request(address, "GET"), timeout=SECONDS) as response:
+            return response.read()
+    except HTTPError as error:
+        error.close()
+        raise
 
 
 def _from_hub(address: str) -> bytes:

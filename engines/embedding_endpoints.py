@@ -6,6 +6,7 @@ Both clients are imported, and keys looked for, with the first text. Errors of b
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
@@ -42,7 +43,11 @@ def openai_compatible(name: str, base: str | None) -> Compute:
                 f"embedder {name!r} needs a key; set OPENAI_API_KEY, or give the api_base of another server"
             )
         # Servers of one's own mostly want no key, but the client insists on one.
-        return openai.OpenAI(base_url=base, api_key=key or "none", max_retries=RETRIES)
+        connections = openai.DefaultHttpxClient()
+        made = openai.OpenAI(base_url=base, api_key=key or "none", max_retries=RETRIES, http_client=connections)
+        # It refers to itself: left to the collector, its sockets might go before what closes them.
+        weakref.finalize(made, connections.close)
+        return made
 
     def compute(texts: Sequence[str]) -> np.ndarray:
         request = client().embeddings.create

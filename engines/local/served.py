@@ -27,6 +27,7 @@ import os
 import shutil
 import threading
 import uuid
+import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -143,10 +144,12 @@ class Served:
 
     def _server(self) -> Any:
         if self._client is None:
-            from openai import OpenAI
+            from openai import DefaultHttpxClient, OpenAI
 
-            key = os.environ.get("OPENAI_API_KEY") or "none"
-            self._client = OpenAI(base_url=self.url, api_key=key, timeout=TIMEOUT, max_retries=2)
+            key, connections = os.environ.get("OPENAI_API_KEY") or "none", DefaultHttpxClient(timeout=TIMEOUT)
+            self._client = OpenAI(base_url=self.url, api_key=key, max_retries=2, http_client=connections)
+            # It refers to itself: left to the collector, its sockets might go before what closes them.
+            weakref.finalize(self._client, connections.close)
         return self._client
 
 

@@ -2,10 +2,13 @@
 
 import asyncio
 import copy
+import gc
 import pickle
+import socket
 import threading
 import time
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from dspy.utils.exceptions import LMError, LMRateLimitError, LMTimeoutError, is_retryable_lm_error
@@ -58,6 +61,27 @@ def test_a_reply_without_end_is_not_read_to_it(ask: Any) -> None:
         assert not is_retryable_lm_error(raised.value)
         assert server.sent < 25_000_000  # the rest is in sockets
         assert len(server.texts) == 1
+
+
+@pytest.mark.parametrize("fault", ["endless", "trickle", "headers"])
+def test_what_is_cut_off_leaves_no_connection(ask: Any, fault: str) -> None:
+    gc.disable()  # sockets that only the collector would close are found open
+    try:
+        with StubServer(every(fault)) as server:
+            lm = named(server, 1.5)
+            with pytest.raises(LMError) as raised:
+                ask(lm)
+            assert calls_end()
+            assert raised.value is not None
+            assert not open_to(server)
+    finally:
+        gc.enable()
+
+
+def open_to(server: Any) -> list[socket.socket]:
+    address = urlsplit(server.url)
+    known = [one for one in gc.get_objects() if type(one) is socket.socket]
+    return [one for one in known if f"raddr=('{address.hostname}', {address.port})" in repr(one)]
 
 
 def test_a_wait_beyond_the_deadline_fails_at_once_with_the_reason(ask: Any) -> None:
