@@ -6,8 +6,9 @@
 
 A writer makes a memory from the one before it, and of thousands of parts it replaces a few. Those are found by identity
 (the same object is the same part), so that searching the next version costs what it changed, not what it holds. An
-older version is searched in the same way: the index moves back. Where entries of a version do not stand in the order in
-which the moved index would keep them, equal scores could come in another order: it is built anew then.
+older version is searched in the same way: the index moves back. Entries that do not stand where the moved index would
+have them are taken out and added again behind the others, so that equal scores come in the same order as in an index
+that is built there: parts that grow are best kept behind those that stay.
 
 Searches of one version go side by side; another version waits for them, and holds up those who come after it.
 """
@@ -123,19 +124,23 @@ class Following:
         self._index = index
 
     def _moved(self, index: Index, memory: Any, parts: Sequence[Any]) -> bool:
-        """Moves an index by what differs; False if it would not be the one that is built there."""
+        """Moves an index by what differs; False if it is better built there."""
         start = shared(self._parts, parts)
         known = {id(part): entries for part, entries in zip(self._parts[start:], self._entries[start:], strict=True)}
         tail = [known[id(p)] if id(p) in known else tuple(self._made(memory, p)) for p in parts[start:]]
         old = {entry.id: entry for entries in self._entries[start:] for entry in entries}
         new = {entry.id: entry for entries in tail for entry in entries}
+        stay = [id for id in old if id in new]
+        misplaced = stay[
+            next((n for n, (id, there) in enumerate(zip(stay, new, strict=False)) if id != there), len(stay)) :
+        ]
         gone = [id for id in old if id not in new]
-        order = [*(id for id in old if id in new), *(id for id in new if id not in old)]
         size = len(index) + len(new) - len(old)
-        if order != list(new) or len(new) != sum(map(len, tail)) or 2 * len(gone) > len(index):
+        if len(new) != sum(map(len, tail)) or 2 * (len(gone) + len(misplaced)) > len(index):
             return False
-        # First what may fail: nothing has changed then.
-        index.add(entry for id, entry in new.items() if old.get(id) != entry)
+        index.remove(misplaced)
+        again = set(misplaced)
+        index.add(entry for id, entry in new.items() if id in again or old.get(id) != entry)
         index.remove(gone)
         self._entries[start:] = tail
         # An id of the tail may be one of the shared parts as well.

@@ -17,7 +17,7 @@ from ...signatures.h2memory_principles import SummarizeNeed
 from ..method import EntryReader
 from ..predictor import predictor
 from .memory import HeterogeneousMemory
-from .recall import Parts, entries, recalled, whole
+from .recall import Parts, entries_of, recalled, searched, whole
 
 
 class UserReader(EntryReader):
@@ -46,7 +46,12 @@ class UserReader(EntryReader):
         need_summary: bool,
     ) -> None:
         self.parts = parts = Parts(use_situations, use_background, use_topics, use_principles)
-        super().__init__(indexes=Indexes(lambda: DenseIndex(embedder), lambda memory: entries(memory, parts)))
+        indexes = Indexes(
+            lambda: DenseIndex(embedder),
+            lambda memory: searched(memory, parts),
+            lambda memory, part: entries_of(part, parts),
+        )
+        super().__init__(indexes=indexes)
         self.situations = situations
         self.topics = topics
         self.need_summary = need_summary

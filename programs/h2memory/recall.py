@@ -43,7 +43,7 @@ def recalled(
 
     Args:
         memory: What is recalled from.
-        index: Its entries, as `entries` gives them.
+        index: Its entries, those of what `searched` gives.
         query: What is searched with.
         parts: What is shown.
         content: "needs" shows of topics and principles the need alone; otherwise solutions and preferences too.
@@ -68,18 +68,38 @@ def recalled(
     return context.model_copy(update={"counts": counts})
 
 
-def entries(memory: HeterogeneousMemory, parts: Parts) -> list[Entry]:
-    """What is searched, by the text that is compared: situations, backgrounds, the needs of topics, types of needs.
+def searched(memory: HeterogeneousMemory, parts: Parts) -> list[Any]:
+    """What is searched: situations and topics as they came, and entries of what changes as a whole behind them.
 
     Situations and topics are always there, since a part that is not shown may still lead to another one.
     """
-    found = [_entry(one.id, one.text, "situation", parts.situations) for one in memory.situations]
-    found += [_entry(one.id, one.need, "topic", parts.topics) for one in memory.topics]
+    found = _as_they_came(memory)
     if parts.background:
         found += [_entry(aspect, one.text, "background") for aspect, one in memory.background.items()]
     if parts.principles:
         found += [_entry(one.id, one.need_type, "principle") for one in memory.principles]
     return found
+
+
+def entries_of(part: Any, parts: Parts) -> tuple[Entry, ...]:
+    """The entry of a part that is searched, with the text that is compared; of a topic the need."""
+    if isinstance(part, Situation):
+        return (_entry(part.id, part.text, "situation", parts.situations),)
+    if isinstance(part, Topic):
+        return (_entry(part.id, part.need, "topic", parts.topics),)
+    return (part,)
+
+
+def _as_they_came(memory: HeterogeneousMemory) -> list[Any]:
+    """Every topic behind the situations of the logs that its dialogue followed: a new one stands behind all others."""
+    last = {situation.batch: n for n, situation in enumerate(memory.situations, 1)}
+    found, taken = list[Any](), 0
+    for topic in memory.topics:
+        until = max((last.get(batch, 0) for batch in topic.own), default=0)
+        found += memory.situations[taken:until]
+        found.append(topic)
+        taken = max(taken, until)
+    return [*found, *memory.situations[taken:]]
 
 
 def whole(memory: HeterogeneousMemory, hits: Sequence[Hit]) -> list[Hit]:

@@ -17,7 +17,7 @@ from ...signatures.rgmem import Keyword, PlanRetrieval
 from ..method import ANY_COSINE, FEW, EntryReader
 from ..predictor import predictor
 from .memory import GraphMemory
-from .retrieval import Retrieval, entries, in_blocks, name_entries
+from .retrieval import Retrieval, entries_of, in_blocks, name_entries, searched
 
 
 class GraphReader(EntryReader):
@@ -48,7 +48,11 @@ class GraphReader(EntryReader):
         hybrid: bool,
     ) -> None:
         texts = embedder if hybrid else None
-        indexes = Indexes(lambda: empty_index(texts, hybrid=True), lambda memory: entries(memory, use_l0))
+        indexes = Indexes(
+            lambda: empty_index(texts, hybrid=True),
+            lambda memory: searched(memory, use_l0),
+            lambda memory, part: entries_of(part),
+        )
         super().__init__(min_score=ANY_COSINE, indexes=indexes, hybrid=hybrid)
         self.use_l0 = use_l0
         self.use_l1 = use_l1
@@ -61,7 +65,8 @@ class GraphReader(EntryReader):
 
     def otherwise(self, memory: GraphMemory, query: Query) -> Sequence[Hit]:
         """What the newest evidence says; without L0, theories."""
-        found = [entry.hit() for entry in reversed(entries(memory, self.use_l0))]
+        parts = reversed(searched(memory, self.use_l0))
+        found = [entry.hit() for part in parts for entry in reversed(entries_of(part))]
         return in_blocks(sorted(found, key=lambda hit: not hit.is_evidence)[:FEW])
 
     def recall(self, memory: GraphMemory, query: Query) -> Context:

@@ -45,7 +45,7 @@ class Retrieval:
 
     Args:
         memory: What is recalled from.
-        texts: Its evidence, as `entries` gives it.
+        texts: What `searched` gives of it.
         names: The names of its nodes, as `name_entries` gives them; None without a graph.
         facts: Most facts.
         conclusions: Most conclusions by BM25.
@@ -130,18 +130,24 @@ def _passes(layer: str, kind: str) -> Where:
     return lambda entry: entry.tags["kind"] == kind and layer in entry.tags["has"].split()
 
 
-def entries(memory: GraphMemory, use_l0: bool = True) -> list[Entry]:
-    """Everything in a memory that can be searched as text: conclusions, facts, relation theories, profiles."""
-    found: list[Entry] = []
-    for unit in memory.evidence.values() if use_l0 else ():
-        for n, one in enumerate(unit.conclusions, 1):
-            id = f"{unit.id}.{n}"
-            found.append(Entry(id=id, text=one.text, kind="conclusion", sources=one.sources, time=unit.time))
-        if unit.fact:
-            found.append(Entry(id=unit.id, text=unit.fact, kind="fact", sources=unit.sources, time=unit.time))
+def searched(memory: GraphMemory, use_l0: bool = True) -> list[Any]:
+    """What can be searched as text: units of evidence as they came, behind them entries of theories and profiles."""
     hits = [inference_hit(memory, relation) for relation in memory.relations.values() if relation.theory]
     hits += [profile_hit(memory, node) for node in memory.nodes.values() if node.theory]
-    return [*found, *(_entry(hit) for hit in hits)]
+    return [*(memory.evidence.values() if use_l0 else ()), *(_entry(hit) for hit in hits)]
+
+
+def entries_of(part: Any) -> tuple[Entry, ...]:
+    """The entries of a part that is searched: of a unit its conclusions and its fact."""
+    if not isinstance(part, Evidence):
+        return (part,)
+    found = [
+        Entry(id=f"{part.id}.{n}", text=one.text, kind="conclusion", sources=one.sources, time=part.time)
+        for n, one in enumerate(part.conclusions, 1)
+    ]
+    if part.fact:
+        found.append(Entry(id=part.id, text=part.fact, kind="fact", sources=part.sources, time=part.time))
+    return tuple(found)
 
 
 def name_entries(memory: GraphMemory) -> list[Entry]:

@@ -72,7 +72,11 @@ def hasty() -> Iterator[None]:
 
 
 STEPS = st.lists(
-    st.tuples(st.sampled_from(["append", "replace", "remove", "swap", "back"]), st.integers(0, 99), st.integers(0, 9)),
+    st.tuples(
+        st.sampled_from(["append", "insert", "replace", "remove", "swap", "back"]),
+        st.integers(0, 99),
+        st.integers(0, 9),
+    ),
     max_size=12,
 )
 TEXTS = ("rye bread", "oat milk", "bread with milk", "a bicycle", "the red bicycle", "piano", "rye", "milk", "red", "a")
@@ -88,6 +92,8 @@ def test_every_version_is_searched_as_if_its_index_were_its_own(dense: bool, hyb
         held, new = list(last.words), Word(id=f"w{number}", text=TEXTS[text])
         if kind == "append" or not held:
             held.append(new)
+        elif kind == "insert":
+            held.insert(place % len(held), new)
         elif kind == "replace":
             held[place % len(held)] = new.model_copy(update={"id": held[place % len(held)].id})
         elif kind == "remove":
@@ -115,6 +121,15 @@ def test_only_what_is_new_in_a_version_is_embedded() -> None:
     for memory in (second, third):
         indexes.of(memory).search(["bread"], 1)
     assert counting.texts == ["rye", "oats", "milk", "oat bread", "piano"]
+
+
+def test_what_comes_in_the_middle_moves_only_what_stands_behind_it() -> None:
+    counting = Counting()
+    indexes, first = entry_indexes(counting), words("rye", "oats", "milk", "wheat", "a theory")
+    indexes.of(first).search(["bread"], 1)
+    second = first.having([*first.words[:4], Word(id="new", text="piano"), *first.words[4:]])
+    assert indexes.of(second).ids == ("rye", "oats", "milk", "wheat", "new", "a theory")
+    assert counting.texts[5:] == ["piano", "a theory"]
 
 
 def test_memories_of_different_users_have_indexes_of_their_own() -> None:
