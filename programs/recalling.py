@@ -40,7 +40,7 @@ def recalled(method: Method, memory: Any, query: Query, waiting: Waiting | None 
         query: What is asked.
         waiting: Items that are not in the memory yet.
     """
-    items = _with_unwritten(memory, waiting)
+    items = with_unwritten(memory, waiting)
     raw = tuple(method.raw.of(items).search([query.probe], RAW_TURNS)[0]) if items.items else ()
     asked = with_raw(query, items, raw)
     context = method.reader.recall(memory, asked)
@@ -56,7 +56,7 @@ def recalled(method: Method, memory: Any, query: Query, waiting: Waiting | None 
     return Recalled(asked, context, raw)
 
 
-def _with_unwritten(memory: Any, waiting: Waiting | None) -> Waiting:
+def with_unwritten(memory: Any, waiting: Waiting | None) -> Waiting:
     """What waits, and before it what could not be taken into the memory."""
     if not memory.unwritten:
         return waiting or Waiting()

@@ -3,6 +3,7 @@
     add(session) ── stored and queued ──> remembered now, or by a worker later
     say(session, messages) ... end(session)     the same for an open chat, turn by turn
     ask(question)   memory, and the turns that are not in it yet ──> answer, with what it rests on
+    search(query)   the same ──> entries, and no answer
 
 When `add` or `say` returns, the item is on disk. A question is answered from the settled memory, and from the raw
 turns that are not in it yet (found as turn RAG finds them): new turns are usable before a model has written them.
@@ -28,6 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from typing import Any, TypeVar
 
 import dspy
@@ -39,7 +41,7 @@ from ..memory.memory import Memory
 from ..memory.store import Store
 from ..memory.stored import Added, Forgotten, Owner, Summary
 from ..records import Context, Item, Query, Turn
-from . import live
+from . import live, searching
 from .leavings import leaving_nothing, notice
 from .live import View, drop, stamp_of, view
 from .program import MemoryProgram
@@ -183,6 +185,32 @@ class UserMemory:
             asked = Query(text=query, date=date, speakers=_speakers(seen))
             return recalled(self.program.method, seen.settled, asked, seen.waiting).whole()
 
+    def search(
+        self,
+        query: str,
+        k: int = 10,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        seen: View | None = None,
+    ) -> searching.Found:
+        """Finds the entries nearest to a query, without an answer and without a language model.
+
+        Args:
+            query: What is looked for.
+            k: Most entries of the memory, and most turns that are not in it yet.
+            since: Only what is of this moment or later; moments without a zone are in UTC.
+            until: Only what is from before this moment.
+            seen: What is searched, of `look`; what is there now if None.
+
+        Raises:
+            ProgramError: Another program, embedder or version wrote the memory; the message has the remedy.
+            UserError: `k` is not a number from 1 to 1000.
+            EndpointError: The embedder cannot be reached.
+        """
+        seen, window = seen or self.look(), searching.Window(since, until)
+        with self._working(seen):
+            return searching.search(self.program.method, seen.settled, seen.waiting, query, k, window)
+
     def read(self) -> Memory:
         """The memory that questions are answered from; the blank one of the method for an unknown user."""
         return self.look().settled
@@ -259,6 +287,12 @@ class UserMemory:
     async def arecall(self, query: str, date: Any = None) -> Context:
         """`recall` for asyncio."""
         return await in_thread(lambda: self.recall(query, date))
+
+    async def asearch(
+        self, query: str, k: int = 10, since: datetime | None = None, until: datetime | None = None
+    ) -> searching.Found:
+        """`search` for asyncio."""
+        return await in_thread(lambda: self.search(query, k, since, until))
 
     async def aforget(self) -> Forgotten:
         """`forget` for asyncio."""

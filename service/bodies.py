@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from ..errors import UserError
 from ..memory.stored import name_of
+from ..programs.searching import MOST
 
 NAME = r"^[\w@:+=~|-][\w.@:+=~|-]*$"
 """Names of users and sessions over HTTP. The store takes any text; letters, digits and these signs need no escaping in
@@ -138,6 +139,33 @@ class Answer(BaseModel):
 
     answer: str = Field(examples=["Lisbon"])
     evidence: list[Evidence]
+
+
+class Search(Body):
+    """What to look for in the memory of a user."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"query": "Lisbon", "k": 5, "since": "2025-01-01"}]})
+    query: Said
+    k: Annotated[int, Field(ge=1, le=MOST)] = 10
+    """Most entries of the memory, and most turns that are not in it yet."""
+    since: Time | None = None
+    """Only what is of this moment or later; what has no time is left out."""
+    until: Time | None = None
+    """Only what is from before this moment; what has no time is left out."""
+
+
+class Entry(Evidence):
+    """One entry of a memory, or a turn that is not in it yet."""
+
+    kind: str = Field(examples=["turn"])
+    time: datetime | None = None
+
+
+class Found(BaseModel):
+    """What a search found, best first; scores of entries and of waiting turns cannot be compared."""
+
+    entries: list[Entry]
+    waiting: list[Entry] = Field(description="Turns that are not in the memory yet.")
 
 
 class SessionState(BaseModel):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,17 +12,19 @@ from ..memory import stored
 from ..memory.incoming import now
 from ..programs.live import View
 from ..programs.user_memory import UserMemory
-from ..records import Context, format_time
+from ..records import Context, Hit, format_time
 from ..records.items import Turn
 from .access import Memory, Places, Served, Tenant, Written
 from .bodies import (
     Answer,
     Evidence,
     Forgotten,
+    Found,
     MemoryState,
     Name,
     NewSession,
     Question,
+    Search,
     Sessions,
     SessionState,
     Source,
@@ -109,6 +112,12 @@ async def ask(body: Question, service: Served, memory: Memory, work: Places) -> 
     return await work.asking(lambda _: _answer(body, service, memory))
 
 
+@router.post("/{user}/search", summary="Search the memory of a user")
+async def search(body: Search, memory: Memory, work: Places) -> Found:
+    """Entries of the memory, and turns that are not in it yet, with the turns that each rests on; no answer is made."""
+    return await work.asking(lambda _: _found(body, memory))
+
+
 def check_length(messages: int, service: Service) -> None:
     """Refuses requests of too many messages.
 
@@ -121,21 +130,30 @@ def check_length(messages: int, service: Service) -> None:
 
 def evidence(memory: UserMemory, context: Context, seen: View) -> list[Evidence]:
     """What was recalled, each with the turns it rests on, as far as they are still there."""
+    turns = _turns(memory, set(context.sources), seen)
+    return [Evidence.model_validate(_shown(hit, turns)) for hit in context.hits]
+
+
+def _turns(memory: UserMemory, wanted: set[str], seen: View) -> dict[str, Turn]:
     items = seen.waiting.items
-    wanted = set(context.sources)
     turns = {turn.id: _dated(turn, item.time) for item in items for turn in item.turns if turn.id in wanted}
     if left := wanted - turns.keys():
         found = memory.store.turns(memory.owner, sorted(left))
         turns |= {id: _dated(turn, item.time) for id, (turn, item) in found.items()}
-    return [
-        Evidence(
-            id=hit.id,
-            text=hit.text,
-            score=round(hit.score, 4),
-            sources=[_source(turns[id]) for id in hit.sources if id in turns],
-        )
-        for hit in context.hits
-    ]
+    return turns
+
+
+def _shown(hit: Hit, turns: Mapping[str, Turn]) -> dict[str, Any]:
+    sources = [_source(turns[id]) for id in hit.sources if id in turns]
+    return {"id": hit.id, "text": hit.text, "score": round(hit.score, 4), "sources": sources}
+
+
+def _found(body: Search, memory: UserMemory) -> Found:
+    seen = _known(memory)
+    found = memory.search(body.query, body.k, body.since, body.until, seen)
+    turns = _turns(memory, {id for hits in found for hit in hits for id in hit.sources}, seen)
+    rows = [[{**_shown(hit, turns), "kind": hit.kind, "time": _utc(hit.time)} for hit in hits] for hits in found]
+    return Found.model_validate(dict(zip(("entries", "waiting"), rows, strict=True)))
 
 
 def _answer(body: Question, service: Service, memory: UserMemory) -> Answer:
@@ -186,8 +204,11 @@ def _dated(turn: Turn, time: datetime | None) -> Turn:
 
 
 def _source(turn: Turn) -> Source:
-    time = turn.time.replace(tzinfo=UTC) if turn.time else None
-    return Source(id=turn.id, speaker=turn.speaker, text=turn.content, time=time)
+    return Source(id=turn.id, speaker=turn.speaker, text=turn.content, time=_utc(turn.time))
+
+
+def _utc(time: datetime | None) -> datetime | None:
+    return time.replace(tzinfo=UTC) if time else None
 
 
 def _state(found: Any) -> UserState:

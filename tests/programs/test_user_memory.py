@@ -357,3 +357,36 @@ def test_the_last_commit_gives_the_claim_back(method: str, store: Store, monkeyp
     memory.add(said("I have a dog."), remember=False)
     stamp = stamp_of(memory.program)
     assert store.claim("another", 60, stamp, memory.owner) is not None
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_search_makes_no_call_and_finds_what_recall_rests_on(method: str, store: Store, make_history: Any) -> None:
+    lm = language_model("offline")
+    memory = program(method).memory(store, "ada", lm=lm)
+    for item in make_history(3).items:
+        memory.add(item)
+    text = make_history(3).items[0].turns[0].text
+    before = lm.meter.read()
+    found = memory.search(text, k=3)
+    assert lm.meter.read() == before
+    assert len(found.entries) == (0 if method == "recursive-summary" else 3)  # a summary is a note, not an entry
+    assert found.entries == memory.search(text, k=9).entries[:3]
+    assert found == asyncio.run(memory.asearch(text, 3))
+
+
+def test_a_window_of_time_is_searched_to_its_end(store: Store) -> None:
+    memory = program().memory(store, "ada", lm=language_model("offline"))
+    for day in range(1, 29):
+        memory.add(Session(id=f"s{day}", time=datetime(2025, 3, day), turns=said_turns(day)), remember=day < 28)
+    first, second = datetime(2025, 3, 2), datetime(2025, 3, 4)
+    assert {hit.id for hit in memory.search("rye bread", 5, first, second).entries} == {"s2:1", "s3:1"}
+    assert memory.search("rye bread", 5, first, first) == ((), ())
+    assert [hit.id for hit in memory.search("rye bread", 5, since=datetime(2025, 3, 28)).waiting] == ["s28:1"]
+    for k in (0, 1001):
+        with pytest.raises(UserError, match=f"k is {k}; ask for 1 to 1000"):
+            memory.search("rye bread", k)
+
+
+def said_turns(day: int) -> tuple[Turn, ...]:
+    # The later, the shorter, and so the nearer to the query: the window's days are the last to be found.
+    return (Turn(id=f"s{day}:1", speaker="Ada", text="rye bread " + "of the baker " * (30 - day)),)

@@ -31,6 +31,7 @@ OPERATIONS = {
     "DELETE /v1/users/{user}/sessions/{session}",
     "POST /v1/chat/completions",
     "POST /v1/users/{user}/ask",
+    "POST /v1/users/{user}/search",
     "POST /v1/users/{user}/sessions",
     "POST /v1/users/{user}/sessions/{session}/end",
 }
@@ -78,7 +79,7 @@ def test_examples_are_served(client: Any) -> None:
             name = body["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
             (example,) = document["components"]["schemas"][name]["examples"]
             url = path.replace("{user}", "ada").replace("{session}", "s")
-            if path.endswith("/ask"):
+            if path.endswith(("/ask", "/search")):
                 client.add("I moved to Lisbon.")
             response = client.request(method, url, json=example)
             assert response.status_code in (200, 201), (path, response.text)

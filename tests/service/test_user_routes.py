@@ -39,6 +39,26 @@ def test_answer_comes_with_the_turns_it_rests_on(client: Any) -> None:
     assert found["evidence"][0]["sources"] == [source]
 
 
+def test_search_gives_entries_with_their_turns_and_waiting_turns_apart(client: Any) -> None:
+    client.post("/v1/users/ada/sessions", json={"id": "s", "messages": DATED})
+    source = {"id": "s:1", "speaker": "Ada", "text": "I moved to Lisbon.", "time": "2025-03-05T16:20:00Z"}
+
+    def found(**more: Any) -> dict[str, Any]:
+        return client.post("/v1/users/ada/search", json={"query": "Lisbon", **more}).json()
+
+    assert found()["entries"] == []
+    (waiting,) = found()["waiting"]
+    assert waiting["sources"] == [source]
+    client.service.program.memory(client.service.store, "ada", "acme", client.service.lm).remember()
+    (entry,) = found()["entries"]
+    assert (entry["kind"], entry["time"], entry["sources"]) == ("turn", source["time"], [source])
+    assert (entry["id"], entry["text"], found()["waiting"]) == (waiting["id"], waiting["text"], [])
+    assert found(since="2025-03-05T16:20:00Z", until="2025-03-05T16:21:00Z")["entries"] == [entry]
+    assert found(until="2025-03-05T18:20:00+02:00") == {"entries": [], "waiting": []}
+    refused = client.post("/v1/users/ada/search", json={"query": "Lisbon", "k": 0})
+    assert (refused.status_code, "k" in refused.json()["error"]["message"]) == (400, True)
+
+
 def test_queued_session_is_remembered_in_the_background(connect: Any) -> None:
     client = connect(writers=1)
     client.post("/v1/users/ada/sessions", json={"id": "s", "messages": DATED})
@@ -71,13 +91,15 @@ def test_users_of_the_tenant_are_listed_and_no_others(client: Any) -> None:
         ("DELETE", "/v1/users/ada"),
         ("DELETE", "/v1/users/ada/sessions/s"),
         ("POST", "/v1/users/ada/ask"),
+        ("POST", "/v1/users/ada/search"),
         ("POST", "/v1/users/ada/sessions/s/end"),
     ],
 )
 def test_no_token_reaches_a_user_of_another_tenant(client: Any, store: Store, method: str, path: str) -> None:
     client.post("/v1/users/ada/sessions", json={"id": "s", "messages": DATED})
     before = [store.dump(user.owner) for user in store.users()]
-    body = {"question": "Where did Ada move?"} if path.endswith("/ask") else None
+    bodies = {"ask": {"question": "Where did Ada move?"}, "search": {"query": "Lisbon"}}
+    body = bodies.get(path.rpartition("/")[2])
     response = client.as_tenant("globex").request(method, path, json=body)
     assert response.status_code == 404
     assert "Lisbon" not in response.text
