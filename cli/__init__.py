@@ -33,6 +33,7 @@ COMMANDS = {
     "memories": "Stored memories: add, remember, list, show, export, import, forget.",
     "rebuild": "Write stored memories anew after a program or embedder changed.",
     "serve": "Serve a saved program and its memories over HTTP, with an OpenAI-compatible chat.",
+    "mcp": "Give an agent a stored memory as tools of the Model Context Protocol.",
     "reproduce": "Run a paper's variants; print its tables and ours, apart.",
     "list": "Methods, benchmarks, optimizers, adapters.",
     "data": "Look into data files.",

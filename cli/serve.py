@@ -67,6 +67,9 @@ def _setting(name: str, kind: Any, default: Any, help: str) -> Any:
 @_setting("lease", Finite(1, 600), 120.0, "seconds until others write whom a killed process was writing")
 @_setting("grace", Finite(0, MOST_SECONDS), 20.0, "seconds to finish what is in progress when stopped")
 @_setting("log-level", click.Choice(["debug", "info", "warning", "error"]), "info", "least level of log lines")
+@click.option(
+    "--mcp", is_flag=True, default=False, envvar="MEMPILER_MCP", help="let agents reach memories as tools, at /v1/mcp"
+)
 @click.option("--log-contents", is_flag=True, envvar="MEMPILER_LOG_CONTENTS", help="log what is asked and answered")
 @click.option("--api-base", envvar="MEMPILER_API_BASE", help="address of an OpenAI-compatible server")
 @trust_option(_log_lines)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from typing import Any
 
 import anyio.to_thread
@@ -58,6 +58,11 @@ def make_app(service: Service) -> FastAPI:
     app.state.service = service
     for routes in (_state, users.router, chat.router):
         app.include_router(routes)
+    if service.settings.mcp:
+        from . import agents  # an extra
+
+        app.state.tools = agents.agent_tools(service)
+        app.router.routes.extend(agents.routes(app.state.tools))
     app.add_exception_handler(RequestValidationError, _malformed)
     app.add_exception_handler(HTTPException, _refused_by_framework)
     for kind in CAUGHT:
@@ -74,8 +79,10 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     service: Service = app.state.service
     service.worker.start()
     log.info("serving", extra={"program": service.name, "tokens": service.tokens is not None})
+    tools = getattr(app.state, "tools", None)
     try:
-        yield
+        async with tools.session_manager.run() if tools else nullcontext():
+            yield
     finally:
         begun, left = time.monotonic(), service.begin_stop()
         service.close()

@@ -46,6 +46,8 @@ class Settings:
     """Seconds after which another process writes the sessions of a user whom a killed one was writing."""
     grace: float = 20.0
     """Seconds for requests and writes in progress to finish when the service is stopped."""
+    mcp: bool = False
+    """Whether agents reach memories as tools of MCP, at /v1/mcp; needs the extra `mcp`."""
     log_contents: bool = False
     """Whether logs hold what was asked and answered, names of users, and error messages."""
 

@@ -45,7 +45,7 @@ def test_settings_have_the_defaults_of_the_options() -> None:
         f.name: False if f.name == "log_contents" else known[f.name] for f in fields(Settings)
     }
     named = {name.replace("-", "_") for names, _ in ROWS for name in re.findall(r"`--([\w-]+)`", names)}
-    assert {f.name for f in fields(Settings)} - named <= {"session_gap", "log_contents"}
+    assert {f.name for f in fields(Settings)} - named <= {"session_gap", "log_contents", "mcp"}
 
 
 def test_the_page_has_the_numbers_that_no_option_sets() -> None:

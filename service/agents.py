@@ -1,0 +1,59 @@
+"""Memories as tools of agents over HTTP: the service at `/v1/mcp`, by MCP's streamable transport.
+
+    POST /v1/mcp   Authorization: Bearer TOKEN ──> tenant      Mempiler-User: ada ──> whose memory it is
+
+The user is a header, which the application sets where it connects; it is nothing that the agent's model can choose.
+Requests carry all there is to know of them, so any process of the service answers any of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from .bodies import Name
+from .refusals import CAUGHT, Refusal, refusal_of
+from .service import Service
+from .tools import Call, MCPServer, ToolError, memory_tools
+
+PATH = "/v1/mcp"
+HEADER = "Mempiler-User"
+_NAME: TypeAdapter[str] = TypeAdapter(Name)
+
+
+def agent_tools(service: Service) -> MCPServer:
+    """The tools over the memories of a service; what they add is written by its worker."""
+
+    async def work(request: Any, call: Call) -> str:
+        try:
+            tenant, user = request.scope["state"]["tenant"], _user(request)
+            memory = service.writing(tenant, user)
+            said = await service.asking.run(lambda _: call(memory), tenant)
+            service.worker.wake()
+        except (Refusal, *CAUGHT) as error:
+            raise ToolError(refusal_of(error).message) from error
+        return said
+
+    return memory_tools(work, remember=False)
+
+
+def routes(tools: MCPServer) -> Sequence[Any]:
+    """The routes of the tools; what guards the service stands before them."""
+    from mcp.server.transport_security import TransportSecuritySettings
+
+    guarded = TransportSecuritySettings(enable_dns_rebinding_protection=False)
+    return tools.streamable_http_app(
+        streamable_http_path=PATH, json_response=True, stateless_http=True, transport_security=guarded
+    ).routes
+
+
+def _user(request: Any) -> str:
+    given = request.headers.getlist(HEADER)
+    if len(given) != 1:
+        raise Refusal(400, f"say whose memory it is in one header: {HEADER}: NAME")
+    try:
+        return _NAME.validate_python(given[0])
+    except ValidationError as error:
+        raise Refusal(400, f"{HEADER}: {error.errors()[0]['msg']}") from error
