@@ -83,11 +83,57 @@ SYSTEMS = {
             writes_with_lm=False,
         ),
         Shipped("mem0", "Mem0, open source: extracted facts in Qdrant", ("mem0ai",), "Apache-2.0", writes_with_lm=True),
+        Shipped(
+            "langmem",
+            "LangMem: memories by calls of tools, in LangGraph's store",
+            ("langmem", "langchain-openai"),
+            "MIT",
+            writes_with_lm=True,
+        ),
+        Shipped(
+            "graphiti",
+            "Graphiti, the library behind Zep: a temporal graph in Kuzu",
+            ("graphiti-core[kuzu]", "httpx"),
+            "Apache-2.0",
+            writes_with_lm=True,
+        ),
+        Shipped(
+            "a-mem",
+            "A-Mem: linked notes that evolve, in Chroma",
+            ("a-mem", "chromadb", "litellm", "nltk", "scikit-learn"),
+            "MIT",
+            writes_with_lm=True,
+        ),
+        Shipped(
+            "memoryos",
+            "MemoryOS: short, middle and long-term memory",
+            ("memoryos-pro", "faiss-cpu"),
+            "MIT",
+            writes_with_lm=True,
+        ),
+        Shipped(
+            "memos",
+            "MemOS: its general textual memory in Qdrant",
+            ("MemoryOS", "qdrant-client"),
+            "Apache-2.0",
+            writes_with_lm=True,
+        ),
     )
 }
 """What is shipped, by name."""
 
-IMPOSSIBLE: tuple[Impossible, ...] = ()
+IMPOSSIBLE = (
+    Impossible(
+        "hipporag",
+        "hipporag 2.0.0a4",
+        "does not install: it requires openai==1.91.1, which is not on the index, torch==2.5.1 and vllm==0.6.6.post1",
+    ),
+    Impossible(
+        "letta",
+        "letta 0.34.12",
+        "installs, but the package of this name is an agent for terminals now; it has no module `letta` with a server",
+    ),
+)
 """What was tried here and is not shipped, with what failed."""
 
 

@@ -18,8 +18,8 @@ import shutil
 import signal
 import subprocess
 import threading
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -64,7 +64,7 @@ class System:
     """
 
     def __init__(self, program: Program, folder: Path, embedder: Embeds) -> None:
-        self.name, self.folder = program.name, folder.absolute()
+        self.name, self.folder, self._program = program.name, folder.absolute(), program
         self._dead: str | None = None
         self._calls = threading.RLock()
         for name in ("store", "home", "tmp"):
@@ -74,7 +74,7 @@ class System:
         own = {"url": self._proxy.url, "key": self._proxy.key, "lm": CHAT_MODEL, "embedder": EMBEDDING_MODEL}
         self._settings = {**program.settings, **own, "dimension": size}
         try:
-            self._process = self._started(program)
+            self._process = self._started()
         except BaseException:
             self._proxy.close()
             raise
@@ -139,7 +139,8 @@ class System:
     def _open(self) -> None:
         self._ask("open", folder=str(self.folder / "store"), settings=self._settings)
 
-    def _started(self, program: Program) -> subprocess.Popen[bytes]:
+    def _started(self) -> subprocess.Popen[bytes]:
+        program = self._program
         limits = json.dumps({"memory": program.memory, "file": program.largest})
         # Isolated: neither the folder of the file nor the user's own packages are looked into.
         command = [str(program.python), "-I", str(WORKER), str(program.file), limits]
@@ -229,6 +230,10 @@ class System:
         if self._dead is not None:
             return
         self._dead = reason
+        self._stop()
+        self._proxy.close()
+
+    def _stop(self) -> None:
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
@@ -236,11 +241,13 @@ class System:
             assert pipe is not None
             with suppress(OSError):
                 pipe.close()
-        self._proxy.close()
 
 
 class KeepingSystem(System):
-    """A system whose folder holds all that it knows, once it is closed."""
+    """A system whose folder holds all that it knows, once it is closed.
+
+    It goes on in another process: packages hold on to what they had open.
+    """
 
     def snapshot(self, folder: Path) -> None:
         """Copies what it knows.
@@ -251,9 +258,8 @@ class KeepingSystem(System):
         Raises:
             SystemFailedError: It does not close, or open again.
         """
-        self._ask("close")
-        shutil.copytree(self.folder / "store", folder, dirs_exist_ok=True)
-        self._open()
+        with self._elsewhere():
+            shutil.copytree(self.folder / "store", folder, dirs_exist_ok=True)
 
     def restore(self, folder: Path) -> None:
         """Takes what another one knew; called before anything is added.
@@ -264,10 +270,18 @@ class KeepingSystem(System):
         Raises:
             SystemFailedError: It does not open it.
         """
-        self._ask("close")
-        shutil.rmtree(self.folder / "store")
-        shutil.copytree(folder, self.folder / "store")
-        self._open()
+        with self._elsewhere():
+            shutil.rmtree(self.folder / "store")
+            shutil.copytree(folder, self.folder / "store")
+
+    @contextmanager
+    def _elsewhere(self) -> Generator[None]:
+        with self._calls:
+            self._ask("close")
+            self._stop()
+            yield
+            self._process = self._started()
+            self._open()
 
 
 def _said(time: datetime | None) -> str:
