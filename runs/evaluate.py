@@ -242,11 +242,20 @@ def _recall(
     if not example.get("focus"):
         return {}
     query = program.query_of(example)
-    memory = program.remember(example.history).memory if memory is None and context is not None else memory
-    ranked = [] if memory is None else _ranked(program, memory, query, _depth(benchmark))
-    found = {f"recall@{k}": evidence_recall(example.focus, ranked, k) for k in RECALL_AT}
+    if program.method.reader.free:
+        memory = program.remember(example.history).memory if memory is None and context is not None else memory
+        ranked = [] if memory is None else _ranked(program, memory, query, _depth(benchmark))
+        found = {f"recall@{k}": evidence_recall(example.focus, ranked, k) for k in RECALL_AT}
+    else:
+        # A search of somebody else's takes something; what it was asked for is all that is looked at.
+        ranked, found = [hit.sources for hit in context.hits] if context else [], {}
     # Summaries alone speak of no turn in particular: whether that is the method's way, all questions together tell.
-    if context is None or not context.hits or any(hit.is_evidence for hit in context.hits):
+    if (
+        not program.method.reader.free
+        or context is None
+        or not context.hits
+        or any(hit.is_evidence for hit in context.hits)
+    ):
         seen = [context.evidence, query.shown_ids] if context else []
         found = {SHOWN: evidence_recall(example.focus, seen, 2), **found}
     return {name: value for name, value in found.items() if value is not None} | benchmark.scorer.retrieval(
@@ -294,7 +303,7 @@ def written(program: MemoryProgram, histories: Sequence[History]) -> dict[Histor
 
 
 def _nodes(program: MemoryProgram, history: History) -> list[Node]:
-    if not program.method.writer.predictors_below():
+    if not program.method.writer.asks:
         return []
     try:
         return program.remember(history).chain()

@@ -206,6 +206,8 @@ class Evaluation(BaseModel):
             del found[SHOWN]
             if any(row.hits and SHOWN in row.recall for row in rows):
                 found = {SHOWN: sum(row.recall.get(SHOWN, 0.0) for row in rows) / len(rows), **found}
+        if set(found) == {SHOWN} and not any(row.sources for row in rows):
+            return {}  # a system that never says what an answer rests on
         return found
 
     def context(self) -> dict[str, float]:

@@ -35,7 +35,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "engines": {"errors", "memory", "reading", "grammar"},
     "programs": PROGRAMS,
     "optimizers": OPTIMIZERS,
-    "runs": OPTIMIZERS | {"optimizers"},
+    "runs": OPTIMIZERS | {"optimizers", "systems"},
     "testing": OPTIMIZERS,
     "service": OPTIMIZERS | {"optimizers", "runs"},
     "cli": OPTIMIZERS | {"optimizers", "runs", "service"},
@@ -79,6 +79,7 @@ FROM_ENGINES = (
     ".engines.embedders.embedder",
     ".engines.lanes.taking_turns",
     ".engines.taken.Taken",
+    ".engines.taken.note",
     ".engines.taken.taking",
     ".engines.vectors.kept_on",
 )
