@@ -134,9 +134,9 @@ class Reader(Part):
         """Retrieves what bears on a query. Default: the ten nearest entries of `search`."""
         return Context(hits=tuple(self.search(memory, [query.probe])[0]))
 
-    def stored(self, memory: Any) -> int | None:
-        """How many entries can be recalled from a memory; None where that is not known."""
-        return len(memory.entries())
+    def size(self, memory: Any) -> tuple[int | None, int | None]:
+        """How many entries a memory has, and how many bytes it takes; None for what is not known."""
+        return len(memory.entries()), len(memory.model_dump_json())
 
     def otherwise(self, memory: Any, query: Query) -> Sequence[Hit]:
         """What is recalled where `recall` finds nothing, with a score of 0. Default: the newest entries, last first.

@@ -28,7 +28,7 @@ from ..optimizers.history import CandidateHistory
 from ..optimizers.proposals import ATTEMPTS
 from ..programs.program import MemoryProgram
 from ..programs.remember import MemoryCache
-from .artifact import Manifest, check_writable, is_intact, read_manifest, save
+from .artifact import Manifest, check_writable, is_intact, read_manifest, save, versions
 from .compare import keep_rows
 from .evaluate import Progress, evaluate
 from .folder import RunFolder
@@ -185,7 +185,7 @@ def _evaluate(
     # The context first: a wrong name of a model or an adapter makes no run.
     with runtime.context(program), Tracker(title, {"command": "evaluate", **(tags or {})}) as tracker:
         logged = parameters(program, runtime.setup, benchmark) | {"part": part}
-        runtime.folder.update(run_id=tracker.run_id, parameters=logged)
+        runtime.folder.update(run_id=tracker.run_id, parameters=logged, versions=versions())
         tracker.params(logged)
         found = _scored(runtime, program, benchmark, examples, part, note("evaluating"), sharing)
         found = found.model_copy(update={"run_id": tracker.run_id})
@@ -210,7 +210,7 @@ def _tracked(
     with Tracker(f"compile-{start.name}-{benchmark.name}-{how.optimizer}", {"command": "compile"}) as tracker:
         logged = parameters(start, runtime.setup, benchmark)
         logged |= {f"optimizer.{key}": value for key, value in chosen.items()}
-        runtime.folder.update(run_id=tracker.run_id, parameters=logged)
+        runtime.folder.update(run_id=tracker.run_id, parameters=logged, versions=versions())
         tracker.params(logged)
         with runtime.context(start), endpoint_errors():
             outcome, kept = _compile(runtime, start, benchmark, split, how, force, note, sharing)

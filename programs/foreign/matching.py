@@ -15,6 +15,7 @@ Example:
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Any, cast
@@ -48,10 +49,10 @@ def hits_of(found: Any, history: History) -> tuple[Hit, ...]:
         kind = type(cast("object", found)).__name__
         raise ForeignError(f"recalled {kind}, expected a list of texts or entries")
     listed = islice(cast("Iterable[Any]", found), MOST)
-    return tuple(_hit(each, place, history) for place, each in enumerate(listed, 1))
+    return tuple(_hit(each, history) for each in listed)
 
 
-def _hit(recalled: Any, place: int, history: History) -> Hit:
+def _hit(recalled: Any, history: History) -> Hit:
     if isinstance(recalled, Hit):
         return recalled
     text = (
@@ -66,7 +67,7 @@ def _hit(recalled: Any, place: int, history: History) -> Hit:
     sources = tuple(dict.fromkeys(each for each in named if each in history.turns)) or _said(text, history)
     score = _get(recalled, "score")
     return Hit(
-        id=one_line(own) or f"R{place}",
+        id=one_line(own) or f"M{hashlib.sha256(text.encode()).hexdigest()[:6]}",
         text=text,
         kind="entry" if sources else "summary",
         score=float(score) if isinstance(score, int | float) else 0.0,

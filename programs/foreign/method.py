@@ -62,8 +62,8 @@ class SystemReader(Reader):
     def otherwise(self, memory: Kept, query: Query) -> Sequence[Hit]:
         return ()
 
-    def stored(self, memory: Kept) -> int | None:
-        return self.stores.stored(memory.history)
+    def size(self, memory: Kept) -> tuple[int | None, int | None]:
+        return self.stores.size(memory.history)
 
 
 class System(Method):

@@ -64,8 +64,8 @@ class Speaker(Reader):
     def otherwise(self, memory: Kept, query: Query) -> Sequence[Hit]:
         return ()
 
-    def stored(self, memory: Kept) -> int | None:
-        return None
+    def size(self, memory: Kept) -> tuple[int | None, int | None]:
+        return None, None
 
 
 class Thing:
@@ -146,8 +146,8 @@ class AskedReader(Speaker):
     def answered(self, history: History, query: Query) -> Any:
         return self.stores.ask(history, asked(query))
 
-    def stored(self, memory: Kept) -> int | None:
-        return self.stores.stored(memory.history)
+    def size(self, memory: Kept) -> tuple[int | None, int | None]:
+        return self.stores.size(memory.history)
 
 
 class Own(Method):

@@ -152,11 +152,14 @@ class Stores:
         with self._of(history) as store:
             return store.call("ask", question)
 
-    def stored(self, history: History) -> int | None:
-        """How many entries the store of a history has; None where the system does not tell."""
-        with suppress(ForeignError, TypeError, ValueError), self._of(history) as store:
-            return int(store.call("__len__")) if hasattr(store.system, "__len__") else None
-        return None
+    def size(self, history: History) -> tuple[int | None, int | None]:
+        """How many entries the store of a history has, where the system tells, and the bytes of its folder."""
+        count: int | None = None
+        with suppress(ForeignError), self._of(history) as store:
+            with suppress(Exception):
+                count = int(store.call("__len__")) if hasattr(store.system, "__len__") else None
+            return count, _bytes(store.folder) or None
+        return None, None
 
     def close(self) -> None:
         """Ends every system; one that is asked again is opened again."""
@@ -320,12 +323,16 @@ def _record(folder: Path) -> dict[str, Any] | None:
 
 
 def _too_large(folder: Path, most: float) -> str | None:
+    return f"wrote more than {most:g} MB" if _bytes(folder) > most * 1e6 else None
+
+
+def _bytes(folder: Path) -> int:
     size = 0
     for place, _, files in os.walk(folder):
         for file in files:
             with suppress(OSError):
                 size += (Path(place) / file).lstat().st_size
-    return f"wrote more than {most:g} MB" if size > most * 1e6 else None
+    return size
 
 
 def _close_all(stores: OrderedDict[str, Store]) -> None:

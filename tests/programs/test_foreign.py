@@ -16,7 +16,7 @@ from mempiler.data.locomo.benchmark import Locomo
 from mempiler.engines.meter import Meter
 from mempiler.engines.models import language_model
 from mempiler.engines.taken import Taken, note, taking
-from mempiler.errors import BudgetError, DataError, ProgramError, UserError
+from mempiler.errors import BudgetError, DataError, EndpointError, ProgramError, UserError
 from mempiler.memory.index import Entry
 from mempiler.programs.foreign.lane import Lane
 from mempiler.programs.foreign.matching import hits_of
@@ -458,3 +458,45 @@ def test_recorded_answers_get_metrics_and_what_they_took(make_history, tmp_path)
     assert (found.answering.calls, found.answering.input_tokens) == (3, 9)
     assert found.rows[2].cost == 0.5
     assert found.answering.seconds > 100
+
+
+# An endpoint
+
+
+def remembering() -> Callable[[dict[str, Any]], str]:
+    """A server's answers: it remembers what each user says, and answers with what they said last before."""
+    said: dict[str, list[str]] = {}
+
+    def answer(body: dict[str, Any]) -> str:
+        text = body["messages"][-1]["content"]
+        before = said.setdefault(body["user"], [])
+        before.append(text)
+        return before[-2].split("Ann: ")[-1] if text.startswith("Who") else "OK"
+
+    return answer
+
+
+def test_an_endpoint_is_given_every_history_as_a_user_and_asked(stub, make_history):
+    server = stub(answer=remembering())
+    program = program_of(thing_of(f"{server.url}"), server.url, "question-answering", config={"model": "any"})
+    histories = [make_history(2, id="a"), make_history(3, id="b")]
+    found = run(program, [q for h in histories for q in questions(h, 2)], threads=1)
+    assert found.failures == 0
+    assert found.rows[0].answer == "I saw Quito with 6 friends"
+    assert (found.construction.calls, found.answering.calls) == (5, 4)
+    assert found.construction.input_tokens > 0
+    assert len({body["user"] for _, _, body in server.requests}) == 2
+    assert all(body["metadata"]["session"] for _, _, body in server.requests)
+    program.method.close()
+
+
+def test_an_endpoint_needs_a_model_and_a_server():
+    with pytest.raises(UserError, match="name it with --model"):
+        program_of(thing_of("http://127.0.0.1:1/v1"), "http://127.0.0.1:1/v1", "question-answering")
+
+
+def test_an_endpoint_that_is_not_there_ends_the_run(make_history, monkeypatch):
+    url = "http://127.0.0.1:1/v1"
+    program = program_of(thing_of(url), url, "question-answering", config={"model": "any"})
+    with pytest.raises(EndpointError, match="cannot be reached"):
+        run(program, questions(make_history(1)))
