@@ -16,6 +16,7 @@ from itertools import groupby
 from typing import Any
 
 from .arena import Entry, View
+from .results import Expense
 
 _STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; margin: 2rem auto; max-width: 90rem; padding: 0 1rem; color: #1b1f24 }
@@ -115,21 +116,27 @@ def pareto_picture(entries: Sequence[Entry]) -> Any | None:
     """A matplotlib figure: scores with intervals against tokens and seconds a question; None without a score."""
     from matplotlib.figure import Figure
 
-    scored = [each for each in entries if each.official and each.official.score is not None and each.taken]
-    if not scored:
-        return None
+    panels: dict[str, Callable[[Expense, Entry], float]] = {
+        "tokens a question": lambda taken, each: each.tokens / max(1, taken.units),
+        "seconds a question": lambda taken, each: taken.seconds / max(1, taken.units),
+    }
     figure = Figure(figsize=(11, 4), layout="constrained")
-    panels = {"tokens a question": lambda each: each.tokens, "seconds a question": lambda each: each.taken.seconds}
     for axes, (title, cost) in zip(figure.subplots(1, 2), panels.items(), strict=True):
-        points = [(cost(each) / max(1, each.taken.units), each.official) for each in scored]
-        for each, (place, view) in zip(scored, points, strict=True):
-            if view.low is not None:
+        points: list[tuple[float, float]] = []
+        for each in entries:
+            view, taken = each.official, each.taken
+            if view is None or view.score is None or taken is None:
+                continue
+            place = cost(taken, each)
+            points.append((place, view.score))
+            if view.low is not None and view.high is not None:
                 axes.vlines(place, view.low, view.high, color="#b0b7c3", linewidth=1)
             axes.plot([place], [view.score], "o", color="#2f6db5")
             label = each.program.replace("$", r"\$")[:40]
-            axes.annotate(label, (place, view.score), fontsize=7, xytext=(4, 3), textcoords="offset points")
-        best = unbeaten([(place, view.score) for place, view in points])
-        axes.plot(*zip(*best, strict=True), color="#4a9b6e", linewidth=1, linestyle="--")
+            axes.annotate(label, points[-1], fontsize=7, xytext=(4, 3), textcoords="offset points")
+        if not points:
+            return None
+        axes.plot(*zip(*unbeaten(points), strict=True), color="#4a9b6e", linewidth=1, linestyle="--")
         axes.set_xscale("symlog", linthresh=1e-3 if "seconds" in title else 1)
         axes.set_xlabel(title)
         axes.set_ylabel("score")
