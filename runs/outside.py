@@ -34,7 +34,7 @@ def shipped(name: str) -> Any:
     Raises:
         UserError: There is none of this name, or it is not installed.
     """
-    from ..systems.catalog import factory  # pyright: ignore[reportMissingImports]
+    from ..systems.catalog import factory
 
     return factory(name)
 
