@@ -25,6 +25,7 @@ COMMANDS = {
     "export": "A benchmark and a method as an environment for trainers that run elsewhere.",
     "evaluate": "Score a method or a saved program on a benchmark.",
     "compare": "Tell whether runs or programs differ, question by question.",
+    "arena": "Put finished runs on one page: methods, other systems, recorded answers.",
     "diff": "Show what differs between two saved programs.",
     "failures": "List the questions and writes of a run that failed.",
     "register": "Put a saved program into MLflow's model registry, behind a gate.",

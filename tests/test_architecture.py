@@ -81,6 +81,7 @@ FROM_ENGINES = (
     ".engines.embedders.embedder",
     ".engines.lanes.taking_turns",
     ".engines.taken.Taken",
+    ".engines.taken.note",
     ".engines.taken.taking",
     ".engines.vectors.kept_on",
 )
