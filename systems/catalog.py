@@ -10,15 +10,15 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ..engines.embedders import embedder as offline_embedder
 from ..errors import UnknownNameError
 from .environment import Environment
-from .process import KeepingSystem, Program, System
+from .process import Program, System
 
 FOLDER = Path(__file__).parent
 
@@ -36,23 +36,21 @@ class Shipped:
     """Whether it asks a language model when it is given a session."""
     heavy: bool = False
     """Whether its environment is too large for every run of the tests."""
-    keeps: bool = True
-    """Whether its folder holds all that it knows when it is closed, so that it can be copied and opened again."""
+    of: str = ""
+    """The system that it is with other settings, whose environment it shares."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Those settings; the first lines of the system's file tell them."""
 
     @property
     def file(self) -> Path:
         """What runs inside its environment."""
-        return FOLDER / "inside" / f"{self.name.replace('-', '_')}.py"
-
-    @property
-    def pins(self) -> Path:
-        """All packages of its environment, with their versions."""
-        return FOLDER / "pins" / f"{self.name}.txt"
+        return FOLDER / "inside" / f"{(self.of or self.name).replace('-', '_')}.py"
 
     @property
     def environment(self) -> Environment:
-        """Where it is installed."""
-        return Environment(self.name, self.pins)
+        """Where it is installed: all packages, with their versions, are pinned."""
+        name = self.of or self.name
+        return Environment(name, FOLDER / "pins" / f"{name}.txt")
 
 
 @dataclass(frozen=True)
@@ -83,6 +81,15 @@ SYSTEMS = {
             writes_with_lm=False,
         ),
         Shipped("mem0", "Mem0, open source: extracted facts in Qdrant", ("mem0ai",), "Apache-2.0", writes_with_lm=True),
+        Shipped(
+            "mem0-raw",
+            "Mem0 with `infer=False`: every turn as it was said",
+            ("mem0ai",),
+            "Apache-2.0",
+            writes_with_lm=False,
+            of="mem0",
+            settings={"infer": False},
+        ),
         Shipped(
             "langmem",
             "LangMem: memories by calls of tools, in LangGraph's store",
@@ -153,12 +160,11 @@ def shipped(name: str) -> Shipped:
     return SYSTEMS[name]
 
 
-def factory(name: str, **settings: Any) -> Callable[..., System]:
+def factory(name: str) -> Callable[..., System]:
     """Makes a system's memories, one per history.
 
     Args:
         name: Of the system.
-        **settings: Settings of its own; the first lines of its file in `inside` tell them.
 
     Returns:
         `make(folder, embedder=None)`: a running system, which stores below the folder. Without an embedder it is given
@@ -169,10 +175,9 @@ def factory(name: str, **settings: Any) -> Callable[..., System]:
         UserError: It is not installed; the message has the command that installs it.
     """
     found = shipped(name)
-    python = found.environment.python()
-    kind = KeepingSystem if found.keeps else System
+    program = Program(name, found.environment.python(), found.file, found.settings)
 
     def make(folder: Path, embedder: Any = None) -> System:
-        return kind(Program(name, python, found.file, settings), folder, embedder or offline_embedder())
+        return System(program, folder, embedder or offline_embedder())
 
     return make

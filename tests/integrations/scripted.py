@@ -15,7 +15,7 @@ from dspy import lm15
 from mempiler.engines.meter import Meter, MeteredLM
 from mempiler.engines.ruled import RuledEngine, said
 
-LINE = re.compile(r"\b(Ann|Bob)(?: says)?: ([^\n\"\\<]+)")
+LINE = re.compile(r"\b(Ann|Bob|Gina|Jon)(?: says)?: ([^\n\"\\<]+)")
 WORD = re.compile(r"\b[a-z]{6,}\b")
 
 
