@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from .programs.user_memory import UserMemory
     from .records import Action, Behavior, Context, History, Hit, Item, Logs, Profile, Query, Session, Turn
     from .runs.artifact import load, save
+    from .runs.scoring import evaluate
 
 __version__ = "0.1.0"
 
@@ -78,6 +79,7 @@ _EXPORTS = {
         "Turn",
     ),
     ".runs.artifact": ("load", "save"),
+    ".runs.scoring": ("evaluate",),
 }
 _HOMES = {name: module for module, names in _EXPORTS.items() for name in names}
 
@@ -116,6 +118,7 @@ __all__ = [
     "Writer",
     "__version__",
     "build",
+    "evaluate",
     "load",
     "predictor",
     "save",

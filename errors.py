@@ -9,6 +9,7 @@
     │   └── MissingDependencyError an optional package is needed; the message holds the install line
     ├── EndpointError              the language model or embedder could not be reached (exit code 3)
     ├── StoreError                 memories could not be read or written: full disk, lock, server down (exit code 4)
+    ├── SystemFailedError        another's memory system crashed or answered nonsense; what it was to do is a failed row
     ├── BudgetError              a limit of calls, tokens, cost or time was reached; finished work is kept (exit code 0)
     └── InternalError              an internal contract was broken: a bug (exit code 70)
 
@@ -98,6 +99,18 @@ class StoreError(MempilerError):
     """Raised if the store cannot be opened, read or written; no transaction is left half written."""
 
     exit_code = 4
+
+
+class SystemFailedError(MempilerError):
+    """Raised if another's memory system crashed, was ended, or answered nonsense.
+
+    Args:
+        name: Of the system.
+        reason: What happened.
+    """
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(f"{name}: {reason}")
 
 
 class BudgetError(MempilerError):

@@ -25,6 +25,7 @@ COMMANDS = {
     "export": "A benchmark and a method as an environment for trainers that run elsewhere.",
     "evaluate": "Score a method or a saved program on a benchmark.",
     "compare": "Tell whether runs or programs differ, question by question.",
+    "arena": "Put finished runs on one page: methods, other systems, recorded answers.",
     "diff": "Show what differs between two saved programs.",
     "failures": "List the questions and writes of a run that failed.",
     "register": "Put a saved program into MLflow's model registry, behind a gate.",
@@ -38,6 +39,7 @@ COMMANDS = {
     "list": "Methods, benchmarks, optimizers, adapters.",
     "data": "Look into data files.",
     "models": "Weights of small language models: list, fetch, check.",
+    "systems": "Other people's memory systems: list, install, remove, check.",
     "judge": "How lenient a judge is, and how far it agrees with people.",
     "ui": "Open the MLflow pages of all runs.",
 }

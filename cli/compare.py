@@ -110,6 +110,7 @@ def _runs(ctx: click.Context, names: Sequence[str], values: dict[str, Any], cons
 
 
 def _is_program(name: str) -> bool:
+    from ..programs.foreign.things import ENDS
     from ..programs.names import is_method
     from ..runs.artifact import MANIFEST
     from ..runs.folder import RUN, RunFolder
@@ -118,7 +119,7 @@ def _is_program(name: str) -> bool:
     folder = Path(name)
     if (folder / RUN).is_file():
         return False
-    if (folder / MANIFEST).is_file() or is_registered(name) or is_method(name):
+    if (folder / MANIFEST).is_file() or is_registered(name) or is_method(name) or name.endswith(ENDS):
         return True
     try:
         RunFolder.open(name)

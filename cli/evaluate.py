@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 @RECORD
 @REPLAY
 @WORKERS
+@click.option("--model", help="which of an endpoint's models answers, where PROGRAM is its URL")
 @click.option(
     "--part",
     type=click.Choice(["all", "train", "dev", "test"]),
@@ -45,12 +47,14 @@ def command(
     planned: bool,
     config: tuple[str, ...],
     part: Any,
+    model: str | None,
     allow_code: bool,
     **values: Any,
 ) -> None:
     """Score PROGRAM on a benchmark.
 
-    PROGRAM is a method name, module:Class, or a saved program: its folder, or models:/NAME@ALIAS.
+    PROGRAM is a method name, module:Class, or a saved program: its folder, or models:/NAME@ALIAS. Or what else answers:
+    module:thing, the URL of a chat endpoint, a file of answers (*.jsonl), system:NAME; see docs/arena.md.
     """
     from ..engines.meter import Meter
     from ..runs.experiment import compiled_on, run_evaluate
@@ -60,6 +64,7 @@ def command(
     from ..runs.suite import is_suite
 
     setup, errors = make_setup(values), output(errors=True)
+    config = config if model is None else (*config, f"model={json.dumps(model)}")
     console = errors if as_json else output()
     first_line(console, setup)
     program = pinned(program)

@@ -19,22 +19,35 @@ def command() -> None:
 @click.option("--judge-api-base", help="address of its server")
 @click.option("--adapter", default="chat", show_default=True, help="chat, json or xml")
 @click.option("--data", type=click.Path(), help="labelled answers, one JSON object a line [default: the bundled ones]")
+@click.option("--on", "benchmark", metavar="BENCHMARK", help="check the judge of this benchmark [default: ours]")
 @click.option("--threads", type=click.IntRange(1), default=8, show_default=True, help="answers in flight")
 @JSON
 def check(
-    judge_lm: str, judge_api_base: str | None, adapter: str, data: str | None, threads: int, as_json: bool
+    judge_lm: str,
+    judge_api_base: str | None,
+    adapter: str,
+    data: str | None,
+    benchmark: str | None,
+    threads: int,
+    as_json: bool,
 ) -> None:
-    """Let a judge judge answers that are known to be right, vague or wrong, and count what it accepts."""
-    from ..data.judge import Judge
-    from ..data.judge_check import check_judge, read_labelled
+    """Let a judge judge answers that are known to be right, vague or wrong, and count what it accepts.
+
+    The share of bundled wrong answers that it accepts is from then on told beside the scores that it gives.
+    """
+    from ..data.judge_check import check_judge, judge_of, read_labelled
     from ..engines.meter import Meter
     from ..engines.models import endpoint_errors, language_model
     from ..programs.adapter import adapter as make_adapter
+    from ..runs.leniency import judge_name, keep
 
     labelled = read_labelled(data)
-    judge = Judge(language_model(judge_lm, Meter(), "judge", judge_api_base), make_adapter(adapter))
+    model = language_model(judge_lm, Meter(), "judge", judge_api_base)
+    judge = judge_of(benchmark)(model, make_adapter(adapter))
     with endpoint_errors():
         report = check_judge(judge, labelled, threads)
+    if data is None:
+        keep(judge_name(model.model, report.hash), report.wrong.rate)
     if as_json:
         print_json({"judge_lm": judge_lm, **report.to_dict()})
         return

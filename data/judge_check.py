@@ -21,11 +21,12 @@ from typing import Any, Literal
 from dspy.utils.exceptions import AdapterParseError
 from pydantic import ValidationError
 
-from ..errors import DataError
+from ..errors import DataError, UserError
 from ..records import Record
+from .catalog import benchmark_class
 from .dataset import refuse_fatal
 from .jsonl.benchmark import read_rows
-from .judge import AnswerJudge, ask_all
+from .judge import AnswerJudge, GenerousJudge, Judge, ask_all
 from .samples import sample
 
 Kind = Literal["right", "paraphrased-right", "vague-wrong", "specific-wrong"]
@@ -131,6 +132,21 @@ class Agreement:
         """The matrix by human label, then judge label, and the figures, as plain JSON values."""
         matrix = {row: {column: self.counts.get((row, column), 0) for column in self.labels} for row in self.labels}
         return {"n": self.n, "matrix": matrix, "agreement": self.observed, "kappa": self.kappa}
+
+
+def judge_of(benchmark: str | None) -> type[Any]:
+    """The class of the judge of answers of a benchmark; ours if None.
+
+    Raises:
+        UserError: No metric of the benchmark asks a judge that is given a question, its gold answer and an answer.
+    """
+    if benchmark is None:
+        return Judge
+    for make in benchmark_class(benchmark).metrics.values():
+        for kind in make().asked.values():
+            if issubclass(kind, Judge | GenerousJudge):
+                return kind
+    raise UserError(f"{benchmark}: no metric of it asks a judge of short answers; leave --on out")
 
 
 def read_labelled(path: str | Path | None = None) -> tuple[LabelledAnswer, ...]:

@@ -71,6 +71,11 @@ def taking() -> Generator[Work]:
 
 def note_call(input_tokens: int, output_tokens: int, cost: float | None) -> None:
     """Tells the running piece of work of a call; nothing happens where there is none."""
+    note(Taken(1, input_tokens, output_tokens, cost or 0.0, int(cost is None)))
+
+
+def note(taken: Taken) -> None:
+    """Tells the running piece of work of what was taken for it elsewhere, or at another time."""
     work = _work.get()
     if work is not None:
-        work.calls.append(Taken(1, input_tokens, output_tokens, cost or 0.0, int(cost is None)))
+        work.calls.append(taken)

@@ -12,7 +12,6 @@ Example:
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import math
 from typing import Any
@@ -20,6 +19,7 @@ from typing import Any
 from ..engines.embedders import embedder as offline_embedder
 from ..errors import ProgramError, UnknownNameError, UserError
 from ..memory.index import Embedder
+from .foreign.things import imported, program_of, takes_embedder, thing_of
 from .method import Method, Policy
 from .names import METHODS, POLICIES, plugins
 from .program import MemoryProgram
@@ -39,7 +39,8 @@ def build(
     """Puts a program together.
 
     Args:
-        method: A name of `METHODS`, `module:Class` of one's own, or `pgr+` or `logs+` and one of these.
+        method: A name of `METHODS`, `module:Class` of one's own, or `pgr+` or `logs+` and one of these. Or what is no
+            method: `module:thing` that answers or is searched, the URL of an endpoint (`foreign.things`).
         task: A name of `tasks.TASKS`.
         embedder: Vectors for methods that search by meaning; the offline embedder for those that cannot do without, if
             None. It compares spelling: name an embedding model for real use. Thresholds for cosines that `config` does
@@ -54,6 +55,9 @@ def build(
         UserError: The class cannot be imported, is no method, or does not take the arguments.
     """
     task_class(task)
+    thing = thing_of(method)
+    if thing is not None:
+        return program_of(thing, method, task, embedder, cache, adapter, config=config)
     longest = config.pop("longest_text", None)
     made = _make(method, embedder, config)
     if longest is not None:
@@ -96,6 +100,9 @@ def method_class(name: str) -> type[Method]:
 
 def needs_embedder(name: str) -> bool:
     """Whether a method searches by meaning, or can."""
+    thing = thing_of(name)
+    if thing is not None:
+        return takes_embedder(thing)
     kind, (_, plus, inner) = method_class(name), name.partition("+")
     return needs_embedder(inner) if plus else _takes_embedder(kind)
 
@@ -108,6 +115,8 @@ def preset(name: str, benchmark: str, unsaid: bool = False) -> dict[str, Any]:
         benchmark: Its name.
         unsaid: Whether it asks what was never said: a reader that has the setting `abstain` is told what to say then.
     """
+    if thing_of(name) is not None:
+        return {}
     _, plus, inner = name.partition("+")
     kind = method_class(name)
     own = kind.preset(benchmark, inner)
@@ -182,11 +191,7 @@ def _needs_embedder(kind: type[Method]) -> bool:
 
 
 def _imported(name: str, path: str) -> type[Method]:
-    module, _, attribute = path.partition(":")
-    try:
-        found = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise UserError(f"method {name!r}: cannot be imported: {error}") from error
+    found = imported(name, path)
     if not (isinstance(found, type) and issubclass(found, Method)):
         raise ProgramError(f"method {name!r} is not a subclass of mempiler.Method")
     return found

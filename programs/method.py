@@ -96,6 +96,11 @@ class Writer(Part):
         return type(self).prepare is not Writer.prepare
 
     @property
+    def asks(self) -> bool:
+        """Whether writing takes more than this process: a model, or a system of somebody else's."""
+        return bool(self.predictors_below())
+
+    @property
     def settles(self) -> bool:
         """Whether settling changes anything."""
         return type(self).settle is not Writer.settle
@@ -106,6 +111,8 @@ class Reader(Part):
 
     hybrid: bool = False
     """Whether the scores of `search` are sums of BM25 and cosine; a `min_score` is a cosine then all the same."""
+    free: ClassVar[bool] = True
+    """Whether a search takes nothing, so that what it ranks may be looked at beside what was recalled."""
 
     def search(
         self, memory: Any, queries: Sequence[str], k: int = 10, min_score: float | None = None
@@ -126,6 +133,10 @@ class Reader(Part):
     def recall(self, memory: Any, query: Query) -> Context:
         """Retrieves what bears on a query. Default: the ten nearest entries of `search`."""
         return Context(hits=tuple(self.search(memory, [query.probe])[0]))
+
+    def size(self, memory: Any) -> tuple[int | None, int | None]:
+        """How many entries a memory has, and how many bytes it takes; None for what is not known."""
+        return len(memory.entries()), len(memory.model_dump_json())
 
     def otherwise(self, memory: Any, query: Query) -> Sequence[Hit]:
         """What is recalled where `recall` finds nothing, with a score of 0. Default: the newest entries, last first.
@@ -203,6 +214,9 @@ class Method(Part):
     def answering(self, task: str) -> dspy.Module:
         """Makes one of `tasks`; methods whose settings concern the answer pass them on."""
         return self.tasks[task]()
+
+    def close(self) -> None:
+        """Ends what runs beside the program. Default: nothing does."""
 
     @classmethod
     def preset(cls, benchmark: str, beneath: str = "") -> dict[str, Any]:

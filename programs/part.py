@@ -130,7 +130,7 @@ def _pairs(values: Any) -> Iterable[tuple[Any, Any]]:
 
 
 _PLAIN = frozenset({str, int, float, bool, type(None)})
-_PIECES = ("embedder", "indexes")
+_PIECES = ("embedder", "indexes", "stores", "thing")
 """Arguments that are never settings."""
 
 

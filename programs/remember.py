@@ -82,7 +82,7 @@ class MemoryCache:
             Exception: What the endpoint raised; every thread that waits for the same item gets the same.
         """
         # What is written without asking anything can be written again.
-        nodes, store = (self._nodes, self._store) if writer.predictors_below() else (self._free, None)
+        nodes, store = (self._nodes, self._store) if writer.asks else (self._free, None)
         steps = _SharedSteps(nodes, self._prepared, store, writer, self.identities.writer_key(writer), history)
         # Before anything is prepared: what another process has written needs no extraction either.
         node = steps.known()

@@ -122,7 +122,7 @@ def save(
             "config": program.method.config,
             "adapter": program.adapter,
             "embedder": embedder.name if embedder else None,
-            "packages": {name: _version(name) for name in PACKAGES},
+            "packages": versions(),
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
             "signatures": {
                 name: fingerprint(signature_of(predictor)) for name, predictor in sorted(predictors.items())
@@ -376,6 +376,11 @@ def _write(folder: Path, files: dict[str, str]) -> None:
             if old.exists():
                 old.rename(folder)
             raise
+
+
+def versions() -> dict[str, str]:
+    """The versions of the packages that decide what a program does."""
+    return {name: _version(name) for name in PACKAGES}
 
 
 def _version(package: str) -> str:

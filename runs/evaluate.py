@@ -22,6 +22,7 @@ from ..engines.meter import Meter
 from ..engines.models import is_ruled, shown
 from ..engines.taken import Taken, taking
 from ..errors import BudgetError, EndpointError, MempilerError
+from ..memory.flight import Flight
 from ..memory.memory import Memory
 from ..programs.failing import failure_of
 from ..programs.method import Reader
@@ -30,6 +31,7 @@ from ..programs.recording import recording
 from ..programs.search_once import searching_once
 from ..programs.trace import Node
 from ..records import Context, Failure, History, Hit, Query, estimate_tokens
+from .leniency import judge_name
 from .results import MAX_LOST, RECALL_AT, SHOWN, Evaluation, Expense, Row, counts_of
 
 if TYPE_CHECKING:
@@ -150,9 +152,10 @@ def answered(
         EndpointError: The model's endpoint is unreachable.
         UserError: It refuses the key.
     """
-    pool = ThreadPoolExecutor(max(1, threads))
+    pool, sizes = ThreadPoolExecutor(max(1, threads)), Flight()
     with dspy.context(trace=None, disable_history=True):
-        futures = [pool.submit(contextvars.copy_context().run, _row, program, benchmark, each) for each in examples]
+        given = program, benchmark, sizes
+        futures = [pool.submit(contextvars.copy_context().run, _row, *given, each) for each in examples]
     try:
         for future in as_completed(futures):
             yield future.result()
@@ -176,11 +179,11 @@ def _judge(benchmark: Benchmark) -> str | None:
     if not scorer.asked:
         return None
     lm = next((getattr(judge, "lm", None) for judge in scorer.judges.values()), None)
-    return f"{getattr(lm, 'model', 'unnamed')} (prompt {str(scorer.judge_hash)[:12]})"
+    return judge_name(getattr(lm, "model", "unnamed"), str(scorer.judge_hash))
 
 
-def _row(program: MemoryProgram, benchmark: Benchmark, example: dspy.Example) -> Row | str:
-    """The scored row of a question, or what stopped it from being asked."""
+def _row(program: MemoryProgram, benchmark: Benchmark, sizes: Flight, example: dspy.Example) -> Row | str:
+    """The scored row of a question, or what stopped it from being asked; `sizes` of memories are looked at once."""
     started = time.perf_counter()
     prediction, failure, score = dspy.Prediction(answer=""), None, None
     memory, taken = None, Taken()
@@ -203,6 +206,7 @@ def _row(program: MemoryProgram, benchmark: Benchmark, example: dspy.Example) ->
             failure = failure_of(str(example.id), error)
         context = prediction.get("context") or (record.contexts[-1] if record.contexts else None)
         recall = _recall(program, benchmark, example, context, memory)
+        size = sizes.once(example.history.digest, lambda: _size(program, memory)) if memory is not None else _UNKNOWN
     return Row(
         id=str(example.id),
         group=benchmark.group(example),
@@ -218,6 +222,9 @@ def _row(program: MemoryProgram, benchmark: Benchmark, example: dspy.Example) ->
         seconds=time.perf_counter() - started,
         prompt_tokens=taken.input_tokens,
         hits=len(context.hits) if context else 0,
+        recalled=tuple(hit.id for hit in context.hits) if context else (),
+        stored=size[0],
+        disk=size[1],
         context_tokens=estimate_tokens(context.text()) if context else 0,
         recall_counts=dict(context.counts) if context else {},
         calls=taken.calls,
@@ -226,6 +233,17 @@ def _row(program: MemoryProgram, benchmark: Benchmark, example: dspy.Example) ->
         answering=taken.seconds,
         failure=failure,
     )
+
+
+_UNKNOWN = None, None
+
+
+def _size(program: MemoryProgram, memory: Memory) -> tuple[int | None, int | None]:
+    """Entries and bytes of a memory, as far as they are known."""
+    try:
+        return program.method.reader.size(memory)
+    except Exception:
+        return _UNKNOWN
 
 
 def _recall(
@@ -242,11 +260,20 @@ def _recall(
     if not example.get("focus"):
         return {}
     query = program.query_of(example)
-    memory = program.remember(example.history).memory if memory is None and context is not None else memory
-    ranked = [] if memory is None else _ranked(program, memory, query, _depth(benchmark))
-    found = {f"recall@{k}": evidence_recall(example.focus, ranked, k) for k in RECALL_AT}
+    if program.method.reader.free:
+        memory = program.remember(example.history).memory if memory is None and context is not None else memory
+        ranked = [] if memory is None else _ranked(program, memory, query, _depth(benchmark))
+        found = {f"recall@{k}": evidence_recall(example.focus, ranked, k) for k in RECALL_AT}
+    else:
+        # A search of somebody else's takes something; what it was asked for is all that is looked at.
+        ranked, found = [hit.sources for hit in context.hits] if context else [], {}
     # Summaries alone speak of no turn in particular: whether that is the method's way, all questions together tell.
-    if context is None or not context.hits or any(hit.is_evidence for hit in context.hits):
+    if (
+        not program.method.reader.free
+        or context is None
+        or not context.hits
+        or any(hit.is_evidence for hit in context.hits)
+    ):
         seen = [context.evidence, query.shown_ids] if context else []
         found = {SHOWN: evidence_recall(example.focus, seen, 2), **found}
     return {name: value for name, value in found.items() if value is not None} | benchmark.scorer.retrieval(
@@ -294,7 +321,7 @@ def written(program: MemoryProgram, histories: Sequence[History]) -> dict[Histor
 
 
 def _nodes(program: MemoryProgram, history: History) -> list[Node]:
-    if not program.method.writer.predictors_below():
+    if not program.method.writer.asks:
         return []
     try:
         return program.remember(history).chain()

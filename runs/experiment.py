@@ -10,6 +10,7 @@ is set aside. Everything is logged to one MLflow run.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -27,11 +28,12 @@ from ..optimizers.history import CandidateHistory
 from ..optimizers.proposals import ATTEMPTS
 from ..programs.program import MemoryProgram
 from ..programs.remember import MemoryCache
-from .artifact import Manifest, check_writable, is_intact, read_manifest, save
+from .artifact import Manifest, check_writable, is_intact, read_manifest, save, versions
 from .compare import keep_rows
 from .evaluate import Progress, evaluate
 from .folder import RunFolder
 from .outcome import Compiled, Troubles
+from .outside import named, scored, with_answers
 from .promotion import promotion
 from .registry import pinned
 from .reserve import first_spent, reserve
@@ -49,7 +51,7 @@ Note = Callable[[str], Progress | None]
 
 
 def run_evaluate(
-    name: str,
+    name: str | Any,
     setup: Setup,
     part: Part = "all",
     config: Mapping[str, Any] | None = None,
@@ -65,7 +67,8 @@ def run_evaluate(
     """Scores a method or a saved program, logged as one MLflow run.
 
     Args:
-        name: A method name, `module:Class`, or a saved program: its folder, or `models:/NAME@ALIAS`.
+        name: A method name, `module:Class`, or a saved program: its folder, or `models:/NAME@ALIAS`. Or what else can
+            be scored (`outside`), by its name or itself: a callable, a module, a class with `add` and `search`.
         setup: Data and models.
         part: Which questions: all, or a part of the split that compile uses.
         config: Constructor arguments of the method.
@@ -78,8 +81,9 @@ def run_evaluate(
         tape: A recording to share with other evaluations; the setup's own if None.
         folder: Where it is kept, as a part of a larger run, and resumed with that; a new one, or the setup's, if None.
     """
-    name, benchmark = pinned(name), setup.load()
-    examples = chosen_examples(setup, benchmark, part)
+    thing = scored(pinned(name) if isinstance(name, str) else name)
+    name, benchmark = named(thing), setup.load()
+    examples = with_answers(thing, benchmark, chosen_examples(setup, benchmark, part))
     chosen = {"part": part, "config": dict(config or {})}
     with taped(setup, "evaluate", name, {"part": part}, tape) as (setup, tape):
         if folder is None:
@@ -88,10 +92,11 @@ def run_evaluate(
             runtime = Runtime(setup, meter or Meter(), guard or Guard(setup.limits), folder, tape=tape, ablating=True)
         with runtime.folder.recording():
             benchmark = runtime.judged(benchmark)
-            program = runtime.program(name, benchmark, config, allow_code, cache)
+            program = runtime.program(thing, benchmark, config, allow_code, cache)
             benchmark = runtime.company(benchmark, program, allow_code)
-            sharing = _sharing(runtime, name, config, allow_code)
-            found = _evaluate(runtime, program, benchmark, examples, part, note, tags, sharing)
+            sharing = _sharing(runtime, thing, config, allow_code)
+            with closing(program.method):
+                found = _evaluate(runtime, program, benchmark, examples, part, note, tags, sharing)
     keep_rows(runtime.folder, "evaluation", found)
     runtime.folder.update(status="stopped" if found.stopped else "finished", result=found.summary())
     return found
@@ -143,7 +148,8 @@ def run_compile(
             if not is_intact(folder):
                 save(start, folder, manifest, setup.sign_key)
             sharing = _sharing(runtime, method, config, allow_code)
-            outcome = _tracked(runtime, start, benchmark, split, how, force, note, folder, manifest, sharing)
+            with closing(start.method):
+                outcome = _tracked(runtime, start, benchmark, split, how, force, note, folder, manifest, sharing)
     keep_rows(runtime.folder, "start", outcome.start)
     keep_rows(runtime.folder, "result", outcome.result)
     ended = outcome.stopped or outcome.troubles.ended
@@ -179,7 +185,7 @@ def _evaluate(
     # The context first: a wrong name of a model or an adapter makes no run.
     with runtime.context(program), Tracker(title, {"command": "evaluate", **(tags or {})}) as tracker:
         logged = parameters(program, runtime.setup, benchmark) | {"part": part}
-        runtime.folder.update(run_id=tracker.run_id, parameters=logged)
+        runtime.folder.update(run_id=tracker.run_id, parameters=logged, versions=versions())
         tracker.params(logged)
         found = _scored(runtime, program, benchmark, examples, part, note("evaluating"), sharing)
         found = found.model_copy(update={"run_id": tracker.run_id})
@@ -204,7 +210,7 @@ def _tracked(
     with Tracker(f"compile-{start.name}-{benchmark.name}-{how.optimizer}", {"command": "compile"}) as tracker:
         logged = parameters(start, runtime.setup, benchmark)
         logged |= {f"optimizer.{key}": value for key, value in chosen.items()}
-        runtime.folder.update(run_id=tracker.run_id, parameters=logged)
+        runtime.folder.update(run_id=tracker.run_id, parameters=logged, versions=versions())
         tracker.params(logged)
         with runtime.context(start), endpoint_errors():
             outcome, kept = _compile(runtime, start, benchmark, split, how, force, note, sharing)
@@ -322,9 +328,13 @@ def _scored(
     )
 
 
-def _sharing(runtime: Runtime, name: str, config: Mapping[str, Any] | None, allow_code: bool) -> Sharing | None:
+def _sharing(runtime: Runtime, name: str | Any, config: Mapping[str, Any] | None, allow_code: bool) -> Sharing | None:
     """What gives the questions of a run to its workers; None where it has none."""
-    return None if runtime.setup.workers == 1 else Sharing(runtime, name, dict(config or {}), allow_code)
+    if runtime.setup.workers == 1:
+        return None
+    if not isinstance(name, str):
+        raise UserError(f"{named(name)} is only in this process; leave --workers out, or name it module:thing")
+    return Sharing(runtime, name, dict(config or {}), allow_code)
 
 
 def _log(tracker: Tracker, outcome: Compiled) -> None:

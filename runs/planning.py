@@ -17,6 +17,7 @@ from ..optimizers.plan import Plan, Size, compile_plan, evaluation_plan, measure
 from ..programs.catalog import answering, build, needs_embedder, preset
 from ..programs.program import MemoryProgram
 from .experiment import Part, chosen_examples
+from .outside import refuse_planning
 from .registry import program_folder
 from .setup import Setup
 
@@ -78,6 +79,7 @@ def start_program(
     folder = program_folder(name)
     if folder is not None:
         return answering(setup.saved(folder, allow_code, config if ablating else None), benchmark.task)
+    refuse_planning(name)
     # The offline embedder replaces a paid one: the recalled context has the same size.
     embedder = make_embedder() if needs_embedder(name) else None
     settings = {**preset(name, benchmark.name, benchmark.unsaid), **dict(config or {})}

@@ -16,6 +16,7 @@ from rich.text import Text
 from ..engines.models import is_oracle
 from ..optimizers.history import Candidate
 from ..optimizers.plan import Plan
+from .leniency import leniency
 from .results import SHOWN, Evaluation, cached_share
 from .statistics import Difference
 
@@ -28,6 +29,8 @@ def heading(evaluation: Evaluation) -> str:
     """One line on how reliable the numbers are."""
     warning = "" if evaluation.comparable else f" ({INSTRUMENT if is_oracle(evaluation.lm) else WIRING})"
     judge = f", judge {evaluation.judge}" if evaluation.judge else ""
+    rate = leniency(evaluation.judge)
+    judge += "" if rate is None else f", which accepts {rate:.0%} of wrong answers"
     return f"{evaluation.program} on {evaluation.benchmark}, LM {evaluation.lm}{judge}{warning}"
 
 

@@ -21,6 +21,8 @@ SHOWN = "shown"
 OUTCOMES = ("ok", "salvaged", "asked again", "lost")
 """How predictor calls end."""
 
+RIGHT = 0.5
+"""The score from which on an answer is counted as right."""
 MAX_LOST = 0.1
 """The share of lost calls above which a run is broken, unless it says otherwise."""
 
@@ -51,6 +53,12 @@ class Row(BaseModel):
     seconds: float
     hits: int = 0
     """Entries recalled."""
+    recalled: tuple[str, ...] = ()
+    """Their ids, best first."""
+    stored: int | None = None
+    """Entries of the memory that was asked; None where that is not known."""
+    disk: int | None = None
+    """Bytes that the memory takes: of its JSON, or of a system's folder."""
     context_tokens: int = 0
     """Length of the recalled context, as `records.estimate_tokens` counts."""
     prompt_tokens: int = 0
@@ -66,6 +74,11 @@ class Row(BaseModel):
     answering: float = 0.0
     """Seconds of recalling and answering, without waiting for the memory."""
     failure: Failure | None = None
+
+    @property
+    def right(self) -> bool:
+        """Whether the answer is more right than wrong, where a count of right answers is asked for."""
+        return self.failure is None and self.score >= RIGHT
 
 
 class Expense(BaseModel):
@@ -189,6 +202,49 @@ class Evaluation(BaseModel):
             seconds=sum(row.answering for row in rows),
         )
 
+    @property
+    def right(self) -> int:
+        """Headline questions whose answer is counted as right."""
+        return sum(row.right for row in self.counted)
+
+    @property
+    def taken(self) -> Expense:
+        """What writing and answering take together."""
+        parts = [self.answering, *([self.construction] if self.construction else [])]
+        costs = [part.cost for part in parts]
+        return Expense(
+            units=len(self.rows),
+            calls=sum(part.calls for part in parts),
+            input_tokens=sum(part.input_tokens for part in parts),
+            output_tokens=sum(part.output_tokens for part in parts),
+            cost=None if None in costs else sum(cost or 0.0 for cost in costs),
+            seconds=sum(part.seconds for part in parts),
+        )
+
+    @property
+    def junk(self) -> float | None:
+        """The share of stored entries that were recalled for no right answer; None where it is not known.
+
+        Entries are counted by group, whose fullest memory stands for all of its memories.
+        """
+        stored, used = dict[str, int](), set[tuple[str, str]]()
+        for row in self.rows:
+            if row.stored is None:
+                return None
+            stored[row.group] = max(stored.get(row.group, 0), row.stored)
+            used |= {(row.group, id) for id in row.recalled if row.right}
+        total = sum(stored.values())
+        return max(0.0, 1 - len(used) / total) if total else None
+
+    @property
+    def disk(self) -> int | None:
+        """Bytes of the memories, the largest of each group; None where that is not known."""
+        found: dict[str, int] = {}
+        for row in self.rows:
+            if row.disk is not None:
+                found[row.group] = max(found.get(row.group, 0), row.disk)
+        return sum(found.values()) if found else None
+
     def metrics(self) -> dict[str, float]:
         """Mean of every part of the metric over the headline questions."""
         names = dict.fromkeys(name for row in self.counted for name in row.parts)
@@ -206,6 +262,8 @@ class Evaluation(BaseModel):
             del found[SHOWN]
             if any(row.hits and SHOWN in row.recall for row in rows):
                 found = {SHOWN: sum(row.recall.get(SHOWN, 0.0) for row in rows) / len(rows), **found}
+        if set(found) == {SHOWN} and not any(row.sources for row in rows):
+            return {}  # a system that never says what an answer rests on
         return found
 
     def context(self) -> dict[str, float]:
@@ -273,6 +331,9 @@ class Evaluation(BaseModel):
             "failed_writes": [failure.model_dump() for failure in self.failed_writes],
             "construction": None if self.construction is None else self.construction.model_dump(),
             "answering": self.answering.model_dump(),
+            "right": self.right,
+            "junk": self.junk,
+            "disk": self.disk,
             "seconds": round(self.seconds, 3),
             "stopped": self.stopped,
             "run_id": self.run_id,

@@ -26,10 +26,12 @@ from ..memory.flight import Flight
 from ..programs.adapter import adapter as make_adapter
 from ..programs.auto_adapter import AutoAdapter
 from ..programs.catalog import answering, build, needs_embedder, preset
+from ..programs.foreign.things import program_of, takes_embedder
 from ..programs.program import MemoryProgram
 from ..programs.remember import MemoryCache
 from .artifact import chosen_embedder, load, read_manifest
 from .folder import RunFolder
+from .outside import named, outside
 from .registry import program_folder
 from .results import MAX_LOST
 from .tape.opened import Tape, limits_of
@@ -319,7 +321,7 @@ class Runtime:
 
     def program(
         self,
-        name: str,
+        name: str | Any,
         benchmark: Benchmark,
         config: Mapping[str, Any] | None = None,
         allow_code: bool = False,
@@ -328,7 +330,8 @@ class Runtime:
         """Builds a method's program for a benchmark, or loads a saved one.
 
         Args:
-            name: A method name, `module:Class`, or a saved program: its folder, or `models:/NAME/VERSION`.
+            name: A method name, `module:Class`, or a saved program: its folder, or `models:/NAME/VERSION`. Or what is
+                scored beside these (`outside`), by its name or itself.
             benchmark: Whose task the program is for.
             config: Constructor arguments of the method.
             allow_code: Whether a saved `module:Class` method may be imported.
@@ -338,7 +341,7 @@ class Runtime:
             UserError: A saved program is for another task, or takes no `config`.
         """
         setup, cache = self.setup, cache or MemoryCache(self.folder.store.nodes)
-        folder = program_folder(name)
+        folder = program_folder(name) if isinstance(name, str) else None
         if folder is not None:
             if config and not self.ablating:
                 raise UserError(f"{name}: a saved program keeps its settings; compile a new one with --set instead")
@@ -349,6 +352,12 @@ class Runtime:
             program = answering(program, benchmark.task)
             program.cache = cache
             return program
+        thing = outside(name) if isinstance(name, str) else name
+        if thing is not None:
+            embedder = self._embedder(setup.embedder) if takes_embedder(thing) else None
+            place = self.folder.path / "systems"
+            adapter = setup.default_adapter
+            return program_of(thing, named(name), benchmark.task, embedder, cache, adapter, place, config)
         embedder = self._embedder(setup.embedder) if needs_embedder(name) else None
         settings = {**preset(name, benchmark.name, benchmark.unsaid), **dict(config or {})}
         return build(name, benchmark.task, embedder, cache, setup.default_adapter, **settings)

@@ -4,6 +4,7 @@
     data -> signatures, records        engines -> errors, and of memory only its Embedder protocols
     data, engines -> grammar, which imports nothing
     programs -> of engines only the embedder that needs no model
+    cli, runs -> systems -> memory, engines; what runs inside the systems' environments imports nothing of the package
 
 Each rule is a function from one module to the lines that break it. It is run over the package, where it must find
 nothing, and over a line that breaks it, which it must find.
@@ -35,10 +36,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "engines": {"errors", "memory", "reading", "grammar"},
     "programs": PROGRAMS,
     "optimizers": OPTIMIZERS,
-    "runs": OPTIMIZERS | {"optimizers"},
+    "systems": BASE | {"memory", "reading", "engines"},
+    "runs": OPTIMIZERS | {"optimizers", "systems"},
     "testing": OPTIMIZERS,
     "service": OPTIMIZERS | {"optimizers", "runs"},
-    "cli": OPTIMIZERS | {"optimizers", "runs", "service"},
+    "cli": OPTIMIZERS | {"optimizers", "runs", "service", "systems"},
 }
 """What each room may import besides itself."""
 
@@ -79,6 +81,7 @@ FROM_ENGINES = (
     ".engines.embedders.embedder",
     ".engines.lanes.taking_turns",
     ".engines.taken.Taken",
+    ".engines.taken.note",
     ".engines.taken.taking",
     ".engines.vectors.kept_on",
 )
@@ -124,6 +127,12 @@ def vague_names(module: Module) -> list[str]:
     return [part for part in module.parts if part in VAGUE_NAMES]
 
 
+def not_alone(module: Module) -> list[str]:
+    """Imports of the package by what runs where the package is not."""
+    inside = module.parts[:2] == ("systems", "inside")
+    return [name for name, _ in module.imports() if inside and name.startswith((".", "mempiler"))]
+
+
 def missing_docstrings(module: Module) -> list[str]:
     """The module, and its public functions and classes."""
     tree = ast.parse(module.text)
@@ -142,6 +151,7 @@ RULES: dict[Callable[[Module], list[str]], tuple[str, str]] = {
     unsafe_code: ("runs/artifact", "import pickle"),
     global_settings: ("runs/evaluate", "dspy.configure(lm=None)"),
     vague_names: ("memory/utils", ""),
+    not_alone: ("systems/inside/mem0", "from ...records import Item"),
     missing_docstrings: ("memory/facts", '"""Facts."""\n\ndef add() -> None: ...'),
 }
 """Each rule, with the path and text of a module that breaks it."""

@@ -21,6 +21,10 @@ OUTSIDE = {"tests", "perf", "docs", "typings", ".ci"}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 SHIPPED = {".py", ".typed", ".csv", ".json", ".jsonl", ".dat"}
 """Endings of the files that ship."""
+PINS = Path("systems/pins")
+"""Packages of other people's systems."""
+ELSEWHERE = Path("systems/inside")
+"""What runs in environments of these packages."""
 
 
 @pytest.fixture(scope="session")
@@ -66,7 +70,7 @@ def test_every_import_is_a_declared_dependency(sources: list[Path]) -> None:
     missing = {
         f"{source}: {module}"
         for source in sources
-        if source.suffix == ".py" and _ships(source)
+        if source.suffix == ".py" and _ships(source) and source.parent != ELSEWHERE
         for module in _imported(ROOT / source)
         if not declared & {_normal(owner) for owner in owners.get(module, [module])}
     }
@@ -103,7 +107,7 @@ def test_importing_the_package_brings_no_other() -> None:
 def _ships(source: Path) -> bool:
     """Whether a file belongs into the wheel: code and data, but what builds, tests, times or explains the package."""
     inside = source != Path("setup.py") and not OUTSIDE & set(source.parts[:1])
-    return inside and (source.suffix in SHIPPED or source.name == "py.typed")
+    return inside and (source.suffix in SHIPPED or source.name == "py.typed" or source.parent == PINS)
 
 
 def _normal(requirement: str) -> str:

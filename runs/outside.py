@@ -1,0 +1,77 @@
+"""What is scored that is no method of ours and no saved program: resolved here from a name, or given in Python.
+
+system:NAME          a shipped adapter of somebody's memory system (`systems`)
+module:thing, http://..., answers.jsonl, or an object        `programs.foreign.things`
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import dspy
+
+from ..data.benchmark import Benchmark
+from ..errors import UserError
+from ..programs.foreign.recorded import Answers
+from ..programs.foreign.things import ENDS, answers, is_searchable, name_of, thing_of
+
+SYSTEM = "system:"
+
+
+def outside(name: str) -> Any | None:
+    """What a name stands for, if that is no method of ours.
+
+    Raises:
+        UserError: There is no such system, module or file.
+    """
+    return shipped(name.removeprefix(SYSTEM)) if name.startswith(SYSTEM) else thing_of(name)
+
+
+def shipped(name: str) -> Any:
+    """The factory of a shipped system.
+
+    Raises:
+        UserError: There is none of this name, or it is not installed.
+    """
+    from ..systems.catalog import factory
+
+    return factory(name)
+
+
+def scored(thing: Any) -> Any:
+    """What a run scores: a file of answers is read, once; anything else is what it was."""
+    return thing_of(thing) if isinstance(thing, str) and thing.endswith(ENDS) else thing
+
+
+def named(thing: Any) -> str:
+    """The name of what is scored; of a file without its folder, which is private."""
+    if isinstance(thing, Answers):
+        return thing.path.name
+    return thing if isinstance(thing, str) else name_of(thing)
+
+
+def refuse_planning(name: str) -> None:
+    """Refuses to measure in advance what cannot be run under another model.
+
+    Raises:
+        UserError: It is such a thing.
+    """
+    thing = outside(name)
+    if thing is not None and not (answers(thing) and not is_searchable(thing)):
+        raise UserError(f"{name}: what it takes is not known before; leave --plan out, and set --max-calls")
+
+
+def with_answers(thing: Any, benchmark: Benchmark, examples: Sequence[dspy.Example]) -> Sequence[dspy.Example]:
+    """The questions, with their recorded answers where such are scored.
+
+    Raises:
+        DataError: Questions and answers do not fit.
+        UserError: The benchmark's answers are conversations, which cannot be recorded so.
+    """
+    if not isinstance(thing, Answers):
+        return examples
+    if benchmark.interaction is not None:
+        raise UserError(f"{benchmark.name} is a simulated conversation: there is nothing to record one answer of")
+    known: Iterable[str] = (str(example.id) for example in benchmark.examples)
+    return thing.given(examples, known)

@@ -1,0 +1,130 @@
+"""Environments of other people's systems: made from scratch from pinned packages, below the user's cache.
+
+    pins/mem0.txt ──> ~/.cache/mempiler/systems/mem0-3f9c2a71/        one folder per set of pins and version of Python
+                                                     └── .complete    written last: without it, it is made anew
+
+The folder is `MEMPILER_SYSTEMS`, or `mempiler/systems` of the user's cache. Two that install the same wait for each
+other. Nothing is installed into the environment of Mempiler.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from filelock import FileLock
+
+from ..engines.weights import cache
+from ..errors import EndpointError, UserError
+
+STAMP = ".complete"
+TORCH = "torch=="
+"""A line that begins so is installed first and by itself: a range of another package would bring gigabytes for GPUs."""
+
+
+@dataclass(frozen=True)
+class Environment:
+    """Where a system is installed, or is to be.
+
+    Args:
+        name: Of the system.
+        pins: The file with its packages, all of them with their versions.
+    """
+
+    name: str
+    pins: Path
+
+    @property
+    def path(self) -> Path:
+        """Its folder; other pins have another one."""
+        version = f"{sys.version_info[0]}.{sys.version_info[1]}".encode()
+        return folder() / f"{self.name}-{hashlib.sha256(self.pins.read_bytes() + version).hexdigest()[:8]}"
+
+    @property
+    def here(self) -> bool:
+        """Whether it was made to its end."""
+        return (self.path / STAMP).is_file()
+
+    def python(self) -> Path:
+        """Its interpreter.
+
+        Raises:
+            UserError: It is not installed.
+        """
+        if not self.here:
+            raise UserError(f"the system {self.name} is not installed; run: mempiler systems install {self.name}")
+        return self._python
+
+    def install(self) -> Path:
+        """Makes it from scratch, unless it is there.
+
+        Raises:
+            EndpointError: A package did not come.
+            UserError: The folder cannot be written.
+        """
+        try:
+            folder().mkdir(parents=True, exist_ok=True)
+            with FileLock(folder() / f".{self.name}.lock"):
+                if not self.here:
+                    self.remove()
+                    self._make()
+                    (self.path / STAMP).touch()
+        except OSError as error:
+            raise UserError(
+                f"{folder()}: cannot be written: {error.strerror or error}; set MEMPILER_SYSTEMS"
+            ) from error
+        return self.path
+
+    def remove(self) -> bool:
+        """Removes it, and those of other pins; returns whether there was any."""
+        found = [path for path in folder().glob(f"{self.name}-*") if path.name.rpartition("-")[0] == self.name]
+        for path in found:
+            # The stamp first: a removal that is broken off leaves nothing that looks whole.
+            (path / STAMP).unlink(missing_ok=True)
+            shutil.rmtree(path)
+        return bool(found)
+
+    def check(self) -> None:
+        """Compares the packages that are there with the pins.
+
+        Raises:
+            UserError: It is not installed, or others are there.
+        """
+        listed = self._run([str(self.python()), "-m", "pip", "--disable-pip-version-check", "freeze", "--all"])
+        wanted = {line.strip().lower() for line in self.pins.read_text("utf-8").splitlines() if "==" in line}
+        missing = sorted(wanted - {line.strip().lower() for line in listed.splitlines()})
+        if missing:
+            told = f"{len(missing)} of {len(wanted)} packages are others, such as {missing[0]}"
+            fix = f"mempiler systems remove {self.name}, then install"
+            raise UserError(f"the environment of {self.name} was changed: {told}; run: {fix}")
+
+    @property
+    def _python(self) -> Path:
+        return self.path / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+
+    def _make(self) -> None:
+        self._run([sys.executable, "-m", "venv", str(self.path)])
+        pip = [str(self._python), "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-deps"]
+        torch = [line for line in self.pins.read_text("utf-8").splitlines() if line.startswith(TORCH)]
+        if torch:
+            self._run([*pip, *torch])
+        self._run([*pip, "--requirement", str(self.pins)])
+
+    def _run(self, command: list[str]) -> str:
+        # Settings of the user's pip hold, such as an index of their own; their Python path would mix environments.
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+        done = subprocess.run(command, capture_output=True, text=True, env=kept, stdin=subprocess.DEVNULL)
+        if done.returncode:
+            last = next((line for line in reversed(done.stderr.splitlines()) if line.strip()), "no reason was told")
+            raise EndpointError(f"{self.name} cannot be installed: {last.strip()[:300]}")
+        return done.stdout
+
+
+def folder() -> Path:
+    """Where environments are kept."""
+    return Path(os.environ.get("MEMPILER_SYSTEMS") or cache() / "systems")

@@ -1,0 +1,502 @@
+"""Anything that answers is scored: stores are written once per history, what fails is a failure of its questions."""
+
+import json
+import shutil
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import dspy
+import pytest
+from mempiler import History
+from mempiler.data.dataset import Source
+from mempiler.data.locomo.benchmark import Locomo
+from mempiler.engines.meter import Meter
+from mempiler.engines.models import language_model
+from mempiler.engines.taken import Taken, note, taking
+from mempiler.errors import BudgetError, DataError, EndpointError, ProgramError, UserError
+from mempiler.memory.index import Entry
+from mempiler.programs.foreign.lane import Lane
+from mempiler.programs.foreign.matching import hits_of
+from mempiler.programs.foreign.recorded import Answers
+from mempiler.programs.foreign.searchable import ForeignError
+from mempiler.programs.foreign.stores import Stores
+from mempiler.programs.foreign.things import program_of, thing_of
+from mempiler.runs.evaluate import evaluate
+
+SAMPLE = Source("sample.json", "0" * 64, sample=True)
+
+
+class Lines:
+    """A store of lines; `search` gives the newest."""
+
+    made = 0
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def add(self, session: Any) -> None:
+        self.lines += session.lines()
+
+    def search(self, query: str, k: int) -> Any:
+        return self.lines[-k:][::-1]
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+
+class Kept(Lines):
+    """One that can be taken up again."""
+
+    def snapshot(self, folder: Path) -> None:
+        (folder / "lines.json").write_text(json.dumps(self.lines))
+
+    def restore(self, folder: Path) -> None:
+        self.lines = json.loads((folder / "lines.json").read_text())
+
+
+class Later(Lines):
+    """The same with coroutines, bound to one loop."""
+
+    async def add(self, session: Any) -> None:
+        import asyncio
+
+        self.loop = getattr(self, "loop", asyncio.get_running_loop())
+        assert self.loop is asyncio.get_running_loop()
+        self.lines += session.lines()
+
+    async def search(self, query: str, k: int) -> list[str]:
+        return self.lines[-k:]
+
+
+def questions(history: History, count: int = 3) -> list[dspy.Example]:
+    return [
+        dspy.Example(
+            id=f"{history.id}:{n}",
+            history=history,
+            question=f"Who saw Oslo, {n}?",
+            answer="Bob",
+            category="4",
+            focus=("D1:1",),
+            evidence=("D1:1",),
+        ).with_inputs("history", "question", "focus")
+        for n in range(count)
+    ]
+
+
+def run(program: Any, examples: Sequence[dspy.Example], threads: int = 4) -> Any:
+    meter = Meter()
+    with dspy.context(lm=language_model(meter=meter)):
+        return evaluate(program, Locomo(examples, SAMPLE), examples, meter, threads)
+
+
+def test_a_store_is_written_once_for_each_history_however_many_ask(make_history):
+    adds: list[tuple[int, str]] = []
+
+    class Counting(Lines):
+        def add(self, session: Any) -> None:
+            adds.append((id(self), session.id))
+            super().add(session)
+
+    histories = [make_history(3, id=name) for name in "ab"]
+    histories[1] = make_history(2, turns=4, id="b")
+    found = run(program_of(Counting, "mine", "question-answering"), [q for h in histories for q in questions(h, 4)])
+    assert found.failures == 0
+    assert sorted(said for _, said in adds) == ["D1", "D1", "D2", "D2", "D3"]
+    assert len({store for store, _ in adds}) == 2
+    assert all(row.hits for row in found.rows)
+
+
+@pytest.mark.parametrize("thing", [Lines, Kept, Later, Lines(), lambda folder: Lines()], ids=str)
+def test_classes_objects_factories_and_coroutines_are_stores(thing, make_history):
+    found = run(program_of(thing, "mine", "question-answering", config={"k": 2}), questions(make_history(2)))
+    assert found.failures == 0
+    assert [row.hits for row in found.rows] == [2, 2, 2]
+    assert found.construction.units == 1
+
+
+def test_a_store_that_was_kept_is_taken_up_and_goes_on(make_history, tmp_path):
+    adds: list[str] = []
+
+    class Counting(Kept):
+        def add(self, session: Any) -> None:
+            adds.append(session.id)
+            note(Taken(calls=1, input_tokens=10))
+            super().add(session)
+
+    def taken(history: History) -> int:
+        with taking() as work:
+            stores = Stores(lambda folder: Counting(), "mine", tmp_path)
+            stores.write(history)
+            assert len(stores.search(history, "x", 99)) == len(history.turns)
+            stores.close()
+        return work.taken.calls
+
+    whole = make_history(4)
+    assert taken(History(id="a", items=whole.items[:3])) == 3
+    assert taken(whole) == 1  # what the shorter one took is not its own
+    assert adds == ["D1", "D2", "D3", "D4"]
+    assert taken(whole) == 1  # as in a run that was killed
+    assert len(adds) == 4
+
+
+def test_half_a_snapshot_is_none(make_history, tmp_path):
+    history = make_history(2)
+    Stores(lambda folder: Kept(), "mine", tmp_path).write(history)
+    (folder,) = tmp_path.iterdir()
+    for snapshot in folder.glob("snapshot-*"):
+        shutil.rmtree(snapshot)
+    stores = Stores(lambda folder: Kept(), "mine", tmp_path)
+    assert len(stores.search(history, "x", 99)) == len(history.turns)
+
+
+def test_a_session_that_is_refused_is_a_failed_write_and_all_of_them_a_failure(make_history):
+    class Picky(Lines):
+        def add(self, session: Any) -> None:
+            if session.id == self.bad or self.bad == "all":
+                raise ValueError("no room\nat all")
+            super().add(session)
+
+        bad = "D2"
+
+    examples = questions(make_history(3))
+    found = run(program_of(Picky, "mine", "question-answering"), examples)
+    assert (found.failures, found.write_failures) == (0, 1)
+    assert "no room at all" in found.failed_writes[0].message
+    Picky.bad = "all"
+    found = run(program_of(Picky, "mine", "question-answering"), examples)
+    assert found.failures == 3
+    assert "mine: took none of 3 sessions" in found.rows[0].failure.message
+
+
+class Hostile(Lines):
+    """Does one of the things that nothing else may suffer from, in the history of four sessions."""
+
+    how = ""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.folder = folder
+
+    def add(self, session: Any) -> None:
+        super().add(session)
+        if session.id == "D4":
+            if self.how == "hangs":
+                threading.Event().wait(3)
+            if self.how == "writes":
+                (self.folder / "much").write_bytes(b"0" * 3_000_000)
+            if self.how == "exits":
+                raise SystemExit(3)
+
+    def search(self, query: str, k: int) -> Any:
+        wrong: dict[str, Any] = {"number": 7, "text": "a text", "nothing": [None], "object": [object()]}
+        if len(self.lines) == 24 and self.how in wrong:
+            return wrong[self.how]
+        if len(self.lines) == 24 and self.how == "raises":
+            raise RuntimeError("<script>alert(1)</script>")
+        return super().search(query, k)
+
+
+@pytest.mark.parametrize(
+    ("how", "reason"),
+    [
+        ("hangs", "mine: add: no answer within 0.3 s"),
+        ("writes", "mine: add: wrote more than 1 MB"),
+        ("raises", "<script>"),
+        ("number", "recalled int, expected a list"),
+        ("text", "recalled str, expected a list"),
+        ("nothing", "recalled NoneType without a text"),
+        ("object", "recalled object without a text"),
+    ],
+)
+def test_what_a_hostile_store_does_concerns_the_questions_of_its_history(how, reason, make_history, monkeypatch):
+    monkeypatch.setattr(Hostile, "how", how)
+    examples = [q for h in (make_history(4, id="bad"), make_history(2, id="good")) for q in questions(h)]
+    started = time.monotonic()
+    found = run(program_of(Hostile, "mine", "question-answering", config={"timeout": 0.3, "max_mb": 1}), examples)
+    assert [row.failure is None for row in found.rows] == [False] * 3 + [True] * 3
+    assert all(reason in row.failure.message for row in found.rows[:3])
+    assert time.monotonic() - started < 3
+
+
+def test_a_store_that_ends_the_process_is_a_failed_write(make_history, monkeypatch):
+    monkeypatch.setattr(Hostile, "how", "exits")
+    found = run(program_of(Hostile, "mine", "question-answering"), questions(make_history(4)))
+    assert found.failures == 0
+    assert "tried to end the process" in found.failed_writes[0].message
+
+
+def test_a_spent_budget_is_no_fault_of_a_store(make_history):
+    class Spender(Lines):
+        def add(self, session: Any) -> None:
+            raise BudgetError("budget reached: max-calls 1")
+
+    found = run(program_of(Spender, "mine", "question-answering"), questions(make_history(1)))
+    assert found.stopped == "budget reached: max-calls 1"
+    assert found.rows == ()
+
+
+def test_kill_is_called_from_another_thread():
+    killed = threading.Event()
+    lane = Lane("mine", 0.1, kill=killed.set)
+    with pytest.raises(ForeignError, match="mine: add: no answer within"):
+        lane.call("add", killed.wait, 5)
+    assert killed.is_set()
+    with pytest.raises(ForeignError, match="mine: add: no answer within"):
+        lane.call("search", print)
+
+
+# What answers by itself
+
+
+class Agent(dspy.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.say = dspy.ChainOfThought("passages: list[str], question -> answer")
+
+    def forward(self, history: History, question: str) -> dspy.Prediction:
+        lines = [line for item in history for line in item.lines()]
+        return dspy.Prediction(answer=self.say(passages=lines[:2], question=question).answer, recalled=lines[:2])
+
+
+def plain(history: History, question: str) -> str:
+    return "Bob"
+
+
+def pair(history: History, question: str) -> tuple[str, list[Any]]:
+    return "Bob", [{"id": "D1:1", "text": "x"}]
+
+
+async def coroutine(history: History, question: str) -> tuple[str, list[Any]]:
+    return "Bob", [Entry(id="7", text="y", sources=("D1:1",))]
+
+
+@pytest.mark.parametrize(
+    ("thing", "recall"),
+    [
+        (plain, {}),
+        (pair, {"shown": 1.0}),
+        (coroutine, {"shown": 1.0}),
+        (Agent(), {"shown": 1.0}),
+        (Agent, {"shown": 1.0}),
+        (dspy.Predict("history, question -> answer"), {}),
+        (lambda history, question: {"answer": "Bob", "recalled": ["Ann: nothing of the kind"]}, {}),
+    ],
+    ids=["text", "pair", "coroutine", "module", "class", "predict", "mapping"],
+)
+def test_callables_and_modules_are_scored(thing, recall, make_history):
+    found = run(program_of(thing, "mine", "question-answering"), questions(make_history(2)))
+    assert found.failures == 0
+    assert found.retrieval() == recall
+    assert all(row.answer for row in found.rows)
+
+
+def test_a_module_is_told_of_options_where_it_asks_for_them(make_history):
+    asked: list[Any] = []
+
+    def chooser(history: History, question: str, options: list[str]) -> str:
+        asked.append((question, options))
+        return "(a)"
+
+    program = program_of(chooser, "mine", "multiple-choice")
+    program(history=make_history(1), question="Which?", options=["(a) tea", "(b) ink"])
+    program = program_of(lambda history, question: asked.append(question) or "(a)", "mine", "multiple-choice")
+    program(history=make_history(1), question="Which?", options=["(a) tea", "(b) ink"])
+    assert asked == [("Which?", ["(a) tea", "(b) ink"]), "Which?\n(a) tea\n(b) ink"]
+
+
+def test_a_callable_that_hangs_is_not_waited_for_a_fourth_time(make_history):
+    calls: list[int] = []
+
+    def hang(history: History, question: str) -> str:
+        calls.append(1)
+        threading.Event().wait(3)
+        return ""
+
+    program = program_of(hang, "mine", "question-answering", config={"timeout": 0.05})
+    found = run(program, questions(make_history(1), 6), threads=1)
+    assert found.failures == 6
+    assert len(calls) == 3
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (None, "answered NoneType, expected a text"),
+        (b"\xff", "answered bytes"),
+        ({"text": "Bob"}, "answered NoneType"),
+        (("Bob", 3), "recalled int"),
+    ],
+)
+def test_what_is_no_answer_is_a_failure(answer, reason, make_history):
+    found = run(program_of(lambda history, question: answer, "mine", "question-answering"), questions(make_history(1)))
+    assert found.failures == 3
+    assert reason in found.rows[0].failure.message
+
+
+def test_a_system_that_answers_is_not_read_by_us(make_history):
+    class Talker:
+        def __init__(self) -> None:
+            self.sessions: list[Any] = []
+
+        def add(self, session: Any) -> None:
+            self.sessions.append(session)
+
+        def ask(self, question: str) -> tuple[str, list[str]]:
+            return str(len(self.sessions)), [self.sessions[0].turns[0].text]
+
+    found = run(program_of(Talker, "mine", "question-answering"), questions(make_history(3)))
+    assert [row.answer for row in found.rows] == ["3"] * 3
+    assert found.retrieval() == {"shown": 1.0}
+    assert found.calls["task"] == 0
+
+
+def test_predictors_of_a_module_are_the_program_s():
+    program = program_of(Agent(), "mine", "question-answering")
+    assert list(program.all_predictors()) == ["method.reader.thing.say.predict"]
+    copy = program.deepcopy()
+    copy.all_predictors()["method.reader.thing.say.predict"].demos = [dspy.Example(question="?")]
+    assert program.all_predictors()["method.reader.thing.say.predict"].demos == []
+
+
+# Names and settings
+
+
+@pytest.mark.parametrize(
+    ("thing", "config", "problem"),
+    [
+        (Lines, {"size": 3}, "mine: has no setting 'size'; it has: timeout, max_mb, k"),
+        (Lines, {"k": 0}, "mine: k = 0 is no number above 0"),
+        (Lines, {"timeout": float("nan")}, "mine: timeout = nan is no number above 0"),
+        (plain, {"k": 3}, "mine: has no setting 'k'; it has: timeout"),
+        (object(), {}, "mine: is neither a callable"),
+        (type("Locked", (Lines,), {"__deepcopy__": lambda self, memo: 1 / 0})(), {}, "mine: cannot be copied"),
+    ],
+)
+def test_settings_and_things_that_do_not_fit_are_refused(thing, config, problem):
+    with pytest.raises(UserError, match=problem):
+        program_of(thing, "mine", "question-answering", config=config)
+
+
+def test_what_a_name_stands_for():
+    assert thing_of("turn-rag") is None
+    assert thing_of("mempiler.programs.baselines.turn_rag:TurnRAG") is None
+    assert thing_of("http://127.0.0.1:1/v1") is not None
+    with pytest.raises(ProgramError, match="Method, and has neither add and search nor the"):
+        thing_of("json:JSONDecoder")
+    with pytest.raises(UserError, match="cannot be imported"):
+        thing_of("no_such_module:thing")
+
+
+# What was recalled
+
+
+@pytest.mark.parametrize(
+    ("recalled", "sources", "kind"),
+    [
+        ("Ann said: I saw Oslo with 1 friends", ("D1:1",), "entry"),
+        ("saw Oslo with 1 friends", ("D1:1",), "entry"),
+        ("Oslo", (), "summary"),
+        ({"memory": "Bob likes Oslo", "id": "x"}, (), "summary"),
+        ({"text": "anything", "sources": ["D1:2", "D9:9"]}, ("D1:2",), "entry"),
+        ({"content": "anything", "id": "D1:2", "score": "high"}, ("D1:2",), "entry"),
+    ],
+)
+def test_recalled_texts_are_matched_to_turns(recalled: Any, sources: Any, kind: str, make_history: Callable[..., Any]):
+    (hit,) = hits_of([recalled], make_history(1, turns=3))
+    assert (hit.sources, hit.kind) == (sources, kind)
+
+
+# Recorded answers
+
+
+def lines(*rows: Any) -> str:
+    return "\n".join(row if isinstance(row, str) else json.dumps(row) for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (lines({"id": "a:0", "answer": "x"}, {"id": "a:0", "answer": "y"}), "line 2: id 'a:0' was on line 1 already"),
+        (lines({"id": "a:0", "answer": "x"}), "id 'a:1' is missing; every question needs a line"),
+        (lines({"id": "zz", "answer": "x"}), "id 'zz' is of no question; those of the benchmark are like 'a:0'"),
+        (lines({"answer": "x"}), "line 1: id: Field required"),
+        (lines({"id": "a:0"}), "line 1: has no answer"),
+        (lines({"id": "a:0", "answer": 3}), "line 1: answer"),
+        (lines({"id": "a:0", "answer": "x", "cost": -1}), "line 1: cost"),
+        ('{"id": "a:0", ', "line 1: not valid JSON"),
+        ("[]", "line 1: is no JSON object"),
+    ],
+)
+def test_recorded_answers_that_do_not_fit_are_one_line(text, problem, make_history, tmp_path):
+    (tmp_path / "answers.jsonl").write_text(text, encoding="utf-8")
+    examples = questions(make_history(1, id="a"), 2)
+    with pytest.raises(DataError, match=problem) as raised:
+        Answers(tmp_path / "answers.jsonl").given(examples, [str(each.id) for each in examples])
+    assert "\n" not in str(raised.value)
+
+
+def test_recorded_answers_get_metrics_and_what_they_took(make_history, tmp_path):
+    rows = [
+        {"id": "a:0", "answer": "Bob", "recalled": [{"id": "D1:1", "text": "x"}], "calls": 2, "input_tokens": 9},
+        {"id": "a:1", "error": "timed out"},
+        {"id": "a:2", "answer": "Ann", "seconds": 100, "calls": 1, "cost": 0.5},
+    ]
+    path = tmp_path / "answers.jsonl"
+    path.write_text(lines(*rows), encoding="utf-8")
+    examples = questions(make_history(1, id="a"), 3)
+    thing = Answers(path)
+    found = run(
+        program_of(thing, path.name, "question-answering"), thing.given(examples, [str(each.id) for each in examples])
+    )
+    assert [row.score for row in found.rows] == [1.0, 0.0, 0.0]
+    assert found.failures == 1
+    assert "timed out" in found.rows[1].failure.message
+    assert found.retrieval() == {"shown": pytest.approx(1 / 3)}
+    assert (found.answering.calls, found.answering.input_tokens) == (3, 9)
+    assert found.rows[2].cost == 0.5
+    assert found.answering.seconds > 100
+
+
+# An endpoint
+
+
+def remembering() -> Callable[[dict[str, Any]], str]:
+    """A server's answers: it remembers what each user says, and answers with what they said last before."""
+    said: dict[str, list[str]] = {}
+
+    def answer(body: dict[str, Any]) -> str:
+        text = body["messages"][-1]["content"]
+        before = said.setdefault(body["user"], [])
+        before.append(text)
+        return before[-2].split("Ann: ")[-1] if text.startswith("Who") else "OK"
+
+    return answer
+
+
+def test_an_endpoint_is_given_every_history_as_a_user_and_asked(stub, make_history):
+    server = stub(answer=remembering())
+    program = program_of(thing_of(f"{server.url}"), server.url, "question-answering", config={"model": "any"})
+    histories = [make_history(2, id="a"), make_history(3, id="b")]
+    found = run(program, [q for h in histories for q in questions(h, 2)], threads=1)
+    assert found.failures == 0
+    assert found.rows[0].answer == "I saw Quito with 6 friends"
+    assert (found.construction.calls, found.answering.calls) == (5, 4)
+    assert found.construction.input_tokens > 0
+    assert len({body["user"] for _, _, body in server.requests}) == 2
+    assert all(body["metadata"]["session"] for _, _, body in server.requests)
+    program.method.close()
+
+
+def test_an_endpoint_needs_a_model_and_a_server():
+    with pytest.raises(UserError, match="name it with --model"):
+        program_of(thing_of("http://127.0.0.1:1/v1"), "http://127.0.0.1:1/v1", "question-answering")
+
+
+def test_an_endpoint_that_is_not_there_ends_the_run(make_history, monkeypatch):
+    url = "http://127.0.0.1:1/v1"
+    program = program_of(thing_of(url), url, "question-answering", config={"model": "any"})
+    with pytest.raises(EndpointError, match="cannot be reached"):
+        run(program, questions(make_history(1)))

@@ -1,0 +1,68 @@
+"""A memory system that a test scripts, run by the real worker in this interpreter."""
+
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mempiler.engines.embedders import embedder
+from mempiler.records import Session, Turn
+from mempiler.systems.process import Program, System
+
+Start = Callable[..., System]
+
+ITEM = Session(id="D1", turns=(Turn(id="D1:1", speaker="Ann", text="I moved to Lisbon."),))
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Starts a system whose class has a test's methods beside an `add` that keeps texts and a `search` that lists them.
+
+    Everything that was started is closed at the end.
+    """
+    plain = """
+        import json, os, pathlib, signal, subprocess, sys, time, urllib.request
+
+        print("greetings")
+        os.write(1, b'{"result": "garbage"}\\n')
+
+        def ask(path, key=None, **body):
+            headers = {"Authorization": "Bearer " + (key or os.environ["OPENAI_API_KEY"])}
+            request = urllib.request.Request(os.environ["OPENAI_BASE_URL"] + path, json.dumps(body).encode(), headers)
+            try:
+                with urllib.request.urlopen(request, timeout=30) as answer:
+                    return json.load(answer)
+            except urllib.error.HTTPError as error:
+                with error:
+                    return {"status": error.code, **json.load(error)}
+
+        class Plain:
+            def __init__(self, folder, settings):
+                self.folder, self.settings = pathlib.Path(folder), settings
+                path = self.folder / "texts.json"
+                self.texts = json.loads(path.read_text()) if path.exists() else []
+            def add(self, session):
+                self.texts += [[turn["id"], turn["text"]] for turn in session["turns"]]
+            def search(self, query, k):
+                return [{"text": text, "ids": [name]} for name, text in self.texts]
+            def __len__(self):
+                return len(self.texts)
+            def close(self):
+                (self.folder / "texts.json").write_text(json.dumps(self.texts))
+    """
+    with ExitStack() as open_ones:
+        number = iter(range(100))
+
+        def make(methods: str = "", **program: Any) -> System:
+            place = tmp_path / f"system-{next(number)}"
+            place.mkdir()
+            body = textwrap.indent(textwrap.dedent(methods).strip() or "pass", "    ")
+            file = place / "scripted.py"
+            file.write_text(f"{textwrap.dedent(plain)}\nclass System(Plain):\n{body}\n", encoding="utf-8")
+            made = Program("scripted", Path(sys.executable), file, **program)
+            return open_ones.enter_context(System(made, place / "folder", embedder()))
+
+        yield make

@@ -1,0 +1,189 @@
+"""A worker, well-behaved and hostile: what it does is an answer or one error, and it leaves nothing behind."""
+
+import os
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from mempiler.engines.embedders import embedder
+from mempiler.errors import SystemFailedError
+from mempiler.systems.process import LOG, Program, System
+
+from .conftest import ITEM, Start
+
+
+def test_what_is_added_is_found_with_its_turns(start: Start) -> None:
+    system = start()
+    system.add(ITEM)
+    (found,) = system.search("Where does Ann live?", k=5)
+    assert (found.text, found.sources) == ("I moved to Lisbon.", ("D1:1",))
+    assert len(system) == 1
+
+
+def test_no_more_is_found_than_was_asked_for(start: Start) -> None:
+    system = start()
+    for _ in range(3):
+        system.add(ITEM)
+    assert len(system.search("Lisbon", k=2)) == 2
+
+
+def test_plain_texts_are_entries_too(start: Start) -> None:
+    system = start("def search(self, query, k): return ['one', 'two']")
+    assert [entry.text for entry in system.search("x", k=5)] == ["one", "two"]
+
+
+def test_what_it_prints_goes_to_its_log(start: Start, capfd: pytest.CaptureFixture[str]) -> None:
+    system = start("def add(self, session): print('{}'); os.system('echo noise'); print('more', file=sys.stderr)")
+    system.add(ITEM)
+    system.close()
+    assert capfd.readouterr() == ("", "")
+    log = (system.folder / LOG).read_text()
+    assert all(word in log for word in ("greetings", "garbage", "{}", "noise", "more"))
+
+
+def test_an_error_is_of_one_call(start: Start) -> None:
+    system = start("def add(self, session): raise ValueError('no room')")
+    with pytest.raises(SystemFailedError, match=r"^scripted: add: ValueError: no room$"):
+        system.add(ITEM)
+    assert system.search("x", k=1) == []
+
+
+@pytest.mark.parametrize(
+    ("methods", "reason"),
+    [
+        ("def add(self, session): os._exit(3)", "ended by itself, status 3; last said: .*garbage"),
+        ("def add(self, session): print('out of luck', flush=True); os.abort()", "SIGABRT; last said: out of luck"),
+        ("def add(self, session): os.kill(os.getpid(), signal.SIGKILL)", "ended by SIGKILL"),
+        ("def add(self, session): sys.exit('gave up')", "status 1; last said: gave up"),
+        ("def search(self, query, k): return [{'no': 'text'}]", "answered no list of entries"),
+        ("def search(self, query, k): return [1]", "answered no list of entries"),
+    ],
+)
+def test_a_crash_is_one_error_and_so_is_every_call_after_it(start: Start, methods: str, reason: str) -> None:
+    system = start(methods)
+    call = (lambda: system.add(ITEM)) if "def add" in methods else (lambda: system.search("x", k=1))
+    with pytest.raises(SystemFailedError, match=f"^scripted: .*{reason}"):
+        call()
+    with pytest.raises(SystemFailedError, match=reason):
+        system.search("x", k=1)
+
+
+@pytest.mark.parametrize(
+    ("methods", "reason"),
+    [
+        ("def search(self, query, k): return 3", "TypeError: 'int' object is not iterable"),
+        ("def search(self, query, k): return [{'text': 'x', 'ids': [object()]}]", "not JSON serializable"),
+    ],
+)
+def test_an_answer_that_is_none_is_one_error(start: Start, methods: str, reason: str) -> None:
+    with pytest.raises(SystemFailedError, match=reason):
+        start(methods).search("x", k=1)
+
+
+def test_one_that_does_not_start_is_one_error(start: Start) -> None:
+    with pytest.raises(SystemFailedError, match=r"^scripted: open: ImportError: no such thing$"):
+        start("raise ImportError('no such thing')")
+
+
+def test_a_python_that_is_not_there_is_one_error(tmp_path: Path) -> None:
+    with pytest.raises(SystemFailedError, match=r"cannot be started: .*nowhere"):
+        System(Program("gone", tmp_path / "nowhere", tmp_path / "x.py"), tmp_path / "folder", embedder())
+
+
+SPAWNING = """
+    def add(self, session):
+        child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])
+        (self.folder / 'child').write_text(str(child.pid))
+        {then}
+"""
+
+
+def test_one_that_hangs_can_be_ended_from_another_thread_with_all_it_started(start: Start) -> None:
+    system = start(SPAWNING.format(then="time.sleep(600)"))
+    child = system.folder / "store" / "child"
+
+    def end() -> None:
+        _until(lambda: child.exists() and child.read_text() != "")
+        system.kill()
+
+    ending = threading.Thread(target=end)
+    ending.start()
+    with pytest.raises(SystemFailedError, match="ended"):
+        system.add(ITEM)
+    ending.join()
+    _until(lambda: not _runs(int(child.read_text())))
+
+
+def test_closing_ends_what_it_started(start: Start) -> None:
+    system = start(SPAWNING.format(then="pass"))
+    system.add(ITEM)
+    child = int((system.folder / "store" / "child").read_text())
+    assert _runs(child)
+    system.close()
+    _until(lambda: not _runs(child))
+
+
+def test_one_that_holds_on_ends_when_nobody_listens(start: Start) -> None:
+    """As when the process that started it was killed, and could end nothing."""
+    system = start(SPAWNING.format(then="time.sleep(600)"))
+    child = system.folder / "store" / "child"
+    process = system._process
+    assert process.stdin is not None
+    process.stdin.write(b'{"call": "add", "session": {"turns": []}}\n')
+    process.stdin.flush()
+    _until(lambda: child.exists() and child.read_text() != "")
+    process.stdin.close()
+    assert process.wait(20) != 0
+    _until(lambda: not _runs(int(child.read_text())))
+
+
+def test_a_file_that_grows_too_large_is_refused(start: Start) -> None:
+    grow = "def add(self, session): (self.folder / 'big').write_bytes(bytes(3 << 20))"
+    system = start(grow, largest=1 << 20)
+    with pytest.raises(SystemFailedError, match=r"add: OSError: .*too large"):
+        system.add(ITEM)
+    assert (system.folder / "store" / "big").stat().st_size <= 1 << 20
+
+
+def test_memory_that_grows_too_large_is_refused(start: Start) -> None:
+    system = start("def add(self, session): bytearray(2 << 30)", memory=1 << 30)
+    with pytest.raises(SystemFailedError, match="add: MemoryError"):
+        system.add(ITEM)
+    assert system.search("x", k=1) == []
+
+
+def test_it_is_given_no_key_of_the_user(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-mine")
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-mine-too")
+    system = start("def search(self, query, k): return [json.dumps(dict(os.environ))]")
+    (told,) = system.search("x", k=1)
+    assert "sk-mine" not in told.text
+    assert str(system.folder / "home") in told.text
+
+
+def test_a_snapshot_is_what_another_one_goes_on_with(start: Start, tmp_path: Path) -> None:
+    first, second = start(), start()
+    first.add(ITEM)
+    first.snapshot(tmp_path / "kept")
+    first.add(ITEM)
+    second.restore(tmp_path / "kept")
+    assert (len(first), len(second)) == (2, 1)
+    second.add(ITEM)
+    assert len(second) == 2
+
+
+def _runs(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    # One that has ended and that nobody waited for still has its number.
+    return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+def _until(true: object) -> None:
+    ended = time.monotonic() + 20
+    while not true():  # pyright: ignore[reportCallIssue]
+        assert time.monotonic() < ended, "it never came to be"
+        time.sleep(0.02)

@@ -1,0 +1,114 @@
+"""What a foreign program asks of a model is asked of the run's: counted, limited, and answered in OpenAI's form."""
+
+import json
+import threading
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import dspy
+import numpy as np
+import openai
+import pytest
+from mempiler.engines.embedders import embedder
+from mempiler.engines.guard import Guard, Limits
+from mempiler.engines.meter import Meter
+from mempiler.engines.models import language_model
+from mempiler.engines.taken import taking
+from mempiler.errors import BudgetError
+from mempiler.systems.proxy import Proxy
+
+from .conftest import ITEM, Start
+
+ASKED = {"messages": [{"role": "user", "content": "Ann moved to Lisbon. Where did Ann move?"}]}
+ASKING = "def add(self, session): self.texts.append(['x', json.dumps(ask('/chat/completions', **{}))])".replace(
+    "{}", json.dumps(ASKED)
+)
+
+
+def test_calls_are_those_of_the_run(start: Start) -> None:
+    meter = Meter()
+    system = start(ASKING)
+    with dspy.context(lm=language_model("offline", meter)), taking() as work:
+        system.add(ITEM)
+    used = meter.read()
+    assert (used.calls["task"], work.taken.calls) == (1, 1)
+    assert used.input_tokens == work.taken.input_tokens > 0
+    answer = json.loads(system.search("x", k=1)[0].text)
+    assert "Lisbon" in answer["choices"][0]["message"]["content"]
+    assert answer["usage"]["prompt_tokens"] == used.input_tokens
+
+
+def test_each_piece_of_work_pays_for_its_own(start: Start) -> None:
+    system = start(ASKING)
+    with dspy.context(lm=language_model("offline")):
+        for _ in range(2):
+            with taking() as work:
+                system.add(ITEM)
+            assert work.taken.calls == 1
+
+
+def test_a_budget_ends_the_run_and_not_the_system(start: Start) -> None:
+    system = start(ASKING)
+    with dspy.context(lm=language_model("offline", guard=Guard(Limits(max_calls=1)))):
+        system.add(ITEM)
+        with pytest.raises(BudgetError, match="max-calls 1"):
+            system.add(ITEM)
+    assert json.loads(system.search("x", k=9)[1].text)["status"] == 400
+
+
+def test_a_system_without_a_model_hears_so(start: Start) -> None:
+    system = start(ASKING)
+    system.add(ITEM)
+    assert "no language model was given" in system.search("x", k=1)[0].text
+
+
+def test_a_client_of_openai_gets_what_it_asks_for() -> None:
+    with dspy.context(lm=language_model("offline")), Proxy(embedder()) as proxy:
+        proxy.serve_here()
+        with openai.OpenAI(base_url=proxy.url, api_key=proxy.key, max_retries=0) as client:
+            texts = ["Ann moved", "", "Bob likes jazz"]
+            rows = [each.embedding for each in client.embeddings.create(model="any", input=texts).data]
+            whole = client.chat.completions.create(model="any", temperature=0.1, max_tokens=9, **ASKED)  # type: ignore
+            stream = client.chat.completions.create(model="any", stream=True, **ASKED)  # type: ignore
+            pieces = [piece.choices[0].delta.content for piece in stream if piece.choices]
+            named = [each.id for each in client.models.list()]
+    np.testing.assert_allclose(rows, embedder().embed(texts), atol=1e-6)
+    assert pieces == [whole.choices[0].message.content]
+    assert whole.choices[0].finish_reason == "stop"
+    assert len(named) == 2
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "key", "status", "reason"),
+    [
+        ("/embeddings", {"input": ["x"]}, "another", 401, "the key is another"),
+        ("/embeddings", {"input": [[1, 2]]}, None, 400, "a text or a list of texts"),
+        ("/embeddings", {"input": "x", "dimensions": 7}, None, 400, "384 numbers, not 7"),
+        ("/chat/completions", {"messages": []}, None, 400, "messages has to be a list"),
+        ("/chat/completions", ["x"], None, 400, "a JSON object"),
+        ("/audio", {}, None, 400, "there is no /v1/audio"),
+    ],
+)
+def test_other_requests_are_refused(path: str, body: Any, key: str | None, status: int, reason: str) -> None:
+    with dspy.context(lm=language_model("offline")), Proxy(embedder()) as proxy:
+        proxy.serve_here()
+        headers = {"Authorization": f"Bearer {key or proxy.key}"}
+        request = Request(proxy.url + path, json.dumps(body).encode(), headers)
+        with pytest.raises(HTTPError) as refused:
+            urlopen(request)
+        with refused.value as answer:
+            assert answer.code == status
+            assert reason in json.load(answer)["error"]["message"]
+
+
+def test_many_threads_are_answered_and_counted() -> None:
+    meter = Meter()
+    with dspy.context(lm=language_model("offline", meter)), Proxy(embedder()) as proxy, taking() as work:
+        proxy.serve_here()
+        asking = [threading.Thread(target=proxy.answer, args=("/v1/chat/completions", ASKED)) for _ in range(16)]
+        for each in asking:
+            each.start()
+        for each in asking:
+            each.join()
+    assert meter.read().calls["task"] == work.taken.calls == 16

@@ -1,0 +1,88 @@
+"""`docs/arena.md` works as it stands: its files are written into an empty folder, and its commands are run there."""
+
+import io
+import json
+import os
+import re
+import runpy
+import shlex
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import redirect_stdout, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mempiler.cli import main
+
+PAGE = (Path(__file__).parents[1] / "docs" / "arena.md").read_text(encoding="utf-8")
+FILES = dict(re.findall(r"^\*\*([\w.]+)\*\*\n\n```\w+\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE))
+BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+COMMANDS = re.findall(r"^\$ PYTHONPATH=\. (.*)$", PAGE, re.MULTILINE)
+(SNIPPET,) = [text for language, text in BLOCKS if language == "python" and text not in FILES.values()]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the page's files and nothing else."""
+    folder = tmp_path_factory.mktemp("page")
+    for name, text in FILES.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def results(folder: Path) -> Iterator[dict[str, Any]]:
+    """What each command of the page prints with `--json`, and what the Python lines find."""
+    found: dict[str, Any] = {}
+    with pytest.MonkeyPatch.context() as patch:
+        home = folder / "runs" / "local"
+        home.mkdir(parents=True)
+        # A store that is there saves the seconds in which MLflow makes its tables.
+        with suppress(FileNotFoundError):
+            shutil.copy(Path(os.environ["MEMPILER_HOME"]) / "mlflow.db", home)
+        patch.setenv("MEMPILER_HOME", str(home))
+        patch.chdir(folder)
+        patch.syspath_prepend(folder)
+        for line in COMMANDS:
+            program, *words = shlex.split(line)
+            printed = io.StringIO()
+            with redirect_stdout(printed):
+                runpy.run_path(words[0]) if program == "python" else main([*words, "--json"])
+            found[line] = json.loads(printed.getvalue() or "null")
+        (folder / "snippet.py").write_text(SNIPPET, encoding="utf-8")
+        with redirect_stdout(io.StringIO()):
+            found["python"] = runpy.run_path("snippet.py")["found"].summary()
+    yield found
+    for name in FILES:
+        sys.modules.pop(Path(name).stem, None)
+
+
+def test_every_code_block_of_the_page_is_run() -> None:
+    consoles = [line for language, text in BLOCKS if language == "console" for line in text.splitlines()]
+    assert [f"$ PYTHONPATH=. {line}" for line in COMMANDS] == consoles
+    assert sorted(text for language, text in BLOCKS if language != "console") == sorted([*FILES.values(), SNIPPET])
+
+
+def test_an_own_system_takes_less_than_fifteen_lines() -> None:
+    assert len(FILES["mine.py"].splitlines()) < 15
+
+
+def test_what_the_page_scores_is_scored(results: dict[str, Any]) -> None:
+    scored = {line.split()[2]: found for line, found in results.items() if " evaluate " in line}
+    assert set(scored) == {"mine:Store", "agent:agent", "module:Agent", "answers.jsonl"}
+    assert {name: found["failures"] for name, found in scored.items()} == dict.fromkeys(scored, 0)
+    assert scored["mine:Store"]["n"] == scored["answers.jsonl"]["n"] == 136
+    assert scored["mine:Store"]["retrieval"]["shown"] > 0.5
+    assert scored["answers.jsonl"]["answering"]["calls"] == 160
+    assert results["python"]["program"] == "mine:Store"
+    assert results["python"]["context"]["hits"] == 5
+
+
+def test_compile_compare_and_report_take_all_of_them(results: dict[str, Any], folder: Path) -> None:
+    by_command = {line.split()[1]: found for line, found in results.items() if line.startswith("mempiler ")}
+    assert by_command["compile"]["dev"] is not None
+    assert [run["program"] for run in by_command["compare"]["runs"]] == ["mine:Store", "answers.jsonl"]
+    assert {"module:Agent", "answers.jsonl"} <= {each["program"] for each in by_command["arena"]["entries"]}
+    assert (folder / "page" / "index.html").is_file()
