@@ -230,7 +230,7 @@ def keep_rows(folder: RunFolder, phase: str, evaluation: Evaluation) -> None:
     """
     path = folder.path / f"{phase}_rows.jsonl"
     try:
-        path.write_text("".join(f"{row.model_dump_json()}\n" for row in evaluation.rows), encoding="utf-8")
+        path.write_text("".join(f"{row.model_dump_json(exclude={'seen'})}\n" for row in evaluation.rows), encoding="utf-8")
     except OSError as error:
         raise UserError(f"{path}: cannot be written: {error.strerror or error}") from error
     if evaluation.confusion is not None:

@@ -26,11 +26,12 @@ from ..memory.memory import Memory
 from ..programs.failing import failure_of
 from ..programs.method import Reader
 from ..programs.program import MemoryProgram
-from ..programs.recording import recording
+from ..programs.recording import recording, texts
 from ..programs.search_once import searching_once
 from ..programs.trace import Node
 from ..records import Context, Failure, History, Hit, Query, estimate_tokens
 from .results import MAX_LOST, RECALL_AT, SHOWN, Evaluation, Expense, Row, counts_of
+from .seen import seen
 
 if TYPE_CHECKING:
     from .run_store import RowTable
@@ -184,7 +185,7 @@ def _row(program: MemoryProgram, benchmark: Benchmark, example: dspy.Example) ->
     started = time.perf_counter()
     prediction, failure, score = dspy.Prediction(answer=""), None, None
     memory, taken = None, Taken()
-    with recording() as record, searching_once(_depth(benchmark)):
+    with recording(texts) as record, searching_once(_depth(benchmark)):
         try:
             if benchmark.interaction is None:
                 # First, since what it takes belongs to all questions about it.
@@ -225,6 +226,7 @@ def _row(program: MemoryProgram, benchmark: Benchmark, example: dspy.Example) ->
         cost=None if taken.unpriced else taken.cost,
         answering=taken.seconds,
         failure=failure,
+        seen=seen(example, context, record.calls, score.feedback if score else ""),
     )
 
 

@@ -32,8 +32,12 @@ from .compare import keep_rows
 from .evaluate import Progress, evaluate
 from .folder import RunFolder
 from .outcome import Compiled, Troubles
+from .pages.build import known_facts, program_changes, run_page, states
+from .pages.keep import keep_page
+from .pages.page import Page
 from .promotion import promotion
 from .registry import pinned
+from .report import difference_line, spent_line
 from .reserve import first_spent, reserve
 from .results import Evaluation, counts_of, difference
 from .setup import Runtime, Setup, parameters
@@ -184,6 +188,14 @@ def _evaluate(
         found = _scored(runtime, program, benchmark, examples, part, note("evaluating"), sharing)
         found = found.model_copy(update={"run_id": tracker.run_id})
         tracker.evaluation("evaluation", found)
+        prompts = states(program)
+        command = f"evaluate {program.name} --on {benchmark.name} --lm {found.lm}"
+        facts = [("Command", f"mempiler {command}"), ("Data", f"{benchmark.source.name}, questions: {part}")]
+        facts += known_facts(logged, program.identities.of_program(program))
+        page = run_page(
+            "evaluate", runtime.folder.path.name, {"score": found}, facts, changes=program_changes(prompts, prompts)
+        )
+        tracker.page(keep_page(runtime.folder.path, page))
     return found
 
 
@@ -223,6 +235,7 @@ def _tracked(
         manifest = manifest.model_copy(update={"optimizer": made, "scores": scores, "lms": lms})
         save(kept, folder, manifest, runtime.setup.sign_key)
         _log(tracker, outcome)
+        tracker.page(keep_page(runtime.folder.path, _page(outcome, start, kept, benchmark, logged)))
     return outcome
 
 
@@ -342,6 +355,23 @@ def _log(tracker: Tracker, outcome: Compiled) -> None:
     if outcome.candidates:
         tracker.picture(candidates_picture(outcome.candidates), "candidates.png")
     tracker.folder(outcome.program, "program")
+
+
+def _page(
+    outcome: Compiled, start: MemoryProgram, kept: MemoryProgram, benchmark: Benchmark, logged: Mapping[str, Any]
+) -> Page:
+    """The page of a compile: test questions before and after, or those of the start where it was kept."""
+    before = {"before": outcome.start}
+    phases = before | {"after": outcome.result} if outcome.promoted else {"start, kept": outcome.start}
+    how = logged["optimizer.name"]
+    command = f"mempiler compile {start.name} --on {benchmark.name} --with {how} --lm {outcome.start.lm}"
+    facts = [("Command", command), ("Data", f"{benchmark.source.name}, test questions")]
+    facts += known_facts(logged, kept.identities.of_program(kept))
+    facts += [("Whole run", spent_line(outcome.usage))]
+    notes = [*outcome.troubles.lines(outcome.run.name)]
+    verdict = difference_line(outcome.difference, outcome.promoted, outcome.refused)
+    changes = program_changes(states(start), states(kept))
+    return run_page("compile", outcome.run.name, phases, facts, notes, verdict, changes, outcome.candidates)
 
 
 def _data(benchmark: Benchmark, split: Split) -> dict[str, Any]:

@@ -126,7 +126,7 @@ class Tracker:
         self.json(f"{prefix}.json", summary)
         if evaluation.confusion is not None:
             self.picture(confusion_picture(evaluation.confusion, heading(evaluation)), f"{prefix}_confusion.png")
-        self.lines(f"{prefix}_rows.jsonl", [row.model_dump(mode="json") for row in evaluation.rows])
+        self.lines(f"{prefix}_rows.jsonl", [row.bare() for row in evaluation.rows])
 
     def child(self, name: str, evaluation: Evaluation) -> None:
         """Logs an evaluation as a finished run nested in this one."""
@@ -188,6 +188,10 @@ class Tracker:
     def file(self, path: Path, folder: str) -> None:
         """Logs one file as an artifact, in a folder of the run's artifacts."""
         self._send("log_artifact", str(path), folder)
+
+    def page(self, path: Path) -> None:
+        """Logs a page as an artifact."""
+        self._send("log_artifact", str(path))
 
     def picture(self, figure: Any, name: str) -> None:
         """Logs a matplotlib figure as PNG."""
