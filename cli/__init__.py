@@ -26,6 +26,7 @@ COMMANDS = {
     "evaluate": "Score a method or a saved program on a benchmark.",
     "compare": "Tell whether runs or programs differ, question by question.",
     "diff": "Show what differs between two saved programs.",
+    "show": "Show a run: scores, which questions it got wrong and why, one with its prompt.",
     "failures": "List the questions and writes of a run that failed.",
     "register": "Put a saved program into MLflow's model registry, behind a gate.",
     "keys": "Make a key pair, and sign saved programs with it.",

@@ -40,6 +40,9 @@ _SHORT = {"not told apart": "-", "too few to tell": ""}
 @click.option("--gate", is_flag=True, help="end with code 1 if another is worse than the baseline")
 @click.option("--margin", type=Finite(0), help="--gate: worse, too, where the mean difference is below -MARGIN")
 @click.option("--preference", is_flag=True, help="have --judge-lm say whose responses it prefers: win rates")
+@click.option(
+    "--page", type=click.Path(dir_okay=False), metavar="FILE", help="write a page of all questions, side by side"
+)
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -48,6 +51,7 @@ def command(
     gate: bool,
     margin: float | None,
     preference: bool,
+    page: str | None,
     **values: Any,
 ) -> None:
     """Compare every OTHER with the BASELINE on the questions that both were asked.
@@ -67,6 +71,8 @@ def command(
     console = output(errors=True) if as_json else output()
     runs = _runs(ctx, names, values, console)
     found = [compare(runs[0], other) for other in runs[1:]]
+    if page is not None:
+        _write_page(page, runs)
     preferred = _preferred(runs, judging) if preference else []
     verdict = _gate(found, margin) if gate else None
     if as_json:
@@ -107,6 +113,14 @@ def _runs(ctx: click.Context, names: Sequence[str], values: dict[str, Any], cons
             option = next(each.opts[-1] for each in ctx.command.params if each.name == given[0])
             raise UserError(f"{option} says how programs are evaluated, but all that is compared are finished runs")
     return [run for run in (found[name] for name in names) if run is not None]
+
+
+def _write_page(file: str, runs: Sequence[Recorded]) -> None:
+    from ..runs.pages.keep import as_html
+    from ..runs.pages.open import side_by_side
+    from ..runs.pages.render import write
+
+    write(Path(file), as_html(side_by_side(runs)))
 
 
 def _is_program(name: str) -> bool:

@@ -23,6 +23,8 @@ from .run_store import RunStore
 
 RUN = "run.json"
 PARTS = "parts"
+LAST = "last"
+"""Names the run that was started last."""
 
 
 class RunFolder:
@@ -51,7 +53,7 @@ class RunFolder:
 
     @classmethod
     def open(cls, name: str) -> RunFolder:
-        """Finds a run by its folder, the folder's name, the end of that name, or its MLflow run id.
+        """Finds a run by its folder, the folder's name, the end of that name, its MLflow run id, or as the `last` one.
 
         Raises:
             UserError: There is no such run, or more than one.
@@ -61,6 +63,8 @@ class RunFolder:
         files = [*home().glob(f"*/{RUN}"), *home().glob(f"*/{PARTS}/*/{RUN}")]
         runs = [path.parent for path in sorted(files)]
         found = [path for path in runs if path.name == name or path.name.endswith(f"-{name}")]
+        if name == LAST and not found:
+            found = [path for path in runs if path.parent.name != PARTS][-1:]
         found = found or [path for path in runs if len(name) >= 8 and _run_id(path).startswith(name)]
         if len(found) != 1:
             what = "no run" if not found else f"{len(found)} runs"

@@ -114,9 +114,20 @@ def _evidence(example: Any) -> dict[str, str]:
     return {id: shortened(found.get(id, ""), ENTRY) for id in wanted}
 
 
+def _room(lengths: Sequence[int]) -> int:
+    """The most characters a message may have, so that all of them fit: short ones leave theirs to the long."""
+    left = PROMPT
+    for n, length in enumerate(sorted(lengths)):
+        share = left // (len(lengths) - n)
+        if length > share:
+            return share
+        left -= length
+    return PROMPT
+
+
 def _asked(call: Call) -> Asked:
     last = call.completions[-1] if call.completions else Completion((), "")
-    room = PROMPT // max(1, len(last.messages))
+    room = _room([len(each["content"]) for each in last.messages])
     return Asked(
         predictor=str(getattr(call.predictor, "label", "")),
         outcome=call.outcome,

@@ -32,7 +32,7 @@ from .page import (
 from .reasons import hit, reason
 
 SCORE = "score"
-_WIDE = (2_000, 6_000)
+_WIDE = (400, 1_200)
 """Longest value, and longest demo, of a page."""
 _FACTS = {
     "task": "Task",
@@ -101,7 +101,9 @@ def known_facts(parameters: Mapping[str, Any], program: str) -> list[tuple[str, 
         program: Digest of the program.
     """
     found = [(words, str(parameters[key])) for key, words in _FACTS.items() if parameters.get(key) is not None]
-    own = {key.partition(".")[2]: value for key, value in parameters.items() if key.startswith(("method.", "optimizer."))}
+    own = {
+        key.partition(".")[2]: value for key, value in parameters.items() if key.startswith(("method.", "optimizer."))
+    }
     found += [("Settings", ", ".join(f"{key} = {value}" for key, value in own.items()))] if own else []
     digests = [("Data, sha256", parameters.get("data_sha256")), ("Program, digest", program)]
     return found + [(words, str(value)[:16]) for words, value in digests if value]
@@ -180,7 +182,9 @@ def _category(key: str, name: str, found: Sequence[Evaluation], rows: Sequence[S
 
 
 def _categories(found: Sequence[Evaluation]) -> tuple[Category, ...]:
-    keys = sorted({row.category for each in found for row in each.rows} | {key for each in found for key in each.expected})
+    keys = sorted(
+        {row.category for each in found for row in each.rows} | {key for each in found for key in each.expected}
+    )
     names = {key: name for each in found for key, name in each.names.items()}
     sides = {key: [[row for row in each.rows if row.category == key] for each in found] for key in keys}
     return tuple(_category(key, names.get(key, key), found, rows) for key, rows in sides.items())
@@ -190,7 +194,10 @@ def _retrieval(found: Sequence[Evaluation]) -> tuple[tuple[str, tuple[float | No
     sides = [each.retrieval() for each in found]
     names = dict.fromkeys(name for side in sides for name in side)
     return tuple(
-        ("in the context" if name == SHOWN else name.replace("recall@", "search, best "), tuple(s.get(name) for s in sides))
+        (
+            "in the context" if name == SHOWN else name.replace("recall@", "search, best "),
+            tuple(s.get(name) for s in sides),
+        )
         for name in names
     )
 

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from ...errors import DataError
 from .page import Page
-from .reasons import REASONS
+from .reasons import REASONS, counted
 from .render import mended, render, write
 
 HTML, DOCUMENT = "report.html", "report.json"
@@ -35,7 +35,8 @@ def as_html(page: Page) -> str:
     scripts = ["report.js"] if page.questions else []
     title = f"{page.title} · {page.name}"
     data = page.browsed() if page.questions else None
-    return render("report.html", title, ["report.css"], scripts, data, page=page, reasons=REASONS, wrong=_wrong(page))
+    reasons = [(key, REASONS[key], counts) for key, counts in counted(page).items()]
+    return render("report.html", title, ["report.css"], scripts, data, page=page, reasons=reasons)
 
 
 def read_page(folder: Path) -> Page | None:
@@ -51,13 +52,3 @@ def read_page(folder: Path) -> Page | None:
         return Page.model_validate_json(path.read_bytes())
     except (OSError, ValidationError) as error:
         raise DataError(f"{path}: is not the page of a run; evaluate again") from error
-
-
-def _wrong(page: Page) -> list[tuple[str, str, list[int]]]:
-    """Key and words of every reason that a question has, with their number in each phase."""
-    counts = {key: [0] * len(page.phases) for key in REASONS}
-    for question in page.questions:
-        for n, shown in enumerate(question.shown):
-            if shown is not None:
-                counts[shown.why][n] += 1
-    return [(key, words, counts[key]) for key, words in REASONS.items() if any(counts[key])]

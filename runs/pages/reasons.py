@@ -1,9 +1,9 @@
-"""Why an answer is wrong, as far as scores and evidence tell: it failed, its evidence was not recalled, or was misread."""
+"""Why an answer is wrong, as far as scores and evidence tell: no answer, evidence not recalled, or read wrongly."""
 
 from __future__ import annotations
 
 from ..results import RECALL_AT, SHOWN, Row
-from .page import RIGHT
+from .page import RIGHT, Page
 
 RIGHTLY, FAILED, MISSED, PART, READ, WRONG = "right", "failed", "missed", "part", "read", "wrong"
 REASONS = {
@@ -35,3 +35,13 @@ def reason(row: Row) -> str:
     if row.score >= RIGHT:
         return RIGHTLY
     return {"all": READ, "part": PART, "none": MISSED, "": WRONG}[hit(row)]
+
+
+def counted(page: Page) -> dict[str, list[int]]:
+    """How many questions there are of each reason, phase by phase; reasons without any are left out."""
+    counts = {key: [0] * len(page.phases) for key in REASONS}
+    for question in page.questions:
+        for n, shown in enumerate(question.shown):
+            if shown is not None:
+                counts[shown.why][n] += 1
+    return {key: found for key, found in counts.items() if any(found)}

@@ -122,10 +122,17 @@
     });
     const heading = make("h3", question.question || "(no words)", "said");
     place.append(heading, tags, pairs);
-    question.shown.forEach((shown, n) => shown && place.append(behind(question, shown, last ? page.phases[n] : "", n === last)));
+    const newest = shownLast(question);
+    place.append(behind(question, newest, last ? page.phases[question.shown.indexOf(newest)] : ""));
+    question.shown.forEach((shown, n) => {
+      if (!shown || shown === newest) return;
+      const earlier = make("details", null, "phase", make("summary", `What stood behind the answer ${page.phases[n]}`));
+      earlier.append(behind(question, shown, ""));
+      place.append(earlier);
+    });
   };
 
-  const behind = (question, shown, phase, open) => {
+  const behind = (question, shown, phase) => {
     const all = make("div", null, phase ? "phase" : "");
     const level = phase ? "h5" : "h4";
     if (phase) all.append(make("h4", `What stood behind the answer ${phase}`));
@@ -174,7 +181,9 @@
       shown.setAttribute("role", "region");
       shown.setAttribute("aria-label", `Prompt of ${call.predictor || "the call"}`);
       call.messages.forEach(([role, lines]) => {
-        shown.append(make("p", role, "role"), ...lines.map((n) => make("code", page.lines[n], gold.has(n) ? "gold" : "")));
+        const said = lines.map((n) => make("code", page.lines[n], gold.has(n) ? "gold" : ""));
+        if (role === "system") shown.append(make("details", null, "", make("summary", role, "role"), ...said));
+        else shown.append(make("p", role, "role"), ...said);
       });
       shown.append(make("p", "answer", "role"), ...call.answer.map((n) => make("code", page.lines[n])));
       if (call.error) shown.append(make("p", call.error, "tag bad"));
