@@ -14,6 +14,7 @@ from .options import (
     first_line,
     make_setup,
     output,
+    page_line,
     parse_settings,
     print_json,
     progress,
@@ -73,3 +74,4 @@ def command(
     if outcome.stopped:
         console.print(f"stopped by a limit: {outcome.stopped}; --resume {outcome.run.name} goes on", soft_wrap=True)
     console.print(f"program: {outcome.program}\nMLflow run: {outcome.run_id} (mempiler ui)", soft_wrap=True)
+    console.print(page_line(outcome.run), soft_wrap=True)

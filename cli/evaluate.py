@@ -13,6 +13,7 @@ from .options import (
     first_line,
     make_setup,
     output,
+    page_line,
     parse_settings,
     print_json,
     progress,
@@ -54,6 +55,7 @@ def command(
     """
     from ..engines.meter import Meter
     from ..runs.experiment import compiled_on, run_evaluate
+    from ..runs.folder import RunFolder
     from ..runs.planning import plan_evaluate
     from ..runs.registry import pinned, program_folder
     from ..runs.report import print_evaluation
@@ -81,6 +83,7 @@ def command(
         return
     print_evaluation(console, found)
     console.print(f"MLflow run: {found.run_id} (mempiler ui)")
+    console.print(page_line(RunFolder.open(str(found.run_id)).path), soft_wrap=True)
 
 
 def _evaluate_suite(

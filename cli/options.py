@@ -317,6 +317,13 @@ def output(errors: bool = False) -> Console:
     return _Output(errors)
 
 
+def page_line(run: Path) -> str:
+    """Where a run can be looked at."""
+    from ..runs.pages.keep import HTML
+
+    return f"page: {run / HTML}; in the terminal: mempiler show {run.name}"
+
+
 def show_plan(console: Console, plan: Plan, as_json: bool) -> None:
     """Prints a plan."""
     from ..runs.report import print_plan
