@@ -15,7 +15,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ..errors import UserError
-from .options import Finite, first_line, make_setup, output, parse_settings, print_json, progress, setup_options
+from .options import Finite, first_line, make_setup, output, parse_settings, print_json, setup_options
+from .progress import progress
 
 if TYPE_CHECKING:
     from ..runs.compare import Comparison, Paired, Recorded
@@ -171,7 +172,7 @@ def _evaluated(
         if part == "all" and folder is not None and compiled_on(folder, benchmark):
             errors.print(f"note: {name} was compiled on this file; --part test leaves its training questions out")
         meter = Meter()
-        with progress(errors, meter) as note:
+        with progress(errors, meter, setup.limits) as note:
             evaluation = run_evaluate(name, setup, part, config, note, allow_code, meter)
         found[name] = recorded(str(evaluation.run_id))
     return found

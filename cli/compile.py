@@ -17,10 +17,10 @@ from .options import (
     page_line,
     parse_settings,
     print_json,
-    progress,
     setup_options,
     show_plan,
 )
+from .progress import progress
 
 
 @click.command("compile")
@@ -59,7 +59,7 @@ def command(
         show_plan(console, plan_compile(method, setup, how, parse_settings(config), values["allow_code"]), as_json)
         return
     meter = Meter()
-    with progress(errors, meter) as note:
+    with progress(errors, meter, setup.limits) as note:
         outcome = run_compile(method, setup, how, config=parse_settings(config), note=note, meter=meter, **values)
     if as_json:
         print_json(outcome.summary())

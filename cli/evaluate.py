@@ -16,10 +16,10 @@ from .options import (
     page_line,
     parse_settings,
     print_json,
-    progress,
     setup_options,
     show_plan,
 )
+from .progress import progress
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -76,7 +76,7 @@ def command(
         hint = "note: this program was compiled on this file; --part test leaves its training questions out"
         errors.print(hint, soft_wrap=True)
     meter = Meter()
-    with progress(errors, meter) as note:
+    with progress(errors, meter, setup.limits) as note:
         found = run_evaluate(program, setup, part, parse_settings(config), note, allow_code, meter)
     if as_json:
         print_json(found.summary())
@@ -110,7 +110,7 @@ def _evaluate_suite(
             print_plan(console, plan)
         return
     meter = Meter()
-    with progress(output(errors=True), meter) as note:
+    with progress(output(errors=True), meter, setup.limits) as note:
         found = run_suite(program, setup, part, config, note, allow_code, meter)
     if as_json:
         print_json(found.summary())

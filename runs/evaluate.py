@@ -7,10 +7,11 @@ question. Questions are interleaved by conversation, so that threads do not all 
 from __future__ import annotations
 
 import contextvars
+import threading
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -66,6 +67,7 @@ def evaluate(
     phase: str = "",
     max_lost: float = MAX_LOST,
     elsewhere: Elsewhere | None = None,
+    writing: Callable[[], Progress | None] = lambda: None,
 ) -> Evaluation:
     """Answers and scores questions under the LM of the current context.
 
@@ -80,6 +82,7 @@ def evaluate(
         phase: What the rows are filed under, beside the program's own digest.
         max_lost: The share of lost predictor calls above which the run is broken.
         elsewhere: Asks questions in other processes; what it leaves is asked here.
+        writing: Called where memories are to be written; what it returns is told after every item of a history.
 
     Returns:
         One row per question, in the order of `examples`; fewer, and `stopped`, where a budget was exhausted.
@@ -107,7 +110,7 @@ def evaluate(
 
     writes = elsewhere(program, benchmark, asked, keep) if elsewhere and asked else {}
     left = [example for example in asked if str(example.id) not in found]
-    with closing(answered(program, benchmark, left, threads)) as rows:
+    with _writing(program, left, writing), closing(answered(program, benchmark, left, threads)) as rows:
         for row in rows:
             if isinstance(row, str):
                 stopped = row
@@ -137,6 +140,29 @@ def evaluate(
         max_lost=max_lost,
         **counts_of(meter.read() - before),
     )
+
+
+@contextmanager
+def _writing(
+    program: MemoryProgram, examples: Sequence[dspy.Example], writing: Callable[[], Progress | None]
+) -> Generator[None]:
+    """Tells how many items of the histories are written, of those that are not yet."""
+    missing = program.unwritten({example.history: None for example in examples})
+    told = writing() if missing else None
+    if told is None:
+        yield
+        return
+    tell, done, lock = told, 0, threading.Lock()
+
+    def heard() -> None:
+        nonlocal done
+        with lock:
+            done += 1
+            tell(min(done, missing), missing)
+
+    tell(0, missing)
+    with program.cache.telling(heard):
+        yield
 
 
 def answered(

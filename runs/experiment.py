@@ -185,7 +185,7 @@ def _evaluate(
         logged = parameters(program, runtime.setup, benchmark) | {"part": part}
         runtime.folder.update(run_id=tracker.run_id, parameters=logged)
         tracker.params(logged)
-        found = _scored(runtime, program, benchmark, examples, part, note("evaluating"), sharing)
+        found = _scored(runtime, program, benchmark, examples, part, note, "evaluating", sharing)
         found = found.model_copy(update={"run_id": tracker.run_id})
         tracker.evaluation("evaluation", found)
         prompts = states(program)
@@ -252,12 +252,12 @@ def _compile(
     """Everything between setting up and saving: the outcome (its folders still unset) and the program to keep."""
 
     def score(program: MemoryProgram, part: Sequence[dspy.Example], phase: str) -> Evaluation:
-        return _scored(runtime, program, benchmark, part, phase.split()[0], note(phase), sharing)
+        return _scored(runtime, program, benchmark, part, phase.split()[0], note, phase, sharing)
 
-    guard, history = runtime.guard, _history(runtime)
+    guard = runtime.guard
     first = score(start, split.dev, "dev questions, before")
     kept_back = reserve(first, first_spent(runtime), split, rewrites=how.stage != "read")
-    note(f"compiling with {how.optimizer}")
+    history = _history(runtime, note(f"compiling with {how.optimizer}"))
     compiled = None
     if guard.struck is None:
         with guard.phase(kept_back):
@@ -291,12 +291,12 @@ def _compile(
     return outcome, compiled if promoted and compiled is not None else start
 
 
-def _history(runtime: Runtime) -> CandidateHistory:
+def _history(runtime: Runtime, told: Progress | None) -> CandidateHistory:
     """A history whose proposals are sampled more often where an earlier go at the run had to give some up.
 
     What was sampled then is read from the run's answers, so a resumed run asks what it has not asked before.
     """
-    return CandidateHistory(runtime.meter, ATTEMPTS * (1 + runtime.folder.read().get(TROUBLED, 0)))
+    return CandidateHistory(runtime.meter, ATTEMPTS * (1 + runtime.folder.read().get(TROUBLED, 0)), told)
 
 
 def _troubles(optimizer: str, history: CandidateHistory) -> Troubles:
@@ -317,9 +317,11 @@ def _scored(
     benchmark: Benchmark,
     examples: Sequence[dspy.Example],
     phase: str,
-    progress: Progress | None,
+    note: Note,
+    told: str,
     sharing: Sharing | None,
 ) -> Evaluation:
+    """Scores questions; `phase` is what their rows are filed under, `told` what people are told."""
     journal = runtime.folder.store.rows
     return evaluate(
         program,
@@ -327,11 +329,12 @@ def _scored(
         examples,
         runtime.meter,
         runtime.setup.threads,
-        progress,
+        note(told),
         journal,
         phase,
         runtime.setup.max_lost,
         sharing,
+        lambda: note(f"{told}, sessions remembered"),
     )
 
 

@@ -1,20 +1,29 @@
 """`show` and `compare --page`: which questions a run got wrong, and why, from its folder alone."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 from mempiler.cli import main
+from mempiler.runs.experiment import run_evaluate
 from mempiler.runs.folder import RunFolder
 from mempiler.runs.pages.build import run_page
 from mempiler.runs.pages.keep import keep_page
+from mempiler.runs.setup import Setup
 
 from tests.runs.pages.test_document import evaluation, row
 
 
 @pytest.fixture
-def call(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def home() -> str:
+    """The results folder of all tests."""
+    return os.environ["MEMPILER_HOME"]
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: str) -> Any:
     """Runs a command in an empty results folder; gives its exit code, output and error output."""
     monkeypatch.setenv("MEMPILER_HOME", str(tmp_path / "home"))
 
@@ -105,16 +114,18 @@ def test_what_is_not_there_is_refused(call: Any, run: str, options: list[str], t
     assert err.count("\n") == 1
 
 
-def test_two_evaluations_are_put_side_by_side_in_a_page(call: Any, tmp_path: Path) -> None:
-    small = ["--on", "locomo", "--train", "8", "--dev", "2", "--test", "4", "--part", "test", "--embedder", "offline"]
-    for k in ("2", "10"):
-        assert call("evaluate", "turn-rag", *small, "--set", f"k={k}")[0] == 0
-    runs = sorted(path.name for path in (tmp_path / "home").glob("*-evaluate-*"))
-    code, _, _ = call("compare", *runs, "--page", str(tmp_path / "both.html"))
+def test_two_evaluations_are_put_side_by_side_in_a_page(
+    call: Any, home: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Where other tests have made a tracking store already.
+    monkeypatch.setenv("MEMPILER_HOME", home)
+    setup = Setup(benchmark="locomo", train=8, dev=2, test=4, embedder="offline")
+    made = [str(run_evaluate("turn-rag", setup, "test", {"k": k}).run_id) for k in (2, 10)]
+    code, _, _ = call("compare", *made, "--page", str(tmp_path / "both.html"))
     assert code == 0
     html = (tmp_path / "both.html").read_text(encoding="utf-8")
     data = json.loads(html.split('<script type="application/json" id="data">')[1].split("</script>")[0])
     assert data["phases"] == ["A", "B"]
     assert {tuple(len(shown["entries"]) for shown in each["shown"]) for each in data["questions"]} == {(2, 10)}
     assert all(shown["calls"] for each in data["questions"] for shown in each["shown"])
-    assert f"B</dt><dd>{runs[1]}" in html.replace("\n", "")
+    assert f"B</dt><dd>{RunFolder.open(made[1]).path.name}" in html.replace("\n", "")

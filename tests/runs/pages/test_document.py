@@ -1,6 +1,7 @@
 """The document of a run's page: what it says of every question, however bad its text, and how large it is."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from mempiler.optimizers.compile import Compilation
 from mempiler.programs.state import PredictorState
 from mempiler.records import Failure
 from mempiler.runs.experiment import run_compile, run_evaluate
+from mempiler.runs.folder import RunFolder
 from mempiler.runs.pages.build import program_changes, run_page
 from mempiler.runs.pages.keep import DOCUMENT, HTML, as_html, keep_page, read_page
 from mempiler.runs.pages.open import open_page
@@ -176,11 +178,16 @@ def test_policy_lets_only_the_page_s_own_scripts_run() -> None:
     assert " style=" not in html
 
 
-def test_a_run_keeps_its_page_and_mlflow_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MEMPILER_HOME", str(tmp_path))
-    found = run_evaluate("turn-rag", Setup(benchmark="locomo", test=6))
-    page = open_page("last")
-    folder = next(tmp_path.glob("*-evaluate-*"))
+@pytest.fixture(scope="module")
+def ran() -> tuple[Evaluation, Path]:
+    """An evaluation, and its folder."""
+    found = run_evaluate("turn-rag", Setup(benchmark="locomo", test=6, embedder="offline"))
+    return found, RunFolder.open(str(found.run_id)).path
+
+
+def test_a_run_keeps_its_page_and_mlflow_has_it(ran: tuple[Evaluation, Path]) -> None:
+    found, folder = ran
+    page = open_page(str(found.run_id))
     assert page.name == folder.name
     assert [question.id for question in page.questions] == [row.id for row in found.rows]
     shown = page.questions[0].shown[0]
@@ -188,14 +195,13 @@ def test_a_run_keeps_its_page_and_mlflow_has_it(tmp_path: Path, monkeypatch: pyt
     assert len(shown.entries) == found.rows[0].hits
     asked = page.text(line for _, lines in shown.calls[-1].messages for line in lines)
     assert page.lines[shown.entries[0].line] in asked
-    assert str(tmp_path) not in (folder / HTML).read_text()
+    assert str(folder.parent) not in (folder / HTML).read_text()
     assert HTML in {artifact.path for artifact in client().list_artifacts(found.run_id)}
     assert "seen" not in json.loads((folder / "evaluation_rows.jsonl").read_text().splitlines()[0])
 
 
-def test_a_compile_shows_what_it_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MEMPILER_HOME", str(tmp_path))
-    setup = Setup(benchmark="locomo", train=6, dev=4, test=4)
+def test_a_compile_shows_what_it_changed() -> None:
+    setup = Setup(benchmark="locomo", train=6, dev=4, test=4, embedder="offline")
     outcome = run_compile("turn-rag", setup, Compilation("knn"), force=True)
     page = open_page(str(outcome.run))
     assert page.phases == ("before", "after")
@@ -205,17 +211,15 @@ def test_a_compile_shows_what_it_changed(tmp_path: Path, monkeypatch: pytest.Mon
     assert [each.value for each in page.total.scores] == [outcome.start.score, outcome.result.score]
 
 
-def test_an_older_run_has_a_page_without_what_was_recalled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MEMPILER_HOME", str(tmp_path))
-    run_evaluate("turn-rag", Setup(benchmark="locomo", test=4))
-    folder = next(tmp_path.glob("*-evaluate-*"))
+def test_an_older_run_has_a_page_without_what_was_recalled(ran: tuple[Evaluation, Path], tmp_path: Path) -> None:
+    folder = shutil.copytree(ran[1], tmp_path / "run")
     (folder / DOCUMENT).unlink()
-    shown = open_page("last").questions[0].shown[0]
+    shown = open_page(str(folder)).questions[0].shown[0]
     assert shown is not None
     assert not shown.kept
     (folder / DOCUMENT).write_text('{"command": 1}')
     with pytest.raises(DataError, match="is not the page of a run"):
-        open_page("last")
+        open_page(str(folder))
 
 
 def test_no_run_is_no_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
