@@ -179,7 +179,7 @@ def _evaluate(
     sharing: Sharing | None,
 ) -> Evaluation:
     """Scores in an MLflow run."""
-    title = f"evaluate-{program.name}-{benchmark.name}"
+    title = f"evaluate-{program.name}-{benchmark.name}-{runtime.folder.mark}"
     # The context first: a wrong name of a model or an adapter makes no run.
     with runtime.context(program), Tracker(title, {"command": "evaluate", **(tags or {})}) as tracker:
         logged = parameters(program, runtime.setup, benchmark) | {"part": part}
@@ -213,7 +213,8 @@ def _tracked(
 ) -> Compiled:
     """Compiles in an MLflow run, saves what is kept, and logs it."""
     chosen = {"name": how.optimizer, "stage": how.stage, "seed": how.seed, "settings": dict(how.settings or {})}
-    with Tracker(f"compile-{start.name}-{benchmark.name}-{how.optimizer}", {"command": "compile"}) as tracker:
+    title = f"compile-{start.name}-{benchmark.name}-{how.optimizer}-{runtime.folder.mark}"
+    with Tracker(title, {"command": "compile"}) as tracker:
         logged = parameters(start, runtime.setup, benchmark)
         logged |= {f"optimizer.{key}": value for key, value in chosen.items()}
         runtime.folder.update(run_id=tracker.run_id, parameters=logged)

@@ -108,6 +108,11 @@ class RunFolder:
         return (self.path / PARTS / name / RUN).is_file()
 
     @property
+    def mark(self) -> str:
+        """The end of its name, which tells it from other runs of the same kind."""
+        return self.path.name.rpartition("-")[2]
+
+    @property
     def finished(self) -> bool:
         """Whether it has come to its end, and its result is here."""
         found = self.read()

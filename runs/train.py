@@ -166,7 +166,7 @@ class _Job:
             one: Does one training in another process.
         """
         setup, course = self.runtime.setup, self.course
-        title = f"train-{self.program.name}-{self.benchmark.name}-{course.objective}"
+        title = f"train-{self.program.name}-{self.benchmark.name}-{course.objective}-{self.runtime.folder.mark}"
         with Tracker(title, {"command": "train"}) as tracker:
             logged = parameters(self.program, setup, self.benchmark) | flat(course)
             self.runtime.folder.update(run_id=tracker.run_id, parameters=logged)

@@ -101,10 +101,10 @@ def known_facts(parameters: Mapping[str, Any], program: str) -> list[tuple[str, 
         program: Digest of the program.
     """
     found = [(words, str(parameters[key])) for key, words in _FACTS.items() if parameters.get(key) is not None]
-    own = {
-        key.partition(".")[2]: value for key, value in parameters.items() if key.startswith(("method.", "optimizer."))
-    }
-    found += [("Settings", ", ".join(f"{key} = {value}" for key, value in own.items()))] if own else []
+    for words, prefix in (("Settings", "method."), ("Optimizer", "optimizer.")):
+        own = {key.removeprefix(prefix): value for key, value in parameters.items() if key.startswith(prefix)}
+        told = ", ".join(f"{key} = {value}" for key, value in own.items() if value not in (None, {}, ""))
+        found += [(words, told)] if told else []
     digests = [("Data, sha256", parameters.get("data_sha256")), ("Program, digest", program)]
     return found + [(words, str(value)[:16]) for words, value in digests if value]
 

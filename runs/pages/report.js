@@ -177,14 +177,18 @@
       if (!opened.open || opened.dataset.made) return;
       opened.dataset.made = "yes";
       const shown = make("div", null, "prompt");
+      const message = ([role, lines]) => [
+        make("p", role, "role"),
+        ...lines.map((n) => make("code", page.lines[n], gold.has(n) ? "gold" : "")),
+      ];
       shown.tabIndex = 0;
       shown.setAttribute("role", "region");
       shown.setAttribute("aria-label", `Prompt of ${call.predictor || "the call"}`);
-      call.messages.forEach(([role, lines]) => {
-        const said = lines.map((n) => make("code", page.lines[n], gold.has(n) ? "gold" : ""));
-        if (role === "system") shown.append(make("details", null, "", make("summary", role, "role"), ...said));
-        else shown.append(make("p", role, "role"), ...said);
-      });
+      const [earlier, own] = [call.messages.slice(0, -1), call.messages.slice(-1)];
+      const demos = earlier.filter(([role]) => role === "user").length;
+      const before = `before it: instructions${demos ? ` and ${demos} ${demos === 1 ? "demo" : "demos"}` : ""}`;
+      if (earlier.length) shown.append(make("details", null, "", make("summary", before, "role"), ...earlier.flatMap(message)));
+      shown.append(...own.flatMap(message));
       shown.append(make("p", "answer", "role"), ...call.answer.map((n) => make("code", page.lines[n])));
       if (call.error) shown.append(make("p", call.error, "tag bad"));
       opened.append(shown);
