@@ -31,7 +31,7 @@ COMMANDS = {
     "register": "Put a saved program into MLflow's model registry, behind a gate.",
     "keys": "Make a key pair, and sign saved programs with it.",
     "ask": "Ask a saved program a question about a history, or about a stored memory.",
-    "memories": "Stored memories: add, remember, list, show, export, import, forget.",
+    "memories": "Stored memories: add, remember, list, show, view, export, import, forget.",
     "rebuild": "Write stored memories anew after a program or embedder changed.",
     "serve": "Serve a saved program and its memories over HTTP, with an OpenAI-compatible chat.",
     "reproduce": "Run a paper's variants; print its tables and ours, apart.",

@@ -12,8 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mempiler.memory.stored import Contents, Document, Owner, Stamp, StoredItem
+from mempiler.records import Session, Turn
 from mempiler.runs.pages.build import run_page
 from mempiler.runs.pages.keep import as_html
+from mempiler.runs.pages.memory import memory_html, memory_page
 from mempiler.runs.pages.page import Change, Curve, Measured, Page, Point, Trial
 from mempiler.runs.seen import Asked, Entry, Seen
 
@@ -179,6 +182,23 @@ def test_a_training_has_its_curves(browser: Browser, tmp_path: Path) -> None:
     (tmp_path / "report.html").write_text(as_html(page), encoding="utf-8")
     browser.open(tmp_path / "report.html")
     assert browser.evaluate("document.querySelectorAll('polyline').length") == 1
+    assert browser.errors == []
+
+
+def test_a_memory_leads_from_turns_to_entries_and_back(browser: Browser, tmp_path: Path) -> None:
+    turns = (Turn(id="D1:1", speaker="Ann", text="<b>Lisbon</b>"), Turn(id="D1:2", speaker="Bob", text="Yes."))
+    stored = StoredItem(1, Session(id="D1", turns=turns), "remembered")
+    memory = json.dumps({"facts": [{"id": "f1", "text": "Ann: Lisbon", "sources": ["D1:1"]}], "removed": []})
+    document = Document(memory, 1, None, 1, ("Ann", "Bob"), Stamp("w"))
+    page = memory_page(Contents(Owner("ann"), (stored,), ("d",), (), document))
+    assert page.unused == 1
+    (tmp_path / "memory.html").write_text(memory_html(page), encoding="utf-8")
+    browser.open(tmp_path / "memory.html")
+    assert text(browser, "#t0 a") == ["facts f1"]
+    assert text(browser, "#t1 .tag") == ["in no entry"]
+    browser.evaluate("document.querySelector('#t0 a').click()")
+    assert browser.evaluate("document.querySelector(':target').id") == "e0"
+    assert "[D1:1] Ann: <b>Lisbon</b>" in browser.evaluate("document.querySelector('#e0 a').textContent")
     assert browser.errors == []
 
 
