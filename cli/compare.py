@@ -15,7 +15,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ..errors import UserError
-from .options import Finite, first_line, make_setup, output, parse_settings, print_json, progress, setup_options
+from .options import Finite, first_line, make_setup, output, parse_settings, print_json, setup_options
+from .progress import progress
 
 if TYPE_CHECKING:
     from ..runs.compare import Comparison, Paired, Recorded
@@ -40,6 +41,9 @@ _SHORT = {"not told apart": "-", "too few to tell": ""}
 @click.option("--gate", is_flag=True, help="end with code 1 if another is worse than the baseline")
 @click.option("--margin", type=Finite(0), help="--gate: worse, too, where the mean difference is below -MARGIN")
 @click.option("--preference", is_flag=True, help="have --judge-lm say whose responses it prefers: win rates")
+@click.option(
+    "--page", type=click.Path(dir_okay=False), metavar="FILE", help="write a page of all questions, side by side"
+)
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -48,6 +52,7 @@ def command(
     gate: bool,
     margin: float | None,
     preference: bool,
+    page: str | None,
     **values: Any,
 ) -> None:
     """Compare every OTHER with the BASELINE on the questions that both were asked.
@@ -67,6 +72,8 @@ def command(
     console = output(errors=True) if as_json else output()
     runs = _runs(ctx, names, values, console)
     found = [compare(runs[0], other) for other in runs[1:]]
+    if page is not None:
+        _write_page(page, runs)
     preferred = _preferred(runs, judging) if preference else []
     verdict = _gate(found, margin) if gate else None
     if as_json:
@@ -107,6 +114,14 @@ def _runs(ctx: click.Context, names: Sequence[str], values: dict[str, Any], cons
             option = next(each.opts[-1] for each in ctx.command.params if each.name == given[0])
             raise UserError(f"{option} says how programs are evaluated, but all that is compared are finished runs")
     return [run for run in (found[name] for name in names) if run is not None]
+
+
+def _write_page(file: str, runs: Sequence[Recorded]) -> None:
+    from ..runs.pages.keep import as_html
+    from ..runs.pages.open import side_by_side
+    from ..runs.pages.render import write
+
+    write(Path(file), as_html(side_by_side(runs)))
 
 
 def _is_program(name: str) -> bool:
@@ -158,7 +173,7 @@ def _evaluated(
         if part == "all" and folder is not None and compiled_on(folder, benchmark):
             errors.print(f"note: {name} was compiled on this file; --part test leaves its training questions out")
         meter = Meter()
-        with progress(errors, meter) as note:
+        with progress(errors, meter, setup.limits) as note:
             evaluation = run_evaluate(name, setup, part, config, note, allow_code, meter)
         found[name] = recorded(str(evaluation.run_id))
     return found

@@ -14,12 +14,13 @@ from .options import (
     first_line,
     make_setup,
     output,
+    page_line,
     parse_settings,
     print_json,
-    progress,
     setup_options,
     show_plan,
 )
+from .progress import progress
 
 
 @click.command("compile")
@@ -58,7 +59,7 @@ def command(
         show_plan(console, plan_compile(method, setup, how, parse_settings(config), values["allow_code"]), as_json)
         return
     meter = Meter()
-    with progress(errors, meter) as note:
+    with progress(errors, meter, setup.limits) as note:
         outcome = run_compile(method, setup, how, config=parse_settings(config), note=note, meter=meter, **values)
     if as_json:
         print_json(outcome.summary())
@@ -73,3 +74,4 @@ def command(
     if outcome.stopped:
         console.print(f"stopped by a limit: {outcome.stopped}; --resume {outcome.run.name} goes on", soft_wrap=True)
     console.print(f"program: {outcome.program}\nMLflow run: {outcome.run_id} (mempiler ui)", soft_wrap=True)
+    console.print(page_line(outcome.run), soft_wrap=True)

@@ -17,14 +17,15 @@ def command() -> None:
     from ..runs.home import new_run_folder
     from ..runs.report import print_comparison
     from ..runs.setup import Setup
-    from .options import first_line, output, progress
+    from .options import first_line, output
+    from .progress import progress
 
     console, errors = output(), output(errors=True)
     setup = Setup(benchmark="locomo")
     first_line(console, setup)
     folder = new_run_folder("demo")
     meter = Meter()
-    with progress(errors, meter) as note:
+    with progress(errors, meter, setup.limits) as note:
         outcome = run_compile("turn-rag", setup, Compilation("knn"), out=folder / "program", note=note, meter=meter)
     found = outcome.start, outcome.result, outcome.difference
     print_comparison(console, *found, outcome.promoted, outcome.refused)

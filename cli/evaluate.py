@@ -14,12 +14,13 @@ from .options import (
     first_line,
     make_setup,
     output,
+    page_line,
     parse_settings,
     print_json,
-    progress,
     setup_options,
     show_plan,
 )
+from .progress import progress
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -58,6 +59,7 @@ def command(
     """
     from ..engines.meter import Meter
     from ..runs.experiment import compiled_on, run_evaluate
+    from ..runs.folder import RunFolder
     from ..runs.planning import plan_evaluate
     from ..runs.registry import pinned, program_folder
     from ..runs.report import print_evaluation
@@ -79,13 +81,14 @@ def command(
         hint = "note: this program was compiled on this file; --part test leaves its training questions out"
         errors.print(hint, soft_wrap=True)
     meter = Meter()
-    with progress(errors, meter) as note:
+    with progress(errors, meter, setup.limits) as note:
         found = run_evaluate(program, setup, part, parse_settings(config), note, allow_code, meter)
     if as_json:
         print_json(found.summary())
         return
     print_evaluation(console, found)
     console.print(f"MLflow run: {found.run_id} (mempiler ui)")
+    console.print(page_line(RunFolder.open(str(found.run_id)).path), soft_wrap=True)
 
 
 def _evaluate_suite(
@@ -112,7 +115,7 @@ def _evaluate_suite(
             print_plan(console, plan)
         return
     meter = Meter()
-    with progress(output(errors=True), meter) as note:
+    with progress(output(errors=True), meter, setup.limits) as note:
         found = run_suite(program, setup, part, config, note, allow_code, meter)
     if as_json:
         print_json(found.summary())

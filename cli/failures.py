@@ -11,6 +11,8 @@ import click
 from .options import JSON, output, print_json
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from ..runs.compare import Recorded
 
 KINDS = {
@@ -46,6 +48,7 @@ def command(run: str, as_json: bool) -> None:
     if not failed and not writes:
         none = "no question or write failed" if found["faults"] else "no failures"
         console.print(f"{found['run']}: {none}; {asked} questions were answered", soft_wrap=True)
+        _print_wrong(console, found)
         return
     console.print(f"{found['run']}: {len(failed)} of {asked} questions failed, {len(writes)} writes", soft_wrap=True)
     for title, rows in (("questions", failed), ("writes", writes)):
@@ -54,10 +57,20 @@ def command(run: str, as_json: bool) -> None:
             for row in rows:
                 if row["kind"] == kind:
                     console.print(f"  {_where(row)}: {row['message']}", soft_wrap=True)
+    _print_wrong(console, found)
+
+
+def _print_wrong(console: Console, found: dict[str, Any]) -> None:
+    """Says where the wrong answers are, which are no failures."""
+    if found["wrong"]:
+        told = f"{found['wrong']} answers are wrong, which is no failure"
+        console.print(f"{told}: mempiler show {found['run']} --wrong", soft_wrap=True)
 
 
 def _failures(run: Recorded) -> dict[str, Any]:
     """The object `--json` prints. A program that was kept as it was has been asked once, and is listed once."""
+    from ..runs.pages.page import RIGHT
+
     phases = {name: found for name, found in run.phases.items() if name != "result" or found != run.phases["start"]}
     questions = [
         {
@@ -76,6 +89,7 @@ def _failures(run: Recorded) -> dict[str, Any]:
     return {
         "run": run.name,
         "asked": sum(len(found.rows) for found in phases.values()),
+        "wrong": sum(row.failure is None and row.score < RIGHT for row in run.evaluation.rows),
         "by_kind": dict(Counter(row["kind"] for row in questions)),
         "questions": questions,
         "writes": writes,

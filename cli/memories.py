@@ -106,6 +106,28 @@ def show(store: str | None, user: str, tenant: str, as_json: bool) -> None:
             console.print(f"  {line}", soft_wrap=True)
 
 
+@command.command("view")
+@click.argument("user")
+@click.option("--page", required=True, type=click.Path(dir_okay=False), metavar="FILE", help="the page to write")
+@STORE
+@TENANT
+def view(user: str, page: str, store: str | None, tenant: str) -> None:
+    """Write a page of USER's memory: sessions, what was made of each turn, and what every entry rests on."""
+    from ..errors import UserError
+    from ..memory.stored import Owner
+    from ..runs.pages.memory import memory_html, memory_page
+
+    with open_store(store) as opened:
+        found = opened.dump(Owner(user, tenant))
+        if not found.items and not found.open:
+            raise UserError(f"no user {user!r} in {opened.url}; `mempiler memories list` shows all")
+    shown = memory_page(found)
+    with _writing(page) as file:
+        file.write(memory_html(shown))
+    told = f"{len(shown.sessions)} sessions, {len(shown.entries)} entries, {shown.unused} turns in none"
+    output(errors=True).print(f"{page}: {told}", soft_wrap=True)
+
+
 @command.command("export")
 @click.argument("path", type=click.Path())
 @STORE

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import logging
 import math
 import os
 import re
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from ..engines.deadline import DEADLINE, RETRIES, TIMEOUT
@@ -26,7 +22,6 @@ from .trust import trust_option
 
 if TYPE_CHECKING:
     from ..engines.guard import Guard
-    from ..engines.meter import Meter
     from ..optimizers.plan import Plan
     from ..runs.setup import Setup
 
@@ -317,6 +312,13 @@ def output(errors: bool = False) -> Console:
     return _Output(errors)
 
 
+def page_line(run: Path) -> str:
+    """Where a run can be looked at."""
+    from ..runs.pages.keep import HTML
+
+    return f"page: {run / HTML}; in the terminal: mempiler show {run.name}"
+
+
 def show_plan(console: Console, plan: Plan, as_json: bool) -> None:
     """Prints a plan."""
     from ..runs.report import print_plan
@@ -338,57 +340,3 @@ def first_line(console: Console, setup: Setup) -> None:
     warning = "" if known else " - a wiring check, not comparable with published numbers"
     replayed = f", replayed from {setup.replay}" if setup.replay else ""
     console.print(f"data: {data}; LM: {lm}{replayed}{warning}", soft_wrap=True)
-
-
-class UsageColumn(ProgressColumn):
-    """LM calls and cost of the run so far, read anew whenever the bar is drawn.
-
-    Args:
-        meter: Counts them.
-    """
-
-    def __init__(self, meter: Meter) -> None:
-        super().__init__()
-        self._meter = meter
-
-    def render(self, task: Task) -> Text:
-        usage = self._meter.read()
-        cost = f", ${usage.cost:.4f}" if usage.cost else ""
-        return Text(f"{sum(usage.calls.values())} calls{cost}")
-
-
-@contextmanager
-def progress(console: Console, meter: Meter) -> Iterator[Callable[[str], Callable[[int, int], None] | None]]:
-    """Progress bars with the calls and cost so far, on standard error.
-
-    Yields what `run_compile` and `run_evaluate` take as `note`.
-
-    DSPy's optimizers print to standard output: that goes to standard error too, so that results stay clean. What they
-    log of every failed call is not shown; a dead endpoint is one line at the end.
-    """
-    spent = UsageColumn(meter)
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), spent, TimeElapsedColumn()
-    shown = console.is_terminal
-    with (
-        _quiet_dspy(),
-        Path(os.devnull).open("w", encoding="utf-8") as nowhere,
-        redirect_stdout(sys.stderr if shown else nowhere),
-        Progress(*columns, console=console, transient=True, disable=not shown) as bars,
-    ):
-
-        def note(phase: str) -> Callable[[int, int], None]:
-            bar = bars.add_task(phase, total=None)
-            return lambda done, total: bars.update(bar, completed=done, total=total)
-
-        yield note
-
-
-@contextmanager
-def _quiet_dspy() -> Iterator[None]:
-    logger = logging.getLogger("dspy")
-    before = logger.level
-    logger.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logger.setLevel(before)

@@ -11,7 +11,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from .options import SIGN_KEY, first_line, make_setup, output, parse_settings, print_json, progress, setup_options
+from .options import SIGN_KEY, first_line, make_setup, output, parse_settings, print_json, setup_options
+from .progress import progress
 
 if TYPE_CHECKING:
     from ..runs.recipes.recipe import Recipe, Reproduced
@@ -73,7 +74,7 @@ def command(
         else:
             print_forecast(console, forecast)
         return
-    with progress(errors, meter) as note:
+    with progress(errors, meter, setup.limits) as note:
         chosen = only, seeds, files, meter, parse_settings(changes), adaptation
         made = run_recipe(found, setup, None, note, *chosen)
     if as_json:

@@ -17,9 +17,9 @@ from .options import (
     output,
     parse_settings,
     print_json,
-    progress,
     setup_options,
 )
+from .progress import progress
 
 _OBJECTIVES = "logo-grpo, grpo, grpo-session, grpo-cumulative or local"
 _SETTINGS = {
@@ -98,7 +98,7 @@ def command(method: str, as_json: bool, planned: bool, config: tuple[str, ...], 
         setup = replace(setup, options={"users": USERS[course.quick], **setup.options})
     first_line(errors if as_json else output(), setup)
     meter = Meter()
-    with progress(errors, meter) as note:
+    with progress(errors, meter, setup.limits) as note:
         outcome = run_train(method, setup, course, out, parse_settings(config), note, allow_code, meter)
     if as_json:
         print_json(outcome.summary())

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+from contextlib import suppress
 
 import click
+
+_PATIENCE = 5.0
+"""Seconds that the server and its processes have to end."""
 
 
 @click.command("ui")
@@ -14,11 +19,30 @@ import click
 @click.option("--host", default="127.0.0.1", show_default=True)
 def command(port: int, host: str) -> None:
     """Serve the MLflow pages over the tracking store until stopped."""
-    from ..runs.tracking import client, tracking_uri
+    from ..runs.tracking import client, experiment_id, tracking_uri
 
-    client()  # makes the store, whole
-    arguments = ["ui", "--backend-store-uri", tracking_uri(), "--host", host, "--port", str(port)]
+    # Makes the store, whole.
+    experiment = experiment_id(client())
+    click.echo(f"runs: http://{host}:{port}/#/experiments/{experiment}/runs (Ctrl-C ends it)", err=True)
+    # One worker: four, as it has them by itself, take four times as long until the first page.
+    arguments = ["ui", "--backend-store-uri", tracking_uri(), "--host", host, "--port", str(port), "--workers", "1"]
     # Without these the server waits for the network: a price list of litellm, and a job runner nothing here uses.
     offline = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
     environment = {**os.environ, **offline, "MLFLOW_DISABLE_TELEMETRY": "true"}
-    sys.exit(subprocess.call([sys.executable, "-m", "mlflow", *arguments], env=environment))
+    # In a group of its own, so that its workers end with it, whoever is asked to end.
+    command = [sys.executable, "-m", "mlflow", *arguments]
+    server = subprocess.Popen(command, env=environment, start_new_session=True)
+    try:
+        code = server.wait()
+    finally:
+        _end(server)
+    sys.exit(code)
+
+
+def _end(server: subprocess.Popen[bytes]) -> None:
+    """Ends the server and what it started."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with suppress(ProcessLookupError):
+            os.killpg(server.pid, number)
+        with suppress(subprocess.TimeoutExpired):
+            server.wait(_PATIENCE)

@@ -12,6 +12,7 @@ program as compiled. Proposals that cannot be read are asked for again (`proposa
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -28,6 +29,7 @@ from ..programs.program import MemoryProgram, Stage
 from ..programs.state import own_demos
 from .catalog import Optimizer
 from .catalog import optimizer as entry
+from .effort import EFFORTS, effort
 from .history import CandidateHistory
 from .labelled import fit_window, plain
 from .metric_views import MetricViews
@@ -132,6 +134,7 @@ def compile_program(
     guard: Guard = lm.guard if isinstance(lm, MeteredLM) else Guard()
     job = plan_job(program, benchmark, trainset, how, prompt_lm)
     history = history or CandidateHistory(lm.meter)
+    history.most = _most_asked(how.optimizer, job)
     before = guard.refused
     compiled = _run(entry(how.optimizer), job, history, guard)
     if guard.dead is not None:
@@ -147,6 +150,14 @@ def compile_program(
     for line in fit_window(result, window) if window else ():
         history.note(line)
     return result
+
+
+def _most_asked(optimizer: str, job: Job) -> int:
+    """How often an optimizer asks a question at most; 0 for one that plans know nothing of."""
+    if optimizer not in EFFORTS:
+        return 0
+    done = effort(optimizer, job.settings, len(job.train), len(job.val), len(job.student.named_predictors()))
+    return math.ceil(done.runs.high + done.recalls.high)
 
 
 def tidy(compiled: MemoryProgram, start: MemoryProgram) -> MemoryProgram:

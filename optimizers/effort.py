@@ -53,7 +53,7 @@ def effort(name: str, settings: Mapping[str, Any], train: int, val: int, predict
         val: Questions it chooses by.
         predictors: Predictors it may change.
     """
-    return _EFFORTS[name](_Counts(settings, train, val, predictors))
+    return EFFORTS[name](_Counts(settings, train, val, predictors))
 
 
 def _labeled(counts: _Counts) -> Effort:
@@ -151,7 +151,7 @@ def _finetune(counts: _Counts) -> Effort:
     return Effort(Range(counts.train, counts.train), Range(1, 1))
 
 
-_EFFORTS: dict[str, Callable[[_Counts], Effort]] = {
+EFFORTS: dict[str, Callable[[_Counts], Effort]] = {
     "labeled": _labeled,
     "knn": _knn,
     "bootstrap": _bootstrap,
@@ -164,3 +164,4 @@ _EFFORTS: dict[str, Callable[[_Counts], Effort]] = {
     "better-together": _better_together,
     "finetune": _finetune,
 }
+"""By the names of the catalog."""

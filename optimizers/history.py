@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextvars
 import threading
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -48,9 +49,10 @@ class CandidateHistory(BaseCallback):
     Args:
         meter: Counts the run's calls.
         attempts: How often a proposal is sampled before it is given up.
+        told: Told after every question that is asked, of `most`.
     """
 
-    def __init__(self, meter: Meter, attempts: int = ATTEMPTS) -> None:
+    def __init__(self, meter: Meter, attempts: int = ATTEMPTS, told: Callable[[int, int], None] | None = None) -> None:
         self.candidates: list[Candidate] = []
         self.proposals = Proposals(attempts)
         self.ended: str | None = None
@@ -64,11 +66,20 @@ class CandidateHistory(BaseCallback):
         self._open: dict[str, tuple[Any, int]] = {}
         self._best: tuple[int, float, MemoryProgram] | None = None
         self._told: dict[str, tuple[MemoryProgram, dict[str, float]]] = {}
+        self._progress, self._asked = told, 0
+        self.most = 0
+        """How often the optimizer asks a question at most, as plans have it; 0 where that is not known."""
 
     def on_module_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
         """Remembers which program is asked."""
-        if isinstance(instance, MemoryProgram):
-            _answering.set(instance)
+        if not isinstance(instance, MemoryProgram):
+            return
+        _answering.set(instance)
+        with self._lock:
+            self._asked += 1
+            asked = self._asked
+        if self._progress is not None and self.most:
+            self._progress(min(asked, self.most), self.most)
 
     def scored(self, example: Any, prediction: Any, score: float) -> None:
         """Adds an answer of the program asked last; metrics tell of them where `dspy.Evaluate` is not used."""

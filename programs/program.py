@@ -10,7 +10,7 @@ replayed into its trace. `stage` restricts an optimizer to the writing or the re
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -164,6 +164,12 @@ class MemoryProgram(dspy.Module):
         lm = self._writing_lm if self._writers_frozen and self._writing_lm is not None else dspy.settings.lm
         with dspy.context(lm=lm, adapter=self.asking()):
             return self.cache.remember(self.method.writer, history)
+
+    def unwritten(self, histories: Iterable[History]) -> int:
+        """How many items `remember` would have to write, or read from a store; 0 where nothing is asked to write."""
+        lm = self._writing_lm if self._writers_frozen and self._writing_lm is not None else dspy.settings.lm
+        with dspy.context(lm=lm, adapter=self.asking()):
+            return self.cache.unwritten(self.method.writer, histories)
 
     def asking(self) -> dspy.Adapter:
         """The adapter of `dspy.settings`, or else the program's own: one for all its calls and copies."""

@@ -17,7 +17,8 @@ kept for the life of the cache, never on disk.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Protocol
 
@@ -67,6 +68,7 @@ class MemoryCache:
         self._free = Flight(capacity=FREE)
         self._prepared = Flight()
         self._store = store
+        self._heard: Callable[[], None] | None = None
 
     def remember(self, writer: Writer, history: History) -> Node:
         """The settled memory of a history.
@@ -83,10 +85,36 @@ class MemoryCache:
         """
         # What is written without asking anything can be written again.
         nodes, store = (self._nodes, self._store) if writer.asks else (self._free, None)
-        steps = _SharedSteps(nodes, self._prepared, store, writer, self.identities.writer_key(writer), history)
+        key = self.identities.writer_key(writer)
+        steps = _SharedSteps(nodes, self._prepared, store, writer, key, history, self._heard)
         # Before anything is prepared: what another process has written needs no extraction either.
         node = steps.known()
         return fold(history.items[steps.at :], node, steps)
+
+    def unwritten(self, writer: Writer, histories: Iterable[History]) -> int:
+        """How many items of some histories are not in this process's memory yet; 0 where nothing is asked to write.
+
+        Args:
+            writer: Under the LM and adapter of the current context.
+            histories: Those that begin alike share what they begin with.
+        """
+        if not writer.predictors_below():
+            return 0
+        key = self.identities.writer_key(writer)
+        prefixes = {prefix for history in histories for prefix in history.prefixes}
+        return sum(self._nodes.peek((key, prefix)) is None for prefix in prefixes)
+
+    @contextmanager
+    def telling(self, heard: Callable[[], None]) -> Generator[None]:
+        """Calls `heard` for every item of a history that is written, or read from the store, in the block.
+
+        It may be called by several threads at once.
+        """
+        before, self._heard = self._heard, heard
+        try:
+            yield
+        finally:
+            self._heard = before
 
     def __deepcopy__(self, memo: object = None) -> MemoryCache:
         return self
@@ -99,9 +127,17 @@ class _SharedSteps:
     """Steps of one history, shared between threads: each is run by the first thread that needs it."""
 
     def __init__(
-        self, nodes: Flight, prepared: Flight, store: NodeStore | None, writer: Writer, key: str, history: History
+        self,
+        nodes: Flight,
+        prepared: Flight,
+        store: NodeStore | None,
+        writer: Writer,
+        key: str,
+        history: History,
+        heard: Callable[[], None] | None = None,
     ) -> None:
         self.writer, self.key = writer, key
+        self._heard = heard
         self._nodes, self._prepared, self._store = nodes, prepared, store
         self._history = history
         self.at = 0
@@ -149,6 +185,12 @@ class _SharedSteps:
         key = (self.key, prefix)
 
         def make() -> Node:
+            made = found()
+            if self._heard is not None and item is not None:
+                self._heard()
+            return made
+
+        def found() -> Node:
             stored = self._store.get(key, self.writer, item, parent) if self._store else None
             if stored is not None:
                 return stored

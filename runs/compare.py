@@ -57,6 +57,8 @@ class Recorded:
     """What the scores rest on, by the names of `BASIS`."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """What the run was started with."""
+    folder: Path | None = None
+    """Where it is."""
 
     @property
     def evaluation(self) -> Evaluation:
@@ -177,8 +179,8 @@ def compare(baseline: Recorded, other: Recorded) -> Comparison:
     Raises:
         UserError: They have no question in common.
     """
-    asked = {_question(row): row for row in baseline.evaluation.rows}
-    pairs = [(asked[_question(row)], row) for row in other.evaluation.rows if _question(row) in asked]
+    asked = {question(row): row for row in baseline.evaluation.rows}
+    pairs = [(asked[question(row)], row) for row in other.evaluation.rows if question(row) in asked]
     if not pairs:
         raise UserError(
             f"{other.name} and {baseline.name} have no question in common; compare runs on the same data and part"
@@ -219,7 +221,7 @@ def recorded(name: str) -> Recorded:
     parameters = record.get("parameters") or {}
     basis = {key: parameters.get(key) for key in BASIS} | {"metric": (settings.get("options") or {}).get("metric")}
     found = {phase: _evaluation(folder, phase, summary) for phase, summary in summaries.items()}
-    return Recorded(folder.path.resolve().name, found, basis, settings)
+    return Recorded(folder.path.resolve().name, found, basis, settings, folder.path)
 
 
 def keep_rows(folder: RunFolder, phase: str, evaluation: Evaluation) -> None:
@@ -230,14 +232,17 @@ def keep_rows(folder: RunFolder, phase: str, evaluation: Evaluation) -> None:
     """
     path = folder.path / f"{phase}_rows.jsonl"
     try:
-        path.write_text("".join(f"{row.model_dump_json()}\n" for row in evaluation.rows), encoding="utf-8")
+        path.write_text(
+            "".join(f"{row.model_dump_json(exclude={'seen'})}\n" for row in evaluation.rows), encoding="utf-8"
+        )
     except OSError as error:
         raise UserError(f"{path}: cannot be written: {error.strerror or error}") from error
     if evaluation.confusion is not None:
         write(confusion_picture(evaluation.confusion, heading(evaluation)), folder.path / f"{phase}_confusion.png")
 
 
-def _question(row: Row) -> tuple[str, str, str]:
+def question(row: Row) -> tuple[str, str, str]:
+    """What a question is known by in several runs: id, words, gold answer."""
     return row.id, row.question, row.gold
 
 

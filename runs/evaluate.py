@@ -7,10 +7,11 @@ question. Questions are interleaved by conversation, so that threads do not all 
 from __future__ import annotations
 
 import contextvars
+import threading
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -27,12 +28,13 @@ from ..memory.memory import Memory
 from ..programs.failing import failure_of
 from ..programs.method import Reader
 from ..programs.program import MemoryProgram
-from ..programs.recording import recording
+from ..programs.recording import recording, texts
 from ..programs.search_once import searching_once
 from ..programs.trace import Node
 from ..records import Context, Failure, History, Hit, Query, estimate_tokens
 from .leniency import judge_name
 from .results import MAX_LOST, RECALL_AT, SHOWN, Evaluation, Expense, Row, counts_of
+from .seen import seen
 
 if TYPE_CHECKING:
     from .run_store import RowTable
@@ -67,6 +69,7 @@ def evaluate(
     phase: str = "",
     max_lost: float = MAX_LOST,
     elsewhere: Elsewhere | None = None,
+    writing: Callable[[], Progress | None] = lambda: None,
 ) -> Evaluation:
     """Answers and scores questions under the LM of the current context.
 
@@ -81,6 +84,7 @@ def evaluate(
         phase: What the rows are filed under, beside the program's own digest.
         max_lost: The share of lost predictor calls above which the run is broken.
         elsewhere: Asks questions in other processes; what it leaves is asked here.
+        writing: Called where memories are to be written; what it returns is told after every item of a history.
 
     Returns:
         One row per question, in the order of `examples`; fewer, and `stopped`, where a budget was exhausted.
@@ -108,7 +112,7 @@ def evaluate(
 
     writes = elsewhere(program, benchmark, asked, keep) if elsewhere and asked else {}
     left = [example for example in asked if str(example.id) not in found]
-    with closing(answered(program, benchmark, left, threads)) as rows:
+    with _writing(program, left, writing), closing(answered(program, benchmark, left, threads)) as rows:
         for row in rows:
             if isinstance(row, str):
                 stopped = row
@@ -138,6 +142,29 @@ def evaluate(
         max_lost=max_lost,
         **counts_of(meter.read() - before),
     )
+
+
+@contextmanager
+def _writing(
+    program: MemoryProgram, examples: Sequence[dspy.Example], writing: Callable[[], Progress | None]
+) -> Generator[None]:
+    """Tells how many items of the histories are written, of those that are not yet."""
+    missing = program.unwritten({example.history: None for example in examples})
+    told = writing() if missing else None
+    if told is None:
+        yield
+        return
+    tell, done, lock = told, 0, threading.Lock()
+
+    def heard() -> None:
+        nonlocal done
+        with lock:
+            done += 1
+            tell(min(done, missing), missing)
+
+    tell(0, missing)
+    with program.cache.telling(heard):
+        yield
 
 
 def answered(
@@ -187,7 +214,7 @@ def _row(program: MemoryProgram, benchmark: Benchmark, sizes: Flight, example: d
     started = time.perf_counter()
     prediction, failure, score = dspy.Prediction(answer=""), None, None
     memory, taken = None, Taken()
-    with recording() as record, searching_once(_depth(benchmark)):
+    with recording(texts) as record, searching_once(_depth(benchmark)):
         try:
             if benchmark.interaction is None:
                 # First, since what it takes belongs to all questions about it.
@@ -232,6 +259,7 @@ def _row(program: MemoryProgram, benchmark: Benchmark, sizes: Flight, example: d
         cost=None if taken.unpriced else taken.cost,
         answering=taken.seconds,
         failure=failure,
+        seen=seen(example, context, record.calls, score.feedback if score else ""),
     )
 
 

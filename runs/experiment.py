@@ -34,8 +34,12 @@ from .evaluate import Progress, evaluate
 from .folder import RunFolder
 from .outcome import Compiled, Troubles
 from .outside import named, scored, with_answers
+from .pages.build import known_facts, program_changes, run_page, states
+from .pages.keep import keep_page
+from .pages.page import Page
 from .promotion import promotion
 from .registry import pinned
+from .report import difference_line, spent_line
 from .reserve import first_spent, reserve
 from .results import Evaluation, counts_of, difference
 from .setup import Runtime, Setup, parameters
@@ -181,15 +185,23 @@ def _evaluate(
     sharing: Sharing | None,
 ) -> Evaluation:
     """Scores in an MLflow run."""
-    title = f"evaluate-{program.name}-{benchmark.name}"
+    title = f"evaluate-{program.name}-{benchmark.name}-{runtime.folder.mark}"
     # The context first: a wrong name of a model or an adapter makes no run.
     with runtime.context(program), Tracker(title, {"command": "evaluate", **(tags or {})}) as tracker:
         logged = parameters(program, runtime.setup, benchmark) | {"part": part}
         runtime.folder.update(run_id=tracker.run_id, parameters=logged, versions=versions())
         tracker.params(logged)
-        found = _scored(runtime, program, benchmark, examples, part, note("evaluating"), sharing)
+        found = _scored(runtime, program, benchmark, examples, part, note, "evaluating", sharing)
         found = found.model_copy(update={"run_id": tracker.run_id})
         tracker.evaluation("evaluation", found)
+        prompts = states(program)
+        command = f"evaluate {program.name} --on {benchmark.name} --lm {found.lm}"
+        facts = [("Command", f"mempiler {command}"), ("Data", f"{benchmark.source.name}, questions: {part}")]
+        facts += known_facts(logged, program.identities.of_program(program))
+        page = run_page(
+            "evaluate", runtime.folder.path.name, {"score": found}, facts, changes=program_changes(prompts, prompts)
+        )
+        tracker.page(keep_page(runtime.folder.path, page))
     return found
 
 
@@ -207,7 +219,8 @@ def _tracked(
 ) -> Compiled:
     """Compiles in an MLflow run, saves what is kept, and logs it."""
     chosen = {"name": how.optimizer, "stage": how.stage, "seed": how.seed, "settings": dict(how.settings or {})}
-    with Tracker(f"compile-{start.name}-{benchmark.name}-{how.optimizer}", {"command": "compile"}) as tracker:
+    title = f"compile-{start.name}-{benchmark.name}-{how.optimizer}-{runtime.folder.mark}"
+    with Tracker(title, {"command": "compile"}) as tracker:
         logged = parameters(start, runtime.setup, benchmark)
         logged |= {f"optimizer.{key}": value for key, value in chosen.items()}
         runtime.folder.update(run_id=tracker.run_id, parameters=logged, versions=versions())
@@ -229,6 +242,7 @@ def _tracked(
         manifest = manifest.model_copy(update={"optimizer": made, "scores": scores, "lms": lms})
         save(kept, folder, manifest, runtime.setup.sign_key)
         _log(tracker, outcome)
+        tracker.page(keep_page(runtime.folder.path, _page(outcome, start, kept, benchmark, logged)))
     return outcome
 
 
@@ -245,12 +259,12 @@ def _compile(
     """Everything between setting up and saving: the outcome (its folders still unset) and the program to keep."""
 
     def score(program: MemoryProgram, part: Sequence[dspy.Example], phase: str) -> Evaluation:
-        return _scored(runtime, program, benchmark, part, phase.split()[0], note(phase), sharing)
+        return _scored(runtime, program, benchmark, part, phase.split()[0], note, phase, sharing)
 
-    guard, history = runtime.guard, _history(runtime)
+    guard = runtime.guard
     first = score(start, split.dev, "dev questions, before")
     kept_back = reserve(first, first_spent(runtime), split, rewrites=how.stage != "read")
-    note(f"compiling with {how.optimizer}")
+    history = _history(runtime, note(f"compiling with {how.optimizer}"))
     compiled = None
     if guard.struck is None:
         with guard.phase(kept_back):
@@ -284,12 +298,12 @@ def _compile(
     return outcome, compiled if promoted and compiled is not None else start
 
 
-def _history(runtime: Runtime) -> CandidateHistory:
+def _history(runtime: Runtime, told: Progress | None) -> CandidateHistory:
     """A history whose proposals are sampled more often where an earlier go at the run had to give some up.
 
     What was sampled then is read from the run's answers, so a resumed run asks what it has not asked before.
     """
-    return CandidateHistory(runtime.meter, ATTEMPTS * (1 + runtime.folder.read().get(TROUBLED, 0)))
+    return CandidateHistory(runtime.meter, ATTEMPTS * (1 + runtime.folder.read().get(TROUBLED, 0)), told)
 
 
 def _troubles(optimizer: str, history: CandidateHistory) -> Troubles:
@@ -310,9 +324,11 @@ def _scored(
     benchmark: Benchmark,
     examples: Sequence[dspy.Example],
     phase: str,
-    progress: Progress | None,
+    note: Note,
+    told: str,
     sharing: Sharing | None,
 ) -> Evaluation:
+    """Scores questions; `phase` is what their rows are filed under, `told` what people are told."""
     journal = runtime.folder.store.rows
     return evaluate(
         program,
@@ -320,11 +336,12 @@ def _scored(
         examples,
         runtime.meter,
         runtime.setup.threads,
-        progress,
+        note(told),
         journal,
         phase,
         runtime.setup.max_lost,
         sharing,
+        lambda: note(f"{told}, sessions remembered"),
     )
 
 
@@ -352,6 +369,23 @@ def _log(tracker: Tracker, outcome: Compiled) -> None:
     if outcome.candidates:
         tracker.picture(candidates_picture(outcome.candidates), "candidates.png")
     tracker.folder(outcome.program, "program")
+
+
+def _page(
+    outcome: Compiled, start: MemoryProgram, kept: MemoryProgram, benchmark: Benchmark, logged: Mapping[str, Any]
+) -> Page:
+    """The page of a compile: test questions before and after, or those of the start where it was kept."""
+    before = {"before": outcome.start}
+    phases = before | {"after": outcome.result} if outcome.promoted else {"start, kept": outcome.start}
+    how = logged["optimizer.name"]
+    command = f"mempiler compile {start.name} --on {benchmark.name} --with {how} --lm {outcome.start.lm}"
+    facts = [("Command", command), ("Data", f"{benchmark.source.name}, test questions")]
+    facts += known_facts(logged, kept.identities.of_program(kept))
+    facts += [("Whole run", spent_line(outcome.usage))]
+    notes = [*outcome.troubles.lines(outcome.run.name)]
+    verdict = difference_line(outcome.difference, outcome.promoted, outcome.refused)
+    changes = program_changes(states(start), states(kept))
+    return run_page("compile", outcome.run.name, phases, facts, notes, verdict, changes, outcome.candidates)
 
 
 def _data(benchmark: Benchmark, split: Split) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 runs/local/20260102-030405-compile-turn-rag-locomo-ab12/
     run.json       command, its settings, status, MLflow run id
+    report.html    what came of it, to look at; report.json is what the page shows
     run.sqlite     LM answers, memories, answered questions
     program/       the saved program of a compile, unless --out names another folder
     parts/NAME/    of a reproduce: the same for each variant, without a store of its own
@@ -23,6 +24,8 @@ from .run_store import RunStore
 
 RUN = "run.json"
 PARTS = "parts"
+LAST = "last"
+"""Names the run that was started last."""
 
 
 class RunFolder:
@@ -51,7 +54,7 @@ class RunFolder:
 
     @classmethod
     def open(cls, name: str) -> RunFolder:
-        """Finds a run by its folder, the folder's name, the end of that name, or its MLflow run id.
+        """Finds a run by its folder, the folder's name, the end of that name, its MLflow run id, or as the `last` one.
 
         Raises:
             UserError: There is no such run, or more than one.
@@ -61,6 +64,8 @@ class RunFolder:
         files = [*home().glob(f"*/{RUN}"), *home().glob(f"*/{PARTS}/*/{RUN}")]
         runs = [path.parent for path in sorted(files)]
         found = [path for path in runs if path.name == name or path.name.endswith(f"-{name}")]
+        if name == LAST and not found:
+            found = [path for path in runs if path.parent.name != PARTS][-1:]
         found = found or [path for path in runs if len(name) >= 8 and _run_id(path).startswith(name)]
         if len(found) != 1:
             what = "no run" if not found else f"{len(found)} runs"
@@ -101,6 +106,11 @@ class RunFolder:
     def has(self, name: str) -> bool:
         """Whether a part was begun."""
         return (self.path / PARTS / name / RUN).is_file()
+
+    @property
+    def mark(self) -> str:
+        """The end of its name, which tells it from other runs of the same kind."""
+        return self.path.name.rpartition("-")[2]
 
     @property
     def finished(self) -> bool:

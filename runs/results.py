@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict
 from ..data.confusion import Confusion
 from ..engines.taken import Taken
 from ..records import Failure
+from .seen import Seen
 from .statistics import Difference, interval, paired
 
 RECALL_AT = (5, 20)
@@ -74,6 +75,12 @@ class Row(BaseModel):
     answering: float = 0.0
     """Seconds of recalling and answering, without waiting for the memory."""
     failure: Failure | None = None
+    seen: Seen | None = None
+    """What people look at and no number rests on; the journal of a run keeps it, files of rows do not."""
+
+    def bare(self) -> dict[str, Any]:
+        """Plain JSON of all that numbers rest on."""
+        return self.model_dump(mode="json", exclude={"seen"})
 
     @property
     def right(self) -> bool:

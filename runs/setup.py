@@ -19,8 +19,9 @@ from ..engines.embedders import OFFLINE as OFFLINE_EMBEDDER
 from ..engines.embedders import embedder as make_embedder
 from ..engines.guard import Guard, Limits
 from ..engines.meter import Meter, MeteredLM, Role
-from ..engines.models import is_local, is_offline, is_ruled, language_model
+from ..engines.models import GGUF, is_local, is_offline, is_ruled, language_model
 from ..engines.prices import token_prices
+from ..engines.providers import check_askable
 from ..errors import MOST_SECONDS, EndpointError, MempilerError, UserError, check_number
 from ..memory.flight import Flight
 from ..programs.adapter import adapter as make_adapter
@@ -139,6 +140,17 @@ class Setup:
         embedder = chosen_embedder(folder, self.embedder, self.embedder_api_base)
         return load(folder, allow_code, embedder, self.trust, changed)
 
+    def check_models(self) -> None:
+        """Refuses a model that could not be asked, whatever its role: one that is asked last would be found out last.
+
+        Raises:
+            UserError: Nobody provides it, or its key is not set.
+        """
+        roles = ((self.lm, self.api_base), (self.prompt_lm, self.prompt_api_base), (self.judge_lm, self.judge_api_base))
+        for name, api_base in roles:
+            if name and not (is_ruled(name) or is_local(name) or name.startswith(GGUF)):
+                check_askable(language_model(name, api_base=api_base))
+
     @property
     def default_adapter(self) -> str:
         """The adapter of a program that is not a saved one: "auto" for named models, which have an endpoint to ask."""
@@ -198,8 +210,10 @@ class Runtime:
             tape: What the calls are recorded on, or played from.
 
         Raises:
-            UserError: The run to resume is not there, or was started with other settings.
+            UserError: The run to resume is not there, or was started with other settings; a model's key is missing.
         """
+        if setup.replay is None:
+            setup.check_models()
         asked = {"command": command, "program": program, **setup.decisive, **settings}
         if setup.resume is not None:
             folder = RunFolder.resume(setup.resume, asked)

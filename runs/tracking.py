@@ -1,7 +1,9 @@
 """One MLflow run per command, written from the thread that owns it.
 
-The store is `runs/local/mlflow.db` (SQLite) with its artifacts beside it, unless `MLFLOW_TRACKING_URI` names another.
-Everything is logged by run id through a client: MLflow's fluent calls would start orphan runs in worker threads.
+The store is `runs/local/mlflow.db` (SQLite) with its artifacts beside it, unless `MLFLOW_TRACKING_URI` names another;
+the experiment is `mempiler`, unless `MLFLOW_EXPERIMENT_NAME` names one. Runs have the tags that MLflow's pages show:
+user, source and git commit. Everything is logged by run id through a client: MLflow's fluent calls would start orphan
+runs in worker threads.
 
 A store that cannot be reached at the start is an error, before any paid call. One that fails later costs the
 record in MLflow and nothing else: that is one line in the log `mempiler`, nothing more is sent, and the results stand
@@ -27,8 +29,8 @@ from .matrix import confusion_picture
 from .report import heading
 from .results import Evaluation
 from .tracking_file import prepare
+from .tracking_tags import experiment_name, origin
 
-EXPERIMENT = "mempiler"
 PARAM_LIMIT = 6000
 """Longest parameter value MLflow takes."""
 
@@ -60,8 +62,8 @@ class Tracker:
     def __enter__(self) -> Tracker:
         self._client = client()
         try:
-            experiment = _experiment(self._client)
-            run = self._client.create_run(experiment, run_name=self._name, tags=self._tags)
+            experiment = experiment_id(self._client)
+            run = self._client.create_run(experiment, run_name=self._name, tags={**origin(), **self._tags})
         except Exception as error:
             raise UserError(f"MLflow store {tracking_uri()}: {first_line(error)}") from error
         self.run_id = run.info.run_id
@@ -126,7 +128,7 @@ class Tracker:
         self.json(f"{prefix}.json", summary)
         if evaluation.confusion is not None:
             self.picture(confusion_picture(evaluation.confusion, heading(evaluation)), f"{prefix}_confusion.png")
-        self.lines(f"{prefix}_rows.jsonl", [row.model_dump(mode="json") for row in evaluation.rows])
+        self.lines(f"{prefix}_rows.jsonl", [row.bare() for row in evaluation.rows])
 
     def child(self, name: str, evaluation: Evaluation) -> None:
         """Logs an evaluation as a finished run nested in this one."""
@@ -189,6 +191,10 @@ class Tracker:
         """Logs one file as an artifact, in a folder of the run's artifacts."""
         self._send("log_artifact", str(path), folder)
 
+    def page(self, path: Path) -> None:
+        """Logs a page as an artifact."""
+        self._send("log_artifact", str(path))
+
     def picture(self, figure: Any, name: str) -> None:
         """Logs a matplotlib figure as PNG."""
         with tempfile.TemporaryDirectory() as folder:
@@ -234,17 +240,23 @@ def client() -> Any:
             raise UserError(f"MLflow store {tracking_uri()}: {first_line(error)}") from error
 
 
-def _experiment(found: Any) -> str:
+def experiment_id(found: Any) -> str:
+    """The id of our experiment in a store, which is made where it is not there.
+
+    Args:
+        found: A client of the store.
+    """
     from mlflow.exceptions import MlflowException
 
-    experiment = found.get_experiment_by_name(EXPERIMENT)
+    name = experiment_name()
+    experiment = found.get_experiment_by_name(name)
     if experiment is not None:
         return experiment.experiment_id
     try:
-        return found.create_experiment(EXPERIMENT, artifact_location=artifact_location(tracking_uri()))
+        return found.create_experiment(name, artifact_location=artifact_location(tracking_uri()))
     except MlflowException:
         # Another process made it in the meantime.
-        return found.get_experiment_by_name(EXPERIMENT).experiment_id
+        return found.get_experiment_by_name(name).experiment_id
 
 
 def artifact_location(uri: str) -> str | None:

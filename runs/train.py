@@ -14,6 +14,7 @@ own.
     RUN/adapters/             what a server that samples is given (--rollout-api-base)
     RUN/program/              the program, whose manifest names the model that the asked objective trained
     RUN/outcome.json          rows, how they compare, curves; with scores.png and curves.png
+    RUN/report.html           the same as a page, and report.json, what it shows
 
 A row's file holds the score of every test question.
 """
@@ -47,6 +48,8 @@ from .artifact import Manifest, check_writable, save
 from .course import TINY, Course, flat
 from .experiment import Note
 from .folder import RunFolder
+from .pages.keep import keep_page
+from .pages.training import training_page
 from .setup import Runtime, Setup, parameters
 from .side_by_side import side_by_side
 from .tracking import Tracker
@@ -163,7 +166,7 @@ class _Job:
             one: Does one training in another process.
         """
         setup, course = self.runtime.setup, self.course
-        title = f"train-{self.program.name}-{self.benchmark.name}-{course.objective}"
+        title = f"train-{self.program.name}-{self.benchmark.name}-{course.objective}-{self.runtime.folder.mark}"
         with Tracker(title, {"command": "train"}) as tracker:
             logged = parameters(self.program, setup, self.benchmark) | flat(course)
             self.runtime.folder.update(run_id=tracker.run_id, parameters=logged)
@@ -196,6 +199,8 @@ class _Job:
             for row in rows:
                 tracker.metrics({f"{row.label}.{key}": value for key, value in row.numbers().items()})
             self._report(outcome, tracker)
+            page = training_page(outcome, logged, self.program.identities.of_program(self.program))
+            tracker.page(keep_page(self.path, page))
             tracker.folder(folder, "program")
             tracker.folder(Path(outcome.kept.model), "model")
         return outcome

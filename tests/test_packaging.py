@@ -19,7 +19,7 @@ OUTSIDE = {"tests", "perf", "docs", "typings", ".ci"}
 """Folders whose Python files do not ship."""
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-SHIPPED = {".py", ".typed", ".csv", ".json", ".jsonl", ".dat"}
+SHIPPED = {".py", ".typed", ".csv", ".json", ".jsonl", ".dat", ".html", ".css", ".js"}
 """Endings of the files that ship."""
 PINS = Path("systems/pins")
 """Packages of other people's systems."""

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from mempiler.cli import COMMANDS, list_, main
-from mempiler.cli.options import output, progress
+from mempiler.cli.options import output
+from mempiler.cli.progress import progress
 from mempiler.engines.embedders import IN_PROCESS
 from mempiler.engines.meter import Meter
 from mempiler.programs.adapter import ADAPTERS

@@ -347,7 +347,9 @@ def test_failures_of_a_compile_are_told_apart_by_phase(call):
 
 def test_a_run_without_failures_says_so(call, runs):
     code, out, _ = call("failures", runs["half"])
-    assert (code, out) == (0, f"{runs['half']}: no failures; 24 questions were answered\n")
+    name = runs["half"]
+    wrong = f"12 answers are wrong, which is no failure: mempiler show {name} --wrong\n"
+    assert (code, out) == (0, f"{name}: no failures; 24 questions were answered\n{wrong}")
 
 
 def test_failures_of_an_unfinished_run_say_how_to_go_on(call):

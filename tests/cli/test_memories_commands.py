@@ -204,3 +204,18 @@ def test_failed_sessions_alone_are_written_anew(filled: Run) -> None:
     assert listed(filled)[0]["updated"] == before["updated"]
     code, _, told = filled("rebuild", "program", "--failed", "--force")
     assert (code, "--force writes everything anew and --failed only what failed; give one of them" in told) == (2, True)
+
+
+def test_a_memory_is_looked_at_in_a_page(filled: Run, folder: Path) -> None:
+    code, _, err = filled("memories", "view", "ada", "--page", "ada.html")
+    html = (folder / "ada.html").read_text(encoding="utf-8")
+    assert (code, err) == (0, "ada.html: 2 sessions, 3 entries, 0 turns in none\n")
+    assert (folder / "ada.html").stat().st_mode & 0o777 == 0o600
+    # From a turn to what was made of it, and from that back.
+    assert [html.count(f'id="{place}"') for place in ("t0", "e0", "t2", "e2")] == [1, 1, 1, 1]
+    assert 'href="#e0"' in html.split('id="t0"')[1].split("</li>")[0]
+    assert 'href="#t0"' in html.split('id="e0"')[1].split("</details>")[0]
+    assert "<script" not in html
+    code, _, err = filled("memories", "view", "nobody", "--page", "nobody.html")
+    assert (code, (folder / "nobody.html").exists()) == (2, False)
+    assert "no user 'nobody'" in err

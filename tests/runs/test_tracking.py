@@ -2,6 +2,7 @@
 
 import json
 import logging
+import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,8 @@ import pytest
 from mempiler.errors import UserError
 from mempiler.records import Failure
 from mempiler.runs.results import Evaluation, Row
-from mempiler.runs.tracking import EXPERIMENT, Tracker, artifact_location, client, tracking_uri
+from mempiler.runs.tracking import Tracker, artifact_location, client, tracking_uri
+from mempiler.runs.tracking_tags import EXPERIMENT, origin
 
 
 def evaluation_of(*categories: str) -> Evaluation:
@@ -241,3 +243,25 @@ def test_a_store_of_ones_own_keeps_its_artifacts_beside_it(tmp_path, monkeypatch
         tracker.json("found.json", {})
     assert list((store.parent / "mlartifacts").rglob("found.json"))
     assert not (tmp_path / "mlruns").exists()
+
+
+def test_runs_go_into_the_experiment_that_the_environment_names(monkeypatch):
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "another")
+    with Tracker("test-experiment") as tracker:
+        pass
+    found = client()
+    run = found.get_run(tracker.run_id)
+    assert found.get_experiment(run.info.experiment_id).name == "another"
+
+
+def test_a_run_says_who_ran_it_from_which_code(monkeypatch, tmp_path):
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
+    with Tracker("test-origin") as tracker:
+        pass
+    tags = client().get_run(tracker.run_id).data.tags
+    assert (tags["mlflow.source.name"], tags["mlflow.source.type"]) == ("mempiler", "LOCAL")
+    assert tags["mlflow.user"]
+    assert tags.get("mlflow.source.git.commit", "") == commit
+    # No repository is no reason to fail.
+    monkeypatch.chdir(tmp_path)
+    assert "mlflow.source.git.commit" not in origin()

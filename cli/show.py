@@ -1,0 +1,230 @@
+"""`mempiler show`: a run in the terminal, from its scores down to one question with its prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from ..errors import UnknownNameError, UserError
+from .options import JSON, output, print_json
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ..runs.pages.page import Category, Measured, Page, Question, Shown
+
+_AT_ONCE = 20
+"""Questions that are listed without --all."""
+
+
+@click.command("show")
+@click.argument("run", default="last")
+@click.option("--wrong", is_flag=True, help="the questions whose answer is wrong, with what went wrong")
+@click.option("--category", help="the questions of a category")
+@click.option("--question", "id", metavar="ID", help="one question: what was recalled, and the prompt")
+@click.option("--all", "everything", is_flag=True, help=f"list all questions, not the first {_AT_ONCE}")
+@JSON
+def command(run: str, wrong: bool, category: str | None, id: str | None, everything: bool, as_json: bool) -> None:
+    """Show what came out of a RUN, which questions it got wrong, and why.
+
+    RUN is its folder, the end of the folder's name, its MLflow run id, or `last`. The same and more is in the page
+    report.html of the run's folder.
+    """
+    from ..runs.folder import RunFolder
+    from ..runs.pages.keep import HTML
+    from ..runs.pages.open import open_page
+
+    page = open_page(run)
+    console = output()
+    if id is not None:
+        _show_question(console, page, _named(page, id), as_json)
+        return
+    listed = wrong or category is not None
+    found = _chosen(page, wrong, category)
+    if as_json:
+        shown = [_plain(page, each) for each in found] if listed else page.model_dump(mode="json", exclude=_BULKY)
+        print_json(shown if not listed else {"run": page.name, "questions": shown})
+        return
+    if listed:
+        _list(console, page, found, everything)
+        return
+    _overview(console, page)
+    path = RunFolder.open(run).path / HTML
+    if path.is_file():
+        console.print(f"page: {path}", soft_wrap=True)
+
+
+_BULKY = {"questions", "lines"}
+
+
+def _chosen(page: Page, wrong: bool, category: str | None) -> list[Question]:
+    keys = {each.name: each.key for each in page.categories} | {each.key: each.key for each in page.categories}
+    if category is not None and category not in keys:
+        raise UnknownNameError(f"category of {page.name}", category, [each.name for each in page.categories])
+    found = [each for each in page.questions if category is None or each.category == keys[category]]
+    return [each for each in found if not wrong or not _last(each).right]
+
+
+def _named(page: Page, id: str) -> Question:
+    found = [each for each in page.questions if each.id == id] or [each for each in page.questions if id in each.id]
+    if len(found) != 1:
+        told = "no question" if not found else f"{len(found)} questions"
+        raise UserError(f"{page.name} has {told} {id!r}; `mempiler show {page.name} --all --wrong` lists ids")
+    return found[0]
+
+
+def _last(question: Question) -> Shown:
+    return next(each for each in reversed(question.shown) if each is not None)
+
+
+def _overview(console: Console, page: Page) -> None:
+    console.print(f"{page.name}: {page.title}{f' ({page.warning})' if page.warning else ''}", soft_wrap=True)
+    for note in page.notes:
+        console.print(note, soft_wrap=True)
+    for name, value in page.facts:
+        console.print(f"{name}: {value}", soft_wrap=True)
+    if page.total is not None:
+        console.print(_scores(page, page.total))
+    if page.trials:
+        rows = [(each.label, _number(each.sampled), _number(each.greedy), f"{each.tokens:,}") for each in page.trials]
+        console.print(_table(("model", "sampled", "greedy", "tokens"), rows))
+    if page.verdict:
+        console.print(page.verdict, soft_wrap=True)
+    if page.retrieval:
+        rows = [(name, *("-" if each is None else f"{each:.3f}" for each in found)) for name, found in page.retrieval]
+        console.print(_table(("evidence recall", *page.phases), rows))
+    if page.questions:
+        console.print(_reasons(page))
+    for each in page.calls:
+        if each.lost or each.asked_again:
+            told = f"{each.predictor}, {each.phase}: {each.lost} lost, {each.asked_again} asked again"
+            console.print(told, soft_wrap=True)
+    wrong = sum(not _last(each).right for each in page.questions)
+    if wrong:
+        console.print(f"mempiler show {page.name} --wrong: these {wrong} questions", soft_wrap=True)
+
+
+def _scores(page: Page, total: Category) -> Table:
+    heads = ("category", "n", *page.phases, *(("difference",) if total.difference else ()))
+    rows = [
+        (
+            each.name if each.counts else f"{each.name} (not in score)",
+            str(each.scores[-1].n),
+            *map(_number, each.scores),
+            *((_number(each.difference, signed=True),) if total.difference else ()),
+        )
+        for each in (*page.categories, total)
+    ]
+    return _table(heads, rows)
+
+
+def _reasons(page: Page) -> Table:
+    from ..runs.pages.reasons import REASONS, counted
+
+    rows = [(REASONS[key], *map(str, counts)) for key, counts in counted(page).items()]
+    return _table(("what became of the questions", *page.phases), rows)
+
+
+def _list(console: Console, page: Page, found: Sequence[Question], everything: bool) -> None:
+    from ..runs.pages.reasons import REASONS
+
+    names = {each.key: each.name for each in page.categories}
+    shown = found if everything else found[:_AT_ONCE]
+    for each in shown:
+        last = _last(each)
+        head = f"{each.id} ({names.get(each.category, each.category)}) {last.score:.3f}: {REASONS[last.why]}"
+        console.print(head, style="bold", soft_wrap=True)
+        told = [("question", each.question), ("gold", each.gold), *_answers(page, each)]
+        for name, text in told:
+            console.print(f"  {name}: {_flat(text)}", soft_wrap=True)
+    rest = f", the first {len(shown)} are shown; --all lists them" if len(shown) < len(found) else ""
+    console.print(f"{len(found)} of {len(page.questions)} questions{rest}", soft_wrap=True)
+    if found:
+        console.print(f"mempiler show {page.name} --question {found[0].id}: what stood behind one", soft_wrap=True)
+
+
+def _answers(page: Page, question: Question) -> Iterable[tuple[str, str]]:
+    for phase, shown in zip(page.phases, question.shown, strict=True):
+        if shown is not None:
+            name = "answer" if len(page.phases) == 1 else f"answer {phase}"
+            yield name, shown.failure or shown.answer
+
+
+def _show_question(console: Console, page: Page, question: Question, as_json: bool) -> None:
+    if as_json:
+        print_json(_plain(page, question))
+        return
+    from ..runs.pages.reasons import REASONS
+
+    last = _last(question)
+    console.print(question.question, style="bold", soft_wrap=True)
+    console.print(f"{question.id}, score {last.score:.3f}: {REASONS[last.why]}", soft_wrap=True)
+    for name, text in [("gold", question.gold), *_answers(page, question)]:
+        console.print(f"{name}: {text}", soft_wrap=True)
+    if last.feedback:
+        console.print(f"the metric says: {last.feedback}", soft_wrap=True)
+    if not last.kept:
+        console.print("an older version answered this, and kept nothing of what was recalled and asked", soft_wrap=True)
+        return
+    missing = [(turn, line) for turn, line in question.evidence if turn not in last.found]
+    if missing:
+        console.print("\ngold evidence that was not recalled:")
+        for turn, line in missing:
+            console.print(f"  {page.lines[line] or turn}", soft_wrap=True)
+    console.print(f"\nrecalled, {len(last.entries)} entries (* gold evidence):")
+    for entry in last.entries:
+        console.print(f"{'*' if entry.gold else ' '} {page.lines[entry.line]}", soft_wrap=True)
+    for call in last.calls:
+        console.print(f"\nprompt of {call.predictor} ({call.outcome}):", style="bold", soft_wrap=True)
+        for role, lines in call.messages:
+            console.print(f"--- {role}\n{page.text(lines)}", soft_wrap=True)
+        console.print(f"--- answer\n{page.text(call.answer)}", soft_wrap=True)
+
+
+def _plain(page: Page, question: Question) -> dict[str, Any]:
+    """A question as JSON, its lines in words."""
+    shown = {
+        phase: {
+            **each.model_dump(mode="json", exclude={"entries", "calls"}),
+            "entries": [{**entry.model_dump(), "line": page.lines[entry.line]} for entry in each.entries],
+            "calls": [
+                {
+                    "predictor": call.predictor,
+                    "outcome": call.outcome,
+                    "messages": [{"role": role, "content": page.text(lines)} for role, lines in call.messages],
+                    "answer": page.text(call.answer),
+                    "error": call.error,
+                }
+                for call in each.calls
+            ],
+        }
+        for phase, each in zip(page.phases, question.shown, strict=True)
+        if each is not None
+    }
+    evidence = {turn: page.lines[line] for turn, line in question.evidence}
+    return {**question.model_dump(mode="json", exclude={"shown", "evidence"}), "evidence": evidence, "phases": shown}
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for n, head in enumerate(heads):
+        table.add_column(head, justify="right" if n else "left", no_wrap=bool(n))
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def _number(found: Measured | None, signed: bool = False) -> str:
+    if found is None or found.value is None:
+        return "-"
+    form = "{:+.3f}" if signed else "{:.3f}"
+    ends = "" if found.low is None or found.high is None else f" [{form.format(found.low)}, {form.format(found.high)}]"
+    return form.format(found.value) + ends
+
+
+def _flat(text: str) -> str:
+    return " ".join(text.split()) or "(nothing)"

@@ -1,0 +1,54 @@
+"""The page of a run in its folder: `report.html` for people, `report.json` for `show` and `compare --page`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from ...errors import DataError
+from .page import Page
+from .reasons import REASONS, counted
+from .render import mended, render, write
+
+HTML, DOCUMENT = "report.html", "report.json"
+
+
+def keep_page(folder: Path, page: Page) -> Path:
+    """Writes a page into a run's folder.
+
+    Returns:
+        The HTML file.
+
+    Raises:
+        UserError: It cannot be written.
+    """
+    written = json.dumps(page.model_dump(mode="json", exclude_defaults=True), ensure_ascii=False, separators=(",", ":"))
+    write(folder / DOCUMENT, mended(written))
+    write(folder / HTML, as_html(page))
+    return folder / HTML
+
+
+def as_html(page: Page) -> str:
+    """The page as one HTML file."""
+    scripts = ["report.js"] if page.questions else []
+    title = f"{page.title} · {page.name}"
+    data = page.browsed() if page.questions else None
+    reasons = [(key, REASONS[key], counts) for key, counts in counted(page).items()]
+    return render("report.html", title, ["report.css"], scripts, data, page=page, reasons=reasons)
+
+
+def read_page(folder: Path) -> Page | None:
+    """The page of a run; None where it has none, as runs of older versions and those that are not finished.
+
+    Raises:
+        DataError: Its file is no page.
+    """
+    path = folder / DOCUMENT
+    if not path.is_file():
+        return None
+    try:
+        return Page.model_validate_json(path.read_bytes())
+    except (OSError, ValidationError) as error:
+        raise DataError(f"{path}: is not the page of a run; evaluate again") from error

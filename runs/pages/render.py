@@ -1,0 +1,133 @@
+"""From a template and values to one HTML file: styles, scripts and data are written into it, escaped.
+
+Nothing in the page comes from elsewhere, and its policy says so: only the scripts and styles of this folder run, known
+by their digests, and no request leaves. Text goes through the template's escaping or, as data, through JSON whose
+characters can end no script; the scripts make elements from it by `textContent` alone.
+
+Example:
+    >>> from mempiler.runs.pages.render import embedded
+    >>> "<" in embedded({"said": "</script>"})
+    False
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import math
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ... import __version__
+from ...errors import UserError
+
+FOLDER = Path(__file__).parent
+_ESCAPED = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029\x7f"}
+
+
+def render(
+    template: str, title: str, styles: Sequence[str] = (), scripts: Sequence[str] = (), data: Any = None, **values: Any
+) -> str:
+    """One HTML page.
+
+    Args:
+        template: A file of this folder that extends `base.html`.
+        title: Of the page.
+        styles: Style sheets of this folder, after `base.css`.
+        scripts: Scripts of this folder.
+        data: What the scripts read, from the element `data`: a value as JSON.
+        **values: What the template shows.
+    """
+    from markupsafe import Markup
+
+    style = "\n".join(_file(name) for name in ("base.css", *styles))
+    written = [_file(name) for name in scripts]
+    sources = " ".join(_digest(text) for text in written) or "'none'"
+    policy = (
+        f"default-src 'none'; style-src {_digest(style)}; script-src {sources}; base-uri 'none'; form-action 'none'"
+    )
+    page = _environment().get_template(template)
+    return mended(
+        page.render(
+            title=title,
+            policy=policy,
+            # Files of this folder, which hold no end of an element; what users and models wrote is escaped.
+            style=Markup(style),
+            scripts=[Markup(text) for text in written],
+            data=None if data is None else Markup(embedded(data)),
+            version=__version__,
+            **values,
+        )
+    )
+
+
+def embedded(value: Any) -> str:
+    """JSON that may stand in a script element: no character of it is one that HTML or a script reads otherwise."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return mended(text).translate(_ESCAPED)
+
+
+def mended(text: str) -> str:
+    """The text with a mark in the place of each half of a character, which no file can hold."""
+    return text.encode("utf-8", "replace").decode() if _halved(text) else text
+
+
+def write(path: Path, text: str) -> None:
+    """Writes a page at once.
+
+    Raises:
+        UserError: It cannot be written.
+    """
+    temporary = path.with_name(f".{path.name}")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(path)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+
+def _halved(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
+@cache
+def _file(name: str) -> str:
+    return (FOLDER / name).read_text(encoding="utf-8")
+
+
+def _digest(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+@cache
+def _environment() -> Any:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    found = Environment(loader=FileSystemLoader(FOLDER), autoescape=True, undefined=StrictUndefined)
+    found.trim_blocks = found.lstrip_blocks = True
+    found.filters |= {"score": _score, "signed": _signed, "count": _count, "percent": _percent}
+    return found
+
+
+def _score(value: float | None) -> str:
+    return "–" if value is None or math.isnan(value) else f"{value:.3f}"
+
+
+def _signed(value: float | None) -> str:
+    return "–" if value is None or math.isnan(value) else f"{value:+.3f}".replace("-", "−")
+
+
+def _count(value: float | None) -> str:
+    return "–" if value is None else f"{value:,.0f}"
+
+
+def _percent(value: float) -> str:
+    """A place on an axis from 0 to 1, as SVG takes it."""
+    return f"{min(1.0, max(0.0, value)) * 100:.2f}%"

@@ -1,0 +1,137 @@
+"""What a question's program saw: what was recalled, where the gold evidence stands, and the prompts with their answers.
+
+    recording ──┐
+    context ────┼── seen ──> Seen: entries, evidence, calls      bounded, whatever the texts are
+    example ────┘
+
+It is there for people to look at, so it is bounded: the middle of a long text is left out, and says how much that is.
+Scores never rest on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from ..programs.recording import Call, Completion
+from ..records import Context, Hit
+
+MOST_ENTRIES = 50
+"""Recalled entries that are kept, best first."""
+MOST_EVIDENCE = 20
+MOST_CALLS = 12
+"""Calls that are kept: the last ones, of which one answered."""
+ENTRY = 600
+"""Longest text of an entry, in characters."""
+PROMPT = 16_000
+"""Longest text of one call's prompt."""
+ANSWER = 4_000
+
+
+class Entry(BaseModel):
+    """One recalled entry."""
+
+    model_config = ConfigDict(frozen=True)
+
+    line: str
+    """As prompts show it."""
+    kind: str
+    sources: tuple[str, ...]
+
+
+class Asked(BaseModel):
+    """One call of a predictor."""
+
+    model_config = ConfigDict(frozen=True)
+
+    predictor: str
+    outcome: str
+    """How it ended: ok, salvaged, asked again, lost."""
+    messages: tuple[tuple[str, str], ...]
+    """The prompt, as role and text; of the last attempt where it was asked again."""
+    answer: str
+    error: str | None = None
+
+
+class Seen(BaseModel):
+    """What stood behind one answer."""
+
+    model_config = ConfigDict(frozen=True)
+
+    entries: tuple[Entry, ...] = ()
+    evidence: dict[str, str] = {}
+    """The gold evidence: turns by id, as prompts show them."""
+    calls: tuple[Asked, ...] = ()
+    feedback: str = ""
+    """What the metric said of the answer."""
+    left_out: int = 0
+    """Entries and calls beyond those that are kept."""
+
+
+def seen(example: Any, context: Context | None, calls: Sequence[Call], feedback: str) -> Seen:
+    """What a program saw of a benchmark's example.
+
+    Args:
+        example: The question, with its history and the ids of its gold evidence.
+        context: What was recalled; None where nothing could be.
+        calls: What was asked, in program order.
+        feedback: Of the metric.
+    """
+    hits = context.hits if context else ()
+    asked = [call for call in calls if call.completions or call.error]
+    return Seen(
+        entries=tuple(map(_entry, hits[:MOST_ENTRIES])),
+        evidence=_evidence(example),
+        calls=tuple(map(_asked, asked[-MOST_CALLS:])),
+        feedback=shortened(feedback, ANSWER),
+        left_out=max(0, len(hits) - MOST_ENTRIES) + max(0, len(asked) - MOST_CALLS),
+    )
+
+
+def shortened(text: str, most: int) -> str:
+    """The text, or its beginning and end with the number of characters between; halves of characters are mended."""
+    if len(text) > most:
+        head, tail = most * 3 // 4, most // 4
+        text = f"{text[:head]} [... {len(text) - head - tail:,} characters left out ...] {text[-tail:]}"
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "replace").decode()
+    return text
+
+
+def _entry(hit: Hit) -> Entry:
+    return Entry(line=shortened(hit.line(), ENTRY), kind=hit.kind, sources=hit.sources if hit.is_evidence else ())
+
+
+def _evidence(example: Any) -> dict[str, str]:
+    wanted = [str(id) for id in example.get("focus") or ()][:MOST_EVIDENCE]
+    if not wanted:
+        return {}
+    found = {turn.id: turn.line(item.time) for item in example.history for turn in item.turns if turn.id in wanted}
+    return {id: shortened(found.get(id, ""), ENTRY) for id in wanted}
+
+
+def _room(lengths: Sequence[int]) -> int:
+    """The most characters a message may have, so that all of them fit: short ones leave theirs to the long."""
+    left = PROMPT
+    for n, length in enumerate(sorted(lengths)):
+        share = left // (len(lengths) - n)
+        if length > share:
+            return share
+        left -= length
+    return PROMPT
+
+
+def _asked(call: Call) -> Asked:
+    last = call.completions[-1] if call.completions else Completion((), "")
+    room = _room([len(each["content"]) for each in last.messages])
+    return Asked(
+        predictor=str(getattr(call.predictor, "label", "")),
+        outcome=call.outcome,
+        messages=tuple((each["role"], shortened(each["content"], room)) for each in last.messages),
+        answer=shortened(last.text, ANSWER),
+        error=None if call.error is None else shortened(call.error, ANSWER),
+    )

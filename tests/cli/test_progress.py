@@ -1,0 +1,125 @@
+"""What is told of a run while it goes on: of how much, how fast, how long still, and what it has cost."""
+
+import io
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mempiler.cli.progress import Stage, duration, progress, spent
+from mempiler.engines.guard import Limits
+from mempiler.engines.meter import Meter, Usage
+from mempiler.errors import UserError
+from mempiler.optimizers.compile import Compilation
+from mempiler.programs.catalog import build
+from mempiler.runs.experiment import run_compile, run_evaluate
+from mempiler.runs.setup import Setup
+from rich.console import Console
+
+
+@pytest.mark.parametrize(
+    ("told", "line"),
+    [
+        ([], "asking: running"),
+        ([(0, 40)], "asking: 0 of 40 (0%), 0.5/min, 80 min left"),
+        ([(1, 40), (20, 40)], "asking: 20 of 40 (50%), 10.0/min, 2 min left"),
+        # A resumed run has not done now what its journal holds.
+        ([(31, 40), (32, 40)], "asking: 32 of 40 (80%), 1.0/min, 8 min left"),
+        ([(1, 40), (40, 40)], "asking: 40 of 40 (100%), 20.0/min"),
+    ],
+)
+def test_a_phase_says_how_far_it_is_and_how_long_it_takes(told: list[tuple[int, int]], line: str) -> None:
+    stage = Stage("asking", 0.0)
+    for done, total in told:
+        stage.tell(done, total, 60.0)
+    assert stage.line(120.0) == line
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(4.2, "4 s"), (89, "89 s"), (91, "2 min"), (5340, "89 min"), (5460, "1 h 31 min")]
+)
+def test_durations_are_as_exact_as_needed(seconds: float, words: str) -> None:
+    assert duration(seconds) == words
+
+
+def test_what_is_spent_stands_beside_its_limit() -> None:
+    usage = Usage(calls=Counter(task=1200), cost=0.5, failed=2, answers=Counter({("p", "lost"): 3, ("p", "ok"): 9}))
+    assert spent(usage, None) == "1,200 calls, $0.5000, 3 lost, 2 failed"
+    assert spent(usage, Limits(max_usd=5, max_calls=2000)) == "1,200 of 2,000 calls, $0.5000 of $5, 3 lost, 2 failed"
+    assert spent(Usage(), Limits(max_tokens=9000)) == "0 calls, 0 of 9,000 tokens"
+
+
+def test_a_file_has_a_line_now_and_then() -> None:
+    said = io.StringIO()
+    with progress(Console(file=said, width=200), Meter(), every=0.02) as note:
+        note("dev questions")(1, 4)
+        told = note("test questions")
+        told(1, 4)
+        deadline = time.monotonic() + 5
+        while "test questions" not in said.getvalue() and time.monotonic() < deadline:
+            time.sleep(0.01)
+    lines = said.getvalue().splitlines()
+    assert lines[0].startswith("dev questions: 1 of 4 (25%)") or lines[0].startswith("running")
+    assert any("test questions: 1 of 4 (25%)" in line for line in lines)
+    assert all(line.endswith("; 0 calls") for line in lines)
+
+
+def test_a_short_run_writes_no_line() -> None:
+    said = io.StringIO()
+    with progress(Console(file=said), Meter()) as note:
+        note("evaluating")(1, 1)
+    assert said.getvalue() == ""
+
+
+def heard(setup: Setup, run: Any) -> dict[str, list[tuple[int, int]]]:
+    """What a run tells, by phase."""
+    told: dict[str, list[tuple[int, int]]] = {}
+    run(lambda phase: lambda done, total: told.setdefault(phase, []).append((done, total)))
+    return told
+
+
+def test_sessions_are_counted_while_memories_are_written() -> None:
+    setup = Setup(benchmark="locomo", test=6, embedder="offline", threads=2)
+    told = heard(setup, lambda note: run_evaluate("memory-r2", setup, note=note))
+    sessions = told["evaluating, sessions remembered"]
+    total = sessions[0][1]
+    assert sessions[0] == (0, total)
+    assert sorted(sessions) == [(n, total) for n in range(total + 1)]
+    histories = {example.history for example in setup.split(setup.load()).test}
+    assert total == sum(len(history.items) for history in histories)
+    assert sorted(told["evaluating"])[-1] == (6, 6)
+
+
+def test_a_method_that_writes_without_asking_has_no_sessions_to_wait_for() -> None:
+    setup = Setup(benchmark="locomo", test=2, embedder="offline")
+    assert list(heard(setup, lambda note: run_evaluate("turn-rag", setup, note=note))) == ["evaluating"]
+
+
+def test_an_optimizer_says_how_many_questions_it_has_asked() -> None:
+    setup = Setup(benchmark="locomo", train=8, dev=2, test=2, embedder="offline", threads=1)
+    told = heard(setup, lambda note: run_compile("turn-rag", setup, Compilation("bootstrap"), note=note))
+    asked = told["compiling with bootstrap"]
+    assert [done for done, _ in asked] == sorted(done for done, _ in asked)
+    assert 0 < asked[-1][0] <= asked[-1][1]
+
+
+def test_what_is_written_already_is_not_waited_for(scripted: Any, fact_replies: Any, make_history: Any) -> None:
+    import dspy
+
+    program, history = build("memory-r2", "question-answering"), make_history(3)
+    with dspy.context(lm=scripted(fact_replies)):
+        assert program.unwritten([history]) == 3
+        program.remember(history)
+        assert program.unwritten([history]) == 0
+
+
+@pytest.mark.parametrize("role", ["lm", "prompt_lm", "judge_lm"])
+def test_a_missing_key_of_any_role_is_found_before_anything_is_begun(
+    role: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MEMPILER_HOME", str(tmp_path))
+    setup = Setup(benchmark="locomo", embedder="offline", **{role: "openai/gpt-4.1-mini"})
+    with pytest.raises(UserError, match="there is no key; set OPENAI_API_KEY"):
+        run_evaluate("turn-rag", setup)
+    assert list(tmp_path.glob("*-evaluate-*")) == []

@@ -1,0 +1,131 @@
+"""`show` and `compare --page`: which questions a run got wrong, and why, from its folder alone."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mempiler.cli import main
+from mempiler.runs.experiment import run_evaluate
+from mempiler.runs.folder import RunFolder
+from mempiler.runs.pages.build import run_page
+from mempiler.runs.pages.keep import keep_page
+from mempiler.runs.setup import Setup
+
+from tests.runs.pages.test_document import evaluation, row
+
+
+@pytest.fixture
+def home() -> str:
+    """The results folder of all tests."""
+    return os.environ["MEMPILER_HOME"]
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: str) -> Any:
+    """Runs a command in an empty results folder; gives its exit code, output and error output."""
+    monkeypatch.setenv("MEMPILER_HOME", str(tmp_path / "home"))
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        code: Any = 0
+        try:
+            main(list(arguments))
+        except SystemExit as ended:
+            code = ended.code
+        captured = capsys.readouterr()
+        return int(code or 0), captured.out, captured.err
+
+    return run
+
+
+@pytest.fixture
+def run(call: Any) -> str:
+    """A run of three questions, one of them wrong for want of evidence."""
+    folder = RunFolder.create("evaluate-x", {"command": "evaluate"})
+    missed = row(1, "What \x1b[31mcolour?", 0.0, category="2", recall={"shown": 0.0}, answer="red", gold="blue")
+    keep_page(folder.path, run_page("evaluate", folder.path.name, {"score": evaluation(row(), missed, row(2))}))
+    return folder.path.name
+
+
+def test_a_run_says_how_many_are_wrong_and_how_to_see_them(call: Any, run: str) -> None:
+    code, out, _ = call("show")
+    assert code == 0
+    assert "turn-rag on locomo" in out
+    assert f"mempiler show {run} --wrong: these 1 questions" in out
+    assert "wrong: none of the gold evidence was recalled" in out
+    assert "task.answer, score: 2 lost, 0 asked again" in out
+    assert f"{run}/report.html" in out
+
+
+def test_wrong_questions_are_listed_with_what_went_wrong(call: Any, run: str) -> None:
+    code, out, _ = call("show", run, "--wrong")
+    assert code == 0
+    assert out.splitlines() == [
+        "q1 (2) 0.000: wrong: none of the gold evidence was recalled",
+        "  question: What \\x1b[31mcolour?",
+        "  gold: blue",
+        "  answer: red",
+        "1 of 3 questions",
+        f"mempiler show {run} --question q1: what stood behind one",
+    ]
+
+
+def test_questions_of_a_category_are_listed(call: Any, run: str) -> None:
+    found = json.loads(call("show", run, "--category", "1", "--json")[1])
+    assert [each["id"] for each in found["questions"]] == ["q0", "q2"]
+
+
+def test_a_question_shows_its_evidence_and_its_prompt(call: Any, run: str) -> None:
+    code, out, _ = call("show", run, "--question", "q1")
+    assert code == 0
+    assert "gold evidence that was not recalled:\n  [D4:2] Ann: Elsewhere." in out
+    assert "* [D1:1] Ann: What \\x1b[31mcolour?" in out
+    assert "prompt of task.answer (ok):\n--- user\nWhat?\n[D1:2] Bob: Yes.\n--- answer\nA" in out
+    assert "\x1b[31m" not in out
+
+
+def test_a_question_as_json_has_its_lines_in_words(call: Any, run: str) -> None:
+    found = json.loads(call("show", run, "--question", "q1", "--json")[1])
+    shown = found["phases"]["score"]
+    assert [entry["gold"] for entry in shown["entries"]] == [True, False]
+    assert shown["calls"][0]["messages"] == [{"role": "user", "content": "What?\n[D1:2] Bob: Yes."}]
+    assert found["evidence"]["D4:2"] == "[D4:2] Ann: Elsewhere."
+
+
+def test_a_run_as_json_has_its_scores(call: Any, run: str) -> None:
+    found = json.loads(call("show", run, "--json")[1])
+    assert found["total"]["scores"][0]["n"] == 3
+    assert "questions" not in found
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--question", "q9"], "has no question 'q9'"),
+        (["--question", "q"], "has 3 questions 'q'"),
+        (["--category", "nine"], "category of"),
+    ],
+)
+def test_what_is_not_there_is_refused(call: Any, run: str, options: list[str], told: str) -> None:
+    code, out, err = call("show", run, *options)
+    assert (code, out) == (2, "")
+    assert told in err
+    assert err.count("\n") == 1
+
+
+def test_two_evaluations_are_put_side_by_side_in_a_page(
+    call: Any, home: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Where other tests have made a tracking store already.
+    monkeypatch.setenv("MEMPILER_HOME", home)
+    setup = Setup(benchmark="locomo", train=8, dev=2, test=4, embedder="offline")
+    made = [str(run_evaluate("turn-rag", setup, "test", {"k": k}).run_id) for k in (2, 10)]
+    code, _, _ = call("compare", *made, "--page", str(tmp_path / "both.html"))
+    assert code == 0
+    html = (tmp_path / "both.html").read_text(encoding="utf-8")
+    data = json.loads(html.split('<script type="application/json" id="data">')[1].split("</script>")[0])
+    assert data["phases"] == ["A", "B"]
+    assert {tuple(len(shown["entries"]) for shown in each["shown"]) for each in data["questions"]} == {(2, 10)}
+    assert all(shown["calls"] for each in data["questions"] for shown in each["shown"])
+    assert f"B</dt><dd>{RunFolder.open(made[1]).path.name}" in html.replace("\n", "")

@@ -1,0 +1,222 @@
+"""A run's page in a browser: from a filter to a question, its prompt and its evidence; by keyboard, without network.
+
+Screenshots go to the folder that MEMPILER_TEST_ARTIFACTS names, where it is set.
+"""
+
+import importlib.util
+import json
+import os
+from collections.abc import Iterator
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mempiler.memory.stored import Contents, Document, Owner, Stamp, StoredItem
+from mempiler.records import Session, Turn
+from mempiler.runs.pages.build import run_page
+from mempiler.runs.pages.keep import as_html
+from mempiler.runs.pages.memory import memory_html, memory_page
+from mempiler.runs.pages.page import Change, Curve, Measured, Page, Point, Trial
+from mempiler.runs.seen import Asked, Entry, Seen
+
+from tests.browser import CHROMIUM, Browser
+from tests.runs.pages.test_document import HOSTILE, evaluation, row
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine: apt-get install chromium")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with Browser() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def compiled() -> Page:
+    """A compile with everything that a page shows."""
+    rows = [row(n, f"Question {n}?", score=0.0, category=str(n % 2)) for n in range(4)]
+    after = [*rows[:2], rows[2].model_copy(update={"score": 1.0, "recall": {"shown": 1.0}}), rows[3]]
+    phases = {"before": evaluation(*rows), "after": evaluation(*after)}
+    change = Change(
+        predictor="p", instructions=("-Short.", "+Long."), added=("in -> out",), settings=(("k", "1", "2"),)
+    )
+    found = run_page("compile", "a-run", phases, [("Command", "mempiler compile")], ["A note."], "better", [change])
+    points = tuple(Point(number=n, score=n / 3, n=4 + n % 2, calls=10 * n, cost=0.0) for n in range(1, 4))
+    return found.model_copy(update={"history": points, "warning": "wiring check"})
+
+
+@pytest.fixture
+def opened(browser: Browser, compiled: Page, tmp_path: Path) -> Browser:
+    (tmp_path / "report.html").write_text(as_html(compiled), encoding="utf-8")
+    browser.open(tmp_path / "report.html")
+    return browser
+
+
+def text(browser: Browser, selector: str) -> list[str]:
+    return browser.evaluate(f"[...document.querySelectorAll({json.dumps(selector)})].map((each) => each.innerText)")
+
+
+def choose(browser: Browser, field: str, value: str) -> None:
+    name = json.dumps(f"#f-{field}")
+    browser.evaluate(f"document.querySelector({name}).value = {json.dumps(value)}")
+    browser.evaluate(f"document.querySelector({name}).dispatchEvent(new Event('input'))")
+
+
+def test_from_a_filter_to_a_question_its_prompt_and_its_evidence(opened: Browser) -> None:
+    assert text(opened, "#count") == ["4 questions"]
+    choose(opened, "change", "better")
+    assert text(opened, "#count") == ["1 of 4 questions"]
+    assert text(opened, "#list .asked") == ["Question 2?"]
+    opened.evaluate("document.querySelector('#list button').click()")
+    assert text(opened, "#detail > h3") == ["Question 2?"]
+    assert text(opened, "#detail > div .entries li.gold") == [
+        "[D4:2] Ann: Elsewhere.",
+        "[D1:1] Ann: Question 2? gold evidence",
+    ]
+    opened.evaluate("document.querySelector('#detail > div details > summary').click()")
+    opened.evaluate("new Promise((done) => setTimeout(done, 50))")
+    assert "[D1:2] Bob: Yes." in text(opened, "#detail > div .prompt code")
+    assert [url for url in opened.requests if not url.startswith("file:")] == []
+    assert len(opened.requests) == 1
+    assert opened.errors == []
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "left"),
+    [
+        ("category", "1", ["Question 1?", "Question 3?"]),
+        ("why", "right", ["Question 2?"]),
+        ("why", "!right", ["Question 0?", "Question 1?", "Question 3?"]),
+        ("hit", "all", ["Question 2?"]),
+        ("words", "question 3", ["Question 3?"]),
+        ("words", "nowhere", []),
+    ],
+)
+def test_filters_leave_what_they_name(opened: Browser, field: str, value: str, left: list[str]) -> None:
+    choose(opened, field, value)
+    assert text(opened, "#list .asked") == left
+    opened.evaluate("document.querySelector('#filters').reset()")
+    opened.evaluate("new Promise((done) => setTimeout(done, 20))")
+    assert text(opened, "#count") == ["4 questions"]
+
+
+def test_a_reason_leads_to_its_questions(opened: Browser) -> None:
+    opened.evaluate("document.querySelector('[data-why=right]').click()")
+    opened.evaluate("new Promise((done) => setTimeout(done, 20))")
+    assert text(opened, "#list .asked") == ["Question 2?"]
+
+
+def test_questions_are_walked_by_keys(opened: Browser) -> None:
+    opened.press("j")
+    assert text(opened, "#detail > h3") == ["Question 1?"]
+    opened.press("ArrowDown")
+    assert text(opened, "#detail > h3") == ["Question 2?"]
+    opened.press("k")
+    assert text(opened, "#list [aria-current] .asked") == ["Question 1?"]
+    opened.press("/")
+    assert opened.evaluate("document.activeElement.id") == "f-words"
+    opened.press("j")
+    assert opened.evaluate("document.activeElement.value") == "j"
+
+
+@pytest.mark.skipif(importlib.util.find_spec("axe_core_python") is None, reason="axe-core-python is not installed")
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_no_serious_fault_of_accessibility(opened: Browser, scheme: str) -> None:
+    opened.media(prefers_color_scheme=scheme)
+    opened.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
+    opened.evaluate(files("axe_core_python").joinpath("axe.min.js").read_text(encoding="utf-8"))
+    found = opened.evaluate("axe.run().then((result) => result.violations)")
+    opened.media()
+    serious = [fault for fault in found if fault["impact"] in ("serious", "critical")]
+    assert [(fault["id"], fault["nodes"][0]["html"]) for fault in serious] == []
+
+
+@pytest.mark.parametrize("said", HOSTILE.values(), ids=HOSTILE)
+def test_no_text_does_anything(browser: Browser, said: str, tmp_path: Path) -> None:
+    page = run_page("evaluate", "a-run", {"score": evaluation(row(text=said, answer=said, id=said))})
+    (tmp_path / "report.html").write_text(as_html(page), encoding="utf-8")
+    browser.open(tmp_path / "report.html")
+    assert browser.evaluate("document.title") == "turn-rag on locomo · a-run"
+    assert browser.evaluate("document.images.length") == 0
+    assert len(browser.requests) == 1
+    assert browser.errors == []
+    assert browser.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    assert text(browser, "#count") == ["1 questions"]
+
+
+def test_two_thousand_questions_are_there_in_two_seconds(browser: Browser, tmp_path: Path) -> None:
+    """Of the size of LoCoMo's ten conversations; `perf/pages.py` measures runs of that shape."""
+    lines = [f"[D{n}:1] Ann: {'said before ' * 12}{n}" for n in range(6000)]
+    rows = []
+    for n in range(1986):
+        recalled = [lines[(n * 7 + k) % 6000] for k in range(20)]
+        call = Asked(predictor="p", outcome="ok", messages=(("user", "\n".join(recalled)),), answer="A")
+        entries = tuple(Entry(line=line, kind="turn", sources=()) for line in recalled)
+        rows.append(row(n, f"Question {n}?", seen=Seen(entries=entries, calls=(call,))))
+    html = as_html(run_page("compile", "a-run", {"before": evaluation(*rows), "after": evaluation(*rows)}))
+    assert len(html.encode()) < 15_000_000
+    (tmp_path / "report.html").write_text(html, encoding="utf-8")
+    assert browser.open(tmp_path / "report.html") < 2
+    assert text(browser, "#place") == ["1 to 100 of 1986"]
+    browser.evaluate("document.querySelector('#on').click()")
+    assert text(browser, "#place") == ["101 to 200 of 1986"]
+    assert text(browser, "#detail > h3") == ["Question 100?"]
+
+
+def test_a_training_has_its_curves(browser: Browser, tmp_path: Path) -> None:
+    score = Measured(value=0.5, n=9, low=0.4, high=0.6)
+    trial = Trial(
+        label="grpo.0",
+        greedy=score,
+        sampled=score,
+        greedy_failures=0.1,
+        sampled_failures=0.2,
+        tokens=1000,
+        steps=3,
+        seconds=4.0,
+        kept=True,
+    )
+    curve = Curve(label="grpo.0", name="validation", points=((0.0, 0.1), (1000.0, 0.5)))
+    page = Page(command="train", name="a-run", title="memory-r2", trials=(trial,), curves=(curve,))
+    (tmp_path / "report.html").write_text(as_html(page), encoding="utf-8")
+    browser.open(tmp_path / "report.html")
+    assert browser.evaluate("document.querySelectorAll('polyline').length") == 1
+    assert browser.errors == []
+
+
+def test_a_memory_leads_from_turns_to_entries_and_back(browser: Browser, tmp_path: Path) -> None:
+    turns = (Turn(id="D1:1", speaker="Ann", text="<b>Lisbon</b>"), Turn(id="D1:2", speaker="Bob", text="Yes."))
+    stored = StoredItem(1, Session(id="D1", turns=turns), "remembered")
+    memory = json.dumps({"facts": [{"id": "f1", "text": "Ann: Lisbon", "sources": ["D1:1"]}], "removed": []})
+    document = Document(memory, 1, None, 1, ("Ann", "Bob"), Stamp("w"))
+    page = memory_page(Contents(Owner("ann"), (stored,), ("d",), (), document))
+    assert page.unused == 1
+    (tmp_path / "memory.html").write_text(memory_html(page), encoding="utf-8")
+    browser.open(tmp_path / "memory.html")
+    assert text(browser, "#t0 a") == ["facts f1"]
+    assert text(browser, "#t1 .tag") == ["in no entry"]
+    browser.evaluate("document.querySelector('#t0 a').click()")
+    assert browser.evaluate("document.querySelector(':target').id") == "e0"
+    assert "[D1:1] Ann: <b>Lisbon</b>" in browser.evaluate("document.querySelector('#e0 a').textContent")
+    assert browser.errors == []
+
+
+def test_it_is_seen_in_every_dress(opened: Browser, tmp_path: Path) -> None:
+    """Nothing is wider than the window, on a telephone either; pictures of it are kept where they are asked for."""
+    folder = Path(os.environ.get("MEMPILER_TEST_ARTIFACTS") or tmp_path)
+    folder.mkdir(parents=True, exist_ok=True)
+    dresses: dict[str, Any] = {
+        "light": lambda: opened.media(prefers_color_scheme="light"),
+        "dark": lambda: opened.media(prefers_color_scheme="dark"),
+        "print": lambda: opened.media("print"),
+        "narrow": lambda: (opened.media(), opened.resize(390, 844)),
+    }
+    try:
+        for name, dress in dresses.items():
+            dress()
+            opened.screenshot(folder / f"report-{name}.png")
+            assert opened.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), name
+    finally:
+        opened.media()
+        opened.resize(1280, 900)

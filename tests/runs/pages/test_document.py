@@ -1,0 +1,246 @@
+"""The document of a run's page: what it says of every question, however bad its text, and how large it is."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mempiler.errors import DataError, UserError
+from mempiler.optimizers.compile import Compilation
+from mempiler.programs.state import PredictorState
+from mempiler.records import Failure
+from mempiler.runs.experiment import run_compile, run_evaluate
+from mempiler.runs.folder import RunFolder
+from mempiler.runs.pages.build import program_changes, run_page
+from mempiler.runs.pages.keep import DOCUMENT, HTML, as_html, keep_page, read_page
+from mempiler.runs.pages.open import open_page
+from mempiler.runs.pages.page import Page, Question
+from mempiler.runs.pages.render import embedded
+from mempiler.runs.results import Evaluation, Row
+from mempiler.runs.seen import PROMPT, Asked, Entry, Seen
+from mempiler.runs.setup import Setup
+from mempiler.runs.tracking import client
+
+HOSTILE = {
+    "an element": "<script>document.title = 'broken'</script><img src=x onerror=alert(1)>",
+    "the end of the data": "</script><script>document.title = 'broken'</script><!--<script>",
+    "100,000 characters": "long " * 20_000,
+    "right to left": "\u202eabc\u202c שלום עולם",
+    "half a character": "cut \ud83d here \ude00",
+    "line ends of scripts": "one\u2028two\u2029three\x00four",
+    "a template": "{{ 7 * 7 }}{% raw %}",
+}
+
+
+def row(n: int = 0, text: str = "Where?", score: float = 1.0, **changes: Any) -> Row:
+    seen = Seen(
+        entries=(
+            Entry(line=f"[D1:1] Ann: {text}"[:600], kind="turn", sources=("D1:1",)),
+            Entry(line="[D1:2] Bob: Yes.", kind="turn", sources=("D1:2",)),
+        ),
+        evidence={"D1:1": f"[D1:1] Ann: {text}"[:600], "D4:2": "[D4:2] Ann: Elsewhere."},
+        calls=(
+            Asked(predictor="task.answer", outcome="ok", messages=(("user", "What?\n[D1:2] Bob: Yes."),), answer="A"),
+        ),
+    )
+    values: dict[str, Any] = {
+        "id": f"q{n}",
+        "group": "g",
+        "category": "1",
+        "counts": True,
+        "question": text,
+        "gold": text,
+        "answer": text,
+        "score": score,
+        "parts": {"f1": score},
+        "recall": {"shown": 0.5},
+        "sources": ("D1:1", "D1:2"),
+        "seconds": 0.1,
+        "seen": seen,
+    }
+    return Row(**{**values, **changes})
+
+
+def evaluation(*rows: Row, **changes: Any) -> Evaluation:
+    whole: dict[str, Any] = {
+        "program": "turn-rag",
+        "benchmark": "locomo",
+        "lm": "openai/x",
+        "embedder": None,
+        "comparable": True,
+        "calls": {"task": 12, "prompt": 0, "judge": 0, "cached": 0},
+        "tokens": {"input": 1234, "output": 56},
+        "cost": 0.25,
+        "write_failures": 0,
+        "seconds": 1.25,
+        "answers": {"task.answer": {"ok": 10, "lost": 2}},
+    }
+    return Evaluation(rows=rows, **{**whole, **changes})
+
+
+def only(page: Page) -> Question:
+    assert len(page.questions) == 1
+    return page.questions[0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "why", "hit"),
+    [
+        ({}, "right", "part"),
+        ({"score": 0.5}, "right", "part"),
+        ({"score": 0.49}, "part", "part"),
+        ({"score": 0.0, "recall": {"shown": 0.0}}, "missed", "none"),
+        ({"score": 0.0, "recall": {"shown": 1.0}}, "read", "all"),
+        ({"score": 0.0, "recall": {"recall@20": 1.0}}, "read", "all"),
+        ({"score": 0.0, "recall": {}}, "wrong", ""),
+        ({"score": 0.0, "failure": Failure(kind="parse", where="x", message="y")}, "failed", "part"),
+    ],
+)
+def test_a_question_says_where_it_went_wrong(changes: dict[str, Any], why: str, hit: str) -> None:
+    shown = only(run_page("evaluate", "run", {"score": evaluation(row(**changes))})).shown[0]
+    assert shown is not None
+    assert (shown.why, shown.hit, shown.right) == (why, hit, why == "right")
+
+
+def test_recalled_entries_and_prompts_are_named_by_their_lines() -> None:
+    page = run_page("evaluate", "run", {"score": evaluation(row(), row(1))})
+    first, second = page.questions
+    assert first.shown[0] is not None
+    assert second.shown[0] is not None
+    assert [page.lines[entry.line] for entry in first.shown[0].entries] == ["[D1:1] Ann: Where?", "[D1:2] Bob: Yes."]
+    assert [entry.gold for entry in first.shown[0].entries] == [True, False]
+    assert first.shown[0].found == ("D1:1",)
+    assert page.text(first.shown[0].calls[0].messages[0][1]) == "What?\n[D1:2] Bob: Yes."
+    # Lines that recur are there once, and a prompt names the very line of an entry.
+    assert len(set(page.lines)) == len(page.lines)
+    assert first.shown[0].calls[0].messages[0][1][1] == first.shown[0].entries[1].line
+    assert second.shown[0].entries == first.shown[0].entries
+
+
+@pytest.mark.parametrize(("before", "after", "change"), [(0.0, 1.0, "better"), (1.0, 0.0, "worse"), (1.0, 1.0, "same")])
+def test_before_and_after_are_paired(before: float, after: float, change: str) -> None:
+    page = run_page("compile", "run", {"before": evaluation(row(score=before)), "after": evaluation(row(score=after))})
+    assert only(page).change == change
+    assert page.total is not None
+    assert page.total.difference is not None
+    assert page.total.difference.value == after - before
+
+
+def test_a_question_that_one_phase_lacks_is_shown_with_the_other() -> None:
+    page = run_page("compile", "run", {"before": evaluation(row(0), row(1)), "after": evaluation(row(1))})
+    assert [[each is not None for each in question.shown] for question in page.questions] == [
+        [True, False],
+        [True, True],
+    ]
+    assert page.questions[0].change == ""
+
+
+def test_what_was_changed_in_a_prompt_is_a_diff() -> None:
+    a = PredictorState(instructions="Answer.\nShort.", fields=[], demos=[])
+    b = PredictorState(instructions="Answer.\nLong.", fields=[], demos=[])
+    changed, same = program_changes({"p": a, "q": a}, {"p": b, "q": a})
+    assert [line for line in changed.instructions if line[:1] in "+-"] == ["-Short.", "+Long."]
+    assert (changed.changed, same.changed) == (True, False)
+    assert same.instructions == (" Answer.", " Short.")
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+def test_no_text_is_more_than_text(text: str, tmp_path: Path) -> None:
+    whole = evaluation(row(text=text, answer=text, category=text[:80].encode("utf-8", "replace").decode()))
+    page = run_page("evaluate", "run", {"score": whole}, facts=[("Said", text[:200])], notes=[text[:200]])
+    html = keep_page(tmp_path, page).read_text(encoding="utf-8")
+    assert html.count("<script") == 2
+    assert html.count("</script>") == 2
+    assert "onerror=alert(1)>" not in html
+    assert len(html) < 150_000
+    assert read_page(tmp_path) is not None
+
+
+@given(st.text(st.characters(exclude_categories=[]), max_size=50))
+def test_embedded_text_comes_back_whole_or_mended(text: str) -> None:
+    found = embedded({"said": text})
+    assert not set("<>&\u2028\u2029") & set(found)
+    assert json.loads(found)["said"] == text.encode("utf-16", "surrogatepass").decode("utf-16", "replace") or any(
+        "\ud800" <= char <= "\udfff" for char in text
+    )
+
+
+def test_policy_lets_only_the_page_s_own_scripts_run() -> None:
+    html = as_html(run_page("evaluate", "run", {"score": evaluation(row())}))
+    policy = html.split('Content-Security-Policy" content="')[1].split('"')[0].replace("&#39;", "'")
+    assert policy.startswith("default-src 'none'; style-src 'sha256-")
+    assert "unsafe" not in policy
+    assert "http" not in html.replace('"http-equiv', "").replace("<meta http-equiv", "")
+    assert " onclick" not in html
+    assert " style=" not in html
+
+
+@pytest.fixture(scope="module")
+def ran() -> tuple[Evaluation, Path]:
+    """An evaluation, and its folder."""
+    found = run_evaluate("turn-rag", Setup(benchmark="locomo", test=6, embedder="offline"))
+    return found, RunFolder.open(str(found.run_id)).path
+
+
+def test_a_run_keeps_its_page_and_mlflow_has_it(ran: tuple[Evaluation, Path]) -> None:
+    found, folder = ran
+    page = open_page(str(found.run_id))
+    assert page.name == folder.name
+    assert [question.id for question in page.questions] == [row.id for row in found.rows]
+    shown = page.questions[0].shown[0]
+    assert shown is not None
+    assert len(shown.entries) == found.rows[0].hits
+    asked = page.text(line for _, lines in shown.calls[-1].messages for line in lines)
+    assert page.lines[shown.entries[0].line] in asked
+    assert str(folder.parent) not in (folder / HTML).read_text()
+    assert HTML in {artifact.path for artifact in client().list_artifacts(found.run_id)}
+    assert "seen" not in json.loads((folder / "evaluation_rows.jsonl").read_text().splitlines()[0])
+
+
+def test_a_compile_shows_what_it_changed() -> None:
+    setup = Setup(benchmark="locomo", train=6, dev=4, test=4, embedder="offline")
+    outcome = run_compile("turn-rag", setup, Compilation("knn"), force=True)
+    page = open_page(str(outcome.run))
+    assert page.phases == ("before", "after")
+    assert [change.changed for change in page.changes] == [True]
+    assert len(page.changes[0].added) > 0
+    assert page.total is not None
+    assert [each.value for each in page.total.scores] == [outcome.start.score, outcome.result.score]
+
+
+def test_an_older_run_has_a_page_without_what_was_recalled(ran: tuple[Evaluation, Path], tmp_path: Path) -> None:
+    folder = shutil.copytree(ran[1], tmp_path / "run")
+    (folder / DOCUMENT).unlink()
+    shown = open_page(str(folder)).questions[0].shown[0]
+    assert shown is not None
+    assert not shown.kept
+    (folder / DOCUMENT).write_text('{"command": 1}')
+    with pytest.raises(DataError, match="is not the page of a run"):
+        open_page(str(folder))
+
+
+def test_no_run_is_no_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MEMPILER_HOME", str(tmp_path))
+    with pytest.raises(UserError, match="no run 'last'"):
+        open_page("last")
+
+
+def test_a_prompt_of_any_length_is_bounded(scripted: Any) -> None:
+    import dspy
+    from mempiler.programs.predictor import Predictor
+    from mempiler.programs.recording import recording, texts
+    from mempiler.runs.seen import seen
+
+    lm = scripted(lambda kind, text, n: {"answer": "yes"})
+    with dspy.context(lm=lm), recording(texts) as record:
+        Predictor("context, question -> answer")(context="word " * 50_000, question="Where?")
+    found = seen(dspy.Example(history=(), focus=()), None, record.calls, "")
+    asked = found.calls[0]
+    assert PROMPT < sum(len(text) for _, text in asked.messages) + 200 < PROMPT + 500
+    assert "characters left out" in asked.messages[-1][1]
+    # What is short is whole.
+    assert "Your input fields are" in asked.messages[0][1]
+    assert "left out" not in asked.messages[0][1]
