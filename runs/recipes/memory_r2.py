@@ -19,6 +19,7 @@ from itertools import accumulate
 
 from ..course import TINY
 from ..statistics import Difference
+from .claims import memory_r2 as claims
 from .columns import interval_cell
 from .ladder import climb
 from .made import Made
@@ -26,7 +27,7 @@ from .material import Material
 from .pictures import Picture, lines
 from .recipe import Recipe
 from .rungs import LOGO, Ladder, Rung, Step
-from .section import Section, Sweep, Variant
+from .section import Section, Sweep
 from .tables import OurTable
 from .world import World
 
@@ -168,32 +169,16 @@ def _picture(material: Material, steps: Sequence[Step]) -> Picture:
 
 
 WORLD = World(
-    "world.memory-r2",
+    claims.MEMORY_R2,
     (
-        Section(
-            "mechanisms",
-            "parts of a session, related memories, two agents",
-            "world.memory-r2",
-            (
-                Variant("Memory-R2", "memory-r2"),
-                Variant("single agent", "memory-r2", {"single_agent": True}),
-                Variant("1 part", "memory-r2", {"parts": 1}),
-                Variant("2 parts", "memory-r2", {"parts": 2}),
-                Variant("without the earlier parts", "memory-r2", {"earlier": False}),
-                Variant("memories of both speakers", "memory-r2", {"same_speaker": False}),
-                Variant("no memory beside a fact", "memory-r2", {"related_total": 0}),
-                Variant("the reader does not abstain", "memory-r2", {"abstain": False}),
-                Variant("turn RAG", "turn-rag"),
-            ),
-        ),
         Section(
             "sizes",
             "memories shown",
             "world.memory-r2",
             sweeps=(
-                Sweep("related", (1, 3, 4, 5, 10), "memory-r2"),
-                Sweep("min_score", (0.1, 0.3, 0.6), "memory-r2"),
-                Sweep("read_top", (5, 10, 30, 50), "memory-r2"),
+                Sweep("related", (1, 3, 4, 5, 10), "memory-r2", claims.ON),
+                Sweep("min_score", (0.1, 0.3, 0.6), "memory-r2", claims.ON),
+                Sweep("read_top", (5, 10, 30, 50), "memory-r2", claims.ON),
             ),
             own="related = 5",
         ),

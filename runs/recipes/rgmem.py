@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from ...records import History
+from .claims import rgmem as claims
 from .columns import Column, category, score, tokens
 from .material import Material
 from .papers import printed
@@ -189,22 +190,9 @@ _AXES = "The paper's axis values are not printed; these are ours, around the def
 
 _NEVER = 999
 WORLD = World(
-    "world.rgmem",
-    (
-        Section(
-            "mechanisms",
-            "operators that never fire, names that are not found",
-            "world.rgmem",
-            (
-                _RGMEM,
-                Variant("R_K1 never fires", "rgmem", {"theta_inf": _NEVER}),
-                Variant("R_K2, so R_K3, never fires", "rgmem", {"theta_sum": _NEVER}),
-                Variant("no name is found", "rgmem", {"node_cosine": 1.01}),
-            ),
-        ),
-    ),
-    {"users": 20},
-    (score("all"), *_SKILLS[:-2], category("what_happened_last", "last event")),
+    claims.RGMEM,
+    options={"users": 20},
+    shown=(score("all"), *_SKILLS[:-2], category("what_happened_last", "last event")),
 )
 
 RGMEM = Recipe(
