@@ -171,10 +171,7 @@ def _print(console: Console, made: Reproduced) -> None:
     for note in made.notes:
         console.print(f"note: {note}", soft_wrap=True)
     if made.stopped:
-        goes_on = (
-            "" if made.recipe.climbs(made.sections[0].section.benchmark) else f"; --resume {made.run.name} goes on"
-        )
-        again = f"what is missing above was not run{goes_on}"
+        again = f"what is missing above was not run; --resume {made.run.name} goes on"
         console.print(f"stopped by a limit: {made.stopped}; {again}", soft_wrap=True)
     console.print(f"run: {made.run}\nMLflow run: {made.run_id} (mempiler ui)", soft_wrap=True)
 

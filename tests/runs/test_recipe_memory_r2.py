@@ -122,7 +122,6 @@ def test_the_paper_has_no_cells_here() -> None:
         (("memory-r2", "--lm", "local:x", "--rung-set", "sgd.epochs=1"), "is not RUNG.NAME"),
         (("pgr", "--rung-set", "sft.epochs=1"), "pgr has no rungs"),
         (("memory-r2", "--lm", "local:x", "--on", "msc"), "msc"),
-        (("memory-r2", "--lm", "local:x", "--resume", "here"), "is not resumed"),
     ],
 )
 def test_mistakes_are_one_line(words: tuple[str, ...], says: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -211,7 +210,25 @@ def test_the_report_is_marked_and_written(made: Any) -> None:
     assert Path(found["pictures"][0]).read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_limit_ends_the_ladder_with_what_was_scored(start: Path) -> None:
-    found = climbed(start, limits=Limits(max_calls=25))
-    assert found.stopped
-    assert len(found.rows) < 5
+def tables_of(made: Any) -> list[Any]:
+    """What was scored and gained; costs have seconds."""
+    return [table.to_dict()["rows"] for table in made.sections[0].tables[:2]]
+
+
+def test_a_ladder_that_a_limit_ended_is_climbed_on_with_the_same_rungs(start: Path, made: Any) -> None:
+    ended = climbed(start, limits=Limits(max_calls=25))
+    assert ended.stopped
+    assert len(ended.rows) < 5
+    resumed = climbed(start, resume=str(ended.run))
+    assert (resumed.stopped, resumed.run) == (None, ended.run)
+    assert tables_of(resumed) == tables_of(made)
+
+
+def test_a_rung_that_was_scored_is_not_climbed_again(start: Path, made: Any) -> None:
+    """As a kill leaves the run in the middle of the last rung."""
+    (made.run / "ladder" / "logo-grpo" / "step.json").unlink()
+    before = {path: path.stat().st_mtime_ns for path in made.run.glob("ladder/*/step.json")}
+    resumed = climbed(start, resume=str(made.run))
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    assert len(before) == 4
+    assert tables_of(resumed) == tables_of(made)
