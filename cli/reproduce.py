@@ -65,9 +65,11 @@ def command(
         return
     adaptation = Adaptation(parse_settings(config), _programs(programs))
     console, errors, meter = output(errors=True) if as_json else output(), output(errors=True), Meter()
-    first_line(console, replace(setup, data=", ".join(data) or None))
+    named = {section.benchmark for section in found.chosen(only, setup.benchmark)}
+    benchmark = named.pop() if len(named) == 1 else setup.benchmark
+    first_line(console, replace(setup, data=", ".join(data) or None, benchmark=benchmark))
     if planned:
-        forecast = plan_recipe(found, setup, only, seeds, files, adaptation)
+        forecast = plan_recipe(found, setup, only, seeds, files, adaptation, parse_settings(changes))
         if as_json:
             print_json(forecast.summary())
         else:

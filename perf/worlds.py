@@ -25,13 +25,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from mempiler.runs.recipes.catalog import RECIPES
 from mempiler.runs.recipes.claims.catalog import CLAIMS
 from mempiler.runs.recipes.claims.claim import MARGIN, Claim, Claims, Found
 
 ROOT = Path(__file__).parents[1]
-SOURCES = ("data/worlds", "grammar", "engines/oracle", "programs", "memory", "signatures", "runs/recipes/claims")
-USERS = {"pramem": 20}
-"""Where they are fewer than those of the other papers: a user of PraMem's practises for minutes."""
+SOURCES = ("data/worlds", "grammar", "engines/oracle", "programs", "memory", "signatures")
 HEAD = f"""# Predicted and found
 
 Made by `perf/worlds.py --page`; nothing is written by hand. Every switch of the five methods in its
@@ -40,6 +39,13 @@ with a published one. Differences are changed minus as it is, paired by question
 Predicted *lower* or *higher* is borne out by an interval off zero, *same* by one within {MARGIN:g} of it; *cannot be
 told* is an interval that does neither. Rows of *same* name the categories that moved; the others stand together.
 """
+
+
+def users_of(paper: str) -> int:
+    """Those of the recipe's tables."""
+    world = RECIPES[paper].world
+    assert world is not None
+    return int(world.options["users"])
 
 
 def measured(claims: Claims, users: int, results: Path | None) -> Iterator[dict[str, Any]]:
@@ -109,12 +115,12 @@ def main() -> int:
     """Prints the tables."""
     parser = argparse.ArgumentParser(description="Predicted against found, for every mechanism.")
     parser.add_argument("papers", nargs="*", metavar="PAPER", help=f"some of {', '.join(CLAIMS)} [default: all]")
-    parser.add_argument("--users", type=int, help="users of a world [default: 40, of pramem 20]")
+    parser.add_argument("--users", type=int, help="users of a world [default: those of `reproduce`]")
     parser.add_argument("--page", type=Path, help="a file for the tables")
     parser.add_argument("--results", type=Path, help="a file that keeps what was measured")
     given, against, page = parser.parse_args(), 0, [HEAD]
     for paper in given.papers or CLAIMS:
-        claims, users = CLAIMS[paper], given.users or USERS.get(paper, 40)
+        claims, users = CLAIMS[paper], given.users or users_of(paper)
         print(f"\n{paper}: {claims.world}, {users} users, oracle\n")
         rows: list[dict[str, Any]] = []
         for row in measured(claims, users, given.results):

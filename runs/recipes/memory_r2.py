@@ -14,14 +14,18 @@ training compare in a synthetic world, nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
+from typing import Any
 
+from ...optimizers.plan import Plan
 from ..course import TINY
+from ..setup import Setup
 from ..statistics import Difference
 from .claims import memory_r2 as claims
 from .columns import interval_cell
 from .ladder import climb
+from .ladder_plan import plan_ladder
 from .made import Made
 from .material import Material
 from .pictures import Picture, lines
@@ -70,8 +74,7 @@ _COST = (
 def ladder(material: Material) -> Iterator[Made | OurTable | Picture]:
     """Climbs, and gives a row, a line of costs and a point per rung."""
     tiny = material.setup.lm == TINY
-    chosen = (SMALL if tiny else FULL).told(material.bench.changes)
-    steps = climb(chosen, "memory-r2", material.setup, material.bench)
+    steps = climb(_chosen(material.setup, material.bench.changes), "memory-r2", material.setup, material.bench)
     made = [Made(step.label, (step.evaluation,)) for step in steps]
     yield from made
     if not steps:
@@ -80,6 +83,15 @@ def ladder(material: Material) -> Iterator[Made | OurTable | Picture]:
     yield _sampled(steps)
     yield _costs(steps)
     yield _picture(material, steps)
+
+
+def planned(setup: Setup, changes: Mapping[str, Any]) -> tuple[Plan, tuple[str, ...]]:
+    """What the ladder takes."""
+    return plan_ladder(_chosen(setup, changes), "memory-r2", setup)
+
+
+def _chosen(setup: Setup, changes: Mapping[str, Any]) -> Ladder:
+    return (SMALL if setup.lm == TINY else FULL).told(changes)
 
 
 def _results(steps: Sequence[Step], made: Sequence[Made], note: str) -> OurTable:
@@ -195,7 +207,7 @@ MEMORY_R2 = Recipe(
             "few-shot, GEPA, SFT, LoGo-GRPO",
             "memory-env",
             analyses=(ladder,),
-            asks_more=True,
+            planned=planned,
             others=("locomo",),
         ),
     ),

@@ -12,6 +12,7 @@ from mempiler.engines.guard import Limits
 from mempiler.errors import UserError
 from mempiler.optimizers.logo_grpo.policy import PolicyScore
 from mempiler.runs.recipes.catalog import recipe
+from mempiler.runs.recipes.forecast import plan_recipe
 from mempiler.runs.recipes.memory_r2 import FULL, MEMORY_R2, SMALL
 from mempiler.runs.recipes.recipe import run_recipe
 from mempiler.runs.recipes.reinforced import course
@@ -208,6 +209,20 @@ def test_the_report_is_marked_and_written(made: Any) -> None:
     assert found["paper"] == []
     assert "tables are not at hand" in found["tables"][0]["note"]
     assert Path(found["pictures"][0]).read_bytes().startswith(b"\x89PNG")
+
+
+def test_what_a_ladder_takes_lies_in_its_plan(start: Path, made: Any) -> None:
+    options = {"users": 10, "sessions": 2}
+    setup = Setup("", lm=f"local:{start}", adapter="compact", dev=2, test=3, threads=2, options=options)
+    plan = plan_recipe(MEMORY_R2, setup, changes=CHANGES)
+    used = [int(row[n].replace(",", "")) for row in made.sections[0].tables[2].rows for n in (2, 3, 6)]
+    assert plan.total.calls.low <= sum(used) <= plan.total.calls.high
+    assert set(plan.total.phases) == {"scoring", "few-shot", "GEPA", "SFT", "LoGo-GRPO"}
+    assert "LoGo-GRPO: 1 steps" in plan.notes
+    assert plan.total.usd is not None
+    assert plan.total.usd.high == 0
+    budget = plan_recipe(MEMORY_R2, setup, changes={"logo_grpo.budget": 9000, "logo_grpo.horizons": [1]})
+    assert any(note.startswith("LoGo-GRPO: 10 steps, and at most 9,000 generated tokens") for note in budget.notes)
 
 
 def tables_of(made: Any) -> list[Any]:
