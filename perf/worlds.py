@@ -99,12 +99,19 @@ def cells(row: dict[str, Any]) -> tuple[str, ...]:
     return (row["switch"], row["questions"], row["predicted"], str(row["n"]), f"{row['difference']:+.3f}", told)
 
 
-def section(name: str, claims: Claims, users: int, rows: Sequence[dict[str, Any]]) -> str:
+def read(page: Path | None) -> dict[str, str]:
+    """The parts of a page by paper: what is measured anew takes the place of what was there."""
+    text = page.read_text(encoding="utf-8") if page is not None and page.exists() else ""
+    found = (part.partition("\n") for part in text.split("\n## ")[1:])
+    return {name: body for name, _, body in found}
+
+
+def section(claims: Claims, users: int, rows: Sequence[dict[str, Any]]) -> str:
     """A paper's part of the page."""
     counts = {verdict: sum(row["found"] == verdict for row in rows) for verdict in ("as predicted", "not")}
     told = f"{len(rows)} predictions: {counts['as predicted']} as predicted, {counts['not']} not"
     left = len(rows) - sum(counts.values())
-    lines = [f"\n## {name}\n", f"`{claims.world}`, {users} users. {told}, {left} cannot be told.\n"]
+    lines = ["", f"`{claims.world}`, {users} users. {told}, {left} cannot be told.\n"]
     lines += ["| switch | questions | predicted | n | difference | 95 % interval | found |", "|---" * 7 + "|"]
     lines += [f"| {' | '.join((*cells(row), row['found']))} |" for row in rows]
     lines += ["\nNo claim is made of:\n", *(f"- {name}: {why}" for name, why in claims.apart.items())]
@@ -116,9 +123,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Predicted against found, for every mechanism.")
     parser.add_argument("papers", nargs="*", metavar="PAPER", help=f"some of {', '.join(CLAIMS)} [default: all]")
     parser.add_argument("--users", type=int, help="users of a world [default: those of `reproduce`]")
-    parser.add_argument("--page", type=Path, help="a file for the tables")
+    parser.add_argument("--page", type=Path, help="a file for the tables; those of other papers in it stay")
     parser.add_argument("--results", type=Path, help="a file that keeps what was measured")
-    given, against, page = parser.parse_args(), 0, [HEAD]
+    given, against = parser.parse_args(), 0
+    page = read(given.page)
     for paper in given.papers or CLAIMS:
         claims, users = CLAIMS[paper], given.users or users_of(paper)
         print(f"\n{paper}: {claims.world}, {users} users, oracle\n")
@@ -128,9 +136,10 @@ def main() -> int:
             print(f"{switch:<38}{questions:<50}{'  '.join(rest):<44}{row['found']}", flush=True)
             rows.append(row)
         against += sum(row["found"] == "not" for row in rows)
-        page.append(section(paper, claims, users, rows))
-    if given.page:
-        given.page.write_text("".join(page), encoding="utf-8")
+        page[paper] = section(claims, users, rows)
+        if given.page:
+            told = "".join(f"\n## {name}\n{page[name]}" for name in CLAIMS if name in page)
+            given.page.write_text(HEAD + told, encoding="utf-8")
     return int(against > 0)
 
 

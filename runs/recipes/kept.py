@@ -18,7 +18,7 @@ from ...engines.meter import Usage
 from ...errors import DataError
 from ...optimizers.logo_grpo.policy import PolicyScore
 from ..results import Evaluation, difference
-from .rungs import Step, sampled_difference
+from .rungs import Step, sampled_difference, sureness
 
 FILE = "step.json"
 _COUNTED = ("cached", "failed", "input_tokens", "output_tokens", "cost", "unpriced")
@@ -71,6 +71,7 @@ def kept_step(folder: Path, before: Step | None, dev_before: Evaluation | None) 
             sampled=sampled,
             dev=(None if dev_before is None else dev_before.score, dev.score),
             dev_n=dev.n,
+            dev_interval=sureness(dev),
             gain=None if before is None else difference(before.evaluation, test),
             sampled_gain=None if before is None else sampled_difference(before.sampled, sampled),
             **usage,

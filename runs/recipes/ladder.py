@@ -42,7 +42,7 @@ from ..setup import Runtime, Setup, parameters
 from ..tracking import Tracker, nested_in
 from .kept import keep_step, kept_step
 from .reinforced import course, reinforce
-from .rungs import LOGO, Ladder, Rung, Step, sampled_difference
+from .rungs import LOGO, Ladder, Rung, Step, sampled_difference, sureness
 from .workbench import Workbench
 
 START = "start"
@@ -143,6 +143,7 @@ class _Climb:
                 scored.sampled,
                 (None, dev.score),
                 dev.n,
+                sureness(dev),
                 True,
                 None,
                 scoring=scored.used,
@@ -218,6 +219,7 @@ class _Climb:
                 scored.sampled,
                 (best.dev.score, dev.score),
                 dev.n,
+                sureness(dev),
                 kept,
                 difference(best.test, test),
                 sampled_difference(best.sampled, scored.sampled),

@@ -21,7 +21,7 @@ from typing import Any
 from ...optimizers.plan import Plan
 from ..course import TINY
 from ..setup import Setup
-from ..statistics import Difference
+from ..statistics import Difference, Interval
 from .claims import memory_r2 as claims
 from .columns import interval_cell
 from .ladder import climb
@@ -100,7 +100,7 @@ def _results(steps: Sequence[Step], made: Sequence[Made], note: str) -> OurTable
         (
             step.label,
             step.begun_from or "-",
-            _number(step.dev[1]),
+            f"{_number(step.dev[1])}{_span(step.dev_interval)}",
             "yes" if step.kept else "no",
             str(step.evaluation.n),
             _number(step.evaluation.score),
@@ -117,8 +117,7 @@ def _sampled(steps: Sequence[Step]) -> OurTable:
     columns = ("rung", "n", "sampled", "95 % interval", "gain, 95 % interval")
     rows = []
     for step in steps:
-        found = step.sampled_interval
-        span = "-" if found is None else f"[{found.low:.3f}, {found.high:.3f}]"
+        span = _span(step.sampled_interval).strip() or "-"
         rows.append((step.label, str(step.sampled.n), _number(step.sampled.score), span, _gain(step.sampled_gain)))
     return OurTable("the ladder: memories written at temperature 1", columns, tuple(rows))
 
@@ -143,6 +142,10 @@ def _gain(found: Difference | None) -> str:
         return "-"
     told = "" if found.interval is None else f" [{found.interval.low:+.3f}, {found.interval.high:+.3f}]"
     return f"{found.mean:+.3f}{told}"
+
+
+def _span(found: Interval | None) -> str:
+    return "" if found is None else f" [{found.low:.3f}, {found.high:.3f}]"
 
 
 def _number(value: float | None) -> str:

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from ...records import History
+from ..statistics import interval
 from .claims import rgmem as claims
 from .columns import Column, category, score, tokens
 from .material import Material
@@ -30,7 +31,7 @@ from .papers import printed
 from .pictures import Picture, lines, scatter
 from .recipe import Recipe
 from .section import Analysis, Section, Sweep, Variant
-from .tables import OurTable
+from .tables import Cell, Measured, OurTable
 from .world import World
 
 OURS = "RGMem"
@@ -170,9 +171,18 @@ def _longest(material: Material) -> list[History]:
     return list(chosen.values())
 
 
-def _line(session: int, pairs: list[tuple[float, bool]]) -> tuple[str, str, float | None, str, float | None]:
+def _line(session: int, pairs: list[tuple[float, bool]]) -> tuple[Cell, ...]:
     new = [cosine for cosine, rewritten in pairs if rewritten]
-    return str(session), str(len(pairs)), _mean(cosine for cosine, _ in pairs), str(len(new)), _mean(new)
+    return str(session), str(len(pairs)), _sure([cosine for cosine, _ in pairs]), str(len(new)), _sure(new)
+
+
+def _sure(cosines: list[float]) -> Measured | None:
+    """A mean over histories with its interval."""
+    if not cosines:
+        return None
+    found = interval(cosines, [str(n) for n in range(len(cosines))])
+    span, unit = (None, "") if found is None else ((found.low, found.high), found.unit)
+    return Measured(sum(cosines) / len(cosines), 3, len(cosines), span, unit)
 
 
 def _mean(values: Any) -> float | None:

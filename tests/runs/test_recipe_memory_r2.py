@@ -48,7 +48,7 @@ def step(greedy: list[float], sampled: list[float], before: list[float] | None =
     gain = None if before is None else sampled_difference(policy(*before), policy(*greedy))
     still = None if before is None else sampled_difference(policy(*sampled), policy(*sampled))
     found: Any = SimpleNamespace(counted=rows, score=sum(greedy) / len(greedy), n=len(greedy))
-    return Step("x", "gepa", "start", found, policy(*sampled), (0.0, 0.0), 1, True, gain, still)
+    return Step("x", "gepa", "start", found, policy(*sampled), (0.0, 0.0), 1, None, True, gain, still)
 
 
 def test_a_gain_is_after_minus_before() -> None:
