@@ -333,10 +333,16 @@ def first_line(console: Console, setup: Setup) -> None:
     """Says what the numbers will rest on, before anything else."""
     from ..engines.models import is_oracle, is_ruled
 
-    data = setup.data or "bundled sample"
+    data = setup.data or ("generated" if _generated(setup.benchmark) else "bundled sample")
     engines = {"offline": "offline engine (extractive, no language model)"}
     lm = f"{setup.lm} engine (test instrument, not a model)" if is_oracle(setup.lm) else engines.get(setup.lm, setup.lm)
     known = bool(setup.data) and not is_ruled(setup.lm)
     warning = "" if known else " - a wiring check, not comparable with published numbers"
     replayed = f", replayed from {setup.replay}" if setup.replay else ""
     console.print(f"data: {data}; LM: {lm}{replayed}{warning}", soft_wrap=True)
+
+
+def _generated(benchmark: str) -> bool:
+    from ..data.catalog import BENCHMARKS, benchmark_class
+
+    return benchmark in BENCHMARKS and benchmark_class(benchmark).generated

@@ -66,9 +66,11 @@ def command(
         return
     adaptation = Adaptation(parse_settings(config), _programs(programs))
     console, errors, meter = output(errors=True) if as_json else output(), output(errors=True), Meter()
-    first_line(console, replace(setup, data=", ".join(data) or None))
+    named = {section.benchmark for section in found.chosen(only, setup.benchmark)}
+    benchmark = named.pop() if len(named) == 1 else setup.benchmark
+    first_line(console, replace(setup, data=", ".join(data) or None, benchmark=benchmark))
     if planned:
-        forecast = plan_recipe(found, setup, only, seeds, files, adaptation)
+        forecast = plan_recipe(found, setup, only, seeds, files, adaptation, parse_settings(changes))
         if as_json:
             print_json(forecast.summary())
         else:
@@ -172,10 +174,7 @@ def _print(console: Console, made: Reproduced) -> None:
     for note in made.notes:
         console.print(f"note: {note}", soft_wrap=True)
     if made.stopped:
-        goes_on = (
-            "" if made.recipe.climbs(made.sections[0].section.benchmark) else f"; --resume {made.run.name} goes on"
-        )
-        again = f"what is missing above was not run{goes_on}"
+        again = f"what is missing above was not run; --resume {made.run.name} goes on"
         console.print(f"stopped by a limit: {made.stopped}; {again}", soft_wrap=True)
     console.print(f"run: {made.run}\nMLflow run: {made.run_id} (mempiler ui)", soft_wrap=True)
 

@@ -45,6 +45,8 @@ class Benchmark(Dataset):
     """What tables call the categories, where the benchmark's own names are numbers."""
     expected: ClassVar[tuple[str, ...]] = ()
     """Categories that tables list with n = 0 where no question is of them."""
+    generated: ClassVar[bool] = False
+    """Whether its data are made by a seed and read from no file."""
     interaction: Interaction | None = None
     """Who talks with the program, where answers are conversations."""
 

@@ -87,6 +87,8 @@ def language_model(
     """
     # litellm otherwise fetches a price list over the network when it is imported.
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+    # Rules cost nothing, which is not the same as a price that nobody knows.
+    prices = (0.0, 0.0) if is_oracle(name) else prices
     shared: dict[str, Any] = {"role": role, "guard": guard, "answers": answers, "prices": prices, "tape": tape}
     live = tape is None or tape.live
     if name == OFFLINE:

@@ -10,6 +10,7 @@ unless the mutated source or a test has changed; so a run that was ended can be 
 Usage:
     $ python perf/mutants.py                         # all
     $ python perf/mutants.py rgmem --timeout 300 --results /tmp/mutants.jsonl
+    $ python perf/mutants.py --page docs/mutants.md
 
 Exits with 1 if a mutant survived.
 """
@@ -49,6 +50,8 @@ TESTS = {
 """Where the tests of each method are, in the order in which they run."""
 UNCHANGED = "unchanged"
 TIMED_OUT = "timeout"
+SLOWER = 4
+"""How many times as long as without a mutation tests may take."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +87,8 @@ class Nursery:
 
     Args:
         folder: An empty folder.
-        timeout: Seconds for the tests of one mutant; one that takes longer counts as noticed.
+        timeout: Seconds for the tests of one mutant; one that takes longer counts as noticed. They are more where the
+            tests of its method take long without it.
     """
 
     def __init__(self, folder: Path, timeout: float) -> None:
@@ -163,6 +167,9 @@ def outcomes(nursery: Nursery, chosen: Sequence[Mutation], results: Path) -> Ite
                 with results.open("a", encoding="utf-8") as file:
                     file.write(f"{json.dumps(asdict(found))}\n")
             yield found
+            if mutation is None:
+                # A slow machine must not pass for a test that hangs.
+                nursery.timeout = max(nursery.timeout, SLOWER * found.seconds)
             if mutation is None and found.noticed:
                 raise SystemExit(f"{method}: {found.noticed} fails without any mutation")
 
@@ -180,6 +187,28 @@ def _known(results: Path) -> dict[tuple[str, str, str], Outcome]:
     return {(each.method, each.breaks, each.digest): each for each in found}
 
 
+HEAD = """# Who notices a broken mechanism
+
+Made by `perf/mutants.py --page`: one mechanism of the methods is broken at a time, and the tests of its method are run,
+those of its parts first, then its [world](worlds.md). The first test that fails is named.
+
+| method | what no longer holds | noticed by |
+| --- | --- | --- |
+"""
+
+
+def page(found: Iterable[Outcome]) -> str:
+    """The outcomes as a page."""
+    rows = [each for each in found if each.breaks != UNCHANGED]
+    told = "".join(f"| {each.method} | {each.breaks} | {_told(each)} |\n" for each in rows)
+    noticed = sum(bool(each.noticed) for each in rows)
+    return f"{HEAD}{told}\n{noticed} of {len(rows)} mutants are noticed.\n"
+
+
+def _told(found: Outcome) -> str:
+    return f"`{found.noticed.replace('|', '/')}`" if found.noticed else "nobody"
+
+
 def main() -> int:
     """Prints a line per mutant, and how many were noticed."""
     parser = argparse.ArgumentParser(description="Breaks one mechanism at a time; which test notices?")
@@ -188,16 +217,21 @@ def main() -> int:
     parser.add_argument(
         "--results", type=Path, default=Path("mutants.jsonl"), help="kept results [default: %(default)s]"
     )
+    parser.add_argument("--page", type=Path, help="a file for the table")
     given = parser.parse_args()
     chosen = [each for each in MUTATIONS if each.method in (given.methods or TESTS)]
     if wrong := misplaced(chosen):
         raise SystemExit("\n".join(wrong))
     noticed = survived = 0
+    done: list[Outcome] = []
     with tempfile.TemporaryDirectory() as folder:
         for found in outcomes(Nursery(Path(folder), given.timeout), chosen, given.results):
             print(found.line(), flush=True)
+            done.append(found)
             if found.breaks != UNCHANGED:
                 noticed, survived = noticed + bool(found.noticed), survived + (not found.noticed)
+    if given.page:
+        given.page.write_text(page(done), encoding="utf-8")
     print(f"{noticed} of {noticed + survived} mutants noticed")
     return int(survived > 0)
 

@@ -60,6 +60,7 @@ class MemoryEnv(Benchmark):
     name = "memory-env"
     task = "memory-lookup"
     metrics: ClassVar[Mapping[str, Callable[[], Scorer]]] = {"exact": SameWords}
+    generated: ClassVar[bool] = True
 
     def __init__(self, conversations: Sequence[Conversation], source: Source, world: str = INDEPENDENT) -> None:
         self.world = world

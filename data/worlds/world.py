@@ -67,6 +67,7 @@ class World(Benchmark):
     """
 
     metrics: ClassVar[Mapping[str, Callable[[], Scorer]]] = {"exact": ExactMatch}
+    generated: ClassVar[bool] = True
     sizes: ClassVar[Mapping[str, int]] = {}
     """Further options, all whole numbers from 0 on, with what they are unless said."""
 

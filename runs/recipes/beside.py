@@ -30,7 +30,8 @@ EXPENSES = (
 )
 _EXPENSES = (
     "To write: of one memory, as if no other variant had written it. A call counts wherever its answer came from, "
-    "a cache included; US$ are of all memories and all questions, where the price of every call is known."
+    "a cache included; US$ are of all memories and all questions, where the price of every call is known. Counts, "
+    "means of counts and US$ are of this run, and have no interval."
 )
 
 

@@ -7,8 +7,8 @@ A variant that an earlier section has is not counted again, and neither is a mem
 same is asked once in a run. So the plans of sections add up to that of the run, and `--only` of a later section alone
 takes more than its line here.
 
-Limits: those of `optimizers.plan`; what analyses ask beyond their variants, and the training of a ladder, are named and
-not counted. Judges are planned by the prompts of the offline engine's short answers.
+Limits: those of `optimizers.plan`; what analyses ask beyond their variants is named and not counted, but for a ladder
+(`ladder_plan`). Judges are planned by the prompts of the offline engine's short answers.
 """
 
 from __future__ import annotations
@@ -90,19 +90,20 @@ def plan_recipe(
     seeds: int | None = None,
     data: Mapping[str, str] | None = None,
     adaptation: Adaptation | None = None,
+    changes: Mapping[str, Any] | None = None,
 ) -> Forecast:
     """The plan of `run_recipe`; arguments and errors as there."""
     setup = recipe.suited(setup)
     arrangement = arrange(recipe, setup, only, seeds, data, adaptation or Adaptation())
     counted = _Counted()
     sections = tuple(
-        counted.section(section, found, seeds or section.seeds or recipe.seeds)
+        counted.section(section, found, seeds or section.seeds or recipe.seeds, changes or {})
         for section, found in zip(arrangement.sections, arrangement.setups, strict=True)
     )
     notes = (*notes_on(recipe, arrangement.setups, arrangement.sections, setup.test), *arrangement.notes)
     extra = [each.name for each in arrangement.sections if each.asks_more]
     told = [f"not counted: what {', '.join(extra)} asks beyond its variants"] if extra else []
-    return Forecast(recipe.name, sections, (*notes, *told))
+    return Forecast(recipe.name, sections, (*notes, *told, *counted.told))
 
 
 def added(plans: Sequence[Plan]) -> Plan:
@@ -168,8 +169,10 @@ class _Counted:
     writers: set[str] = field(default_factory=set)
     sizes: dict[str, Size] = field(default_factory=dict)
     """By variant and data; a repetition takes as much as the first."""
+    told: list[str] = field(default_factory=list)
+    """What plans say beside their numbers."""
 
-    def section(self, section: Section, setup: Setup, seeds: int) -> Planned:
+    def section(self, section: Section, setup: Setup, seeds: int, changes: Mapping[str, Any]) -> Planned:
         """The plan of a section beyond the earlier ones."""
         benchmark = setup.load()
         examples = chosen_examples(setup, benchmark, "all")
@@ -179,6 +182,10 @@ class _Counted:
                 plan = self._variant(variant, replace(setup, repeat=repeat), benchmark, examples)
                 plans += [] if plan is None else [plan]
                 evaluations += plan is not None
+        if section.planned is not None:
+            plan, told = section.planned(setup, changes)
+            plans.append(plan)
+            self.told += told
         judging = [_scoring(benchmark, examples, setup).times(evaluations)] if setup.judge_lm else []
         judging += [_dueling(benchmark, examples, setup).times(len(section.duels))] if setup.judge_lm else []
         data = benchmark.source.path + (" (sample)" if benchmark.source.sample else "")

@@ -29,6 +29,7 @@ from dataclasses import replace
 
 from ...data.palbench.statistics import statistics_of
 from ..results import Row
+from .claims import h2memory as claims
 from .columns import over_all, score, tokens
 from .material import Material
 from .papers import printed
@@ -127,22 +128,8 @@ _BASELINES = (
 )
 
 WORLD = World(
-    "world.h2memory",
-    (
-        Section(
-            "mechanisms",
-            "links, clusters and dialogues that join later",
-            "world.h2memory",
-            (
-                _OURS,
-                Variant("far logs not linked", "h2memory", {"window": 1}),
-                Variant("no clusters", "h2memory", {"clustered": False}),
-                Variant("one topic of a cluster", "h2memory", {"sample_per_cluster": 1}),
-                Variant("no dialogue joins later", "h2memory", {"online_month": False}),
-            ),
-        ),
-    ),
-    {"users": 20},
+    claims.H2MEMORY,
+    options={"users": 20},
     # What is right takes needs and principles, which no baseline derives: all of them would stand at nothing.
     methods=("h2memory",),
 )

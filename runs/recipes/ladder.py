@@ -4,7 +4,9 @@
       dev: does the rung beat what it began from? then the next rung begins from it
       test: every rung, greedy and sampled, the same held-out questions, after that decision
 
-A rung has a program (prompts, demos) and a model (weights); both are in the run's folder, under `ladder/RUNG`.
+A rung has a program (prompts, demos) and a model (weights); both are in the run's folder, under `ladder/RUNG`. A run
+that is resumed reads the rungs that were scored in full (`kept`), and climbs the others; of a rung that was broken off,
+LoGo-GRPO goes on at its last checkpoint.
 
 Limits: one seed; a rung that loses on the dev questions is shown, and forgotten. The dev questions also choose the
 checkpoint of LoGo-GRPO, and all rungs are compared on them, so that dev scores are a little too high; test scores are
@@ -38,8 +40,9 @@ from ..evaluate import evaluate
 from ..results import Evaluation, difference
 from ..setup import Runtime, Setup, parameters
 from ..tracking import Tracker, nested_in
+from .kept import keep_step, kept_step
 from .reinforced import course, reinforce
-from .rungs import LOGO, Ladder, Rung, Step, sampled_difference
+from .rungs import LOGO, Ladder, Rung, Step, sampled_difference, sureness
 from .workbench import Workbench
 
 START = "start"
@@ -115,10 +118,10 @@ class _Climb:
             lm: Any = dspy.settings.lm
             if self.ladder.answer_tokens:
                 lm = lm.copy(max_tokens=self.ladder.answer_tokens)
-            best = self._start(program.deepcopy(), lm, steps)
+            best = self._known_start(program, lm, steps) or self._start(program.deepcopy(), lm, steps)
             for rung in self.ladder.rungs:
                 if best is not None:
-                    best = self._rung(rung, best, steps)
+                    best = self._known(rung, best, steps) or self._rung(rung, best, steps)
         return steps
 
     def _start(self, program: Any, lm: Any, steps: list[Step]) -> _Place | None:
@@ -140,6 +143,7 @@ class _Climb:
                 scored.sampled,
                 (None, dev.score),
                 dev.n,
+                sureness(dev),
                 True,
                 None,
                 scoring=scored.used,
@@ -148,7 +152,34 @@ class _Climb:
                 model=model,
             )
         )
+        keep_step(steps[-1], dev, self.folder / START)
         return _Place(START, program, lm, model, dev, test, scored.sampled)
+
+    def _known_start(self, program: MemoryProgram, lm: Any, steps: list[Step]) -> _Place | None:
+        """The start as an earlier go at the run scored it; None where it did not."""
+        found = kept_step(self.folder / START, None, None)
+        if found is None:
+            return None
+        step, dev = found
+        steps.append(step)
+        return _Place(START, program.deepcopy(), lm, step.model, dev, step.evaluation, step.sampled)
+
+    def _known(self, rung: Rung, best: _Place, steps: list[Step]) -> _Place | None:
+        """What is best after a rung that an earlier go at the run scored; None where it did not."""
+        before = next(step for step in steps if step.label == best.label)
+        found = kept_step(self.folder / rung.key, before, best.dev)
+        if found is None:
+            return None
+        step, dev = found
+        steps.append(step)
+        if not step.kept:
+            return best
+        program = self.runtime.setup.saved(Path(step.program))
+        lm = best.lm
+        if step.model != best.model:
+            lm = self.runtime.named(step.model, "task", None, self.runtime.setup.temperature)
+            lm = lm.copy(max_tokens=self.ladder.answer_tokens) if self.ladder.answer_tokens else lm
+        return _Place(rung.label, program, lm, step.model, dev, step.evaluation, step.sampled)
 
     def _check(self, rung: Rung, program: MemoryProgram) -> None:
         """Refuses settings before the first rung."""
@@ -188,6 +219,7 @@ class _Climb:
                 scored.sampled,
                 (best.dev.score, dev.score),
                 dev.n,
+                sureness(dev),
                 kept,
                 difference(best.test, test),
                 sampled_difference(best.sampled, scored.sampled),
@@ -200,6 +232,7 @@ class _Climb:
                 told,
             )
         )
+        keep_step(steps[-1], dev, self.folder / rung.key)
         return _Place(rung.label, program, lm, model, dev, test, scored.sampled) if kept else best
 
     def _tuned(self, rung: Rung, best: _Place) -> tuple[MemoryProgram, Any, str]:

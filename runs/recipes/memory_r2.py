@@ -14,19 +14,24 @@ training compare in a synthetic world, nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
+from typing import Any
 
+from ...optimizers.plan import Plan
 from ..course import TINY
-from ..statistics import Difference
+from ..setup import Setup
+from ..statistics import Difference, Interval
+from .claims import memory_r2 as claims
 from .columns import interval_cell
 from .ladder import climb
+from .ladder_plan import plan_ladder
 from .made import Made
 from .material import Material
 from .pictures import Picture, lines
 from .recipe import Recipe
 from .rungs import LOGO, Ladder, Rung, Step
-from .section import Section, Sweep, Variant
+from .section import Section, Sweep
 from .tables import OurTable
 from .world import World
 
@@ -69,8 +74,7 @@ _COST = (
 def ladder(material: Material) -> Iterator[Made | OurTable | Picture]:
     """Climbs, and gives a row, a line of costs and a point per rung."""
     tiny = material.setup.lm == TINY
-    chosen = (SMALL if tiny else FULL).told(material.bench.changes)
-    steps = climb(chosen, "memory-r2", material.setup, material.bench)
+    steps = climb(_chosen(material.setup, material.bench.changes), "memory-r2", material.setup, material.bench)
     made = [Made(step.label, (step.evaluation,)) for step in steps]
     yield from made
     if not steps:
@@ -81,13 +85,22 @@ def ladder(material: Material) -> Iterator[Made | OurTable | Picture]:
     yield _picture(material, steps)
 
 
+def planned(setup: Setup, changes: Mapping[str, Any]) -> tuple[Plan, tuple[str, ...]]:
+    """What the ladder takes."""
+    return plan_ladder(_chosen(setup, changes), "memory-r2", setup)
+
+
+def _chosen(setup: Setup, changes: Mapping[str, Any]) -> Ladder:
+    return (SMALL if setup.lm == TINY else FULL).told(changes)
+
+
 def _results(steps: Sequence[Step], made: Sequence[Made], note: str) -> OurTable:
     columns = ("rung", "begins from", "dev", "kept", "n", "greedy", "95 % interval", "gain, 95 % interval")
     rows = [
         (
             step.label,
             step.begun_from or "-",
-            _number(step.dev[1]),
+            f"{_number(step.dev[1])}{_span(step.dev_interval)}",
             "yes" if step.kept else "no",
             str(step.evaluation.n),
             _number(step.evaluation.score),
@@ -104,8 +117,7 @@ def _sampled(steps: Sequence[Step]) -> OurTable:
     columns = ("rung", "n", "sampled", "95 % interval", "gain, 95 % interval")
     rows = []
     for step in steps:
-        found = step.sampled_interval
-        span = "-" if found is None else f"[{found.low:.3f}, {found.high:.3f}]"
+        span = _span(step.sampled_interval).strip() or "-"
         rows.append((step.label, str(step.sampled.n), _number(step.sampled.score), span, _gain(step.sampled_gain)))
     return OurTable("the ladder: memories written at temperature 1", columns, tuple(rows))
 
@@ -130,6 +142,10 @@ def _gain(found: Difference | None) -> str:
         return "-"
     told = "" if found.interval is None else f" [{found.interval.low:+.3f}, {found.interval.high:+.3f}]"
     return f"{found.mean:+.3f}{told}"
+
+
+def _span(found: Interval | None) -> str:
+    return "" if found is None else f" [{found.low:.3f}, {found.high:.3f}]"
 
 
 def _number(value: float | None) -> str:
@@ -168,32 +184,16 @@ def _picture(material: Material, steps: Sequence[Step]) -> Picture:
 
 
 WORLD = World(
-    "world.memory-r2",
+    claims.MEMORY_R2,
     (
-        Section(
-            "mechanisms",
-            "parts of a session, related memories, two agents",
-            "world.memory-r2",
-            (
-                Variant("Memory-R2", "memory-r2"),
-                Variant("single agent", "memory-r2", {"single_agent": True}),
-                Variant("1 part", "memory-r2", {"parts": 1}),
-                Variant("2 parts", "memory-r2", {"parts": 2}),
-                Variant("without the earlier parts", "memory-r2", {"earlier": False}),
-                Variant("memories of both speakers", "memory-r2", {"same_speaker": False}),
-                Variant("no memory beside a fact", "memory-r2", {"related_total": 0}),
-                Variant("the reader does not abstain", "memory-r2", {"abstain": False}),
-                Variant("turn RAG", "turn-rag"),
-            ),
-        ),
         Section(
             "sizes",
             "memories shown",
             "world.memory-r2",
             sweeps=(
-                Sweep("related", (1, 3, 4, 5, 10), "memory-r2"),
-                Sweep("min_score", (0.1, 0.3, 0.6), "memory-r2"),
-                Sweep("read_top", (5, 10, 30, 50), "memory-r2"),
+                Sweep("related", (1, 3, 4, 5, 10), "memory-r2", claims.ON),
+                Sweep("min_score", (0.1, 0.3, 0.6), "memory-r2", claims.ON),
+                Sweep("read_top", (5, 10, 30, 50), "memory-r2", claims.ON),
             ),
             own="related = 5",
         ),
@@ -210,7 +210,7 @@ MEMORY_R2 = Recipe(
             "few-shot, GEPA, SFT, LoGo-GRPO",
             "memory-env",
             analyses=(ladder,),
-            asks_more=True,
+            planned=planned,
             others=("locomo",),
         ),
     ),

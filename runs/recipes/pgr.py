@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from .claims import pgr as claims
 from .columns import Column, count, part
 from .material import Material
 from .papers import printed
@@ -77,20 +78,8 @@ _GAP = (
 )
 
 WORLD = World(
-    "world.pgr",
+    claims.PGR,
     (
-        Section(
-            "mechanisms",
-            "augmentation and consolidation",
-            "world.pgr",
-            (
-                VARIANTS[3],
-                Variant("base, no augmentation", "pgr", {"iterations": 0, "augment": "none"}),
-                Variant("base, no consolidation", "pgr", {"iterations": 0, "merge_after": 10_000}),
-                Variant("base, a window of a year", "pgr", {"iterations": 0, "window_days": 365}),
-                Variant("base, updates see 1 fact", "pgr", {"iterations": 0, "related": 1}),
-            ),
-        ),
         Section(
             "sizes",
             "breadth and depth of the search",

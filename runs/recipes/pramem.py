@@ -26,6 +26,7 @@ import dspy
 from ..evaluate import evaluate
 from ..results import Evaluation
 from ..setup import Runtime
+from .claims import pramem as claims
 from .columns import Column, count, over_all, score, tokens
 from .made import Made
 from .material import Material
@@ -161,19 +162,8 @@ def _without(setting: str, label: str) -> Variant:
 
 
 WORLD = World(
-    "world.pramem",
+    claims.PRAMEM,
     (
-        Section(
-            "mechanisms",
-            "what practice starts from, and what is recalled",
-            "world.pramem",
-            (
-                _PRAMEM,
-                Variant("start empty", "pramem", {"start": "empty"}),
-                Variant("no records beside the question", "pramem", {"predict_tokens": 1}),
-                Variant("records not distinct", "pramem", {"distinct_records": False}),
-            ),
-        ),
         Section(
             "sizes",
             "support that a change needs",

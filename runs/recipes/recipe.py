@@ -194,8 +194,6 @@ def run_recipe(
     if changes and not recipe.climbs(setup.benchmark):
         there = f" on {setup.benchmark}" if recipe.rungs else ""
         raise UserError(f"{recipe.name} has no rungs{there}: --rung-set does not go with it")
-    if setup.resume and recipe.climbs(setup.benchmark):
-        raise UserError(f"{recipe.name} climbs a ladder, once in a run: it is not resumed; start it again")
     adaptation = adaptation or Adaptation()
     arrangement = arrange(recipe, setup, only, seeds, data, adaptation)
     sections, setups = arrangement.sections, list(arrangement.setups)

@@ -23,13 +23,15 @@ from typing import Any
 import numpy as np
 
 from ...records import History
+from ..statistics import interval
+from .claims import rgmem as claims
 from .columns import Column, category, score, tokens
 from .material import Material
 from .papers import printed
 from .pictures import Picture, lines, scatter
 from .recipe import Recipe
 from .section import Analysis, Section, Sweep, Variant
-from .tables import OurTable
+from .tables import Cell, Measured, OurTable
 from .world import World
 
 OURS = "RGMem"
@@ -169,9 +171,18 @@ def _longest(material: Material) -> list[History]:
     return list(chosen.values())
 
 
-def _line(session: int, pairs: list[tuple[float, bool]]) -> tuple[str, str, float | None, str, float | None]:
+def _line(session: int, pairs: list[tuple[float, bool]]) -> tuple[Cell, ...]:
     new = [cosine for cosine, rewritten in pairs if rewritten]
-    return str(session), str(len(pairs)), _mean(cosine for cosine, _ in pairs), str(len(new)), _mean(new)
+    return str(session), str(len(pairs)), _sure([cosine for cosine, _ in pairs]), str(len(new)), _sure(new)
+
+
+def _sure(cosines: list[float]) -> Measured | None:
+    """A mean over histories with its interval."""
+    if not cosines:
+        return None
+    found = interval(cosines, [str(n) for n in range(len(cosines))])
+    span, unit = (None, "") if found is None else ((found.low, found.high), found.unit)
+    return Measured(sum(cosines) / len(cosines), 3, len(cosines), span, unit)
 
 
 def _mean(values: Any) -> float | None:
@@ -189,22 +200,9 @@ _AXES = "The paper's axis values are not printed; these are ours, around the def
 
 _NEVER = 999
 WORLD = World(
-    "world.rgmem",
-    (
-        Section(
-            "mechanisms",
-            "operators that never fire, names that are not found",
-            "world.rgmem",
-            (
-                _RGMEM,
-                Variant("R_K1 never fires", "rgmem", {"theta_inf": _NEVER}),
-                Variant("R_K2, so R_K3, never fires", "rgmem", {"theta_sum": _NEVER}),
-                Variant("no name is found", "rgmem", {"node_cosine": 1.01}),
-            ),
-        ),
-    ),
-    {"users": 20},
-    (score("all"), *_SKILLS[:-2], category("what_happened_last", "last event")),
+    claims.RGMEM,
+    options={"users": 20},
+    shown=(score("all"), *_SKILLS[:-2], category("what_happened_last", "last event")),
 )
 
 RGMEM = Recipe(

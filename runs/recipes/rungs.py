@@ -87,6 +87,8 @@ class Step:
     dev: tuple[float | None, float | None]
     """On the dev questions: what it began from, and what it gave."""
     dev_n: int
+    dev_interval: Interval | None
+    """95 % interval of what it gave there."""
     kept: bool
     """Whether the next rung begins from it."""
     gain: Difference | None
@@ -113,8 +115,7 @@ class Step:
     @property
     def near_tie(self) -> bool:
         """Whether greedy answers are beyond doubt worse than sampled ones, as where wrong ones are barely likelier."""
-        rows = self.evaluation.counted
-        greedy = interval([row.score for row in rows], [row.group for row in rows])
+        greedy = sureness(self.evaluation)
         sampled = self.sampled_interval
         return greedy is not None and sampled is not None and sampled.low > greedy.high
 
@@ -122,6 +123,11 @@ class Step:
     def greedy_alone(self) -> bool:
         """Whether the greedy gain is beyond doubt and the sampled one is not."""
         return _sure(self.gain) and not _sure(self.sampled_gain)
+
+
+def sureness(found: Evaluation) -> Interval | None:
+    """95 % interval of a score."""
+    return interval([row.score for row in found.counted], [row.group for row in found.counted])
 
 
 def sampled_difference(before: PolicyScore, after: PolicyScore) -> Difference:

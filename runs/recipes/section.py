@@ -20,10 +20,16 @@ from .pictures import Picture
 from .tables import OurTable, PaperTable
 
 if TYPE_CHECKING:
+    from ...optimizers.plan import Plan
+    from ..setup import Setup
     from .material import Material
 
 Analysis = Callable[["Material"], Iterable[Made | OurTable | Picture]]
 """Gets what the section evaluated, and gives further tables and pictures, and programs that it evaluated itself."""
+
+
+Planner = Callable[["Setup", Mapping[str, Any]], "tuple[Plan, tuple[str, ...]]"]
+"""Gets the section's setup and changed settings of rungs, and gives a plan with remarks."""
 
 
 @dataclass(frozen=True)
@@ -111,6 +117,8 @@ class Section:
     """Repetitions in the paper, where they are not those of the whole recipe."""
     whole: bool = False
     """Whether the offline engine answers all questions of a bundled sample, since a few lack what the section shows."""
+    planned: Planner | None = None
+    """Plans what its analyses ask beyond its variants."""
     asks_more: bool = False
     """Whether its analyses ask models beyond its variants, which a plan cannot count."""
     own: str = ""

@@ -3,8 +3,9 @@
     mempiler reproduce rgmem --lm oracle             # every section, on world.rgmem
     mempiler reproduce rgmem --on world.rgmem --lm ...
 
-A section keeps its variants and sweeps, each run once unless `--seeds` says otherwise. Its columns are the categories
-of the world, each of which needs one mechanism; what a variant loses of which category stands beside, paired question
+Section `mechanisms` is every switch of the paper's claims (`claims`): what was predicted of it beside what was found.
+The others keep their variants and sweeps, each run once unless `--seeds` says otherwise. Columns are the categories of
+the world, each of which needs one mechanism; what a variant loses of which category stands beside, paired question
 by question with the section's own variant. The paper's cells, its analyses and its duels are left out: they are of
 other data or ask a judge, and nothing in a generated world is comparable with a published number. So is a section that
 would show the same variants again.
@@ -20,7 +21,9 @@ from typing import Any
 
 from ...data.catalog import benchmark
 from ..statistics import paired
+from .claims.claim import Claims
 from .columns import Column, category, score
+from .foretold import as_section
 from .made import Made
 from .material import Material
 from .section import Section, Variant
@@ -40,15 +43,25 @@ _LOST = (
 class World:
     """Where a recipe's sections are run by the oracle."""
 
-    name: str
-    sections: tuple[Section, ...] = ()
-    """What is shown there alone, e.g. settings that starve a mechanism."""
+    claims: Claims
+    further: tuple[Section, ...] = ()
+    """What is shown there alone, beside the claims."""
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Options of the world, e.g. {"users": 20}."""
     shown: tuple[Column, ...] = ()
     """Columns of the tables; the score and that of every category if empty."""
     methods: tuple[str, ...] = ()
     """The only methods whose recalled context the oracle reads; all if empty."""
+
+    @property
+    def name(self) -> str:
+        """The benchmark."""
+        return self.claims.world
+
+    @property
+    def sections(self) -> tuple[Section, ...]:
+        """Those of the world alone: the claims, and whatever else it shows."""
+        return (as_section(self.claims), *self.further)
 
     def moved(self, sections: Iterable[Section]) -> tuple[Section, ...]:
         """The sections as they are on the world, without those that show no variant that earlier ones do not.
@@ -82,7 +95,8 @@ class World:
             tuple(filter(self._read, section.variants)),
             columns,
             sweeps=tuple(replace(sweep, title="", axis="value", lines=columns) for sweep in section.sweeps),
-            analyses=(lost,),
+            # The claims say of each switch what it loses.
+            analyses=section.analyses if section.benchmark == self.name and section.analyses else (lost,),
             options=self.options,
             note=_NOTE,
             # The oracle does not sample.

@@ -76,6 +76,26 @@ def test_a_mutant_is_noticed_or_survives_and_is_not_run_again(mutants, mutation,
     assert list(mutants.outcomes(nursery, [mutation, unnoticed], results)) == again
 
 
+def test_the_page_names_who_notices(mutants):
+    told = mutants.page(
+        [
+            mutants.Outcome("pgr", "unchanged", "0", "", 1.0),
+            mutants.Outcome("pgr", "a sign is wrong", "1", "tests/a.py::test_a[x|y]", 1.0),
+            mutants.Outcome("pgr", "a limit is ignored", "2", "", 1.0),
+        ]
+    )
+    assert "| pgr | a sign is wrong | `tests/a.py::test_a[x/y]` |" in told
+    assert "| pgr | a limit is ignored | nobody |" in told
+    assert told.endswith("\n1 of 2 mutants are noticed.\n")
+
+
+def test_tests_that_take_long_by_themselves_may_take_longer_when_broken(mutants, mutation, nursery, tmp_path):
+    nursery.timeout = 0.001
+    nursery.outcome = lambda method, broken=None: mutants.Outcome(method, "x", "0", "t" if broken else "", 50.0)
+    list(mutants.outcomes(nursery, [mutation], tmp_path / "results.jsonl"))
+    assert nursery.timeout == 200
+
+
 def test_tests_that_fail_without_a_mutation_end_the_run(mutants, mutation, nursery, tmp_path):
     (nursery.copy / mutation.file).write_text("LIMIT = 4\n")
     with pytest.raises(SystemExit, match="test_limit fails without any mutation"):

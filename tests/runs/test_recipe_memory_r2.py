@@ -12,6 +12,7 @@ from mempiler.engines.guard import Limits
 from mempiler.errors import UserError
 from mempiler.optimizers.logo_grpo.policy import PolicyScore
 from mempiler.runs.recipes.catalog import recipe
+from mempiler.runs.recipes.forecast import plan_recipe
 from mempiler.runs.recipes.memory_r2 import FULL, MEMORY_R2, SMALL
 from mempiler.runs.recipes.recipe import run_recipe
 from mempiler.runs.recipes.reinforced import course
@@ -47,7 +48,7 @@ def step(greedy: list[float], sampled: list[float], before: list[float] | None =
     gain = None if before is None else sampled_difference(policy(*before), policy(*greedy))
     still = None if before is None else sampled_difference(policy(*sampled), policy(*sampled))
     found: Any = SimpleNamespace(counted=rows, score=sum(greedy) / len(greedy), n=len(greedy))
-    return Step("x", "gepa", "start", found, policy(*sampled), (0.0, 0.0), 1, True, gain, still)
+    return Step("x", "gepa", "start", found, policy(*sampled), (0.0, 0.0), 1, None, True, gain, still)
 
 
 def test_a_gain_is_after_minus_before() -> None:
@@ -122,7 +123,6 @@ def test_the_paper_has_no_cells_here() -> None:
         (("memory-r2", "--lm", "local:x", "--rung-set", "sgd.epochs=1"), "is not RUNG.NAME"),
         (("pgr", "--rung-set", "sft.epochs=1"), "pgr has no rungs"),
         (("memory-r2", "--lm", "local:x", "--on", "msc"), "msc"),
-        (("memory-r2", "--lm", "local:x", "--resume", "here"), "is not resumed"),
     ],
 )
 def test_mistakes_are_one_line(words: tuple[str, ...], says: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -211,7 +211,39 @@ def test_the_report_is_marked_and_written(made: Any) -> None:
     assert Path(found["pictures"][0]).read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_limit_ends_the_ladder_with_what_was_scored(start: Path) -> None:
-    found = climbed(start, limits=Limits(max_calls=25))
-    assert found.stopped
-    assert len(found.rows) < 5
+def test_what_a_ladder_takes_lies_in_its_plan(start: Path, made: Any) -> None:
+    options = {"users": 10, "sessions": 2}
+    setup = Setup("", lm=f"local:{start}", adapter="compact", dev=2, test=3, threads=2, options=options)
+    plan = plan_recipe(MEMORY_R2, setup, changes=CHANGES)
+    used = [int(row[n].replace(",", "")) for row in made.sections[0].tables[2].rows for n in (2, 3, 6)]
+    assert plan.total.calls.low <= sum(used) <= plan.total.calls.high
+    assert set(plan.total.phases) == {"scoring", "few-shot", "GEPA", "SFT", "LoGo-GRPO"}
+    assert "LoGo-GRPO: 1 steps" in plan.notes
+    assert plan.total.usd is not None
+    assert plan.total.usd.high == 0
+    budget = plan_recipe(MEMORY_R2, setup, changes={"logo_grpo.budget": 9000, "logo_grpo.horizons": [1]})
+    assert any(note.startswith("LoGo-GRPO: 10 steps, and at most 9,000 generated tokens") for note in budget.notes)
+
+
+def tables_of(made: Any) -> list[Any]:
+    """What was scored and gained; costs have seconds."""
+    return [table.to_dict()["rows"] for table in made.sections[0].tables[:2]]
+
+
+def test_a_ladder_that_a_limit_ended_is_climbed_on_with_the_same_rungs(start: Path, made: Any) -> None:
+    ended = climbed(start, limits=Limits(max_calls=25))
+    assert ended.stopped
+    assert len(ended.rows) < 5
+    resumed = climbed(start, resume=str(ended.run))
+    assert (resumed.stopped, resumed.run) == (None, ended.run)
+    assert tables_of(resumed) == tables_of(made)
+
+
+def test_a_rung_that_was_scored_is_not_climbed_again(start: Path, made: Any) -> None:
+    """As a kill leaves the run in the middle of the last rung."""
+    (made.run / "ladder" / "logo-grpo" / "step.json").unlink()
+    before = {path: path.stat().st_mtime_ns for path in made.run.glob("ladder/*/step.json")}
+    resumed = climbed(start, resume=str(made.run))
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    assert len(before) == 4
+    assert tables_of(resumed) == tables_of(made)

@@ -12,13 +12,13 @@ from mempiler.runs.recipes.catalog import RECIPES
 from mempiler.runs.recipes.forecast import plan_recipe
 from mempiler.runs.recipes.recipe import Recipe, Reproduced, run_recipe
 from mempiler.runs.recipes.workbench import draws
+from mempiler.runs.recipes.world import World
 from mempiler.runs.report import INSTRUMENT
 from mempiler.runs.setup import Setup
 
 ORACLE = Setup(benchmark="", lm="oracle", threads=1, options={"users": 3})
 SHOWN = {
     "pgr": ("ablations", "PGR, tree", "PGR, tree, no summary", "left"),
-    "memory-r2": ("mechanisms", "Memory-R2", "1 part", "corrected"),
     "rgmem": ("table3", "RGMem", "w/o L0", "recall_user_shared_facts"),
     "h2memory": ("table2-restate", "H2Memory", "w/o M_B", "background"),
     "pramem": ("table2", "PraMem", "w/o reflective proposal", "lucky"),
@@ -29,11 +29,21 @@ SHOWN = {
 def pair(name: str) -> Recipe:
     """A recipe with one section of two variants."""
     found, (wanted, own, without, _) = RECIPES[name], SHOWN[name]
-    assert found.world
-    every = (*found.sections, *found.world.sections)
-    section = next(each for each in every if each.name == wanted)
+    section = next(each for each in found.sections if each.name == wanted)
     kept = tuple(variant for variant in section.variants if variant.label in (own, without))
-    return replace(found, sections=(replace(section, variants=kept),), world=replace(found.world, sections=()))
+    return replace(found, sections=(replace(section, variants=kept),), world=claiming(found))
+
+
+def claiming(found: Recipe, *names: str) -> World:
+    """A recipe's world with some of its claims, and nothing further."""
+    assert found.world
+    claims = tuple(found.world.claims.named(name) for name in names)
+    return replace(found.world, claims=replace(found.world.claims, claims=claims), further=())
+
+
+def ladder() -> Recipe:
+    """Memory-R2's recipe, which trains nothing on its world."""
+    return replace(RECIPES["memory-r2"], world=claiming(RECIPES["memory-r2"], "1 part"))
 
 
 def category_of(made: Reproduced, label: str, name: str) -> float:
@@ -56,6 +66,28 @@ def test_an_ablation_is_below_the_papers_own_variant_in_its_world(name: str) -> 
     assert {row[0] for row in changed.rows} == {without}
     assert found[needing][3].interval[1] < 0
     assert found[needing][2] == str(found[needing][3].n)
+
+
+def test_what_was_predicted_stands_beside_what_was_found() -> None:
+    world = claiming(RECIPES["memory-r2"], "1 part", "silent: manage")
+    wrong = replace(world.claims.claims[0], name="not so", lowers=("stated",), settings={"parts": 8})
+    world = replace(world, claims=replace(world.claims, claims=(*world.claims.claims, wrong)))
+    made = run_recipe(replace(RECIPES["memory-r2"], world=world), replace(ORACLE, options={"users": 5}))
+    (done,) = made.sections
+    assert [each.label for each in done.made] == ["memory-r2: abstain = True", "1 part", "not so"]
+    table = next(table for table in done.tables if table.title == "predicted against found")
+    rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+    told = {(row["switch"], row["questions"]): (row["predicted"], row["found"]) for row in rows}
+    assert told == {
+        ("1 part", "corrected"): ("lower", "as predicted"),
+        ("1 part", "8 others"): ("same", "as predicted"),
+        ("not so", "stated"): ("lower", "not"),
+        ("not so", "8 others"): ("same", "as predicted"),
+    }
+    (first, *_) = rows
+    assert (first["compared with"], first["n"]) == ("memory-r2: abstain = True", "5")
+    assert first["difference"].interval[1] < 0
+    assert "hybrid: ours" in table.note
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -89,13 +121,13 @@ def test_a_section_that_shows_nothing_else_is_left_out_unless_it_is_asked_for() 
 
 
 def test_the_oracle_chooses_the_world_and_another_model_is_sent_there_by_name() -> None:
-    ladder = RECIPES["memory-r2"]
+    climbing = ladder()
     there = replace(ORACLE, lm="offline", benchmark="world.memory-r2")
-    assert ladder.suited(replace(ORACLE, lm="oracle:0.1")).benchmark == "world.memory-r2"
-    assert ladder.suited(replace(ORACLE, benchmark="locomo")).benchmark == "locomo"
-    assert ladder.suited(there) == there
-    assert ladder.suited(replace(there, benchmark="")).lm == "local:tiny"
-    made = run_recipe(pair("memory-r2"), replace(there, options={"users": 1}))
+    assert climbing.suited(replace(ORACLE, lm="oracle:0.1")).benchmark == "world.memory-r2"
+    assert climbing.suited(replace(ORACLE, benchmark="locomo")).benchmark == "locomo"
+    assert climbing.suited(there) == there
+    assert climbing.suited(replace(there, benchmark="")).lm == "local:tiny"
+    made = run_recipe(climbing, replace(there, options={"users": 1}))
     assert "wiring check" in made.sections[0].heading
     assert len(made.rows[0].evaluation.rows) == 9
 
@@ -108,13 +140,13 @@ def test_the_oracle_is_asked_once_however_many_seeds() -> None:
 
 def test_on_its_world_a_recipe_with_a_ladder_is_resumed() -> None:
     setup = replace(ORACLE, options={"users": 1})
-    first = run_recipe(pair("memory-r2"), setup)
-    again = run_recipe(pair("memory-r2"), replace(setup, resume=str(first.run)))
+    first = run_recipe(ladder(), setup)
+    again = run_recipe(ladder(), replace(setup, resume=str(first.run)))
     assert again.summary()["tables"] == first.summary()["tables"]
 
 
 def test_the_plan_is_of_the_world() -> None:
-    (planned,) = plan_recipe(pair("memory-r2"), ORACLE).sections
+    (planned,) = plan_recipe(ladder(), ORACLE).sections
     assert (planned.benchmark, planned.questions, planned.evaluations) == ("world.memory-r2", 27, 2)
 
 

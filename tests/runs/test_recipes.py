@@ -1,6 +1,7 @@
 """Recipes: sections of variants on the same questions, their cells printed apart from the paper's."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -382,3 +383,39 @@ def test_a_wrong_word_on_the_command_line_is_one_line(words, capsys):
         main(["reproduce", "pgr", *words])
     assert ended.value.code == 2
     assert capsys.readouterr().err.strip().splitlines()[-1].startswith("mempiler: ")
+
+
+@pytest.mark.parametrize(
+    ("name", "section", "labels"),
+    [
+        ("pgr", "ablations", ("query only", "PGR, tree", "PGR, chain")),
+        ("rgmem", "table1", ("turn RAG", "RGMem")),
+        ("h2memory", "table2-select", ("Vanilla (with log)", "H2Memory")),
+        ("pramem", "table1", ("Long-context", "RAG")),
+        ("pramem", "fig3", ("Truncation", "RAG")),
+    ],
+)
+def test_no_answer_of_an_offline_table_is_unreadable(name, section, labels):
+    """Answers have only forms that can be read, so that nothing has to be compiled first."""
+    found = RECIPES[name]
+    wanted = next(each for each in found.sections if each.name == section)
+    few = replace(
+        wanted, variants=tuple(each for each in wanted.variants if each.label in labels), analyses=(), duels=()
+    )
+    made = run_recipe(replace(found, sections=(few,)), Setup(benchmark="", test=4, embedder="offline"))
+    assert [each.label for each in made.rows] == list(labels)
+    for each in made.rows:
+        answers = {end: count for ends in each.evaluation.answers.values() for end, count in ends.items()}
+        assert (each.evaluation.n, each.evaluation.failures, set(answers)) == (4, 0, {"ok"}), each.label
+        unread = {
+            key: value for key, value in each.evaluation.aggregate.items() if key.startswith(("failed", "invalid"))
+        }
+        assert set(unread.values()) <= {0}
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_column_but_the_number_of_questions_has_an_interval(name):
+    found = RECIPES[name]
+    sections = (*found.sections, *found.chosen((), found.world.name))
+    columns = [column for each in sections for column in (*each.columns, *(c for s in each.sweeps for c in s.lines))]
+    assert [column.name for column in columns if column.each is None and not column.key] == []

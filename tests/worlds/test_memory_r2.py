@@ -1,40 +1,26 @@
 """The world of Memory-R2: what it says can be checked, and every mechanism of the method is needed in it."""
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 from mempiler.data.worlds.memory_r2 import ROUNDS, SESSIONS, MemoryR2World
 from mempiler.grammar.memory_r2 import NOT_MENTIONED, TURNS, Forget, IGotThem, IHave, ItIs
 from mempiler.programs.catalog import preset
+from mempiler.runs.recipes.claims.claim import Arm
+from mempiler.runs.recipes.claims.memory_r2 import ON
 
 USERS = 5
 CATEGORIES = ("stated", "changed", "many", "unsaid", "corrected", "half", "retracted", "counted", "them")
 
 
-def r2(**settings: Any) -> tuple[str, dict[str, Any]]:
-    return "memory-r2", {"abstain": True, **settings}
+CLAIMS = (
+    *("single agent", "1 part", "2 parts", "parts of 8 turns", "without the earlier parts", "4 memories beside a fact"),
+    *("memories of both speakers", "no memory beside a fact", "1 memory beside a fact", "min_score .6"),
+    *("5 memories read", "a reader that does not abstain", "turns instead of a memory"),
+)
 
 
-FULL, BARE = r2(), ("memory-r2", {})
-CLAIMS = {
-    "parts of a session": ("corrected", FULL, r2(parts=1)),
-    "four parts rather than two": ("corrected", FULL, r2(parts=2)),
-    "parts by turns": ("corrected", r2(chunk_turns=2), r2(chunk_turns=8)),
-    "the earlier parts shown, for it": ("half", FULL, r2(earlier=False)),
-    "the earlier parts shown, for them": ("them", FULL, r2(earlier=False)),
-    "facts before edits (two agents)": ("them", FULL, r2(single_agent=True)),
-    "memories of the speaker alone": ("counted", FULL, r2(same_speaker=False)),
-    "memories beside a fact, counted on": ("counted", FULL, r2(related_total=0)),
-    "memories beside a fact, deleted": ("retracted", FULL, r2(related_total=0)),
-    "memories beside a fact, corrected": ("corrected", FULL, r2(related_total=0)),
-    "several of them": ("counted", FULL, r2(related=3)),
-    "a cosine that lets them through": ("retracted", FULL, r2(min_score=0.6)),
-    "many memories read": ("many", FULL, r2(read_top=5)),
-    "a reader that abstains": ("unsaid", FULL, BARE),
-    "a memory instead of turns": ("counted", FULL, ("turn-rag", {})),
-}
-"""What is needed: the questions that need it, with and without it."""
+@pytest.fixture(scope="module")
+def bench(benches):
+    return benches("memory-r2", USERS)
 
 
 @pytest.fixture(scope="module")
@@ -42,30 +28,21 @@ def world() -> MemoryR2World:
     return MemoryR2World.load(users=USERS)
 
 
-@pytest.mark.parametrize("claim", CLAIMS)
-def test_what_a_mechanism_is_for_fails_without_it(claim: str, trial: Callable[..., Any]) -> None:
-    category, whole, without = CLAIMS[claim]
-    found = trial("world.memory-r2", USERS).fall(category, whole, without)
-    assert found.interval.low > 0, f"{claim}: {found}"
+@pytest.mark.parametrize("name", CLAIMS)
+def test_a_mechanism_matters_to_its_questions_and_to_no_others(unborne, name):
+    assert unborne(name) == []
 
 
-@pytest.mark.parametrize("category", CATEGORIES)
-def test_the_whole_method_answers_everything(category: str, trial: Callable[..., Any]) -> None:
-    assert trial("world.memory-r2", USERS).score(FULL, category) == 1.0
-
-
-@pytest.mark.parametrize("without", [r2(related_total=0), r2(earlier=False), r2(parts=1)], ids=str)
-def test_what_needs_nothing_stands_without_anything(without: Any, trial: Callable[..., Any]) -> None:
-    there = trial("world.memory-r2", USERS)
-    assert [there.score(without, category) for category in ("stated", "changed", "unsaid")] == [1.0] * 3
+def test_the_whole_method_answers_everything(bench):
+    assert bench.means(ON) == dict.fromkeys(CATEGORIES, 1.0)
 
 
 def test_abstaining_is_on_in_this_world_without_being_asked_for(world: MemoryR2World) -> None:
     assert preset("memory-r2", world.name, world.unsaid) == {"abstain": True}
 
 
-def test_a_count_rests_on_all_its_turns(trial: Callable[..., Any]) -> None:
-    rows = trial("world.memory-r2", USERS).evaluated(FULL, "counted").rows
+def test_a_count_is_a_number(bench):
+    rows = [row for row in bench.scored(Arm("memory-r2", ON)).rows if row.category == "counted"]
     assert rows
     assert all(row.score == 1.0 and row.answer.isdecimal() for row in rows)
 

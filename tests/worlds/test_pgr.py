@@ -1,6 +1,5 @@
 """The world of PGR: what it says can be checked, and every mechanism of the method is needed in it."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,44 +11,19 @@ from mempiler.grammar.pgr import ERRANDS, FACTS, QUESTIONS, STEPS, Act, Closed, 
 from mempiler.programs.thresholds import COSINES
 
 USERS = 5
-FULL = ("pgr", {})
-CHAIN = ("pgr", {"strategy": "chain"})
-BASE = ("pgr", {"iterations": 0})
-QUERY_ONLY = ("fact-store", {})
+CHAIN = {"strategy": "chain"}
+CLAIMS = (
+    *("chain for tree", "tree for chain", "chain for tree, base", "base: no refinement, chain"),
+    *("1 round", "2 rounds", "a round must find 20", "no summary", "no summary, chain"),
+    *("no augmentation, base", "no augmentation, where it rewrites", "nothing is close enough, base", "tau .8"),
+    *("no consolidation", "nothing is alike (.95)", "a window of a year", "updates see 1 known fact"),
+    "an update a session",
+)
 
 
-def pgr(**settings: Any) -> tuple[str, dict[str, Any]]:
-    return "pgr", settings
-
-
-CLAIMS = {
-    "imagined steps (Figure 3)": ("prospect", FULL, QUERY_ONLY),
-    "a tree, where branches matter (Table 3)": ("branch", FULL, CHAIN),
-    "a tree, where all options but one are closed": ("left", BASE, pgr(strategy="chain", iterations=0)),
-    "a chain, where order matters": ("order", CHAIN, FULL),
-    "a round of refinement, tree (Table 4)": ("hop1", FULL, BASE),
-    "a round of refinement, chain (Table 4)": ("hop1", CHAIN, pgr(strategy="chain", iterations=0)),
-    "a second round": ("hop2", FULL, pgr(iterations=1)),
-    "a third round": ("hop3", FULL, pgr(iterations=2)),
-    "going on while rounds find little": ("hop3", pgr(min_new=1), pgr(min_new=20)),
-    "the summary, tree (Table 5)": ("left", FULL, pgr(summary=False)),
-    "the summary, chain (Table 5)": ("order", CHAIN, pgr(strategy="chain", summary=False)),
-    "augmentation, appended (Eq. 2)": ("alias", BASE, pgr(iterations=0, augment="none")),
-    "augmentation, rewritten (Eq. 2)": (
-        "alias",
-        pgr(iterations=0, augment="rewrite"),
-        pgr(iterations=0, augment="none"),
-    ),
-    "facts close enough to augment with": ("alias", BASE, pgr(iterations=0, augment_score=1.1)),
-    "several facts a probe": ("hop2", FULL, pgr(k=1)),
-    "a threshold that lets facts through": ("prospect", FULL, pgr(min_score=0.8)),
-    "consolidation": ("merge", FULL, pgr(merge_after=10_000)),
-    "a cosine that joins what is alike": ("merge", FULL, pgr(merge_score=0.95)),
-    "a window of a week": ("window", FULL, pgr(window_days=365)),
-    "known facts shown to an update": ("count", FULL, pgr(related=1)),
-    "prospection over another memory (section 3.1)": ("prospect", ("pgr+turn-rag", {}), ("turn-rag", {})),
-}
-"""What is needed: the questions that need it, with and without it."""
+@pytest.fixture(scope="module")
+def bench(benches):
+    return benches("pgr", USERS)
 
 
 @pytest.fixture(scope="module")
@@ -57,38 +31,27 @@ def world() -> PGRWorld:
     return PGRWorld.load(users=USERS)
 
 
-@pytest.mark.parametrize("claim", CLAIMS)
-def test_what_a_mechanism_is_for_fails_without_it(claim: str, trial: Callable[..., Any]) -> None:
-    category, whole, without = CLAIMS[claim]
-    found = trial("world.pgr", USERS).fall(category, whole, without)
-    assert found.interval.low > 0, f"{claim}: {found}"
+@pytest.mark.parametrize("name", CLAIMS)
+def test_a_mechanism_matters_to_its_questions_and_to_no_others(unborne, name):
+    assert unborne(name) == []
 
 
-@pytest.mark.parametrize("category", ["direct", "window", "count"])
-def test_a_question_that_names_its_thing_needs_no_prospection(category: str, trial: Callable[..., Any]) -> None:
-    there = trial("world.pgr", USERS)
-    assert there.score(QUERY_ONLY, category) == there.score(FULL, category) == 1.0
+def test_a_question_that_names_its_thing_needs_no_prospection(bench):
+    whole, alone = bench.means({}), bench.means(method="fact-store")
+    assert {whole[name] for name in ("direct", "window", "count")} == {1.0}
+    assert {alone[name] for name in ("direct", "window", "count")} == {1.0}
 
 
-def test_how_many_sessions_an_update_takes_changes_no_answer(trial: Callable[..., Any]) -> None:
-    """The paper leaves it open."""
-    there = trial("world.pgr", USERS)
-    for category in ("count", "merge", "window"):
-        assert there.score(FULL, category) == there.score(pgr(every=1), category) == 1.0
-
-
-def test_every_round_reaches_one_link_further(trial: Callable[..., Any]) -> None:
-    there = trial("world.pgr", USERS)
+def test_every_round_reaches_one_link_further(bench):
     for links in (1, 2, 3):
-        scores = [there.score(pgr(iterations=rounds, min_new=1), f"hop{links}") for rounds in range(4)]
+        scores = [bench.means({"iterations": rounds, "min_new": 1})[f"hop{links}"] for rounds in range(4)]
         assert scores[links:] == [1.0] * (4 - links)
         assert all(score < 0.7 for score in scores[:links])
 
 
-def test_an_oracle_that_errs_loses_answers_but_not_all(trial: Callable[..., Any]) -> None:
-    there = trial("world.pgr", USERS)
-    assert there.score(FULL, "prospect", "oracle:1") == 0.0
-    assert 0.0 < there.score(FULL, "direct", "oracle:0.3") < 1.0
+def test_an_oracle_that_errs_loses_answers_but_not_all(bench):
+    assert set(bench.means(rate=1.0).values()) == {0.0}
+    assert 0.0 < bench.means(rate=0.3)["direct"] < 1.0
 
 
 def test_evidence_is_what_the_answer_rests_on(world: PGRWorld) -> None:

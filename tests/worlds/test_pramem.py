@@ -1,14 +1,14 @@
 """PraMem in its world: the right answers are there to be had, and every part of practice is needed for its questions.
 
-Claims and what they predict are in `perf/worlds_pramem.py`; here they are measured with few users.
+Claims and what they predict are in `runs/recipes/claims/pramem.py`; here they are measured with few users.
 """
 
 import pytest
 from mempiler.data.catalog import benchmark
 from mempiler.errors import DataError
 from mempiler.grammar.pramem import read_clip, read_deeds
+from mempiler.runs.recipes.claims.pramem import AT_NOON
 
-PAPER = "pramem"
 USERS, CYCLES = 2, 6
 CLAIMS = (
     *("w/o deep-thinking trial", "w/o reflective proposal", "w/o consensual adjustment", "w/o alerts"),
@@ -18,8 +18,8 @@ CLAIMS = (
 
 
 @pytest.fixture(scope="module")
-def bench(table):
-    return table.Bench(table.METHOD, table.WORLD, USERS, cycles=CYCLES)
+def bench(benches):
+    return benches("pramem", USERS, cycles=CYCLES)
 
 
 @pytest.fixture(scope="module")
@@ -32,11 +32,8 @@ def test_with_all_mechanisms_every_answer_is_right(bench):
 
 
 @pytest.mark.parametrize("name", CLAIMS)
-def test_a_mechanism_matters_to_its_questions_and_to_no_others(bench, table, name):
-    (claim,) = [claim for claim in table.CLAIMS if claim.name == name]
-    found = list(bench.found([claim]))
-    assert [row.line() for row in found if not row.holds] == []
-    assert [row.questions for row in found if row.lower] == list(claim.lowers)
+def test_a_mechanism_matters_to_its_questions_and_to_no_others(unborne, name):
+    assert unborne(name) == []
 
 
 def test_without_patterns_what_practice_and_profile_tell_of_the_user_is_lost(bench):
@@ -44,9 +41,9 @@ def test_without_patterns_what_practice_and_profile_tell_of_the_user_is_lost(ben
     assert bench.means({"patterns": False}) == {name: without.get(name, 1.0) for name in bench.categories}
 
 
-def test_without_the_groundedness_review_claims_that_records_do_not_bear_out_do_harm(bench, table):
+def test_without_the_groundedness_review_claims_that_records_do_not_bear_out_do_harm(bench):
     means = bench.means({"groundedness": False})
-    assert sum(means[category] for category in table.AT_NOON) < 0.8 * len(table.AT_NOON)
+    assert sum(means[category] for category in AT_NOON) < 0.8 * len(AT_NOON)
 
 
 def test_the_score_rises_with_the_rounds(bench):

@@ -1,4 +1,4 @@
-"""What is claimed of Memory-R2's mechanisms in `world.memory-r2`; a table of `worlds`.
+"""What is claimed of Memory-R2's mechanisms in `world.memory-r2`.
 
 Predictions follow from how the world is built (`data.worlds.memory_r2`). Of the paper's tables none was at hand; its
 ablation is the single agent. The other settings are those of its released code, and ours (`same_speaker`, `abstain`).
@@ -6,9 +6,8 @@ ablation is the single agent. The other settings are those of its released code,
 
 from __future__ import annotations
 
-from world_claims import Bench, Claim, Found
+from .claim import Claim, Claims
 
-METHOD, WORLD = "memory-r2", "world.memory-r2"
 ON = {"abstain": True}
 CORRECTED, HALF, RETRACTED, COUNTED, THEM = "corrected", "half", "retracted", "counted", "them"
 EDITED = (CORRECTED, RETRACTED, COUNTED, THEM)
@@ -37,11 +36,12 @@ CLAIMS = (
     Claim("50 memories read", (), {"read_top": 50}, beside=ON),
     Claim("ranked by words too", (), {"hybrid": True}, beside=ON),
     Claim("a reader that does not abstain", ("unsaid", RETRACTED), {"abstain": False}, beside=ON),
+    Claim("turns instead of a memory", (COUNTED,), beside=ON, method="turn-rag", keeps=()),
     Claim("silent: extract", ALL, silent=frozenset({"facts"}), beside=ON),
     Claim("silent: manage", ALL, silent=frozenset({"operations"}), beside=ON),
 )
-
-
-def found(users: int) -> list[Found]:
-    """The rows of all claims."""
-    return list(Bench(METHOD, WORLD, users).found(CLAIMS))
+APART = {
+    "hybrid": "ours, off: search by words and cosine together; the released code does not have it",
+}
+MEMORY_R2 = Claims("memory-r2", "world.memory-r2", CLAIMS, APART)
+"""Those of the paper."""

@@ -1,4 +1,4 @@
-"""What is claimed of RGMem's mechanisms in `world.rgmem`; a table of `worlds`.
+"""What is claimed of RGMem's mechanisms in `world.rgmem`.
 
 Predictions follow from how the world is built (`data.worlds.rgmem`): spells of noise of two and three signals, late
 turns of five and ten. Changed settings are either the paper's ablations (tables 3 and 4), points of its sweeps (figures
@@ -7,11 +7,8 @@ turns of five and ten. Changed settings are either the paper's ablations (tables
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from .claim import Claim, Claims
 
-from world_claims import Bench, Claim, Found
-
-METHOD, WORLD = "rgmem", "world.rgmem"
 FACTS = "recall_user_shared_facts"
 HAPPENED = "what_happened_last"
 LATEST = "acknowledge_latest_user_preferences"
@@ -72,8 +69,11 @@ SILENT = (
     Claim("silent: plan", (HAPPENED, *RELATIONS), silent=frozenset({"keywords"})),
 )
 CLAIMS = (*ABLATIONS, *STARVED, *THRESHOLDS, *RECALL, *SILENT)
-
-
-def found(users: int) -> Iterator[Found]:
-    """The rows of all claims."""
-    return Bench(METHOD, WORLD, users).found(CLAIMS)
+APART = {
+    "segment_turns": "ours: the paper gives no rule of segmentation; sessions here are as short as a segment",
+    "merge_cosine": "ours: the paper merges names by their sense, by no rule of its own; here each has one spelling",
+    "hybrid": "ours, off: search by words and cosine together; the paper does not have it",
+    "layer conclusions": "the paper does not ablate the layers of a plan; here no question is planned for this one",
+}
+RGMEM = Claims("rgmem", "world.rgmem", CLAIMS, APART)
+"""Those of the paper."""

@@ -1,4 +1,4 @@
-"""What is claimed of PraMem's mechanisms in `world.pramem`; a table of `worlds`.
+"""What is claimed of PraMem's mechanisms in `world.pramem`.
 
 Predictions follow from how the world is built (`data.worlds.pramem`). The paper reports that deep thinking, reflection
 and consensus (Table 2), rounds (Figure 4), both kinds of experience (Figure 5) and both reviews (Figure 6) are needed,
@@ -8,11 +8,8 @@ Figures 10 and 11, so that they should change nothing here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from .claim import Claim, Claims
 
-from world_claims import Bench, Claim, Found
-
-METHOD, WORLD = "pramem", "world.pramem"
 HABIT, LUCKY, CONTRARY, OUTDATED, STATED = "habit", "lucky", "contrary", "outdated", "stated"
 ACCIDENT, AUTHOR, PART, RECENT = "accident", "author", "part", "recent"
 
@@ -71,8 +68,14 @@ SILENT = (
     Claim("silent: judge of Eq. 7", LEARNT, silent=frozenset({"picks"}), beside={"blind": True}),
 )
 CLAIMS = (*ABLATIONS, *SIZES, *VARIANTS, *SILENT)
-
-
-def found(users: int) -> Iterator[Found]:
-    """The rows of all claims."""
-    return Bench(METHOD, WORLD, users).found(CLAIMS)
+APART = {
+    "samples": "ours: samples of one record a round; the paper has one",
+    "adjust_every": "the paper fixes it and ablates nothing of it: when the pool is looked at, not what is in it",
+    "perturbations": "the paper has one and ablates nothing of it",
+    "execute_perturbation": "equation 6, carried out or only described: the same review",
+    "blind": "equation 7, named or to be found: the same review",
+    "parallel": "ours: the same calls, at the same time or not",
+    "seed": "ours: draws the records of a round",
+}
+PRAMEM = Claims("pramem", "world.pramem", CLAIMS, APART)
+"""Those of the paper."""
