@@ -98,7 +98,7 @@ class MemoryCache:
             writer: Under the LM and adapter of the current context.
             histories: Those that begin alike share what they begin with.
         """
-        if not writer.predictors_below():
+        if not writer.asks:
             return 0
         key = self.identities.writer_key(writer)
         prefixes = {prefix for history in histories for prefix in history.prefixes}
