@@ -25,6 +25,7 @@ from dspy.utils.exceptions import (
 
 from ..records import Failure
 from ..records.context import FailureKind
+from .foreign.searchable import ForeignError
 
 
 class CutShortError(AdapterParseError):
@@ -65,7 +66,9 @@ _KINDS: tuple[tuple[type[BaseException], FailureKind], ...] = (
 def failure_of(where: str, error: BaseException) -> Failure:
     """The failure that stands for an error in tables."""
     kind, message = kind_of(error), one_line(error)
-    return Failure(kind=kind, where=where, message=f"{type(error).__name__}: {message}" if kind == "error" else message)
+    if kind == "error" and not isinstance(error, ForeignError):
+        message = f"{type(error).__name__}: {message}"
+    return Failure(kind=kind, where=where, message=message)
 
 
 def one_line(error: BaseException) -> str:

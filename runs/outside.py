@@ -6,6 +6,7 @@ module:thing, http://..., answers.jsonl, or an object        `programs.foreign.t
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -14,7 +15,16 @@ import dspy
 from ..data.benchmark import Benchmark
 from ..errors import UserError
 from ..programs.foreign.recorded import Answers
-from ..programs.foreign.things import ENDS, answers, is_searchable, name_of, thing_of
+from ..programs.foreign.things import (
+    ENDS,
+    answers,
+    asks_itself,
+    is_searchable,
+    name_of,
+    takes_embedder,
+    takes_folder,
+    thing_of,
+)
 
 SYSTEM = "system:"
 
@@ -26,6 +36,22 @@ def outside(name: str) -> Any | None:
         UserError: There is no such system, module or file.
     """
     return shipped(name.removeprefix(SYSTEM)) if name.startswith(SYSTEM) else thing_of(name)
+
+
+def apart(name: str, thing: Any) -> Any:
+    """A store that is named, in processes of its own, one for each history; anything else is what it was.
+
+    One that asks for the run's embedder has it in this process only.
+    """
+    made = inspect.isclass(thing) or inspect.isroutine(thing)
+    if name.startswith(SYSTEM) or not made or answers(thing) or takes_embedder(thing):
+        return thing
+    from ..systems.own import alone
+
+    keeps = hasattr(thing, "snapshot") and hasattr(thing, "restore")
+    make: Any = alone(name, takes_folder(thing), asks_itself(thing), keeps)
+    make.asks = asks_itself(thing)
+    return make
 
 
 def shipped(name: str) -> Any:

@@ -31,7 +31,7 @@ from ..programs.program import MemoryProgram
 from ..programs.remember import MemoryCache
 from .artifact import chosen_embedder, load, read_manifest
 from .folder import RunFolder
-from .outside import named, outside
+from .outside import apart, named, outside
 from .registry import program_folder
 from .results import MAX_LOST
 from .tape.opened import Tape, limits_of
@@ -354,6 +354,9 @@ class Runtime:
             return program
         thing = outside(name) if isinstance(name, str) else name
         if thing is not None:
+            config = dict(config or {})
+            if config.pop("isolated", isinstance(name, str)) and isinstance(name, str):
+                thing = apart(name, thing)
             embedder = self._embedder(setup.embedder) if takes_embedder(thing) else None
             place = self.folder.path / "systems"
             adapter = setup.default_adapter

@@ -83,6 +83,6 @@ def test_what_the_page_scores_is_scored(results: dict[str, Any]) -> None:
 def test_compile_compare_and_report_take_all_of_them(results: dict[str, Any], folder: Path) -> None:
     by_command = {line.split()[1]: found for line, found in results.items() if line.startswith("mempiler ")}
     assert by_command["compile"]["dev"] is not None
-    assert [run["program"] for run in by_command["compare"]["runs"]] == ["mine:Store", "answers.jsonl"]
+    assert [run["program"] for run in by_command["compare"]["runs"]] == ["agent:agent", "answers.jsonl"]
     assert {"module:Agent", "answers.jsonl"} <= {each["program"] for each in by_command["arena"]["entries"]}
     assert (folder / "page" / "index.html").is_file()

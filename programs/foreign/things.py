@@ -87,6 +87,11 @@ def is_searchable(thing: Any) -> bool:
     return hasattr(thing, "add") and (hasattr(thing, "search") or hasattr(thing, "ask"))
 
 
+def asks_itself(thing: Any) -> bool:
+    """Whether a store answers by itself; a factory says so by an attribute `asks`."""
+    return getattr(thing, "asks", False) is True or (hasattr(thing, "ask") and not hasattr(thing, "search"))
+
+
 def answers(thing: Any) -> bool:
     """Whether something takes a history and a question."""
     if isinstance(thing, dspy.Module) or (isinstance(thing, type) and issubclass(thing, dspy.Module)):
@@ -155,7 +160,7 @@ def _method(
         return Own(OwnReader(module, name, config.get("timeout", Limits.timeout)), **config), True
     if not (is_searchable(thing) or is_factory(thing)):
         raise UserError(f"{name}: is neither a callable (history, question) nor has it add and search")
-    asks = hasattr(thing, "ask") and not hasattr(thing, "search")
+    asks = asks_itself(thing)
     _check(name, config, limits if asks else {**limits, "k": 10})
     stores = _stores(_making(thing, name), name, folder, config, embedder)
     return (Asked if asks else System)(stores, **config), asks
@@ -171,7 +176,7 @@ def _making(thing: Any, name: str) -> Callable[..., Any]:
     if inspect.isroutine(thing):
         return thing
     if isinstance(thing, type):
-        return thing if _takes_folder(thing) else _without_folder(thing)
+        return thing if takes_folder(thing) else _without_folder(thing)
     try:
         copy.deepcopy(thing)
     except Exception as error:
@@ -183,7 +188,8 @@ def _without_folder(make: Callable[[], Any]) -> Callable[[Path], Any]:
     return lambda folder: make()
 
 
-def _takes_folder(kind: type) -> bool:
+def takes_folder(kind: Any) -> bool:
+    """Whether a class, or a function, is given the folder of the store that it makes."""
     try:
         found = inspect.signature(kind).parameters
     except (TypeError, ValueError):

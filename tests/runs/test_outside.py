@@ -1,0 +1,171 @@
+"""What is scored beside our methods: a store that is named runs in processes of its own, and a run of it is resumed."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dspy
+import pytest
+from mempiler.data.dataset import Source
+from mempiler.data.locomo.benchmark import Locomo
+from mempiler.engines.guard import Limits
+from mempiler.engines.meter import Meter
+from mempiler.engines.models import language_model
+from mempiler.errors import DataError, UnknownNameError, UserError
+from mempiler.programs.foreign.things import program_of, thing_of
+from mempiler.runs.evaluate import evaluate
+from mempiler.runs.experiment import run_evaluate
+from mempiler.runs.folder import RunFolder
+from mempiler.runs.outside import apart, outside
+from mempiler.runs.planning import plan_evaluate
+from mempiler.runs.setup import Setup
+
+MODULE = """
+import ctypes, os, time
+from pathlib import Path
+
+class Fine:
+    def __init__(self):
+        self.lines = []
+    def add(self, session):
+        self.lines += session.lines()
+    def search(self, query, k):
+        return [{"text": line, "score": 1} for line in self.lines[-k:]]
+    def __len__(self):
+        return len(self.lines)
+
+class Noisy(Fine):
+    async def search(self, query, k):
+        print("{garbage}")
+        os.write(1, b"\\xff not json\\n")
+        return super().search(query, k)
+
+class Kept(Fine):
+    def snapshot(self, folder):
+        (folder / "lines").write_text("\\n".join(self.lines))
+    def restore(self, folder):
+        self.lines = (folder / "lines").read_text().split("\\n")
+    def add(self, session):
+        with open(Path(__file__).parent / "adds", "a") as file:
+            file.write(session.id + "\\n")
+        super().add(session)
+
+class Crash(Fine):
+    def search(self, query, k):
+        if len(self.lines) > 20:
+            ctypes.string_at(0)
+        return super().search(query, k)
+
+class Exit(Fine):
+    def add(self, session):
+        if session.id == "D4":
+            os._exit(7)
+        super().add(session)
+
+class Big(Fine):
+    def __init__(self, folder):
+        super().__init__()
+        self.folder = folder
+    def add(self, session):
+        super().add(session)
+        if session.id == "D4":
+            with open(self.folder / "much", "wb") as file:
+                for _ in range(100_000):
+                    file.write(b"0" * 100_000)
+
+class Talker:
+    def __init__(self):
+        self.count = 0
+    def add(self, session):
+        self.count += 1
+    def ask(self, question):
+        return str(self.count), ["I saw Oslo with 1 friends"]
+"""
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A user's module `mine_to_score`."""
+    (tmp_path / "mine_to_score.py").write_text(MODULE, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    yield tmp_path
+    sys.modules.pop("mine_to_score", None)
+
+
+def scored(name: str, histories: list[Any], folder: Path, **config: Any) -> Any:
+    examples = [
+        dspy.Example(
+            id=f"{history.id}:{n}",
+            history=history,
+            question=f"Who saw Oslo, {n}?",
+            answer="Bob",
+            category="4",
+            focus=("D1:1",),
+            evidence=("D1:1",),
+        ).with_inputs("history", "question", "focus")
+        for history in histories
+        for n in range(2)
+    ]
+    meter = Meter()
+    program = program_of(apart(name, thing_of(name)), name, "question-answering", folder=folder, config=config)
+    with dspy.context(lm=language_model(meter=meter)):
+        found = evaluate(program, Locomo(examples, Source("x", "0" * 64, True)), examples, meter, 2)
+    program.method.close()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "reason"),
+    [
+        ("Crash", {}, "SIGSEGV"),
+        ("Exit", {}, "status 7"),
+        ("Big", {"max_mb": 5}, "wrote more than 5 MB"),
+    ],
+)
+def test_a_store_that_breaks_its_process_fails_for_its_history_alone(name, config, reason, module, make_history):
+    histories = [make_history(4, id="bad"), make_history(2, id="good")]
+    found = scored(f"mine_to_score:{name}", histories, module / "stores", **config)
+    assert [row.failure is None for row in found.rows] == [False, False, True, True]
+    assert all(reason in row.failure.message for row in found.rows[:2])
+    assert sum(path.stat().st_size for path in (module / "stores").rglob("*") if path.is_file()) < 1e6
+
+
+def test_what_a_store_prints_is_not_heard(module, make_history, capfd):
+    found = scored("mine_to_score:Noisy", [make_history(2)], module / "stores")
+    assert found.failures == 0
+    assert found.rows[0].stored == 12
+    assert "garbage" not in "".join(capfd.readouterr())
+
+
+def test_a_system_that_answers_does_so_in_its_own_process(module, make_history):
+    found = scored("mine_to_score:Talker", [make_history(3)], module / "stores")
+    assert [row.answer for row in found.rows] == ["3", "3"]
+    assert found.retrieval() == {"shown": 1.0}
+
+
+def test_a_run_that_was_stopped_writes_no_store_again(module):
+    setup: dict[str, Any] = {"benchmark": "locomo", "test": 6, "threads": 1}
+    first = run_evaluate("mine_to_score:Kept", Setup(**setup, limits=Limits(max_calls=2)))
+    assert first.stopped
+    run = RunFolder.open(str(first.run_id))
+    adds = (module / "adds").read_text(encoding="utf-8").splitlines()
+    second = run_evaluate("mine_to_score:Kept", Setup(**setup, resume=str(run.path)))
+    assert (len(second.rows), second.failures) == (6, 0)
+    written = (module / "adds").read_text(encoding="utf-8").splitlines()
+    assert written[: len(adds)] == adds
+    histories = len({row.group for row in second.rows})
+    assert written.count("D1") == histories
+    assert run.finished
+
+
+def test_names_that_stand_for_nothing_are_refused(tmp_path):
+    with pytest.raises(UnknownNameError, match="unknown system 'nope'"):
+        outside("system:nope")
+    with pytest.raises(DataError, match="no such file"):
+        outside(str(tmp_path / "answers.jsonl"))
+
+
+def test_what_another_system_takes_is_not_planned(module):
+    with pytest.raises(UserError, match="leave --plan out"):
+        plan_evaluate("mine_to_score:Fine", Setup("locomo"))
