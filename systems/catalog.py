@@ -131,6 +131,17 @@ SYSTEMS = {
 
 IMPOSSIBLE = (
     Impossible(
+        "graphrag",
+        "graphrag 3.3.0",
+        "installs (1.3 GB), but cuts texts by a token table that it fetches from openaipublic.blob.core.windows.net; "
+        "it indexes a whole corpus, and nothing here does that after each session",
+    ),
+    Impossible(
+        "cognee",
+        "cognee 1.6.5",
+        "installs (1.6 GB) and is imported; what feeds it sessions and asks it is not written yet",
+    ),
+    Impossible(
         "hipporag",
         "hipporag 2.0.0a4",
         "does not install: it requires openai==1.91.1, which is not on the index, torch==2.5.1 and vllm==0.6.6.post1",
