@@ -34,6 +34,7 @@ from ..errors import ProgramError, UserError
 from ..memory.index import Embedder
 from ..programs.adapter import ADAPTERS
 from ..programs.catalog import build, needs_embedder
+from ..programs.foreign.things import program_of, takes_embedder
 from ..programs.program import MemoryProgram
 from ..programs.state import (
     PredictorState,
@@ -45,6 +46,7 @@ from ..programs.state import (
     signature_of,
 )
 from .manifest import MANIFEST, SCHEMA, STATE, Manifest, digest_of, manifest_in, sha256_of, states_in, text_of
+from .outside import SYSTEM, shipped
 from .signing import SIGNATURE, Author, author_of, read_private, sign
 
 _KNOWN = (set[str](), {MANIFEST, STATE}, {MANIFEST, STATE, SIGNATURE})
@@ -274,7 +276,8 @@ def _fetched(folder: str | Path) -> Path:
 
 def _embedder(folder: Path, manifest: Manifest, given: Embedder | None, trusted: bool) -> Embedder | None:
     """The embedder that a program needs, if any; texts go to it, so the folder alone does not choose one far away."""
-    if not needs_embedder(manifest.method):
+    system = _system(manifest)
+    if not (needs_embedder(manifest.method) if system is None else takes_embedder(system)):
         return None
     named = manifest.embedder or OFFLINE_EMBEDDER
     if given is not None and given.name != named:
@@ -294,12 +297,18 @@ def _built(folder: Path, manifest: Manifest, embedder: Embedder | None, changed:
     taken = sorted(set(manifest.config) & set(inspect.signature(build).parameters))
     if taken:
         raise ProgramError(f"{folder}: its config holds {taken[0]!r}, which is no setting of {manifest.method!r}")
+    system, config = _system(manifest), {**manifest.config, **changed}
     try:
-        return build(
-            manifest.method, manifest.task, embedder, adapter=manifest.adapter, **{**manifest.config, **changed}
-        )
+        if system is not None:
+            return program_of(system, manifest.method, manifest.task, embedder, adapter=manifest.adapter, config=config)
+        return build(manifest.method, manifest.task, embedder, adapter=manifest.adapter, **config)
     except (TypeError, ValueError) as error:
         raise ProgramError(f"{folder}: its config does not fit {manifest.method!r}: {error}") from error
+
+
+def _system(manifest: Manifest) -> Any | None:
+    """The factory of a shipped system, if the program is one's."""
+    return shipped(manifest.method.removeprefix(SYSTEM)) if manifest.method.startswith(SYSTEM) else None
 
 
 def _take(

@@ -66,6 +66,7 @@ class Recorded:
     def usage(self) -> dict[str, Any]:
         """Score, failures, calls, tokens, US dollars and mean seconds per question, over all questions of the run."""
         found = self.evaluation
+        spent = found.spent
         return {
             "run": self.name,
             "program": found.program,
@@ -74,11 +75,11 @@ class Recorded:
             "n": found.n,
             "score": found.score,
             "failures": found.failures,
-            "calls": found.calls,
-            "tokens": found.tokens,
+            "calls": spent["calls"],
+            "tokens": spent["tokens"],
             "prompt_tokens": found.prompt_tokens,
             "cached_share": cached_share(found.prompt_cache),
-            "cost": found.cost,
+            "cost": spent["cost"],
             "latency": mean([row.seconds for row in found.rows]),
         }
 

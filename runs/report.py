@@ -155,8 +155,7 @@ def usage_line(evaluation: Evaluation) -> str:
     found += (
         [f"of the index alone {', '.join(f'{name} {value:.3f}' for name, value in recall.items())}"] if recall else []
     )
-    counts = {"tokens": evaluation.tokens, "prompt_cache": evaluation.prompt_cache}
-    spent = spent_line({"calls": evaluation.calls, **counts, "cost": evaluation.cost})
+    spent = spent_line(evaluation.spent)
     size = evaluation.context()
     recalled = f"context {size['hits']:.1f} entries, {size['tokens']:,.0f} tokens"
     recalled += f"; prompts {evaluation.prompt_tokens:,.0f} tokens a question" if evaluation.prompt_tokens else ""

@@ -21,6 +21,8 @@ SHOWN = "shown"
 OUTCOMES = ("ok", "salvaged", "asked again", "lost")
 """How predictor calls end."""
 
+ELSEWHERE = "elsewhere"
+"""What tables call calls that this run did not make: those of an endpoint, or of recorded answers."""
 RIGHT = 0.5
 """The score from which on an answer is counted as right."""
 MAX_LOST = 0.1
@@ -220,6 +222,15 @@ class Evaluation(BaseModel):
             cost=None if None in costs else sum(cost or 0.0 for cost in costs),
             seconds=sum(part.seconds for part in parts),
         )
+
+    @property
+    def spent(self) -> dict[str, Any]:
+        """Calls, tokens and cost as the run's meter counted them; where it counted none, what was called elsewhere."""
+        taken = self.taken
+        if any(self.calls.values()) or not taken.calls:
+            return {"calls": self.calls, "tokens": self.tokens, "prompt_cache": self.prompt_cache, "cost": self.cost}
+        tokens = {"input": taken.input_tokens, "output": taken.output_tokens}
+        return {"calls": {ELSEWHERE: taken.calls}, "tokens": tokens, "prompt_cache": {}, "cost": taken.cost}
 
     @property
     def junk(self) -> float | None:

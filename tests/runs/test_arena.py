@@ -10,9 +10,10 @@ from mempiler.errors import DataError, UserError
 from mempiler.records import Failure
 from mempiler.runs.arena import entries, read_wrong_golds, write
 from mempiler.runs.arena_page import page, unbeaten
-from mempiler.runs.compare import keep_rows
+from mempiler.runs.compare import keep_rows, recorded
 from mempiler.runs.folder import RunFolder
 from mempiler.runs.leniency import keep, leniency
+from mempiler.runs.report import usage_line
 from mempiler.runs.results import Evaluation, Expense, Row
 
 EVIL = "<script>alert(1)</script>"
@@ -185,3 +186,12 @@ def test_the_command_writes_both_files(record, tmp_path, capsys):
 def test_nothing_unbeaten_is_both_dearer_and_worse():
     points = [(3.0, 0.4), (1.0, 0.2), (2.0, 0.1), (4.0, 0.9), (4.0, 0.3)]
     assert unbeaten(points) == [(1.0, 0.2), (3.0, 0.4), (4.0, 0.9)]
+
+
+def test_calls_that_were_made_elsewhere_are_told_as_such(record):
+    here = evaluation([row(1)])
+    assert here.spent["calls"] == {"task": 4}
+    away = evaluation([row(1)], calls={"task": 0}, tokens={"input": 0, "output": 0})
+    assert away.spent["calls"] == {"elsewhere": 4}
+    assert usage_line(away).startswith("LM calls: 4 elsewhere; 690 + 10 tokens; $1.2500")
+    assert recorded(str(record(away))).usage()["tokens"] == {"input": 690, "output": 10}

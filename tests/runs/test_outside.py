@@ -12,8 +12,9 @@ from mempiler.data.locomo.benchmark import Locomo
 from mempiler.engines.guard import Limits
 from mempiler.engines.meter import Meter
 from mempiler.engines.models import language_model
-from mempiler.errors import DataError, UnknownNameError, UserError
+from mempiler.errors import DataError, ProgramError, UnknownNameError, UserError
 from mempiler.programs.foreign.things import program_of, thing_of
+from mempiler.runs.artifact import load, save
 from mempiler.runs.evaluate import evaluate
 from mempiler.runs.experiment import run_evaluate
 from mempiler.runs.folder import RunFolder
@@ -169,3 +170,20 @@ def test_names_that_stand_for_nothing_are_refused(tmp_path):
 def test_what_another_system_takes_is_not_planned(module):
     with pytest.raises(UserError, match="leave --plan out"):
         plan_evaluate("mine_to_score:Fine", Setup("locomo"))
+
+
+def test_a_program_over_a_shipped_system_is_saved_and_loaded(module, monkeypatch, make_history):
+    from mine_to_score import Fine
+
+    def factory(name: str) -> Any:
+        return {"fine": lambda folder, embedder=None: Fine()}[name]
+
+    monkeypatch.setattr("mempiler.systems.catalog.factory", factory)
+    program = program_of(outside("system:fine"), "system:fine", "question-answering", config={"k": 3})
+    save(program, module / "program")
+    with pytest.raises(ProgramError, match="--allow-code"):
+        load(module / "program")
+    loaded = load(module / "program", allow_code=True)
+    with dspy.context(lm=language_model()):
+        assert len(loaded(history=make_history(1), question="Who?").context.hits) == 3
+    loaded.method.close()
