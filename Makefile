@@ -10,7 +10,10 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: demo test check clean
+# make integrations SYSTEMS="mem0 graphiti" runs only these; without it, all that are not heavy.
+SYSTEMS ?=
+
+.PHONY: demo test check integrations clean
 
 demo: $(STAMP)
 	$(BIN)/mempiler demo
@@ -23,6 +26,12 @@ check: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
+# Other people's memory systems, an environment each, from nothing; what cannot be installed is a skip with its reason.
+integrations: $(STAMP)
+	rm -rf .systems
+	MEMPILER_SYSTEMS=$(CURDIR)/.systems SYSTEMS="$(SYSTEMS)" $(BIN)/python -m pytest tests/integrations
+	rm -rf .systems
+
 # PyTorch goes first and by itself: a range would bring gigabytes for GPUs to a machine that has none.
 # The build tool is installed first and pinned like the rest, so that no build fetches a newer one.
 $(STAMP): pyproject.toml constraints.txt
@@ -34,5 +43,5 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 
 clean:
-	rm -rf $(VENV) build dist mempiler.egg-info .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .systems build dist mempiler.egg-info .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

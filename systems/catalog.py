@@ -10,15 +10,15 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ..engines.embedders import embedder as offline_embedder
 from ..errors import UnknownNameError
 from .environment import Environment
-from .process import KeepingSystem, Program, System
+from .process import Program, System
 
 FOLDER = Path(__file__).parent
 
@@ -36,23 +36,21 @@ class Shipped:
     """Whether it asks a language model when it is given a session."""
     heavy: bool = False
     """Whether its environment is too large for every run of the tests."""
-    keeps: bool = True
-    """Whether its folder holds all that it knows when it is closed, so that it can be copied and opened again."""
+    of: str = ""
+    """The system that it is with other settings, whose environment it shares."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Those settings; the first lines of the system's file tell them."""
 
     @property
     def file(self) -> Path:
         """What runs inside its environment."""
-        return FOLDER / "inside" / f"{self.name.replace('-', '_')}.py"
-
-    @property
-    def pins(self) -> Path:
-        """All packages of its environment, with their versions."""
-        return FOLDER / "pins" / f"{self.name}.txt"
+        return FOLDER / "inside" / f"{(self.of or self.name).replace('-', '_')}.py"
 
     @property
     def environment(self) -> Environment:
-        """Where it is installed."""
-        return Environment(self.name, self.pins)
+        """Where it is installed: all packages, with their versions, are pinned."""
+        name = self.of or self.name
+        return Environment(name, FOLDER / "pins" / f"{name}.txt")
 
 
 @dataclass(frozen=True)
@@ -83,11 +81,77 @@ SYSTEMS = {
             writes_with_lm=False,
         ),
         Shipped("mem0", "Mem0, open source: extracted facts in Qdrant", ("mem0ai",), "Apache-2.0", writes_with_lm=True),
+        Shipped(
+            "mem0-raw",
+            "Mem0 with `infer=False`: every turn as it was said",
+            ("mem0ai",),
+            "Apache-2.0",
+            writes_with_lm=False,
+            of="mem0",
+            settings={"infer": False},
+        ),
+        Shipped(
+            "langmem",
+            "LangMem: memories by calls of tools, in LangGraph's store",
+            ("langmem", "langchain-openai"),
+            "MIT",
+            writes_with_lm=True,
+        ),
+        Shipped(
+            "graphiti",
+            "Graphiti, the library behind Zep: a temporal graph in Kuzu",
+            ("graphiti-core[kuzu]", "httpx"),
+            "Apache-2.0",
+            writes_with_lm=True,
+        ),
+        Shipped(
+            "a-mem",
+            "A-Mem: linked notes that evolve, in Chroma",
+            ("a-mem", "chromadb", "litellm", "nltk", "scikit-learn"),
+            "MIT",
+            writes_with_lm=True,
+        ),
+        Shipped(
+            "memoryos",
+            "MemoryOS: short, middle and long-term memory",
+            ("memoryos-pro", "faiss-cpu"),
+            "MIT",
+            writes_with_lm=True,
+        ),
+        Shipped(
+            "memos",
+            "MemOS: its general textual memory in Qdrant",
+            ("MemoryOS", "qdrant-client"),
+            "Apache-2.0",
+            writes_with_lm=True,
+        ),
     )
 }
 """What is shipped, by name."""
 
-IMPOSSIBLE: tuple[Impossible, ...] = ()
+IMPOSSIBLE = (
+    Impossible(
+        "graphrag",
+        "graphrag 3.3.0",
+        "installs (1.3 GB), but cuts texts by a token table that it fetches from openaipublic.blob.core.windows.net; "
+        "it indexes a whole corpus, and nothing here does that after each session",
+    ),
+    Impossible(
+        "cognee",
+        "cognee 1.6.5",
+        "installs (1.6 GB) and is imported; what feeds it sessions and asks it is not written yet",
+    ),
+    Impossible(
+        "hipporag",
+        "hipporag 2.0.0a4",
+        "does not install: it requires openai==1.91.1, which is not on the index, torch==2.5.1 and vllm==0.6.6.post1",
+    ),
+    Impossible(
+        "letta",
+        "letta 0.34.12",
+        "installs, but the package of this name is an agent for terminals now; it has no module `letta` with a server",
+    ),
+)
 """What was tried here and is not shipped, with what failed."""
 
 
@@ -107,12 +171,11 @@ def shipped(name: str) -> Shipped:
     return SYSTEMS[name]
 
 
-def factory(name: str, **settings: Any) -> Callable[..., System]:
+def factory(name: str) -> Callable[..., System]:
     """Makes a system's memories, one per history.
 
     Args:
         name: Of the system.
-        **settings: Settings of its own; the first lines of its file in `inside` tell them.
 
     Returns:
         `make(folder, embedder=None)`: a running system, which stores below the folder. Without an embedder it is given
@@ -123,10 +186,9 @@ def factory(name: str, **settings: Any) -> Callable[..., System]:
         UserError: It is not installed; the message has the command that installs it.
     """
     found = shipped(name)
-    python = found.environment.python()
-    kind = KeepingSystem if found.keeps else System
+    program = Program(name, found.environment.python(), found.file, found.settings)
 
     def make(folder: Path, embedder: Any = None) -> System:
-        return kind(Program(name, python, found.file, settings), folder, embedder or offline_embedder())
+        return System(program, folder, embedder or offline_embedder())
 
     return make

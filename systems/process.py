@@ -18,8 +18,8 @@ import shutil
 import signal
 import subprocess
 import threading
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -54,6 +54,9 @@ class Program:
 class System:
     """A running memory system of one history; close it.
 
+    Its folder holds all that it knows once its package is closed, which then goes on in another process: packages hold
+    on to what they had open.
+
     Args:
         program: What is run.
         folder: Where it stores; made if missing.
@@ -64,7 +67,7 @@ class System:
     """
 
     def __init__(self, program: Program, folder: Path, embedder: Embeds) -> None:
-        self.name, self.folder = program.name, folder.absolute()
+        self.name, self.folder, self._program = program.name, folder.absolute(), program
         self._dead: str | None = None
         self._calls = threading.RLock()
         for name in ("store", "home", "tmp"):
@@ -74,7 +77,7 @@ class System:
         own = {"url": self._proxy.url, "key": self._proxy.key, "lm": CHAT_MODEL, "embedder": EMBEDDING_MODEL}
         self._settings = {**program.settings, **own, "dimension": size}
         try:
-            self._process = self._started(program)
+            self._process = self._started()
         except BaseException:
             self._proxy.close()
             raise
@@ -121,6 +124,31 @@ class System:
         except (TypeError, ValueError, KeyError, AttributeError):
             raise self._failed(f"answered no list of entries: {json.dumps(found)[:200]}") from None
 
+    def snapshot(self, folder: Path) -> None:
+        """Copies what it knows.
+
+        Args:
+            folder: Where to; empty.
+
+        Raises:
+            SystemFailedError: It does not close, or open again.
+        """
+        with self._elsewhere():
+            shutil.copytree(self.folder / "store", folder, dirs_exist_ok=True)
+
+    def restore(self, folder: Path) -> None:
+        """Takes what another one knew; called before anything is added.
+
+        Args:
+            folder: A snapshot.
+
+        Raises:
+            SystemFailedError: It does not open it.
+        """
+        with self._elsewhere():
+            shutil.rmtree(self.folder / "store")
+            shutil.copytree(folder, self.folder / "store")
+
     def close(self) -> None:
         """Ends the worker, in order if it still answers, and all that it started."""
         with self._calls:
@@ -136,10 +164,20 @@ class System:
         with self._calls:
             self._end("was ended")
 
+    @contextmanager
+    def _elsewhere(self) -> Generator[None]:
+        with self._calls:
+            self._ask("close")
+            self._stop()
+            yield
+            self._process = self._started()
+            self._open()
+
     def _open(self) -> None:
         self._ask("open", folder=str(self.folder / "store"), settings=self._settings)
 
-    def _started(self, program: Program) -> subprocess.Popen[bytes]:
+    def _started(self) -> subprocess.Popen[bytes]:
+        program = self._program
         limits = json.dumps({"memory": program.memory, "file": program.largest})
         # Isolated: neither the folder of the file nor the user's own packages are looked into.
         command = [str(program.python), "-I", str(WORKER), str(program.file), limits]
@@ -229,6 +267,10 @@ class System:
         if self._dead is not None:
             return
         self._dead = reason
+        self._stop()
+        self._proxy.close()
+
+    def _stop(self) -> None:
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
@@ -236,38 +278,6 @@ class System:
             assert pipe is not None
             with suppress(OSError):
                 pipe.close()
-        self._proxy.close()
-
-
-class KeepingSystem(System):
-    """A system whose folder holds all that it knows, once it is closed."""
-
-    def snapshot(self, folder: Path) -> None:
-        """Copies what it knows.
-
-        Args:
-            folder: Where to; empty.
-
-        Raises:
-            SystemFailedError: It does not close, or open again.
-        """
-        self._ask("close")
-        shutil.copytree(self.folder / "store", folder, dirs_exist_ok=True)
-        self._open()
-
-    def restore(self, folder: Path) -> None:
-        """Takes what another one knew; called before anything is added.
-
-        Args:
-            folder: A snapshot.
-
-        Raises:
-            SystemFailedError: It does not open it.
-        """
-        self._ask("close")
-        shutil.rmtree(self.folder / "store")
-        shutil.copytree(folder, self.folder / "store")
-        self._open()
 
 
 def _said(time: datetime | None) -> str:

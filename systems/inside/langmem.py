@@ -1,0 +1,64 @@
+"""LangMem: memories extracted and mended by the language model's tool calls, in LangGraph's in-memory store.
+
+It asks for calls of tools; a model that makes none leaves it without memories.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from langchain_openai import ChatOpenAI, OpenAIEmbeddings
+from langgraph.store.memory import InMemoryStore
+from langmem import create_memory_store_manager
+
+SPACE = ("memories",)
+
+
+class System:
+    """One conversation per session is given to its store manager."""
+
+    def __init__(self, folder: str, settings: dict[str, Any]) -> None:
+        endpoint = {"base_url": settings["url"], "api_key": settings["key"]}
+        # Cutting texts into OpenAI's tokens would fetch their table.
+        embed = OpenAIEmbeddings(model=settings["embedder"], check_embedding_ctx_length=False, **endpoint)
+        self.path = Path(folder) / "memories.json"
+        self.store = InMemoryStore(index={"dims": settings["dimension"], "embed": embed, "fields": ["content"]})
+        self.manager = create_memory_store_manager(
+            ChatOpenAI(model=settings["lm"], temperature=0, **endpoint), namespace=SPACE, store=self.store
+        )
+        for key, value in json.loads(self.path.read_text()).items() if self.path.exists() else ():
+            self.store.put(SPACE, key, value)
+
+    def add(self, session: dict[str, Any]) -> None:
+        """What is new in a memory is taken to rest on the session's turns."""
+        if not session["turns"]:
+            return
+        said = [f"({turn['time']}) {turn['speaker']}: {turn['text']}" for turn in session["turns"]]
+        before = {item.key: item.value for item in self._items()}
+        self.manager.invoke({"messages": [{"role": "user", "content": "\n".join(said)}]})
+        for item in self._items():
+            if item.value != before.get(item.key):
+                turns = before.get(item.key, {}).get("turns", []) + [turn["id"] for turn in session["turns"]]
+                self.store.put(SPACE, item.key, {**item.value, "turns": turns, "time": session["time"]})
+
+    def search(self, query: str, k: int) -> list[dict[str, Any]]:
+        """The most similar memories."""
+        found = self.store.search(SPACE, query=query, limit=k)
+        return [{"text": f"({item.value['time']}) {_text(item.value)}", "ids": item.value["turns"]} for item in found]
+
+    def __len__(self) -> int:
+        return len(self._items())
+
+    def close(self) -> None:
+        """Writes the memories."""
+        self.path.write_text(json.dumps({item.key: item.value for item in self._items()}))
+
+    def _items(self) -> list[Any]:
+        return self.store.search(SPACE, limit=1_000_000)
+
+
+def _text(value: dict[str, Any]) -> str:
+    content = value["content"]
+    return str(content.get("content", content)) if isinstance(content, dict) else str(content)

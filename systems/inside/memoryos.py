@@ -1,0 +1,92 @@
+"""MemoryOS of its authors' package: short, middle and long-term memory of pairs of what was said and answered.
+
+The history's first speaker is its user, all others are its assistant. It embeds by sentence-transformers, whose
+weights would be fetched; that name is a class here which asks the run's embedder. What it requires, `faiss-gpu` and an
+old numpy, has no build for this Python: faiss-cpu and a present numpy stand in.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import openai
+
+
+class SentenceTransformer:
+    """The run's embedder."""
+
+    def __init__(self, name: str) -> None:
+        self.client = openai.OpenAI()
+
+    def encode(self, texts: list[str], convert_to_numpy: bool = True) -> np.ndarray:
+        """Vectors of texts."""
+        found = self.client.embeddings.create(model="any", input=texts).data
+        return np.array([each.embedding for each in found], dtype=np.float32)
+
+
+stand_in: Any = types.ModuleType("sentence_transformers")
+stand_in.SentenceTransformer = SentenceTransformer
+sys.modules["sentence_transformers"] = stand_in
+
+from memoryos import Memoryos  # noqa: E402
+
+
+class System:
+    """One `add_memory` per pair."""
+
+    def __init__(self, folder: str, settings: dict[str, Any]) -> None:
+        self.memory = Memoryos(
+            user_id="user",
+            openai_api_key=settings["key"],
+            openai_base_url=settings["url"],
+            data_storage_path=folder,
+            llm_model=settings["lm"],
+        )
+        self.path = Path(folder) / "pairs.json"
+        kept = json.loads(self.path.read_text()) if self.path.exists() else {"user": "", "turns": {}}
+        self.user: str = kept["user"]
+        self.turns: dict[str, list[str]] = kept["turns"]
+
+    def add(self, session: dict[str, Any]) -> None:
+        """Pairs what the user says with what is answered, up to the user's next words."""
+        pairs: list[dict[str, Any]] = []
+        for turn in session["turns"]:
+            self.user = self.user or turn["speaker"]
+            text, own = f"{turn['speaker']}: {turn['text']}", turn["speaker"] == self.user
+            if own or not pairs:
+                pairs.append({"said": "", "answered": "", "time": turn["time"], "turns": []})
+            pair = pairs[-1]
+            pair["said" if own else "answered"] += ("\n" if pair["said" if own else "answered"] else "") + text
+            pair["turns"].append(turn["id"])
+        for pair in pairs:
+            self.turns[f"{pair['said']}\n{pair['answered']}"] = pair["turns"]
+            self.path.write_text(json.dumps({"user": self.user, "turns": self.turns}))
+            self.memory.add_memory(pair["said"], pair["answered"], timestamp=pair["time"] or None)
+
+    def search(self, query: str, k: int) -> list[dict[str, Any]]:
+        """Pages of its middle-term memory, then what is known of both, then what has not left its short-term memory."""
+        found = self.memory.retriever.retrieve_context(query, user_id="user")
+        known = found["retrieved_user_knowledge"] + found["retrieved_assistant_knowledge"]
+        recent = self.memory.short_term_memory.get_all()
+        return [
+            *(self._page(page) for page in found["retrieved_pages"]),
+            *({"text": f"({each['timestamp']}) {each['knowledge']}"} for each in known),
+            *(self._page(page) for page in reversed(recent)),
+        ][:k]
+
+    def __len__(self) -> int:
+        memory = self.memory
+        pages = sum(len(each["details"]) for each in memory.mid_term_memory.sessions.values())
+        long_term = memory.user_long_term_memory.get_user_knowledge()
+        assistant = memory.assistant_long_term_memory.get_assistant_knowledge()
+        return pages + len(memory.short_term_memory.get_all()) + len(long_term) + len(assistant)
+
+    def _page(self, page: dict[str, Any]) -> dict[str, Any]:
+        said, answered = page.get("user_input", ""), page.get("agent_response", "")
+        text = f"({page.get('timestamp', '')}) {said}\n{answered}"
+        return {"text": text, "ids": self.turns.get(f"{said}\n{answered}", [])}

@@ -1,0 +1,131 @@
+"""Every shipped system, through its real package: `make integrations` makes its environment from scratch and runs this.
+
+An environment that cannot be made is skipped, with the reason; a system that was installed and then stores or finds
+nothing, or loses what it stored, fails. The model is scripted, the embedder the offline one.
+"""
+
+import os
+import time
+from pathlib import Path
+
+import dspy
+import pytest
+from mempiler.engines.embedders import embedder
+from mempiler.engines.meter import Meter
+from mempiler.engines.taken import taking
+from mempiler.errors import EndpointError
+from mempiler.records import Session, Turn
+from mempiler.systems.catalog import SYSTEMS, factory, shipped
+from mempiler.systems.process import System
+
+from .scripted import scripted_lm
+
+CHOSEN = os.environ.get("SYSTEMS", "").split() or [each.name for each in SYSTEMS.values() if not each.heavy]
+"""Names of systems to run: all but the heavy ones, unless said."""
+
+TOLD = (
+    ("Ann", "I moved to Lisbon in spring."),
+    ("Bob", "My sister Clara became a veterinarian."),
+    ("Ann", "I adopted a greyhound called Pixel."),
+    ("Bob", "I sold my motorcycle yesterday."),
+)
+WORDS = "kitchen bicycle orchard library concert lantern holiday airport teacher doctor garden village"
+LATER = (
+    ("Ann", "Pixel the greyhound won a marathon."),
+    ("Bob", "I began to learn the accordion."),
+    *((who, f"This week I wrote about the {word}.") for word in WORDS.split() for who in ("Ann", "Bob")),
+)
+"""Long enough for a system that writes only when its short-term memory is full."""
+
+
+def _session(name: str, time: str, told: tuple[tuple[str, str], ...]) -> Session:
+    turns = tuple(Turn(id=f"{name}:{n}", speaker=who, text=what) for n, (who, what) in enumerate(told, 1))
+    return Session.model_validate({"id": name, "time": time, "turns": turns})
+
+
+FIRST, SECOND = _session("D1", "2024-05-01T10:00:00", TOLD), _session("D2", "2024-06-01T10:00:00", LATER)
+
+
+@pytest.fixture(scope="module", params=CHOSEN)
+def name(request: pytest.FixtureRequest) -> str:
+    """A system whose environment was made."""
+    name: str = request.param
+    if not os.environ.get("MEMPILER_SYSTEMS"):
+        pytest.skip("environments of foreign systems are made by `make integrations`")
+    try:
+        shipped(name).environment.install()
+    except EndpointError as error:
+        pytest.skip(str(error))
+    return name
+
+
+def test_packages_are_the_pinned_ones(name: str) -> None:
+    shipped(name).environment.check()
+
+
+def test_what_is_told_is_found_by_its_own_calls(name: str, tmp_path: Path) -> None:
+    meter = Meter()
+    with dspy.context(lm=scripted_lm(meter)), factory(name)(tmp_path, embedder=embedder()) as system:
+        with taking() as writing:
+            system.add(FIRST)
+            system.add(SECOND)
+        assert writing.taken.calls == meter.read().calls["task"]
+        assert (writing.taken.calls > 0) == shipped(name).writes_with_lm
+        assert len(system) > 0
+        found = system.search("Which greyhound did Ann adopt?", k=5)
+    assert 0 < len(found) <= 5
+    assert any("greyhound" in entry.text for entry in found)
+    assert {"D1:3", "D2:1"} & {source for entry in found for source in entry.sources}
+
+
+def test_what_was_kept_is_found_by_another_process(name: str, tmp_path: Path) -> None:
+    with dspy.context(lm=scripted_lm()):
+        with _started(name, tmp_path / "one") as first:
+            first.add(FIRST)
+            before = _texts(first)
+            first.snapshot(tmp_path / "kept")
+            assert _texts(first) == before
+        with _started(name, tmp_path / "two") as second:
+            second.restore(tmp_path / "kept")
+            assert _texts(second) == before
+            stored = len(second)
+            second.add(SECOND)
+            assert len(second) > stored
+
+
+def test_what_is_written_again_asks_the_same(name: str, tmp_path: Path) -> None:
+    """So that a run that was killed finds the answers to its calls and pays for none twice."""
+    asked = []
+    for number in range(2):
+        lm = scripted_lm()
+        prompts: list[str] = []
+        reply = lm.engine.reply
+
+        def listening(request: object, prompts: list[str] = prompts, reply: object = reply) -> str:
+            prompts.append(repr(request))
+            return reply(request)  # pyright: ignore
+
+        lm.engine.reply = listening
+        with dspy.context(lm=lm), _started(name, tmp_path / str(number)) as system:
+            system.add(FIRST)
+            system.add(SECOND)
+        asked.append(sorted(prompts))
+    assert asked[0] == asked[1]
+
+
+def test_one_that_is_killed_leaves_nothing(name: str, tmp_path: Path) -> None:
+    system = _started(name, tmp_path)
+    process = system._process
+    system.kill()
+    assert process.wait(10) < 0
+    started = time.monotonic()
+    system.close()
+    assert time.monotonic() - started < 5
+
+
+def _started(name: str, folder: Path) -> System:
+    return factory(name)(folder, embedder=embedder())
+
+
+def _texts(system: System) -> list[str]:
+    return [entry.text for entry in system.search("Which greyhound did Ann adopt?", k=5)]

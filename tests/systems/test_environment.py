@@ -1,0 +1,153 @@
+"""Environments are made whole or not at all, hold what is pinned, and are removed; commands say so in one line."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from mempiler.cli import app
+from mempiler.errors import EndpointError, UserError
+from mempiler.systems import environment
+from mempiler.systems.catalog import IMPOSSIBLE, SYSTEMS, factory, names
+from mempiler.systems.environment import STAMP, Environment
+
+ROOT = Path(environment.__file__).parent
+PAGE = (ROOT.parent / "docs" / "systems.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
+    """An environment of no packages, whose first installation was broken off."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MEMPILER_SYSTEMS", str(tmp_path_factory.mktemp("systems")))
+        pins = tmp_path_factory.mktemp("pins") / "none.txt"
+        pins.write_text("")
+        found = Environment("none", pins)
+        found.path.mkdir(parents=True)
+        (found.path / "half").touch()
+        found.install()
+        yield found
+
+
+def test_what_was_broken_off_is_made_anew(made: Environment) -> None:
+    assert made.here
+    assert made.python().exists()
+    assert not (made.path / "half").exists()
+
+
+def test_installing_twice_changes_nothing(made: Environment) -> None:
+    before = (made.path / STAMP).stat().st_mtime_ns
+    made.install()
+    assert (made.path / STAMP).stat().st_mtime_ns == before
+
+
+def test_other_pins_have_another_environment(made: Environment, tmp_path: Path) -> None:
+    other = tmp_path / "other.txt"
+    other.write_text("six==1.17.0\n")
+    assert Environment("none", other).path != made.path
+
+
+def test_packages_that_are_not_as_pinned_are_told(made: Environment, tmp_path: Path) -> None:
+    made.check()
+    other = tmp_path / "other.txt"
+    other.write_text("no-such-package==1\n")
+    changed = Environment("none", other)
+    shutil.copytree(made.path, changed.path, symlinks=True)
+    with pytest.raises(UserError, match="1 of 1 packages are others, such as no-such-package==1"):
+        changed.check()
+    shutil.rmtree(changed.path)
+
+
+def test_a_package_that_does_not_come_is_one_error_and_leaves_nothing_that_looks_whole(
+    made: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", "")
+    pins = tmp_path / "missing.txt"
+    pins.write_text("no-such-package==1\n")
+    with pytest.raises(EndpointError, match=r"missing cannot be installed: .*no-such-package==1"):
+        Environment("missing", pins).install()
+    assert not Environment("missing", pins).here
+
+
+def test_a_folder_that_cannot_be_written_is_told(
+    made: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("MEMPILER_SYSTEMS", str(tmp_path / "file" / "below"))
+    with pytest.raises(UserError, match=r"cannot be written: .*set MEMPILER_SYSTEMS"):
+        made.install()
+
+
+def test_removing_leaves_those_of_other_names(made: Environment, tmp_path: Path) -> None:
+    pins = tmp_path / "none-too.txt"
+    pins.touch()
+    other = Environment("none-too", pins)
+    other.path.mkdir()
+    (other.path / STAMP).touch()
+    assert not Environment("non", pins).remove()
+    assert other.remove()
+    assert made.here
+
+
+def test_one_that_is_not_installed_names_the_command() -> None:
+    with pytest.raises(UserError, match="mem0 is not installed; run: mempiler systems install mem0"):
+        factory("mem0-raw")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["install", "mem1"], "unknown system 'mem1'; did you mean 'mem0'?"),
+        (["check", "mem0"], "run: mempiler systems install mem0"),
+    ],
+)
+def test_a_mistake_is_one_line(arguments: list[str], said: str) -> None:
+    done = CliRunner().invoke(app, ["systems", *arguments])
+    assert isinstance(done.exception, UserError)
+    assert said in str(done.exception)
+
+
+def test_list_has_every_system() -> None:
+    done = CliRunner().invoke(app, ["systems", "list", "--json"])
+    listed = json.loads(done.output)
+    assert [row["name"] for row in listed["systems"]] == list(names())
+    assert not any(row["installed"] for row in listed["systems"])
+    assert {row["name"] for row in listed["impossible"]} == {each.name for each in IMPOSSIBLE}
+    assert "not shipped: hipporag" in CliRunner().invoke(app, ["systems", "list"]).output
+
+
+def test_remove_says_that_there_was_nothing() -> None:
+    assert CliRunner().invoke(app, ["systems", "remove", "langmem"]).output == "langmem: was not installed\n"
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_every_system_has_its_file_and_pins(name: str) -> None:
+    found = SYSTEMS[name]
+    assert found.file.is_file()
+    pins = found.environment.pins.read_text(encoding="utf-8").lower().splitlines()
+    assert all("==" in line for line in pins)
+    pinned = {line.partition("==")[0].replace("_", "-") for line in pins}
+    assert {package.partition("[")[0].lower() for package in found.packages} <= pinned
+
+
+def test_no_file_is_left_over() -> None:
+    files = {path.stem.replace("_", "-") for path in (ROOT / "inside").glob("*.py")} - {"--init--", "worker"}
+    assert (
+        files
+        == {path.stem for path in (ROOT / "pins").glob("*")}
+        == {found.environment.name for found in SYSTEMS.values()}
+    )
+
+
+def test_page_has_every_system_as_the_catalog_has_it() -> None:
+    for found in SYSTEMS.values():
+        writes = "language model" if found.writes_with_lm else "embedder"
+        assert (
+            f"| `system:{found.name}` | {found.what} | {', '.join(found.packages)} | {writes} | {found.licence} |"
+            in PAGE
+        )
+    for each in IMPOSSIBLE:
+        assert f"| {each.name} | {each.package} | {each.failed} |" in PAGE
