@@ -148,6 +148,7 @@ def unbeaten(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]
     """The points of (cost, score) than which no other one is both cheaper and better, from the cheapest on.
 
     Example:
+        >>> from mempiler.runs.arena_page import unbeaten
         >>> unbeaten([(1, .2), (2, .1), (3, .5)])
         [(1, 0.2), (3, 0.5)]
     """
