@@ -24,7 +24,7 @@ _WHOSE = click.option("--user", required=True, help="the user whose memory it is
 
 @click.group("memories")
 def command() -> None:
-    """Stored memories: add, remember, list, show, export, import, forget."""
+    """Stored memories: add, remember, list, show, view, export, import, forget."""
 
 
 command.add_command(remember)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -34,12 +35,15 @@ def command(run: str, wrong: bool, category: str | None, id: str | None, everyth
     RUN is its folder, the end of the folder's name, its MLflow run id, or `last`. The same and more is in the page
     report.html of the run's folder.
     """
-    from ..runs.folder import RunFolder
+    from ..runs.folder import RUN, RunFolder
     from ..runs.pages.keep import HTML
     from ..runs.pages.open import open_page
 
     page = open_page(run)
     console = output()
+    path = RunFolder.open(run).path
+    # As it can be asked for again: a folder elsewhere has no name here.
+    page = page.model_copy(update={"name": run}) if (Path(run) / RUN).is_file() else page
     if id is not None:
         _show_question(console, page, _named(page, id), as_json)
         return
@@ -53,9 +57,8 @@ def command(run: str, wrong: bool, category: str | None, id: str | None, everyth
         _list(console, page, found, everything)
         return
     _overview(console, page)
-    path = RunFolder.open(run).path / HTML
-    if path.is_file():
-        console.print(f"page: {path}", soft_wrap=True)
+    if (path / HTML).is_file():
+        console.print(f"page: {path / HTML}", soft_wrap=True)
 
 
 _BULKY = {"questions", "lines"}

@@ -224,15 +224,15 @@ class _Listener(BaseCallback):
         self._record = record
 
     def on_lm_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
-        """Keeps the prompt."""
-        if _open.get() is not None:
+        """Keeps the prompt; those of an inner recording are not asked for here."""
+        if _open.get() is not None and _recording.get() is self._record:
             asked = inputs.get("messages") or [{"role": "user", "content": inputs.get("prompt") or ""}]
             self._record.started[call_id] = _plain(asked)
 
     def on_lm_end(self, call_id: str, outputs: Any | None, exception: BaseException | None = None) -> None:
         """Keeps the raw completions; a call that reached no model has none."""
-        call, messages = _open.get(), self._record.started.pop(call_id, ())
-        if call is not None and outputs is not None:
+        call, messages = _open.get(), self._record.started.pop(call_id, None)
+        if call is not None and messages is not None and outputs is not None:
             call.completions += [Completion(messages, _text(output)) for output in outputs]
 
 

@@ -114,24 +114,31 @@ def _evidence(example: Any) -> dict[str, str]:
     return {id: shortened(found.get(id, ""), ENTRY) for id in wanted}
 
 
-def _room(lengths: Sequence[int]) -> int:
-    """The most characters a message may have, so that all of them fit: short ones leave theirs to the long."""
-    left = PROMPT
+def _bounded(texts: Sequence[str]) -> list[str]:
+    """The texts of a prompt, of which the last, the question's own, goes before instructions and demos."""
+    own = [shortened(text, PROMPT * 3 // 4) for text in texts[-1:]]
+    rest = texts[:-1]
+    room = _room(list(map(len, rest)), PROMPT - sum(map(len, own)))
+    return [*(shortened(text, room) for text in rest), *own]
+
+
+def _room(lengths: Sequence[int], left: int) -> int:
+    """The most characters a text may have, so that all of them fit: short ones leave theirs to the long."""
     for n, length in enumerate(sorted(lengths)):
         share = left // (len(lengths) - n)
         if length > share:
             return share
         left -= length
-    return PROMPT
+    return max(lengths, default=0)
 
 
 def _asked(call: Call) -> Asked:
     last = call.completions[-1] if call.completions else Completion((), "")
-    room = _room([len(each["content"]) for each in last.messages])
+    texts = _bounded([each["content"] for each in last.messages])
     return Asked(
         predictor=str(getattr(call.predictor, "label", "")),
         outcome=call.outcome,
-        messages=tuple((each["role"], shortened(each["content"], room)) for each in last.messages),
+        messages=tuple((each["role"], text) for each, text in zip(last.messages, texts, strict=True)),
         answer=shortened(last.text, ANSWER),
         error=None if call.error is None else shortened(call.error, ANSWER),
     )

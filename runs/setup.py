@@ -146,10 +146,14 @@ class Setup:
         Raises:
             UserError: Nobody provides it, or its key is not set.
         """
-        roles = ((self.lm, self.api_base), (self.prompt_lm, self.prompt_api_base), (self.judge_lm, self.judge_api_base))
-        for name, api_base in roles:
+        roles: dict[Role, tuple[str | None, str | None]] = {
+            "task": (self.lm, self.api_base),
+            "prompt": (self.prompt_lm, self.prompt_api_base),
+            "judge": (self.judge_lm, self.judge_api_base),
+        }
+        for role, (name, api_base) in roles.items():
             if name and not (is_ruled(name) or is_local(name) or name.startswith(GGUF)):
-                check_askable(language_model(name, api_base=api_base))
+                check_askable(language_model(name, Meter(), role, api_base, guard=None, answers=None))
 
     @property
     def default_adapter(self) -> str:

@@ -10,6 +10,7 @@ It needs the system's chromium and nothing else.
 import base64
 import json
 import os
+import select
 import shutil
 import signal
 import subprocess
@@ -20,6 +21,9 @@ from typing import Any, Self
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 """The system's browser; None where there is none."""
+
+PATIENCE = 60.0
+"""Seconds that it may be silent while something is waited for."""
 
 _OPTIONS = (
     "--headless=new",
@@ -149,6 +153,8 @@ class Browser:
 
     def _next(self) -> dict[str, Any]:
         while b"\0" not in self._buffer:
+            if not select.select([self._read], [], [], PATIENCE)[0]:
+                raise AssertionError(f"the browser has said nothing for {PATIENCE} s")
             found = os.read(self._read, 1 << 20)
             if not found:
                 raise AssertionError("the browser has ended")

@@ -209,7 +209,7 @@ def test_failed_sessions_alone_are_written_anew(filled: Run) -> None:
 def test_a_memory_is_looked_at_in_a_page(filled: Run, folder: Path) -> None:
     code, _, err = filled("memories", "view", "ada", "--page", "ada.html")
     html = (folder / "ada.html").read_text(encoding="utf-8")
-    assert (code, err) == (0, "ada.html: 2 sessions, 3 entries, 0 turns in none\n")
+    assert (code, err) == (0, "ada.html: 2 sessions, 3 entries, 0 turns in none")
     assert (folder / "ada.html").stat().st_mode & 0o777 == 0o600
     # From a turn to what was made of it, and from that back.
     assert [html.count(f'id="{place}"') for place in ("t0", "e0", "t2", "e2")] == [1, 1, 1, 1]

@@ -132,3 +132,15 @@ def test_an_inner_recording_keeps_what_it_hears_to_itself(scripted: Any) -> None
         ask(thing="after")
     assert [call.inputs["thing"] for call in outer.calls] == ["before", "after"]
     assert ([call.inputs["thing"] for call in inner.calls], outer.failures) == (["within"], [])
+
+
+def test_prompts_of_an_inner_recording_are_kept_by_nobody_who_did_not_ask(scripted: Any) -> None:
+    """Steps that write a memory outlive the question that needed it first: their prompts must not."""
+    ask = predictor(Name)
+    with dspy.context(lm=scripted(lambda *_: {"name": "x"})), recording(texts) as outer:
+        ask(thing="outer")
+        with recording() as inner:
+            ask(thing="inner")
+        ask(thing="outer again")
+    assert [len(call.completions) for call in outer.calls] == [1, 1]
+    assert [len(call.completions) for call in inner.calls] == [0]

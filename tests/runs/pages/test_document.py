@@ -5,11 +5,13 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import dspy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mempiler.errors import DataError, UserError
 from mempiler.optimizers.compile import Compilation
+from mempiler.programs.recording import Call, Completion
 from mempiler.programs.state import PredictorState
 from mempiler.records import Failure
 from mempiler.runs.experiment import run_compile, run_evaluate
@@ -20,7 +22,7 @@ from mempiler.runs.pages.open import open_page
 from mempiler.runs.pages.page import Page, Question
 from mempiler.runs.pages.render import embedded
 from mempiler.runs.results import Evaluation, Row
-from mempiler.runs.seen import PROMPT, Asked, Entry, Seen
+from mempiler.runs.seen import PROMPT, Asked, Entry, Seen, seen
 from mempiler.runs.setup import Setup
 from mempiler.runs.tracking import client
 
@@ -228,19 +230,20 @@ def test_no_run_is_no_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         open_page("last")
 
 
-def test_a_prompt_of_any_length_is_bounded(scripted: Any) -> None:
-    import dspy
-    from mempiler.programs.predictor import Predictor
-    from mempiler.programs.recording import recording, texts
-    from mempiler.runs.seen import seen
-
-    lm = scripted(lambda kind, text, n: {"answer": "yes"})
-    with dspy.context(lm=lm), recording(texts) as record:
-        Predictor("context, question -> answer")(context="word " * 50_000, question="Where?")
-    found = seen(dspy.Example(history=(), focus=()), None, record.calls, "")
-    asked = found.calls[0]
-    assert PROMPT < sum(len(text) for _, text in asked.messages) + 200 < PROMPT + 500
-    assert "characters left out" in asked.messages[-1][1]
-    # What is short is whole.
-    assert "Your input fields are" in asked.messages[0][1]
-    assert "left out" not in asked.messages[0][1]
+@pytest.mark.parametrize(
+    ("lengths", "whole"),
+    [
+        ((1000, 2000), [True, True]),
+        # The middle of a long question is left out, the short instructions before it are not.
+        ((1000, 100_000), [True, False]),
+        # Demos make room for the question's own message, and the instructions are shorter than their share.
+        ((400, *(3000 for _ in range(20)), 5000), [True, *(False for _ in range(20)), True]),
+    ],
+)
+def test_a_prompt_of_any_length_is_bounded(lengths: tuple[int, ...], whole: list[bool]) -> None:
+    messages = tuple({"role": "user", "content": "x" * length} for length in lengths)
+    call = Call(None, {}, completions=[Completion(messages, "yes")])
+    (asked,) = seen(dspy.Example(history=(), focus=()), None, [call], "").calls
+    assert [text == "x" * length for (_, text), length in zip(asked.messages, lengths, strict=True)] == whole
+    assert sum(len(text) for _, text in asked.messages) < PROMPT + 50 * len(lengths)
+    assert all(kept or "characters left out" in text for (_, text), kept in zip(asked.messages, whole, strict=True))
