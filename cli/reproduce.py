@@ -15,6 +15,8 @@ from .options import SIGN_KEY, first_line, make_setup, output, parse_settings, p
 from .progress import progress
 
 if TYPE_CHECKING:
+    from rich.console import JustifyMethod
+
     from ..runs.recipes.recipe import Recipe, Reproduced
     from ..runs.recipes.section import Section
     from ..runs.recipes.tables import Cell, OurTable, PaperTable
@@ -199,7 +201,9 @@ def _ours(console: Console, table: OurTable) -> None:
         # Names of columns may wrap at their words; numbers may not be cut.
         wide = 16 if "interval" in column else 5
         first = 18 if len(table.columns) > 6 else None
-        shown.add_column(column.replace("_", " "), justify="right" if n else "left", min_width=wide if n else first)
+        side: JustifyMethod = "right" if n else "left"
+        # Names of questions are looked up: they may break, and are not cut.
+        shown.add_column(column.replace("_", " "), justify=side, min_width=wide if n else first, overflow="fold")
     apart = any("interval" in column for column in table.columns)
     for row in table.rows:
         shown.add_row(*(_cell(cell, apart) for cell in row))

@@ -10,7 +10,7 @@ unless the mutated source or a test has changed; so a run that was ended can be 
 Usage:
     $ python perf/mutants.py                         # all
     $ python perf/mutants.py rgmem --timeout 300 --results /tmp/mutants.jsonl
-    $ python perf/mutants.py --page docs/mutants.md
+    $ python perf/mutants.py --page mutants.md
 
 Exits with 1 if a mutant survived.
 """
@@ -190,7 +190,7 @@ def _known(results: Path) -> dict[tuple[str, str, str], Outcome]:
 HEAD = """# Who notices a broken mechanism
 
 Made by `perf/mutants.py --page`: one mechanism of the methods is broken at a time, and the tests of its method are run,
-those of its parts first, then its [world](worlds.md). The first test that fails is named.
+those of its parts first, then its world (docs/worlds.md). The first test that fails is named.
 
 | method | what no longer holds | noticed by |
 | --- | --- | --- |
