@@ -1,6 +1,6 @@
 """The systems that are shipped, and those that were tried and cannot be.
 
-    `system:mem0`  ──> factory("mem0")(folder, embedder=...) ──> a `System`: add, search, snapshot, close, kill
+    `system:mem0`  ──> factory("mem0")(folder, embedder=...) ──> a `KeptSystem`: add, search, snapshot, close, kill
 
 Example:
     >>> from mempiler.systems.catalog import SYSTEMS
@@ -18,7 +18,7 @@ from typing import Any
 from ..engines.embedders import embedder as offline_embedder
 from ..errors import UnknownNameError
 from .environment import Environment
-from .process import Program, System
+from .process import KeptSystem, Program
 
 FOLDER = Path(__file__).parent
 
@@ -171,7 +171,7 @@ def shipped(name: str) -> Shipped:
     return SYSTEMS[name]
 
 
-def factory(name: str) -> Callable[..., System]:
+def factory(name: str) -> Callable[..., KeptSystem]:
     """Makes a system's memories, one per history.
 
     Args:
@@ -188,7 +188,7 @@ def factory(name: str) -> Callable[..., System]:
     found = shipped(name)
     program = Program(name, found.environment.python(), found.file, found.settings)
 
-    def make(folder: Path, embedder: Any = None) -> System:
-        return System(program, folder, embedder or offline_embedder())
+    def make(folder: Path, embedder: Any = None) -> KeptSystem:
+        return KeptSystem(program, folder, embedder or offline_embedder())
 
     return make

@@ -40,7 +40,7 @@ class AskedSystem(OwnSystem):
         return answer, recalled
 
 
-class KeptSystem(OwnSystem):
+class KeepingOwnSystem(OwnSystem):
     """One that can keep itself in a folder."""
 
     def snapshot(self, folder: Path) -> None:
@@ -52,7 +52,7 @@ class KeptSystem(OwnSystem):
         self._ask("restore", folder=str(folder.absolute()))
 
 
-class KeptAskedSystem(KeptSystem, AskedSystem):
+class KeepingAskedSystem(KeepingOwnSystem, AskedSystem):
     """One that answers by itself and can keep itself in a folder."""
 
 
@@ -65,7 +65,7 @@ def alone(target: str, folder: bool, asks: bool, keeps: bool) -> Callable[..., S
         asks: Whether it answers by itself.
         keeps: Whether it has `snapshot` and `restore`.
     """
-    kind = (KeptAskedSystem if asks else KeptSystem) if keeps else AskedSystem if asks else OwnSystem
+    kind = (KeepingAskedSystem if asks else KeepingOwnSystem) if keeps else AskedSystem if asks else OwnSystem
     path = [str(Path(each).absolute()) for each in sys.path]
     settings = {"target": target, "folder": folder, "path": path, "records": Item.__module__}
 

@@ -124,31 +124,6 @@ class System:
         except (TypeError, ValueError, KeyError, AttributeError):
             raise self._failed(f"answered no list of entries: {json.dumps(found)[:200]}") from None
 
-    def snapshot(self, folder: Path) -> None:
-        """Copies what it knows.
-
-        Args:
-            folder: Where to; empty.
-
-        Raises:
-            SystemFailedError: It does not close, or open again.
-        """
-        with self._elsewhere():
-            shutil.copytree(self.folder / "store", folder, dirs_exist_ok=True)
-
-    def restore(self, folder: Path) -> None:
-        """Takes what another one knew; called before anything is added.
-
-        Args:
-            folder: A snapshot.
-
-        Raises:
-            SystemFailedError: It does not open it.
-        """
-        with self._elsewhere():
-            shutil.rmtree(self.folder / "store")
-            shutil.copytree(folder, self.folder / "store")
-
     def close(self) -> None:
         """Ends the worker, in order if it still answers, and all that it started."""
         with self._calls:
@@ -163,15 +138,6 @@ class System:
             os.killpg(self._process.pid, signal.SIGKILL)
         with self._calls:
             self._end("was ended")
-
-    @contextmanager
-    def _elsewhere(self) -> Generator[None]:
-        with self._calls:
-            self._ask("close")
-            self._stop()
-            yield
-            self._process = self._started()
-            self._open()
 
     def _open(self) -> None:
         self._ask("open", folder=str(self.folder / "store"), settings=self._settings)
@@ -278,6 +244,44 @@ class System:
             assert pipe is not None
             with suppress(OSError):
                 pipe.close()
+
+
+class KeptSystem(System):
+    """A memory system that keeps all it knows below its folder, so that a copy of that is a copy of it."""
+
+    def snapshot(self, folder: Path) -> None:
+        """Copies what it knows.
+
+        Args:
+            folder: Where to; empty.
+
+        Raises:
+            SystemFailedError: It does not close, or open again.
+        """
+        with self._elsewhere():
+            shutil.copytree(self.folder / "store", folder, dirs_exist_ok=True)
+
+    def restore(self, folder: Path) -> None:
+        """Takes what another one knew; called before anything is added.
+
+        Args:
+            folder: A snapshot.
+
+        Raises:
+            SystemFailedError: It does not open it.
+        """
+        with self._elsewhere():
+            shutil.rmtree(self.folder / "store")
+            shutil.copytree(folder, self.folder / "store")
+
+    @contextmanager
+    def _elsewhere(self) -> Generator[None]:
+        with self._calls:
+            self._ask("close")
+            self._stop()
+            yield
+            self._process = self._started()
+            self._open()
 
 
 def _said(time: datetime | None) -> str:

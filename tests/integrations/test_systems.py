@@ -16,7 +16,7 @@ from mempiler.engines.taken import taking
 from mempiler.errors import EndpointError
 from mempiler.records import Session, Turn
 from mempiler.systems.catalog import SYSTEMS, factory, shipped
-from mempiler.systems.process import System
+from mempiler.systems.process import KeptSystem
 
 from .scripted import scripted_lm
 
@@ -123,9 +123,9 @@ def test_one_that_is_killed_leaves_nothing(name: str, tmp_path: Path) -> None:
     assert time.monotonic() - started < 5
 
 
-def _started(name: str, folder: Path) -> System:
+def _started(name: str, folder: Path) -> KeptSystem:
     return factory(name)(folder, embedder=embedder())
 
 
-def _texts(system: System) -> list[str]:
+def _texts(system: KeptSystem) -> list[str]:
     return [entry.text for entry in system.search("Which greyhound did Ann adopt?", k=5)]

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from mempiler.engines.embedders import embedder
 from mempiler.records import Session, Turn
-from mempiler.systems.process import Program, System
+from mempiler.systems.process import KeptSystem, Program
 
-Start = Callable[..., System]
+Start = Callable[..., KeptSystem]
 
 ITEM = Session(id="D1", turns=(Turn(id="D1:1", speaker="Ann", text="I moved to Lisbon."),))
 
@@ -56,13 +56,13 @@ def start(tmp_path: Path) -> Iterator[Start]:
     with ExitStack() as open_ones:
         number = iter(range(100))
 
-        def make(methods: str = "", **program: Any) -> System:
+        def make(methods: str = "", **program: Any) -> KeptSystem:
             place = tmp_path / f"system-{next(number)}"
             place.mkdir()
             body = textwrap.indent(textwrap.dedent(methods).strip() or "pass", "    ")
             file = place / "scripted.py"
             file.write_text(f"{textwrap.dedent(plain)}\nclass System(Plain):\n{body}\n", encoding="utf-8")
             made = Program("scripted", Path(sys.executable), file, **program)
-            return open_ones.enter_context(System(made, place / "folder", embedder()))
+            return open_ones.enter_context(KeptSystem(made, place / "folder", embedder()))
 
         yield make
