@@ -20,7 +20,10 @@ FILE = Path(__file__).parent / "inside" / "own.py"
 
 
 class OwnSystem(System):
-    """A store of the user's."""
+    """A store of the user's, which knows things that are not in its folder."""
+
+    keeps = False
+    """Whether it can keep itself; no copy of its folder would do."""
 
     def add(self, session: Item) -> None:
         turns = [turn.model_dump(mode="json") for turn in session.turns]
@@ -42,6 +45,8 @@ class AskedSystem(OwnSystem):
 
 class KeptSystem(OwnSystem):
     """One that can keep itself in a folder."""
+
+    keeps = True
 
     def snapshot(self, folder: Path) -> None:
         """Has it keep itself."""

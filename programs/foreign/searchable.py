@@ -7,6 +7,7 @@
         def snapshot(self, folder): ...                optional: keeps itself in an empty folder
         def restore(self, folder): ...                 optional: takes such a folder up, when freshly made
         def __len__(self): ...                         optional: how many entries it stores
+        keeps = False                                  optional: snapshot and restore are not to be used after all
         forks = False                                  optional: two stores cannot both go on from one snapshot
         def close(self): ...                           optional
         def kill(self): ...                            optional: ends at once, called from another thread

@@ -90,7 +90,8 @@ class Store:
     @property
     def keeps(self) -> bool:
         """Whether it can be taken up again."""
-        return hasattr(self.system, "snapshot") and hasattr(self.system, "restore")
+        able = hasattr(self.system, "snapshot") and hasattr(self.system, "restore")
+        return able and getattr(self.system, "keeps", True) is not False
 
     def close(self) -> None:
         """Ends it."""
