@@ -22,6 +22,7 @@ import hashlib
 import json
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -61,15 +62,19 @@ def measured(claims: Claims, users: int, results: Path | None) -> Iterator[dict[
             known[key] = [_row(each) for each in bench.found([claim])]
             if results is not None:
                 with results.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps({"key": key, "rows": known[key]}) + "\n")
+                    # A line that a killed run left unfinished stays by itself.
+                    file.write("\n" + json.dumps({"key": key, "rows": known[key]}))
         yield from known[key]
 
 
 def _known(results: Path | None) -> dict[str, list[dict[str, Any]]]:
-    if results is None or not results.exists():
-        return {}
-    lines = results.read_text(encoding="utf-8").splitlines()
-    return {line["key"]: line["rows"] for line in map(json.loads, filter(lambda text: text.endswith("}"), lines))}
+    text = results.read_text(encoding="utf-8") if results is not None and results.exists() else ""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for line in text.splitlines():
+        with suppress(ValueError):
+            kept = json.loads(line)
+            found[kept["key"]] = kept["rows"]
+    return found
 
 
 def _digest(claims: Claims, claim: Claim) -> str:
