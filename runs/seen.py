@@ -110,7 +110,8 @@ def _evidence(example: Any) -> dict[str, str]:
     wanted = [str(id) for id in example.get("focus") or ()][:MOST_EVIDENCE]
     if not wanted:
         return {}
-    found = {turn.id: turn.line(item.time) for item in example.history for turn in item.turns if turn.id in wanted}
+    turns = example.history.turns
+    found = {id: turns[id][0].line(turns[id][1].time) for id in wanted if id in turns}
     return {id: shortened(found.get(id, ""), ENTRY) for id in wanted}
 
 
