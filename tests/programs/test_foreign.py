@@ -109,7 +109,11 @@ def test_a_store_is_written_once_for_each_history_however_many_ask(make_history)
     assert all(row.hits for row in found.rows)
 
 
-@pytest.mark.parametrize("thing", [Lines, Kept, Later, Lines(), lambda folder: Lines()], ids=str)
+@pytest.mark.parametrize(
+    "thing",
+    [Lines, Kept, Later, Lines(), lambda folder: Lines()],
+    ids=["class", "class that keeps itself", "class of coroutines", "object", "factory"],
+)
 def test_classes_objects_factories_and_coroutines_are_stores(thing, make_history):
     found = run(program_of(thing, "mine", "question-answering", config={"k": 2}), questions(make_history(2)))
     assert found.failures == 0
