@@ -141,7 +141,8 @@ def test_a_step_after_fine_tuning_runs_on_the_trained_weights(setup, tmp_path, m
         seen.append(job.task_lm.model)
         return job.student
 
-    monkeypatch.setitem(catalog.OPTIMIZERS, "labeled", catalog.Optimizer(watch, {}, "nothing", "nothing"))
+    settings = catalog.OPTIMIZERS["labeled"].settings
+    monkeypatch.setitem(catalog.OPTIMIZERS, "labeled", catalog.Optimizer(watch, settings, "nothing", "nothing"))
     strategy = {"strategy": "labeled -> finetune -> labeled"}
     run_compile("turn-rag", setup, Compilation("better-together", settings=strategy), tmp_path / "p", force=True)
     assert seen[0] == setup.lm.replace("local:", "local/")
