@@ -316,7 +316,8 @@ def page_line(run: Path) -> str:
     """Where a run can be looked at."""
     from ..runs.pages.keep import HTML
 
-    return f"page: {run / HTML}; in the terminal: mempiler show {run.name}"
+    shown = f"page: {run / HTML}" if (run / HTML).is_file() else "no page could be made of it"
+    return f"{shown}; in the terminal: mempiler show {run.name}"
 
 
 def show_plan(console: Console, plan: Plan, as_json: bool) -> None:

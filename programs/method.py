@@ -136,7 +136,7 @@ class Reader(Part):
 
     def size(self, memory: Any) -> tuple[int | None, int | None]:
         """How many entries a memory has, and how many bytes it takes; None for what is not known."""
-        return len(memory.entries()), len(memory.model_dump_json())
+        return len(memory.entries()) or None, len(memory.model_dump_json().encode())
 
     def otherwise(self, memory: Any, query: Query) -> Sequence[Hit]:
         """What is recalled where `recall` finds nothing, with a score of 0. Default: the newest entries, last first.
@@ -178,6 +178,10 @@ class EntryReader(Reader):
 
     def recall(self, memory: Any, query: Query) -> Context:
         return Context(hits=tuple(self.search(memory, [query.probe], self.k)[0]))
+
+    def size(self, memory: Any) -> tuple[int | None, int | None]:
+        # What is searched: a memory whose entries are made of parts lists none by itself.
+        return len(self.indexes.of(memory)), super().size(memory)[1]
 
 
 class Method(Part):

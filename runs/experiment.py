@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -195,12 +196,11 @@ def _evaluate(
         found = found.model_copy(update={"run_id": tracker.run_id})
         tracker.evaluation("evaluation", found)
         prompts = states(program)
-        command = f"evaluate {program.name} --on {benchmark.name} --lm {found.lm}"
-        facts = [("Command", f"mempiler {command}"), ("Data", f"{benchmark.source.name}, questions: {part}")]
+        facts = [("Run", f"evaluate {program.name} on {benchmark.name}, asking {found.lm}")]
+        facts += [("Data", f"{benchmark.source.name}, questions: {part}")]
         facts += known_facts(logged, program.identities.of_program(program))
-        page = run_page(
-            "evaluate", runtime.folder.path.name, {"score": found}, facts, changes=program_changes(prompts, prompts)
-        )
+        name, same = runtime.folder.path.name, program_changes(prompts, prompts)
+        page = partial(run_page, "evaluate", name, {"score": found}, facts, changes=same)
         tracker.page(keep_page(runtime.folder.path, page))
     return found
 
@@ -242,7 +242,7 @@ def _tracked(
         manifest = manifest.model_copy(update={"optimizer": made, "scores": scores, "lms": lms})
         save(kept, folder, manifest, runtime.setup.sign_key)
         _log(tracker, outcome)
-        tracker.page(keep_page(runtime.folder.path, _page(outcome, start, kept, benchmark, logged)))
+        tracker.page(keep_page(runtime.folder.path, partial(_page, outcome, start, kept, benchmark, logged)))
     return outcome
 
 
@@ -378,8 +378,8 @@ def _page(
     before = {"before": outcome.start}
     phases = before | {"after": outcome.result} if outcome.promoted else {"start, kept": outcome.start}
     how = logged["optimizer.name"]
-    command = f"mempiler compile {start.name} --on {benchmark.name} --with {how} --lm {outcome.start.lm}"
-    facts = [("Command", command), ("Data", f"{benchmark.source.name}, test questions")]
+    facts = [("Run", f"compile {start.name} on {benchmark.name} with {how}, asking {outcome.start.lm}")]
+    facts += [("Data", f"{benchmark.source.name}, test questions")]
     facts += known_facts(logged, kept.identities.of_program(kept))
     facts += [("Whole run", spent_line(outcome.usage))]
     notes = [*outcome.troubles.lines(outcome.run.name)]

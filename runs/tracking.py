@@ -191,9 +191,10 @@ class Tracker:
         """Logs one file as an artifact, in a folder of the run's artifacts."""
         self._send("log_artifact", str(path), folder)
 
-    def page(self, path: Path) -> None:
-        """Logs a page as an artifact."""
-        self._send("log_artifact", str(path))
+    def page(self, path: Path | None) -> None:
+        """Logs a page as an artifact, if there is one."""
+        if path is not None:
+            self._send("log_artifact", str(path))
 
     def picture(self, figure: Any, name: str) -> None:
         """Logs a matplotlib figure as PNG."""

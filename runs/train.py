@@ -199,8 +199,8 @@ class _Job:
             for row in rows:
                 tracker.metrics({f"{row.label}.{key}": value for key, value in row.numbers().items()})
             self._report(outcome, tracker)
-            page = training_page(outcome, logged, self.program.identities.of_program(self.program))
-            tracker.page(keep_page(self.path, page))
+            identity = self.program.identities.of_program(self.program)
+            tracker.page(keep_page(self.path, partial(training_page, outcome, logged, identity)))
             tracker.folder(folder, "program")
             tracker.folder(Path(outcome.kept.model), "model")
         return outcome

@@ -3,30 +3,38 @@
 from __future__ import annotations
 
 import json
+import logging
+from collections.abc import Callable
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from ...errors import DataError
+from ...programs.failing import one_line
 from .page import Page
 from .reasons import REASONS, counted
 from .render import mended, render, write
 
 HTML, DOCUMENT = "report.html", "report.json"
+_log = logging.getLogger("mempiler")
 
 
-def keep_page(folder: Path, page: Page) -> Path:
-    """Writes a page into a run's folder.
+def keep_page(folder: Path, make: Callable[[], Page]) -> Path | None:
+    """Makes the page of a finished run and writes it into the run's folder.
+
+    A page that cannot be made or written is one line in the log `mempiler`: what was measured stands without it.
 
     Returns:
-        The HTML file.
-
-    Raises:
-        UserError: It cannot be written.
+        The HTML file; None if there is none.
     """
-    written = json.dumps(page.model_dump(mode="json", exclude_defaults=True), ensure_ascii=False, separators=(",", ":"))
-    write(folder / DOCUMENT, mended(written))
-    write(folder / HTML, as_html(page))
+    try:
+        page = make()
+        dumped = page.model_dump(mode="json", exclude_defaults=True)
+        write(folder / DOCUMENT, mended(json.dumps(dumped, ensure_ascii=False, separators=(",", ":"))))
+        write(folder / HTML, as_html(page))
+    except Exception as error:  # whatever a model said, and wherever it broke a page
+        _log.warning("no page of %s: %s", folder.name, one_line(error))
+        return None
     return folder / HTML
 
 

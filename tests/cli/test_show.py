@@ -44,7 +44,8 @@ def run(call: Any) -> str:
     """A run of three questions, one of them wrong for want of evidence."""
     folder = RunFolder.create("evaluate-x", {"command": "evaluate"})
     missed = row(1, "What \x1b[31mcolour?", 0.0, category="2", recall={"shown": 0.0}, answer="red", gold="blue")
-    keep_page(folder.path, run_page("evaluate", folder.path.name, {"score": evaluation(row(), missed, row(2))}))
+    scores = {"score": evaluation(row(), missed, row(2))}
+    keep_page(folder.path, lambda: run_page("evaluate", folder.path.name, scores))
     return folder.path.name
 
 

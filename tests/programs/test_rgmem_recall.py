@@ -46,6 +46,15 @@ def test_facts_and_conclusions_are_recalled_up_to_their_numbers(recalled):
     assert "e3.1" in ids(context, "e")
 
 
+def test_its_size_counts_what_is_searched(recalled):
+    memory, _ = recalled([{"name": "week"}])
+    units = memory.evidence.values()
+    texts = sum(len(unit.conclusions) + bool(unit.fact) for unit in units)
+    theories = [each for each in (*memory.relations.values(), *memory.nodes.values()) if each.theory]
+    entries, size = made().method.reader.size(memory)
+    assert (entries, size) == (texts + len(theories), len(memory.model_dump_json().encode()))
+
+
 def test_keywords_without_layers_widen_the_search_in_texts(recalled):
     _, context = recalled([{"name": "Bob saw"}], question="Anything at all?", facts=0, conclusions=3)
     assert all("Bob saw" in hit.text for hit in context.hits)

@@ -153,7 +153,7 @@ def test_what_was_changed_in_a_prompt_is_a_diff() -> None:
 def test_no_text_is_more_than_text(text: str, tmp_path: Path) -> None:
     whole = evaluation(row(text=text, answer=text, category=text[:80].encode("utf-8", "replace").decode()))
     page = run_page("evaluate", "run", {"score": whole}, facts=[("Said", text[:200])], notes=[text[:200]])
-    html = keep_page(tmp_path, page).read_text(encoding="utf-8")
+    html = keep_page(tmp_path, lambda: page).read_text(encoding="utf-8")
     assert html.count("<script") == 2
     assert html.count("</script>") == 2
     assert "onerror=alert(1)>" not in html
@@ -247,3 +247,16 @@ def test_a_prompt_of_any_length_is_bounded(lengths: tuple[int, ...], whole: list
     assert [text == "x" * length for (_, text), length in zip(asked.messages, lengths, strict=True)] == whole
     assert sum(len(text) for _, text in asked.messages) < PROMPT + 50 * len(lengths)
     assert all(kept or "characters left out" in text for (_, text), kept in zip(asked.messages, whole, strict=True))
+
+
+def test_a_page_that_cannot_be_made_costs_the_run_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def broken() -> Page:
+        raise ValueError("half of\na page")
+
+    assert keep_page(tmp_path, broken) is None
+    assert keep_page(tmp_path / "gone", lambda: Page(command="evaluate", name="run", title="x")) is None
+    assert [record.message.partition(":")[0] for record in caplog.records] == [
+        f"no page of {tmp_path.name}",
+        "no page of gone",
+    ]
+    assert not list(tmp_path.iterdir())
