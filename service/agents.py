@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import anyio.to_thread
 from pydantic import TypeAdapter, ValidationError
 
 from .bodies import Name
@@ -29,14 +30,12 @@ def agent_tools(service: Service) -> MCPServer:
     async def work(request: Any, call: Call) -> str:
         try:
             tenant, user = request.scope["state"]["tenant"], _user(request)
-            memory = service.writing(tenant, user)
-            said = await service.asking.run(lambda _: call(memory), tenant)
-            service.worker.wake()
-        except (Refusal, *CAUGHT) as error:
+            memory = await anyio.to_thread.run_sync(service.writing, tenant, user)
+            return await service.asking.run(lambda _: call(memory), tenant)
+        except CAUGHT as error:
             raise ToolError(refusal_of(error).message) from error
-        return said
 
-    return memory_tools(work, remember=False)
+    return memory_tools(work, service.worker.wake)
 
 
 def routes(tools: MCPServer) -> Sequence[Any]:

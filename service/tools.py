@@ -18,6 +18,7 @@ from pydantic import Field, StringConstraints
 
 from .. import __version__
 from ..errors import MempilerError, MissingDependencyError
+from ..memory.incoming import Messages
 from ..programs.user_memory import UserMemory
 from ..records import Hit
 
@@ -45,12 +46,12 @@ Said = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max
 Name = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=128)]
 
 
-def memory_tools(work: Work, remember: bool = True) -> MCPServer:
+def memory_tools(work: Work, later: Callable[[], None] | None = None) -> MCPServer:
     """The tools as a server that has yet to be run.
 
     Args:
         work: Does what a tool does with the caller's memory.
-        remember: Whether `add_memory` writes the memory before it returns; otherwise a worker does, later.
+        later: Tells a worker that there is something to write; without one, a tool writes the memory before it returns.
     """
     server = MCPServer("mempiler", title="Mempiler", version=__version__, instructions=ABOUT, log_level="WARNING")
 
@@ -61,7 +62,7 @@ def memory_tools(work: Work, remember: bool = True) -> MCPServer:
     async def add_memory(text: Said, ctx: Context, speaker: Name = "user") -> str:
         """Remembers something that was said, in the words it was said in."""
         said = [{"role": "user", "name": speaker, "content": text}]
-        return await _told(work, ctx, lambda memory: f"Remembered as {memory.add(said, remember=remember).id}.")
+        return await _told(work, ctx, lambda memory: _added(memory, said, later))
 
     async def ask_memory(question: Query, ctx: Context) -> str:
         """Answers a question from the memory, and shows what the answer rests on."""
@@ -69,7 +70,7 @@ def memory_tools(work: Work, remember: bool = True) -> MCPServer:
 
     async def forget_memory(session: Name, ctx: Context) -> str:
         """Forgets one session for good: the name that `add_memory` gave, which stands before the colon of a turn."""
-        return await _told(work, ctx, lambda memory: _forgotten(memory, session, remember))
+        return await _told(work, ctx, lambda memory: _forgotten(memory, session, later))
 
     reads = ToolAnnotations(read_only_hint=True)
     for tool, about in (
@@ -106,6 +107,15 @@ def _line(hit: Hit) -> str:
     return json.dumps({name: value for name, value in shown.items() if value}, ensure_ascii=False)
 
 
-def _forgotten(memory: UserMemory, session: str, remember: bool) -> str:
-    found = memory.forget_session(session, remember)
+def _added(memory: UserMemory, said: Messages, later: Callable[[], None] | None) -> str:
+    added = memory.add(said, remember=later is None)
+    if later is not None:
+        later()
+    return f"Remembered as {added.id}."
+
+
+def _forgotten(memory: UserMemory, session: str, later: Callable[[], None] | None) -> str:
+    found = memory.forget_session(session, remember=later is None)
+    if found and later is not None:
+        later()
     return f"Forgot {session}: {found.turns} turns." if found else f"There is no session {session}."
