@@ -34,7 +34,7 @@ from ..errors import ProgramError, UserError
 from ..memory.index import Embedder
 from ..programs.adapter import ADAPTERS
 from ..programs.catalog import build, needs_embedder
-from ..programs.foreign.things import program_of, takes_embedder
+from ..programs.foreign.things import ENDS, WEB, program_of, takes_embedder
 from ..programs.program import MemoryProgram
 from ..programs.state import (
     PredictorState,
@@ -190,6 +190,8 @@ def open_program(
     manifest = manifest_in(folder)
     author = author_of(folder, manifest.manifest_sha256, trust)
     states = states_in(folder, manifest)
+    if manifest.method.startswith(WEB) or manifest.method.endswith(ENDS):
+        raise ProgramError(f"{folder}: its method {manifest.method!r} is an address or a file; no saved program is one")
     if ":" in manifest.method and not allow_code:
         raise ProgramError(
             f"{folder}: its method {manifest.method!r} is code outside Mempiler; "
