@@ -16,12 +16,13 @@ import multiprocessing
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager, redirect_stdout
 from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 from ..errors import MempilerError, MissingDependencyError, UserError
 from .side_by_side import begin
@@ -30,6 +31,8 @@ RAY = "ray"
 """The number of workers that means: as many as Ray's cluster has CPUs."""
 PATIENCE = 4.0
 """Seconds that a process has to end in order; less than a command has that was stopped."""
+GRACE = 30.0
+"""Seconds that calls in flight have to come back, when the work of another process failed: they are paid."""
 
 Work = Callable[..., Iterator[Any]]
 """Does one piece, and yields what it tells; found by its name in the new process."""
@@ -128,6 +131,8 @@ def _from_processes(work: Work, given: Sequence[tuple[Any, ...]]) -> Generator[t
                 except (EOFError, OSError):
                     del ends[here]
                     continue
+                if isinstance(what, _Raised):
+                    _wind_down([process for n, process in enumerate(running) if n != ends[here]])
                 yield ends[here], what
     finally:
         for process in running:
@@ -136,6 +141,24 @@ def _from_processes(work: Work, given: Sequence[tuple[Any, ...]]) -> Generator[t
             process.join(PATIENCE)
             process.kill()
             process.join()
+
+
+class _Enough(BaseException):
+    """Nothing else is to be begun."""
+
+
+def _wind_down(running: Sequence[Any]) -> None:
+    """Lets processes finish what they have begun, and begin nothing else."""
+    for process in running:
+        if process.is_alive():
+            os.kill(process.pid, signal.SIGUSR1)
+    until = time.monotonic() + GRACE
+    for process in running:
+        process.join(max(0.0, until - time.monotonic()))
+
+
+def _enough(number: int, frame: Any) -> NoReturn:
+    raise _Enough
 
 
 @contextmanager
@@ -151,10 +174,13 @@ def _uninterrupted() -> Iterator[None]:
 
 def _send(there: Connection, work: Work, given: tuple[Any, ...]) -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    signal.signal(signal.SIGUSR1, _enough)
     try:
         with there, closing(_telling(work, given)) as found:
             for what in found:
                 there.send(what)
+    except _Enough:
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     except KeyboardInterrupt:
         os._exit(130)  # Python would wait for calls in flight
 

@@ -151,7 +151,8 @@ def test_a_refused_key_ends_the_run_and_a_resumed_one_asks_the_rest(stub: Any, m
     words = ["evaluate", "turn-rag", "--part", "train", "--adapter", "chat"]
     refused = threading.Event()
     refused.set()
-    server = stub(lambda n, text: "401" if refused.is_set() and n > 6 else None)
+    # Answers take longer than refusals: some are in flight when the run ends, and paid.
+    server = stub(lambda n, text: "401" if refused.is_set() and n > 6 else None, delay=0.5)
     broken = mempiler_cli(server, *words, "--workers", "2", train=24, threads=4)
     assert broken.code == 2
     assert "refuses the key" in broken.line
