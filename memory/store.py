@@ -189,6 +189,11 @@ class Store(Claims, Forgetting):
         with self._look() as db:
             return reads.turns(db, owner, ids)
 
+    def sessions(self, owner: Owner, turns: Sequence[str]) -> dict[str, str]:
+        """The session of each turn, by id; unknown turns, and those of open sessions, are skipped."""
+        with self._read() as db:
+            return reads.sessions(db, owner, turns)
+
     def users(self, tenant: str | None = None, user: str | None = None) -> list[Summary]:
         """Every user, or those of one tenant or one name, in order of their names."""
         tenant, user = (None if name is None else unicodedata.normalize("NFC", name) for name in (tenant, user))

@@ -139,6 +139,21 @@ def turns(db: Connection, owner: Owner, ids: Sequence[str]) -> dict[str, tuple[T
     return {turn.id: (turn, item) for item in found for turn in item.turns if turn.id in wanted}
 
 
+_FROM = (
+    select(t.turns.c.turn, t.items.c.id)
+    .join(t.items, and_(*(t.items.c[name] == t.turns.c[name] for name in ("tenant", "user", "position"))))
+    .where(*mine(t.turns), t.turns.c.turn.in_(given("ids")))
+)
+
+
+def sessions(db: Connection, owner: Owner, turns: Sequence[str]) -> dict[str, str]:
+    """The id of the item of each turn, by turn; unknown turns, and those of open sessions, are skipped."""
+    found: dict[str, str] = {}
+    for n in range(0, len(turns), BATCH):
+        found |= {row.turn: row.id for row in db.execute(_FROM, whose(owner, ids=turns[n : n + BATCH]))}
+    return found
+
+
 def stamp(row: Any) -> Stamp | None:
     """Who wrote the memory of a row; None without a row."""
     return Stamp(row.writer, row.program, row.embedder, row.schema) if row is not None and row.writer else None

@@ -20,7 +20,7 @@ import dspy
 
 from ..engines.embedders import embedder as offline_embedder
 from ..errors import UserError
-from ..memory.index import Embedder
+from ..memory.index import Embedder, Entry
 from ..memory.indexes import Indexes, entry_indexes
 from ..memory.memory import Memory
 from ..records import Context, Hit, Item, Query
@@ -134,6 +134,13 @@ class Reader(Part):
         """Retrieves what bears on a query. Default: the ten nearest entries of `search`."""
         return Context(hits=tuple(self.search(memory, [query.probe])[0]))
 
+    def entries(self, memory: Any) -> Sequence[Entry]:
+        """What a search can find, and what else of a memory is shown by itself; each with an id of its own.
+
+        Default: the entries of the memory.
+        """
+        return memory.entries()
+
     def size(self, memory: Any) -> tuple[int | None, int | None]:
         """How many entries a memory has, and how many bytes it takes; None for what is not known."""
         return len(memory.entries()) or None, len(memory.model_dump_json().encode())
@@ -179,8 +186,11 @@ class EntryReader(Reader):
     def recall(self, memory: Any, query: Query) -> Context:
         return Context(hits=tuple(self.search(memory, [query.probe], self.k)[0]))
 
-    def size(self, memory: Any) -> tuple[int | None, int | None]:
+    def entries(self, memory: Any) -> Sequence[Entry]:
         # What is searched: a memory whose entries are made of parts lists none by itself.
+        return self.indexes.entries(memory)
+
+    def size(self, memory: Any) -> tuple[int | None, int | None]:
         return len(self.indexes.of(memory)), super().size(memory)[1]
 
 

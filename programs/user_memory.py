@@ -49,11 +49,12 @@ from .recalling import recalled
 from .remember_queued import LEASE, remember_queued, writing_context
 from .stored_steps import Remembered
 from .threads import in_thread
+from .user_entries import UserEntries
 
 T = TypeVar("T")
 
 
-class UserMemory:
+class UserMemory(UserEntries):
     """One user's memory in a store; `MemoryProgram.memory` makes it.
 
     Args:

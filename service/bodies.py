@@ -31,7 +31,8 @@ def _text(time: Any) -> Any:
     return time
 
 
-def _unicode(text: str) -> str:
+def unicode_text(text: str) -> str:
+    """A text that a store and a response can hold."""
     if "\x00" in text:
         raise ValueError("a text must not hold the character NUL")
     try:
@@ -49,7 +50,7 @@ def _name(text: str) -> str:
 
 
 Name = Annotated[str, Field(min_length=1, max_length=256, pattern=NAME, examples=["ada"]), AfterValidator(_name)]
-Text = Annotated[str, AfterValidator(_unicode)]
+Text = Annotated[str, AfterValidator(unicode_text)]
 Said = Annotated[Text, Field(min_length=1)]
 Speaker = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]*\S$")]
 """A name that stays on its line of a prompt."""

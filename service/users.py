@@ -149,7 +149,7 @@ def _shown(hit: Hit, turns: Mapping[str, Turn]) -> dict[str, Any]:
 
 
 def _found(body: Search, memory: UserMemory) -> Found:
-    seen = _known(memory)
+    seen = known(memory)
     found = memory.search(body.query, body.k, body.since, body.until, seen)
     turns = _turns(memory, {id for hits in found for hit in hits for id in hit.sources}, seen)
     rows = [[{**_shown(hit, turns), "kind": hit.kind, "time": _utc(hit.time)} for hit in hits] for hits in found]
@@ -157,7 +157,7 @@ def _found(body: Search, memory: UserMemory) -> Found:
 
 
 def _answer(body: Question, service: Service, memory: UserMemory) -> Answer:
-    seen = _known(memory)
+    seen = known(memory)
     fields: dict[str, Any] = {"date": body.date or format_time(now())}
     if body.options:
         fields["options"] = body.options
@@ -166,7 +166,12 @@ def _answer(body: Question, service: Service, memory: UserMemory) -> Answer:
     return Answer(answer=str(found.answer), evidence=evidence(memory, found.context, seen))
 
 
-def _known(memory: UserMemory) -> View:
+def known(memory: UserMemory) -> View:
+    """What a user's memory holds at the moment.
+
+    Raises:
+        Refusal: 404: nothing is stored of the user.
+    """
     seen = memory.look()
     if not seen.known:
         raise UNKNOWN_USER()
@@ -174,7 +179,7 @@ def _known(memory: UserMemory) -> View:
 
 
 def _memory(service: Service, memory: UserMemory) -> MemoryState:
-    seen = _known(memory)
+    seen = known(memory)
     return MemoryState(
         user=memory.owner.user,
         method=service.program.name,

@@ -192,6 +192,9 @@ class LoggedReader(Reader):
             sorted([*own, *theirs], key=lambda hit: -hit.score)[:k] for own, theirs in zip(found, logs, strict=True)
         ]
 
+    def entries(self, memory: LoggedMemory) -> Sequence[Entry]:
+        return [*self.inner.entries(memory.inner), *self.indexes.entries(memory)]
+
     def recall(self, memory: LoggedMemory, query: Query) -> Context:
         found = self.inner.recall(memory.inner, query)
         there = query.shown_ids

@@ -88,6 +88,10 @@ class SessionReader(EntryReader):
     def __init__(self, k: int = 3, hybrid: bool = True, embedder: Embedder | None = None) -> None:
         super().__init__(k, ANY_COSINE, embedder, hybrid=hybrid)
 
+    def entries(self, memory: SessionMemory) -> Sequence[Entry]:
+        """Sessions, which are searched, and their turns, which are shown."""
+        return [*super().entries(memory), *(turn for session in memory.sessions for turn in session.turns)]
+
     def otherwise(self, memory: SessionMemory, query: Query) -> Sequence[Hit]:
         """The newest turns: a whole session is much for a question that found nothing."""
         turns = [turn for session in memory.sessions for turn in session.turns]

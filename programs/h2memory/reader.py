@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...memory.dense import DenseIndex
-from ...memory.index import Embedder
+from ...memory.index import Embedder, Entry, entry_of
 from ...memory.indexes import Indexes
 from ...records import Context, Hit, Query
 from ...signatures.h2memory_principles import SummarizeNeed
@@ -65,6 +65,11 @@ class UserReader(EntryReader):
         low = 0.0 if min_score is None else min_score
         rows = self.indexes.of(memory).search(queries, k, low, lambda entry: bool(entry.tags["shown"]))
         return [whole(memory, hits) for hits in rows]
+
+    def entries(self, memory: HeterogeneousMemory) -> Sequence[Entry]:
+        """All parts that are shown, with all that there is to them."""
+        hits = [entry.hit() for entry in super().entries(memory) if entry.tags["shown"]]
+        return list(map(entry_of, whole(memory, hits)))
 
     def recall(self, memory: HeterogeneousMemory, query: Query) -> Context:
         """The context of a query; empty, without a call, for an empty memory.

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ...memory.index import Entry
 from ...records import Context, Hit, Query
 from ..method import ANY_COSINE, FEW, EntryReader, Reader
 from .memory import PersonalMemory
@@ -40,6 +41,9 @@ class ProspectiveReader(Reader):
         self, memory: Any, queries: Sequence[str], k: int = 10, min_score: float | None = None
     ) -> list[list[Hit]]:
         return self.inner.search(memory, queries, k, min_score)
+
+    def entries(self, memory: Any) -> Sequence[Entry]:
+        return self.inner.entries(memory)
 
     def otherwise(self, memory: Any, query: Query) -> Sequence[Hit]:
         """What is nearest to the query, below any threshold; what the inner method has where nothing is."""

@@ -25,6 +25,8 @@ OPERATIONS = {
     "GET /v1/models",
     "GET /v1/users",
     "GET /v1/users/{user}",
+    "GET /v1/users/{user}/entries",
+    "GET /v1/users/{user}/entries/{entry}",
     "GET /v1/users/{user}/memory",
     "GET /v1/users/{user}/sessions",
     "DELETE /v1/users/{user}",
