@@ -35,10 +35,12 @@ from sqlalchemy import delete, select, update
 from ..errors import ConflictError
 from ..records import Item, Turn
 from . import erasing, rebuilding
+from . import store_amending as amending
 from . import store_reads as reads
 from . import store_rows as rows
 from . import store_tables as t
 from . import store_vectors as vectors
+from .amending import Amendment
 from .store_claims import Claims
 from .store_forgetting import Forgetting
 from .store_tables import of
@@ -151,7 +153,9 @@ class Store(Claims, Forgetting):
             version = head.version or ""
             waiting, opened = reads.waiting(db, owner, head.settled_position or 0, parsed or Parsed())
             made = None if known(version) else reads.document(db, owner, head, since)
-            return Snapshot(owner, version, reads.stamp(head), made, waiting, opened, int(head.forgets or 0))
+            return Snapshot(
+                owner, version, reads.stamp(head), made, waiting, opened, int(head.forgets or 0), head.amended or 0
+            )
 
     def vectors(self, owner: Owner, keys: Sequence[bytes]) -> dict[bytes, bytes]:
         """The vectors of a user's texts that are there, by key."""
@@ -170,6 +174,26 @@ class Store(Claims, Forgetting):
             Whether they are kept: not if the user or one of their sessions was forgotten since.
         """
         return self._commit(lambda db: vectors.write(db, owner, made, since))
+
+    def amendments(self, owner: Owner) -> list[Amendment]:
+        """What a user changed in single entries of their memory, in order; undone changes, and undoing, included."""
+        with self._read() as db:
+            return amending.read(db, owner)
+
+    def amend(self, owner: Owner, amendment: Amendment, since: int | None = None) -> bool:
+        """Writes an amendment; false if it is not the one that follows the last one of the user.
+
+        Args:
+            owner: Whose memory it is of.
+            amendment: Its number is one more than `Snapshot.amended`.
+            since: What `forgets` was when the caller began; now if None.
+
+        Raises:
+            ConflictError: The user was forgotten since.
+            UserError: There are too many.
+        """
+        since = self.forgets() if since is None else since
+        return self._commit(lambda db: amending.write(db, owner, amendment, since))
 
     def forgets(self) -> int:
         """How often anybody was forgotten in this store: a write is refused if its user was since it began.
@@ -257,7 +281,7 @@ class Store(Claims, Forgetting):
             c, made = t.items.c, reads.document(db, owner, reads.head(db, owner))
             digests = db.execute(select(c.digest).where(*of(t.items, owner)).order_by(c.position)).scalars()
             items, opened = tuple(reads.items(db, owner)), tuple(reads.open_sessions(db, owner))
-            return Contents(owner, items, tuple(digests), opened, made)
+            return Contents(owner, items, tuple(digests), opened, made, tuple(amending.read(db, owner)))
 
     def restore(self, users: Iterable[Contents], replace: bool = False) -> int:
         """Writes users that `dump` read: all of them in one transaction, or none.
@@ -285,6 +309,7 @@ class Store(Claims, Forgetting):
                 rows.lock(db, owner)
                 erasing.refuse(db, owner, since)
                 rows.restore(db, contents)
+                amending.put(db, owner, contents.amendments)
                 count += 1
             for owner in replaced:
                 erasing.record(db, owner)

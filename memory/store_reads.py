@@ -41,6 +41,7 @@ _ABOUT = [column for column in t.memories.c if column.name not in ("json", "sett
 _HEAD = select(
     select(t.users.c.version).where(*mine(t.users)).scalar_subquery().label("version"),
     select(t.meta.c.value).where(t.meta.c.name == "forgets").scalar_subquery().label("forgets"),
+    select(func.max(t.amendments.c.number)).where(*mine(t.amendments)).scalar_subquery().label("amended"),
     *_ABOUT,
 ).select_from(select(literal(1)).subquery().outerjoin(t.memories, and_(*mine(t.memories))))
 
@@ -49,8 +50,8 @@ def head(db: Connection, owner: Owner) -> Any:
     """What there is to know of a user and their memory beside its text.
 
     Returns:
-        A row: the `version`, None for an unknown user; how often anybody was forgotten (`forgets`); and the columns of
-        the memory, None where there is none.
+        A row: the `version`, None for an unknown user; how often anybody was forgotten (`forgets`); the number of the
+        last amendment (`amended`), None without one; and the columns of the memory, None where there is none.
     """
     return db.execute(_HEAD, whose(owner)).one()
 

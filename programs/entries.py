@@ -19,7 +19,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 from ..errors import UserError
 from ..memory.index import Entry
@@ -68,6 +68,23 @@ class Page:
     entries: tuple[Listed, ...] = ()
     next: str | None = None
     """Where the next page begins; None for the last one."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """One line of the history of an entry."""
+
+    what: Literal["written", "update", "delete", "undo"]
+    text: str
+    """What it said before; of "written", what it said at first."""
+    new: str | None = None
+    """What it said afterwards, after an update; what an undo took back."""
+    at: datetime | None = None
+    """When; of "written", when it is of."""
+    by: str = ""
+    """Who changed it, in the words of the caller."""
+    turns: tuple[str, ...] = ()
+    """Ids of the turns it rests on."""
 
 
 def in_order(id: str) -> tuple[Any, ...]:

@@ -20,6 +20,7 @@ import dspy
 
 from ..engines.embedders import embedder as offline_embedder
 from ..errors import UserError
+from ..memory.amending import Amend
 from ..memory.index import Embedder, Entry
 from ..memory.indexes import Indexes, entry_indexes
 from ..memory.memory import Memory
@@ -140,6 +141,19 @@ class Reader(Part):
         Default: the entries of the memory.
         """
         return memory.entries()
+
+    def amended(self, memory: Any, amend: Amend) -> Any:
+        """The memory with what is left of its entries; one that no entry changes in may be any equal one.
+
+        Everything that `entries` gives, and that `recall` shows, is asked for. Default: every field of entries.
+
+        Args:
+            memory: A settled memory; it is only read from then on.
+            amend: Says of an entry what is left of it.
+        """
+        made: dict[str, Sequence[Any]] = {name: value for name, value in memory if isinstance(value, tuple)}
+        entries = {name: value for name, value in made.items() if all(isinstance(one, Entry) for one in value)}
+        return memory.model_copy(update={name: amend.entries(value) for name, value in entries.items()})
 
     def size(self, memory: Any) -> tuple[int | None, int | None]:
         """How many entries a memory has, and how many bytes it takes; None for what is not known."""

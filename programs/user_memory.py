@@ -43,7 +43,7 @@ from ..memory.stored import Added, Forgotten, Owner, Summary
 from ..records import Context, Item, Query, Turn
 from . import live, searching
 from .leavings import leaving_nothing, notice
-from .live import View, drop, stamp_of, view
+from .live import View, amended, drop, stamp_of, view
 from .program import MemoryProgram
 from .recalling import recalled
 from .remember_queued import LEASE, remember_queued, writing_context
@@ -147,7 +147,7 @@ class UserMemory(UserEntries):
             ProgramError: Another program, embedder or version wrote the memory; the message has the remedy.
         """
         with leaving_nothing(self.program, self.store, self._lm):
-            return view(self.program, self.store, self.owner)
+            return amended(self.program, self.store, view(self.program, self.store, self.owner))
 
     def ask(
         self,
@@ -306,7 +306,8 @@ class UserMemory(UserEntries):
     def _query(self, seen: View, fields: dict[str, Any], recent: Sequence[Item]) -> Query:
         """The query of a caller's fields; the raw items are read only for tasks that show the history's end."""
         task = self.program.task
-        return task.query(fields, self.items() if task.shows_history else (), recent, _speakers(seen))
+        items = self.items() if task.shows_history else ()
+        return task.query(fields, seen.amendments.items(items) if seen.amendments else items, recent, _speakers(seen))
 
     def _forgotten(self, receipt: Forgotten) -> Forgotten:
         notice(self.program, self.store, self.store.forgets(), self._lm)

@@ -8,9 +8,11 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
+from ..memory.amending import Amendment
 from ..programs.entries import MOST, PAGE, Listed
-from .access import Memory, Places
-from .entry_bodies import Entries, EntryId, ListedEntry
+from ..programs.user_memory import UserMemory
+from .access import Memory, Places, Written
+from .entry_bodies import By, Entries, EntryHistory, EntryId, ListedEntry, NewText
 from .refusals import UNKNOWN_ENTRY
 from .users import known
 
@@ -36,6 +38,44 @@ async def get_entry(entry: EntryId, memory: Memory, work: Places) -> ListedEntry
     if found is None:
         raise UNKNOWN_ENTRY()
     return _shown(found)
+
+
+@router.patch("/{entry}", summary="Change the text of an entry")
+async def update_entry(entry: EntryId, body: NewText, memory: Written, work: Places) -> EntryHistory:
+    """Gives an entry another text; a rebuild and further sessions do not bring the old one back."""
+    return await work.storing(lambda: _changed(memory, entry, memory.update(entry, body.text, body.by)))
+
+
+@router.delete("/{entry}", summary="Delete an entry")
+async def delete_entry(entry: EntryId, memory: Written, work: Places, by: By = "") -> EntryHistory:
+    """Takes an entry out, with what else holds the same, until it is undone; forgetting a session erases it."""
+    return await work.storing(lambda: _changed(memory, entry, memory.delete(entry, by)))
+
+
+@router.post("/{entry}/undo", summary="Undo the last change of an entry")
+async def undo_entry(entry: EntryId, memory: Written, work: Places, by: By = "") -> EntryHistory:
+    """Takes back the last change that stands."""
+    return await work.storing(lambda: _changed(memory, entry, memory.undo(entry, by)))
+
+
+@router.get("/{entry}/history", summary="Read the history of an entry")
+async def entry_history(entry: EntryId, memory: Memory, work: Places) -> EntryHistory:
+    """From which turns it was written, and who changed it when."""
+    return await work.storing(lambda: _history(memory, entry))
+
+
+def _changed(memory: UserMemory, entry: str, made: Amendment | None) -> EntryHistory:
+    if made is None:
+        raise UNKNOWN_ENTRY()
+    return _history(memory, entry)
+
+
+def _history(memory: UserMemory, entry: str) -> EntryHistory:
+    found = memory.history(entry)
+    if not found:
+        raise UNKNOWN_ENTRY()
+    rows = [{**asdict(event), "at": event.at.replace(tzinfo=UTC) if event.at else None} for event in found]
+    return EntryHistory.model_validate({"entry": entry, "changes": rows})
 
 
 def _shown(found: Listed) -> ListedEntry:

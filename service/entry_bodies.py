@@ -3,19 +3,49 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import Path
 from pydantic import AfterValidator, BaseModel, Field
 
+from ..memory.amending import LONGEST, LONGEST_BY
 from ..memory.stored import MAX_KEY
-from .bodies import unicode_text
+from .bodies import Body, Said, unicode_text
 
 EntryId = Annotated[
     str,
     Path(description="The id of an entry, as lists, searches and evidence give it", max_length=2 * MAX_KEY),
     AfterValidator(unicode_text),
 ]
+
+
+By = Annotated[str, Field(max_length=LONGEST_BY, examples=["ada"]), AfterValidator(unicode_text)]
+
+
+class NewText(Body):
+    """What an entry says from now on."""
+
+    text: Annotated[Said, Field(max_length=LONGEST, examples=["I moved to Porto."])]
+    by: By = ""
+    """Who says so, for the history."""
+
+
+class EntryChange(BaseModel):
+    """One change of an entry."""
+
+    what: Literal["written", "update", "delete", "undo"] = Field(examples=["update"])
+    text: str = Field(description="What it said before.", examples=["Ada: I moved to Lisbon."])
+    new: str | None = Field(None, description="What it said after an update.", examples=["Ada: I moved to Porto."])
+    at: datetime | None = None
+    by: str = ""
+    turns: list[str] = Field(description="The turns it rests on.", examples=[["chat-17:1"]])
+
+
+class EntryHistory(BaseModel):
+    """What became of an entry, oldest first."""
+
+    entry: str = Field(examples=["chat-17:1"])
+    changes: list[EntryChange]
 
 
 class EntrySession(BaseModel):

@@ -135,6 +135,8 @@ def evidence(memory: UserMemory, context: Context, seen: View) -> list[Evidence]
 
 
 def _turns(memory: UserMemory, wanted: set[str], seen: View) -> dict[str, Turn]:
+    if seen.amendments:
+        wanted = wanted - seen.amendments.withheld
     items = seen.waiting.items
     turns = {turn.id: _dated(turn, item.time) for item in items for turn in item.turns if turn.id in wanted}
     if left := wanted - turns.keys():

@@ -144,6 +144,7 @@ def entries_of(part: Any) -> tuple[Entry, ...]:
     found = [
         Entry(id=f"{part.id}.{n}", text=one.text, kind="conclusion", sources=one.sources, time=part.time)
         for n, one in enumerate(part.conclusions, 1)
+        if one.text
     ]
     if part.fact:
         found.append(Entry(id=part.id, text=part.fact, kind="fact", sources=part.sources, time=part.time))
@@ -226,7 +227,9 @@ def _history(memory: GraphMemory, edges: Sequence[Relation], score: float, facts
 
 def _conclusions_of(memory: GraphMemory, node: Node, score: float) -> list[Hit]:
     units: list[Evidence] = [memory.evidence[id] for id in reversed(node.evidence)]
-    found = [(unit, n, one) for unit in units for n, one in enumerate(unit.conclusions, 1) if one in unit.seeds]
+    found = [
+        (unit, n, one) for unit in units for n, one in enumerate(unit.conclusions, 1) if one.text and one in unit.seeds
+    ]
     return [
         Hit(id=f"{unit.id}.{n}", text=one.text, kind="conclusion", score=score, sources=one.sources, time=unit.time)
         for unit, n, one in found[:PER_NODE]

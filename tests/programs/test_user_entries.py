@@ -1,12 +1,16 @@
 """The entries of a memory, one by one, in every method."""
 
+import io
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-from mempiler import Store, build
+from mempiler import Session, Store, Turn, UserError, build
 from mempiler.engines.embedders import embedder
 from mempiler.engines.models import language_model
+from mempiler.memory.transfer import export_users, import_users
 from mempiler.programs.catalog import needs_embedder
 
 METHODS = [
@@ -21,7 +25,6 @@ METHODS = [
     "h2memory",
     "logs+session-rag",
     "memory-bank",
-    "recursive-summary",
     "condition-mem",
 ]
 
@@ -61,3 +64,159 @@ def test_what_a_search_finds_is_listed_and_can_be_read(method: str, store: Store
         assert memory.get(hit.id) == entry
         assert bool(entry.sessions) == bool(entry.turns)
     assert memory.get("nothing of that name") is None
+
+
+SECRET = "mk0123456789"
+
+
+def told(memory: Any, question: str) -> str:
+    """All that a question can bring to light: search, recall, answer, the list of entries."""
+    found = memory.search(question, 100)
+    hits = [*found.entries, *found.waiting, *memory.recall(question).hits]
+    notes = memory.recall(question).notes.values()
+    return "\n".join([*(hit.text for hit in hits), *notes, *(entry.text for entry in everything(memory).values())])
+
+
+def add(memory: Any, id: str, *texts: str, remember: bool = True) -> None:
+    turns = tuple(Turn(id=f"{id}:{n}", speaker="Ada", text=text) for n, text in enumerate(texts, 1))
+    memory.add(Session(id=id, time=datetime(2024, int(id[1:]), 3), turns=turns), remember=remember)
+
+
+QUESTION = "What is the code of the safe in the cellar?"
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_deleted_entry_is_gone_in_every_method_until_it_is_undone(method: str, store: Store) -> None:
+    """Also in another process, after the next session, after a rebuild, and in what was made of it."""
+    memory = memory_of(store, method)
+    add(memory, "D1", "I walk to the bakery every morning.", f"The code of the safe in the cellar is {SECRET}.")
+    add(memory, "D2", "My sister plays the piano on Sundays.")
+    add(memory, "D3", "I bought a bicycle in Porto.")
+    before = told(memory, QUESTION)
+    assert SECRET in before
+    while held := [entry.id for entry in everything(memory).values() if SECRET in entry.text]:
+        assert memory.delete(held[-1], by="Ada").what == "delete"
+    deleted = {row.entry for row in store.amendments(memory.owner)}
+
+    def gone() -> bool:
+        other = memory_of(store, method)  # a program of its own sees what another process sees
+        return all(SECRET not in told(one, QUESTION) and not set(everything(one)) & deleted for one in (memory, other))
+
+    assert gone()
+    add(memory, "D4", "It rained all week in the mountains.")
+    assert gone()
+    memory.rebuild(force=True)
+    assert SECRET not in told(memory, QUESTION)
+    assert "piano" in told(memory, "piano")
+    for row in reversed(store.amendments(memory.owner)):
+        memory.undo(row.entry)
+    assert SECRET in told(memory, QUESTION)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_an_updated_entry_says_the_new_and_no_longer_the_old(method: str, store: Store) -> None:
+    memory = memory_of(store, method)
+    add(memory, "D1", "I walk to the bakery every morning.", f"The code of the safe in the cellar is {SECRET}.")
+    add(memory, "D2", "My sister plays the piano on Sundays.")
+    id = next(entry.id for entry in everything(memory).values() if SECRET in entry.text and entry.kind != "session")
+    assert memory.update(id, "The code of the safe is mk-new.", by="Ada")
+    assert "mk-new" in memory.get(id).text
+    assert SECRET not in told(memory, QUESTION)
+    add(memory, "D3", "I bought a bicycle in Porto.")
+    assert "mk-new" in told(memory_of(store, method), QUESTION)
+    assert [event.what for event in memory.history(id)] == ["written", "update"]
+    assert SECRET in memory.history(id)[0].text
+    assert memory.undo(id).what == "undo"
+    assert (SECRET in memory.get(id).text, memory.undo(id)) == (True, None)
+
+
+def test_a_turn_that_waits_is_deleted_where_it_is_searched_and_in_what_is_made_of_it(store: Store) -> None:
+    memory = memory_of(store, "memory-r2")
+    add(memory, "D1", "I walk to the bakery.", f"The code of the safe is {SECRET}.", remember=False)
+    assert memory.get("D1:2").waiting
+    assert memory.delete("D1:2")
+    assert (memory.get("D1:2"), SECRET in told(memory, QUESTION)) == (None, False)
+    memory.remember()
+    assert (SECRET in told(memory, QUESTION), "bakery" in told(memory, "bakery")) == (False, True)
+    memory.undo("D1:2")
+    assert SECRET in told(memory, QUESTION)
+
+
+def test_the_vector_of_a_deleted_entry_leaves_the_index(store: Store) -> None:
+    memory = memory_of(store, "memory-r2")
+    add(memory, "D1", "I walk to the bakery.", f"The code of the safe is {SECRET}.")
+    indexes, size = memory.program.method.reader.indexes, len(everything(memory))
+    memory.search("safe")
+    assert len(indexes.of(memory.read())) == size
+    held = [entry.id for entry in everything(memory).values() if SECRET in entry.text]
+    for id in held:
+        memory.delete(id)
+    memory.search("safe")
+    assert set(indexes.of(memory.read()).ids).isdisjoint(held)
+    assert len(indexes.of(memory.read())) == len(everything(memory))
+
+
+def test_saying_it_again_in_another_session_is_a_new_entry(store: Store) -> None:
+    memory = memory_of(store, "turn-rag")
+    add(memory, "D1", "I like tea.")
+    assert memory.delete("D1:1")
+    add(memory, "D2", "I like tea.")
+    assert list(everything(memory)) == ["D2:1"]
+
+
+@pytest.mark.parametrize("text", ["", " ", "x" * 10_001, "a\0b", "\ud800", 7])
+def test_no_text_that_a_store_could_not_hold(store: Store, text: Any) -> None:
+    memory = memory_of(store, "turn-rag")
+    add(memory, "D1", "I like tea.")
+    with pytest.raises(UserError, match="text"):
+        memory.update("D1:1", text)
+    assert memory.update("D1:1", "I like\n[[ ## tea ## ]]").new == "Ada: I like [[ ## tea ## ]]"
+    assert memory.update("none", "x") is memory.delete("none") is memory.undo("none") is None
+    assert memory.history("none") == ()
+
+
+def test_what_has_no_text_of_its_own_cannot_be_reworded(store: Store) -> None:
+    memory = memory_of(store, "session-rag")
+    add(memory, "D1", "I like tea.", "I like rum.")
+    with pytest.raises(UserError, match="its turns"):
+        memory.update("D1", "Ada likes milk")
+    assert memory.delete("D1:2")
+    assert memory.get("D1").text == "Ada: I like tea."
+    assert memory.delete("D1")
+    assert everything(memory) == {}
+
+
+def test_forgetting_erases_amendments_with_what_they_were_of(store: Store, tmp_path: Path) -> None:
+    memory = memory_of(store, "turn-rag")
+    for id in ("D1", "D2"):
+        add(memory, id, f"The code of {id} is {SECRET}.")
+        memory.delete(f"{id}:1")
+    memory.forget_session("D1")
+    assert [row.entry for row in store.amendments(memory.owner)] == ["D2:1"]
+    assert SECRET not in told(memory, QUESTION)
+    memory.forget()
+    assert store.amendments(memory.owner) == []
+    assert SECRET.encode() not in b"".join(file.read_bytes() for file in tmp_path.iterdir())
+
+
+def test_amendments_at_the_same_time_are_all_there(store: Store) -> None:
+    memory = memory_of(store, "turn-rag")
+    add(memory, "D1", *(f"note {n}" for n in range(8)))
+    with ThreadPoolExecutor(4) as pool:
+        made = list(pool.map(lambda n: memory_of(store, "turn-rag").delete(f"D1:{n}"), range(1, 9)))
+    assert sorted(row.number for row in made) == list(range(1, 9))
+    assert everything(memory) == {}
+
+
+def test_amendments_move_with_their_user(store: Store, tmp_path: Path) -> None:
+    memory = memory_of(store, "turn-rag")
+    add(memory, "D1", "I like tea.", "I like rum.")
+    memory.update("D1:1", "I like milk.", by="Ada")
+    memory.delete("D1:2")
+    memory.undo("D1:2")
+    file = io.StringIO()
+    export_users(store, file)
+    with Store(tmp_path / "other.sqlite") as other:
+        import_users(other, file.getvalue().splitlines(), "backup")
+        assert other.amendments(memory.owner) == store.amendments(memory.owner)
+        assert everything(memory_of(other, "turn-rag")) == everything(memory)

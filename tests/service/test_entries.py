@@ -35,3 +35,61 @@ def test_pages_are_stable_while_sessions_are_added(client: Any) -> None:
     assert second["next"] is None
     for wrong in ({"limit": 0}, {"limit": 1001}, {"cursor": ""}):
         assert client.get("/v1/users/ada/entries", params=wrong).status_code == 400
+
+
+def test_an_entry_is_changed_deleted_and_brought_back_with_its_history(client: Any) -> None:
+    client.add("My code word is falcon.", id="s")
+    remember(client)
+    path = "/v1/users/ada/entries/s:1"
+    changed = client.patch(path, json={"text": "My code word is otter.", "by": "support"})
+    assert [one["what"] for one in changed.json()["changes"]] == ["written", "update"]
+    last = changed.json()["changes"][1]
+    assert (last["text"], last["new"]) == ("Ada: My code word is falcon.", "Ada: My code word is otter.")
+    assert (last["by"], last["turns"], bool(last["at"])) == ("support", ["s:1"], True)
+    for answer in (client.ask("What is the code word?"), client.post("/v1/users/ada/search", json={"query": "word"})):
+        assert ("otter" in answer.text, "falcon" in answer.text) == (True, False)
+    assert client.delete(path, params={"by": "ada"}).status_code == 200
+    for response in (
+        client.ask("What is the code word?"),
+        client.post("/v1/users/ada/search", json={"query": "code word"}),
+        client.get("/v1/users/ada/memory"),
+        client.get("/v1/users/ada/entries"),
+        client.chat("What is my code word?"),
+    ):
+        assert (response.status_code, "falcon" in response.text, "otter" in response.text) == (200, False, False)
+    assert client.get(path).status_code == 404
+    assert [client.post(f"{path}/undo").status_code for _ in range(3)] == [200, 200, 404]
+    assert "falcon" in client.post("/v1/users/ada/search", json={"query": "code word"}).text
+    history = client.get(f"{path}/history").json()["changes"]
+    assert [one["what"] for one in history] == ["written", "update", "delete", "undo", "undo"]
+
+
+def test_evidence_shows_no_turn_that_a_deleted_entry_rests_on(connect: Any) -> None:
+    from mempiler import build
+    from mempiler.engines.embedders import embedder
+
+    client = connect(program=build("memory-r2", embedder=embedder()))
+    client.add("My code word is falcon. I like tea. I live in Lisbon.", id="s")
+    remember(client)
+    found = client.get("/v1/users/ada/entries").json()["entries"]
+    for entry in [one["id"] for one in found if "falcon" in one["text"]]:
+        client.delete(f"/v1/users/ada/entries/{entry}")
+    for response in (client.ask("What does Ada like?"), client.post("/v1/users/ada/search", json={"query": "word"})):
+        assert (response.status_code, "falcon" in response.text) == (200, False)
+
+
+def test_entries_of_another_tenant_are_out_of_reach(client: Any) -> None:
+    client.add("My code word is falcon.", id="s")
+    remember(client)
+    other, path = client.as_tenant("globex"), "/v1/users/ada/entries"
+    other.add("hello", id="t")
+    calls = [
+        other.get(f"{path}/s:1"),
+        other.get(f"{path}/s:1/history"),
+        other.patch(f"{path}/s:1", json={"text": "x"}),
+        other.delete(f"{path}/s:1"),
+        other.post(f"{path}/s:1/undo"),
+    ]
+    assert [response.status_code for response in calls] == [404] * 5
+    assert "falcon" not in other.get(path).text
+    assert client.get(f"{path}/s:1").json()["text"] == "Ada: My code word is falcon."
