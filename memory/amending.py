@@ -102,9 +102,10 @@ class Amend:
 
     def items(self, items: Iterable[Item]) -> tuple[Item, ...]:
         """Raw items without the turns that are gone; those that nothing became of are the same objects."""
-        return tuple(self._item(item) for item in items)
+        return tuple(map(self.item, items))
 
-    def _item(self, item: Item) -> Item:
+    def item(self, item: Item) -> Item:
+        """A raw item without the turns that are gone."""
         if not any(self.touches(turn.id, (turn.id,)) for turn in item.turns):
             return item
         kept = {turn.id: after for turn in item.turns if (after := self.turn(turn)) is not None}

@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 from uuid import uuid4
 
 from sqlalchemy import delete, select, update
@@ -41,6 +42,7 @@ from . import store_rows as rows
 from . import store_tables as t
 from . import store_vectors as vectors
 from .amending import Amendment
+from .metadata import Conditions, Scalar, checked_metadata
 from .store_claims import Claims
 from .store_forgetting import Forgetting
 from .store_tables import of
@@ -70,7 +72,14 @@ class Store(Claims, Forgetting):
         StoreError: It cannot be opened; this and every method may raise it, and nothing is half written then.
     """
 
-    def add(self, owner: Owner, item: Item, digest: str | None = None, since: int | None = None) -> Added:
+    def add(
+        self,
+        owner: Owner,
+        item: Item,
+        digest: str | None = None,
+        since: int | None = None,
+        metadata: Mapping[str, Scalar] | None = None,
+    ) -> Added:
         """Writes an item and queues it for remembering, in one transaction.
 
         Args:
@@ -79,6 +88,7 @@ class Store(Claims, Forgetting):
                 item's and a number.
             digest: Identifies a repeated item; that of the item's content if None.
             since: What `forgets` was when the caller began; now if None.
+            metadata: A few plain values by name, by which searches can choose; see `memory.metadata`.
 
         Returns:
             Its id and position; `new` is False for an item that had been added before, which is left alone.
@@ -90,8 +100,9 @@ class Store(Claims, Forgetting):
         """
         item = rows.checked(item)
         since = self.forgets() if since is None else since
-        digest = digest or rows.digest_of(item)
-        return self._commit(lambda db: rows.queue(db, owner, item, digest, since))
+        said = checked_metadata(metadata)
+        digest = digest or rows.digest_of(item, said)
+        return self._commit(lambda db: rows.queue(db, owner, item, digest, since, said))
 
     def append(
         self, owner: Owner, session: str, turns: Sequence[Turn], begin: bool = True, since: int | None = None
@@ -213,8 +224,13 @@ class Store(Claims, Forgetting):
         with self._look() as db:
             return reads.turns(db, owner, ids)
 
-    def sessions(self, owner: Owner, turns: Sequence[str]) -> dict[str, str]:
-        """The session of each turn, by id; unknown turns, and those of open sessions, are skipped."""
+    def turns_where(self, owner: Owner, conditions: Conditions) -> frozenset[str]:
+        """The ids of the turns of all sessions whose metadata meet conditions."""
+        with self._read() as db:
+            return reads.turns_where(db, owner, conditions)
+
+    def sessions(self, owner: Owner, turns: Sequence[str]) -> dict[str, tuple[str, dict[str, Any]]]:
+        """Id and metadata of the session of each turn; unknown turns, and those of open sessions, are skipped."""
         with self._read() as db:
             return reads.sessions(db, owner, turns)
 
@@ -281,7 +297,8 @@ class Store(Claims, Forgetting):
             c, made = t.items.c, reads.document(db, owner, reads.head(db, owner))
             digests = db.execute(select(c.digest).where(*of(t.items, owner)).order_by(c.position)).scalars()
             items, opened = tuple(reads.items(db, owner)), tuple(reads.open_sessions(db, owner))
-            return Contents(owner, items, tuple(digests), opened, made, tuple(amending.read(db, owner)))
+            amendments, metadata = tuple(amending.read(db, owner)), reads.metadata(db, owner)
+            return Contents(owner, items, tuple(digests), opened, made, amendments, metadata)
 
     def restore(self, users: Iterable[Contents], replace: bool = False) -> int:
         """Writes users that `dump` read: all of them in one transaction, or none.

@@ -191,6 +191,8 @@ class Contents:
     open: tuple[Session, ...]
     document: Document | None
     amendments: tuple[Amendment, ...] = ()
+    metadata: Mapping[int, Mapping[str, Any]] = field(default_factory=dict[int, Mapping[str, Any]])
+    """Of the items, by position."""
 
 
 @dataclass(frozen=True)

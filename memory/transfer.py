@@ -22,6 +22,7 @@ from ..records import AnyItem, Session
 from ..records.json_input import decode
 from .amending import Amendment, storable
 from .incoming import plain
+from .metadata import checked_metadata
 from .store import Store
 from .store_rows import checked
 from .stored import Contents, Document, Owner, Stamp, State, StoredItem
@@ -97,6 +98,8 @@ class UserLine(_Line):
     open: tuple[Session, ...] = ()
     document: DocumentLine | None = None
     amendments: tuple[AmendmentLine, ...] = ()
+    metadata: dict[Position, dict[str, Any]] = Field(default_factory=dict[int, dict[str, Any]])
+    """Of items, by position."""
 
 
 def export_users(store: Store, file: TextIO, tenant: str | None = None, user: str | None = None) -> int:
@@ -116,7 +119,8 @@ def export_users(store: Store, file: TextIO, tenant: str | None = None, user: st
     for owner in owners:
         line = _line(store, owner)
         # A file without them can be read by a version that does not know them.
-        file.write(line.model_dump_json(exclude=set() if line.amendments else {"amendments"}) + "\n")
+        unsaid = {name for name in ("amendments", "metadata") if not getattr(line, name)}
+        file.write(line.model_dump_json(exclude=unsaid) + "\n")
     return len(owners)
 
 
@@ -168,7 +172,10 @@ def _contents(line: UserLine) -> Contents:
     opened = tuple(checked(plain(session)) for session in line.open)
     digests = tuple(item.digest for item in line.items)
     amendments = tuple(Amendment(**vars(row)) for row in line.amendments)
-    return Contents(Owner(line.user, line.tenant), items, digests, opened, _document(line.document), amendments)
+    metadata = {position: checked_metadata(said) for position, said in line.metadata.items()}
+    return Contents(
+        Owner(line.user, line.tenant), items, digests, opened, _document(line.document), amendments, metadata
+    )
 
 
 def _line(store: Store, owner: Owner) -> UserLine:
@@ -181,6 +188,7 @@ def _line(store: Store, owner: Owner) -> UserLine:
         open=found.open,
         document=_document_line(found.document) if found.document else None,
         amendments=tuple(AmendmentLine.model_validate(vars(row)) for row in found.amendments),
+        metadata={position: dict(said) for position, said in found.metadata.items()},
     )
 
 
@@ -207,6 +215,9 @@ def _check(line: UserLine, where: str) -> None:
     twice = next((id for id, count in Counter(ids).items() if count > 1 or not id), None)
     if twice is not None:
         raise DataError(f"{where}: session id {twice!a:.100} is empty or there twice; give each session its own")
+    nothing = next((position for position in line.metadata if position not in positions), None)
+    if nothing is not None:
+        raise DataError(f"{where}: metadata of the position {nothing}, where no item is; export it again")
     numbers = [row.number for row in line.amendments]
     if numbers != sorted(set(numbers)):
         raise DataError(f"{where}: the numbers of its amendments do not rise; export it again")

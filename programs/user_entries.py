@@ -158,9 +158,8 @@ class UserEntries:
         waiting = replace(seen.waiting, items=amend.items(seen.waiting.items))
         left = entries_of(method, leaving(method, seen.settled, amend), waiting).get(made.entry)
         if (left is None) != (made.new is None) or (left and left[0].text == made.text != made.new):
-            raise UserError(
-                f"the {made.kind} {made.entry!r:.100} cannot be {made.what}d by itself; {made.what} its turns"
-            )
+            how = "update its turns" if made.new else "forget its session"
+            raise UserError(f"the {made.kind} {made.entry!r:.100} cannot be changed by itself here; {how}")
 
     async def aupdate(self, entry: str, text: str, by: str = "") -> Amendment | None:
         """`update` for asyncio."""
@@ -190,10 +189,11 @@ class UserEntries:
         """Entries with the sessions that they come from."""
         found = tuple(found)
         wanted = {turn for entry, _ in found for turn in entry.sources}
-        of = {turn.id: item.id for item in seen.waiting.items for turn in item.turns if turn.id in wanted}
-        of |= self.store.sessions(self.owner, sorted(wanted - of.keys()))
+        stored = self.store.sessions(self.owner, sorted(wanted))
+        of = {turn.id: Origin(item.id) for item in seen.waiting.items for turn in item.turns if turn.id in wanted}
+        of |= {turn: Origin(*session) for turn, session in stored.items()}
         rows: list[Listed] = []
         for entry, waiting in found:
-            names = dict.fromkeys(of[turn] for turn in entry.sources if turn in of)
-            rows.append(listed(entry, waiting, [Origin(name) for name in names]))
+            origins = {of[turn].id: of[turn] for turn in entry.sources if turn in of}
+            rows.append(listed(entry, waiting, tuple(origins.values())))
         return rows

@@ -8,6 +8,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from ..errors import UserError
+from ..memory.metadata import LONGEST, MOST_CHOICES
+from ..memory.metadata import MOST as MOST_VALUES
 from ..memory.stored import name_of
 from ..programs.searching import MOST
 
@@ -63,6 +65,47 @@ class Body(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
+Plain = Annotated[str, AfterValidator(unicode_text), Field(max_length=LONGEST)] | bool | int | float
+Metadata = Annotated[dict[str, Plain], Field(max_length=MOST_VALUES, examples=[{"channel": "phone", "year": 2025}])]
+
+
+class Range(Body):
+    """What a value of a session is to be: all that is given must hold."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"gte": 2024, "lt": 2026}]})
+    in_: Annotated[list[Plain] | None, Field(alias="in", min_length=1, max_length=MOST_CHOICES)] = None
+    gt: Plain | None = None
+    gte: Plain | None = None
+    lt: Plain | None = None
+    lte: Plain | None = None
+
+
+Where = Annotated[
+    dict[str, Plain | Range], Field(max_length=MOST_VALUES, examples=[{"channel": "phone", "year": {"gte": 2024}}])
+]
+"""Conditions of the metadata of sessions, all of which must hold."""
+
+
+class Chosen(Body):
+    """What of a memory is looked at."""
+
+    where: Where | None = None
+    """Only what rests on sessions whose metadata meet these conditions."""
+    since: Time | None = None
+    """Only what is of this moment or later; what has no time is left out."""
+    until: Time | None = None
+    """Only what is from before this moment; what has no time is left out."""
+
+    @property
+    def conditions(self) -> dict[str, Any]:
+        """`where` as the Python interface takes it."""
+        given = self.where or {}
+        return {
+            name: one.model_dump(by_alias=True, exclude_none=True) if isinstance(one, Range) else one
+            for name, one in given.items()
+        }
+
+
 class SaidMessage(Body):
     """One message of a session."""
 
@@ -96,6 +139,8 @@ class NewSession(Body):
     id: Name | None = None
     """Makes the call repeatable: the same session under the same id is stored once."""
     messages: Annotated[list[SaidMessage], Field(min_length=1)]
+    metadata: Metadata | None = None
+    """A few plain values by name, by which searches and questions choose sessions."""
 
 
 class Stored(BaseModel):
@@ -106,7 +151,7 @@ class Stored(BaseModel):
     new: bool = Field(description="False if the very same session was stored before.")
 
 
-class Question(Body):
+class Question(Chosen):
     """A question about what is remembered of a user."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"question": "Where does Ada live?"}]})
@@ -142,17 +187,13 @@ class Answer(BaseModel):
     evidence: list[Evidence]
 
 
-class Search(Body):
+class Search(Chosen):
     """What to look for in the memory of a user."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"query": "Lisbon", "k": 5, "since": "2025-01-01"}]})
     query: Said
     k: Annotated[int, Field(ge=1, le=MOST)] = 10
     """Most entries of the memory, and most turns that are not in it yet."""
-    since: Time | None = None
-    """Only what is of this moment or later; what has no time is left out."""
-    until: Time | None = None
-    """Only what is from before this moment; what has no time is left out."""
 
 
 class Entry(Evidence):

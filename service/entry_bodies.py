@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from fastapi import Path
-from pydantic import AfterValidator, BaseModel, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from ..memory.amending import LONGEST, LONGEST_BY
 from ..memory.stored import MAX_KEY
@@ -25,6 +25,7 @@ By = Annotated[str, Field(max_length=LONGEST_BY, examples=["ada"]), AfterValidat
 class NewText(Body):
     """What an entry says from now on."""
 
+    model_config = ConfigDict(json_schema_extra={"examples": [{"text": "I moved to Porto.", "by": "ada"}]})
     text: Annotated[Said, Field(max_length=LONGEST, examples=["I moved to Porto."])]
     by: By = ""
     """Who says so, for the history."""

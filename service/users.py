@@ -68,7 +68,7 @@ async def add_session(body: NewSession, service: Served, memory: Written, respon
     """Stores a session durably; it is found by questions at once, and written into the memory in the background."""
     check_length(len(body.messages), service)
     messages = [message.model_dump(exclude_none=True) for message in body.messages]
-    added = await work.storing(lambda: memory.add(messages, body.id, remember=False))
+    added = await work.storing(lambda: memory.add(messages, body.id, remember=False, metadata=body.metadata))
     service.worker.wake()
     response.status_code = 201 if added.new else 200
     return Stored(id=added.id, position=added.position, new=added.new)
@@ -152,7 +152,7 @@ def _shown(hit: Hit, turns: Mapping[str, Turn]) -> dict[str, Any]:
 
 def _found(body: Search, memory: UserMemory) -> Found:
     seen = known(memory)
-    found = memory.search(body.query, body.k, body.since, body.until, seen)
+    found = memory.search(body.query, body.k, body.since, body.until, seen, body.conditions)
     turns = _turns(memory, {id for hits in found for hit in hits for id in hit.sources}, seen)
     rows = [[{**_shown(hit, turns), "kind": hit.kind, "time": _utc(hit.time)} for hit in hits] for hits in found]
     return Found.model_validate(dict(zip(("entries", "waiting"), rows, strict=True)))
@@ -163,7 +163,8 @@ def _answer(body: Question, service: Service, memory: UserMemory) -> Answer:
     fields: dict[str, Any] = {"date": body.date or format_time(now())}
     if body.options:
         fields["options"] = body.options
-    found = memory.ask(body.question, seen=seen, **fields)
+    chosen = {"where": body.conditions, "since": body.since, "until": body.until}
+    found = memory.ask(body.question, seen=seen, **chosen, **fields)
     service.note(memory, body.question, str(found.answer))
     return Answer(answer=str(found.answer), evidence=evidence(memory, found.context, seen))
 

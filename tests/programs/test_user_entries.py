@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mempiler import Session, Store, Turn, UserError, build
+from mempiler import ConflictError, Session, Store, Turn, UserError, build
 from mempiler.engines.embedders import embedder
 from mempiler.engines.models import language_model
 from mempiler.memory.transfer import export_users, import_users
@@ -220,3 +220,111 @@ def test_amendments_move_with_their_user(store: Store, tmp_path: Path) -> None:
         import_users(other, file.getvalue().splitlines(), "backup")
         assert other.amendments(memory.owner) == store.amendments(memory.owner)
         assert everything(memory_of(other, "turn-rag")) == everything(memory)
+
+
+SESSIONS = {
+    "D1": {"channel": "phone", "year": 2023, "paid": True},
+    "D2": {"channel": "mail", "year": 2024},
+    "D3": {"channel": "phone", "year": 2025.5, "paid": False},
+    "D4": {},
+}
+
+
+@pytest.mark.parametrize(
+    ("where", "found"),
+    [
+        (None, {"D1", "D2", "D3", "D4"}),
+        ({}, {"D1", "D2", "D3", "D4"}),
+        ({"channel": "phone"}, {"D1", "D3"}),
+        ({"channel": {"in": ["mail", "fax"]}}, {"D2"}),
+        ({"year": {"gte": 2024}}, {"D2", "D3"}),
+        ({"year": {"gt": 2023, "lt": 2025}}, {"D2"}),
+        ({"year": {"lte": 2023.0}}, {"D1"}),
+        ({"channel": {"gt": "mail"}}, {"D1", "D3"}),
+        ({"channel": "phone", "paid": True}, {"D1"}),
+        ({"paid": 1}, set()),
+        ({"year": "2024"}, set()),
+        ({"year": {"gt": "1"}}, set()),
+        ({"nothing": "x"}, set()),
+    ],
+)
+def test_conditions_choose_sessions_before_and_after_they_are_remembered(
+    store: Store, where: Any, found: set[str]
+) -> None:
+    memory = memory_of(store, "turn-rag")
+    for n, (id, metadata) in enumerate(SESSIONS.items(), 1):
+        turns = (Turn(id=f"{id}:1", speaker="Ada", text=f"I saw a boat in {id}"),)
+        memory.add(Session(id=id, time=datetime(2024, n, 1), turns=turns), remember=False, metadata=metadata)
+    for _ in range(2):
+        hits = [hit for hits in memory.search("boat", where=where) for hit in hits]
+        recalled = memory.recall("boat", where=where).hits
+        assert {hit.id.partition(":")[0] for hit in hits} == {hit.id.partition(":")[0] for hit in recalled} == found
+        memory.remember()
+    late = memory.recall("boat", where=where, since=datetime(2024, 2, 1), until=datetime(2024, 3, 1)).hits
+    assert {hit.id for hit in late} == {"D2:1"} & {f"{id}:1" for id in found}
+    assert memory.get("D1:1").sessions[0].metadata == SESSIONS["D1"]
+
+
+@pytest.mark.parametrize("method", sorted({*METHODS} - {"memory-bank"}))  # which forgets the older session by itself
+def test_conditions_hold_in_every_method(method: str, store: Store) -> None:
+    memory = memory_of(store, method)
+    for n, word in enumerate(("falcon", "otter"), 1):
+        turns = (Turn(id=f"D{n}:1", speaker="Ada", text=f"The code word of the safe is {word}."),)
+        memory.add(Session(id=f"D{n}", time=datetime(2024, n, 1), turns=turns), metadata={"word": word})
+    for word, other in (("falcon", "otter"), ("otter", "falcon"), ("falcon", "otter")):
+        where = {"word": word}
+        context = memory.recall("What is the code word of the safe?", where=where)
+        told = "\n".join([context.text(), *(hit.text for hit in memory.search("safe", where=where).entries)])
+        answer = memory.ask("What is the code word of the safe?", where=where).answer
+        assert (word in told, other in told + answer) == (True, False)
+
+
+BAD = [
+    ("x", "where is str"),
+    ({"a b": 1}, "the name"),
+    ({"$or": []}, "the name"),
+    ({1: 1}, "the name"),
+    ({"a": None}, "where a"),
+    ({"a": [1]}, "where a"),
+    ({"a": {}}, "where a"),
+    ({"a": {"in": []}}, "1 to 100"),
+    ({"a": {"in": "x"}}, "1 to 100"),
+    ({"a": {"gte": True}}, "number or a text"),
+    ({"a": {"$ne": 1}}, "no operator"),
+    ({"a": float("nan")}, "no number"),
+    ({"a": 2**60}, "no number"),
+    ({"a": "x" * 501}, "501 characters"),
+    ({"a": "\0"}, "NUL"),
+    ({f"a{n}": 1 for n in range(33)}, "at most 32"),
+]
+
+
+@pytest.mark.parametrize(("where", "says"), BAD)
+def test_malformed_conditions_and_metadata_are_refused_in_one_line(store: Store, where: Any, says: str) -> None:
+    memory = memory_of(store, "turn-rag")
+    for call in (memory.search, memory.recall, memory.ask):
+        with pytest.raises(UserError, match=says) as refused:
+            call("boat", where=where)
+        assert "\n" not in str(refused.value)
+    with pytest.raises(UserError):
+        memory.add([{"role": "user", "content": "x"}], metadata=where)
+    assert store.users() == []
+
+
+def test_metadata_are_a_part_of_a_session_and_go_with_it(store: Store, tmp_path: Path) -> None:
+    memory = memory_of(store, "turn-rag")
+    said = [{"role": "user", "content": "I like tea", "time": "2025-01-01"}]
+    memory.add(said, id="s", metadata={"mark": SECRET})
+    assert memory.add(said, id="s", metadata={"mark": SECRET}).new is False
+    with pytest.raises(ConflictError):
+        memory.add(said, id="s", metadata={"mark": "other"})
+    file = io.StringIO()
+    export_users(store, file)
+    with Store(tmp_path / "other.sqlite") as other:
+        import_users(other, file.getvalue().splitlines(), "backup")
+        assert memory_of(other, "turn-rag").search("tea", where={"mark": SECRET}).entries
+        memory_of(other, "turn-rag").rebuild(force=True)
+        assert memory_of(other, "turn-rag").search("tea", where={"mark": SECRET}).entries
+    (tmp_path / "other.sqlite").unlink()
+    memory.forget_session("s")
+    assert SECRET.encode() not in b"".join(file.read_bytes() for file in tmp_path.glob("memories*"))

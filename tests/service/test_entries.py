@@ -93,3 +93,22 @@ def test_entries_of_another_tenant_are_out_of_reach(client: Any) -> None:
     assert [response.status_code for response in calls] == [404] * 5
     assert "falcon" not in other.get(path).text
     assert client.get(f"{path}/s:1").json()["text"] == "Ada: My code word is falcon."
+
+
+def test_metadata_choose_what_is_searched_and_asked(client: Any) -> None:
+    for id, word, year in (("a", "falcon", 2024), ("b", "otter", 2025)):
+        messages = [{"role": "user", "name": "Ada", "content": f"My code word is {word}.", "time": f"{year}-01-01"}]
+        body = {"id": id, "messages": messages, "metadata": {"year": year, "channel": "phone"}}
+        assert client.post("/v1/users/ada/sessions", json=body).status_code == 201
+    remember(client)
+    for chosen in ({"where": {"year": 2024}}, {"where": {"year": {"lt": 2025}}}, {"until": "2024-06-01"}):
+        found = client.post("/v1/users/ada/search", json={"query": "code word", **chosen}).text
+        answer = client.post("/v1/users/ada/ask", json={"question": "What is the code word?", **chosen}).text
+        for text in (found, answer):
+            assert ("falcon" in text, "otter" in text) == (True, False)
+    assert [session["metadata"] for session in listed(client)["entries"][0]["sessions"]] == [
+        {"year": 2024, "channel": "phone"}
+    ]
+    for wrong in ({"year": {"$gt": 1}}, {"year": None}, {"a b": 1}, {"year": {}}, [], "x", {"year": {"in": []}}):
+        refused = client.post("/v1/users/ada/search", json={"query": "x", "where": wrong})
+        assert (refused.status_code, "\n" in refused.json()["error"]["message"]) == (400, False)

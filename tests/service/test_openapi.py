@@ -84,9 +84,9 @@ def test_examples_are_served(client: Any) -> None:
                 continue
             name = body["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
             (example,) = document["components"]["schemas"][name]["examples"]
-            url = path.replace("{user}", "ada").replace("{session}", "s")
-            if path.endswith(("/ask", "/search")):
-                client.add("I moved to Lisbon.")
+            url = path.replace("{user}", "ada").replace("{session}", "s").replace("{entry}", "s:1")
+            if path.endswith(("/ask", "/search", "/{entry}")):
+                client.add("I moved to Lisbon.", id="s")
             response = client.request(method, url, json=example)
             assert response.status_code in (200, 201), (path, response.text)
 
