@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from ..errors import DataError
 from ..records import History, Item, Session, Turn
+from .metadata import Scalar, checked_metadata
 from .store_rows import digest_of
 from .stored import name_of
 
@@ -24,22 +25,29 @@ Messages = Sequence[Mapping[str, Any]]
 """OpenAI-style messages: `role`, `content`, and perhaps `name` and `time`."""
 
 
-def incoming(session: Item | Messages, id: str | None = None) -> tuple[Item, str]:
+def incoming(
+    session: Item | Messages, id: str | None = None, metadata: Mapping[str, Scalar] | None = None
+) -> tuple[Item, str]:
     """An item with an id (or "") and a time, and the digest of what was given: the time of the call is not in it.
+
+    Args:
+        session: What was said.
+        id: Names it.
+        metadata: What the caller says of it; a part of what was given.
 
     Raises:
         DataError: It is neither an item nor a list of messages, or a message is malformed.
         UserError: The id is no name.
     """
-    id = name_of("session", id) if id is not None else None
+    id, said = name_of("session", id) if id is not None else None, checked_metadata(metadata)
     if isinstance(session, Item):
         given = id if id is not None else name_of("session", session.id) if session.id else ""
         item = session if given == session.id else session.model_copy(update={"id": given})
-        return plain(item), digest_of(item)
+        return plain(item), digest_of(item, said)
     turns = turns_of(session)
     time = next((turn.time for turn in turns if turn.time), None)
     item = Session(id=id or "", time=time, turns=tuple(turns))
-    return (item if time else item.model_copy(update={"time": now()})), digest_of(item)
+    return (item if time else item.model_copy(update={"time": now()})), digest_of(item, said)
 
 
 def turns_of(messages: Messages) -> list[Turn]:

@@ -81,6 +81,13 @@ class Entry(Record):
         )
 
 
+def entry_of(hit: Hit) -> Entry:
+    """What a hit is, as a thing to search for."""
+    tags = {LABEL: hit.label} if hit.label else {}
+    about = {"kind": hit.kind, "sources": hit.sources, "time": hit.time, "speaker": hit.speaker}
+    return Entry.model_validate({"id": hit.id, "text": hit.text, "tags": tags, **about})
+
+
 @runtime_checkable
 class Embedder(Protocol):
     """What a dense index needs to know of an embedder; `engines.embedders` has implementations."""

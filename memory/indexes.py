@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from ..records import Hit
 from .following import Following, Line, Made
-from .index import Embedder, Index, Where
+from .index import Embedder, Entry, Index, Where
 
 I = TypeVar("I", bound=Index)  # noqa: E741
 
@@ -52,6 +52,7 @@ class Indexes:
         keep: int = KEEP,
     ) -> None:
         self._make = lambda: Following(empty, parts, made)
+        self._parts, self._made = parts, made
         self._keep = keep
         self._lock = threading.Lock()
         self._used: OrderedDict[int, _Used] = OrderedDict()
@@ -69,6 +70,10 @@ class Indexes:
                 self._used[key] = _Used(weakref.ref(line, lambda _, key=key: self._gone.append(key)))
             self._used.move_to_end(key)
         return MemoryIndex(followed, memory, lambda: self._resized(key, len(followed)))
+
+    def entries(self, memory: Any) -> list[Entry]:
+        """What the index of a memory holds, in its order; no index is made."""
+        return [entry for part in self._parts(memory) for entry in self._made(memory, part)]
 
     def _resized(self, key: int, size: int) -> None:
         """Notes the size of an index, and lets go of those not used for the longest time where there is too much."""

@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 from uuid import uuid4
 
 from sqlalchemy import delete, select, update
@@ -35,10 +36,13 @@ from sqlalchemy import delete, select, update
 from ..errors import ConflictError
 from ..records import Item, Turn
 from . import erasing, rebuilding
+from . import store_amending as amending
 from . import store_reads as reads
 from . import store_rows as rows
 from . import store_tables as t
 from . import store_vectors as vectors
+from .amending import Amendment
+from .metadata import Conditions, Scalar, checked_metadata
 from .store_claims import Claims
 from .store_forgetting import Forgetting
 from .store_tables import of
@@ -68,7 +72,14 @@ class Store(Claims, Forgetting):
         StoreError: It cannot be opened; this and every method may raise it, and nothing is half written then.
     """
 
-    def add(self, owner: Owner, item: Item, digest: str | None = None, since: int | None = None) -> Added:
+    def add(
+        self,
+        owner: Owner,
+        item: Item,
+        digest: str | None = None,
+        since: int | None = None,
+        metadata: Mapping[str, Scalar] | None = None,
+    ) -> Added:
         """Writes an item and queues it for remembering, in one transaction.
 
         Args:
@@ -77,6 +88,7 @@ class Store(Claims, Forgetting):
                 item's and a number.
             digest: Identifies a repeated item; that of the item's content if None.
             since: What `forgets` was when the caller began; now if None.
+            metadata: A few plain values by name, by which searches can choose; see `memory.metadata`.
 
         Returns:
             Its id and position; `new` is False for an item that had been added before, which is left alone.
@@ -88,8 +100,9 @@ class Store(Claims, Forgetting):
         """
         item = rows.checked(item)
         since = self.forgets() if since is None else since
-        digest = digest or rows.digest_of(item)
-        return self._commit(lambda db: rows.queue(db, owner, item, digest, since))
+        said = checked_metadata(metadata)
+        digest = digest or rows.digest_of(item, said)
+        return self._commit(lambda db: rows.queue(db, owner, item, digest, since, said))
 
     def append(
         self, owner: Owner, session: str, turns: Sequence[Turn], begin: bool = True, since: int | None = None
@@ -151,7 +164,9 @@ class Store(Claims, Forgetting):
             version = head.version or ""
             waiting, opened = reads.waiting(db, owner, head.settled_position or 0, parsed or Parsed())
             made = None if known(version) else reads.document(db, owner, head, since)
-            return Snapshot(owner, version, reads.stamp(head), made, waiting, opened, int(head.forgets or 0))
+            return Snapshot(
+                owner, version, reads.stamp(head), made, waiting, opened, int(head.forgets or 0), head.amended or 0
+            )
 
     def vectors(self, owner: Owner, keys: Sequence[bytes]) -> dict[bytes, bytes]:
         """The vectors of a user's texts that are there, by key."""
@@ -171,6 +186,26 @@ class Store(Claims, Forgetting):
         """
         return self._commit(lambda db: vectors.write(db, owner, made, since))
 
+    def amendments(self, owner: Owner) -> list[Amendment]:
+        """What a user changed in single entries of their memory, in order; undone changes, and undoing, included."""
+        with self._read() as db:
+            return amending.read(db, owner)
+
+    def amend(self, owner: Owner, amendment: Amendment, since: int | None = None) -> bool:
+        """Writes an amendment; false if it is not the one that follows the last one of the user.
+
+        Args:
+            owner: Whose memory it is of.
+            amendment: Its number is one more than `Snapshot.amended`.
+            since: What `forgets` was when the caller began; now if None.
+
+        Raises:
+            ConflictError: The user was forgotten since.
+            UserError: There are too many.
+        """
+        since = self.forgets() if since is None else since
+        return self._commit(lambda db: amending.write(db, owner, amendment, since))
+
     def forgets(self) -> int:
         """How often anybody was forgotten in this store: a write is refused if its user was since it began.
 
@@ -188,6 +223,16 @@ class Store(Claims, Forgetting):
         """Turns by id, each with its item, e.g. the sources of a recalled context; unknown ids are skipped."""
         with self._look() as db:
             return reads.turns(db, owner, ids)
+
+    def turns_where(self, owner: Owner, conditions: Conditions) -> frozenset[str]:
+        """The ids of the turns of all sessions whose metadata meet conditions."""
+        with self._read() as db:
+            return reads.turns_where(db, owner, conditions)
+
+    def sessions(self, owner: Owner, turns: Sequence[str]) -> dict[str, tuple[str, dict[str, Any]]]:
+        """Id and metadata of the session of each turn; unknown turns, and those of open sessions, are skipped."""
+        with self._read() as db:
+            return reads.sessions(db, owner, turns)
 
     def users(self, tenant: str | None = None, user: str | None = None) -> list[Summary]:
         """Every user, or those of one tenant or one name, in order of their names."""
@@ -252,7 +297,8 @@ class Store(Claims, Forgetting):
             c, made = t.items.c, reads.document(db, owner, reads.head(db, owner))
             digests = db.execute(select(c.digest).where(*of(t.items, owner)).order_by(c.position)).scalars()
             items, opened = tuple(reads.items(db, owner)), tuple(reads.open_sessions(db, owner))
-            return Contents(owner, items, tuple(digests), opened, made)
+            amendments, metadata = tuple(amending.read(db, owner)), reads.metadata(db, owner)
+            return Contents(owner, items, tuple(digests), opened, made, amendments, metadata)
 
     def restore(self, users: Iterable[Contents], replace: bool = False) -> int:
         """Writes users that `dump` read: all of them in one transaction, or none.
@@ -280,6 +326,7 @@ class Store(Claims, Forgetting):
                 rows.lock(db, owner)
                 erasing.refuse(db, owner, since)
                 rows.restore(db, contents)
+                amending.put(db, owner, contents.amendments)
                 count += 1
             for owner in replaced:
                 erasing.record(db, owner)

@@ -12,6 +12,7 @@ import time
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from sqlalchemy import (
@@ -66,9 +67,10 @@ def check_turns(turns: Sequence[Turn]) -> None:
         check_key("speaker", turn.speaker)
 
 
-def digest_of(item: Item) -> str:
-    """sha256 of an item's JSON."""
-    return hashlib.sha256(json_of(item).encode()).hexdigest()
+def digest_of(item: Item, metadata: Mapping[str, Any] = MappingProxyType({})) -> str:
+    """sha256 of an item's JSON, and of what the caller says of it."""
+    said = json.dumps(metadata, sort_keys=True) if metadata else ""
+    return hashlib.sha256((json_of(item) + said).encode()).hexdigest()
 
 
 def json_of(record: Item | Turn) -> str:
@@ -171,7 +173,14 @@ _NEW_ITEM, _NEW_OPEN = insert(t.items), insert(t.open_turns)
 _ADVANCE = update(t.users).where(*mine(t.users)).values(next_position=given("next"))
 
 
-def queue(db: Connection, owner: Owner, item: Item, digest: str, since: int | None = None) -> Added:
+def queue(
+    db: Connection,
+    owner: Owner,
+    item: Item,
+    digest: str,
+    since: int | None = None,
+    metadata: Mapping[str, Any] = MappingProxyType({}),
+) -> Added:
     """Appends an item to a user's queue; the user is made if there is none.
 
     Args:
@@ -180,6 +189,7 @@ def queue(db: Connection, owner: Owner, item: Item, digest: str, since: int | No
         item: A checked one; without an id it gets `D` and its position.
         digest: Identifies a repeated item.
         since: What `forgets` was when the caller began; None where that does not matter.
+        metadata: What the caller says of it.
 
     Raises:
         ConflictError: Another item has its id, or another turn that of one of its turns; or the user was forgotten.
@@ -197,8 +207,17 @@ def queue(db: Connection, owner: Owner, item: Item, digest: str, since: int | No
     _take_turns(db, owner, [turn.id for turn in item.turns], position)
     row = {"position": position, "id": item.id, "digest": digest, "json": json_of(item), "state": "queued"}
     db.execute(_NEW_ITEM, {**key_of(owner), **row, "attempts": 0, "error": "", "added": stands.now})
+    if metadata:
+        put_metadata(db, owner, {position: metadata})
     db.execute(_ADVANCE, whose(owner, next=position + 1))
     return Added(item.id, position, new=True)
+
+
+def put_metadata(db: Connection, owner: Owner, metadata: Mapping[int, Mapping[str, Any]]) -> None:
+    """Writes what callers said of items, by position."""
+    rows = [{**key_of(owner), "position": position, "json": json.dumps(said)} for position, said in metadata.items()]
+    if rows:
+        db.execute(insert(t.metadata), rows)
 
 
 def append(
@@ -242,7 +261,7 @@ def drop_item(db: Connection, owner: Owner, id: str) -> bool:
     found = db.execute(select(t.items).where(*of(t.items, owner), t.items.c.id == id)).first()
     if found is None:
         return False
-    for table in (t.items, t.turns):
+    for table in (t.items, t.turns, t.metadata):
         db.execute(delete(table).where(*of(table, owner), table.c.position == found.position))
     if found.state in ("remembered", "partial"):
         reset(db, owner)
@@ -302,6 +321,7 @@ def restore(db: Connection, contents: Contents) -> None:
         db.execute(insert(t.items).values(**key_of(owner), **row, **about))
     last = max((stored.position for stored in contents.items), default=0)
     db.execute(update(t.users).where(*of(t.users, owner)).values(next_position=last + 1))
+    put_metadata(db, owner, contents.metadata)
     if contents.document is not None:
         put_memory(db, owner, contents.document)
     for session in contents.open:

@@ -9,6 +9,8 @@
     changes     what has changed in it since, one row a commit
     vectors     what an embedder made of texts of the user, by a digest of embedder and text
     rebuilds    users whose memory is to be written anew, whoever wrote it, until that is done
+    metadata    what callers said of raw sessions, a JSON object of plain values each
+    amendments  what users changed in single entries of their memories, in order
     forgotten   who was forgotten of late, by a digest of the name: a write that began before is refused
 
 Limits: an SQLite file belongs on a local disk (its locks and its log do not work over a network), and has one writer at
@@ -134,13 +136,28 @@ rebuilds = Table(
     *_owner(),
     *_filled(writer=String, begun=Integer, since=Float),
 )
+metadata = Table(
+    "mempiler_metadata",
+    tables,
+    *_owner(),
+    Column("position", Integer, primary_key=True),
+    *_filled(json=Text),
+)
+amendments = Table(
+    "mempiler_amendments",
+    tables,
+    *_owner(),
+    Column("number", Integer, primary_key=True),
+    *_filled(what=String, entry=String, kind=String, text=Text, sources=Text, at=Float, by=String, undoes=Integer),
+    Column("new", Text),
+)
 forgotten = Table(
     "mempiler_forgotten",
     tables,
     Column("name", String, primary_key=True),
     *_filled(number=Integer, at=Float, erased=Integer),
 )
-OWNED = (items, turns, open_turns, memories, texts, changes, vectors, rebuilds, users)
+OWNED = (items, turns, open_turns, memories, texts, changes, vectors, rebuilds, metadata, amendments, users)
 """Every table with rows of a user."""
 
 

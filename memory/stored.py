@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 from ..errors import UserError
 from ..records import Item, Session
+from .amending import Amendment
 
 DOCUMENT = 2
 """Version of `Document`; a memory of an older one is refused with the command that writes it anew."""
@@ -162,6 +163,8 @@ class Snapshot:
     """The turns so far of sessions that have not ended."""
     forgets: int = 0
     """How often anybody was forgotten in this store; see `Store.forgets`."""
+    amended: int = 0
+    """The number of the last amendment; 0 for none."""
 
 
 class Parsed:
@@ -187,6 +190,9 @@ class Contents:
     """Of the items, as they were given."""
     open: tuple[Session, ...]
     document: Document | None
+    amendments: tuple[Amendment, ...] = ()
+    metadata: Mapping[int, Mapping[str, Any]] = field(default_factory=dict[int, Mapping[str, Any]])
+    """Of the items, by position."""
 
 
 @dataclass(frozen=True)

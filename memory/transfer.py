@@ -12,14 +12,17 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import Annotated, Any, TextIO
+from datetime import datetime
+from typing import Annotated, Any, Literal, TextIO
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 from ..errors import ConflictError, DataError, UserError
 from ..records import AnyItem, Session
 from ..records.json_input import decode
+from .amending import Amendment, storable
 from .incoming import plain
+from .metadata import checked_metadata
 from .store import Store
 from .store_rows import checked
 from .stored import Contents, Document, Owner, Stamp, State, StoredItem
@@ -30,6 +33,16 @@ Number = Annotated[int, Field(ge=0, lt=2**31 - 1)]
 _OWN = ("memory", "position", "settled", "settled_position", "speakers")
 """What a line has of a document as it is."""
 Position = Annotated[Number, Field(ge=1)]
+
+
+def _storable(text: str) -> str:
+    try:
+        return storable(text)
+    except UserError as error:
+        raise ValueError(str(error)) from None
+
+
+Storable = Annotated[str, AfterValidator(_storable)]
 
 
 class _Line(BaseModel):
@@ -61,6 +74,21 @@ class DocumentLine(_Line):
     schema_version: Number
 
 
+class AmendmentLine(_Line):
+    """What a user changed in an entry."""
+
+    number: Position
+    what: Literal["delete", "update", "undo"]
+    entry: Storable
+    kind: Storable
+    text: Storable
+    sources: tuple[Storable, ...]
+    new: Storable | None = None
+    at: datetime | None = None
+    by: Storable = ""
+    undoes: Number = 0
+
+
 class UserLine(_Line):
     """Everything of one user."""
 
@@ -69,6 +97,9 @@ class UserLine(_Line):
     items: tuple[ItemLine, ...]
     open: tuple[Session, ...] = ()
     document: DocumentLine | None = None
+    amendments: tuple[AmendmentLine, ...] = ()
+    metadata: dict[Position, dict[str, Any]] = Field(default_factory=dict[int, dict[str, Any]])
+    """Of items, by position."""
 
 
 def export_users(store: Store, file: TextIO, tenant: str | None = None, user: str | None = None) -> int:
@@ -86,7 +117,10 @@ def export_users(store: Store, file: TextIO, tenant: str | None = None, user: st
     file.write(json.dumps({"mempiler": "memories", "schema": SCHEMA}) + "\n")
     owners = [found.owner for found in store.users(tenant, user)]
     for owner in owners:
-        file.write(_line(store, owner).model_dump_json() + "\n")
+        line = _line(store, owner)
+        # A file without them can be read by a version that does not know them.
+        unsaid = {name for name in ("amendments", "metadata") if not getattr(line, name)}
+        file.write(line.model_dump_json(exclude=unsaid) + "\n")
     return len(owners)
 
 
@@ -137,7 +171,11 @@ def _contents(line: UserLine) -> Contents:
     items = tuple(StoredItem(i.position, checked(plain(i.item)), i.state, i.attempts, i.error) for i in line.items)
     opened = tuple(checked(plain(session)) for session in line.open)
     digests = tuple(item.digest for item in line.items)
-    return Contents(Owner(line.user, line.tenant), items, digests, opened, _document(line.document))
+    amendments = tuple(Amendment(**vars(row)) for row in line.amendments)
+    metadata = {position: checked_metadata(said) for position, said in line.metadata.items()}
+    return Contents(
+        Owner(line.user, line.tenant), items, digests, opened, _document(line.document), amendments, metadata
+    )
 
 
 def _line(store: Store, owner: Owner) -> UserLine:
@@ -149,6 +187,8 @@ def _line(store: Store, owner: Owner) -> UserLine:
         items=tuple(ItemLine.model_validate({**vars(stored), "digest": digest}) for stored, digest in items),
         open=found.open,
         document=_document_line(found.document) if found.document else None,
+        amendments=tuple(AmendmentLine.model_validate(vars(row)) for row in found.amendments),
+        metadata={position: dict(said) for position, said in found.metadata.items()},
     )
 
 
@@ -175,6 +215,12 @@ def _check(line: UserLine, where: str) -> None:
     twice = next((id for id, count in Counter(ids).items() if count > 1 or not id), None)
     if twice is not None:
         raise DataError(f"{where}: session id {twice!a:.100} is empty or there twice; give each session its own")
+    nothing = next((position for position in line.metadata if position not in positions), None)
+    if nothing is not None:
+        raise DataError(f"{where}: metadata of the position {nothing}, where no item is; export it again")
+    numbers = [row.number for row in line.amendments]
+    if numbers != sorted(set(numbers)):
+        raise DataError(f"{where}: the numbers of its amendments do not rise; export it again")
     last = line.document.position if line.document else 0
     wrong = next((i for i in line.items if i.state != "failed" and (i.state == "queued") != (i.position > last)), None)
     if wrong is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,17 +16,20 @@ from pydantic import ValidationError
 from pydantic_core import to_json
 
 from ..errors import ProgramError
+from ..memory.amending import Amendment, Amendments, in_force
 from ..memory.deltas import applied, delta
 from ..memory.following import Line
 from ..memory.memory import Memory
 from ..memory.store import Store
 from ..memory.stored import DOCUMENT, Change, Document, Log, Owner, Parsed, Snapshot, Stamp
 from ..memory.user_vectors import UserVectors
-from ..records import Session
+from ..records import Item, Session
 from .identity import digest
 from .leavings import notice
 from .method import Writer
 from .program import MemoryProgram
+from .recalling import leaving
+from .searching import Within
 from .waiting import Waiting
 
 SHORT = 65_536
@@ -45,6 +48,16 @@ class View:
     """What questions are answered from."""
     waiting: Waiting
     """What is not in the settled memory."""
+    amendments: Amendments | None = None
+    """What was applied to the settled memory and to what waits; None where they are as they were written."""
+    within: Within | None = None
+    """What is looked at, of the settled memory and of what waits; everything if None."""
+
+    def left(self, items: Iterable[Item]) -> tuple[Item, ...]:
+        """What is looked at of raw items, as amendments leave them."""
+        for amend in (self.amendments, self.within):
+            items = amend.items(items) if amend else items
+        return tuple(items)
 
     @property
     def known(self) -> bool:
@@ -55,7 +68,7 @@ class View:
         """The same with an open session as it is by now."""
         opened = (*(other for other in self.snapshot.open if other.id != session.id), session)
         items = (*(stored.item for stored in self.snapshot.waiting), *opened)
-        waiting = replace(self.waiting, items=items)
+        waiting = replace(self.waiting, items=self.left(items))
         return replace(self, snapshot=replace(self.snapshot, open=opened), waiting=waiting)
 
 
@@ -91,6 +104,67 @@ def view(program: MemoryProgram, store: Store, owner: Owner, stamp: Stamp | None
     return View(snapshot, document, memory, settled, Waiting(items, last.line))
 
 
+@dataclass(frozen=True)
+class _Amended:
+    """A settled memory as it was written, and as amendments leave it."""
+
+    last: int
+    rows: tuple[Amendment, ...]
+    written: Memory
+    amendments: Amendments
+    left: Memory
+
+
+def amended(program: MemoryProgram, store: Store, seen: View) -> View:
+    """A user's memory as amendments leave it: what questions are answered from.
+
+    Args:
+        program: Reads it.
+        store: Keeps the amendments.
+        seen: The memory as it was written.
+    """
+    last, owner = seen.snapshot.amended, seen.snapshot.owner
+    if not last:
+        return seen
+    key = (*_key(store, owner), "amended")
+    kept: _Amended | None = program.live.peek(key)
+    if kept is None or kept.last != last or kept.written is not seen.settled:
+        rows = kept.rows if kept and kept.last == last else in_force(store.amendments(owner))
+        amendments = Amendments(rows, program.method.reader.entries(seen.settled))
+        left = leaving(program.method, seen.settled, amendments) if rows else seen.settled
+        kept = _Amended(last, rows, seen.settled, amendments, left)
+        program.live.forget(key)
+        program.live.put(key, kept)
+    if not kept.rows:
+        return seen
+    waiting = replace(seen.waiting, items=kept.amendments.items(seen.waiting.items))
+    return replace(seen, settled=kept.left, waiting=waiting, amendments=kept.amendments)
+
+
+def looked_at(program: MemoryProgram, store: Store, seen: View, within: Within) -> View:
+    """What is looked at of a user's memory, as a memory of its own, with an index of its own.
+
+    Args:
+        program: Reads it.
+        store: Keeps it.
+        seen: The memory.
+        within: What is looked at.
+    """
+    if within.everything:
+        return seen
+    key = (*_key(store, seen.snapshot.owner), "within", within)
+    kept: tuple[Memory, Memory] | None = program.live.peek(key)
+    if kept is None or kept[0] is not seen.settled:
+        left = leaving(program.method, seen.settled, within)
+        # An index that went to and fro between the two would be slower than one for each.
+        vars(left)["line"] = Line()
+        kept = seen.settled, left
+        program.live.forget(key)
+        program.live.put(key, kept)
+    waiting = Waiting(within.items(seen.waiting.items))
+    return replace(seen, settled=kept[1], waiting=waiting, within=within)
+
+
 _Kept = tuple[str, Document, Memory, Memory]
 """Version, document, memory and settled memory."""
 
@@ -107,7 +181,8 @@ def keep(program: MemoryProgram, store: Store, owner: Owner, version: str, parse
 def drop(program: MemoryProgram, store: Store, owner: Owner) -> None:
     """Removes a user's parsed memory, and with it its indexes, from this process."""
     program.live.forget(_key(store, owner))
-    program.live.forget((*_key(store, owner), "vectors"))
+    for part in ("vectors", "amended"):
+        program.live.forget((*_key(store, owner), part))
 
 
 def shelf(program: MemoryProgram, store: Store, seen: View) -> UserVectors:

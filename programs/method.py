@@ -20,7 +20,8 @@ import dspy
 
 from ..engines.embedders import embedder as offline_embedder
 from ..errors import UserError
-from ..memory.index import Embedder
+from ..memory.amending import Amend
+from ..memory.index import Embedder, Entry
 from ..memory.indexes import Indexes, entry_indexes
 from ..memory.memory import Memory
 from ..records import Context, Hit, Item, Query
@@ -134,6 +135,26 @@ class Reader(Part):
         """Retrieves what bears on a query. Default: the ten nearest entries of `search`."""
         return Context(hits=tuple(self.search(memory, [query.probe])[0]))
 
+    def entries(self, memory: Any) -> Sequence[Entry]:
+        """What a search can find, and what else of a memory is shown by itself; each with an id of its own.
+
+        Default: the entries of the memory.
+        """
+        return memory.entries()
+
+    def amended(self, memory: Any, amend: Amend) -> Any:
+        """The memory with what is left of its entries; one that no entry changes in may be any equal one.
+
+        Everything that `entries` gives, and that `recall` shows, is asked for. Default: every field of entries.
+
+        Args:
+            memory: A settled memory; it is only read from then on.
+            amend: Says of an entry what is left of it.
+        """
+        made: dict[str, Sequence[Any]] = {name: value for name, value in memory if isinstance(value, tuple)}
+        entries = {name: value for name, value in made.items() if all(isinstance(one, Entry) for one in value)}
+        return memory.model_copy(update={name: amend.entries(value) for name, value in entries.items()})
+
     def size(self, memory: Any) -> tuple[int | None, int | None]:
         """How many entries a memory has, and how many bytes it takes; None for what is not known."""
         return len(memory.entries()) or None, len(memory.model_dump_json().encode())
@@ -179,8 +200,11 @@ class EntryReader(Reader):
     def recall(self, memory: Any, query: Query) -> Context:
         return Context(hits=tuple(self.search(memory, [query.probe], self.k)[0]))
 
-    def size(self, memory: Any) -> tuple[int | None, int | None]:
+    def entries(self, memory: Any) -> Sequence[Entry]:
         # What is searched: a memory whose entries are made of parts lists none by itself.
+        return self.indexes.entries(memory)
+
+    def size(self, memory: Any) -> tuple[int | None, int | None]:
         return len(self.indexes.of(memory)), super().size(memory)[1]
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from ..memory.amending import Amend
 from ..records import Context, Hit, Query
 from .method import FEW, Method
 from .waiting import RAW_TURNS, Waiting, with_raw
@@ -54,6 +55,21 @@ def recalled(method: Method, memory: Any, query: Query, waiting: Waiting | None 
         counts = {**context.counts, "fallback": len(hits) + len(raw)}
         context = context.model_copy(update={"hits": hits, "counts": counts})
     return Recalled(asked, context, raw)
+
+
+def leaving(method: Method, memory: Any, amend: Amend) -> Any:
+    """A settled memory with what is left of its entries, and of what could not be taken into it.
+
+    Args:
+        method: Whose memory it is.
+        memory: The memory.
+        amend: Says of an entry, and of a turn, what is left of it.
+    """
+    left = method.reader.amended(memory, amend)
+    items = amend.items(each.item for each in memory.unwritten)
+    pairs = zip(memory.unwritten, items, strict=True)
+    unwritten = tuple(each.model_copy(update={"item": item}) for each, item in pairs if item.turns)
+    return left.model_copy(update={"unwritten": unwritten}) if memory.unwritten else left
 
 
 def with_unwritten(memory: Any, waiting: Waiting | None) -> Waiting:

@@ -27,7 +27,7 @@ did (when it next asks for anybody); until then it stays there, unseen. A model'
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, TypeVar
@@ -38,22 +38,24 @@ from ..engines.lanes import taking_turns
 from ..engines.vectors import kept_on
 from ..memory.incoming import Messages, incoming, now, turns_of
 from ..memory.memory import Memory
+from ..memory.metadata import Conditions, Scalar
 from ..memory.store import Store
 from ..memory.stored import Added, Forgotten, Owner, Summary
 from ..records import Context, Item, Query, Turn
 from . import live, searching
 from .leavings import leaving_nothing, notice
-from .live import View, drop, stamp_of, view
+from .live import View, amended, drop, looked_at, stamp_of, view
 from .program import MemoryProgram
 from .recalling import recalled
 from .remember_queued import LEASE, remember_queued, writing_context
 from .stored_steps import Remembered
 from .threads import in_thread
+from .user_entries import UserEntries
 
 T = TypeVar("T")
 
 
-class UserMemory:
+class UserMemory(UserEntries):
     """One user's memory in a store; `MemoryProgram.memory` makes it.
 
     Args:
@@ -81,7 +83,13 @@ class UserMemory:
         self.program, self.store, self.owner = program, store, owner
         self._lm, self._lease, self._since, self._stop = lm, lease, since, stop
 
-    def add(self, session: Item | Messages, id: str | None = None, remember: bool = True) -> Added:
+    def add(
+        self,
+        session: Item | Messages,
+        id: str | None = None,
+        remember: bool = True,
+        metadata: Mapping[str, Scalar] | None = None,
+    ) -> Added:
         """Stores a session, and writes it into the memory.
 
         Args:
@@ -89,15 +97,16 @@ class UserMemory:
             id: Names the session: adding the same one again under its id changes nothing, so a call that failed can
                 be repeated. Without an id every call adds a new session.
             remember: False leaves the writing to a worker, and returns as soon as the session is stored.
+            metadata: A few plain values by name, by which searches and questions choose sessions (`where`).
 
         Raises:
             ConflictError: The id belongs to a session with other content; or the user was forgotten meanwhile.
-            UserError: The session is empty or malformed.
+            UserError: The session is empty or malformed, or its metadata are.
             StoreError: It could not be stored, and is not.
             LMError: The endpoint failed. The session is stored; it will be remembered with the next one.
         """
-        item, digest = incoming(session, id)
-        added = self.store.add(self.owner, item, digest, self._since)
+        item, digest = incoming(session, id, metadata)
+        added = self.store.add(self.owner, item, digest, self._since, metadata)
         if remember:
             self.remember()
         return added
@@ -146,7 +155,7 @@ class UserMemory:
             ProgramError: Another program, embedder or version wrote the memory; the message has the remedy.
         """
         with leaving_nothing(self.program, self.store, self._lm):
-            return view(self.program, self.store, self.owner)
+            return amended(self.program, self.store, view(self.program, self.store, self.owner))
 
     def ask(
         self,
@@ -154,6 +163,9 @@ class UserMemory:
         recent: Sequence[Item] = (),
         asked: Sequence[str] = (),
         seen: View | None = None,
+        where: Mapping[str, Any] | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
         **query: Any,
     ) -> dspy.Prediction:
         """Answers from the memory and from what is not in it yet.
@@ -163,6 +175,9 @@ class UserMemory:
             recent: Items that the answer's prompt shows as they are, e.g. the running conversation.
             asked: Ids of stored turns that are the question itself: they would be recalled as its answer.
             seen: What it is answered from, of `look`; what is there now if None.
+            where: Conditions of the metadata of sessions (`memory.metadata`): only what rests on such a session.
+            since: Only what is of this moment or later; moments without a zone are in UTC.
+            until: Only what is from before this moment.
             **query: Further query fields of the task, e.g. `options`, `date`.
 
         Returns:
@@ -170,17 +185,25 @@ class UserMemory:
 
         Raises:
             ProgramError: Another program, embedder or version wrote the memory; the message has the remedy.
-            UserError: A field of the task is missing.
+            UserError: A field of the task is missing, or a condition is malformed.
         """
         fields = {**({"question": question} if question else {}), **query}
         seen = seen or self.look()
+        seen = looked_at(self.program, self.store, seen, self._within(where, since, until))
         with self._working(seen):
             waiting = seen.waiting.but(asked)
             return self.program.answer(seen.settled, self._query(seen, fields, recent), waiting)
 
-    def recall(self, query: str, date: Any = None) -> Context:
+    def recall(
+        self,
+        query: str,
+        date: Any = None,
+        where: Mapping[str, Any] | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> Context:
         """What `ask` would answer from: the method's hits, then those among turns that are not in the memory yet."""
-        seen = self.look()
+        seen = looked_at(self.program, self.store, self.look(), self._within(where, since, until))
         with self._working(seen):
             asked = Query(text=query, date=date, speakers=_speakers(seen))
             return recalled(self.program.method, seen.settled, asked, seen.waiting).whole()
@@ -192,6 +215,7 @@ class UserMemory:
         since: datetime | None = None,
         until: datetime | None = None,
         seen: View | None = None,
+        where: Mapping[str, Any] | None = None,
     ) -> searching.Found:
         """Finds the entries nearest to a query, without an answer and without a language model.
 
@@ -201,15 +225,16 @@ class UserMemory:
             since: Only what is of this moment or later; moments without a zone are in UTC.
             until: Only what is from before this moment.
             seen: What is searched, of `look`; what is there now if None.
+            where: Conditions of the metadata of sessions (`memory.metadata`): only what rests on such a session.
 
         Raises:
             ProgramError: Another program, embedder or version wrote the memory; the message has the remedy.
-            UserError: `k` is not a number from 1 to 1000.
+            UserError: `k` is not a number from 1 to 1000, or a condition is malformed.
             EndpointError: The embedder cannot be reached.
         """
-        seen, window = seen or self.look(), searching.Window(since, until)
+        within, seen = self._within(where, since, until), seen or self.look()
         with self._working(seen):
-            return searching.search(self.program.method, seen.settled, seen.waiting, query, k, window)
+            return searching.search(self.program.method, seen.settled, seen.waiting, query, k, within)
 
     def read(self) -> Memory:
         """The memory that questions are answered from; the blank one of the method for an unknown user."""
@@ -268,9 +293,15 @@ class UserMemory:
         self.store.requeue(self.owner)
         return remember_queued(self.store, self.program, self.owner, self._lm, self._lease, self._stop, retry=True)
 
-    async def aadd(self, session: Item | Messages, id: str | None = None, remember: bool = True) -> Added:
+    async def aadd(
+        self,
+        session: Item | Messages,
+        id: str | None = None,
+        remember: bool = True,
+        metadata: Mapping[str, Scalar] | None = None,
+    ) -> Added:
         """`add` for asyncio."""
-        return await in_thread(lambda: self.add(session, id, remember))
+        return await in_thread(lambda: self.add(session, id, remember, metadata))
 
     async def asay(self, session: str, messages: Messages | Sequence[Turn]) -> tuple[Turn, ...]:
         """`say` for asyncio."""
@@ -289,10 +320,15 @@ class UserMemory:
         return await in_thread(lambda: self.recall(query, date))
 
     async def asearch(
-        self, query: str, k: int = 10, since: datetime | None = None, until: datetime | None = None
+        self,
+        query: str,
+        k: int = 10,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        where: Mapping[str, Any] | None = None,
     ) -> searching.Found:
         """`search` for asyncio."""
-        return await in_thread(lambda: self.search(query, k, since, until))
+        return await in_thread(lambda: self.search(query, k, since, until, where=where))
 
     async def aforget(self) -> Forgotten:
         """`forget` for asyncio."""
@@ -305,7 +341,15 @@ class UserMemory:
     def _query(self, seen: View, fields: dict[str, Any], recent: Sequence[Item]) -> Query:
         """The query of a caller's fields; the raw items are read only for tasks that show the history's end."""
         task = self.program.task
-        return task.query(fields, self.items() if task.shows_history else (), recent, _speakers(seen))
+        return task.query(fields, seen.left(self.items()) if task.shows_history else (), recent, _speakers(seen))
+
+    def _within(
+        self, where: Mapping[str, Any] | None, since: datetime | None, until: datetime | None
+    ) -> searching.Within:
+        """What is looked at; open sessions have no metadata."""
+        conditions = Conditions.parse(where)
+        turns = self.store.turns_where(self.owner, conditions) if conditions else None
+        return searching.Within(since, until, turns)
 
     def _forgotten(self, receipt: Forgotten) -> Forgotten:
         notice(self.program, self.store, self.store.forgets(), self._lm)

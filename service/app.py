@@ -17,7 +17,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from .. import __version__
-from . import chat, users
+from . import chat, entries, users
 from .access import Access, Served
 from .bodies import ERRORS, Health, Readiness
 from .limits import BodyLimit
@@ -56,7 +56,7 @@ def make_app(service: Service) -> FastAPI:
         redirect_slashes=False,
     )
     app.state.service = service
-    for routes in (_state, users.router, chat.router):
+    for routes in (_state, users.router, entries.router, chat.router):
         app.include_router(routes)
     if service.settings.mcp:
         from . import agents  # an extra

@@ -8,6 +8,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from ..errors import UserError
+from ..memory.metadata import LONGEST, MOST_CHOICES
+from ..memory.metadata import MOST as MOST_VALUES
 from ..memory.stored import name_of
 from ..programs.searching import MOST
 
@@ -31,7 +33,8 @@ def _text(time: Any) -> Any:
     return time
 
 
-def _unicode(text: str) -> str:
+def unicode_text(text: str) -> str:
+    """A text that a store and a response can hold."""
     if "\x00" in text:
         raise ValueError("a text must not hold the character NUL")
     try:
@@ -49,7 +52,7 @@ def _name(text: str) -> str:
 
 
 Name = Annotated[str, Field(min_length=1, max_length=256, pattern=NAME, examples=["ada"]), AfterValidator(_name)]
-Text = Annotated[str, AfterValidator(_unicode)]
+Text = Annotated[str, AfterValidator(unicode_text)]
 Said = Annotated[Text, Field(min_length=1)]
 Speaker = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]*\S$")]
 """A name that stays on its line of a prompt."""
@@ -60,6 +63,47 @@ class Body(BaseModel):
     """Base of request bodies: unknown fields are refused, so that a typing slip is seen."""
 
     model_config = ConfigDict(extra="forbid")
+
+
+Plain = Annotated[str, AfterValidator(unicode_text), Field(max_length=LONGEST)] | bool | int | float
+Metadata = Annotated[dict[str, Plain], Field(max_length=MOST_VALUES, examples=[{"channel": "phone", "year": 2025}])]
+
+
+class Range(Body):
+    """What a value of a session is to be: all that is given must hold."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"gte": 2024, "lt": 2026}]})
+    in_: Annotated[list[Plain] | None, Field(alias="in", min_length=1, max_length=MOST_CHOICES)] = None
+    gt: Plain | None = None
+    gte: Plain | None = None
+    lt: Plain | None = None
+    lte: Plain | None = None
+
+
+Where = Annotated[
+    dict[str, Plain | Range], Field(max_length=MOST_VALUES, examples=[{"channel": "phone", "year": {"gte": 2024}}])
+]
+"""Conditions of the metadata of sessions, all of which must hold."""
+
+
+class Chosen(Body):
+    """What of a memory is looked at."""
+
+    where: Where | None = None
+    """Only what rests on sessions whose metadata meet these conditions."""
+    since: Time | None = None
+    """Only what is of this moment or later; what has no time is left out."""
+    until: Time | None = None
+    """Only what is from before this moment; what has no time is left out."""
+
+    @property
+    def conditions(self) -> dict[str, Any]:
+        """`where` as the Python interface takes it."""
+        given = self.where or {}
+        return {
+            name: one.model_dump(by_alias=True, exclude_none=True) if isinstance(one, Range) else one
+            for name, one in given.items()
+        }
 
 
 class SaidMessage(Body):
@@ -95,6 +139,8 @@ class NewSession(Body):
     id: Name | None = None
     """Makes the call repeatable: the same session under the same id is stored once."""
     messages: Annotated[list[SaidMessage], Field(min_length=1)]
+    metadata: Metadata | None = None
+    """A few plain values by name, by which searches and questions choose sessions."""
 
 
 class Stored(BaseModel):
@@ -105,7 +151,7 @@ class Stored(BaseModel):
     new: bool = Field(description="False if the very same session was stored before.")
 
 
-class Question(Body):
+class Question(Chosen):
     """A question about what is remembered of a user."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"question": "Where does Ada live?"}]})
@@ -141,17 +187,13 @@ class Answer(BaseModel):
     evidence: list[Evidence]
 
 
-class Search(Body):
+class Search(Chosen):
     """What to look for in the memory of a user."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"query": "Lisbon", "k": 5, "since": "2025-01-01"}]})
     query: Said
     k: Annotated[int, Field(ge=1, le=MOST)] = 10
     """Most entries of the memory, and most turns that are not in it yet."""
-    since: Time | None = None
-    """Only what is of this moment or later; what has no time is left out."""
-    until: Time | None = None
-    """Only what is from before this moment; what has no time is left out."""
 
 
 class Entry(Evidence):

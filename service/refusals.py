@@ -58,6 +58,7 @@ UNKNOWN_HOST = partial(Refusal, 403, "without tokens this service answers to 127
 OTHER_ORIGIN = partial(Refusal, 403, "without tokens this service answers to no page of another origin")
 UNKNOWN_USER = partial(Refusal, 404, "there is no such user")
 UNKNOWN_SESSION = partial(Refusal, 404, "there is no such session")
+UNKNOWN_ENTRY = partial(Refusal, 404, "there is no such entry")
 SLOW_BODY = partial(Refusal, 408, "the body did not come in time", {"Connection": "close"})
 TOO_LARGE = partial(Refusal, 413, "the body is too large")
 BUG = partial(Refusal, 500, "something went wrong here; the log has it under the request's id")

@@ -68,7 +68,7 @@ async def add_session(body: NewSession, service: Served, memory: Written, respon
     """Stores a session durably; it is found by questions at once, and written into the memory in the background."""
     check_length(len(body.messages), service)
     messages = [message.model_dump(exclude_none=True) for message in body.messages]
-    added = await work.storing(lambda: memory.add(messages, body.id, remember=False))
+    added = await work.storing(lambda: memory.add(messages, body.id, remember=False, metadata=body.metadata))
     service.worker.wake()
     response.status_code = 201 if added.new else 200
     return Stored(id=added.id, position=added.position, new=added.new)
@@ -135,6 +135,8 @@ def evidence(memory: UserMemory, context: Context, seen: View) -> list[Evidence]
 
 
 def _turns(memory: UserMemory, wanted: set[str], seen: View) -> dict[str, Turn]:
+    if seen.amendments:
+        wanted = wanted - seen.amendments.withheld
     items = seen.waiting.items
     turns = {turn.id: _dated(turn, item.time) for item in items for turn in item.turns if turn.id in wanted}
     if left := wanted - turns.keys():
@@ -149,24 +151,30 @@ def _shown(hit: Hit, turns: Mapping[str, Turn]) -> dict[str, Any]:
 
 
 def _found(body: Search, memory: UserMemory) -> Found:
-    seen = _known(memory)
-    found = memory.search(body.query, body.k, body.since, body.until, seen)
+    seen = known(memory)
+    found = memory.search(body.query, body.k, body.since, body.until, seen, body.conditions)
     turns = _turns(memory, {id for hits in found for hit in hits for id in hit.sources}, seen)
     rows = [[{**_shown(hit, turns), "kind": hit.kind, "time": _utc(hit.time)} for hit in hits] for hits in found]
     return Found.model_validate(dict(zip(("entries", "waiting"), rows, strict=True)))
 
 
 def _answer(body: Question, service: Service, memory: UserMemory) -> Answer:
-    seen = _known(memory)
+    seen = known(memory)
     fields: dict[str, Any] = {"date": body.date or format_time(now())}
     if body.options:
         fields["options"] = body.options
-    found = memory.ask(body.question, seen=seen, **fields)
+    chosen = {"where": body.conditions, "since": body.since, "until": body.until}
+    found = memory.ask(body.question, seen=seen, **chosen, **fields)
     service.note(memory, body.question, str(found.answer))
     return Answer(answer=str(found.answer), evidence=evidence(memory, found.context, seen))
 
 
-def _known(memory: UserMemory) -> View:
+def known(memory: UserMemory) -> View:
+    """What a user's memory holds at the moment.
+
+    Raises:
+        Refusal: 404: nothing is stored of the user.
+    """
     seen = memory.look()
     if not seen.known:
         raise UNKNOWN_USER()
@@ -174,7 +182,7 @@ def _known(memory: UserMemory) -> View:
 
 
 def _memory(service: Service, memory: UserMemory) -> MemoryState:
-    seen = _known(memory)
+    seen = known(memory)
     return MemoryState(
         user=memory.owner.user,
         method=service.program.name,

@@ -29,6 +29,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, create_model
 
 from ...errors import UserError
+from ...memory.amending import Amend
 from ...memory.index import Embedder, Entry
 from ...memory.indexes import Indexes, empty_index
 from ...memory.memory import Memory
@@ -191,6 +192,15 @@ class LoggedReader(Reader):
         return [
             sorted([*own, *theirs], key=lambda hit: -hit.score)[:k] for own, theirs in zip(found, logs, strict=True)
         ]
+
+    def entries(self, memory: LoggedMemory) -> Sequence[Entry]:
+        return [*self.inner.entries(memory.inner), *self.indexes.entries(memory)]
+
+    def amended(self, memory: LoggedMemory, amend: Amend) -> LoggedMemory:
+        kept, told = memory.logs, memory.log_summary
+        logs = {"earlier": amend.entries(kept.earlier), "current": amend.entries(kept.current)}
+        found = {"inner": self.inner.amended(memory.inner, amend), "logs": kept.model_copy(update=logs)}
+        return memory.model_copy(update={**found, "log_summary": told.amended(amend)})
 
     def recall(self, memory: LoggedMemory, query: Query) -> Context:
         found = self.inner.recall(memory.inner, query)

@@ -32,6 +32,7 @@ from typing import Any
 import dspy
 
 from ...errors import UserError
+from ...memory.amending import Amend
 from ...memory.index import Embedder, Entry
 from ...memory.indexes import Indexes, entry_indexes
 from ...memory.turns import turn_entries
@@ -40,7 +41,7 @@ from ...signatures.baselines import DigestEvents, InferPersonality, MergeEvents,
 from ..gather import gather
 from ..method import EntryReader, Method, Writer
 from ..predictor import predictor
-from .bank import BankMemory, Digest, later, tally
+from .bank import BankMemory, Digest, Piece, later, tally
 
 _SPOKEN_DATE = "%d %B %Y %H:%M"
 _WEEKDAY = re.compile(r",\s*\w+day")
@@ -172,6 +173,21 @@ class BankReader(EntryReader):
         notes = {"what happened": memory.events, "the user": memory.portrait} if self.portrait else {}
         counts = {"pieces": len(found), "forgotten": len(memory.pieces) - len(there)}
         return Context(hits=tuple(found), notes=notes, counts=counts)
+
+    def amended(self, memory: BankMemory, amend: Amend) -> BankMemory:
+        def reworded(piece: Piece, text: str) -> Piece:
+            return piece.model_copy(update={"entry": piece.entry.model_copy(update={"text": text})})
+
+        def left(text: str) -> str:
+            # An account rests on all dialogues.
+            every = tuple(turn for digest in memory.digests for turn in digest.sources)
+            after = amend(Entry(id="", text=text, kind="summary", sources=every)) if text else None
+            return after.text if after else ""
+
+        pieces = amend.parts(memory.pieces, memory.entry, reworded)
+        return memory.model_copy(
+            update={"pieces": pieces, "events": left(memory.events), "portrait": left(memory.portrait)}
+        )
 
     def otherwise(self, memory: BankMemory, query: Query) -> Sequence[Hit]:
         """The newest of what is not forgotten at the date of the query."""

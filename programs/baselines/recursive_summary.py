@@ -20,6 +20,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from ...memory.amending import Amend
 from ...memory.index import Entry
 from ...memory.memory import Memory
 from ...records import Context, Failure, Hit, Item, Query, format_time
@@ -64,7 +65,7 @@ class SummaryMemory(Memory):
     @property
     def summary(self) -> str:
         """The whole text."""
-        return " ".join(sentence.text for sentence in self.sentences)
+        return " ".join(sentence.text for sentence in self.sentences if sentence.text)
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -74,7 +75,7 @@ class SummaryMemory(Memory):
     def hits(self, id: str) -> tuple[Hit, ...]:
         """The whole summary as one hit; none where there is no summary yet."""
         whole = Hit(id=id, text=self.summary, kind="summary", score=1.0, sources=self.sources)
-        return (whole,) if self.sentences else ()
+        return (whole,) if self.summary else ()
 
     def updated(self, text: str, sources: tuple[str, ...], max_words: int) -> SummaryMemory:
         """The memory after an update that took one more session in."""
@@ -96,7 +97,19 @@ class SummaryMemory(Memory):
         return [
             Entry(id=f"s{n}", text=sentence.text, kind="sentence", sources=sentence.sources)
             for n, sentence in enumerate(self.sentences, 1)
+            if sentence.text
         ]
+
+    def amended(self, amend: Amend) -> SummaryMemory:
+        """The summary with what is left of its sentences; one that is gone keeps its place, for others are named by it.
+
+        Args:
+            amend: Says of a sentence what is left of it.
+        """
+        left = {entry.id: entry.text for entry in amend.entries(self.entries())}
+        texts = [left.get(f"s{n}", "") for n in range(1, len(self.sentences) + 1)]
+        kept = (one.model_copy(update={"text": text}) for one, text in zip(self.sentences, texts, strict=True))
+        return self.model_copy(update={"sentences": tuple(kept)})
 
 
 def updated(memory: SummaryMemory, found: Any, field: str, where: str, item: Item, max_words: int) -> SummaryMemory:
@@ -155,6 +168,9 @@ class SummaryWriter(Writer):
 
 class SummaryReader(EntryReader):
     """Recalls the whole summary; `search` finds its sentences."""
+
+    def amended(self, memory: SummaryMemory, amend: Amend) -> SummaryMemory:
+        return memory.amended(amend)
 
     def recall(self, memory: SummaryMemory, query: Query) -> Context:
         return Context(hits=memory.hits("summary"))

@@ -20,6 +20,7 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict
 
+from ...memory.amending import Amend
 from ...memory.index import Embedder, Entry
 from ...memory.memory import Memory
 from ...memory.turns import turn_entries
@@ -87,6 +88,21 @@ class SessionReader(EntryReader):
 
     def __init__(self, k: int = 3, hybrid: bool = True, embedder: Embedder | None = None) -> None:
         super().__init__(k, ANY_COSINE, embedder, hybrid=hybrid)
+
+    def entries(self, memory: SessionMemory) -> Sequence[Entry]:
+        """Sessions, which are searched, and their turns, which are shown."""
+        return [*super().entries(memory), *(turn for session in memory.sessions for turn in session.turns)]
+
+    def amended(self, memory: SessionMemory, amend: Amend) -> SessionMemory:
+        """A turn that is gone is gone from its session; the text of a session is that of its turns."""
+        kept: list[StoredSession] = []
+        for session in memory.sessions:
+            if any(amend.touches(turn.id, turn.sources) for turn in session.turns):
+                turns = amend.entries(session.turns) if amend.own(session.entry()) is not None else ()
+                session = session.model_copy(update={"turns": turns})
+            if session.turns:
+                kept.append(session)
+        return memory.model_copy(update={"sessions": tuple(kept)})
 
     def otherwise(self, memory: SessionMemory, query: Query) -> Sequence[Hit]:
         """The newest turns: a whole session is much for a question that found nothing."""

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ...memory.amending import Amend
 from ...memory.dense import DenseIndex
-from ...memory.index import Embedder
+from ...memory.index import Embedder, Entry, entry_of
 from ...memory.indexes import Indexes
 from ...records import Context, Hit, Query
 from ...signatures.h2memory_principles import SummarizeNeed
 from ..method import EntryReader
 from ..predictor import predictor
 from .memory import HeterogeneousMemory
-from .recall import Parts, entries_of, recalled, searched, whole
+from .recall import Parts, amended, entries_of, recalled, searched, whole
 
 
 class UserReader(EntryReader):
@@ -65,6 +66,14 @@ class UserReader(EntryReader):
         low = 0.0 if min_score is None else min_score
         rows = self.indexes.of(memory).search(queries, k, low, lambda entry: bool(entry.tags["shown"]))
         return [whole(memory, hits) for hits in rows]
+
+    def entries(self, memory: HeterogeneousMemory) -> Sequence[Entry]:
+        """All parts that are shown, with all that there is to them."""
+        hits = [entry.hit() for entry in super().entries(memory) if entry.tags["shown"]]
+        return list(map(entry_of, whole(memory, hits)))
+
+    def amended(self, memory: HeterogeneousMemory, amend: Amend) -> HeterogeneousMemory:
+        return amended(memory, amend)
 
     def recall(self, memory: HeterogeneousMemory, query: Query) -> Context:
         """The context of a query; empty, without a call, for an empty memory.

@@ -12,10 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...memory.index import Entry, Searchable
+from ...memory.amending import Amend
+from ...memory.index import Entry, Searchable, entry_of
 from ...records import Context, Hit, estimate_tokens
 from .clusters import Principle
-from .memory import HeterogeneousMemory
+from .memory import Background, HeterogeneousMemory
 from .outlines import Content, Topic
 from .situations import Aspect, Situation
 
@@ -106,6 +107,33 @@ def whole(memory: HeterogeneousMemory, hits: Sequence[Hit]) -> list[Hit]:
     """Hits of a search with all that there is to them, as evidence and policies see them."""
     parts: dict[str, Any] = {one.id: one for one in (*memory.situations, *memory.topics, *memory.principles)}
     return [_whole(memory, parts.get(hit.id), hit) for hit in hits]
+
+
+def amended(memory: HeterogeneousMemory, amend: Amend) -> HeterogeneousMemory:
+    """The memory with what is left of its four parts; of a topic or principle that was reworded, the need alone."""
+
+    def situation(part: Situation, text: str) -> Situation:
+        return part.model_copy(update={"text": text})
+
+    def topic(part: Topic, text: str) -> Topic:
+        return part.model_copy(update={"need": text.removeprefix("Need: "), "solutions": (), "preference": ""})
+
+    def principle(part: Principle, text: str) -> Principle:
+        return part.model_copy(update={"need_type": text.removeprefix("Type of need: "), "preference": ""})
+
+    background: dict[Aspect, Background] = {}
+    for aspect, one in memory.background.items():
+        before = entry_of(background_hit(memory, aspect))
+        after = amend(before)
+        if after is not None:
+            text = one.text if after.text == before.text else after.text.removeprefix(f"{aspect}: ")
+            background[aspect] = one.model_copy(update={"text": text})
+    return memory.changed(
+        situations=amend.parts(memory.situations, lambda part: entry_of(situation_hit(part)), situation),
+        topics=amend.parts(memory.topics, lambda part: entry_of(topic_hit(part)), topic),
+        principles=amend.parts(memory.principles, lambda part: entry_of(principle_hit(memory, part)), principle),
+        background=background,
+    )
 
 
 def situation_hit(situation: Situation, score: float = 0.0) -> Hit:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import dspy
 
+from ...memory.amending import Amend
 from ...memory.indexes import Indexes
 from ...memory.standing import Spoken
 from ...records import Context, Hit, Query, comparable, format_time, one_line
@@ -16,7 +17,7 @@ from ...signatures.memory_r2 import NOT_MENTIONED, AnswerFromMemories
 from ..method import EntryReader
 from ..predictor import predictor
 from ..tasks.task import QuestionAnswering, with_items
-from .memory import FactMemory
+from .memory import FactMemory, StoredFact
 
 FIRST = "first speaker"
 """The note of a context that names the speaker whose memories come first."""
@@ -35,6 +36,12 @@ class FactReader(EntryReader):
     def __init__(self, min_score: float, read_top: int, indexes: Indexes, hybrid: bool = False) -> None:
         super().__init__(min_score=min_score, indexes=indexes, hybrid=hybrid)
         self.read_top = read_top
+
+    def amended(self, memory: FactMemory, amend: Amend) -> FactMemory:
+        def reworded(fact: StoredFact, text: str) -> StoredFact:
+            return fact.model_copy(update={"content": text, "earlier": ()})
+
+        return memory.model_copy(update={"facts": amend.parts(memory.facts, memory.entry, reworded)})
 
     def recall(self, memory: FactMemory, query: Query) -> Context:
         """The nearest memories of each side, best first; the first speaker's name is in the notes."""

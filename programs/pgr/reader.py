@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ...memory.amending import Amend
+from ...memory.index import Entry
 from ...records import Context, Hit, Query
 from ..method import ANY_COSINE, FEW, EntryReader, Reader
-from .memory import PersonalMemory
+from .memory import PersonalFact, PersonalMemory
 from .prospection import Prospection
 
 
@@ -20,6 +22,12 @@ class FactReader(EntryReader):
     def recall(self, memory: PersonalMemory, query: Query) -> Context:
         hits = super().recall(memory, query).hits
         return Context(hits=hits, counts={"facts": len(hits), "first": len(hits), "calls": 0})
+
+    def amended(self, memory: PersonalMemory, amend: Amend) -> PersonalMemory:
+        def reworded(fact: PersonalFact, text: str) -> PersonalFact:
+            return fact.model_copy(update={"info": text, "earlier": ()})
+
+        return memory.model_copy(update={"facts": amend.parts(memory.facts, memory.entry, reworded)})
 
 
 class ProspectiveReader(Reader):
@@ -40,6 +48,12 @@ class ProspectiveReader(Reader):
         self, memory: Any, queries: Sequence[str], k: int = 10, min_score: float | None = None
     ) -> list[list[Hit]]:
         return self.inner.search(memory, queries, k, min_score)
+
+    def entries(self, memory: Any) -> Sequence[Entry]:
+        return self.inner.entries(memory)
+
+    def amended(self, memory: Any, amend: Amend) -> Any:
+        return self.inner.amended(memory, amend)
 
     def otherwise(self, memory: Any, query: Query) -> Sequence[Hit]:
         """What is nearest to the query, below any threshold; what the inner method has where nothing is."""

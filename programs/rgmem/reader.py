@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ...memory.amending import Amend
 from ...memory.dense import DenseIndex
 from ...memory.index import Embedder
 from ...memory.indexes import Indexes, empty_index
@@ -16,6 +17,7 @@ from ...records import Context, Hit, Query
 from ...signatures.rgmem import Keyword, PlanRetrieval
 from ..method import ANY_COSINE, FEW, EntryReader
 from ..predictor import predictor
+from .amending import amended
 from .memory import GraphMemory
 from .retrieval import Retrieval, entries_of, in_blocks, name_entries, searched
 
@@ -68,6 +70,9 @@ class GraphReader(EntryReader):
         parts = reversed(searched(memory, self.use_l0))
         found = [entry.hit() for part in parts for entry in reversed(entries_of(part))]
         return in_blocks(sorted(found, key=lambda hit: not hit.is_evidence)[:FEW])
+
+    def amended(self, memory: GraphMemory, amend: Amend) -> GraphMemory:
+        return amended(memory, amend)
 
     def recall(self, memory: GraphMemory, query: Query) -> Context:
         """The context of section 3.4; empty, without a call, for an empty memory.

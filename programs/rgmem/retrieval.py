@@ -20,7 +20,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...memory.index import Entry, Searchable, Where
+from ...memory.index import Entry, Searchable, Where, entry_of
 from ...records import Context, Hit, estimate_tokens
 from ...signatures.rgmem import Keyword
 from .memory import Evidence, GraphMemory, Node, Relation
@@ -134,7 +134,7 @@ def searched(memory: GraphMemory, use_l0: bool = True) -> list[Any]:
     """What can be searched as text: units of evidence as they came, behind them entries of theories and profiles."""
     hits = [inference_hit(memory, relation) for relation in memory.relations.values() if relation.theory]
     hits += [profile_hit(memory, node) for node in memory.nodes.values() if node.theory]
-    return [*(memory.evidence.values() if use_l0 else ()), *(_entry(hit) for hit in hits)]
+    return [*(memory.evidence.values() if use_l0 else ()), *map(entry_of, hits)]
 
 
 def entries_of(part: Any) -> tuple[Entry, ...]:
@@ -144,6 +144,7 @@ def entries_of(part: Any) -> tuple[Entry, ...]:
     found = [
         Entry(id=f"{part.id}.{n}", text=one.text, kind="conclusion", sources=one.sources, time=part.time)
         for n, one in enumerate(part.conclusions, 1)
+        if one.text
     ]
     if part.fact:
         found.append(Entry(id=part.id, text=part.fact, kind="fact", sources=part.sources, time=part.time))
@@ -226,7 +227,9 @@ def _history(memory: GraphMemory, edges: Sequence[Relation], score: float, facts
 
 def _conclusions_of(memory: GraphMemory, node: Node, score: float) -> list[Hit]:
     units: list[Evidence] = [memory.evidence[id] for id in reversed(node.evidence)]
-    found = [(unit, n, one) for unit in units for n, one in enumerate(unit.conclusions, 1) if one in unit.seeds]
+    found = [
+        (unit, n, one) for unit in units for n, one in enumerate(unit.conclusions, 1) if one.text and one in unit.seeds
+    ]
     return [
         Hit(id=f"{unit.id}.{n}", text=one.text, kind="conclusion", score=score, sources=one.sources, time=unit.time)
         for unit, n, one in found[:PER_NODE]
@@ -236,7 +239,3 @@ def _conclusions_of(memory: GraphMemory, node: Node, score: float) -> list[Hit]:
 def _theory_hit(memory: GraphMemory, id: str, text: str, kind: str, evidence: Sequence[str], score: float) -> Hit:
     """A theory rests on many days, so it has no date."""
     return Hit(id=id, text=text, kind=kind, score=score, sources=memory.turns(tuple(evidence)))
-
-
-def _entry(hit: Hit) -> Entry:
-    return Entry(id=hit.id, text=hit.text, kind=hit.kind, sources=hit.sources, time=hit.time)

@@ -16,6 +16,7 @@ from mempiler.engines.models import language_model
 pytest.importorskip("mcp", reason="needs the extra mcp")
 
 TOOLS = {"search_memory", "add_memory", "ask_memory", "forget_memory"}
+TOOLS |= {"update_memory", "delete_memory", "undo_memory"}
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +61,13 @@ def test_what_one_process_was_told_another_one_knows_and_other_users_do_not(prog
             assert json.loads(line.removeprefix("- "))["turns"] == ["D1:1"]
             answer = text(await client.call_tool("ask_memory", {"question": "Where did Ada move?"}))
             assert answer.startswith("I moved to Lisbon.\n\nIt rests on:\n- {")
+            entry = {"entry": json.loads(line.removeprefix("- "))["entry"]}
+            await client.call_tool("update_memory", {**entry, "text": "I moved to Porto."})
+            assert "Porto" in text(await client.call_tool("ask_memory", {"question": "Where did Ada move?"}))
+            assert text(await client.call_tool("delete_memory", entry)) == "Done: delete of D1:1."
+            assert text(await client.call_tool("search_memory", {"query": "Lisbon"})) == "Nothing was found."
+            undone = [text(await client.call_tool("undo_memory", entry)) for _ in range(3)]
+            assert undone == [*["Done: undo of D1:1."] * 2, "There is no entry D1:1, or nothing to undo."]
             gone = await client.call_tool("forget_memory", {"session": "D1"})
             assert text(gone) == "Forgot D1: 1 turns."
             assert text(await client.call_tool("search_memory", {"query": "Lisbon"})) == "Nothing was found."

@@ -25,6 +25,12 @@ OPERATIONS = {
     "GET /v1/models",
     "GET /v1/users",
     "GET /v1/users/{user}",
+    "GET /v1/users/{user}/entries",
+    "GET /v1/users/{user}/entries/{entry}",
+    "GET /v1/users/{user}/entries/{entry}/history",
+    "DELETE /v1/users/{user}/entries/{entry}",
+    "PATCH /v1/users/{user}/entries/{entry}",
+    "POST /v1/users/{user}/entries/{entry}/undo",
     "GET /v1/users/{user}/memory",
     "GET /v1/users/{user}/sessions",
     "DELETE /v1/users/{user}",
@@ -78,9 +84,9 @@ def test_examples_are_served(client: Any) -> None:
                 continue
             name = body["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
             (example,) = document["components"]["schemas"][name]["examples"]
-            url = path.replace("{user}", "ada").replace("{session}", "s")
-            if path.endswith(("/ask", "/search")):
-                client.add("I moved to Lisbon.")
+            url = path.replace("{user}", "ada").replace("{session}", "s").replace("{entry}", "s:1")
+            if path.endswith(("/ask", "/search", "/{entry}")):
+                client.add("I moved to Lisbon.", id="s")
             response = client.request(method, url, json=example)
             assert response.status_code in (200, 201), (path, response.text)
 

@@ -1,0 +1,141 @@
+"""What a deletion reaches in the parts of memories that models make of many turns."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from mempiler import build
+from mempiler.engines.embedders import embedder
+from mempiler.memory.amending import Amendment, Amendments
+from mempiler.memory.index import Entry
+from mempiler.programs.baselines.bank import BankMemory, Digest, Piece
+from mempiler.programs.baselines.recursive_summary import Sentence, SummaryMemory
+from mempiler.programs.catalog import needs_embedder
+from mempiler.programs.h2memory.clusters import Principle
+from mempiler.programs.h2memory.memory import Background, HeterogeneousMemory
+from mempiler.programs.h2memory.outlines import Topic
+from mempiler.programs.h2memory.situations import Situation
+from mempiler.programs.pramem.memory import Experience, ExperienceMemory
+from mempiler.programs.rgmem.memory import Evidence, GraphMemory, Mention, Node, Relation, Theory
+
+SAFE, RAIN = "The code of the safe is falcon", "It rained in the mountains"
+
+
+def deleted(id: str, kind: str, turns: tuple[str, ...], text: str = SAFE) -> Amendment:
+    return Amendment(1, "delete", id, kind, text, turns)
+
+
+def entries(method: str, memory: Any, *rows: Amendment) -> dict[str, str]:
+    reader = build(method, embedder=embedder() if needs_embedder(method) else None).method.reader
+    left = reader.amended(memory, Amendments(rows, reader.entries(memory)))
+    return {entry.id: entry.text for entry in reader.entries(left)}
+
+
+def graph() -> GraphMemory:
+    units = {f"e{n}": Evidence(id=f"e{n}", step=n, fact=t, sources=(f"D{n}:1",)) for n, t in ((1, SAFE), (2, RAIN))}
+    bases = GraphMemory().nodes
+    bases["b1"] = Node(id="b1", name="Home", tier="abstract", own=Theory(sigma="keeps falcon", evidence=("e1", "e2")))
+    bases["b2"] = Node(id="b2", name="Travel", tier="abstract", flow=Theory(sigma="likes rain", evidence=("e1", "e2")))
+    bases["n1"] = Node(id="n1", name="safe", tier="general")
+    mentions = (Mention(evidence="e1", label="has the code falcon"), Mention(evidence="e2", label="rained"))
+    edge = Relation(id="r1", source="b1", target="n1", mentions=mentions, theory=Theory(sigma="uses a safe"))
+    return GraphMemory(evidence=units, nodes=bases, relations={"r1": edge})
+
+
+def lived() -> HeterogeneousMemory:
+    return HeterogeneousMemory(
+        situations=(
+            Situation(id="s1", text=SAFE, aspects=("work",), sources=("L1",)),
+            Situation(id="s2", text=RAIN, aspects=("leisure",), sources=("L2",)),
+        ),
+        background={
+            "work": Background(text="guards a falcon", situations=("s1",)),
+            "leisure": Background(text="walks in the mountains", situations=("s2",)),
+        },
+        topics=(Topic(id="t1", need=f"to know: {SAFE}", sources=("D1:1",)),),
+        principles=(Principle(id="p1", need_type="falcon and codes", members=("t1",)),),
+    )
+
+
+def banked() -> BankMemory:
+    turns = (Entry(id=f"D1:{n}", text=text, kind="turn", sources=(f"D1:{n}",)) for n, text in ((1, SAFE), (2, RAIN)))
+    return BankMemory(
+        pieces=tuple(Piece(entry=entry) for entry in turns),
+        digests=(Digest(session="D1", sources=("D1:1", "D1:2")),),
+        events="Ada told of the falcon.",
+        portrait="Ada likes the mountains.",
+    )
+
+
+CASES: dict[str, tuple[str, Callable[[], Any], Amendment, set[str]]] = {
+    "graph": ("rgmem", graph, deleted("e1", "fact", ("D1:1",)), {"e2", "b2"}),
+    "situation": (
+        "h2memory",
+        lambda: lived().changed(topics=(), principles=()),
+        deleted("s1", "situation", ("L1",)),
+        {"s2", "leisure"},
+    ),
+    "topic": (
+        "h2memory",
+        lambda: lived().changed(situations=(), background={}),
+        deleted("t1", "topic", ("D1:1",), f"Need: to know: {SAFE}"),
+        set(),
+    ),
+    "bank": ("memory-bank", banked, deleted("D1:1", "turn", ("D1:1",)), {"D1:2"}),
+    "summary": (
+        "recursive-summary",
+        lambda: SummaryMemory(
+            sentences=(Sentence(text=SAFE, sources=("D1:1",)), Sentence(text=RAIN, sources=("D2:1",)))
+        ),
+        deleted("s1", "sentence", ("D1:1",)),
+        {"s2"},
+    ),
+    "experience": (
+        "pramem",
+        lambda: ExperienceMemory(
+            patterns=(Experience(id="pattern-1", kind="pattern", text=SAFE, sources=("a1",)),),
+            alerts=(Experience(id="alert-1", kind="alert", text=RAIN),),
+        ),
+        deleted("pattern-1", "pattern", ("a1",)),
+        {"alert-1"},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_quotes_a_deleted_entry_goes_with_it_and_nothing_else(case: str) -> None:
+    method, made, row, left = CASES[case]
+    before = made()
+    assert set(entries(method, before)) > left
+    after = entries(method, before, row)
+    assert set(after) == left
+    assert not any("falcon" in text for text in after.values())
+    assert before == made()
+
+
+def test_accounts_and_labels_that_no_search_finds_go_too() -> None:
+    bank = build("memory-bank", embedder=embedder()).method.reader
+    left = bank.amended(banked(), Amendments([CASES["bank"][2]], bank.entries(banked())))
+    assert (left.events, left.portrait) == ("", "Ada likes the mountains.")
+    rgmem = build("rgmem", embedder=embedder()).method.reader
+    found = rgmem.amended(graph(), Amendments([CASES["graph"][2]], rgmem.entries(graph())))
+    assert [mention.label for mention in found.relations["r1"].mentions] == ["", "rained"]
+
+
+@pytest.mark.parametrize(
+    ("entry", "gone"),
+    [
+        (Entry(id="m9", text=f"{SAFE}.", kind="fact", sources=("D1:1",)), True),  # a rebuild gave another id
+        (Entry(id="m9", text=SAFE, kind="fact", sources=("D7:1",)), False),  # said anew in another session
+        (Entry(id="m1", text="Ada likes tea", kind="fact", sources=("D7:1",)), False),  # another fact has the id now
+        (Entry(id="m1", text="Ada likes tea", kind="fact", sources=("D1:1", "D7:1")), True),  # a writer added to it
+        (Entry(id="m9", text="falcon opens the safe", kind="fact", sources=("D1:1", "D1:2")), True),  # most of it
+        (Entry(id="m9", text="Ada likes tea", kind="fact", sources=("D1:1",)), False),  # beside it in the same turn
+        (Entry(id="x", text="Ada thinks of falcons", kind="summary", sources=()), True),
+        (Entry(id="x", text="Ada thinks of tea", kind="summary", sources=("D1:1",)), False),
+    ],
+)
+def test_what_an_amendment_means(entry: Entry, gone: bool) -> None:
+    others = (entry, Entry(id="m2", text="Ada likes tea", kind="fact", sources=("D2:1",)))
+    amend = Amendments([deleted("m1", "fact", ("D1:1",))], others)
+    assert (amend(entry) is None) is gone

@@ -1,0 +1,330 @@
+"""The entries of a memory, one by one, in every method."""
+
+import io
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mempiler import ConflictError, Session, Store, Turn, UserError, build
+from mempiler.engines.embedders import embedder
+from mempiler.engines.models import language_model
+from mempiler.memory.transfer import export_users, import_users
+from mempiler.programs.catalog import needs_embedder
+
+METHODS = [
+    "turn-rag",
+    "session-rag",
+    "full-context",
+    "memory-r2",
+    "pgr",
+    "pgr+turn-rag",
+    "pgr+memory-r2",
+    "rgmem",
+    "h2memory",
+    "logs+session-rag",
+    "memory-bank",
+    "condition-mem",
+]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Any:
+    with Store(tmp_path / "memories.sqlite") as opened:
+        yield opened
+
+
+def memory_of(store: Store, method: str, user: str = "ada") -> Any:
+    made = build(method, embedder=embedder() if needs_embedder(method) else None)
+    return made.memory(store, user, lm=language_model("offline"))
+
+
+def everything(memory: Any) -> dict[str, Any]:
+    """All entries by id, page by page."""
+    found, cursor = {}, None
+    while True:
+        page = memory.list(cursor, limit=2)
+        found |= {entry.id: entry for entry in page.entries}
+        if page.next is None:
+            return found
+        cursor = page.next
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_what_a_search_finds_is_listed_and_can_be_read(method: str, store: Store, make_history: Any) -> None:
+    memory = memory_of(store, method)
+    for item in make_history(3).items:
+        memory.add(item)
+    listed, found = everything(memory), memory.search("Oslo Quito Hanoi friends", 100)
+    assert listed
+    for hit in found.entries:
+        entry = listed[hit.id]
+        assert (entry.text, entry.kind, entry.turns) == (hit.text, hit.kind, hit.sources)
+        assert memory.get(hit.id) == entry
+        assert bool(entry.sessions) == bool(entry.turns)
+    assert memory.get("nothing of that name") is None
+
+
+SECRET = "mk0123456789"
+
+
+def told(memory: Any, question: str) -> str:
+    """All that a question can bring to light: search, recall, answer, the list of entries."""
+    found = memory.search(question, 100)
+    hits = [*found.entries, *found.waiting, *memory.recall(question).hits]
+    notes = memory.recall(question).notes.values()
+    return "\n".join([*(hit.text for hit in hits), *notes, *(entry.text for entry in everything(memory).values())])
+
+
+def add(memory: Any, id: str, *texts: str, remember: bool = True) -> None:
+    turns = tuple(Turn(id=f"{id}:{n}", speaker="Ada", text=text) for n, text in enumerate(texts, 1))
+    memory.add(Session(id=id, time=datetime(2024, int(id[1:]), 3), turns=turns), remember=remember)
+
+
+QUESTION = "What is the code of the safe in the cellar?"
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_deleted_entry_is_gone_in_every_method_until_it_is_undone(method: str, store: Store) -> None:
+    """Also in another process, after the next session, after a rebuild, and in what was made of it."""
+    memory = memory_of(store, method)
+    add(memory, "D1", "I walk to the bakery every morning.", f"The code of the safe in the cellar is {SECRET}.")
+    add(memory, "D2", "My sister plays the piano on Sundays.")
+    add(memory, "D3", "I bought a bicycle in Porto.")
+    before = told(memory, QUESTION)
+    assert SECRET in before
+    while held := [entry.id for entry in everything(memory).values() if SECRET in entry.text]:
+        assert memory.delete(held[-1], by="Ada").what == "delete"
+    deleted = {row.entry for row in store.amendments(memory.owner)}
+
+    def gone() -> bool:
+        other = memory_of(store, method)  # a program of its own sees what another process sees
+        return all(SECRET not in told(one, QUESTION) and not set(everything(one)) & deleted for one in (memory, other))
+
+    assert gone()
+    add(memory, "D4", "It rained all week in the mountains.")
+    assert gone()
+    memory.rebuild(force=True)
+    assert SECRET not in told(memory, QUESTION)
+    assert "piano" in told(memory, "piano")
+    for row in reversed(store.amendments(memory.owner)):
+        memory.undo(row.entry)
+    assert SECRET in told(memory, QUESTION)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_an_updated_entry_says_the_new_and_no_longer_the_old(method: str, store: Store) -> None:
+    memory = memory_of(store, method)
+    add(memory, "D1", "I walk to the bakery every morning.", f"The code of the safe in the cellar is {SECRET}.")
+    add(memory, "D2", "My sister plays the piano on Sundays.")
+    id = next(entry.id for entry in everything(memory).values() if SECRET in entry.text and entry.kind != "session")
+    assert memory.update(id, "The code of the safe is mk-new.", by="Ada")
+    assert "mk-new" in memory.get(id).text
+    assert SECRET not in told(memory, QUESTION)
+    add(memory, "D3", "I bought a bicycle in Porto.")
+    assert "mk-new" in told(memory_of(store, method), QUESTION)
+    assert [event.what for event in memory.history(id)] == ["written", "update"]
+    assert SECRET in memory.history(id)[0].text
+    assert memory.undo(id).what == "undo"
+    assert (SECRET in memory.get(id).text, memory.undo(id)) == (True, None)
+
+
+def test_a_turn_that_waits_is_deleted_where_it_is_searched_and_in_what_is_made_of_it(store: Store) -> None:
+    memory = memory_of(store, "memory-r2")
+    add(memory, "D1", "I walk to the bakery.", f"The code of the safe is {SECRET}.", remember=False)
+    assert memory.get("D1:2").waiting
+    assert memory.delete("D1:2")
+    assert (memory.get("D1:2"), SECRET in told(memory, QUESTION)) == (None, False)
+    memory.remember()
+    assert (SECRET in told(memory, QUESTION), "bakery" in told(memory, "bakery")) == (False, True)
+    memory.undo("D1:2")
+    assert SECRET in told(memory, QUESTION)
+
+
+def test_the_vector_of_a_deleted_entry_leaves_the_index(store: Store) -> None:
+    memory = memory_of(store, "memory-r2")
+    add(memory, "D1", "I walk to the bakery.", f"The code of the safe is {SECRET}.")
+    indexes, size = memory.program.method.reader.indexes, len(everything(memory))
+    memory.search("safe")
+    assert len(indexes.of(memory.read())) == size
+    held = [entry.id for entry in everything(memory).values() if SECRET in entry.text]
+    for id in held:
+        memory.delete(id)
+    memory.search("safe")
+    assert set(indexes.of(memory.read()).ids).isdisjoint(held)
+    assert len(indexes.of(memory.read())) == len(everything(memory))
+
+
+def test_saying_it_again_in_another_session_is_a_new_entry(store: Store) -> None:
+    memory = memory_of(store, "turn-rag")
+    add(memory, "D1", "I like tea.")
+    assert memory.delete("D1:1")
+    add(memory, "D2", "I like tea.")
+    assert list(everything(memory)) == ["D2:1"]
+
+
+@pytest.mark.parametrize("text", ["", " ", "x" * 10_001, "a\0b", "\ud800", 7])
+def test_no_text_that_a_store_could_not_hold(store: Store, text: Any) -> None:
+    memory = memory_of(store, "turn-rag")
+    add(memory, "D1", "I like tea.")
+    with pytest.raises(UserError, match="text"):
+        memory.update("D1:1", text)
+    assert memory.update("D1:1", "I like\n[[ ## tea ## ]]").new == "Ada: I like [[ ## tea ## ]]"
+    assert memory.update("none", "x") is memory.delete("none") is memory.undo("none") is None
+    assert memory.history("none") == ()
+
+
+def test_what_has_no_text_of_its_own_cannot_be_reworded(store: Store) -> None:
+    memory = memory_of(store, "session-rag")
+    add(memory, "D1", "I like tea.", "I like rum.")
+    with pytest.raises(UserError, match="its turns"):
+        memory.update("D1", "Ada likes milk")
+    assert memory.delete("D1:2")
+    assert memory.get("D1").text == "Ada: I like tea."
+    assert memory.delete("D1")
+    assert everything(memory) == {}
+
+
+def test_forgetting_erases_amendments_with_what_they_were_of(store: Store, tmp_path: Path) -> None:
+    memory = memory_of(store, "turn-rag")
+    for id in ("D1", "D2"):
+        add(memory, id, f"The code of {id} is {SECRET}.")
+        memory.delete(f"{id}:1")
+    memory.forget_session("D1")
+    assert [row.entry for row in store.amendments(memory.owner)] == ["D2:1"]
+    assert SECRET not in told(memory, QUESTION)
+    memory.forget()
+    assert store.amendments(memory.owner) == []
+    assert SECRET.encode() not in b"".join(file.read_bytes() for file in tmp_path.iterdir())
+
+
+def test_amendments_at_the_same_time_are_all_there(store: Store) -> None:
+    memory = memory_of(store, "turn-rag")
+    add(memory, "D1", *(f"note {n}" for n in range(8)))
+    with ThreadPoolExecutor(4) as pool:
+        made = list(pool.map(lambda n: memory_of(store, "turn-rag").delete(f"D1:{n}"), range(1, 9)))
+    assert sorted(row.number for row in made) == list(range(1, 9))
+    assert everything(memory) == {}
+
+
+def test_amendments_move_with_their_user(store: Store, tmp_path: Path) -> None:
+    memory = memory_of(store, "turn-rag")
+    add(memory, "D1", "I like tea.", "I like rum.")
+    memory.update("D1:1", "I like milk.", by="Ada")
+    memory.delete("D1:2")
+    memory.undo("D1:2")
+    file = io.StringIO()
+    export_users(store, file)
+    with Store(tmp_path / "other.sqlite") as other:
+        import_users(other, file.getvalue().splitlines(), "backup")
+        assert other.amendments(memory.owner) == store.amendments(memory.owner)
+        assert everything(memory_of(other, "turn-rag")) == everything(memory)
+
+
+SESSIONS = {
+    "D1": {"channel": "phone", "year": 2023, "paid": True},
+    "D2": {"channel": "mail", "year": 2024},
+    "D3": {"channel": "phone", "year": 2025.5, "paid": False},
+    "D4": {},
+}
+
+
+@pytest.mark.parametrize(
+    ("where", "found"),
+    [
+        (None, {"D1", "D2", "D3", "D4"}),
+        ({}, {"D1", "D2", "D3", "D4"}),
+        ({"channel": "phone"}, {"D1", "D3"}),
+        ({"channel": {"in": ["mail", "fax"]}}, {"D2"}),
+        ({"year": {"gte": 2024}}, {"D2", "D3"}),
+        ({"year": {"gt": 2023, "lt": 2025}}, {"D2"}),
+        ({"year": {"lte": 2023.0}}, {"D1"}),
+        ({"channel": {"gt": "mail"}}, {"D1", "D3"}),
+        ({"channel": "phone", "paid": True}, {"D1"}),
+        ({"paid": 1}, set()),
+        ({"year": "2024"}, set()),
+        ({"year": {"gt": "1"}}, set()),
+        ({"nothing": "x"}, set()),
+    ],
+)
+def test_conditions_choose_sessions_before_and_after_they_are_remembered(
+    store: Store, where: Any, found: set[str]
+) -> None:
+    memory = memory_of(store, "turn-rag")
+    for n, (id, metadata) in enumerate(SESSIONS.items(), 1):
+        turns = (Turn(id=f"{id}:1", speaker="Ada", text=f"I saw a boat in {id}"),)
+        memory.add(Session(id=id, time=datetime(2024, n, 1), turns=turns), remember=False, metadata=metadata)
+    for _ in range(2):
+        hits = [hit for hits in memory.search("boat", where=where) for hit in hits]
+        recalled = memory.recall("boat", where=where).hits
+        assert {hit.id.partition(":")[0] for hit in hits} == {hit.id.partition(":")[0] for hit in recalled} == found
+        memory.remember()
+    late = memory.recall("boat", where=where, since=datetime(2024, 2, 1), until=datetime(2024, 3, 1)).hits
+    assert {hit.id for hit in late} == {"D2:1"} & {f"{id}:1" for id in found}
+    assert memory.get("D1:1").sessions[0].metadata == SESSIONS["D1"]
+
+
+@pytest.mark.parametrize("method", sorted({*METHODS} - {"memory-bank"}))  # which forgets the older session by itself
+def test_conditions_hold_in_every_method(method: str, store: Store) -> None:
+    memory = memory_of(store, method)
+    for n, word in enumerate(("falcon", "otter"), 1):
+        turns = (Turn(id=f"D{n}:1", speaker="Ada", text=f"The code word of the safe is {word}."),)
+        memory.add(Session(id=f"D{n}", time=datetime(2024, n, 1), turns=turns), metadata={"word": word})
+    for word, other in (("falcon", "otter"), ("otter", "falcon"), ("falcon", "otter")):
+        where = {"word": word}
+        context = memory.recall("What is the code word of the safe?", where=where)
+        told = "\n".join([context.text(), *(hit.text for hit in memory.search("safe", where=where).entries)])
+        answer = memory.ask("What is the code word of the safe?", where=where).answer
+        assert (word in told, other in told + answer) == (True, False)
+
+
+BAD = [
+    ("x", "where is str"),
+    ({"a b": 1}, "the name"),
+    ({"$or": []}, "the name"),
+    ({1: 1}, "the name"),
+    ({"a": None}, "where a"),
+    ({"a": [1]}, "where a"),
+    ({"a": {}}, "where a"),
+    ({"a": {"in": []}}, "1 to 100"),
+    ({"a": {"in": "x"}}, "1 to 100"),
+    ({"a": {"gte": True}}, "number or a text"),
+    ({"a": {"$ne": 1}}, "no operator"),
+    ({"a": float("nan")}, "no number"),
+    ({"a": 2**60}, "no number"),
+    ({"a": "x" * 501}, "501 characters"),
+    ({"a": "\0"}, "NUL"),
+    ({f"a{n}": 1 for n in range(33)}, "at most 32"),
+]
+
+
+@pytest.mark.parametrize(("where", "says"), BAD)
+def test_malformed_conditions_and_metadata_are_refused_in_one_line(store: Store, where: Any, says: str) -> None:
+    memory = memory_of(store, "turn-rag")
+    for call in (memory.search, memory.recall, memory.ask):
+        with pytest.raises(UserError, match=says) as refused:
+            call("boat", where=where)
+        assert "\n" not in str(refused.value)
+    with pytest.raises(UserError):
+        memory.add([{"role": "user", "content": "x"}], metadata=where)
+    assert store.users() == []
+
+
+def test_metadata_are_a_part_of_a_session_and_go_with_it(store: Store, tmp_path: Path) -> None:
+    memory = memory_of(store, "turn-rag")
+    said = [{"role": "user", "content": "I like tea", "time": "2025-01-01"}]
+    memory.add(said, id="s", metadata={"mark": SECRET})
+    assert memory.add(said, id="s", metadata={"mark": SECRET}).new is False
+    with pytest.raises(ConflictError):
+        memory.add(said, id="s", metadata={"mark": "other"})
+    file = io.StringIO()
+    export_users(store, file)
+    with Store(tmp_path / "other.sqlite") as other:
+        import_users(other, file.getvalue().splitlines(), "backup")
+        assert memory_of(other, "turn-rag").search("tea", where={"mark": SECRET}).entries
+        memory_of(other, "turn-rag").rebuild(force=True)
+        assert memory_of(other, "turn-rag").search("tea", where={"mark": SECRET}).entries
+    (tmp_path / "other.sqlite").unlink()
+    memory.forget_session("s")
+    assert SECRET.encode() not in b"".join(file.read_bytes() for file in tmp_path.glob("memories*"))
