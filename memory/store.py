@@ -46,6 +46,7 @@ from .stored import (
     Added,
     Contents,
     Log,
+    Measures,
     Owner,
     Parsed,
     Rebuild,
@@ -199,6 +200,11 @@ class Store(Claims, Forgetting):
         """How many items of all users are queued, partial or failed."""
         with self._read() as db:
             return reads.states(db)
+
+    def measures(self) -> Measures:
+        """How much there is of all users together."""
+        with self._read() as db:
+            return reads.measures(db)
 
     def check(self) -> None:
         """Writes a row that means nothing: a full disk shows in writes only."""

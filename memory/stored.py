@@ -242,6 +242,17 @@ class Summary:
     """Seconds since 1970 of the last change of the memory."""
 
 
+@dataclass(frozen=True)
+class Measures:
+    """How much a store holds of all users together."""
+
+    users: int
+    sessions: Mapping[str, int]
+    """By state; open ones are none yet."""
+    bytes: int
+    """Of the file, or of the whole database."""
+
+
 def name_of(what: str, value: object) -> str:
     """A tenant, user or session id as it is stored: two spellings of one name are one name (Unicode's form NFC).
 
