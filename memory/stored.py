@@ -31,6 +31,10 @@ LONGEST_LEASE = 600.0
 """Most seconds for which a user is claimed. A claim that ends later was dated by a wrong clock, and counts for nothing.
 """
 
+ADDRESSABLE = r"^[\w@:+=~|-][\w.@:+=~|-]*$"
+"""Names of users and sessions over HTTP. The store takes any text; letters, digits and these signs need no escaping in
+an address, and cannot be taken for a path, a query or code."""
+
 State = Literal["queued", "remembered", "partial", "failed"]
 """`partial`: in the memory but for turns that could not be taken in, which the memory keeps as `unwritten`."""
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..errors import UserError
-from ..records import Hit
+from ..records import Found, Hit
 from ..records.moment import comparable
 from .method import Method
 from .recalling import with_unwritten
@@ -44,15 +44,6 @@ class Window:
         if hit.time is None or (self.since and comparable(hit.time) < comparable(self.since)):
             return False
         return not self.until or comparable(hit.time) < comparable(self.until)
-
-
-class Found(NamedTuple):
-    """What a search found."""
-
-    entries: tuple[Hit, ...]
-    """Of the memory, best first."""
-    waiting: tuple[Hit, ...]
-    """Turns that are not in the memory yet, best first."""
 
 
 def search(method: Method, memory: Any, waiting: Waiting, query: str, k: int, window: Window) -> Found:

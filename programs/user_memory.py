@@ -40,7 +40,7 @@ from ..memory.incoming import Messages, incoming, now, turns_of
 from ..memory.memory import Memory
 from ..memory.store import Store
 from ..memory.stored import Added, Forgotten, Owner, Summary
-from ..records import Context, Item, Query, Turn
+from ..records import Context, Found, Item, Query, Turn
 from . import live, searching
 from .leavings import leaving_nothing, notice
 from .live import View, drop, stamp_of, view
@@ -192,7 +192,7 @@ class UserMemory:
         since: datetime | None = None,
         until: datetime | None = None,
         seen: View | None = None,
-    ) -> searching.Found:
+    ) -> Found:
         """Finds the entries nearest to a query, without an answer and without a language model.
 
         Args:
@@ -290,7 +290,7 @@ class UserMemory:
 
     async def asearch(
         self, query: str, k: int = 10, since: datetime | None = None, until: datetime | None = None
-    ) -> searching.Found:
+    ) -> Found:
         """`search` for asyncio."""
         return await in_thread(lambda: self.search(query, k, since, until))
 
