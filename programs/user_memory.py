@@ -17,9 +17,9 @@ Example:
     >>> memory.ask("Where did Ada move?").answer
     'I moved to Lisbon.'
 
-Every method may be called from any number of threads, and has an asyncio form with an `a` before its name; those run
-in threads, since DSPy's own asynchronous calls cost twice the time of a thread each. Objects are cheap: make one per
-request.
+Every method may be called from any number of threads, and has an asyncio form with an `a` before its name: `aask` holds
+no thread while a model answers, and what reads, searches or writes runs in a few threads. Objects are cheap: make one
+per request.
 
 Limits: what a process has in memory of a user is dropped when that process forgets the user, or sees that another one
 did (when it next asks for anybody); until then it stays there, unseen. A model's provider keeps what it keeps.
@@ -35,6 +35,7 @@ from typing import Any, TypeVar
 import dspy
 
 from ..engines.lanes import taking_turns
+from ..engines.threads import in_thread
 from ..engines.vectors import kept_on
 from ..memory.incoming import Messages, incoming, now, turns_of
 from ..memory.memory import Memory
@@ -48,7 +49,6 @@ from .program import MemoryProgram
 from .recalling import recalled
 from .remember_queued import LEASE, remember_queued, writing_context
 from .stored_steps import Remembered
-from .threads import in_thread
 
 T = TypeVar("T")
 
@@ -172,11 +172,10 @@ class UserMemory:
             ProgramError: Another program, embedder or version wrote the memory; the message has the remedy.
             UserError: A field of the task is missing.
         """
-        fields = {**({"question": question} if question else {}), **query}
         seen = seen or self.look()
         with self._working(seen):
-            waiting = seen.waiting.but(asked)
-            return self.program.answer(seen.settled, self._query(seen, fields, recent), waiting)
+            asking = self._query(seen, _fields(question, query), recent)
+            return self.program.answer(seen.settled, asking, seen.waiting.but(asked))
 
     def recall(self, query: str, date: Any = None) -> Context:
         """What `ask` would answer from: the method's hits, then those among turns that are not in the memory yet."""
@@ -280,9 +279,19 @@ class UserMemory:
         """`end` for asyncio."""
         return await in_thread(lambda: self.end(session, remember))
 
-    async def aask(self, question: str = "", recent: Sequence[Item] = (), **query: Any) -> dspy.Prediction:
-        """`ask` for asyncio."""
-        return await in_thread(lambda: self.ask(question, recent, **query))
+    async def aask(
+        self,
+        question: str = "",
+        recent: Sequence[Item] = (),
+        asked: Sequence[str] = (),
+        seen: View | None = None,
+        **query: Any,
+    ) -> dspy.Prediction:
+        """`ask` for asyncio: the store is read and the memory searched in a thread, and none waits for the answer."""
+        seen = seen or await in_thread(self.look)
+        with self._working(seen):
+            asking = await in_thread(lambda: self._query(seen, _fields(question, query), recent))
+            return await self.program.aanswer(seen.settled, asking, seen.waiting.but(asked))
 
     async def arecall(self, query: str, date: Any = None) -> Context:
         """`recall` for asyncio."""
@@ -318,6 +327,11 @@ class UserMemory:
         shelf = kept_on(live.shelf(self.program, self.store, seen))
         with nothing_left, writing_context(self.program, self._lm), asking, shelf:
             yield
+
+
+def _fields(question: str, query: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a task that a caller gives."""
+    return {**({"question": question} if question else {}), **query}
 
 
 def _speakers(seen: View) -> tuple[str, ...]:

@@ -85,10 +85,11 @@ FROM_ENGINES = (
     ".engines.taken.Taken",
     ".engines.taken.note",
     ".engines.taken.taking",
+    ".engines.threads.in_thread",
     ".engines.vectors.kept_on",
 )
-"""What programs may take from there: the offline embedder, whose turn a call is, what a piece of work takes, and where
-vectors are kept."""
+"""What programs may take from there: the offline embedder, whose turn a call is, what a piece of work takes, threads for
+asyncio, and where vectors are kept."""
 
 
 def wrong_rooms(module: Module) -> list[str]:
