@@ -15,8 +15,9 @@ JSON, and `add` returns when the session is stored, not when it is remembered.
 from __future__ import annotations
 
 import asyncio
+import json
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from datetime import datetime
 from typing import Any, Self, TypeVar
 
@@ -28,7 +29,7 @@ from ..memory.stored import Added, Forgotten, Summary
 from ..records import Found, Item
 from . import verbs
 from .call import Call, Pause, judged
-from .verbs import Answered, Messages, SessionState, Verbs
+from .verbs import Answered, Imported, Messages, SessionState, Verbs
 
 T = TypeVar("T")
 
@@ -67,6 +68,13 @@ class Client:
         """The users of the token's tenant, in order of their names."""
         return self.send(verbs.users())
 
+    def import_sessions(self, sessions: Iterable[Mapping[str, Any]]) -> Imported:
+        """Stores sessions of many users, each an object of `user`, `id` and `messages`, as they come.
+
+        One that was cut off is repeated as a whole: what was stored before is `known`.
+        """
+        return self.send(verbs.import_sessions(sessions))
+
     def send(self, call: Call[T]) -> T:
         """Makes a call.
 
@@ -83,7 +91,8 @@ class Client:
 
     def _sent(self, call: Call[Any]) -> httpx.Response | httpx.HTTPError:
         try:
-            return self._http.request(call.method, call.path, json=call.body)
+            content = None if call.lines is None else map(_line, call.lines)
+            return self._http.request(call.method, call.path, json=call.body, content=content)
         except httpx.HTTPError as error:
             return error
 
@@ -116,6 +125,10 @@ class AsyncClient:
         """The users of the token's tenant, in order of their names."""
         return await self.send(verbs.users())
 
+    async def import_sessions(self, sessions: Iterable[Mapping[str, Any]]) -> Imported:
+        """Stores sessions of many users; as `Client.import_sessions`."""
+        return await self.send(verbs.import_sessions(sessions))
+
     async def send(self, call: Call[T]) -> T:
         """Makes a call; errors as those of `Client.send`."""
         attempt = 0
@@ -126,7 +139,8 @@ class AsyncClient:
 
     async def _sent(self, call: Call[Any]) -> httpx.Response | httpx.HTTPError:
         try:
-            return await self._http.request(call.method, call.path, json=call.body)
+            content = None if call.lines is None else _awaited(map(_line, call.lines))
+            return await self._http.request(call.method, call.path, json=call.body, content=content)
         except httpx.HTTPError as error:
             return error
 
@@ -227,6 +241,21 @@ class AsyncRemoteMemory:
     async def aforget_session(self, id: str) -> Forgotten:
         """Deletes one session; false if it is unknown."""
         return await self._send(self._verbs.forget_session(id))
+
+
+def _line(session: Mapping[str, Any]) -> bytes:
+    return json.dumps(session, default=_time).encode() + b"\n"
+
+
+def _time(value: Any) -> str:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    raise UserError(f"{value!r:.100} is no JSON value")
+
+
+async def _awaited(pieces: Iterable[bytes]) -> AsyncIterator[bytes]:
+    for piece in pieces:
+        yield piece
 
 
 def _settings(url: str, token: str | None, timeout: float) -> dict[str, Any]:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -36,6 +36,31 @@ class SessionState:
     id: str
     state: str
     turns: int
+
+
+@dataclass(frozen=True)
+class RefusedLine:
+    """A line of an import that was not stored."""
+
+    line: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Imported:
+    """What became of the lines of an import."""
+
+    stored: int
+    known: int
+    """Sessions that were stored before."""
+    refused: int
+    refusals: tuple[RefusedLine, ...]
+    """The first of these, by number of the line."""
+
+
+def import_sessions(sessions: Iterable[Mapping[str, Any]]) -> Call[Imported]:
+    """Many sessions of many users, each an object of `user`, `id` and `messages`."""
+    return Call("POST", "/v1/import", _IMPORTED.validate_python, lines=sessions)
 
 
 def users() -> Call[list[Summary]]:
@@ -98,7 +123,7 @@ class Verbs:
         return Forgotten(self._owner, True, *counts)
 
 
-_ADDED = TypeAdapter(Added)
+_ADDED, _IMPORTED = TypeAdapter(Added), TypeAdapter(Imported)
 
 
 def _messages(session: Item | Messages) -> list[dict[str, Any]]:

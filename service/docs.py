@@ -53,7 +53,7 @@ def _route(path: str, method: str, operation: Mapping[str, Any], schemas: Mappin
         "description": operation.get("description", ""),
         "parameters": [_parameter(found) for found in operation.get("parameters", ())],
         "body": body,
-        "example": _example(path, method, schemas.get(body, {})) if body else "",
+        "example": _example(path, method, operation.get("requestBody"), schemas.get(body, {})),
         "answers": [(status, _named(found)) for status, found in operation["responses"].items()],
     }
 
@@ -71,9 +71,10 @@ def _named(found: Mapping[str, Any] | None) -> str:
     return ""
 
 
-def _example(path: str, method: str, schema: Mapping[str, Any]) -> str:
-    examples = schema.get("examples")
-    return f"{method.upper()} {path}\n\n{json.dumps(examples[0], indent=2)}" if examples else ""
+def _example(path: str, method: str, body: Mapping[str, Any] | None, schema: Mapping[str, Any]) -> str:
+    lines = [content["example"] for content in (body or {}).get("content", {}).values() if "example" in content]
+    lines += [json.dumps(example, indent=2) for example in schema.get("examples", ())]
+    return f"{method.upper()} {path}\n\n{lines[0]}" if lines else ""
 
 
 def _schema(name: str, schema: Mapping[str, Any]) -> dict[str, Any]:

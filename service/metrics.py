@@ -82,11 +82,11 @@ class Metrics:
         """Counts a request that was answered."""
         route, method = route or "none", method if method in METHODS else "other"
         name = "mempiler_request_seconds"
-        reached = [f"{most:g}" for most in BUCKETS if seconds <= most]
         with self._lock:
             self._counts[sample("mempiler_requests_total", route=route, method=method, status=str(status))] += 1
-            for bound in (*reached, "+Inf"):
-                self._counts[sample(f"{name}_bucket", route=route, le=bound)] += 1
+            for most in (*BUCKETS, math.inf):
+                bound = "+Inf" if most == math.inf else f"{most:g}"
+                self._counts[sample(f"{name}_bucket", route=route, le=bound)] += seconds <= most
             self._counts[sample(f"{name}_count", route=route)] += 1
             self._counts[sample(f"{name}_sum", route=route)] += seconds
 

@@ -88,8 +88,8 @@ FROM_ENGINES = (
     ".engines.threads.in_thread",
     ".engines.vectors.kept_on",
 )
-"""What programs may take from there: the offline embedder, whose turn a call is, what a piece of work takes, threads for
-asyncio, and where vectors are kept."""
+"""What programs may take from there: the offline embedder, whose turn a call is, what a piece of work takes, threads
+for asyncio, and where vectors are kept."""
 
 
 def wrong_rooms(module: Module) -> list[str]:
