@@ -18,6 +18,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .client.client import AsyncClient, Client
     from .errors import (
         ConflictError,
         DataError,
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
         MempilerError,
         MissingDependencyError,
         ProgramError,
+        ServiceError,
         StoreError,
         UnknownNameError,
         UserError,
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _EXPORTS = {
+    ".client.client": ("AsyncClient", "Client"),
     ".errors": (
         "ConflictError",
         "DataError",
@@ -53,6 +56,7 @@ _EXPORTS = {
         "MissingDependencyError",
         "ProgramError",
         "MempilerError",
+        "ServiceError",
         "StoreError",
         "UnknownNameError",
         "UserError",
@@ -85,7 +89,9 @@ _HOMES = {name: module for module, names in _EXPORTS.items() for name in names}
 
 __all__ = [
     "Action",
+    "AsyncClient",
     "Behavior",
+    "Client",
     "ConflictError",
     "Context",
     "DataError",
@@ -108,6 +114,7 @@ __all__ = [
     "ProgramError",
     "Query",
     "Reader",
+    "ServiceError",
     "Session",
     "Store",
     "StoreError",

@@ -8,6 +8,7 @@
     │   ├── ConflictError          what is to be stored contradicts what is stored already
     │   └── MissingDependencyError an optional package is needed; the message holds the install line
     ├── EndpointError              the language model or embedder could not be reached (exit code 3)
+    ├── ServiceError               a service of Mempiler does not answer, or cannot at the moment (exit code 3)
     ├── StoreError                 memories could not be read or written: full disk, lock, server down (exit code 4)
     ├── SystemFailedError        another's memory system crashed or answered nonsense; what it was to do is a failed row
     ├── BudgetError              a limit of calls, tokens, cost or time was reached; finished work is kept (exit code 0)
@@ -93,6 +94,21 @@ class EndpointError(MempilerError):
     """Raised if the model's endpoint does not answer; results computed so far are kept."""
 
     exit_code = 3
+
+
+class ServiceError(MempilerError):
+    """Raised by clients of a service that does not answer, or cannot at the moment.
+
+    Args:
+        message: What the service says, or what became of the connection.
+        status: The HTTP status; None if there was no answer.
+    """
+
+    exit_code = 3
+
+    def __init__(self, message: object = "", status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 class StoreError(MempilerError):

@@ -33,17 +33,24 @@ command.add_command(remember)
 @command.command("add")
 @click.argument("history", type=click.Path())
 @STORE
-@_WHOSE
+@USER
 @TENANT
 @JSON
-def add(history: str, store: str | None, user: str, tenant: str, as_json: bool) -> None:
+def add(history: str, store: str | None, user: str | None, tenant: str, as_json: bool) -> None:
     """Store the sessions of a HISTORY file (or chat messages) of a user, queued for `memories remember`.
 
-    Sessions of chat messages are named after the file, so that the same file is stored once.
+    Sessions of chat messages are named after the file, so that the same file is stored once. A file of JSON lines holds
+    sessions of many users, each an object of `user`, `id` and `messages`.
     """
+    from ..errors import UserError
     from ..memory.incoming import incoming
     from ..memory.stored import Owner
 
+    if history.endswith(".jsonl") and user is None:
+        _add_lines(history, store, tenant, as_json)
+        return
+    if user is None:
+        raise UserError("give --user, whose sessions these are; only lines of a .jsonl file name their own users")
     owner = Owner(user, tenant)
     found = [incoming(*session) for session in _sessions(history)]
     with open_store(store, make=True) as opened:
@@ -183,6 +190,22 @@ def forget(store: str | None, user: str, tenant: str, session: str | None, as_js
         raise StoreError(f"{what} is forgotten, and the bytes are not gone yet: {found.held_by}")
     if found.held_by:
         output(errors=True).print(f"of the bytes: {found.held_by}", soft_wrap=True)
+
+
+def _add_lines(path: str, store: str | None, tenant: str, as_json: bool) -> None:
+    from ..errors import DataError
+    from ..service.importing import import_lines
+
+    try:
+        with Path(path).open("rb") as file, open_store(store, make=True) as opened:
+            found = import_lines(opened, tenant, file)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error}") from error
+    for one in found.refusals:
+        output(errors=True).print(f"{path}: line {one.line}: {one.reason}", soft_wrap=True, markup=False)
+    report(as_json, {"new": found.stored, "known": found.known, "refused": found.refused})
+    if found.refused:
+        raise DataError(f"{path}: {found.refused} lines were refused, all others are stored")
 
 
 def _sessions(path: str) -> list[tuple[Any, str | None]]:

@@ -7,7 +7,9 @@ import sys
 from collections.abc import Callable
 from dataclasses import fields
 from functools import partial
+from pathlib import Path
 from socket import socket
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import click
@@ -90,7 +92,8 @@ def command(
         _answer(given, partial(listen, host, port))
         return
     set_up(given["log_contents"], log_level, given["log_lines"])
-    share(partial(_answer_in_process, given), host, port, workers, given["grace"])
+    with TemporaryDirectory(prefix="mempiler-") as folder:
+        share(partial(_answer_in_process, {**given, "metrics": Path(folder)}), host, port, workers, given["grace"])
 
 
 def _answer_in_process(given: dict[str, Any], bound: socket, started: Callable[[], None]) -> None:
@@ -110,6 +113,7 @@ def _answer(given: dict[str, Any], listening: Callable[[], socket], started: Cal
     from ..runs.artifact import chosen_embedder, open_program
     from ..runs.registry import program_folder
     from ..service.breaker import Breaker
+    from ..service.metrics import Metrics
     from ..service.server import serve
     from ..service.service import Service
     from ..service.settings import Settings
@@ -132,5 +136,5 @@ def _answer(given: dict[str, Any], listening: Callable[[], socket], started: Cal
     )
     check_askable(model)
     store = open_store(given["store"], make=True)
-    service = Service(loaded.program, store, model, given["name"], tokens, settings)
+    service = Service(loaded.program, store, model, given["name"], tokens, settings, Metrics(given.get("metrics")))
     serve(service, listening, given["log_level"], started)

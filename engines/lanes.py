@@ -23,6 +23,7 @@ import contextvars
 import threading
 from collections import OrderedDict, deque
 from collections.abc import AsyncGenerator, Generator, Hashable
+from concurrent.futures import Future, wait
 from contextlib import asynccontextmanager, contextmanager
 
 from .bounds import NobodyWaitsError
@@ -54,7 +55,7 @@ class Lane:
     def __init__(self, places: int = IN_FLIGHT) -> None:
         self._lock = threading.Lock()
         self._free = places
-        self._waiting: OrderedDict[Hashable, deque[threading.Lock]] = OrderedDict()
+        self._waiting: OrderedDict[Hashable, deque[Future[None]]] = OrderedDict()
 
     @property
     def free(self) -> int:
@@ -82,34 +83,40 @@ class Lane:
 
     @asynccontextmanager
     async def aplace(self) -> AsyncGenerator[None]:
-        """`place` for asyncio, where a thread waits."""
-        taking = asyncio.ensure_future(asyncio.to_thread(self._take))
-        try:
-            await asyncio.shield(taking)
-        except asyncio.CancelledError:
-            taking.add_done_callback(lambda took: None if took.cancelled() or took.exception() else self._give())
-            raise
+        """`place` for asyncio; no thread waits."""
+        turn = self._ask()
+        with self._leaving(turn):
+            while not turn.done():
+                await asyncio.wait({asyncio.wrap_future(turn)}, timeout=_patience())
         try:
             yield
         finally:
             self._give()
 
     def _take(self) -> None:
-        whose = _whose.get()
+        turn = self._ask()
+        with self._leaving(turn):
+            while not turn.done():
+                wait({turn}, timeout=_patience())
+
+    def _ask(self) -> Future[None]:
+        """A turn that comes when there is a place; at once where one is free."""
+        turn, whose = Future[None](), _whose.get()
         with self._lock:
             if self._free:
                 self._free -= 1
-                return
-            turn = threading.Lock()
-            turn.acquire()
-            self._waiting.setdefault(whose, deque()).append(turn)
-        deadline = deadline_here()
+                turn.set_result(None)
+            else:
+                self._waiting.setdefault(whose, deque()).append(turn)
+        return turn
+
+    @contextmanager
+    def _leaving(self, turn: Future[None]) -> Generator[None]:
+        """Takes a turn back whose caller gives up waiting."""
         try:
-            while not turn.acquire(timeout=min(SLICE, deadline.left)):
-                if deadline.passed:
-                    raise NobodyWaitsError("nobody waits for the answer any more")
+            yield
         except BaseException:
-            self._leave(whose, turn)
+            self._leave(_whose.get(), turn)
             raise
 
     def _give(self) -> None:
@@ -122,9 +129,9 @@ class Lane:
             turn = turns.popleft()
             if turns:
                 self._waiting[whose] = turns  # behind all others
-            turn.release()
+        turn.set_result(None)
 
-    def _leave(self, whose: Hashable, turn: threading.Lock) -> None:
+    def _leave(self, whose: Hashable, turn: Future[None]) -> None:
         with self._lock:
             turns = self._waiting.get(whose, deque())
             if turn in turns:
@@ -133,3 +140,15 @@ class Lane:
                     del self._waiting[whose]
                 return
         self._give()  # the place came at the last moment
+
+
+def _patience() -> float:
+    """Seconds to wait before the deadline is looked at again.
+
+    Raises:
+        NobodyWaitsError: It has passed.
+    """
+    left = deadline_here().left
+    if left <= 0:
+        raise NobodyWaitsError("nobody waits for the answer any more")
+    return min(SLICE, left)

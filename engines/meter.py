@@ -15,7 +15,6 @@ Example:
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 import threading
@@ -37,6 +36,7 @@ from .bounds import Bounds, NobodyWaitsError
 from .guard import Guard
 from .hearing import told
 from .taken import note_call
+from .threads import in_thread
 from .transport import Clients
 
 Role = Literal["task", "prompt", "judge"]
@@ -233,9 +233,13 @@ class MeteredLM(dspy.LM):
     def __call__(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
         # The three steps of dspy.BaseLM.__call__, because only their result has cache hits and cost.
         call = prepare(self, prompt, messages, self._seeded(kwargs))
+        result = self._result(call)
+        return told(messages or prompt, marked(finalize(self, call, _heard(self, result)), result))
+
+    def _result(self, call: Any) -> CallResult:
+        """The result of a call, of the run's answers where it is among them."""
         if self.answers is None:
-            result = self._paid(call)
-            return told(messages or prompt, marked(finalize(self, call, _heard(self, result)), result))
+            return self._paid(call)
         try:
             key, cached = digest_of(request_of(self, call)), bool(call.cache)
             record, known = self.answers.once(key, lambda: self._paid(call).dump(), cached)
@@ -249,13 +253,13 @@ class MeteredLM(dspy.LM):
         else:
             # CallResult.load marks what it loads as a cache hit; this one was made just now.
             result.cache_hit = False
-        return told(messages or prompt, marked(finalize(self, call, _heard(self, result)), result))
+        return result
 
     @with_callbacks
     async def acall(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
         call = prepare(self, prompt, messages, self._seeded(kwargs), asynchronous=True)
-        if self.tape is not None:
-            result = await asyncio.to_thread(self._paid, call)
+        if self.tape is not None or self.answers is not None or self._blocks:
+            result = await in_thread(lambda: self._result(call))
             return told(messages or prompt, marked(finalize(self, call, _heard(self, result)), result))
         async with self.guard.lane(self.endpoint).aplace():
             self.guard.admit()
@@ -265,6 +269,11 @@ class MeteredLM(dspy.LM):
                 self._failed(error)
                 raise
         return told(messages or prompt, marked(finalize(self, call, _heard(self, self._counted(result))), result))
+
+    @property
+    def _blocks(self) -> bool:
+        """Whether it is an engine of this process without a counterpart for asyncio."""
+        return self._async_engine_spec is None and hasattr(self.engine, "complete")
 
     @property
     def endpoint(self) -> str:

@@ -31,9 +31,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 from uuid import uuid4
 
-from sqlalchemy import delete, select, update
+from sqlalchemy import Connection, delete, select, update
 
-from ..errors import ConflictError
+from ..errors import ConflictError, UserError
 from ..records import Item, Turn
 from . import erasing, rebuilding
 from . import store_amending as amending
@@ -50,6 +50,7 @@ from .stored import (
     Added,
     Contents,
     Log,
+    Measures,
     Owner,
     Parsed,
     Rebuild,
@@ -103,6 +104,33 @@ class Store(Claims, Forgetting):
         said = checked_metadata(metadata)
         digest = digest or rows.digest_of(item, said)
         return self._commit(lambda db: rows.queue(db, owner, item, digest, since, said))
+
+    def add_many(self, sessions: Sequence[tuple[Owner, Item, str]], since: int) -> list[Added | UserError]:
+        """Writes items of many users in one transaction, those that can be.
+
+        Args:
+            sessions: Whose, the item, and the digest that identifies a repeated one.
+            since: What `forgets` was when the caller began.
+
+        Returns:
+            What became of each, or why it is not stored; see `add`.
+        """
+
+        def write(db: Connection) -> list[Added | UserError]:
+            found: dict[int, Added | UserError] = {}
+            # In one order everywhere: two that lock the same users must not wait for each other.
+            for n in sorted(range(len(sessions)), key=lambda n: sessions[n][0]):
+                owner, item, digest = sessions[n]
+                point = db.begin_nested()
+                try:
+                    found[n] = rows.queue(db, owner, rows.checked(item), digest, since)
+                    point.commit()
+                except UserError as error:
+                    point.rollback()
+                    found[n] = error
+            return [found[n] for n in range(len(sessions))]
+
+        return self._commit(write) if sessions else []
 
     def append(
         self, owner: Owner, session: str, turns: Sequence[Turn], begin: bool = True, since: int | None = None
@@ -244,6 +272,11 @@ class Store(Claims, Forgetting):
         """How many items of all users are queued, partial or failed."""
         with self._read() as db:
             return reads.states(db)
+
+    def measures(self) -> Measures:
+        """How much there is of all users together."""
+        with self._read() as db:
+            return reads.measures(db)
 
     def check(self) -> None:
         """Writes a row that means nothing: a full disk shows in writes only."""

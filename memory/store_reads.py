@@ -21,6 +21,7 @@ from sqlalchemy import (
     literal,
     or_,
     select,
+    text,
     union_all,
 )
 
@@ -30,7 +31,7 @@ from . import store_tables as t
 from .deltas import patch
 from .metadata import Conditions
 from .store_tables import given, mine, of, whose
-from .stored import LONGEST_LEASE, Change, Document, Log, Owner, Parsed, Stamp, StoredItem, Summary
+from .stored import LONGEST_LEASE, Change, Document, Log, Measures, Owner, Parsed, Stamp, StoredItem, Summary
 
 _ITEM: TypeAdapter[Any] = TypeAdapter(AnyItem)
 NOTHING = Log()
@@ -259,6 +260,22 @@ def states(db: Connection) -> dict[str, int]:
     c = t.items.c
     query = select(c.state, func.count().label("total")).where(c.state.in_(COUNTED)).group_by(c.state)
     return {**dict.fromkeys(COUNTED, 0), **{row.state: row.total for row in db.execute(query)}}
+
+
+def measures(db: Connection) -> Measures:
+    """How much there is of all users together."""
+    c = t.items.c
+    users = int(db.execute(select(func.count()).select_from(t.users)).scalar() or 0)
+    states = {
+        row.state: row.total for row in db.execute(select(c.state, func.count().label("total")).group_by(c.state))
+    }
+    return Measures(users, states, int(db.execute(_BYTES[db.dialect.name]).scalar() or 0))
+
+
+_BYTES = {
+    "sqlite": text("SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()"),
+    "postgresql": text("SELECT pg_database_size(current_database())"),
+}
 
 
 def sizes(db: Connection, owner: Owner) -> tuple[int, int]:

@@ -32,6 +32,10 @@ LONGEST_LEASE = 600.0
 """Most seconds for which a user is claimed. A claim that ends later was dated by a wrong clock, and counts for nothing.
 """
 
+ADDRESSABLE = r"^[\w@:+=~|-][\w.@:+=~|-]*$"
+"""Names of users and sessions over HTTP. The store takes any text; letters, digits and these signs need no escaping in
+an address, and cannot be taken for a path, a query or code."""
+
 State = Literal["queued", "remembered", "partial", "failed"]
 """`partial`: in the memory but for turns that could not be taken in, which the memory keeps as `unwritten`."""
 
@@ -246,6 +250,17 @@ class Summary:
     stamp: Stamp | None
     updated: float | None
     """Seconds since 1970 of the last change of the memory."""
+
+
+@dataclass(frozen=True)
+class Measures:
+    """How much a store holds of all users together."""
+
+    users: int
+    sessions: Mapping[str, int]
+    """By state; open ones are none yet."""
+    bytes: int
+    """Of the file, or of the whole database."""
 
 
 def name_of(what: str, value: object) -> str:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import dspy
 
+from ..engines.threads import in_thread
 from ..errors import UserError
 from ..memory.flight import Flight
 from ..memory.memory import Memory
@@ -31,7 +32,6 @@ from .recording import record_context
 from .remember import MemoryCache
 from .state import signature_of
 from .tasks.task import Task
-from .threads import in_thread
 from .trace import Node, replay
 from .waiting import Waiting
 
@@ -94,16 +94,27 @@ class MemoryProgram(dspy.Module):
         history = history if isinstance(history, History) else History.parse(history)
         with dspy.context(adapter=self.asking()):
             node = self.remember(history)
+            query = self.query(fields, history, recent)
+            return self.answer(node.memory, query, recalled=self._replaying(node, focus))
 
-            def recalled(context: Context) -> None:
-                if not self._writers_frozen:
-                    replay(self.method.writer, node, context.sources, focus)
+    async def aforward(
+        self, history: History | list[Any], focus: Sequence[str] = (), recent: Sequence[Item] = (), **fields: Any
+    ) -> dspy.Prediction:
+        """`forward` for asyncio: the memory is written and searched in a thread, and none waits for the answer."""
+        found = history if isinstance(history, History) else History.parse(history)
+        with dspy.context(adapter=self.asking()):
+            node = await in_thread(lambda: self.remember(found))
+            query = self.query(fields, found, recent)
+            return await self.aanswer(node.memory, query, recalled=self._replaying(node, focus))
 
-            return self.answer(node.memory, self.query(fields, history, recent), recalled=recalled)
+    def _replaying(self, node: Node, focus: Sequence[str]) -> Callable[[Context], None]:
+        """What shows an optimizer the write steps that mattered for what was recalled."""
 
-    async def aforward(self, **inputs: Any) -> dspy.Prediction:
-        """`forward` for asyncio, in a thread."""
-        return await in_thread(lambda: self.forward(**inputs))
+        def recalled(context: Context) -> None:
+            if not self._writers_frozen:
+                replay(self.method.writer, node, context.sources, focus)
+
+        return recalled
 
     def query(self, fields: Mapping[str, Any], history: History, recent: Sequence[Item] = ()) -> Query:
         """The query that an example's fields, or a caller's, make.
@@ -145,9 +156,19 @@ class MemoryProgram(dspy.Module):
         """
         found = self.recall(memory, query, waiting)
         recalled(found.context)
-        answered = self.task(context=found.context, query=found.query)
-        outputs = {key: answered[key] for key in answered.keys()}  # noqa: SIM118
-        return dspy.Prediction(**outputs, context=found.whole(), memory=memory)
+        return _whole(self.task(context=found.context, query=found.query), found, memory)
+
+    async def aanswer(
+        self,
+        memory: Memory,
+        query: Query,
+        waiting: Waiting | None = None,
+        recalled: Callable[[Context], None] = lambda context: None,
+    ) -> dspy.Prediction:
+        """`answer` for asyncio: the memory is searched in a thread, and none waits for the answer."""
+        found = await in_thread(lambda: self.recall(memory, query, waiting))
+        recalled(found.context)
+        return _whole(await self.task.acall(context=found.context, query=found.query), found, memory)
 
     def recall(self, memory: Memory, query: Query, waiting: Waiting | None = None) -> Recalled:
         """What the task is given for a query; arguments as `answer`."""
@@ -248,6 +269,12 @@ class MemoryProgram(dspy.Module):
             signature = signature_of(predictor)
             predictor.signature = signature.with_instructions(signature.instructions)
         return new
+
+
+def _whole(answered: dspy.Prediction, found: Recalled, memory: Memory) -> dspy.Prediction:
+    """What a task answered, with what was recalled for it."""
+    outputs = {key: answered[key] for key in answered.keys()}  # noqa: SIM118
+    return dspy.Prediction(**outputs, context=found.whole(), memory=memory)
 
 
 def _refuse_equal_signatures(predictors: dict[str, dspy.Predict]) -> None:

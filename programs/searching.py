@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..errors import UserError
 from ..memory.amending import Amend
 from ..memory.index import Entry
-from ..records import ABSTRACT, Hit, Item
+from ..records import ABSTRACT, Found, Hit, Item
 from ..records.moment import comparable
 from .method import Method
 from .recalling import with_unwritten
@@ -66,15 +66,6 @@ class Within(Amend):
     def item(self, item: Item) -> Item:
         kept = {turn.id for turn in item.turns if self.holds(turn.time or item.time, (turn.id,))}
         return item if len(kept) == len(item.turns) else item.only(kept)
-
-
-class Found(NamedTuple):
-    """What a search found."""
-
-    entries: tuple[Hit, ...]
-    """Of the memory, best first."""
-    waiting: tuple[Hit, ...]
-    """Turns that are not in the memory yet, best first."""
 
 
 def search(method: Method, memory: Any, waiting: Waiting, query: str, k: int, within: Within) -> Found:

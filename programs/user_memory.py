@@ -17,9 +17,9 @@ Example:
     >>> memory.ask("Where did Ada move?").answer
     'I moved to Lisbon.'
 
-Every method may be called from any number of threads, and has an asyncio form with an `a` before its name; those run
-in threads, since DSPy's own asynchronous calls cost twice the time of a thread each. Objects are cheap: make one per
-request.
+Every method may be called from any number of threads, and has an asyncio form with an `a` before its name: `aask` holds
+no thread while a model answers, and what reads, searches or writes runs in a few threads. Objects are cheap: make one
+per request.
 
 Limits: what a process has in memory of a user is dropped when that process forgets the user, or sees that another one
 did (when it next asks for anybody); until then it stays there, unseen. A model's provider keeps what it keeps.
@@ -35,13 +35,14 @@ from typing import Any, TypeVar
 import dspy
 
 from ..engines.lanes import taking_turns
+from ..engines.threads import in_thread
 from ..engines.vectors import kept_on
 from ..memory.incoming import Messages, incoming, now, turns_of
 from ..memory.memory import Memory
 from ..memory.metadata import Conditions, Scalar
 from ..memory.store import Store
 from ..memory.stored import Added, Forgotten, Owner, Summary
-from ..records import Context, Item, Query, Turn
+from ..records import Context, Found, Item, Query, Turn
 from . import live, searching
 from .leavings import leaving_nothing, notice
 from .live import View, amended, drop, looked_at, stamp_of, view
@@ -49,7 +50,6 @@ from .program import MemoryProgram
 from .recalling import recalled
 from .remember_queued import LEASE, remember_queued, writing_context
 from .stored_steps import Remembered
-from .threads import in_thread
 from .user_entries import UserEntries
 
 T = TypeVar("T")
@@ -187,12 +187,11 @@ class UserMemory(UserEntries):
             ProgramError: Another program, embedder or version wrote the memory; the message has the remedy.
             UserError: A field of the task is missing, or a condition is malformed.
         """
-        fields = {**({"question": question} if question else {}), **query}
         seen = seen or self.look()
         seen = looked_at(self.program, self.store, seen, self._within(where, since, until))
         with self._working(seen):
-            waiting = seen.waiting.but(asked)
-            return self.program.answer(seen.settled, self._query(seen, fields, recent), waiting)
+            asking = self._query(seen, _fields(question, query), recent)
+            return self.program.answer(seen.settled, asking, seen.waiting.but(asked))
 
     def recall(
         self,
@@ -216,7 +215,7 @@ class UserMemory(UserEntries):
         until: datetime | None = None,
         seen: View | None = None,
         where: Mapping[str, Any] | None = None,
-    ) -> searching.Found:
+    ) -> Found:
         """Finds the entries nearest to a query, without an answer and without a language model.
 
         Args:
@@ -311,9 +310,19 @@ class UserMemory(UserEntries):
         """`end` for asyncio."""
         return await in_thread(lambda: self.end(session, remember))
 
-    async def aask(self, question: str = "", recent: Sequence[Item] = (), **query: Any) -> dspy.Prediction:
-        """`ask` for asyncio."""
-        return await in_thread(lambda: self.ask(question, recent, **query))
+    async def aask(
+        self,
+        question: str = "",
+        recent: Sequence[Item] = (),
+        asked: Sequence[str] = (),
+        seen: View | None = None,
+        **query: Any,
+    ) -> dspy.Prediction:
+        """`ask` for asyncio: the store is read and the memory searched in a thread, and none waits for the answer."""
+        seen = seen or await in_thread(self.look)
+        with self._working(seen):
+            asking = await in_thread(lambda: self._query(seen, _fields(question, query), recent))
+            return await self.program.aanswer(seen.settled, asking, seen.waiting.but(asked))
 
     async def arecall(self, query: str, date: Any = None) -> Context:
         """`recall` for asyncio."""
@@ -326,7 +335,7 @@ class UserMemory(UserEntries):
         since: datetime | None = None,
         until: datetime | None = None,
         where: Mapping[str, Any] | None = None,
-    ) -> searching.Found:
+    ) -> Found:
         """`search` for asyncio."""
         return await in_thread(lambda: self.search(query, k, since, until, where=where))
 
@@ -362,6 +371,11 @@ class UserMemory(UserEntries):
         shelf = kept_on(live.shelf(self.program, self.store, seen))
         with nothing_left, writing_context(self.program, self._lm), asking, shelf:
             yield
+
+
+def _fields(question: str, query: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a task that a caller gives."""
+    return {**({"question": question} if question else {}), **query}
 
 
 def _speakers(seen: View) -> tuple[str, ...]:

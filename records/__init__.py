@@ -16,7 +16,7 @@ Example:
     'D1:1'
 """
 
-from .context import ABSTRACT, Context, Failure, Hit, estimate_tokens
+from .context import ABSTRACT, Context, Failure, Found, Hit, estimate_tokens
 from .history import History
 from .items import Action, AnyItem, Behavior, Item, Logs, Profile, Record, Session, Turn, one_line
 from .json_input import parse_json, read_json
@@ -30,6 +30,7 @@ __all__ = [
     "Behavior",
     "Context",
     "Failure",
+    "Found",
     "History",
     "Hit",
     "Item",

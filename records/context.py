@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import datetime
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from pydantic import Field
 
@@ -88,6 +88,15 @@ class Context(Record):
             lines.append(hit.line())
         notes = ["\n  ".join(f"{name}: {note}".splitlines()) for name, note in self.notes.items() if note]
         return "\n".join(lines + notes)
+
+
+class Found(NamedTuple):
+    """What a search found; scores of the two parts cannot be compared."""
+
+    entries: tuple[Hit, ...]
+    """Of the memory, best first."""
+    waiting: tuple[Hit, ...]
+    """Turns that are not in the memory yet, best first."""
 
 
 FailureKind = Literal["parse", "cut", "refused", "too-long", "endpoint", "error"]

@@ -18,13 +18,17 @@ from ..engines.deadline import Deadline
 from ..programs.user_memory import UserMemory
 from .bodies import Name
 from .limits import send_refusal
-from .refusals import OTHER_ORIGIN, UNKNOWN_HOST, UNKNOWN_TOKEN, Refusal
+from .refusals import OTHER_ORIGIN, OTHER_PATH, UNKNOWN_HOST, UNKNOWN_TOKEN, Refusal
 from .service import Service
 
 T = TypeVar("T")
 
 GUARDED = "/v1"
 """Below this path every request needs a token; other paths reveal nothing about users."""
+METRICS = "/metrics"
+"""What all tenants together did is for nobody but the operator."""
+OPERATOR = "metrics"
+"""The tenant whose tokens open `METRICS`, and nothing else."""
 
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -44,16 +48,21 @@ class Access:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Passes a request on with its tenant; or refuses it."""
-        if scope["type"] == "http" and scope["path"].startswith(GUARDED):
+        if scope["type"] == "http" and (scope["path"].startswith(GUARDED) or scope["path"] == METRICS):
             tenant = self._service.tenant_of(_token(scope["headers"]))
-            if tenant is None:
-                await send_refusal(send, UNKNOWN_TOKEN())
-                return
-            if self._service.tokens is None and (refused := _of_another_page(scope["headers"])) is not None:
+            if (refused := self._refused(scope, tenant)) is not None:
                 await send_refusal(send, refused)
                 return
             scope.setdefault("state", {})["tenant"] = tenant
         await self._app(scope, receive, send)
+
+    def _refused(self, scope: Any, tenant: str | None) -> Refusal | None:
+        """Why a request is not served."""
+        if tenant is None:
+            return UNKNOWN_TOKEN()
+        if self._service.tokens is None:
+            return _of_another_page(scope["headers"])
+        return OTHER_PATH() if (tenant == OPERATOR) != (scope["path"] == METRICS) else None
 
 
 def _token(headers: Any) -> str | None:

@@ -5,41 +5,27 @@ log ──> tokens ──> body limit ──> routes ──> pools ──> UserM
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
 from typing import Any
 
 import anyio.to_thread
-from fastapi import APIRouter, FastAPI, Request
+from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from .. import __version__
-from . import chat, entries, users
-from .access import Access, Served
-from .bodies import ERRORS, Health, Readiness
+from . import chat, entries, state, transfer, users
+from .access import Access
+from .bodies import ERRORS
 from .limits import BodyLimit
 from .logs import RequestLog, cause_of, log
+from .metrics import SHARED_EVERY
 from .refusals import CAUGHT, Refusal, malformed, refusal_of
 from .service import Service
-
-_state = APIRouter(tags=["state"])
-
-
-@_state.get("/health", summary="Whether the process runs")
-async def health(service: Served) -> Health:
-    """Answers as long as the process runs."""
-    return service.health(await service.probe.look())
-
-
-@_state.get("/ready", summary="Whether requests are served", responses={503: {"model": Readiness}})
-async def ready(service: Served) -> Any:
-    """200 while each part works, the model apart; 503 otherwise and while the service stops."""
-    parts = service.ready(await service.probe.look())
-    fine = all(works for part, works in parts.items() if part != "model")
-    return JSONResponse(Readiness(ready=fine, parts=parts).model_dump(), 200 if fine else 503)
 
 
 def make_app(service: Service) -> FastAPI:
@@ -56,7 +42,7 @@ def make_app(service: Service) -> FastAPI:
         redirect_slashes=False,
     )
     app.state.service = service
-    for routes in (_state, users.router, entries.router, chat.router):
+    for routes in (state.router, users.router, entries.router, chat.router, transfer.router):
         app.include_router(routes)
     if service.settings.mcp:
         from . import agents  # an extra
@@ -70,7 +56,7 @@ def make_app(service: Service) -> FastAPI:
     # The last one added is the first to see a request.
     app.add_middleware(BodyLimit, most=service.settings.max_body, seconds=service.settings.timeout)
     app.add_middleware(Access, service=service)
-    app.add_middleware(RequestLog)
+    app.add_middleware(RequestLog, metrics=service.metrics)
     return app
 
 
@@ -80,15 +66,24 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     service.worker.start()
     log.info("serving", extra={"program": service.name, "tokens": service.tokens is not None})
     tools = getattr(app.state, "tools", None)
+    sharing = asyncio.create_task(_share(service))
     try:
         async with tools.session_manager.run() if tools else nullcontext():
             yield
     finally:
+        sharing.cancel()
         begun, left = time.monotonic(), service.begin_stop()
         service.close()
         ended = await anyio.to_thread.run_sync(service.worker.stop, left)
         about = {"finished": ended, "seconds": round(time.monotonic() - begun, 1), "requests": service.busy}
         log.info("stopped", extra=about)
+
+
+async def _share(service: Service) -> None:
+    """Tells the other processes of the service, now and then, what this one counted."""
+    while service.metrics.shared:
+        service.metrics.share(service.counted(), service.gauges())
+        await asyncio.sleep(SHARED_EVERY)
 
 
 async def _refused(request: Request, error: Exception) -> JSONResponse:

@@ -10,12 +10,8 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from ..errors import UserError
 from ..memory.metadata import LONGEST, MOST_CHOICES
 from ..memory.metadata import MOST as MOST_VALUES
-from ..memory.stored import name_of
+from ..memory.stored import ADDRESSABLE, name_of
 from ..programs.searching import MOST
-
-NAME = r"^[\w@:+=~|-][\w.@:+=~|-]*$"
-"""Names of users and sessions over HTTP. The store takes any text; letters, digits and these signs need no escaping in
-an address, and cannot be taken for a path, a query or code."""
 
 
 def _utc(time: datetime) -> datetime:
@@ -51,7 +47,7 @@ def _name(text: str) -> str:
         raise ValueError(str(error)) from None
 
 
-Name = Annotated[str, Field(min_length=1, max_length=256, pattern=NAME, examples=["ada"]), AfterValidator(_name)]
+Name = Annotated[str, Field(min_length=1, max_length=256, pattern=ADDRESSABLE, examples=["ada"]), AfterValidator(_name)]
 Text = Annotated[str, AfterValidator(unicode_text)]
 Said = Annotated[Text, Field(min_length=1)]
 Speaker = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]*\S$")]
@@ -172,11 +168,15 @@ class Source(BaseModel):
 
 
 class Evidence(BaseModel):
-    """One thing that was recalled for an answer."""
+    """One entry of a memory that was recalled or found, or a turn that is not in it yet."""
 
     id: str = Field(examples=["chat-17:1"])
     text: str = Field(examples=["Ada: I moved to Lisbon."])
     score: float = Field(examples=[2.1])
+    kind: str = Field(examples=["turn"])
+    label: str = Field("", description="What the method calls it, e.g. the type of a fact.")
+    speaker: str | None = None
+    time: datetime | None = None
     sources: list[Source]
 
 
@@ -196,18 +196,11 @@ class Search(Chosen):
     """Most entries of the memory, and most turns that are not in it yet."""
 
 
-class Entry(Evidence):
-    """One entry of a memory, or a turn that is not in it yet."""
-
-    kind: str = Field(examples=["turn"])
-    time: datetime | None = None
-
-
 class Found(BaseModel):
     """What a search found, best first; scores of entries and of waiting turns cannot be compared."""
 
-    entries: list[Entry]
-    waiting: list[Entry] = Field(description="Turns that are not in the memory yet.")
+    entries: list[Evidence] = Field(description="Entries of the memory.")
+    waiting: list[Evidence] = Field(description="Turns that are not in the memory yet.")
 
 
 class SessionState(BaseModel):
@@ -227,6 +220,8 @@ class UserState(BaseModel):
     partial: int = Field(description="Sessions with turns that could not be taken in yet; these are searched raw.")
     failed: int = Field(examples=[0])
     open_turns: int = Field(examples=[0])
+    position: int = Field(description="How many of the sessions were gone through for the memory.", examples=[3])
+    updated: float | None = Field(None, description="When the memory last changed, in seconds since 1970.")
 
 
 class Users(BaseModel):

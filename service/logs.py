@@ -27,6 +27,7 @@ from sqlalchemy.exc import OperationalError
 
 from ..errors import StoreError
 from .limits import send_refusal
+from .metrics import Metrics
 from .refusals import BUG
 
 log = logging.getLogger("mempiler.service")
@@ -132,10 +133,11 @@ class RequestLog:
 
     Args:
         app: The application behind it.
+        metrics: Where requests are counted.
     """
 
-    def __init__(self, app: Any) -> None:
-        self._app = app
+    def __init__(self, app: Any, metrics: Metrics) -> None:
+        self._app, self._metrics = app, metrics
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Serves a request and logs it."""
@@ -162,9 +164,10 @@ class RequestLog:
             self._line(scope, request, status, begun)
 
     def _line(self, scope: Any, request: str, status: int, begun: float) -> None:
-        route = getattr(scope.get("route"), "path", None)
+        route, seconds = getattr(scope.get("route"), "path", None), time.perf_counter() - begun
+        self._metrics.request(route, scope["method"], status, seconds)
         line = {"request": request, "method": scope["method"], "route": route, "status": status}
-        line |= {"ms": round((time.perf_counter() - begun) * 1000, 1), "tenant": scope["state"].get("tenant")}
+        line |= {"ms": round(seconds * 1000, 1), "tenant": scope["state"].get("tenant")}
         log.info("request", extra=line)
 
 

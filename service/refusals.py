@@ -56,6 +56,7 @@ class Refusal(Exception):  # noqa: N818
 UNKNOWN_TOKEN = partial(Refusal, 401, "give a valid token: Authorization: Bearer TOKEN", {"WWW-Authenticate": "Bearer"})
 UNKNOWN_HOST = partial(Refusal, 403, "without tokens this service answers to 127.0.0.1 and localhost only")
 OTHER_ORIGIN = partial(Refusal, 403, "without tokens this service answers to no page of another origin")
+OTHER_PATH = partial(Refusal, 403, "/metrics wants a token of the tenant `metrics`, which opens nothing else")
 UNKNOWN_USER = partial(Refusal, 404, "there is no such user")
 UNKNOWN_SESSION = partial(Refusal, 404, "there is no such session")
 UNKNOWN_ENTRY = partial(Refusal, 404, "there is no such entry")

@@ -13,6 +13,7 @@ from ..programs.user_memory import UserMemory
 from .bodies import Health
 from .breaker import Breaker
 from .logs import log
+from .metrics import Metrics, Values, sample
 from .pools import Pool
 from .probe import Probe, Seen
 from .settings import Settings
@@ -33,6 +34,7 @@ class Service:
         name: What clients call the program: the `model` of the chat.
         tokens: Who may ask; None lets everybody in, as tenant `default`.
         settings: Limits and habits.
+        metrics: Counts; shared by the processes of a service of several.
     """
 
     def __init__(
@@ -43,9 +45,11 @@ class Service:
         name: str = "mempiler",
         tokens: Tokens | None = None,
         settings: Settings | None = None,
+        metrics: Metrics | None = None,
     ) -> None:
         self.program, self.store, self.lm, self.name, self.tokens = program, store, lm, name, tokens
         self.settings = settings or Settings()
+        self.metrics = metrics or Metrics()
         self.started = int(time.time())
         self._stop_at: float | None = None
         limits = self.settings
@@ -103,10 +107,30 @@ class Service:
 
     def health(self, seen: Seen) -> Health:
         """What could not be written, and how the model's answers were read."""
-        meter, answers = getattr(self.lm, "meter", None), Counter[str]()
-        for (_, outcome), count in meter.read().answers.items() if meter is not None else ():
-            answers[outcome] += count
-        return Health(partial=seen.counts.get("partial"), failed=seen.counts.get("failed"), answers=dict(answers))
+        return Health(partial=seen.counts.get("partial"), failed=seen.counts.get("failed"), answers=self._answers())
+
+    def counted(self) -> Values:
+        """What this process asked its language model, and what came back."""
+        meter = getattr(self.lm, "meter", None)
+        if meter is None:
+            return {}
+        used = meter.read()
+        calls = {"answered": used.calls.total(), "cached": used.cached, "failed": used.failed}
+        tokens = {"input": used.input_tokens, "output": used.output_tokens}
+        kinds = (("calls", "outcome", calls), ("tokens", "direction", tokens), ("answers", "outcome", self._answers()))
+        return {
+            sample("mempiler_lm_cost_dollars_total"): used.cost,
+            **{
+                sample(f"mempiler_lm_{name}_total", **{label: kind}): float(value)
+                for name, label, values in kinds
+                for kind, value in values.items()
+            },
+        }
+
+    def gauges(self) -> Values:
+        """What this process is at."""
+        pools = {"asking": self.asking, "storing": self.storing}
+        return {sample("mempiler_requests_in_progress", pool=name): pool.busy for name, pool in pools.items()}
 
     def ready(self, seen: Seen) -> dict[str, bool]:
         """What must work for a request to be served, each part by name; `model` is informative only."""
@@ -119,6 +143,13 @@ class Service:
             "serving": self._stop_at is None,
             "model": not self.model_down,
         }
+
+    def _answers(self) -> dict[str, int]:
+        """The model's answers since the start, by how they could be read."""
+        meter, answers = getattr(self.lm, "meter", None), Counter[str]()
+        for (_, outcome), count in meter.read().answers.items() if meter is not None else ():
+            answers[outcome] += count
+        return dict(answers)
 
     def _share(self) -> float:
         """The part of threads and places that one tenant may hold: all, if it is the only one."""

@@ -147,14 +147,15 @@ def _turns(memory: UserMemory, wanted: set[str], seen: View) -> dict[str, Turn]:
 
 def _shown(hit: Hit, turns: Mapping[str, Turn]) -> dict[str, Any]:
     sources = [_source(turns[id]) for id in hit.sources if id in turns]
-    return {"id": hit.id, "text": hit.text, "score": round(hit.score, 4), "sources": sources}
+    about = {"kind": hit.kind, "label": hit.label, "speaker": hit.speaker, "time": _utc(hit.time)}
+    return {"id": hit.id, "text": hit.text, "score": round(hit.score, 4), **about, "sources": sources}
 
 
 def _found(body: Search, memory: UserMemory) -> Found:
     seen = known(memory)
     found = memory.search(body.query, body.k, body.since, body.until, seen, body.conditions)
     turns = _turns(memory, {id for hits in found for hit in hits for id in hit.sources}, seen)
-    rows = [[{**_shown(hit, turns), "kind": hit.kind, "time": _utc(hit.time)} for hit in hits] for hits in found]
+    rows = [[_shown(hit, turns) for hit in hits] for hits in found]
     return Found.model_validate(dict(zip(("entries", "waiting"), rows, strict=True)))
 
 
@@ -227,4 +228,6 @@ def _state(found: Any) -> UserState:
         partial=found.partial,
         failed=found.failed,
         open_turns=found.open_turns,
+        position=found.position,
+        updated=found.updated,
     )

@@ -2,6 +2,7 @@
 
     cli -> service -> runs -> optimizers -> programs -> memory, signatures -> reading, records -> errors
     data -> signatures, records        engines -> errors, and of memory only its Embedder protocols
+    client -> memory                   a service's, without its programs
     data, engines -> grammar, which imports nothing
     programs -> of engines only the embedder that needs no model
     cli, runs -> systems -> memory, engines; what runs inside the systems' environments imports nothing of the package
@@ -40,6 +41,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "runs": OPTIMIZERS | {"optimizers", "systems"},
     "testing": OPTIMIZERS,
     "service": OPTIMIZERS | {"optimizers", "runs"},
+    "client": BASE | {"memory"},
     "cli": OPTIMIZERS | {"optimizers", "runs", "service", "systems"},
 }
 """What each room may import besides itself."""
@@ -84,10 +86,11 @@ FROM_ENGINES = (
     ".engines.taken.Taken",
     ".engines.taken.note",
     ".engines.taken.taking",
+    ".engines.threads.in_thread",
     ".engines.vectors.kept_on",
 )
-"""What programs may take from there: the offline embedder, who hears a call, whose turn it is, what work takes, and
-where vectors are kept."""
+"""What programs may take from there: the offline embedder, who hears a call, whose turn it is, what work takes, threads
+for asyncio, and where vectors are kept."""
 
 
 def wrong_rooms(module: Module) -> list[str]:

@@ -6,8 +6,7 @@ question ── top 30 memories per speaker ──> read ──> answer
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-import dspy
+from typing import Any
 
 from ...memory.amending import Amend
 from ...memory.indexes import Indexes
@@ -69,15 +68,15 @@ class MemoryReader(QuestionAnswering):
             told = AnswerFromMemories.with_instructions(f"{AnswerFromMemories.instructions}\n{NOT_MENTIONED}")
             self.answer = predictor(told)
 
-    def forward(self, context: Context, query: Query) -> dspy.Prediction:
+    def asked(self, context: Context, query: Query) -> dict[str, Any]:
         first = context.notes.get(FIRST, "")
         mine = [hit for hit in context.hits if hit.speaker == first]
         others = [hit for hit in context.hits if hit.speaker != first]
-        return self.answer(
-            first_speaker_memories=_grouped(mine),
-            second_speaker_memories=with_items(_grouped(others), query.shown),
-            question=query.line,
-        )
+        return {
+            "first_speaker_memories": _grouped(mine),
+            "second_speaker_memories": with_items(_grouped(others), query.shown),
+            "question": query.line,
+        }
 
 
 def _grouped(hits: Sequence[Hit]) -> str:

@@ -9,6 +9,8 @@ Limits: everything that is no alert counts as a pattern, so that the prompt can 
 
 from __future__ import annotations
 
+from typing import Any
+
 import dspy
 
 from ...records import Context, Query
@@ -32,13 +34,15 @@ class ExperiencedPrediction(BehaviorPrediction):
         self.suffix_tokens = suffix_tokens
         self.answer = predictor(PredictWithExperience)
 
-    def forward(self, context: Context, query: Query) -> dspy.Prediction:
+    def asked(self, context: Context, query: Query) -> dict[str, Any]:
         hits = unseen(context, query).hits
-        found = self.answer(
-            patterns=[hit.text for hit in hits if hit.kind != "alert"],
-            alerts=[hit.text for hit in hits if hit.kind == "alert"],
-            records=with_items("", query.shown),
-            question=query.text,
-            options=list(query.options),
-        )
+        return {
+            "patterns": [hit.text for hit in hits if hit.kind != "alert"],
+            "alerts": [hit.text for hit in hits if hit.kind == "alert"],
+            "records": with_items("", query.shown),
+            "question": query.text,
+            "options": list(query.options),
+        }
+
+    def made(self, found: dspy.Prediction, query: Query) -> dspy.Prediction:
         return constrained(found, query.options) if query.options else found

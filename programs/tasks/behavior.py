@@ -14,6 +14,7 @@ parse; it is not asked for again (the released code asks up to five times, at th
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import dspy
 
@@ -47,13 +48,15 @@ class BehaviorPrediction(Task):
         """Profiles, and the newest records of history and `recent` within the budget."""
         return newest([*past, *recent], self.suffix_tokens)
 
-    def forward(self, context: Context, query: Query) -> dspy.Prediction:
-        found = self.answer(
-            context=unseen(context, query).text(),
-            records=with_items("", query.shown),
-            question=query.text,
-            options=list(query.options),
-        )
+    def asked(self, context: Context, query: Query) -> dict[str, Any]:
+        return {
+            "context": unseen(context, query).text(),
+            "records": with_items("", query.shown),
+            "question": query.text,
+            "options": list(query.options),
+        }
+
+    def made(self, found: dspy.Prediction, query: Query) -> dspy.Prediction:
         return constrained(found, query.options)
 
 

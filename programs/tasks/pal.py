@@ -17,8 +17,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import dspy
-
 from ...errors import UserError
 from ...records import Context, Item, Query
 from ...signatures.pal import (
@@ -80,17 +78,17 @@ class DialogueReply(Task):
         about = "needs" if _action(query) == "requirement prediction" else self.about
         return query.model_copy(update={"about": about})
 
-    def forward(self, context: Context, query: Query) -> dspy.Prediction:
+    def asked(self, context: Context, query: Query) -> dict[str, Any]:
         action = _action(query)
         if action not in ASSISTANT_ACTIONS:
             raise UserError(f"{action!r} is no kind of reply; one of: {', '.join(ASSISTANT_ACTIONS)}")
-        return self.answer(
-            context=seen(context, query),
-            dialogue="\n".join(line for line in query.dialogue.split("\n") if line),
-            action=action,
-            action_meaning=ASSISTANT_ACTIONS[action],
-            question=query.text,
-        )
+        return {
+            "context": seen(context, query),
+            "dialogue": "\n".join(line for line in query.dialogue.split("\n") if line),
+            "action": action,
+            "action_meaning": ASSISTANT_ACTIONS[action],
+            "question": query.text,
+        }
 
 
 def _action(query: Query) -> Any:

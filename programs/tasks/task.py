@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 import dspy
 
+from ...engines.threads import in_thread
 from ...errors import UnknownNameError, UserError
 from ...records import Context, Item, Query
 from ...records.query import About, Modality
@@ -20,7 +21,10 @@ from ..predictor import predictor
 
 
 class Task(dspy.Module):
-    """Base class: answers a query from a context, by `prompt` alone where `forward` is not another."""
+    """Base class: answers a query from a context, by one call of `prompt` with what `asked` says.
+
+    A task that answers otherwise has a `forward` of its own; asyncio runs that in a thread.
+    """
 
     name: ClassVar[str]
     prompt: ClassVar[type[dspy.Signature] | None] = None
@@ -85,8 +89,22 @@ class Task(dspy.Module):
             context: What the memory recalled.
             query: What is asked, with the raw items to show.
         """
+        return self.made(self.answer(**self.asked(context, query)), query)
+
+    async def aforward(self, context: Context, query: Query) -> dspy.Prediction:
+        """`forward` for asyncio; no thread waits for the language model."""
+        if type(self).forward is not Task.forward:
+            return await in_thread(lambda: self.forward(context, query))
+        return self.made(await self.answer.acall(**self.asked(context, query)), query)
+
+    def asked(self, context: Context, query: Query) -> dict[str, Any]:
+        """The inputs of `prompt`. Default: context and question, and the options of a task that has any."""
         options = {"options": list(query.options)} if "options" in self.inputs else {}
-        return self.answer(context=seen(context, query), question=query.text, **options)
+        return {"context": seen(context, query), "question": query.text, **options}
+
+    def made(self, found: dspy.Prediction, query: Query) -> dspy.Prediction:
+        """The outputs of the task, of those of its prompt. Default: the same."""
+        return found
 
 
 _FIELDS = {"question", "options", "date", "dialogue"}
@@ -98,8 +116,8 @@ class QuestionAnswering(Task):
     name = "question-answering"
     prompt = AnswerFromContext
 
-    def forward(self, context: Context, query: Query) -> dspy.Prediction:
-        return self.answer(context=seen(context, query), question=query.line)
+    def asked(self, context: Context, query: Query) -> dict[str, Any]:
+        return {"context": seen(context, query), "question": query.line}
 
 
 class MultipleChoice(Task):
@@ -119,8 +137,8 @@ class PersonalResponse(Task):
     name = "personal-response"
     prompt = RespondPersonally
 
-    def forward(self, context: Context, query: Query) -> dspy.Prediction:
-        return self.answer(context=seen(context, query), date=query.when, question=query.text)
+    def asked(self, context: Context, query: Query) -> dict[str, Any]:
+        return {"context": seen(context, query), "date": query.when, "question": query.text}
 
 
 def seen(context: Context, query: Query) -> str:

@@ -56,6 +56,12 @@ class Serving:
         except httpx.HTTPError:
             return False
 
+    def counted(self) -> float:
+        """Sessions that were stored, as one of the processes tells of all."""
+        lines = httpx.get(f"{self.address}/metrics", timeout=30).text.splitlines()
+        route = 'mempiler_requests_total{method="POST",route="/v1/users/{user}/sessions",status="201"} '
+        return sum(float(line.removeprefix(route)) for line in lines if line.startswith(route))
+
 
 @pytest.fixture(scope="module")
 def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
@@ -72,6 +78,7 @@ def test_processes_share_port_and_store_are_replaced_and_end_in_order(serving: S
     with ThreadPoolExecutor(8) as clients:
         stored = list(clients.map(lambda n: serving.add(f"Note {n} is on the fridge.", f"user-{n % 4}"), range(40)))
     assert all(stored)
+    assert within(20, lambda: serving.counted() == 40)
 
     killed = min(before)
     os.kill(killed, signal.SIGKILL)

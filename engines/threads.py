@@ -1,6 +1,7 @@
-"""The asyncio forms of calls that wait for language models: each runs in a thread, under the caller's settings.
+"""What calls for asyncio do in threads, under the caller's settings: read a store, search, write a memory.
 
-DSPy's own asynchronous calls cost twice the time of a thread each.
+No thread waits for the answer to a question, so there are few however many questions wait. What a method asks a model
+while it recalls or writes is asked from one of these threads, and so is a model without asynchronous calls.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 THREADS = 64
-"""Calls that run concurrently in a process; asyncio's own pool has six threads on two cores."""
+"""Most of a process; asyncio's own pool has six on two cores."""
 
 
 async def in_thread(call: Callable[[], T]) -> T:

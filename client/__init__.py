@@ -1,0 +1,1 @@
+"""Memories of a service, as those of this process."""

@@ -1,0 +1,277 @@
+"""Clients of a service: its memories under the methods of a memory of this process.
+
+    with Client("http://127.0.0.1:8000", "a token of the file") as client:
+        memory = client.memory("ada")
+        memory.add([{"role": "user", "name": "Ada", "content": "I moved to Lisbon."}], id="chat-17")
+        memory.ask("Where does Ada live?").answer
+
+`AsyncClient` is the same for asyncio, with an `a` before the names: `await memory.aask(...)`. Connections are kept and
+shared; a client may be used from many threads, or tasks, at once.
+
+Limits: what a service does not tell is not there: `status` knows no tenant and no program, a memory is read as its
+JSON, and `add` returns when the session is stored, not when it is remembered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Iterable, Mapping
+from datetime import datetime
+from typing import Any, Self, TypeVar
+
+import httpx
+
+from .. import __version__
+from ..errors import UserError, check_number
+from ..memory.stored import Added, Forgotten, Summary
+from ..records import Found, Item
+from . import verbs
+from .call import Call, Pause, judged
+from .verbs import Answered, Imported, Messages, SessionState, Verbs
+
+T = TypeVar("T")
+
+TIMEOUT = 90.0
+"""Seconds without a byte of an answer; a service gives up after 60."""
+CONNECTING = 10.0
+"""Seconds to connect."""
+RETRIES = 3
+
+
+class Client:
+    """A service.
+
+    Args:
+        url: Its address, such as http://127.0.0.1:8000.
+        token: One of its token file; None for a service without.
+        timeout: Seconds without a byte of an answer after which a call has failed.
+        retries: How often a call is sent again that was not done, or can be done twice.
+
+    Raises:
+        UserError: The address is none.
+    """
+
+    def __init__(self, url: str, token: str | None = None, timeout: float = TIMEOUT, retries: int = RETRIES) -> None:
+        self._retries, self._http = retries, httpx.Client(**_settings(url, token, timeout))
+
+    def memory(self, user: str) -> RemoteMemory:
+        """The memory of a user, known or not.
+
+        Raises:
+            UserError: The name cannot stand in an address.
+        """
+        return RemoteMemory(self, user)
+
+    def users(self) -> list[Summary]:
+        """The users of the token's tenant, in order of their names."""
+        return self.send(verbs.users())
+
+    def import_sessions(self, sessions: Iterable[Mapping[str, Any]]) -> Imported:
+        """Stores sessions of many users, each an object of `user`, `id` and `messages`, as they come.
+
+        One that was cut off is repeated as a whole: what was stored before is `known`.
+        """
+        return self.send(verbs.import_sessions(sessions))
+
+    def send(self, call: Call[T]) -> T:
+        """Makes a call.
+
+        Raises:
+            UserError: The service refuses it; `ConflictError` where other content is stored under the name.
+            EndpointError: The service's language model does not answer.
+            ServiceError: The service does not answer, or cannot at the moment.
+        """
+        attempt = 0
+        while isinstance(found := judged(call, self._sent(call), attempt, self._retries), Pause):
+            time.sleep(found.seconds)
+            attempt += 1
+        return found
+
+    def _sent(self, call: Call[Any]) -> httpx.Response | httpx.HTTPError:
+        try:
+            content = None if call.lines is None else map(_line, call.lines)
+            return self._http.request(call.method, call.path, json=call.body, content=content)
+        except httpx.HTTPError as error:
+            return error
+
+    def close(self) -> None:
+        """Closes its connections."""
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+class AsyncClient:
+    """A service, for asyncio; arguments as `Client`."""
+
+    def __init__(self, url: str, token: str | None = None, timeout: float = TIMEOUT, retries: int = RETRIES) -> None:
+        self._retries, self._http = retries, httpx.AsyncClient(**_settings(url, token, timeout))
+
+    def memory(self, user: str) -> AsyncRemoteMemory:
+        """The memory of a user, known or not.
+
+        Raises:
+            UserError: The name cannot stand in an address.
+        """
+        return AsyncRemoteMemory(self, user)
+
+    async def users(self) -> list[Summary]:
+        """The users of the token's tenant, in order of their names."""
+        return await self.send(verbs.users())
+
+    async def import_sessions(self, sessions: Iterable[Mapping[str, Any]]) -> Imported:
+        """Stores sessions of many users; as `Client.import_sessions`."""
+        return await self.send(verbs.import_sessions(sessions))
+
+    async def send(self, call: Call[T]) -> T:
+        """Makes a call; errors as those of `Client.send`."""
+        attempt = 0
+        while isinstance(found := judged(call, await self._sent(call), attempt, self._retries), Pause):
+            await asyncio.sleep(found.seconds)
+            attempt += 1
+        return found
+
+    async def _sent(self, call: Call[Any]) -> httpx.Response | httpx.HTTPError:
+        try:
+            content = None if call.lines is None else _awaited(map(_line, call.lines))
+            return await self._http.request(call.method, call.path, json=call.body, content=content)
+        except httpx.HTTPError as error:
+            return error
+
+    async def close(self) -> None:
+        """Closes its connections."""
+        await self._http.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()
+
+
+class RemoteMemory:
+    """One user's memory in a service; `Client.memory` makes it. Methods are those of `mempiler.UserMemory`."""
+
+    def __init__(self, client: Client, user: str) -> None:
+        self._send, self._verbs = client.send, Verbs(user)
+
+    def add(self, session: Item | Messages, id: str | None = None) -> Added:
+        """Stores a session; it is found at once, and remembered in the background."""
+        return self._send(self._verbs.add(session, id))
+
+    def end(self, session: str) -> Added | None:
+        """Ends a session of the chat; None if there is no such open session."""
+        return self._send(self._verbs.end(session))
+
+    def ask(self, question: str, **query: Any) -> Answered:
+        """Answers from the memory; `query` holds further fields of the task, `options` or `date`."""
+        return self._send(self._verbs.ask(question, query))
+
+    def search(self, query: str, k: int = 10, since: datetime | None = None, until: datetime | None = None) -> Found:
+        """Finds the entries nearest to a query, and turns that wait; no answer is made."""
+        return self._send(self._verbs.search(query, k, since, until))
+
+    def read(self) -> Mapping[str, Any]:
+        """The memory that questions are answered from, as JSON; empty for an unknown user."""
+        return self._send(self._verbs.read())
+
+    def sessions(self) -> tuple[SessionState, ...]:
+        """The sessions and how far each got, oldest first, open ones last."""
+        return self._send(self._verbs.sessions())
+
+    def status(self) -> Summary | None:
+        """How many sessions are stored, queued and failed; None for an unknown user."""
+        return self._send(self._verbs.status())
+
+    def forget(self) -> Forgotten:
+        """Deletes everything of the user; false for an unknown one."""
+        return self._send(self._verbs.forget())
+
+    def forget_session(self, id: str) -> Forgotten:
+        """Deletes one session; false if it is unknown."""
+        return self._send(self._verbs.forget_session(id))
+
+
+class AsyncRemoteMemory:
+    """One user's memory in a service; `AsyncClient.memory` makes it. Methods are those of `mempiler.UserMemory`."""
+
+    def __init__(self, client: AsyncClient, user: str) -> None:
+        self._send, self._verbs = client.send, Verbs(user)
+
+    async def aadd(self, session: Item | Messages, id: str | None = None) -> Added:
+        """Stores a session; it is found at once, and remembered in the background."""
+        return await self._send(self._verbs.add(session, id))
+
+    async def aend(self, session: str) -> Added | None:
+        """Ends a session of the chat; None if there is no such open session."""
+        return await self._send(self._verbs.end(session))
+
+    async def aask(self, question: str, **query: Any) -> Answered:
+        """Answers from the memory; `query` holds further fields of the task, `options` or `date`."""
+        return await self._send(self._verbs.ask(question, query))
+
+    async def asearch(
+        self, query: str, k: int = 10, since: datetime | None = None, until: datetime | None = None
+    ) -> Found:
+        """Finds the entries nearest to a query, and turns that wait; no answer is made."""
+        return await self._send(self._verbs.search(query, k, since, until))
+
+    async def aread(self) -> Mapping[str, Any]:
+        """The memory that questions are answered from, as JSON; empty for an unknown user."""
+        return await self._send(self._verbs.read())
+
+    async def asessions(self) -> tuple[SessionState, ...]:
+        """The sessions and how far each got, oldest first, open ones last."""
+        return await self._send(self._verbs.sessions())
+
+    async def astatus(self) -> Summary | None:
+        """How many sessions are stored, queued and failed; None for an unknown user."""
+        return await self._send(self._verbs.status())
+
+    async def aforget(self) -> Forgotten:
+        """Deletes everything of the user; false for an unknown one."""
+        return await self._send(self._verbs.forget())
+
+    async def aforget_session(self, id: str) -> Forgotten:
+        """Deletes one session; false if it is unknown."""
+        return await self._send(self._verbs.forget_session(id))
+
+
+def _line(session: Mapping[str, Any]) -> bytes:
+    return json.dumps(session, default=_time).encode() + b"\n"
+
+
+def _time(value: Any) -> str:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    raise UserError(f"{value!r:.100} is no JSON value")
+
+
+async def _awaited(pieces: Iterable[bytes]) -> AsyncIterator[bytes]:
+    for piece in pieces:
+        yield piece
+
+
+def _settings(url: str, token: str | None, timeout: float) -> dict[str, Any]:
+    """What both kinds of httpx's clients are made with.
+
+    Raises:
+        UserError: The address or the timeout is none.
+    """
+    check_number("timeout", timeout)
+    try:
+        address = httpx.URL(url)
+    except (httpx.InvalidURL, TypeError):
+        address = httpx.URL("")
+    if address.scheme not in ("http", "https") or not address.host:
+        raise UserError(f"{str(url)[:100]!r} is no address of a service; give one such as http://127.0.0.1:8000")
+    headers = {"User-Agent": f"mempiler/{__version__}"}
+    if token is not None:
+        headers["Authorization"] = f"Bearer {token}"
+    return {"base_url": address, "headers": headers, "timeout": httpx.Timeout(timeout, connect=CONNECTING)}

@@ -1,0 +1,169 @@
+"""What can be asked of a service: each verb of a memory as the one request that it is.
+
+`Client` and `AsyncClient` send the same requests; results are the records that a memory of this process returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from ..errors import UserError
+from ..memory.stored import Added, Forgotten, Owner, Summary
+from ..records import Context, Found, Hit, Item, Session
+from .call import Call, segment
+
+Messages = Sequence[Mapping[str, Any]]
+"""OpenAI-style messages: `role`, `content`, and perhaps `name` and `time`."""
+
+
+@dataclass(frozen=True)
+class Answered:
+    """An answer and what it rests on, by the names that they have in the prediction of a memory of this process."""
+
+    answer: str
+    context: Context
+
+
+@dataclass(frozen=True)
+class SessionState:
+    """How far a session got: open, queued, remembered, partial or failed."""
+
+    id: str
+    state: str
+    turns: int
+
+
+@dataclass(frozen=True)
+class RefusedLine:
+    """A line of an import that was not stored."""
+
+    line: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Imported:
+    """What became of the lines of an import."""
+
+    stored: int
+    known: int
+    """Sessions that were stored before."""
+    refused: int
+    refusals: tuple[RefusedLine, ...]
+    """The first of these, by number of the line."""
+
+
+def import_sessions(sessions: Iterable[Mapping[str, Any]]) -> Call[Imported]:
+    """Many sessions of many users, each an object of `user`, `id` and `messages`."""
+    return Call("POST", "/v1/import", _IMPORTED.validate_python, lines=sessions)
+
+
+def users() -> Call[list[Summary]]:
+    """The users of the token's tenant."""
+    return Call("GET", "/v1/users", lambda found: [_summary(one) for one in found["users"]])
+
+
+class Verbs:
+    """The verbs of one user's memory.
+
+    Args:
+        user: Whose it is.
+
+    Raises:
+        UserError: The name cannot stand in an address.
+    """
+
+    def __init__(self, user: str) -> None:
+        self._owner, self._at = Owner(user), f"/v1/users/{segment('user', user)}"
+
+    def add(self, session: Item | Messages, id: str | None) -> Call[Added]:
+        given = id or (session.id if isinstance(session, Item) else "")
+        body = {"messages": _messages(session), **({"id": given} if given else {})}
+        return Call("POST", f"{self._at}/sessions", _ADDED.validate_python, body, repeatable=bool(given))
+
+    def end(self, session: str) -> Call[Added | None]:
+        path = f"{self._at}/sessions/{segment('session', session)}/end"
+        return Call("POST", path, _ADDED.validate_python, missing=lambda: None, repeatable=False)
+
+    def ask(self, question: str, query: Mapping[str, Any]) -> Call[Answered]:
+        body = {"question": question, **{name: value for name, value in query.items() if value is not None}}
+        return Call("POST", f"{self._at}/ask", _answered, body)
+
+    def search(self, query: str, k: int, since: datetime | None, until: datetime | None) -> Call[Found]:
+        window = {name: at.isoformat() for name, at in (("since", since), ("until", until)) if at}
+        body = {"query": query, "k": k, **window}
+        return Call("POST", f"{self._at}/search", _found, body, missing=lambda: Found((), ()))
+
+    def read(self) -> Call[dict[str, Any]]:
+        return Call("GET", f"{self._at}/memory", lambda found: dict(found["memory"]), missing=dict)
+
+    def sessions(self) -> Call[tuple[SessionState, ...]]:
+        return Call("GET", f"{self._at}/sessions", _states, missing=tuple)
+
+    def status(self) -> Call[Summary | None]:
+        return Call("GET", self._at, _summary, missing=lambda: None)
+
+    def forget(self) -> Call[Forgotten]:
+        return self._delete(self._at)
+
+    def forget_session(self, id: str) -> Call[Forgotten]:
+        return self._delete(f"{self._at}/sessions/{segment('session', id)}")
+
+    def _delete(self, path: str) -> Call[Forgotten]:
+        unknown = Forgotten(self._owner, known=False)
+        return Call("DELETE", path, self._forgotten, missing=lambda: unknown, repeatable=False)
+
+    def _forgotten(self, found: Any) -> Forgotten:
+        counts = (found["sessions"], found["turns"], found["erased"], found["held_by"])
+        return Forgotten(self._owner, True, *counts)
+
+
+_ADDED, _IMPORTED = TypeAdapter(Added), TypeAdapter(Imported)
+
+
+def _messages(session: Item | Messages) -> list[dict[str, Any]]:
+    """A session as the messages that are sent.
+
+    Raises:
+        UserError: It is another item than a session.
+    """
+    if not isinstance(session, Item):
+        return [{**message, **_moment(message.get("time"))} for message in session]
+    if not isinstance(session, Session):
+        raise UserError(f"{session.id!r} is no session but {type(session).__name__}; a service takes sessions only")
+    return [
+        {"role": "user", "name": turn.speaker, "content": turn.content, **_moment(turn.time or session.time)}
+        for turn in session.turns
+    ]
+
+
+def _moment(time: Any) -> dict[str, Any]:
+    return {} if time is None else {"time": time.isoformat() if isinstance(time, datetime) else time}
+
+
+def _summary(found: Any) -> Summary:
+    counts = {name: found[name] for name in ("queued", "partial", "failed", "open_turns", "position", "updated")}
+    return Summary(Owner.stored(found["user"], ""), items=found["sessions"], stamp=None, **counts)
+
+
+def _states(found: Any) -> tuple[SessionState, ...]:
+    return tuple(SessionState(one["id"], one["state"], one["turns"]) for one in found["sessions"])
+
+
+def _answered(found: Any) -> Answered:
+    return Answered(found["answer"], Context(hits=tuple(map(_hit, found["evidence"]))))
+
+
+def _found(found: Any) -> Found:
+    return Found(*(tuple(map(_hit, found[name])) for name in ("entries", "waiting")))
+
+
+def _hit(found: Any) -> Hit:
+    time = datetime.fromisoformat(found["time"]).replace(tzinfo=None) if found["time"] else None
+    about = {name: found[name] for name in ("id", "text", "kind", "score", "label", "speaker")}
+    return Hit(**about, time=time, sources=tuple(source["id"] for source in found["sources"]))

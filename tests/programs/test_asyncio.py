@@ -1,0 +1,139 @@
+"""`aask` for asyncio: no thread waits for a model, whatever the task; places at the endpoint hold."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dspy
+import pytest
+from mempiler import Store, build
+from mempiler.engines.guard import Guard
+from mempiler.engines.meter import Meter, MeteredLM
+from mempiler.engines.models import language_model
+from mempiler.engines.threads import THREADS
+from mempiler.programs.tasks.task import QuestionAnswering
+
+SAID = [{"role": "user", "name": "Ada", "content": "I moved to Lisbon."}]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store(tmp_path / "memories.sqlite") as opened:
+        yield opened
+
+
+class Waiting:
+    """An engine for asyncio that takes its time; counts who waits, and how many threads there are meanwhile."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds, self.now, self.most, self.threads = seconds, 0, 0, 0
+
+    async def complete(self, request: Any) -> Any:
+        from dspy.lm15 import Message, Response, Usage
+
+        self.now += 1
+        self.most, self.threads = max(self.most, self.now), max(self.threads, threading.active_count())
+        await asyncio.sleep(self.seconds)
+        self.now -= 1
+        text = "[[ ## answer ## ]]\nLisbon\n\n[[ ## completed ## ]]"
+        return Response(
+            id=None, model=request.model, message=Message.assistant(text), finish_reason="stop", usage=Usage()
+        )
+
+    async def stream(self, request: Any) -> Any:
+        raise NotImplementedError
+
+    async def aclose(self) -> None:
+        pass
+
+
+def model(engine: Waiting, scripted: Any, places: int = 128) -> MeteredLM:
+    """A language model that answers asyncio only."""
+
+    def reply(kind: str, text: str, n: int) -> str:
+        raise AssertionError("a thread asked")
+
+    blocking = scripted(reply).engine
+    return MeteredLM(
+        "waiting/test", Meter(), guard=Guard(in_flight=places), engine=blocking, async_engine=engine, cache=False
+    )
+
+
+def test_two_hundred_questions_take_one_latency_and_few_threads(store: Store, scripted: Any) -> None:
+    program, engine, before = build("turn-rag"), Waiting(3.0), threading.active_count()
+    memory = program.memory(store, "ada", lm=model(engine, scripted, places=200))
+    memory.add(SAID, remember=False)
+
+    async def all_at_once() -> list[Any]:
+        return list(await asyncio.gather(*(memory.aask("Where does Ada live?") for _ in range(200))))
+
+    begun = time.monotonic()
+    found = asyncio.run(all_at_once())
+    took = time.monotonic() - begun
+    assert [one.answer for one in found] == ["Lisbon"] * 200
+    assert engine.most > 100
+    assert engine.threads - before <= THREADS + 16
+    assert took < 200 * engine.seconds / THREADS
+
+
+def test_places_at_the_endpoint_hold_for_asyncio(store: Store, scripted: Any) -> None:
+    program, engine = build("turn-rag"), Waiting(0.01)
+    memory = program.memory(store, "ada", lm=model(engine, scripted, places=3))
+    memory.add(SAID, remember=False)
+
+    async def all_at_once() -> None:
+        await asyncio.gather(*(memory.aask("Where does Ada live?") for _ in range(12)))
+
+    asyncio.run(all_at_once())
+    assert engine.most == 3
+
+
+@pytest.mark.parametrize(
+    ("method", "task", "query"),
+    [
+        ("turn-rag", "question-answering", {}),
+        ("turn-rag", "multiple-choice", {"options": ["(a) Lisbon", "(b) Oslo"]}),
+        ("turn-rag", "personal-response", {}),
+        ("turn-rag", "behavior-prediction", {"options": ["Lisbon", "Oslo"]}),
+        ("turn-rag", "dialogue-reply", {}),
+        ("turn-rag", "memory-lookup", {}),
+        ("memory-r2", "question-answering", {}),
+    ],
+)
+def test_asyncio_answers_as_a_thread_does(store: Store, method: str, task: str, query: Any) -> None:
+    memory = build(method, task=task).memory(store, "ada", lm=language_model("offline"))
+    memory.add(SAID)
+    awaited = asyncio.run(memory.aask("Where did Ada move?", **query))
+    answered = memory.ask("Where did Ada move?", **query)
+    assert {**awaited.toDict(), "memory": None} == {**answered.toDict(), "memory": None}
+
+
+def test_the_program_itself_is_awaited() -> None:
+    program = build("turn-rag")
+    with dspy.context(lm=language_model("offline")):
+        awaited = asyncio.run(program.acall(history=SAID, question="Where did Ada move?"))
+        assert awaited.answer == program(history=SAID, question="Where did Ada move?").answer
+
+
+def test_a_task_with_a_forward_of_its_own_answers_with_it(store: Store) -> None:
+    class Shouting(QuestionAnswering):
+        def forward(self, context: Any, query: Any) -> dspy.Prediction:
+            return dspy.Prediction(answer=super().forward(context, query).answer.upper())
+
+    program = build("turn-rag")
+    program.task = Shouting()
+    memory = program.memory(store, "ada", lm=language_model("offline"))
+    memory.add(SAID)
+    assert asyncio.run(memory.aask("Where did Ada move?")).answer == "I MOVED TO LISBON."
+
+
+def test_a_model_that_fails_is_the_callers_error(store: Store) -> None:
+    lm = language_model("openai/gpt-4.1-mini", api_base="http://127.0.0.1:9", cache=False, retries=0)
+    memory = build("turn-rag").memory(store, "ada", lm=lm)
+    memory.add(SAID, remember=False)
+    with pytest.raises(dspy.utils.exceptions.LMError):
+        asyncio.run(memory.aask("Where did Ada move?"))
+    assert lm.meter.read().failed == 1

@@ -1,0 +1,241 @@
+"""`Client` and `AsyncClient`: the contract of a memory of this process, kept over HTTP; errors, retries, addresses."""
+
+import asyncio
+import inspect
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from datetime import datetime
+from typing import Any
+
+import httpx
+import pytest
+from mempiler import (
+    AsyncClient,
+    Client,
+    ConflictError,
+    EndpointError,
+    MempilerError,
+    ServiceError,
+    Session,
+    Turn,
+    UserError,
+    UserMemory,
+    build,
+)
+from mempiler.client.client import AsyncRemoteMemory, RemoteMemory
+from mempiler.client.verbs import Verbs
+from mempiler.engines.models import language_model
+from mempiler.records import Behavior
+
+from .conftest import TOKENS
+
+LISBON = [{"role": "user", "name": "Ada", "content": "I moved to Lisbon.", "time": datetime(2025, 3, 5, 18, 20)}]
+OSLO = Session(
+    id="chat-2", time=datetime(2025, 6, 1), turns=(Turn(id="", speaker="Ada", text="I flew to Oslo for the summer."),)
+)
+
+
+class Blocking:
+    """A memory of asyncio, called from a thread that waits."""
+
+    def __init__(self, memory: Any, runner: asyncio.Runner) -> None:
+        self._memory, self._runner = memory, runner
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._memory, f"a{name}")
+        return lambda *given, **named: self._runner.run(method(*given, **named))
+
+
+@pytest.fixture(params=["in process", "in process, asyncio", "client", "client, asyncio"])
+def memory(request: Any, connect: Any, store: Any) -> Iterator[Callable[[str], Any]]:
+    """Memories of users over one store, by four ways."""
+    api = connect()
+    with ExitStack() as stack:
+        if request.param == "client":
+            client = stack.enter_context(Client(api.address, TOKENS["acme"]))
+            yield client.memory
+            return
+        if request.param == "in process":
+            yield lambda user: build("turn-rag").memory(store, user, lm=language_model("offline"))
+            return
+        runner = stack.enter_context(asyncio.Runner())
+        if request.param == "client, asyncio":
+            remote = AsyncClient(api.address, TOKENS["acme"])
+            stack.callback(lambda: runner.run(remote.close()))
+            yield lambda user: Blocking(remote.memory(user), runner)
+            return
+        program, lm = build("turn-rag"), language_model("offline")
+        yield lambda user: Blocking(program.memory(store, user, lm=lm), runner)
+
+
+def test_the_contract_of_a_memory(memory: Any) -> None:
+    ada, ben = memory("ada"), memory("ben")
+    assert not ada.search("Lisbon").waiting
+    first = ada.add(LISBON, id="chat-1")
+    assert (first.id, first.position, first.new) == ("chat-1", 1, True)
+    assert ada.add(LISBON, id="chat-1").new is False
+    with pytest.raises(ConflictError, match="chat-1"):
+        ada.add([{"role": "user", "content": "Something else."}], id="chat-1")
+    assert (ada.add(OSLO).id, ada.add([{"role": "user", "content": "Hello."}]).id) == ("chat-2", "D3")
+
+    found = ada.search("Where is Lisbon?", k=1)
+    (hit,) = (*found.entries, *found.waiting)
+    assert (hit.id, hit.text, hit.kind) == ("chat-1:1", "Ada: I moved to Lisbon.", "turn")
+    assert (hit.sources, hit.time) == (("chat-1:1",), datetime(2025, 3, 5, 18, 20))
+    late = ada.search("Ada", since=datetime(2025, 5, 1), until=datetime(2025, 7, 1))
+    assert [hit.id for hit in (*late.entries, *late.waiting)] == ["chat-2:1"]
+    with pytest.raises(UserError, match="k"):
+        ada.search("Lisbon", k=0)
+
+    answered = ada.ask("Where did Ada move?")
+    assert (answered.answer, answered.context.sources[0]) == ("I moved to Lisbon.", "chat-1:1")
+    assert answered.context.hits[0].text == "Ada: I moved to Lisbon."
+    assert not ben.search("Lisbon").entries + ben.search("Lisbon").waiting
+
+    assert (bool(ada.forget_session("chat-2")), bool(ada.forget_session("chat-2"))) == (True, False)
+    receipt = ada.forget()
+    assert (receipt.known, receipt.sessions, receipt.turns, receipt.erased) == (True, 2, 2, True)
+    assert not ada.forget()
+    assert not ada.search("Lisbon").waiting
+
+
+def test_what_only_a_service_tells(client: Any) -> None:
+    with Client(client.address, TOKENS["acme"]) as mine, Client(client.address, TOKENS["globex"]) as other:
+        ada = mine.memory("ada")
+        assert (ada.status(), ada.sessions(), ada.read(), ada.end("chat")) == (None, (), {}, None)
+        ada.add(LISBON, id="chat-1")
+        client.chat("Hello there.", metadata={"session": "tuesday"})
+        assert [(one.id, one.state, one.turns) for one in ada.sessions()] == [
+            ("chat-1", "queued", 1),
+            ("tuesday", "open", 2),
+        ]
+        ended, status = ada.end("tuesday"), ada.status()
+        assert (ended and ended.position, status and (status.items, status.queued)) == (2, (2, 2))
+        assert ada.read() == client.get("/v1/users/ada/memory").json()["memory"]
+        assert [one.owner.user for one in mine.users()] == ["ada"]
+        assert other.users() == []
+
+
+def test_both_clients_have_the_verbs_and_arguments_of_a_memory() -> None:
+    verbs = {name for name in vars(Verbs) if not name.startswith("_")}
+    public = {name for name in vars(RemoteMemory) if not name.startswith("_")}
+    assert verbs == public == {name[1:] for name in vars(AsyncRemoteMemory) if not name.startswith("_")}
+    for name in sorted(public):
+        blocking, awaited = getattr(RemoteMemory, name), getattr(AsyncRemoteMemory, f"a{name}")
+        assert str(inspect.signature(blocking)) == str(inspect.signature(awaited)), name
+        own = getattr(UserMemory, name, None)
+        if own is not None and name != "ask":
+            given = list(inspect.signature(blocking).parameters)
+            assert given == list(inspect.signature(own).parameters)[: len(given)], name
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/sessions/b", "a?x", "a\n", "a%2Fb", ".hidden", "x" * 600])
+def test_a_name_is_one_part_of_an_address_or_refused(name: str) -> None:
+    with Client("http://127.0.0.1:9") as client, pytest.raises(UserError):
+        client.memory(name)
+
+
+def test_other_items_than_sessions_are_refused() -> None:
+    with Client("http://127.0.0.1:9") as client, pytest.raises(UserError, match="Behavior"):
+        client.memory("ada").add(Behavior.of("b", []))
+
+
+@pytest.mark.parametrize("url", ["", "127.0.0.1:8000", "ftp://x", "http://", "http://x:port", None])
+def test_an_address_is_checked_at_once(url: Any) -> None:
+    with pytest.raises(UserError, match="no address of a service"):
+        Client(url)
+
+
+def answering(client: Client, *answers: Any) -> list[httpx.Request]:
+    """Puts scripted answers (status, JSON or text, headers) or exceptions in the place of a service."""
+    sent, left = list[httpx.Request](), iter(answers)
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        sent.append(request)
+        found = next(left)
+        if isinstance(found, Exception):
+            raise found
+        status, body, *headers = found
+        content = {"json": body} if isinstance(body, dict) else {"text": body}
+        return httpx.Response(status, headers=headers[0] if headers else {}, **content)
+
+    client._http.close()
+    client._http = httpx.Client(base_url="http://service", transport=httpx.MockTransport(answer))
+    return sent
+
+
+def problem(message: str) -> dict[str, Any]:
+    return {"error": {"message": message, "type": "x", "code": 0}}
+
+
+FINE = (200, {"answer": "Lisbon", "evidence": []})
+BUSY = (503, problem("too many requests wait; try again"), {"Retry-After": "0"})
+GONE, CUT = httpx.ConnectError("refused"), httpx.ReadError("cut")
+
+
+@pytest.mark.parametrize(
+    ("answers", "attempts", "expected"),
+    [
+        ([FINE], 1, "Lisbon"),
+        ([BUSY, (429, problem("x"), {"Retry-After": "0"}), FINE], 3, "Lisbon"),
+        ([CUT, FINE], 2, "Lisbon"),
+        ([(400, problem("question: Field required"))], 1, UserError("question: Field required")),
+        ([(401, problem("give a valid token"))], 1, UserError("give a valid token")),
+        ([(404, problem("there is no such user"))], 1, UserError("there is no such user")),
+        ([(409, problem("another program wrote it"))], 1, ConflictError("another program wrote it")),
+        (
+            [(502, problem("the language model does not answer"))],
+            1,
+            EndpointError("the language model does not answer"),
+        ),
+        ([(504, problem("this took too long"))], 1, ServiceError("this took too long")),
+        ([BUSY] * 3, 3, ServiceError("too many requests wait; try again")),
+        ([CUT] * 3, 3, ServiceError("the service did not answer: ReadError cut")),
+        ([(404, "<html>nothing here</html>")], 1, ServiceError("status 404, in no form of a service")),
+        ([(200, "<html>welcome</html>")], 1, ServiceError("POST /v1/users/ada/ask: what answers here is no service")),
+        ([(200, {"answers": []})], 1, ServiceError("POST /v1/users/ada/ask: what answers here is no service")),
+        ([(302, "", {"Location": "http://elsewhere"})], 1, ServiceError("status 302")),
+    ],
+)
+def test_answers_and_errors(answers: Any, attempts: int, expected: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    with Client("http://service", retries=2) as client:
+        sent = answering(client, *answers)
+        if isinstance(expected, str):
+            assert client.memory("ada").ask("Where?").answer == expected
+        else:
+            with pytest.raises(MempilerError) as caught:
+                client.memory("ada").ask("Where?")
+            assert (type(caught.value), str(caught.value).startswith(str(expected))) == (type(expected), True)
+        assert len(sent) == attempts
+
+
+@pytest.mark.parametrize(
+    ("call", "fault", "attempts"),
+    [
+        (lambda memory: memory.add(LISBON), CUT, 1),
+        (lambda memory: memory.add(LISBON, id="chat-1"), CUT, 2),
+        (lambda memory: memory.add(LISBON), GONE, 2),
+        (lambda memory: memory.add(LISBON), BUSY, 2),
+        (lambda memory: memory.forget(), CUT, 1),
+        (lambda memory: memory.forget(), GONE, 2),
+        (lambda memory: memory.status(), CUT, 2),
+    ],
+)
+def test_only_what_cannot_be_done_twice_is_sent_again(call: Any, fault: Any, attempts: int, monkeypatch: Any) -> None:
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    with Client("http://service", retries=1) as client:
+        sent = answering(client, fault, fault)
+        with pytest.raises(ServiceError):
+            call(client.memory("ada"))
+        assert len(sent) == attempts
+
+
+def test_connections_are_kept_and_shared_by_threads(client: Any) -> None:
+    with Client(client.address, TOKENS["acme"]) as mine, ThreadPoolExecutor(8) as threads:
+        memories = [mine.memory(f"user-{n % 4}") for n in range(40)]
+        added = list(threads.map(lambda memory: memory.add([{"role": "user", "content": "Hello."}]), memories))
+        assert all(one.new for one in added)
+        assert sum(one.items for one in mine.users()) == 40
+        assert len(mine._http._transport._pool.connections) <= 8
