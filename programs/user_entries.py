@@ -21,7 +21,7 @@ from .entries import PAGE, Event, Listed, Origin, Page, entries_of, listed, page
 from .live import View
 from .program import MemoryProgram
 from .recalling import leaving
-from .threads import in_thread
+from ..engines.threads import in_thread
 
 TRIES = 50
 """How often an amendment is made anew because another one came first."""

@@ -316,13 +316,20 @@ class UserMemory(UserEntries):
         recent: Sequence[Item] = (),
         asked: Sequence[str] = (),
         seen: View | None = None,
+        where: Mapping[str, Any] | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
         **query: Any,
     ) -> dspy.Prediction:
         """`ask` for asyncio: the store is read and the memory searched in a thread, and none waits for the answer."""
-        seen = seen or await in_thread(self.look)
-        with self._working(seen):
-            asking = await in_thread(lambda: self._query(seen, _fields(question, query), recent))
-            return await self.program.aanswer(seen.settled, asking, seen.waiting.but(asked))
+
+        def look() -> View:
+            return looked_at(self.program, self.store, seen or self.look(), self._within(where, since, until))
+
+        found = await in_thread(look)
+        with self._working(found):
+            asking = await in_thread(lambda: self._query(found, _fields(question, query), recent))
+            return await self.program.aanswer(found.settled, asking, found.waiting.but(asked))
 
     async def arecall(self, query: str, date: Any = None) -> Context:
         """`recall` for asyncio."""
