@@ -27,7 +27,7 @@ did (when it next asks for anybody); until then it stays there, unseen. A model'
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, TypeVar
@@ -178,12 +178,19 @@ class UserMemory:
             waiting = seen.waiting.but(asked)
             return self.program.answer(seen.settled, self._query(seen, fields, recent), waiting)
 
-    def recall(self, query: str, date: Any = None) -> Context:
-        """What `ask` would answer from: the method's hits, then those among turns that are not in the memory yet."""
-        seen = self.look()
+    def recall(self, query: str, date: Any = None, asked: Collection[str] = (), seen: View | None = None) -> Context:
+        """What `ask` would answer from: the method's hits, then those among turns that are not in the memory yet.
+
+        Args:
+            query: What is asked.
+            date: When.
+            asked: Ids of stored turns that whoever asks has before them: they are not recalled.
+            seen: What is recalled from, of `look`; what is there now if None.
+        """
+        seen = seen or self.look()
         with self._working(seen):
-            asked = Query(text=query, date=date, speakers=_speakers(seen))
-            return recalled(self.program.method, seen.settled, asked, seen.waiting).whole()
+            wanted = Query(text=query, date=date, speakers=_speakers(seen))
+            return recalled(self.program.method, seen.settled, wanted, seen.waiting.but(asked)).whole()
 
     def search(
         self,
