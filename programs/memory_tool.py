@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import dspy
 
+from ..reading.markers import neutral
 from .telling import Memory, found_in, lines
 
 FOUND = 5
@@ -35,6 +36,6 @@ def memory_tool(memory: Memory, name: str = "search_memory") -> dspy.Tool:
             query: What to look for, in words.
             k: How many entries at most.
         """
-        return lines(found_in(memory, query, k))
+        return neutral(lines(found_in(memory, query, k)))
 
     return dspy.Tool(search_memory, name=name)

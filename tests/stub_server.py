@@ -159,7 +159,7 @@ class StubServer:
             return self._changed.wait_for(lambda: self.answered >= answered, seconds)
 
     def answered_with(self, body: dict[str, Any]) -> str | dict[str, Any]:
-        """Text or message of the completion: one that fits the schema that is asked for, where this server does that."""
+        """Text or message of the completion; it fits the schema that is asked for, where this server does that."""
         if self.schemas == "honour" and "response_format" in body:
             return json.dumps(fill(body["response_format"]["json_schema"]["schema"]))
         return self.answer(body)
