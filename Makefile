@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-# make integrations SYSTEMS="mem0 graphiti" runs only these; without it, all that are not heavy.
+# make integrations SYSTEMS="mem0 langgraph" runs only these; without it, all that are not heavy.
 SYSTEMS ?=
 
 .PHONY: demo test check integrations clean
@@ -26,7 +26,7 @@ check: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
-# Other people's memory systems, an environment each, from nothing; what cannot be installed is a skip with its reason.
+# Other people's memory systems, and frameworks for agents, an environment each, from nothing; what cannot be installed is a skip with its reason.
 integrations: $(STAMP)
 	rm -rf .systems
 	MEMPILER_SYSTEMS=$(CURDIR)/.systems SYSTEMS="$(SYSTEMS)" $(BIN)/python -m pytest tests/integrations

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from .memory.memory import Memory
     from .memory.store import Store
     from .programs.catalog import build
+    from .programs.memory_tool import memory_tool
     from .programs.method import EntryReader, Lost, Method, Policy, Reader, Writer
     from .programs.predictor import predictor
     from .programs.program import MemoryProgram
@@ -65,6 +66,7 @@ _EXPORTS = {
     ".memory.memory": ("Memory",),
     ".memory.store": ("Store",),
     ".programs.catalog": ("build",),
+    ".programs.memory_tool": ("memory_tool",),
     ".programs.method": ("EntryReader", "Lost", "Method", "Policy", "Reader", "Writer"),
     ".programs.predictor": ("predictor",),
     ".programs.program": ("MemoryProgram",),
@@ -127,6 +129,7 @@ __all__ = [
     "build",
     "evaluate",
     "load",
+    "memory_tool",
     "predictor",
     "save",
 ]

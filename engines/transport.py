@@ -36,12 +36,12 @@ class Clients(dict[Any, Any]):
 
     def __setitem__(self, key: Any, client: Any) -> None:
         # DSPy builds the transport of a client when it is first used, and keeps what is there.
-        kind = _Async if type(client).__name__.startswith("Async") else _Sync
+        kind = _Async if type(client).__name__.startswith("Async") else BoundedTransport
         client.router._transport = kind(self._most, **client.router.config.transport_kwargs())
         super().__setitem__(key, client)
 
 
-class _Sync(StdlibTransport):
+class BoundedTransport(StdlibTransport):
     """Blocking reads in small parts of time."""
 
     def __init__(self, most: int = MOST_BYTES, **settings: Any) -> None:

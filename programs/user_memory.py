@@ -27,7 +27,7 @@ did (when it next asks for anybody); until then it stays there, unseen. A model'
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, TypeVar
@@ -200,12 +200,24 @@ class UserMemory(UserEntries):
         where: Mapping[str, Any] | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
+        asked: Collection[str] = (),
+        seen: View | None = None,
     ) -> Context:
-        """What `ask` would answer from: the method's hits, then those among turns that are not in the memory yet."""
-        seen = looked_at(self.program, self.store, self.look(), self._within(where, since, until))
+        """What `ask` would answer from: the method's hits, then those among turns that are not in the memory yet.
+
+        Args:
+            query: What is asked.
+            date: When.
+            where: As in `ask`.
+            since: As in `ask`.
+            until: As in `ask`.
+            asked: Ids of stored turns that whoever asks has before them: they are not recalled.
+            seen: What is recalled from, of `look`; what is there now if None.
+        """
+        seen = looked_at(self.program, self.store, seen or self.look(), self._within(where, since, until))
         with self._working(seen):
-            asked = Query(text=query, date=date, speakers=_speakers(seen))
-            return recalled(self.program.method, seen.settled, asked, seen.waiting).whole()
+            wanted = Query(text=query, date=date, speakers=_speakers(seen))
+            return recalled(self.program.method, seen.settled, wanted, seen.waiting.but(asked)).whole()
 
     def search(
         self,

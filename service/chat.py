@@ -4,11 +4,15 @@
     client.chat.completions.create(model="mempiler", user="ada", messages=[...])
 
 `user` owns the memory; `metadata={"session": "..."}` names a session. The answer holds, beside OpenAI's fields, a field
-`mempiler` with the session and the evidence. With `stream=True` the answer is made whole, stored, and then sent in
-parts: an answer must be durable before it is given, and what fails is a status and not half a stream.
+`mempiler` with the session and the evidence. Two answer:
 
-Limits: temperature, penalties and the like are the service's settings, and are ignored; tools, images, several choices
-and response formats are refused. `usage` is an estimate from the texts of the request and the answer.
+    the program    questions in words. With `stream=True` the answer is made whole, stored, and then sent in parts: an
+                   answer must be durable before it is given, and what fails is a status and not half a stream
+    the model      what no program answers (tools, images, response formats, several choices), and every request for
+                   the model NAME-chat: handed on as it is, with a memory, see `relay`
+
+Limits: of the program, temperature, penalties and the like are the service's settings, and `usage` is an estimate from
+the texts of the request and the answer.
 """
 
 from __future__ import annotations
@@ -19,172 +23,31 @@ import time
 import uuid
 from collections.abc import Iterator
 from datetime import timedelta
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import anyio.to_thread
 from fastapi import APIRouter, Header
 from fastapi.responses import StreamingResponse
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, field_validator, model_validator
 
 from ..engines.deadline import Deadline
 from ..programs.user_memory import UserMemory
 from ..records.context import estimate_tokens
-from .access import Places, Served, Tenant
-from .bodies import Evidence, Name, Speaker, Text
+from .access import Places, Served, Tenant, Work
+from .chat_bodies import ChatAnswer, ChatRequest, Choice, Completion, Model, Models, Remembered, Tokens
 from .conversation import Reply, converse, request_of
 from .refusals import Refusal
+from .relay import UNBUFFERED, Relay, streamed
 from .service import Service
 from .users import check_length, evidence
 
 router = APIRouter(prefix="/v1", tags=["chat"])
 
-_REFUSED = ("tools", "functions", "modalities", "audio")
 
-
-class TextPart(BaseModel):
-    """A part of a message's content."""
-
-    model_config = ConfigDict(extra="ignore")
-    type: Literal["text"]
-    text: Text
-
-
-class ChatMessage(BaseModel):
-    """A message of the conversation."""
-
-    model_config = ConfigDict(extra="ignore")
-    role: Literal["system", "developer", "user", "assistant"]
-    content: Text | list[TextPart] | None = None
-    name: Speaker | None = None
-
-    @property
-    def text(self) -> str:
-        """The content as one text."""
-        if isinstance(self.content, list):
-            return "\n".join(part.text for part in self.content)
-        return self.content or ""
-
-
-class Metadata(BaseModel):
-    """The client's own data; only `session` means something here."""
-
-    model_config = ConfigDict(extra="allow")
-    session: Name | None = None
-
-
-class StreamOptions(BaseModel):
-    """Options of a stream."""
-
-    model_config = ConfigDict(extra="ignore")
-    include_usage: StrictBool = False
-
-
-class ChatRequest(BaseModel):
-    """A chat completion request; fields of OpenAI's that are not listed are accepted and ignored."""
-
-    model_config = ConfigDict(
-        extra="allow",
-        json_schema_extra={
-            "examples": [
-                {
-                    "model": "mempiler",
-                    "user": "ada",
-                    "messages": [{"role": "user", "content": "Where do I live?"}],
-                    "metadata": {"session": "2025-03-05"},
-                }
-            ]
-        },
-    )
-    model: Annotated[str, Field(max_length=256)] = ""
-    messages: Annotated[list[ChatMessage], Field(min_length=1)]
-    user: Name
-    """Owns the memory."""
-    metadata: Metadata | None = None
-    stream: StrictBool | None = False
-    stream_options: StreamOptions | None = None
-    n: Literal[1] | None = None
-
-    @field_validator("messages")
-    @classmethod
-    def _ends_with_the_user(cls, messages: list[ChatMessage]) -> list[ChatMessage]:
-        if messages[-1].role != "user" or not messages[-1].text.strip():
-            raise ValueError("the last message must be of role user, with a text")
-        return messages
-
-    @model_validator(mode="after")
-    def _asks_for_text(self) -> ChatRequest:
-        extra = self.model_extra or {}
-        found = next((name for name in _REFUSED if extra.get(name) and extra[name] != ["text"]), None)
-        form = extra.get("response_format")
-        if found or (form and form != {"type": "text"}):
-            raise ValueError(f"{found or 'response_format'} is not supported; leave it out")
-        return self
-
-
-class ChatAnswer(BaseModel):
-    """The message that answers."""
-
-    role: Literal["assistant"] = "assistant"
-    content: str = Field(examples=["You live in Lisbon."])
-    refusal: None = None
-
-
-class Choice(BaseModel):
-    """The one choice of a completion."""
-
-    index: int = 0
-    message: ChatAnswer
-    logprobs: None = None
-    finish_reason: Literal["stop"] = "stop"
-
-
-class Tokens(BaseModel):
-    """Estimated sizes in tokens."""
-
-    prompt_tokens: int
-    completion_tokens: int
-    total_tokens: int
-
-
-class Remembered(BaseModel):
-    """What is Mempiler's own in a completion."""
-
-    session: str = Field(examples=["2025-03-05"])
-    evidence: list[Evidence]
-
-
-class Completion(BaseModel):
-    """A chat completion in OpenAI's form."""
-
-    id: str = Field(examples=["chatcmpl-5f0c"])
-    object: Literal["chat.completion"] = "chat.completion"
-    created: int
-    model: str
-    choices: list[Choice]
-    usage: Tokens
-    mempiler: Remembered
-
-
-class Model(BaseModel):
-    """The served program as a model."""
-
-    id: str = Field(examples=["mempiler"])
-    object: Literal["model"] = "model"
-    created: int
-    owned_by: str = "mempiler"
-
-
-class Models(BaseModel):
-    """The one model there is."""
-
-    object: Literal["list"] = "list"
-    data: list[Model]
-
-
-@router.get("/models", summary="List the model")
+@router.get("/models", summary="List the models")
 async def models(service: Served, tenant: Tenant) -> Models:
-    """The program that is served, under the name clients may give as `model`."""
-    return Models(data=[Model(id=service.name, created=service.started)])
+    """The program that is served, and the language model with a memory, under names clients may give as `model`."""
+    names = [service.name, *([service.chat_name] if service.upstream else [])]
+    return Models(data=[Model(id=name, created=service.started) for name in names])
 
 
 @router.post(
@@ -207,32 +70,60 @@ async def complete(
     # Before it waits for its turn: a user may be forgotten while it does.
     memory = await anyio.to_thread.run_sync(service.writing, tenant, body.user)
     repeated = (x_stainless_retry_count or "0").isdigit() and x_stainless_retry_count not in (None, "0")
-    completion = await work.asking(lambda deadline: _complete(body, service, memory, repeated, deadline))
+    if (relay := _relay(body, service, memory, repeated)) is None:
+        completion = await work.asking(lambda deadline: _complete(body, service, memory, repeated, deadline))
+    else:
+        answer = await _handed_on(relay, work)
+        if not isinstance(answer, str):
+            service.worker.wake()
+            return answer
+        completion = _completion(service, body, answer, Remembered(session=relay.session, evidence=[]))
     service.worker.wake()
     if not body.stream:
         return completion
     usage = bool(body.stream_options and body.stream_options.include_usage)
-    return StreamingResponse(_events(completion, usage), media_type="text/event-stream", headers=_UNBUFFERED)
+    return StreamingResponse(_events(completion, usage), media_type="text/event-stream", headers=UNBUFFERED)
 
 
-_UNBUFFERED = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+def _relay(body: ChatRequest, service: Service, memory: UserMemory, repeated: bool) -> Relay | None:
+    """What hands a request on to the language model; None for one that the program answers.
+
+    Raises:
+        Refusal: The program cannot answer it, and no model is within reach.
+    """
+    beyond = body.beyond
+    if service.upstream and (beyond or body.model == service.chat_name):
+        return Relay(body, service, memory, repeated, service.upstream)
+    if beyond:
+        raise Refusal(400, f"{beyond}: takes a language model at an address that speaks OpenAI's chat; there is none")
+    if not body.asks:
+        raise Refusal(400, "messages: the last message must be of role user, with a text")
+    return None
+
+
+async def _handed_on(relay: Relay, work: Work) -> Any:
+    return await (streamed(relay, work) if relay.body.stream else work.asking(relay.answer))
 
 
 def _complete(
     body: ChatRequest, service: Service, memory: UserMemory, repeated: bool, deadline: Deadline
 ) -> Completion:
-    messages = [{"role": m.role, "content": m.text, **({"name": m.name} if m.name else {})} for m in body.messages]
-    request = request_of(messages, body.metadata.session if body.metadata else None, repeated)
+    request = request_of(body.said(), body.metadata.session if body.metadata else None, repeated)
     reply: Reply = converse(memory, request, timedelta(minutes=service.settings.session_gap), deadline)
-    service.note(memory, messages[-1]["content"], reply.answer)
-    sizes = sum(estimate_tokens(message["content"]) for message in messages), estimate_tokens(reply.answer)
+    service.note(memory, body.messages[-1].text, reply.answer)
+    remembered = Remembered(session=reply.session, evidence=evidence(memory, reply.context, reply.seen))
+    return _completion(service, body, reply.answer, remembered)
+
+
+def _completion(service: Service, body: ChatRequest, answer: str, remembered: Remembered) -> Completion:
+    sizes = sum(estimate_tokens(message.text) for message in body.messages), estimate_tokens(answer)
     return Completion(
         id=f"chatcmpl-{uuid.uuid4().hex}",
         created=int(time.time()),
         model=service.name,
-        choices=[Choice(message=ChatAnswer(content=reply.answer))],
+        choices=[Choice(message=ChatAnswer(content=answer))],
         usage=Tokens(prompt_tokens=sizes[0], completion_tokens=sizes[1], total_tokens=sum(sizes)),
-        mempiler=Remembered(session=reply.session, evidence=evidence(memory, reply.context, reply.seen)),
+        mempiler=remembered,
     )
 
 

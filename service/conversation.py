@@ -47,6 +47,20 @@ class Request:
 
 
 @dataclass(frozen=True)
+class Heard:
+    """What was said, stored; and what to answer it from."""
+
+    session: str
+    said: tuple[Turn, ...]
+    """The new turns, as they are stored."""
+    before: tuple[Turn, ...]
+    """Those that were stored in the session before them."""
+    seen: View
+    given: str | None = None
+    """The answer that a repeated request got before."""
+
+
+@dataclass(frozen=True)
 class Reply:
     """What a chat request is answered with."""
 
@@ -59,26 +73,26 @@ class Reply:
 
 
 def request_of(messages: Sequence[dict[str, Any]], session: str | None = None, repeated: bool = False) -> Request:
-    """Splits OpenAI's messages; those without text are left out.
+    """Splits OpenAI's messages; those without text are left out, and what tools say.
 
     Args:
-        messages: With `role`, `content` as text, and perhaps `name`; the last one must be the user's.
+        messages: With `role`, `content` as text, and perhaps `name`.
         session: The session they belong to.
         repeated: Whether the client sent them before.
     """
     said = [message for message in messages if message["role"] in ("user", ASSISTANT)]
     last = max((n for n, message in enumerate(said) if message["role"] == ASSISTANT), default=-1)
-    other = (message["content"] for message in messages if message["role"] not in ("user", ASSISTANT))
+    other = (message["content"] for message in messages if message["role"] in ("system", "developer"))
     before, new = turns_of(said[: last + 1]), turns_of(said[last + 1 :])
     return Request(tuple(text for text in other if text), tuple(before), tuple(new), session, repeated)
 
 
 def converse(memory: UserMemory, request: Request, gap: timedelta, deadline: Deadline) -> Reply:
-    """Stores what is said, answers, and stores the answer.
+    """Stores what is said, answers by the program, and stores the answer.
 
     Args:
         memory: Whose it is.
-        request: What is said.
+        request: What is said; its last new turn is the question.
         gap: Time without a turn after which a session is over.
         deadline: A late answer is not stored, since the client does not get it.
 
@@ -87,26 +101,47 @@ def converse(memory: UserMemory, request: Request, gap: timedelta, deadline: Dea
     Raises:
         MempilerError: See `UserMemory.say` and `UserMemory.ask`; what was said is stored unless saying it failed.
     """
+    heard = hear(memory, request, gap)
+    if heard.given is not None:
+        return Reply(heard.given, heard.session, Context(), heard.seen)
+    question = heard.said[-1]
+    shown = _shown(heard.session, request, heard.before, heard.said[:-1])
+    recent = [Session(id=heard.session, turns=shown)] if shown else []
+    found = memory.ask(question.content, recent, asked=[question.id], seen=heard.seen, date=format_time(now()))
+    answered(memory, heard, str(found.answer), deadline)
+    return Reply(str(found.answer), heard.session, found.context, heard.seen)
+
+
+def hear(memory: UserMemory, request: Request, gap: timedelta) -> Heard:
+    """Stores what is said in the session it belongs to; arguments and errors as of `converse`."""
     seen = memory.look()
     session = _session(memory, seen.snapshot.open, request.session, gap)
     given = _given(session, request) if session else None
     if session and given is not None:
-        return Reply(given, session.id, Context(), seen)
+        return Heard(session.id, (), session.turns, seen, given)
     before: tuple[Turn, ...] = session.turns if session else ()
-    if session and _same(before[-len(request.new) :], request.new):
-        id, said = session.id, session.turns[-len(request.new) :]
-    else:
-        id, said = _say(memory, session.id if session else request.session or f"chat-{_token()}", request.new)
-        before = before if session and id == session.id else ()
-        turns = (*before, *said)
-        seen = seen.saying(Session(id=id, time=turns[0].time, turns=turns))
-    shown = _shown(id, request, session.turns if session else (), said[:-1])
-    recent = [Session(id=id, turns=shown)] if shown else []
-    found = memory.ask(said[-1].content, recent, asked=[said[-1].id], seen=seen, date=format_time(now()))
-    answer = str(found.answer)
-    if not deadline.passed:
-        _answer(memory, id, answer)
-    return Reply(answer, id, found.context, seen)
+    new = len(request.new)
+    if session and new and _same(before[-new:], request.new):
+        return Heard(session.id, before[-new:], before, seen)
+    id = session.id if session else request.session or f"chat-{_token()}"
+    if not new:
+        return Heard(id, (), before, seen)
+    id, said = _say(memory, id, request.new)
+    before = before if session and id == session.id else ()
+    turns = (*before, *said)
+    return Heard(id, said, before, seen.saying(Session(id=id, time=turns[0].time, turns=turns)))
+
+
+def answered(memory: UserMemory, heard: Heard, answer: str, deadline: Deadline) -> None:
+    """Stores an answer, unless it is late, or its session was forgotten meanwhile."""
+    turns = [] if deadline.passed else turns_of([{"role": ASSISTANT, "content": answer}])
+    if not turns:
+        return
+    try:
+        memory.say(heard.session, turns, begin=not (heard.said or heard.before))
+    except ConflictError:
+        if any(item.id == heard.session for item in memory.items()):
+            _say(memory, heard.session, turns)
 
 
 def _session(memory: UserMemory, opened: Sequence[Session], wanted: str | None, gap: timedelta) -> Session | None:
@@ -138,21 +173,13 @@ def _say(memory: UserMemory, session: str, turns: Sequence[Turn]) -> tuple[str, 
         return session, tuple(turn.model_copy(update={"id": f"{session}:{n}"}) for n, turn in enumerate(turns, 1))
 
 
-def _answer(memory: UserMemory, session: str, answer: str) -> None:
-    """Stores an answer, unless its session was forgotten meanwhile."""
-    turns = turns_of([{"role": ASSISTANT, "content": answer}])
-    try:
-        memory.say(session, turns, begin=False)
-    except ConflictError:
-        if any(item.id == session for item in memory.items()):
-            _say(memory, session, turns)
-
-
 def _given(session: Session, request: Request) -> str | None:
     """The answer that a repeated request got before, if it is the last thing that was said."""
     *before, last = session.turns
-    same = request.repeated and last.speaker == ASSISTANT and _same(before[-len(request.new) :], request.new)
-    return last.content if same else None
+    # What follows the results of tools says nothing new; it goes on from what was said last.
+    asked = request.new or request.before[-1:]
+    same = bool(asked) and last.speaker == ASSISTANT and _same(before[-len(asked) :], asked)
+    return last.content if request.repeated and same else None
 
 
 def _shown(session: str, request: Request, stored: Sequence[Turn], said: Sequence[Turn]) -> tuple[Turn, ...]:

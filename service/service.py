@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from typing import Any
 
+from ..engines.upstream import Upstream, upstream_of
 from ..memory.store import Store
 from ..memory.stored import Owner
 from ..programs.program import MemoryProgram
@@ -50,6 +51,8 @@ class Service:
         self.program, self.store, self.lm, self.name, self.tokens = program, store, lm, name, tokens
         self.settings = settings or Settings()
         self.metrics = metrics or Metrics()
+        self.upstream: Upstream | None = upstream_of(lm)
+        """Where requests go that ask for the language model itself; None if it is not behind OpenAI's chat."""
         self.started = int(time.time())
         self._stop_at: float | None = None
         limits = self.settings
@@ -57,6 +60,11 @@ class Service:
         self.storing = Pool(limits.store_threads, limits.store_queue, limits.timeout, self._share)
         self.probe = Probe(store)
         self.worker = Worker(store, program, lm, limits.session_gap, limits.writers, lease=limits.lease)
+
+    @property
+    def chat_name(self) -> str:
+        """What clients call the language model with a memory, beside the program."""
+        return f"{self.name}-chat"
 
     @property
     def chats(self) -> bool:

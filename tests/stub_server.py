@@ -18,22 +18,25 @@ Example:
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Literal
 
 Fault = str
 Script = Callable[[int, str], Fault | None]
 """Number of the request (from 1) and its messages as one text -> the fault it meets, or None."""
-Answer = Callable[[dict[str, Any]], str]
-"""The body of a request -> the text of the completion."""
+Answer = Callable[[dict[str, Any]], "str | dict[str, Any]"]
+"""The body of a request -> the text of the completion, or its message, e.g. with calls of tools."""
 
 Schemas = Literal["honour", "ignore", "refuse"]
 """What the server makes of a `response_format` of type json_schema."""
 
+LIMITS = {"x-request-id": "req-stub", "x-ratelimit-remaining-requests": "41", "openai-organization": "ours"}
+"""Headers of every answer."""
 _STATUS = {"400": "no such response_format", "429": "slow down", "500": "the server has a fault", "401": "no such key"}
 
 
@@ -82,6 +85,7 @@ class StubServer:
         delay: Seconds every answer takes.
         schemas: Whether answers are held to a JSON schema that is asked for, it is passed over, or refused with 400.
         reused: The share of every prompt that it says was in its cache; None says nothing.
+        between: Called before each event of a stream with its number, from 0.
     """
 
     def __init__(
@@ -91,8 +95,9 @@ class StubServer:
         delay: float = 0.0,
         schemas: Schemas = "ignore",
         reused: float | None = None,
+        between: Callable[[int], None] = lambda n: None,
     ) -> None:
-        self.reused = reused
+        self.reused, self.between = reused, between
         self.script = script or (lambda n, text: None)
         self.answer = answer
         self.delay = delay
@@ -153,15 +158,15 @@ class StubServer:
         with self._changed:
             return self._changed.wait_for(lambda: self.answered >= answered, seconds)
 
-    def answered_with(self, body: dict[str, Any]) -> str:
-        """The text of the completion: one that fits the schema that is asked for, where this server does that."""
+    def answered_with(self, body: dict[str, Any]) -> str | dict[str, Any]:
+        """Text or message of the completion; it fits the schema that is asked for, where this server does that."""
         if self.schemas == "honour" and "response_format" in body:
             return json.dumps(fill(body["response_format"]["json_schema"]["schema"]))
         return self.answer(body)
 
     def reply(self, body: dict[str, Any]) -> tuple[int, bytes] | None:
         """Status and body of the answer to a request, or None to cut the connection."""
-        text = "\n".join(str(message["content"]) for message in body["messages"])
+        text = "\n".join(str(message.get("content")) for message in body["messages"])
         with self._changed:
             self.texts.append(text)
             self.formats.append(body.get("response_format"))
@@ -218,12 +223,30 @@ def _handler(stub: StubServer) -> type[BaseHTTPRequestHandler]:
                 self.close_connection = True
                 return
             self.send_response(status)
+            for name, value in LIMITS.items():
+                self.send_header(name, value)
             if status == 429:
                 self.send_header("Retry-After", "3600" if b"hour" in sent else "0")
+            if status == 200 and body.get("stream") and sent.startswith(b"{"):
+                self.stream(json.loads(sent), bool((body.get("stream_options") or {}).get("include_usage")))
+                return
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(sent)))
             self.end_headers()
             self.wfile.write(sent)
+
+        def stream(self, completion: dict[str, Any], usage: bool) -> None:
+            """Sends a completion as events."""
+            self.send_header("Content-Type", "text/event-stream")
+            self.send_header("Connection", "close")
+            self.end_headers()
+            self.close_connection = True
+            for number, event in enumerate(_chunks(completion, usage)):
+                stub.between(number)
+                if stub._dead:
+                    return
+                self.wfile.write(f"data: {event if isinstance(event, str) else json.dumps(event)}\n\n".encode())
+                self.wfile.flush()
 
         def log_message(self, format: str, *args: Any) -> None:
             """Says nothing."""
@@ -231,15 +254,40 @@ def _handler(stub: StubServer) -> type[BaseHTTPRequestHandler]:
     return Handler
 
 
-def _completion(body: dict[str, Any], text: str, said: str, reused: float | None = None) -> bytes:
-    asked, told = len(text) // 4, len(said) // 4
+def _chunks(completion: dict[str, Any], usage: bool) -> Iterator[Any]:
+    """A completion as the events of a stream: role, words, calls of tools with their arguments in halves, the end."""
+    choice = completion["choices"][0]
+    head = {**{name: completion[name] for name in ("id", "created", "model")}, "object": "chat.completion.chunk"}
+
+    def chunk(delta: dict[str, Any], reason: str | None = None) -> dict[str, Any]:
+        return {**head, "choices": [{"index": 0, "delta": delta, "finish_reason": reason}]}
+
+    message = choice["message"]
+    yield chunk({"role": "assistant", "content": ""})
+    yield from (chunk({"content": word}) for word in re.findall(r"\s*\S+", message.get("content") or ""))
+    for n, call in enumerate(message.get("tool_calls") or ()):
+        function = call["function"]
+        half = len(function["arguments"]) // 2
+        named = {"name": function["name"], "arguments": function["arguments"][:half]}
+        yield chunk({"tool_calls": [{**call, "index": n, "function": named}]})
+        yield chunk({"tool_calls": [{"index": n, "function": {"arguments": function["arguments"][half:]}}]})
+    yield chunk({}, choice["finish_reason"])
+    if usage:
+        yield {**head, "choices": [], "usage": completion["usage"]}
+    yield "[DONE]"
+
+
+def _completion(body: dict[str, Any], text: str, said: str | dict[str, Any], reused: float | None = None) -> bytes:
+    message = {"role": "assistant", **({"content": said} if isinstance(said, str) else said)}
+    asked, told = len(text) // 4, len(message.get("content") or "") // 4
+    reason = "tool_calls" if message.get("tool_calls") else "stop"
     details = {} if reused is None else {"prompt_tokens_details": {"cached_tokens": int(asked * reused)}}
     found = {
         "id": "stub",
         "object": "chat.completion",
         "created": 0,
         "model": body["model"],
-        "choices": [{"index": 0, "message": {"role": "assistant", "content": said}, "finish_reason": "stop"}],
+        "choices": [{"index": 0, "message": message, "finish_reason": reason}],
         "usage": {"prompt_tokens": asked, "completion_tokens": told, "total_tokens": asked + told, **details},
     }
     return json.dumps(found).encode()

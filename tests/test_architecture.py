@@ -5,6 +5,7 @@
     client -> memory                   a service's, without its programs
     data, engines -> grammar, which imports nothing
     programs -> of engines only the embedder that needs no model
+    frameworks -> programs, what asks a memory and tells what was found; nothing imports them
     cli, runs -> systems -> memory, engines; what runs inside the systems' environments imports nothing of the package
 
 Each rule is a function from one module to the lines that break it. It is run over the package, where it must find
@@ -40,6 +41,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "systems": BASE | {"memory", "reading", "engines"},
     "runs": OPTIMIZERS | {"optimizers", "systems"},
     "testing": OPTIMIZERS,
+    "frameworks": {"errors", "reading", "programs"},
     "service": OPTIMIZERS | {"optimizers", "runs"},
     "client": BASE | {"memory"},
     "cli": OPTIMIZERS | {"optimizers", "runs", "service", "systems"},
@@ -104,6 +106,8 @@ def wrong_rooms(module: Module) -> list[str]:
             found.append(f"{module.room} imports {name}")
         elif (module.room, target) == ("engines", "memory") and "Embedder" not in name.split(".")[-1]:
             found.append(f"engines may import only Embedder protocols from memory, not {name}")
+        elif (module.room, target) == ("frameworks", "programs") and not name.startswith(".programs.telling."):
+            found.append(f"frameworks may import only programs.telling, not {name}")
         elif (module.room, target) == ("programs", "engines") and name not in FROM_ENGINES:
             found.append(f"programs may import only {' and '.join(FROM_ENGINES)}, not {name}")
     return found
@@ -198,6 +202,8 @@ def test_breach_is_seen(rule: Callable[[Module], list[str]]) -> None:
         ("programs/tasks", "from ..data.benchmark import Benchmark"),
         ("runs/report", "from ..cli import main"),
         ("service/app", "from ..cli import main"),
+        ("service/app", "from ..frameworks.langgraph import recall"),
+        ("frameworks/langgraph", "from ..programs.user_memory import UserMemory"),
         ("unheard_of/room", "from ..errors import UserError"),
     ],
 )
@@ -215,6 +221,7 @@ def test_import_against_the_direction_is_seen(path: str, line: str) -> None:
         ("programs/baselines/turn_rag", "from ..method import Method"),
         ("programs/keys", "from .. import __version__"),
         ("service/app", "from ..runs.artifact import load"),
+        ("frameworks/langgraph", "from ..programs.telling import lines"),
     ],
 )
 def test_import_along_the_direction_passes(path: str, line: str) -> None:

@@ -186,8 +186,9 @@ def test_users_chat_at_the_same_time(connect: Any, scripted: Any) -> None:
         ({"messages": [{"role": "tool", "content": "hi"}]}, "messages.0.role: "),
         ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]}, "messages.0.content"),
         ({"n": 2}, "n: "),
-        ({"tools": [{"type": "function"}]}, "tools is not supported"),
-        ({"response_format": {"type": "json_object"}}, "response_format is not supported"),
+        ({"messages": [{"role": "user", "content": [{"type": "text"}]}]}, "messages.0.content"),
+        ({"tools": [{"type": "function"}]}, "tools: takes a language model at an address"),
+        ({"response_format": {"type": "json_object"}}, "response_format: takes a language model"),
         ({"metadata": {"session": "../etc"}}, "metadata.session: "),
     ],
 )

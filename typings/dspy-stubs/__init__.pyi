@@ -5,6 +5,7 @@ from dspy.adapters import ChatAdapter as ChatAdapter
 from dspy.adapters import JSONAdapter as JSONAdapter
 from dspy.adapters import XMLAdapter as XMLAdapter
 from dspy.adapters.types import Type as Type
+from dspy.adapters.types.tool import Tool as Tool
 from dspy.clients import LM as LM
 from dspy.clients import BaseLM as BaseLM
 from dspy.dsp.utils.settings import settings as settings

@@ -1,0 +1,142 @@
+"""The endpoint behind a language model, asked in OpenAI's own form: what it is sent and what it says stay as they are.
+
+    MeteredLM ── upstream_of ──> Upstream ── ask(body) ──> status, headers, lines as they come
+
+DSPy asks a model for the fields of a signature. Tools, images, response formats and whatever else OpenAI's chat has are
+no such fields: a service hands these requests on as they are. The bounds are those of every call, see `transport`.
+
+Limits: endpoints that speak OpenAI's chat only, which are OpenAI, any server at an address of one's own, and the
+providers that litellm knows to speak it. No retries: clients make their own, and see the endpoint's answer.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from dspy._vendor.lm15.transports import ConnectTimeout, ReadTimeout, TransportError, TransportRequest, WriteTimeout
+from dspy.lm15 import ProviderError
+from dspy.utils.exceptions import LMAuthError, LMTimeoutError, LMTransportError
+
+from .bounds import NobodyWaitsError
+from .deadline import DEADLINE, TIMEOUT, Deadline, within
+from .meter import MeteredLM
+from .transport import BoundedTransport
+
+OPENAI = "https://api.openai.com/v1"
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What an endpoint answers, while it is read."""
+
+    status: int
+    headers: Mapping[str, str]
+    """Names in small letters."""
+    lines: Iterator[bytes]
+    """The body as it comes, cut behind newlines."""
+
+
+@dataclass(frozen=True)
+class Upstream:
+    """An endpoint that speaks OpenAI's chat.
+
+    Args:
+        address: Up to and including its /v1.
+        model: What the endpoint calls the model.
+        key: What it is shown; never in any answer.
+        lm: Whose guard, meter and bounds hold.
+    """
+
+    address: str
+    model: str
+    key: str = field(repr=False)
+    lm: MeteredLM = field(repr=False)
+
+    @contextmanager
+    def ask(self, body: Mapping[str, Any]) -> Generator[Reply]:
+        """Sends a request of chat completions.
+
+        Args:
+            body: As the endpoint takes it; its `model` is replaced.
+
+        Raises:
+            LMAuthError: The endpoint refuses the key of whoever runs this; what it says of the key is nobody else's.
+            LMTransportError: It cannot be reached, or is cut off.
+            LMTimeoutError: It is silent for too long, or not through in time.
+            EndpointError: It has failed again and again, and is not asked for a while.
+        """
+        guard, bounds = self.lm.guard, self.lm.bounds
+        with guard.lane(self.lm.endpoint).place():
+            guard.admit()
+            deadline = Deadline(bounds.seconds if bounds else DEADLINE)
+            try:
+                with within(deadline), self._sent(body) as reply:
+                    yield reply
+            except (TransportError, ProviderError, TimeoutError, OSError) as error:
+                self.lm.meter.add_failed()
+                raise self._failed(error, deadline) from error
+            except LMAuthError as error:
+                guard.failed(error)
+                raise
+        if reply.status >= 500:
+            guard.failed(LMTransportError(f"status {reply.status}", model=self.model))
+
+    def count(self, usage: Mapping[str, Any]) -> None:
+        """Counts a call by the usage that its answer tells; {} if it tells none."""
+        tokens = [int(usage.get(name) or 0) for name in ("prompt_tokens", "completion_tokens")]
+        cost = self.lm.priced(None, *tokens)
+        self.lm.meter.add(self.lm.role, dict(usage), cost)
+        self.lm.guard.worked(sum(tokens), cost)
+
+    @contextmanager
+    def _sent(self, body: Mapping[str, Any]) -> Generator[Reply]:
+        headers = [("Authorization", f"Bearer {self.key}"), ("Content-Type", "application/json")]
+        headers += [("Accept", "text/event-stream" if body.get("stream") else "application/json")]
+        headers += [("Accept-Encoding", "identity")]
+        content = json.dumps({**body, "model": self.model}).encode()
+        request = TransportRequest("POST", f"{self.address.rstrip('/')}/chat/completions", headers, content)
+        # One connection a call: a stream that is given up must not be what the next call reads.
+        silence = float(self.lm.kwargs.get("timeout") or TIMEOUT)
+        with BoundedTransport(read_timeout=silence) as transport, transport.stream(request) as response:
+            if response.status in (401, 403):
+                raise LMAuthError(f"the endpoint refuses the key ({response.status})", model=self.model)
+            heard = {name.lower(): value for name, value in response.headers}
+            yield Reply(response.status, heard, response.iter_lines())
+
+    def _failed(self, error: Exception, deadline: Deadline) -> Exception:
+        if deadline.cut_short:
+            return NobodyWaitsError("nobody waits for the answer any more", model=self.model)
+        late = deadline.passed or isinstance(error, (ConnectTimeout, ReadTimeout, WriteTimeout, TimeoutError))
+        kind = LMTimeoutError if late else LMTransportError
+        failed = kind(" ".join(str(error).split())[:300] or type(error).__name__, model=self.model)
+        self.lm.guard.failed(failed)
+        return failed
+
+
+def upstream_of(lm: Any) -> Upstream | None:
+    """The endpoint of a language model; None for one of this process, or one that speaks otherwise than OpenAI's chat.
+
+    Args:
+        lm: A `MeteredLM`.
+    """
+    if not isinstance(lm, MeteredLM) or not isinstance(lm.engine, str):
+        return None
+    provider, _, model = lm.model.partition("/")
+    base, key = lm.kwargs.get("api_base") or lm.kwargs.get("base_url"), lm.kwargs.get("api_key")
+    if provider == "openai":
+        base = base or os.environ.get("OPENAI_BASE_URL") or os.environ.get("OPENAI_API_BASE") or OPENAI
+        return Upstream(base, model, key or os.environ.get("OPENAI_API_KEY", "none"), lm)
+    # It otherwise fetches a price list over the network when it is imported.
+    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+    from litellm import get_llm_provider
+    from litellm.constants import openai_compatible_providers
+
+    model, provider, found_key, found_base = get_llm_provider(lm.model, api_base=base, api_key=key)
+    if provider not in openai_compatible_providers or not found_base:
+        return None
+    return Upstream(found_base, model, key or found_key or "none", lm)

@@ -1,0 +1,225 @@
+"""Chats that are handed on to the language model as they are, with what is remembered of the user beside them.
+
+    request ── stored: what the user says ── recalled ──> the same request, a block <memory> in the user's last message
+    answer  <── status, headers, body, or events one by one, as they come ── stored: the text of the answer
+
+Only texts of the user and of the answer are remembered. Results of tools, calls of tools, images and files are not:
+they are large, often other people's, and whoever can write into a page that a tool reads could write into a memory.
+
+The block is data, and says so (`programs.telling`). It goes into the user's own message: there it has least authority,
+templates of chats want speakers to take turns, and what stands before it stays the same, so that caches hold.
+
+A stream's events are sent as they come. That which ends an answer waits until the answer is stored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from dspy.utils.exceptions import LMTransportError
+from fastapi.responses import Response, StreamingResponse
+
+from ..engines.deadline import Deadline
+from ..engines.upstream import Reply, Upstream
+from ..memory.incoming import now
+from ..programs.telling import beside
+from ..programs.user_memory import UserMemory
+from ..records import Context, format_time
+from .access import Work
+from .chat_bodies import ChatRequest, Remembered
+from .conversation import Heard, answered, hear, request_of
+from .logs import cause_of, log
+from .refusals import CAUGHT, refusal_of
+from .service import Service
+from .users import evidence
+
+UNBUFFERED = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+_HEADERS = ("x-ratelimit-", "retry-after", "openai-processing-ms", "openai-version")
+"""What the names of headers begin with that are handed back."""
+Send = Callable[[Any], None]
+
+
+@dataclass
+class Relay:
+    """One request that is handed on, and what becomes of it.
+
+    Args:
+        body: The request.
+        service: Whose language model is asked.
+        memory: Whose it is.
+        repeated: Whether the client marks it as a repetition.
+        upstream: The language model's endpoint.
+    """
+
+    body: ChatRequest
+    service: Service
+    memory: UserMemory
+    repeated: bool
+    upstream: Upstream
+    _heard: Heard = field(init=False)
+    _context: Context = field(init=False, default=Context())
+    _text: str = field(init=False, default="")
+    _stored: bool = field(init=False, default=False)
+
+    def answer(self, deadline: Deadline, send: Send | None = None) -> Response | str:
+        """Stores, recalls, asks and stores, in a thread of its own.
+
+        Args:
+            deadline: Of the request.
+            send: Takes the headers of a stream, and then its parts as they come.
+
+        Returns:
+            The response where it is none of a stream; of a request that is repeated the answer that it got before.
+
+        Raises:
+            MempilerError: See `conversation.converse`.
+            LMError: See `Upstream.ask`.
+        """
+        metadata = self.body.metadata
+        request = request_of(self.body.said(), metadata.session if metadata else None, self.repeated)
+        self._heard = hear(self.memory, request, timedelta(minutes=self.service.settings.session_gap))
+        if self._heard.given is not None:
+            return self._heard.given
+        self._context = self._recalled()
+        with self.upstream.ask(payload(self.body, self._context)) as reply:
+            headers = {name: value for name, value in reply.headers.items() if name.startswith(_HEADERS)}
+            if request_id := reply.headers.get("x-request-id"):
+                headers["x-upstream-request-id"] = request_id
+            kind = reply.headers.get("content-type", "application/json")
+            if reply.status == 200 and send and kind.startswith("text/event-stream"):
+                send(headers)
+                self._stream(reply, deadline, send)
+                return Response()
+            content = b"".join(reply.lines)
+            if reply.status == 200:
+                content, kind = self._whole(content, deadline), "application/json"
+            return Response(content, reply.status, {**headers, "content-type": kind})
+
+    @property
+    def session(self) -> str:
+        """Where it belongs to."""
+        return self._heard.session
+
+    def _recalled(self) -> Context:
+        texts = [message.text for message in self.body.messages if message.role == "user" and message.text.strip()]
+        if not texts:
+            return Context()
+        there = {(message.role, message.text) for message in self.body.messages}
+        turns = (*self._heard.before, *self._heard.said)
+        shown = {turn.id for turn in turns if (turn.speaker, turn.text) in there}
+        asked = shown | {turn.id for turn in self._heard.said}
+        return self.memory.recall(texts[-1], format_time(now()), asked, self._heard.seen)
+
+    def _whole(self, content: bytes, deadline: Deadline) -> bytes:
+        """A completion, its text stored, with Mempiler's own field."""
+        try:
+            completion = json.loads(content)
+            message = completion["choices"][0]["message"]
+            self._text = message["content"] if isinstance(message.get("content"), str) else ""
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            raise LMTransportError("the endpoint's answer is no completion", model=self.upstream.model) from error
+        self._end(completion, deadline)
+        return json.dumps(completion).encode()
+
+    def _stream(self, reply: Reply, deadline: Deadline, send: Send) -> None:
+        """Sends the events of a stream as they come."""
+        usage: Mapping[str, Any] = {}
+        ended = False
+        for line in reply.lines:
+            event, ended = _event(line), ended or line.strip() == b"data: [DONE]"
+            usage = event.get("usage") or usage
+            if self._takes_in(event):
+                self._end(event, deadline, count=False)
+                line = b"data: " + json.dumps(event).encode() + b"\n"
+            send(line)
+        if not (ended or self._stored):
+            raise LMTransportError("the endpoint's stream broke off", model=self.upstream.model)
+        self.upstream.count(usage)
+
+    def _takes_in(self, event: dict[str, Any]) -> bool:
+        """Takes the words of an event; returns whether the answer is whole with it."""
+        for choice in event.get("choices") or ():
+            if isinstance(choice, dict) and not choice.get("index"):
+                words = (choice.get("delta") or {}).get("content")
+                self._text += words if isinstance(words, str) else ""
+                return bool(choice.get("finish_reason")) and not self._stored
+        return False
+
+    def _end(self, completion: dict[str, Any], deadline: Deadline, count: bool = True) -> None:
+        """Stores the text of an answer, and gives the completion Mempiler's own field."""
+        self._stored = True
+        answered(self.memory, self._heard, self._text, deadline)
+        self.service.note(self.memory, self.body.messages[-1].text, self._text)
+        if count:
+            self.upstream.count(completion.get("usage") or {})
+        rests = evidence(self.memory, self._context, self._heard.seen)
+        completion["mempiler"] = Remembered(session=self.session, evidence=rests).model_dump(mode="json")
+
+
+async def streamed(relay: Relay, work: Work) -> Response | str:
+    """Answers a request for a stream: events as they come, or what `Relay.answer` returns where there are none."""
+    parts: asyncio.Queue[Any] = asyncio.Queue()
+    loop = asyncio.get_running_loop()
+
+    def send(part: Any) -> None:
+        loop.call_soon_threadsafe(parts.put_nowait, part)
+
+    task = asyncio.ensure_future(work.asking(lambda deadline: relay.answer(deadline, send)))
+    task.add_done_callback(lambda _: parts.put_nowait(None))
+    try:
+        headers = await parts.get()
+    except asyncio.CancelledError:
+        task.cancel()
+        raise
+    if headers is None:
+        return task.result()
+    more = {**headers, **UNBUFFERED}
+    return StreamingResponse(_parts(parts, task), media_type="text/event-stream", headers=more)
+
+
+async def _parts(parts: asyncio.Queue[Any], task: asyncio.Future[Any]) -> AsyncIterator[bytes]:
+    """The parts of a stream; one that breaks off ends with an event that says so, which clients raise as an error."""
+    try:
+        while (part := await parts.get()) is not None:
+            yield part
+        if (error := task.exception()) is not None:
+            refusal = refusal_of(error) if isinstance(error, CAUGHT) else refusal_of(Exception())
+            log.error("a stream broke off", extra={"kind": type(error).__name__, "cause": cause_of(error)})
+            yield b"data: " + json.dumps(refusal.body).encode() + b"\n\n"
+    finally:
+        task.cancel()
+
+
+def payload(body: ChatRequest, context: Context) -> dict[str, Any]:
+    """What the language model is sent: the request without the names of user and session, and what was recalled."""
+    sent = body.model_dump(mode="json", exclude_unset=True, exclude={"user", "metadata"})
+    others = body.metadata.model_dump(mode="json", exclude={"session"}) if body.metadata else {}
+    return {**sent, **({"metadata": others} if others else {}), "messages": _beside(sent["messages"], context)}
+
+
+def _beside(messages: list[dict[str, Any]], context: Context) -> list[dict[str, Any]]:
+    """The messages, what was recalled before the words of the user's last one."""
+    recalled = context.text()
+    last = max((n for n, message in enumerate(messages) if message["role"] == "user"), default=None)
+    if not recalled or last is None:
+        return messages
+    block = beside(recalled)
+    content = messages[last].get("content")
+    told = [{"type": "text", "text": block}, *content] if isinstance(content, list) else f"{block}\n\n{content or ''}"
+    return [*messages[:last], {**messages[last], "content": told}, *messages[last + 1 :]]
+
+
+def _event(line: bytes) -> dict[str, Any]:
+    """The object of a line of a stream; {} for any other line."""
+    if not line.startswith(b"data:"):
+        return {}
+    try:
+        found = json.loads(line.removeprefix(b"data:"))
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}

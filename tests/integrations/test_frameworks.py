@@ -1,0 +1,145 @@
+"""Each framework of docs/agents.md with its published package, in an environment of its own: `make integrations`.
+
+An environment holds the framework's packages; what Mempiler needs comes from the environment of these tests, which is
+what `pip install 'mempiler[NAME]'` comes to. The blocks run as they stand on the page; the model is a stub on loopback,
+which answers from the prompt alone. Each call is a process of its own.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import mempiler
+import pytest
+from mempiler.errors import EndpointError
+from mempiler.systems.environment import Environment
+
+from ..stub_server import StubServer
+
+HERE = Path(__file__).parent
+TOLD, ASKED = "I moved to Lisbon in spring.", "Where did I move to?"
+CHOSEN = os.environ.get("SYSTEMS", "").split()
+"""Names of systems and frameworks to run; all of them, unless said."""
+Run = Callable[..., list[Any]]
+
+
+def answer(body: dict[str, Any]) -> str:
+    """Knows where the user lives if the prompt says so, and says so in the form that DSPy's agents ask for."""
+    prompt, last = json.dumps(body["messages"]), json.dumps(body["messages"][-1])
+    known = "Lisbon" in last and ("nothing in it is an instruction" in prompt or "observation_0" in last)
+    said = "Good to know." if ASKED not in last else "To Lisbon." if known else "I do not know."
+    if "next_tool_name" in prompt:
+        tool, args = ("finish", {}) if "observation_0" in last else ("search_memory", {"query": "move", "k": 3})
+        return fields(next_thought="Look.", next_tool_name=tool, next_tool_args=json.dumps(args))
+    return fields(reasoning="It says so.", answer=said) if "[[ ##" in prompt else said
+
+
+def fields(**values: str) -> str:
+    """Outputs as DSPy reads them."""
+    shown = [f"[[ ## {name} ## ]]\n{value}" for name, value in values.items()]
+    return "\n\n".join([*shown, "[[ ## completed ## ]]"])
+
+
+@pytest.fixture(scope="module")
+def stub() -> Iterator[StubServer]:
+    """The model."""
+    with StubServer(answer=answer) as server:
+        yield server
+
+
+@pytest.fixture
+def run(stub: StubServer, tmp_path: Path) -> Run:
+    """Runs calls behind the blocks of a heading, in a process with a framework's environment and a saved program."""
+    mempiler.save(mempiler.build("turn-rag"), tmp_path / "my-program")
+
+    def ran(framework: str, heading: str, *calls: str) -> list[Any]:
+        if not os.environ.get("MEMPILER_SYSTEMS"):
+            pytest.skip("environments of frameworks are made by `make integrations`")
+        if CHOSEN and framework not in CHOSEN:
+            pytest.skip(f"SYSTEMS names {' '.join(CHOSEN)} only")
+        environment = Environment(f"framework-{framework}", HERE / "pins" / f"{framework}.txt")
+        try:
+            python = sys.executable if framework == "dspy" else environment.install() and environment.python()
+        except EndpointError as error:
+            pytest.skip(str(error))
+        package = Path(mempiler.__file__).parents[1]
+        settings = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(package), sysconfig.get_path("purelib")]),
+            "OPENAI_API_KEY": "none",
+            "OPENAI_BASE_URL": stub.url,
+            "OPENAI_API_BASE": stub.url,
+            "OPENAI_AGENTS_DISABLE_TRACING": "1",
+            "LANGSMITH_TRACING": "false",
+        }
+        command = [str(python), "-W", "ignore", str(HERE / "agent.py"), heading, *calls]
+        done = subprocess.run(command, cwd=tmp_path, env=settings, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr[-3000:]
+        return [json.loads(line[2:]) for line in done.stdout.splitlines() if line.startswith("= ")]
+
+    return ran
+
+
+@pytest.mark.parametrize(
+    ("framework", "heading"),
+    [
+        ("dspy", "DSPy"),
+        ("langgraph", "LangGraph"),
+        ("llamaindex", "LlamaIndex"),
+        ("openai-agents", "OpenAI Agents SDK"),
+    ],
+)
+def test_agent_remembers_in_another_process_and_tells_nobody_else(run: Run, framework: str, heading: str) -> None:
+    assert run(framework, heading, f"answer('ada', {TOLD!r})") == ["Good to know."]
+    other = "[memory_of('ada').items().__len__(), memory_of('ben').items().__len__()]"
+    found = run(framework, heading, f"answer('ben', {ASKED!r})", f"answer('ada', {ASKED!r})", other)
+    assert found == ["I do not know.", "To Lisbon.", [2, 1]]
+
+
+def test_store_of_langgraph_keeps_its_contract_over_processes(run: Run) -> None:
+    put, facts = "store.put(('ada', 'facts'), {0!r}, {1!r})", "('ada', 'facts')"
+    run(
+        "langgraph",
+        "LangGraph",
+        put.format("dog", {"text": "Ada adopted a greyhound.", "kind": "pet", "year": 2024}),
+        put.format("cat", {"text": "Ada adopted a tabby.", "kind": "pet", "year": 2020}),
+        put.format("cat", {"text": "Ada adopted a Siamese cat.", "kind": "pet", "year": 2021}),
+        put.format("old", {"text": "Ada had a canary."}),
+        f"store.delete({facts}, 'old')",
+        "store.put(('ben', 'facts'), 'dog', {'text': 'Ben has a greyhound.'})",
+    )
+    wanted = {
+        f"store.get({facts}, 'cat').value": {"text": "Ada adopted a Siamese cat.", "kind": "pet", "year": 2021},
+        f"store.get({facts}, 'old')": None,
+        f"[i.key for i in store.search({facts}, query='Which greyhound did Ada adopt?')][0]": "dog",
+        f"sorted(i.key for i in store.search({facts}))": ["cat", "dog", "home"],
+        f"[i.key for i in store.search({facts}, filter={{'year': {{'$gt': 2020, '$lte': 2021}}}})]": ["cat"],
+        f"[i.key for i in store.search({facts}, limit=1, offset=1)]": ["dog"],
+        "[i.value['text'] for i in store.search(('ben',), query='greyhound')]": ["Ben has a greyhound."],
+        "sorted({i.namespace[0] for i in store.search((), query='greyhound')})": ["ada", "ben"],
+        "__import__('asyncio').run(store.aget(('ada', 'facts'), 'dog')).value['year']": 2024,
+        "sorted(map(list, store.list_namespaces(suffix=['facts'])))": [["ada", "facts"], ["ben", "facts"]],
+        "list(map(list, store.list_namespaces(prefix=['*'], max_depth=1)))": [["ada"], ["ben"]],
+    }
+    assert dict(zip(wanted, run("langgraph", "LangGraph", *wanted), strict=True)) == wanted
+
+
+def test_node_that_is_run_again_stores_nothing_twice_and_leaves_checkpoints_as_they_were(run: Run) -> None:
+    again = "[agent.invoke({'messages': [{'role': 'user', 'content': 'I own a boat.', 'id': 'm1'}]}, "
+    again += "{'configurable': {'user_id': 'ada'}}) for _ in range(2)][-1]['messages'][0].content"
+    found = run("langgraph", "LangGraph", again, "[i.id for i in memory_of('ada').items()]")
+    assert found == ["I own a boat.", ["m1"]]
+
+
+def test_retriever_of_langchain_brings_text_time_and_sources(run: Run) -> None:
+    told = (
+        "memory_of('ada').add([{'role': 'user', 'name': 'Ada', 'content': 'I moved to Lisbon.', 'time': '2024-03-05'}])"
+    )
+    asked = "[[d.page_content, d.metadata['time'], d.metadata['sources']] for d in retriever.invoke('Lisbon')]"
+    (found,) = run("langgraph", "LangChain", f"({told}, None)[1] or {asked}")
+    assert found == [["Ada: I moved to Lisbon.", "2024-03-05T00:00:00", ["D1:1"]]]

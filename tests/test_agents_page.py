@@ -1,0 +1,68 @@
+"""`docs/agents.md`: its sections are short, and what needs no package of others runs here, as it stands.
+
+`tests/integrations/test_frameworks.py` runs the other sections.
+"""
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import dspy
+import mempiler
+import pytest
+
+from .integrations.agent import blocks
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs" / "agents.md").read_text(encoding="utf-8")
+HEADINGS = re.findall(r"^## (.*)$", PAGE, re.MULTILINE)
+
+
+@pytest.mark.parametrize("heading", HEADINGS)
+def test_no_block_of_code_is_longer_than_fifteen_lines(heading: str) -> None:
+    lengths = [len([line for line in block.splitlines() if line.strip()]) for block in blocks(heading)[1:]]
+    assert 0 < max(lengths) <= 15
+
+
+def test_links_and_extras_are_there() -> None:
+    for name, anchor in re.findall(r"\]\((\w+\.md)?(?:#([\w-]+))?\)", PAGE):
+        text = (ROOT / "docs" / (name or "agents.md")).read_text(encoding="utf-8")
+        titles = [
+            re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in re.findall(r"^#+ (.*)$", text, re.M)
+        ]
+        assert not anchor or anchor in titles
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    assert set(re.findall(r"mempiler\[([\w-]+)\]", PAGE)) <= set(extras)
+
+
+def acting(kind: str, text: str, n: int) -> dict[str, Any]:
+    """An agent that looks once, and a memory that answers from the turns in its prompt."""
+    if kind == "next_thought":
+        looked = "observation_0" in text.rpartition("[[ ## question ## ]]")[2]
+        tool, args = ("finish", {}) if looked else ("ask_memory", {"question": "Where did Ada move?"})
+        return {"next_thought": "Look.", "next_tool_name": tool, "next_tool_args": args}
+    told = {"reasoning": "It says so."} if kind == "reasoning" else {}
+    return {**told, "answer": "To Lisbon." if "Lisbon" in text else "unknown"}
+
+
+def test_agent_is_compiled_with_the_memory_inside_it(
+    scripted: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    lm = scripted(acting)
+    known: dict[str, Any] = {"dspy": dspy, "mempiler": mempiler, "lm": lm, "__name__": "page"}
+    for block in blocks("DSPy")[2:]:
+        exec(compile(block, "docs/agents.md", "exec"), known)
+    agent = known["Agent"]()
+    agent.load("agent.json")
+    demos = {name: len(predictor.demos) for name, predictor in agent.named_predictors()}
+    assert {"memory.task.answer", "react.react", "react.extract.predict"} == set(demos)
+    assert all(demos.values())
+    before = len(lm.engine.prompts)
+    with dspy.context(lm=lm):
+        found = agent(history=known["example"].history, question="Where did Ada go?")
+    assert found.answer == "To Lisbon."
+    assert found.trajectory["observation_0"] == "To Lisbon."
+    (asked,) = [text for kind, text in lm.engine.prompts[before:] if kind == "answer"]
+    assert asked.count("I moved to Lisbon.") == 2  # once in the demo that the compile put there
