@@ -156,8 +156,7 @@ def _method(
     thing: Any, name: str, embedder: Embedder | None, folder: Path | None, config: dict[str, Any]
 ) -> tuple[Method, bool]:
     """The method of a thing, and whether it answers by itself."""
-    stored = is_searchable(thing) or is_factory(thing)
-    if not (thing is Chat or isinstance(thing, Answers) or stored or answers(thing)):
+    if not _is_known(thing):
         raise UserError(f"{name}: is neither a callable (history, question) nor has it add and search")
     _check(name, config, settings_of(thing))
     if isinstance(thing, Answers):
@@ -173,6 +172,10 @@ def _method(
     asks = asks_itself(thing)
     stores = _stores(_making(thing, name), name, folder, config, embedder)
     return (Asked if asks else System)(stores, **config), asks
+
+
+def _is_known(thing: Any) -> bool:
+    return thing is Chat or isinstance(thing, Answers) or is_searchable(thing) or is_factory(thing) or answers(thing)
 
 
 def _stores(make: Any, name: str, folder: Path | None, config: Mapping[str, Any], embedder: Any) -> Stores:
