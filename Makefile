@@ -26,10 +26,11 @@ check: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
-# Other people's memory systems, and frameworks for agents, an environment each, from nothing; what cannot be installed is a skip with its reason.
+# Other people's memory systems, and frameworks for agents, an environment each, from nothing; what cannot be installed
+# is a skip with its reason. A test may take minutes where it makes an environment first.
 integrations: $(STAMP)
 	rm -rf .systems
-	MEMPILER_SYSTEMS=$(CURDIR)/.systems SYSTEMS="$(SYSTEMS)" $(BIN)/python -m pytest tests/integrations
+	MEMPILER_SYSTEMS=$(CURDIR)/.systems SYSTEMS="$(SYSTEMS)" $(BIN)/python -m pytest -o faulthandler_timeout=900 tests/integrations
 	rm -rf .systems
 
 # PyTorch goes first and by itself: a range would bring gigabytes for GPUs to a machine that has none.

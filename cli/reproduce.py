@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ..runs.recipes.recipe import Recipe, Reproduced
     from ..runs.recipes.section import Section
     from ..runs.recipes.tables import Cell, OurTable, PaperTable
+    from ..runs.setup import Setup
 
 
 @click.command("reproduce")
@@ -64,7 +65,7 @@ def command(
     plain, files = _files(found, data)
     setup = found.suited(make_setup({**values, "benchmark": values.get("benchmark") or "", "data": plain}))
     if listed:
-        _list(found, found.chosen(only, setup.benchmark), as_json)
+        _list(found, found.chosen(only, setup.benchmark), setup, as_json)
         return
     adaptation = Adaptation(parse_settings(config), _programs(programs))
     console, errors, meter = output(errors=True) if as_json else output(), output(errors=True), Meter()
@@ -137,14 +138,20 @@ def _programs(pairs: tuple[str, ...]) -> dict[str, str]:
     return found
 
 
-def _list(found: Recipe, sections: tuple[Section, ...], as_json: bool) -> None:
-    """Prints the sections that a command would run."""
+def _list(found: Recipe, sections: tuple[Section, ...], setup: Setup, as_json: bool) -> None:
+    """Prints the sections that a command would run, and which of their systems it would leave out."""
+    from ..runs.recipes.rivals import missed
+
     rows = [
         {
             "section": each.name,
             "title": each.title,
             "on": [each.benchmark, *each.others],
             "variants": [variant.label for variant in each.all_variants()],
+            "systems": [
+                {"label": rival.label, "system": rival.method, "left_out": missed(rival, setup)}
+                for rival in each.rivals
+            ],
             "seeds": each.seeds or found.seeds,
         }
         for each in sections
@@ -152,9 +159,11 @@ def _list(found: Recipe, sections: tuple[Section, ...], as_json: bool) -> None:
     if as_json:
         print_json({"recipe": found.name, "sections": rows})
         return
-    table = Table("section", "on", "variants", "seeds", "title")
+    table = Table("section", "on", "variants", "systems", "seeds", "title")
     for row in rows:
-        table.add_row(row["section"], ", ".join(row["on"]), str(len(row["variants"])), str(row["seeds"]), row["title"])
+        systems = sum(not each["left_out"] for each in row["systems"])
+        counts = str(len(row["variants"])), f"{systems} of {len(row['systems'])}", str(row["seeds"])
+        table.add_row(row["section"], ", ".join(row["on"]), *counts, row["title"])
     output().print(table)
 
 

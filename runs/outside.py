@@ -21,6 +21,7 @@ from ..programs.foreign.things import (
     asks_itself,
     is_searchable,
     name_of,
+    settings_of,
     takes_embedder,
     takes_folder,
     thing_of,
@@ -77,14 +78,33 @@ def named(thing: Any) -> str:
     return thing if isinstance(thing, str) else name_of(thing)
 
 
+def settings_outside(name: str) -> frozenset[str] | None:
+    """The settings of what is no method of ours; None for a method.
+
+    Raises:
+        UserError: There is no such system, module or file.
+    """
+    thing = outside(name)
+    return None if thing is None else frozenset(settings_of(thing))
+
+
+def plannable(name: str) -> bool:
+    """Whether what something takes can be measured in advance, under another model.
+
+    Raises:
+        UserError: There is no such system, module or file.
+    """
+    thing = outside(name)
+    return thing is None or (answers(thing) and not is_searchable(thing))
+
+
 def refuse_planning(name: str) -> None:
     """Refuses to measure in advance what cannot be run under another model.
 
     Raises:
         UserError: It is such a thing.
     """
-    thing = outside(name)
-    if thing is not None and not (answers(thing) and not is_searchable(thing)):
+    if not plannable(name):
         raise UserError(f"{name}: what it takes is not known before; leave --plan out, and set --max-calls")
 
 

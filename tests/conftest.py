@@ -253,12 +253,12 @@ class Forks:
         self._process = process
         self._child, self._home = 0, Path()
 
-    def start(self, words: list[str], home: Path) -> None:
-        """Starts a command with a results folder of its own."""
+    def start(self, words: list[str], home: Path, **environment: str) -> None:
+        """Starts a command with a results folder of its own, and what else its environment is to have."""
         home.mkdir()
         # A copy of a store that is there saves the seconds in which MLflow makes its tables.
         shutil.copy(Path(os.environ["MEMPILER_HOME"]) / "mlflow.db", home)
-        print(json.dumps([words, {"MEMPILER_HOME": str(home)}]), file=self._process.stdin, flush=True)
+        print(json.dumps([words, {"MEMPILER_HOME": str(home), **environment}]), file=self._process.stdin, flush=True)
         self._child, self._home = int(self._process.stdout.readline()), home
 
     def kill(self, server: Any, answers: int) -> str:

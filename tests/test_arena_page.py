@@ -3,7 +3,6 @@
 import io
 import json
 import os
-import re
 import runpy
 import shlex
 import shutil
@@ -16,19 +15,17 @@ from typing import Any
 import pytest
 from mempiler.cli import main
 
-PAGE = (Path(__file__).parents[1] / "docs" / "arena.md").read_text(encoding="utf-8")
-FILES = dict(re.findall(r"^\*\*([\w.]+)\*\*\n\n```\w+\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE))
-BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
-COMMANDS = re.findall(r"^\$ PYTHONPATH=\. (.*)$", PAGE, re.MULTILINE)
-(SNIPPET,) = [text for language, text in BLOCKS if language == "python" and text not in FILES.values()]
+from tests.arena_page import BLOCKS, COMMANDS, FILES, OF_A_GRAPH, SNIPPET, write_files
+
+HERE = [line for line in COMMANDS if line not in OF_A_GRAPH]
+"""What is run here; a graph needs an environment of its own (`tests/integrations`)."""
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the page's files and nothing else."""
     folder = tmp_path_factory.mktemp("page")
-    for name, text in FILES.items():
-        (folder / name).write_text(text, encoding="utf-8")
+    write_files(folder)
     return folder
 
 
@@ -45,7 +42,7 @@ def results(folder: Path) -> Iterator[dict[str, Any]]:
         patch.setenv("MEMPILER_HOME", str(home))
         patch.chdir(folder)
         patch.syspath_prepend(folder)
-        for line in COMMANDS:
+        for line in HERE:
             program, *words = shlex.split(line)
             printed = io.StringIO()
             with redirect_stdout(printed):
@@ -65,13 +62,14 @@ def test_every_code_block_of_the_page_is_run() -> None:
     assert sorted(text for language, text in BLOCKS if language != "console") == sorted([*FILES.values(), SNIPPET])
 
 
-def test_an_own_system_takes_less_than_fifteen_lines() -> None:
-    assert len(FILES["mine.py"].splitlines()) < 15
+@pytest.mark.parametrize("name", ["mine.py", "agent.py"])
+def test_an_own_system_or_graph_takes_less_than_fifteen_lines(name: str) -> None:
+    assert len(FILES[name].splitlines()) < 15
 
 
 def test_what_the_page_scores_is_scored(results: dict[str, Any]) -> None:
     scored = {line.split()[2]: found for line, found in results.items() if " evaluate " in line}
-    assert set(scored) == {"mine:Store", "agent:agent", "module:Agent", "answers.jsonl"}
+    assert set(scored) == {"mine:Store", "module:Agent", "answers.jsonl"}
     assert {name: found["failures"] for name, found in scored.items()} == dict.fromkeys(scored, 0)
     assert scored["answers.jsonl"]["n"] == 136
     assert 10 < scored["mine:Store"]["n"] <= 20
@@ -84,6 +82,6 @@ def test_what_the_page_scores_is_scored(results: dict[str, Any]) -> None:
 def test_compile_compare_and_report_take_all_of_them(results: dict[str, Any], folder: Path) -> None:
     by_command = {line.split()[1]: found for line, found in results.items() if line.startswith("mempiler ")}
     assert by_command["compile"]["dev"] is not None
-    assert [run["program"] for run in by_command["compare"]["runs"]] == ["agent:agent", "answers.jsonl"]
+    assert [run["program"] for run in by_command["compare"]["runs"]] == ["mine:Store", "answers.jsonl"]
     assert {"module:Agent", "answers.jsonl"} <= {each["program"] for each in by_command["arena"]["entries"]}
     assert (folder / "page" / "index.html").is_file()

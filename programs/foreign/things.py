@@ -107,6 +107,18 @@ def is_factory(thing: Any) -> bool:
     return inspect.isroutine(thing) and next(iter(_parameters(thing)), "") == "folder"
 
 
+def settings_of(thing: Any) -> dict[str, Any]:
+    """The settings that a thing has, each with its default."""
+    limits = {"timeout": Limits.timeout, "max_mb": Limits.max_mb}
+    if isinstance(thing, Answers):
+        return {}
+    if thing is Chat:
+        return {**limits, "model": ""}
+    if not is_searchable(thing) and answers(thing):
+        return {"timeout": Limits.timeout}
+    return limits if asks_itself(thing) else {**limits, "k": 10}
+
+
 def program_of(
     thing: Any,
     name: str,
@@ -144,26 +156,26 @@ def _method(
     thing: Any, name: str, embedder: Embedder | None, folder: Path | None, config: dict[str, Any]
 ) -> tuple[Method, bool]:
     """The method of a thing, and whether it answers by itself."""
+    if not _is_known(thing):
+        raise UserError(f"{name}: is neither a callable (history, question) nor has it add and search")
+    _check(name, config, settings_of(thing))
     if isinstance(thing, Answers):
-        _check(name, config, {})
         return Replayed(RecordedReader(), thing.sha256), True
-    limits = {"timeout": Limits.timeout, "max_mb": Limits.max_mb}
     if thing is Chat:
-        _check(name, config, {**limits, "model": ""})
         if not config.get("model"):
             raise UserError(f"{name}: which of its models is to answer? name it with --model")
         make: Any = Chat(name, str(config.pop("model")), config.get("timeout", Limits.timeout))
         return Asked(_stores(make, name, folder, config, None), **config), True
     if not is_searchable(thing) and answers(thing):
-        _check(name, config, {"timeout": Limits.timeout})
         module = thing() if isinstance(thing, type) else thing
         return Own(OwnReader(module, name, config.get("timeout", Limits.timeout)), **config), True
-    if not (is_searchable(thing) or is_factory(thing)):
-        raise UserError(f"{name}: is neither a callable (history, question) nor has it add and search")
     asks = asks_itself(thing)
-    _check(name, config, limits if asks else {**limits, "k": 10})
     stores = _stores(_making(thing, name), name, folder, config, embedder)
     return (Asked if asks else System)(stores, **config), asks
+
+
+def _is_known(thing: Any) -> bool:
+    return thing is Chat or isinstance(thing, Answers) or is_searchable(thing) or is_factory(thing) or answers(thing)
 
 
 def _stores(make: Any, name: str, folder: Path | None, config: Mapping[str, Any], embedder: Any) -> Stores:

@@ -21,6 +21,7 @@ from ...programs.method import Policy
 from ...programs.program import MemoryProgram
 from ...programs.state import signature_of
 from ..artifact import read_manifest, read_states
+from ..outside import settings_outside
 from ..registry import program_folder
 from .section import Section, Sweep, Variant
 
@@ -95,6 +96,9 @@ def setting_of(method: str, name: str) -> str | None:
     if dot and of.replace("_", "-") != method.replace("_", "-"):
         return None
     _, plus, inner = method.partition("+")
+    theirs = settings_outside(method)
+    if theirs is not None:
+        return setting if setting in theirs else None
     if setting in _parameters(method_class(method)):
         return setting
     beneath = setting_of(inner, setting) if plus else None

@@ -17,10 +17,12 @@ from typing import TYPE_CHECKING
 
 from ...engines.models import OFFLINE
 from ...errors import UnknownNameError, UserError
+from ..outside import plannable
 from ..planning import start_program
 from ..setup import Setup
 from ..suite import takes_option
 from .adaptation import Adaptation, own_prompts
+from .rivals import entered
 from .section import Section
 from .workbench import draws
 
@@ -63,12 +65,15 @@ def arrange(
     sections, left_out = judgeable(recipe.chosen(only, setup.benchmark), setup, bool(only))
     sections = tuple(replace(section, seeds=seeds or section.seeds or recipe.seeds) for section in sections)
     left_out += _not_there(recipe, sections, setup.benchmark, only)
+    sections, absent = entered(sections, setup)
     sections = adaptation.of(sections)
     setups = tuple(arranged(recipe, section, setup, files_of(sections, setup, data)) for section in sections)
-    told = dict.fromkeys((*left_out, *adaptation.told()))
+    told = dict.fromkeys((*left_out, *absent, *adaptation.told()))
     for section, found in zip(sections, setups, strict=True):
         benchmark = found.load()
         for variant in section.all_variants() if adaptation else ():
+            if not plannable(variant.asked):
+                continue
             program = start_program(variant.asked, found, benchmark, variant.config, ablating=True)
             own = ", ".join(own_prompts(variant, program))
             if own:

@@ -31,6 +31,7 @@ from ...programs.adapter import adapter as make_adapter
 from ...programs.identity import digest
 from ...programs.program import MemoryProgram
 from ..experiment import chosen_examples
+from ..outside import plannable
 from ..planning import conversing, start_program
 from ..setup import Setup
 from .adaptation import Adaptation
@@ -103,7 +104,7 @@ def plan_recipe(
     notes = (*notes_on(recipe, arrangement.setups, arrangement.sections, setup.test), *arrangement.notes)
     extra = [each.name for each in arrangement.sections if each.asks_more]
     told = [f"not counted: what {', '.join(extra)} asks beyond its variants"] if extra else []
-    return Forecast(recipe.name, sections, (*notes, *told, *counted.told))
+    return Forecast(recipe.name, sections, tuple(dict.fromkeys((*notes, *told, *counted.told))))
 
 
 def added(plans: Sequence[Plan]) -> Plan:
@@ -178,6 +179,11 @@ class _Counted:
         examples = chosen_examples(setup, benchmark, "all")
         plans, evaluations = list[Plan](), 0
         for variant in section.all_variants():
+            if not plannable(variant.asked):
+                self.told.append(
+                    f"not counted: what {variant.label} ({variant.asked}) takes, which is not known before"
+                )
+                continue
             for repeat in range(seeds if draws(variant, setup) else 1):
                 plan = self._variant(variant, replace(setup, repeat=repeat), benchmark, examples)
                 plans += [] if plan is None else [plan]

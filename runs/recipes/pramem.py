@@ -6,7 +6,8 @@
     fig6     reviews left out                   fig12    two memories of one user
 
 Long-context is the newest 32,000 tokens, truncation the newest 8,000; every other method sees the same 8,000 and its
-memory. Mem0, MemOS and ProEx are other systems and not imitated. Figure 12 shows the running summary in MemOS's place.
+memory. Mem0 and MemOS are other systems: their own packages are rows of Tables 1 and 3 where they are installed; ProEx
+has no package. Figure 12 shows the running summary in MemOS's place.
 
 The second half of Table 1 predicts with another model from the same memories (section `transfer`): `--lm` is the model
 that practised, `--prompt-lm` the one that predicts there.
@@ -52,6 +53,7 @@ _BASELINES = (
     Variant(RAG, "turn-rag"),
     Variant(SUMMARY, "recursive-summary"),
 )
+_SYSTEMS = (Variant("Mem0", "system:mem0"), Variant("MemOS", "system:memos"))
 _BY_SCENE = tuple(over_all(f"{scene} {metric}") for scene in SCENES for metric in ("ACC", "F1"))
 _F1 = tuple(over_all(f"{scene} F1", scene) for scene in SCENES)
 _FAILED = over_all("failed parses", digits=0)
@@ -187,6 +189,7 @@ PRAMEM = Recipe(
             benchmark="omnibehavior",
             variants=(*_BASELINES, _PRAMEM),
             columns=(score("score"), *_BY_SCENE, _FAILED),
+            rivals=_SYSTEMS,
             paper=printed("pramem", "table1")[:1],
             note="score: share of all fields answered right, failed parses counted wrong; the others leave them out.",
             own=OURS,
@@ -262,6 +265,7 @@ PRAMEM = Recipe(
             benchmark="omnibehavior",
             variants=(*_BASELINES[2:], _PRAMEM),
             columns=(score("score"), over_all("Overall F1"), tokens()),
+            rivals=_SYSTEMS,
             analyses=(cost,),
             paper=printed("pramem", "table3"),
             own=OURS,

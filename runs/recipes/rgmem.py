@@ -6,9 +6,11 @@
     fig3           score over context tokens   fig4a, fig4b, fig6   score over theta_inf
     fig7           cos(Sigma_t, Sigma_t-1)     fig8     facts, conclusions, entities, theta_inf
 
-LangMem, Mem0, A-Mem, Memory OS and Zep are other systems and not imitated; full context, turn RAG and no memory stand
-beside RGMem. The axis values of the figures are pictures in the paper, so ours are our own, around the defaults. All
-theta sweeps set theta_sum = 2 theta_inf, which the paper says of Figure 8d, so 4a and 8d are the same runs.
+LangMem, Mem0, A-Mem, Memory OS and Zep are other systems and not imitated: their own packages are rows of ours where
+they are installed, with the ten entries that a search of a foreign system finds; Zep's is Graphiti, its library. Full
+context, turn RAG and no memory stand beside RGMem. The axis values of the figures are pictures in the paper, so ours
+are our own, around the defaults. All theta sweeps set theta_sum = 2 theta_inf, which the paper says of Figure 8d, so 4a
+and 8d are the same runs.
 
 PersonaMem: the paper uses 128k (`--data personamem=questions_128k.csv`) and has seven skills, the released files six;
 an absent one has 0 questions and no score, and Figure 5 is not drawn without "latest preference". Section `fig5` draws
@@ -59,6 +61,9 @@ _TYPES = (
     tokens(),
 )
 _RIVALS = (Variant("no memory", "no-memory"), Variant("turn RAG", "turn-rag"), Variant("full context", "full-context"))
+_LANGMEM, _MEM0 = Variant("LangMem", "system:langmem"), Variant("Mem0", "system:mem0")
+_SYSTEMS_1 = (_LANGMEM, _MEM0, Variant("A-Mem", "system:a-mem"), Variant("Memory OS", "system:memoryos"))
+_SYSTEMS_2 = (_LANGMEM, _MEM0, Variant("Zep (Graphiti)", "system:graphiti"))
 _RGMEM = Variant(OURS, "rgmem")
 _ABLATIONS = (
     Variant("w/o L0", "rgmem", {"use_l0": False}),
@@ -215,6 +220,7 @@ RGMEM = Recipe(
             "personamem",
             (*_RIVALS, _RGMEM),
             _SKILLS,
+            rivals=_SYSTEMS_1,
             paper=printed("rgmem", "table1"),
             analyses=(trade_off,),
             note=_SEVEN,
@@ -226,6 +232,7 @@ RGMEM = Recipe(
             "locomo",
             (*_RIVALS, _RGMEM),
             _TYPES,
+            rivals=_SYSTEMS_2,
             paper=printed("rgmem", "table2"),
             own=OURS,
         ),

@@ -103,6 +103,9 @@ class Section:
     variants: tuple[Variant, ...] = ()
     columns: tuple[Column, ...] = ()
     """Those of our table; n, score, interval and every part of the metric if empty."""
+    rivals: tuple[Variant, ...] = ()
+    """Other people's systems that the paper's table has, `system:NAME`: rows like the variants where they are
+    installed (`rivals`)."""
     sweeps: tuple[Sweep, ...] = ()
     duels: tuple[Duel, ...] = ()
     paper: tuple[PaperTable, ...] = ()

@@ -19,6 +19,7 @@ from mempiler.runs.recipes.tables import OurTable, PaperTable
 from mempiler.runs.results import Evaluation, Row
 from mempiler.runs.setup import Setup
 from mempiler.runs.tracking import client
+from mempiler.systems.catalog import SYSTEMS
 
 TURNS = Section(
     name="turns",
@@ -194,8 +195,9 @@ def test_every_recipe_names_variants_and_duels_that_exist(name):
     found = recipe(name)
     assert found.name == name
     for section in found.sections:
-        labels = [variant.label for variant in section.all_variants()]
+        labels = [variant.label for variant in (*section.all_variants(), *section.rivals)]
         assert len(labels) == len(set(labels))
+        assert {rival.method for rival in section.rivals} <= {f"system:{system}" for system in SYSTEMS}
         assert {side for duel in section.duels for side in (duel.one, duel.other)} <= set(labels)
         assert section.own in {"", *labels}
         assert all(len(row) == len(table.columns) for table in section.paper for row in table.rows)
