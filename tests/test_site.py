@@ -127,6 +127,14 @@ def test_drawings_are_what_their_script_makes() -> None:
     assert {name: (DOCS / "pictures" / name).read_text(encoding="utf-8") for name in made} == made
 
 
+def test_pictures_are_small_and_all_shown() -> None:
+    pages = [ROOT / "README.md", *(DOCS / page for page in PAGES)]
+    text = "\n".join(page.read_text(encoding="utf-8") for page in pages)
+    for picture in (DOCS / "pictures").iterdir():
+        assert picture.stat().st_size < 150_000
+        assert f"pictures/{picture.name})" in text
+
+
 @pytest.mark.parametrize("name", [page for page in PAGES if page.endswith(".ipynb")])
 def test_notebooks_are_kept_without_what_they_print(name: str, hooks: ModuleType) -> None:
     notebook = json.loads((DOCS / name).read_text(encoding="utf-8"))
