@@ -1,4 +1,4 @@
-"""The README's picture: the top of the page of a real run, compiled offline on the bundled sample, in a headless browser.
+"""The README's picture: the top of the page of a real run, compiled offline on the bundled sample, in a browser.
 
 Usage:
     $ python perf/picture.py        # writes docs/pictures/report.png
