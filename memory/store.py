@@ -36,11 +36,13 @@ from ..errors import ConflictError
 from ..records import Item, Turn
 from . import erasing, rebuilding
 from . import store_reads as reads
+from . import store_recalls as recalls
 from . import store_rows as rows
 from . import store_tables as t
 from . import store_vectors as vectors
 from .store_claims import Claims
 from .store_forgetting import Forgetting
+from .store_recalls import Recalling
 from .store_tables import of
 from .stored import (
     Added,
@@ -56,7 +58,7 @@ from .stored import (
 )
 
 
-class Store(Claims, Forgetting):
+class Store(Claims, Forgetting, Recalling):
     """Raw items, queues and memories of many users in one database.
 
     Args:
@@ -252,7 +254,7 @@ class Store(Claims, Forgetting):
             c, made = t.items.c, reads.document(db, owner, reads.head(db, owner))
             digests = db.execute(select(c.digest).where(*of(t.items, owner)).order_by(c.position)).scalars()
             items, opened = tuple(reads.items(db, owner)), tuple(reads.open_sessions(db, owner))
-            return Contents(owner, items, tuple(digests), opened, made)
+            return Contents(owner, items, tuple(digests), opened, made, recalls.read(db, owner))
 
     def restore(self, users: Iterable[Contents], replace: bool = False) -> int:
         """Writes users that `dump` read: all of them in one transaction, or none.

@@ -8,6 +8,7 @@
     texts       the JSON of that memory, as it was when it was last written as a whole
     changes     what has changed in it since, one row a commit
     vectors     what an embedder made of texts of the user, by a digest of embedder and text
+    recalls     how often each entry of a memory was recalled
     rebuilds    users whose memory is to be written anew, whoever wrote it, until that is done
     forgotten   who was forgotten of late, by a digest of the name: a write that began before is refused
 
@@ -128,6 +129,13 @@ vectors = Table(
     Column("key", LargeBinary, primary_key=True),
     *_filled(vector=LargeBinary),
 )
+recalls = Table(
+    "mempiler_recalls",
+    tables,
+    *_owner(),
+    Column("entry", String, primary_key=True),
+    *_filled(count=Integer),
+)
 rebuilds = Table(
     "mempiler_rebuilds",
     tables,
@@ -140,7 +148,7 @@ forgotten = Table(
     Column("name", String, primary_key=True),
     *_filled(number=Integer, at=Float, erased=Integer),
 )
-OWNED = (items, turns, open_turns, memories, texts, changes, vectors, rebuilds, users)
+OWNED = (items, turns, open_turns, memories, texts, changes, vectors, recalls, rebuilds, users)
 """Every table with rows of a user."""
 
 

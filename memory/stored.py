@@ -187,6 +187,8 @@ class Contents:
     """Of the items, as they were given."""
     open: tuple[Session, ...]
     document: Document | None
+    recalled: Mapping[str, int] = field(default_factory=dict[str, int])
+    """How often entries were recalled, by id, as far as that was counted; it stays where it is when a user is moved."""
 
 
 @dataclass(frozen=True)

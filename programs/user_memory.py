@@ -27,7 +27,7 @@ did (when it next asks for anybody); until then it stays there, unseen. A model'
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, TypeVar
@@ -40,7 +40,7 @@ from ..memory.incoming import Messages, incoming, now, turns_of
 from ..memory.memory import Memory
 from ..memory.store import Store
 from ..memory.stored import Added, Forgotten, Owner, Summary
-from ..records import Context, Item, Query, Turn
+from ..records import Context, Hit, Item, Query, Turn
 from . import live, searching
 from .leavings import leaving_nothing, notice
 from .live import View, drop, stamp_of, view
@@ -176,14 +176,18 @@ class UserMemory:
         seen = seen or self.look()
         with self._working(seen):
             waiting = seen.waiting.but(asked)
-            return self.program.answer(seen.settled, self._query(seen, fields, recent), waiting)
+            answer = self.program.answer(seen.settled, self._query(seen, fields, recent), waiting)
+        self._noted(seen, answer.context.hits)
+        return answer
 
     def recall(self, query: str, date: Any = None) -> Context:
         """What `ask` would answer from: the method's hits, then those among turns that are not in the memory yet."""
         seen = self.look()
         with self._working(seen):
             asked = Query(text=query, date=date, speakers=_speakers(seen))
-            return recalled(self.program.method, seen.settled, asked, seen.waiting).whole()
+            found = recalled(self.program.method, seen.settled, asked, seen.waiting).whole()
+        self._noted(seen, found.hits)
+        return found
 
     def search(
         self,
@@ -209,7 +213,9 @@ class UserMemory:
         """
         seen, window = seen or self.look(), searching.Window(since, until)
         with self._working(seen):
-            return searching.search(self.program.method, seen.settled, seen.waiting, query, k, window)
+            found = searching.search(self.program.method, seen.settled, seen.waiting, query, k, window)
+        self._noted(seen, found.entries)
+        return found
 
     def read(self) -> Memory:
         """The memory that questions are answered from; the blank one of the method for an unknown user."""
@@ -306,6 +312,9 @@ class UserMemory:
         """The query of a caller's fields; the raw items are read only for tasks that show the history's end."""
         task = self.program.task
         return task.query(fields, self.items() if task.shows_history else (), recent, _speakers(seen))
+
+    def _noted(self, seen: View, hits: Iterable[Hit]) -> None:
+        self.store.note_recalled(self.owner, (hit.id for hit in hits), seen.snapshot.forgets)
 
     def _forgotten(self, receipt: Forgotten) -> Forgotten:
         notice(self.program, self.store, self.store.forgets(), self._lm)

@@ -7,7 +7,6 @@ import importlib.util
 import json
 import re
 from collections.abc import Iterator
-from importlib.resources import files
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -19,7 +18,7 @@ from mempiler.data.catalog import BENCHMARKS, SUITES
 from mempiler.optimizers.catalog import OPTIMIZERS
 from mempiler.programs.names import METHODS, POLICIES
 
-from tests.browser import CHROMIUM, Browser
+from tests.browser import CHROMIUM, Browser, serious_faults
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -162,16 +161,12 @@ def browser() -> Iterator[Browser]:
 
 @pytest.mark.parametrize("name", SHOWN)
 def test_a_built_page_is_fit_for_everybody_and_fetches_nothing(browser: Browser, name: str) -> None:
-    axe = pytest.importorskip("axe_core_python")
     browser.open(SITE / name)
-    browser.evaluate(files(axe).joinpath("axe.min.js").read_text(encoding="utf-8"))
     for scheme in ("default", "slate"):
         browser.evaluate(f"document.body.setAttribute('data-md-color-scheme', '{scheme}')")
         # Colours change by and by.
         browser.evaluate("new Promise((done) => setTimeout(done, 400))")
-        found = browser.evaluate("axe.run().then((result) => result.violations)")
-        serious = [fault for fault in found if fault["impact"] in ("serious", "critical")]
-        assert [(fault["id"], fault["nodes"][0]["html"]) for fault in serious] == [], scheme
+        assert serious_faults(browser) == [], scheme
     assert [url for url in browser.requests if not url.startswith(("file:", "data:"))] == []
     assert browser.errors == []
 
