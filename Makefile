@@ -13,7 +13,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # make integrations SYSTEMS="mem0 langgraph" runs only these; without it, all that are not heavy.
 SYSTEMS ?=
 
-.PHONY: demo test check integrations clean
+.PHONY: demo test check site integrations clean
 
 demo: $(STAMP)
 	$(BIN)/mempiler demo
@@ -25,6 +25,11 @@ check: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
+
+# The documentation, to be opened at .site/index.html; its notebooks run while it is built. The theme's note about a
+# successor of MkDocs is no finding about these pages.
+site: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 # Other people's memory systems, and frameworks for agents, an environment each, from nothing; what cannot be installed
 # is a skip with its reason. A test may take minutes where it makes an environment first.
@@ -43,6 +48,10 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PIP) install -q -c constraints.txt --no-build-isolation -e '.[$(EXTRAS)]'
 	@touch $@
 
+$(VENV)/.docs: $(STAMP)
+	$(PIP) install -q -c constraints.txt --no-build-isolation -e '.[docs]'
+	@touch $@
+
 clean:
-	rm -rf $(VENV) .systems build dist mempiler.egg-info .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .systems .site build dist mempiler.egg-info .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -38,6 +38,7 @@ from ..records import Item, Turn
 from . import erasing, rebuilding
 from . import store_amending as amending
 from . import store_reads as reads
+from . import store_recalls as recalls
 from . import store_rows as rows
 from . import store_tables as t
 from . import store_vectors as vectors
@@ -45,6 +46,7 @@ from .amending import Amendment
 from .metadata import Conditions, Scalar, checked_metadata
 from .store_claims import Claims
 from .store_forgetting import Forgetting
+from .store_recalls import Recalling
 from .store_tables import of
 from .stored import (
     Added,
@@ -61,7 +63,7 @@ from .stored import (
 )
 
 
-class Store(Claims, Forgetting):
+class Store(Claims, Forgetting, Recalling):
     """Raw items, queues and memories of many users in one database.
 
     Args:
@@ -330,8 +332,16 @@ class Store(Claims, Forgetting):
             c, made = t.items.c, reads.document(db, owner, reads.head(db, owner))
             digests = db.execute(select(c.digest).where(*of(t.items, owner)).order_by(c.position)).scalars()
             items, opened = tuple(reads.items(db, owner)), tuple(reads.open_sessions(db, owner))
-            amendments, metadata = tuple(amending.read(db, owner)), reads.metadata(db, owner)
-            return Contents(owner, items, tuple(digests), opened, made, amendments, metadata)
+            return Contents(
+                owner,
+                items,
+                tuple(digests),
+                opened,
+                made,
+                tuple(amending.read(db, owner)),
+                reads.metadata(db, owner),
+                recalls.read(db, owner),
+            )
 
     def restore(self, users: Iterable[Contents], replace: bool = False) -> int:
         """Writes users that `dump` read: all of them in one transaction, or none.

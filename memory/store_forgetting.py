@@ -47,7 +47,8 @@ class Forgetting(Transactions):
             known |= erasing.pending(db, name)
             if known:
                 # Which of them are of that session's texts, nobody knows.
-                db.execute(delete(t.vectors).where(*of(t.vectors, owner)))
+                for table in (t.vectors, t.recalls):
+                    db.execute(delete(table).where(*of(table, owner)))
                 amending.drop_unfounded(db, owner)
                 erasing.record(db, name, erasing.a_session_of(owner))
         return Forgotten(owner, known, int(left > 0), left, *self.erase())

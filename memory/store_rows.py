@@ -273,7 +273,7 @@ def drop_item(db: Connection, owner: Owner, id: str) -> bool:
 
 def reset(db: Connection, owner: Owner) -> None:
     """Deletes a user's memory and queues every item anew."""
-    for table in (t.memories, t.texts, t.changes, t.vectors):
+    for table in (t.memories, t.texts, t.changes, t.vectors, t.recalls):
         db.execute(delete(table).where(*of(table, owner)))
     db.execute(update(t.items).where(*of(t.items, owner)).values(state="queued", attempts=0, error=""))
     changed = update(t.users).where(*of(t.users, owner))

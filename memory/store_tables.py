@@ -8,6 +8,7 @@
     texts       the JSON of that memory, as it was when it was last written as a whole
     changes     what has changed in it since, one row a commit
     vectors     what an embedder made of texts of the user, by a digest of embedder and text
+    recalls     how often each entry of a memory was recalled
     rebuilds    users whose memory is to be written anew, whoever wrote it, until that is done
     metadata    what callers said of raw sessions, a JSON object of plain values each
     amendments  what users changed in single entries of their memories, in order
@@ -130,6 +131,13 @@ vectors = Table(
     Column("key", LargeBinary, primary_key=True),
     *_filled(vector=LargeBinary),
 )
+recalls = Table(
+    "mempiler_recalls",
+    tables,
+    *_owner(),
+    Column("entry", String, primary_key=True),
+    *_filled(count=Integer),
+)
 rebuilds = Table(
     "mempiler_rebuilds",
     tables,
@@ -157,7 +165,10 @@ forgotten = Table(
     Column("name", String, primary_key=True),
     *_filled(number=Integer, at=Float, erased=Integer),
 )
-OWNED = (items, turns, open_turns, memories, texts, changes, vectors, rebuilds, metadata, amendments, users)
+OWNED = (
+    *(items, turns, open_turns, memories, texts, changes, vectors, recalls, rebuilds),
+    *(metadata, amendments, users),
+)
 """Every table with rows of a user."""
 
 

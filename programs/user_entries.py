@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Literal
 
+from ..engines.threads import in_thread
 from ..errors import ConflictError, UserError
 from ..memory.amending import LONGEST_BY, Amendment, Amendments, in_force, plain_line, worded
 from ..memory.incoming import now
@@ -21,7 +22,6 @@ from .entries import PAGE, Event, Listed, Origin, Page, entries_of, listed, page
 from .live import View
 from .program import MemoryProgram
 from .recalling import leaving
-from ..engines.threads import in_thread
 
 TRIES = 50
 """How often an amendment is made anew because another one came first."""

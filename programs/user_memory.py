@@ -27,7 +27,7 @@ did (when it next asks for anybody); until then it stays there, unseen. A model'
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, TypeVar
@@ -42,7 +42,7 @@ from ..memory.memory import Memory
 from ..memory.metadata import Conditions, Scalar
 from ..memory.store import Store
 from ..memory.stored import Added, Forgotten, Owner, Summary
-from ..records import Context, Found, Item, Query, Turn
+from ..records import Context, Found, Hit, Item, Query, Turn
 from . import live, searching
 from .leavings import leaving_nothing, notice
 from .live import View, amended, drop, looked_at, stamp_of, view
@@ -191,7 +191,9 @@ class UserMemory(UserEntries):
         seen = looked_at(self.program, self.store, seen, self._within(where, since, until))
         with self._working(seen):
             asking = self._query(seen, _fields(question, query), recent)
-            return self.program.answer(seen.settled, asking, seen.waiting.but(asked))
+            answer = self.program.answer(seen.settled, asking, seen.waiting.but(asked))
+        self._noted(seen, answer.context.hits)
+        return answer
 
     def recall(
         self,
@@ -217,7 +219,9 @@ class UserMemory(UserEntries):
         seen = looked_at(self.program, self.store, seen or self.look(), self._within(where, since, until))
         with self._working(seen):
             wanted = Query(text=query, date=date, speakers=_speakers(seen))
-            return recalled(self.program.method, seen.settled, wanted, seen.waiting.but(asked)).whole()
+            found = recalled(self.program.method, seen.settled, wanted, seen.waiting.but(asked)).whole()
+        self._noted(seen, found.hits)
+        return found
 
     def search(
         self,
@@ -245,7 +249,9 @@ class UserMemory(UserEntries):
         """
         within, seen = self._within(where, since, until), seen or self.look()
         with self._working(seen):
-            return searching.search(self.program.method, seen.settled, seen.waiting, query, k, within)
+            found = searching.search(self.program.method, seen.settled, seen.waiting, query, k, within)
+        self._noted(seen, found.entries)
+        return found
 
     def read(self) -> Memory:
         """The memory that questions are answered from; the blank one of the method for an unknown user."""
@@ -341,7 +347,9 @@ class UserMemory(UserEntries):
         found = await in_thread(look)
         with self._working(found):
             asking = await in_thread(lambda: self._query(found, _fields(question, query), recent))
-            return await self.program.aanswer(found.settled, asking, found.waiting.but(asked))
+            answer = await self.program.aanswer(found.settled, asking, found.waiting.but(asked))
+        await in_thread(lambda: self._noted(found, answer.context.hits))
+        return answer
 
     async def arecall(self, query: str, date: Any = None) -> Context:
         """`recall` for asyncio."""
@@ -378,6 +386,9 @@ class UserMemory(UserEntries):
         conditions = Conditions.parse(where)
         turns = self.store.turns_where(self.owner, conditions) if conditions else None
         return searching.Within(since, until, turns)
+
+    def _noted(self, seen: View, hits: Iterable[Hit]) -> None:
+        self.store.note_recalled(self.owner, (hit.id for hit in hits), seen.snapshot.forgets)
 
     def _forgotten(self, receipt: Forgotten) -> Forgotten:
         notice(self.program, self.store, self.store.forgets(), self._lm)

@@ -16,8 +16,11 @@ import signal
 import subprocess
 import tempfile
 import time
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, Self
+
+import pytest
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 """The system's browser; None where there is none."""
@@ -161,3 +164,12 @@ class Browser:
             self._buffer += found
         told, _, self._buffer = self._buffer.partition(b"\0")
         return json.loads(told)
+
+
+def serious_faults(browser: Browser) -> list[tuple[str, str]]:
+    """What axe-core calls serious or critical in the page that is open: the rule, and where it was broken first."""
+    axe = pytest.importorskip("axe_core_python")
+    browser.evaluate(files(axe).joinpath("axe.min.js").read_text(encoding="utf-8"))
+    found = browser.evaluate("axe.run().then((result) => result.violations)")
+    serious = [fault for fault in found if fault["impact"] in ("serious", "critical")]
+    return [(fault["id"], fault["nodes"][0]["html"]) for fault in serious]

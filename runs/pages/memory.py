@@ -2,19 +2,23 @@
 
     stored contents ── memory_page ──> MemoryPage ── HTML      every turn leads to its entries, every entry to its turns
 
-It works for the memory of any method: an entry is whatever names its `sources` in the memory's JSON.
+It works for the memory of any method: an entry is whatever names its `sources` in the memory's JSON. What a session did
+is read off them, too: it made the entries whose first source it holds, and added to those that rest on others before.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ...memory.stored import Contents
 from .page import Part
 from .render import render
 
+MADE, ADDED = "made", "added to"
+"""What a session did to an entry."""
 _NO_TEXT = {"id", "sources", "embedding", "time"}
 """Fields of an entry that say nothing by themselves."""
 REMOVED = "removed"
@@ -32,6 +36,10 @@ class Kept(Part):
     """Numbers of the turns that it rests on."""
     gone: bool
     """Whether it was removed since."""
+    earlier: tuple[str, ...] = ()
+    """What it said before, oldest first."""
+    recalled: int | None = None
+    """How often a question recalled it; None where that is not known."""
 
 
 class Said(Part):
@@ -49,6 +57,8 @@ class Sitting(Part):
     state: str
     error: str
     turns: tuple[int, ...]
+    operations: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    """What it did to which entries."""
 
 
 class MemoryPage(Part):
@@ -59,11 +69,18 @@ class MemoryPage(Part):
     sessions: tuple[Sitting, ...]
     turns: tuple[Said, ...]
     entries: tuple[Kept, ...]
+    counted: bool = False
+    """Whether it is known what questions recalled."""
 
     @property
     def unused(self) -> int:
         """Turns that no present entry rests on."""
         return sum(not any(not self.entries[n].gone for n in turn.entries) for turn in self.turns)
+
+    @property
+    def never(self) -> tuple[int, ...]:
+        """Present entries that no question recalled, by number."""
+        return tuple(n for n, each in enumerate(self.entries) if each.recalled == 0 and not each.gone)
 
 
 def memory_page(found: Contents) -> MemoryPage:
@@ -72,6 +89,7 @@ def memory_page(found: Contents) -> MemoryPage:
     lines = [(turn.id, turn.line(item.time)) for item, _, _ in items for turn in item.turns]
     place = {id: n for n, (id, _) in enumerate(lines)}
     memory = json.loads(found.document.settled or found.document.memory) if found.document else {}
+    counts = _with_parts(found.recalled)
     entries = tuple(
         Kept(
             kind=kind,
@@ -79,6 +97,8 @@ def memory_page(found: Contents) -> MemoryPage:
             text=_text(entry),
             sources=tuple(place[str(source)] for source in entry["sources"] if str(source) in place),
             gone=gone,
+            earlier=_earlier(entry),
+            recalled=counts[str(entry["id"])] if counts and entry.get("id") else None,
         )
         for kind, entry, gone in _entries(memory, "memory", False)
     )
@@ -89,7 +109,8 @@ def memory_page(found: Contents) -> MemoryPage:
     sessions, at = [], 0
     for item, state, error in items:
         turns = tuple(range(at, at + len(item.turns)))
-        sessions.append(Sitting(id=item.id, state=state, error=error, turns=turns))
+        done = _operations(turns, entries, behind)
+        sessions.append(Sitting(id=item.id, state=state, error=error, turns=turns, operations=done))
         at += len(item.turns)
     return MemoryPage(
         user=found.owner.user,
@@ -97,6 +118,7 @@ def memory_page(found: Contents) -> MemoryPage:
         sessions=tuple(sessions),
         turns=tuple(Said(line=line, entries=tuple(behind.get(n, ()))) for n, (_, line) in enumerate(lines)),
         entries=entries,
+        counted=bool(found.recalled),
     )
 
 
@@ -115,6 +137,29 @@ def _entries(value: Any, kind: str, gone: bool) -> Iterator[tuple[str, dict[str,
         for name, part in value.items():
             if isinstance(part, list | dict):
                 yield from _entries(part, name, gone or name == REMOVED)
+
+
+def _operations(
+    turns: Sequence[int], entries: Sequence[Kept], behind: Mapping[int, Sequence[int]]
+) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    touched = sorted({n for turn in turns for n in behind.get(turn, ())})
+    made = tuple(n for n in touched if min(entries[n].sources) >= turns[0])
+    added = tuple(n for n in touched if min(entries[n].sources) < turns[0])
+    return tuple((name, some) for name, some in ((MADE, made), (ADDED, added)) if some)
+
+
+def _with_parts(counts: Mapping[str, int]) -> Counter[str]:
+    """How often entries were recalled, each with its parts: `e1.2` counts for `e1`, too."""
+    found = Counter(counts)
+    for part, count in counts.items():
+        while part := part.rpartition(".")[0]:
+            found[part] += count
+    return found
+
+
+def _earlier(entry: Mapping[str, Any]) -> tuple[str, ...]:
+    found = entry.get("earlier")
+    return tuple(map(str, found)) if isinstance(found, list) else ()
 
 
 def _text(entry: dict[str, Any]) -> str:

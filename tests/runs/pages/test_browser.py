@@ -3,11 +3,10 @@
 Screenshots go to the folder that MEMPILER_TEST_ARTIFACTS names, where it is set.
 """
 
-import importlib.util
+import dataclasses
 import json
 import os
 from collections.abc import Iterator
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from mempiler.runs.pages.memory import memory_html, memory_page
 from mempiler.runs.pages.page import Change, Curve, Measured, Page, Point, Trial
 from mempiler.runs.seen import Asked, Entry, Seen
 
-from tests.browser import CHROMIUM, Browser
+from tests.browser import CHROMIUM, Browser, serious_faults
 from tests.runs.pages.test_document import HOSTILE, evaluation, row
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine: apt-get install chromium")
@@ -120,16 +119,13 @@ def test_questions_are_walked_by_keys(opened: Browser) -> None:
     assert opened.evaluate("document.activeElement.value") == "j"
 
 
-@pytest.mark.skipif(importlib.util.find_spec("axe_core_python") is None, reason="axe-core-python is not installed")
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_no_serious_fault_of_accessibility(opened: Browser, scheme: str) -> None:
     opened.media(prefers_color_scheme=scheme)
     opened.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
-    opened.evaluate(files("axe_core_python").joinpath("axe.min.js").read_text(encoding="utf-8"))
-    found = opened.evaluate("axe.run().then((result) => result.violations)")
+    found = serious_faults(opened)
     opened.media()
-    serious = [fault for fault in found if fault["impact"] in ("serious", "critical")]
-    assert [(fault["id"], fault["nodes"][0]["html"]) for fault in serious] == []
+    assert found == []
 
 
 @pytest.mark.parametrize("said", HOSTILE.values(), ids=HOSTILE)
@@ -200,6 +196,38 @@ def test_a_memory_leads_from_turns_to_entries_and_back(browser: Browser, tmp_pat
     assert browser.evaluate("document.querySelector(':target').id") == "e0"
     assert "[D1:1] Ann: <b>Lisbon</b>" in browser.evaluate("document.querySelector('#e0 a').textContent")
     assert browser.errors == []
+
+
+def test_a_memory_tells_what_sessions_did_and_what_was_never_recalled(browser: Browser, tmp_path: Path) -> None:
+    items = [
+        StoredItem(n, Session(id=f"D{n}", turns=(Turn(id=f"D{n}:1", speaker="Ann", text="Lisbon"),)), "remembered")
+        for n in (1, 2)
+    ]
+    facts = [
+        {"id": "f1", "text": "Ann: Lisbon", "sources": ["D1:1", "D2:1"], "earlier": ["Ann: Porto"]},
+        {"id": "f2", "text": "Ann: tea", "sources": ["D2:1"]},
+        {"text": "no id", "sources": ["D2:1"]},
+    ]
+    gone = [{"id": "f0", "text": "Ann: milk", "sources": ["D1:1"]}]
+    document = Document(json.dumps({"facts": facts, "removed": gone}), 2, None, 2, ("Ann",), Stamp("w"))
+    stored = Contents(Owner("ann"), tuple(items), ("d", "e"), (), document, {"f1.2": 2, "f1": 1})
+    page = memory_page(stored)
+    assert [session.operations for session in page.sessions] == [
+        (("made", (0, 3)),),
+        (("made", (1, 2)), ("added to", (0,))),
+    ]
+    assert [entry.recalled for entry in page.entries] == [3, 0, None, 0]
+    assert page.never == (1,)
+    (tmp_path / "memory.html").write_text(memory_html(page), encoding="utf-8")
+    browser.open(tmp_path / "memory.html")
+    assert text(browser, "#never li a") == ["facts f2"]
+    assert "No question has recalled 1 of the entries." in text(browser, "header p")[1]
+    assert text(browser, "#sessions details > summary") == ["made 2 entries", "made 2 entries", "added to 1 entry"]
+    assert "recalled 3 times" in text(browser, "#e0")[0]
+    assert "Ann: Porto" in browser.evaluate("document.querySelector('#e0 ol').textContent")
+    assert serious_faults(browser) == []
+    bare = memory_html(memory_page(dataclasses.replace(stored, recalled={})))
+    assert "recalled" not in bare[bare.index("<body>") :]
 
 
 def test_it_is_seen_in_every_dress(opened: Browser, tmp_path: Path) -> None:

@@ -1,0 +1,183 @@
+"""The documentation site: every page is reached, every link leads somewhere, what pages take from the code is there.
+
+`make site` builds it; what it looks like is tried where it was built.
+"""
+
+import importlib.util
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import mempiler
+import pytest
+import yaml
+from mempiler.data.catalog import BENCHMARKS, SUITES
+from mempiler.optimizers.catalog import OPTIMIZERS
+from mempiler.programs.names import METHODS, POLICIES
+
+from tests.browser import CHROMIUM, Browser, serious_faults
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+SITE = ROOT / ".site"
+PAGES = sorted(path.relative_to(DOCS).as_posix() for path in [*DOCS.rglob("*.md"), *DOCS.rglob("*.ipynb")])
+SHOWN = ["index.html", "concepts.html", "methods/pgr.html", "notebooks/compile.html", "reference/methods.html"]
+
+
+@pytest.fixture(scope="module")
+def hooks() -> ModuleType:
+    return _module("hooks")
+
+
+def _module(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"docs_{name}", DOCS / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    found = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(found)
+    return found
+
+
+def _leaves(nav: Any) -> Iterator[str]:
+    if isinstance(nav, str):
+        yield nav
+    else:
+        for part in nav.values() if isinstance(nav, dict) else nav:
+            yield from _leaves(part)
+
+
+def test_every_page_is_in_the_navigation_once() -> None:
+    nav = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))["nav"]
+    # A notebook is shown as a page of its name.
+    assert sorted(_leaves(nav)) == sorted(str(Path(page).with_suffix(".md")) for page in PAGES)
+
+
+def _anchors(page: Path) -> set[str]:
+    """The headings of a page as mkdocs names them; the first of several that are alike has its plain name."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    words = (re.sub(r"[^\w\s-]", "", each).strip().lower() for each in re.findall(r"^#+ (.+)$", text, re.MULTILINE))
+    return {re.sub(r"[-\s]+", "-", each) for each in words}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_links_lead_somewhere(name: str) -> None:
+    page = DOCS / name
+    broken = []
+    for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+        if link.startswith(("https://", "http://")):
+            continue
+        path, _, anchor = link.partition("#")
+        found = (page.parent / path).resolve() if path else page
+        if not found.is_file() or not found.is_relative_to(DOCS) or (anchor and anchor not in _anchors(found)):
+            broken.append(link)
+    assert broken == []
+
+
+@pytest.mark.parametrize("name", [page for page in PAGES if page.endswith(".md")])
+def test_what_a_page_takes_from_elsewhere_is_there(name: str, hooks: ModuleType) -> None:
+    text = (DOCS / name).read_text(encoding="utf-8")
+    found = hooks.filled(text)
+    assert "<!-- " not in found
+    assert (found != text) == ("<!-- " in text)
+
+
+def test_a_heading_that_is_not_there_is_said(hooks: ModuleType) -> None:
+    with pytest.raises(LookupError, match="there is no heading 'Nothing'"):
+        hooks.filled("<!-- section: coverage.md, PGR / Nothing -->")
+
+
+def test_a_docstring_has_its_drawings_and_parts(hooks: ModuleType) -> None:
+    found = hooks.docstring("programs/pramem/method.py")
+    assert "```text\nwrite    records and profile join the memory; no LM call\n" in found
+    assert "### Equations to functions\n\nLi et al." in found
+    assert "```text\nEq. 2  M_t = Practice(H_t, M_t')" in found
+    assert "### Critical path\n\n5 calls per " in found
+
+
+def test_methods_benchmarks_and_optimizers_are_all_on_their_pages(hooks: ModuleType) -> None:
+    methods = {path.stem: path.read_text(encoding="utf-8") for path in (DOCS / "methods").glob("*.md")}
+    own = "\n".join(text for name, text in methods.items() if name != "index")
+    assert [name for name in METHODS if f"`{name}`" not in own] == []
+    assert [name for name in POLICIES if f"`{name}+METHOD`" not in own] == []
+    classes = {entry.path.replace(":", ".") for entry in (*METHODS.values(), *POLICIES.values())}
+    assert [path for path in sorted(classes) if f"::: {path}\n" not in own] == []
+    for page, names in (
+        ("methods/index", METHODS),
+        ("benchmarks", {**BENCHMARKS, **SUITES}),
+        ("optimizers", OPTIMIZERS),
+    ):
+        shown = hooks.filled((DOCS / f"{page}.md").read_text(encoding="utf-8"))
+        assert [name for name in names if f"| `{name}` |" not in shown] == []
+
+
+def test_the_reference_has_every_public_name() -> None:
+    text = "\n".join(path.read_text(encoding="utf-8") for path in (DOCS / "reference").glob("*.md"))
+    named = {path.rpartition(".")[2] for path in re.findall(r"^::: (\S+)$", text, re.MULTILINE)}
+    errors = {name for name in vars(mempiler.errors) if name.endswith("Error")}
+    assert set(mempiler.__all__) - named - errors == {"__version__"}
+
+
+def test_drawings_are_what_their_script_makes() -> None:
+    drawings = _module("drawings")
+    made = {f"{name}.svg": drawings.drawn(*about) for name, about in drawings.DRAWINGS.items()}
+    assert {name: (DOCS / "pictures" / name).read_text(encoding="utf-8") for name in made} == made
+
+
+def test_pictures_are_small_and_all_shown() -> None:
+    pages = [ROOT / "README.md", *(DOCS / page for page in PAGES)]
+    text = "\n".join(page.read_text(encoding="utf-8") for page in pages)
+    for picture in (DOCS / "pictures").iterdir():
+        assert picture.stat().st_size < 150_000
+        assert f"pictures/{picture.name})" in text
+
+
+@pytest.mark.parametrize("name", [page for page in PAGES if page.endswith(".ipynb")])
+def test_notebooks_are_kept_without_what_they_print(name: str, hooks: ModuleType) -> None:
+    notebook = json.loads((DOCS / name).read_text(encoding="utf-8"))
+    code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    assert code
+    assert [cell["id"] for cell in code if cell["outputs"] or cell["execution_count"] is not None] == []
+    assert hooks.as_page(notebook).startswith("# ")
+
+
+def test_a_notebook_shows_what_was_printed_and_no_progress(hooks: ModuleType) -> None:
+    told = [{"output_type": "stream", "name": name, "text": [f"{name}\n"]} for name in ("stdout", "stderr")]
+    cells = [{"cell_type": "code", "source": ["f()"], "outputs": told}]
+    assert hooks.as_page({"cells": cells}) == "```python\nf()\n```\n\n```text\nstdout\n```\n"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    if not (SITE / "index.html").is_file():
+        pytest.skip("the site is not built: make site")
+    if CHROMIUM is None:
+        pytest.skip("no Chromium on this machine: apt-get install chromium")
+    with Browser() as found:
+        yield found
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_a_built_page_is_fit_for_everybody_and_fetches_nothing(browser: Browser, name: str) -> None:
+    browser.open(SITE / name)
+    for scheme in ("default", "slate"):
+        browser.evaluate(f"document.body.setAttribute('data-md-color-scheme', '{scheme}')")
+        # Colours change by and by.
+        browser.evaluate("new Promise((done) => setTimeout(done, 400))")
+        assert serious_faults(browser) == [], scheme
+    assert [url for url in browser.requests if not url.startswith(("file:", "data:"))] == []
+    assert browser.errors == []
+
+
+def test_the_search_of_a_built_site_finds_without_a_server(browser: Browser) -> None:
+    browser.open(SITE / "index.html")
+    browser.evaluate("document.querySelector('[data-md-component=search-query]').focus()")
+    for letter in "prospection":
+        browser.press(letter)
+    seen = "document.querySelector('.md-search-result__link') !== null"
+    for _ in range(50):
+        if browser.evaluate(f"new Promise((done) => setTimeout(() => done({seen}), 100))"):
+            break
+    assert "methods/pgr.html" in browser.evaluate("document.querySelector('.md-search-result__link').href")
