@@ -113,7 +113,7 @@ class Relay:
         turns = (*self._heard.before, *self._heard.said)
         shown = {turn.id for turn in turns if (turn.speaker, turn.text) in there}
         asked = shown | {turn.id for turn in self._heard.said}
-        return self.memory.recall(texts[-1], format_time(now()), asked, self._heard.seen)
+        return self.memory.recall(texts[-1], format_time(now()), asked=asked, seen=self._heard.seen)
 
     def _whole(self, content: bytes, deadline: Deadline) -> bytes:
         """A completion, its text stored, with Mempiler's own field."""
