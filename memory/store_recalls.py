@@ -71,7 +71,8 @@ class Recalling(Transactions):
 def read(db: Connection, owner: Owner) -> dict[str, int]:
     """How often each entry of a user's memory was recalled; entries that never were are not in it."""
     c = t.recalls.c
-    return dict(db.execute(select(c.entry, c.count).where(*of(t.recalls, owner))).tuples().all())
+    found: list[tuple[str, int]] = list(map(tuple, db.execute(select(c.entry, c.count).where(*of(t.recalls, owner)))))
+    return dict(found)
 
 
 def _write(db: Connection, counts: Mapping[tuple[Owner, int], Counter[str]]) -> None:
