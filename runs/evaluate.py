@@ -34,7 +34,7 @@ from ..programs.trace import Node
 from ..records import Context, Failure, History, Hit, Query, estimate_tokens
 from .leniency import judge_name
 from .results import MAX_LOST, RECALL_AT, SHOWN, Evaluation, Expense, Row, counts_of
-from .seen import seen
+from .seen import Clock, seen
 
 if TYPE_CHECKING:
     from .run_store import RowTable
@@ -211,7 +211,7 @@ def _judge(benchmark: Benchmark) -> str | None:
 
 def _row(program: MemoryProgram, benchmark: Benchmark, sizes: Flight, example: dspy.Example) -> Row | str:
     """The scored row of a question, or what stopped it from being asked; `sizes` of memories are looked at once."""
-    started = time.perf_counter()
+    clock = Clock()
     prediction, failure, score = dspy.Prediction(answer=""), None, None
     memory, taken = None, Taken()
     with recording(texts) as record, searching_once(_depth(benchmark)):
@@ -219,11 +219,13 @@ def _row(program: MemoryProgram, benchmark: Benchmark, sizes: Flight, example: d
             if benchmark.interaction is None:
                 # First, since what it takes belongs to all questions about it.
                 memory = program.remember(example.history).memory
+                clock.mark("remembered")
             with taking() as work:
                 try:
                     prediction = benchmark.answer(program, example)
                 finally:
                     taken = work.taken
+                    clock.mark("answered")
             score = benchmark.score(example, prediction)
         except BudgetError as error:
             return str(error)
@@ -231,6 +233,8 @@ def _row(program: MemoryProgram, benchmark: Benchmark, sizes: Flight, example: d
             raise
         except Exception as error:
             failure = failure_of(str(example.id), error)
+        if len(record.recalled) == 1:
+            clock.mark("recalled", record.recalled[0])
         context = prediction.get("context") or (record.contexts[-1] if record.contexts else None)
         recall = _recall(program, benchmark, example, context, memory)
         size = sizes.once(example.history.digest, lambda: _size(program, memory)) if memory is not None else _UNKNOWN
@@ -246,7 +250,7 @@ def _row(program: MemoryProgram, benchmark: Benchmark, sizes: Flight, example: d
         parts=dict(score.parts) if score else {},
         recall=recall,
         sources=context.sources if context else (),
-        seconds=time.perf_counter() - started,
+        seconds=time.perf_counter() - clock.started,
         prompt_tokens=taken.input_tokens,
         hits=len(context.hits) if context else 0,
         recalled=tuple(hit.id for hit in context.hits) if context else (),
@@ -259,7 +263,7 @@ def _row(program: MemoryProgram, benchmark: Benchmark, sizes: Flight, example: d
         cost=None if taken.unpriced else taken.cost,
         answering=taken.seconds,
         failure=failure,
-        seen=seen(example, context, record.calls, score.feedback if score else ""),
+        seen=seen(example, context, record.calls, score.feedback if score else "", clock),
     )
 
 
