@@ -155,8 +155,8 @@ class Setup:
             "judge": (self.judge_lm, self.judge_api_base),
         }
         for role, (name, api_base) in roles.items():
-            if name and not (is_ruled(name) or is_local(name) or name.startswith(GGUF)):
-                check_askable(language_model(name, Meter(), role, api_base, guard=None, answers=None))
+            if name:
+                check_model(name, role, api_base)
 
     @property
     def default_adapter(self) -> str:
@@ -175,6 +175,16 @@ class Setup:
     def offline(self) -> bool:
         """Whether the task LM is the offline engine."""
         return is_offline(self.lm)
+
+
+def check_model(name: str, role: Role, api_base: str | None) -> None:
+    """Refuses a model that could not be asked.
+
+    Raises:
+        UserError: Nobody provides it, or its key is not set.
+    """
+    if not (is_ruled(name) or is_local(name) or name.startswith(GGUF)):
+        check_askable(language_model(name, Meter(), role, api_base, guard=None, answers=None))
 
 
 @dataclass(frozen=True)
