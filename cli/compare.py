@@ -69,6 +69,10 @@ def command(
     if preference and not values["judge_lm"]:
         raise UserError("--preference asks a judge; name its model with --judge-lm")
     judging = {name: values[name] for name in _JUDGING}
+    if preference:
+        from ..runs.setup import check_model
+
+        check_model(judging["judge_lm"], "judge", judging["judge_api_base"])
     console = output(errors=True) if as_json else output()
     runs = _runs(ctx, names, values, console)
     found = [compare(runs[0], other) for other in runs[1:]]

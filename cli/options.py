@@ -76,6 +76,17 @@ class _Workers(click.ParamType):
         return value if value == "ray" else click.IntRange(1).convert(value, param, ctx)
 
 
+class _Traces(click.ParamType):
+    """A number of questions, `all` of them or `none`; None is all."""
+
+    name = "N|all|none"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value in ("all", None):
+            return None
+        return 0 if value == "none" else click.IntRange(0).convert(value, param, ctx)
+
+
 WORKERS = click.option(
     "--workers",
     type=_Workers(),
@@ -164,6 +175,15 @@ _SETUP = [
     click.option("--max-calls", type=click.IntRange(0), help="stop after so many LM calls"),
     click.option("--max-tokens", type=click.IntRange(0), help="stop after so many tokens"),
     click.option("--max-minutes", type=Finite(0), help="stop after so many minutes"),
+    click.option(
+        "--traces",
+        type=_Traces(),
+        default="20",
+        show_default=True,
+        envvar="MEMPILER_TRACES",
+        show_envvar=True,
+        help="questions whose traces MLflow gets, wrong answers first",
+    ),
     click.option("--resume", metavar="RUN", help="go on with a run: pay only for what is missing"),
     PLAN,
     JSON,

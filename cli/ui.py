@@ -20,10 +20,10 @@ _PATIENCE = 5.0
 def command(port: int, host: str) -> None:
     """Serve the MLflow pages over the tracking store until stopped."""
     from ..runs.tracking import client, experiment_id, tracking_uri
+    from ..runs.tracking_file import is_there
 
-    # Makes the store, whole.
-    experiment = experiment_id(client())
-    click.echo(f"runs: http://{host}:{port}/#/experiments/{experiment}/runs (Ctrl-C ends it)", err=True)
+    if not is_there(tracking_uri()):
+        client()  # makes it, whole
     # One worker: four, as it has them by itself, take four times as long until the first page.
     arguments = ["ui", "--backend-store-uri", tracking_uri(), "--host", host, "--port", str(port), "--workers", "1"]
     # Without these the server waits for the network: a price list of litellm, and a job runner nothing here uses.
@@ -33,6 +33,9 @@ def command(port: int, host: str) -> None:
     command = [sys.executable, "-m", "mlflow", *arguments]
     server = subprocess.Popen(command, env=environment, start_new_session=True)
     try:
+        # MLflow takes seconds to be imported, there and here: at the same time.
+        experiment = experiment_id(client())
+        click.echo(f"runs: http://{host}:{port}/#/experiments/{experiment}/runs (Ctrl-C ends it)", err=True)
         code = server.wait()
     finally:
         _end(server)

@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import contextvars
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import dspy
@@ -26,6 +27,7 @@ from dspy.utils.callback import BaseCallback
 from dspy.utils.exceptions import LMError
 
 from ..engines.hearing import hearing
+from ..engines.taken import Taken, note, taking
 from ..reading.mends import Mend
 from ..records import Context, Failure
 from .failing import concerns_prompt, kind_of
@@ -71,6 +73,10 @@ class Call:
     at: tuple[int, ...] = ()
     """Place in program order."""
     thread: int = 0
+    started: float = 0.0
+    """When it began, on the clock of `time.perf_counter`."""
+    taken: Taken = field(default_factory=Taken)
+    """What it took, all attempts together."""
 
     @property
     def outcome(self) -> Outcome:
@@ -109,6 +115,8 @@ class Recording:
         """What methods recorded instead of raising, by place and words once the recording has ended."""
         self.contexts: list[Context] = []
         """What was recalled, also where no answer came of it."""
+        self.recalled: list[float] = []
+        """When each of it was, on the clock of `time.perf_counter`."""
         self.capture = capture
 
     def end(self) -> None:
@@ -147,7 +155,8 @@ def recorded(predictor: Any, inputs: dict[str, Any]) -> Generator[Call]:
     How the call ended is counted by the meter of its language model, also where nothing records.
     """
     record, here = _recording.get(), place.get()
-    call = Call(predictor, dict(inputs), at=here.tick() if here else (), thread=threading.get_ident())
+    at, started = here.tick() if here else (), time.perf_counter()
+    call = Call(predictor, dict(inputs), at=at, thread=threading.get_ident(), started=started)
     if record is not None:
         record.calls.append(call)
     token = _open.set(call)
@@ -157,6 +166,8 @@ def recorded(predictor: Any, inputs: dict[str, Any]) -> Generator[Call]:
                 samples = stack.enter_context(record.capture())
                 stack.callback(_join, call, samples)
                 stack.enter_context(_heard(call))
+            if record is not None:
+                stack.enter_context(_timed(call))
             yield call
         _counted(call)
     except Exception as error:
@@ -168,6 +179,19 @@ def recorded(predictor: Any, inputs: dict[str, Any]) -> Generator[Call]:
         raise
     finally:
         _open.reset(token)
+
+
+@contextmanager
+def _timed(call: Call) -> Generator[None]:
+    """Hears what a call takes; the piece of work around it takes that too."""
+    try:
+        with taking() as work:
+            try:
+                yield
+            finally:
+                call.taken = work.taken
+    finally:
+        note(replace(call.taken, seconds=0.0))
 
 
 def note_mends(mends: Sequence[Mend]) -> None:
@@ -216,6 +240,7 @@ def record_context(context: Context) -> None:
     record = _recording.get()
     if record is not None:
         record.contexts.append(context)
+        record.recalled.append(time.perf_counter())
 
 
 def refuse(predictor: Any, count: int) -> None:

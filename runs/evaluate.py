@@ -10,9 +10,10 @@ import contextvars
 import threading
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 import dspy
@@ -34,7 +35,7 @@ from ..programs.trace import Node
 from ..records import Context, Failure, History, Hit, Query, estimate_tokens
 from .leniency import judge_name
 from .results import MAX_LOST, RECALL_AT, SHOWN, Evaluation, Expense, Row, counts_of
-from .seen import seen
+from .seen import Clock, seen
 
 if TYPE_CHECKING:
     from .run_store import RowTable
@@ -53,9 +54,12 @@ class Written:
     """Beyond what an earlier one begins with, too."""
 
 
-Elsewhere = Callable[[MemoryProgram, Benchmark, Sequence[dspy.Example], Callable[[Row], None]], Mapping[str, Written]]
-"""Asks questions and gives away their rows as they come; returns how histories were written, by the id of a question
-about each."""
+Elsewhere = Callable[
+    [MemoryProgram, Benchmark, Sequence[dspy.Example], Callable[[Row], None], Callable[[int], None]],
+    Mapping[str, Written],
+]
+"""Asks questions, gives away their rows as they come, and tells how many items of histories were written since it last
+did; returns how histories were written, by the id of a question about each."""
 
 
 def evaluate(
@@ -110,14 +114,15 @@ def evaluate(
         if progress:
             progress(len(found), len(order))
 
-    writes = elsewhere(program, benchmark, asked, keep) if elsewhere and asked else {}
-    left = [example for example in asked if str(example.id) not in found]
-    with _writing(program, left, writing), closing(answered(program, benchmark, left, threads)) as rows:
-        for row in rows:
-            if isinstance(row, str):
-                stopped = row
-            else:
-                keep(row)
+    with _writing(program, asked, writing) as heard:
+        writes = elsewhere(program, benchmark, asked, keep, heard) if elsewhere and asked else {}
+        left = [example for example in asked if str(example.id) not in found]
+        with closing(answered(program, benchmark, left, threads)) as rows:
+            for row in rows:
+                if isinstance(row, Row):
+                    keep(row)
+                else:
+                    stopped = row
     _refuse_silent_zero([found[str(example.id)] for example in asked if str(example.id) in found])
     failed, construction = _all_written(program, order, writes)
     rows = tuple(found[str(example.id)] for example in examples if str(example.id) in found)
@@ -147,30 +152,41 @@ def evaluate(
 @contextmanager
 def _writing(
     program: MemoryProgram, examples: Sequence[dspy.Example], writing: Callable[[], Progress | None]
-) -> Generator[None]:
-    """Tells how many items of the histories are written, of those that are not yet."""
+) -> Generator[Callable[[int], None]]:
+    """Tells how many items of the histories are written, of those that are not yet; what it yields hears of others."""
     missing = program.unwritten({example.history: None for example in examples})
     told = writing() if missing else None
     if told is None:
-        yield
+        yield lambda more: None
         return
     tell, done, lock = told, 0, threading.Lock()
 
-    def heard() -> None:
+    def heard(more: int = 1) -> None:
         nonlocal done
         with lock:
-            done += 1
+            done += more
             tell(min(done, missing), missing)
 
     tell(0, missing)
     with program.cache.telling(heard):
-        yield
+        yield heard
 
 
 def answered(
-    program: MemoryProgram, benchmark: Benchmark, examples: Sequence[dspy.Example], threads: int
-) -> Generator[Row | str]:
+    program: MemoryProgram,
+    benchmark: Benchmark,
+    examples: Sequence[dspy.Example],
+    threads: int,
+    patience: float | None = None,
+) -> Generator[Row | str | None]:
     """Answers and scores questions in threads; closing it lets those in flight go on, and begins no other.
+
+    Args:
+        program: What answers.
+        benchmark: Whose metric scores.
+        examples: The questions.
+        threads: Questions in flight.
+        patience: Seconds without a row after which None is yielded; never if None.
 
     Yields:
         The rows as they come; of a question that was not asked, the reason.
@@ -179,18 +195,29 @@ def answered(
         EndpointError: The model's endpoint is unreachable.
         UserError: It refuses the key.
     """
-    pool, sizes = ThreadPoolExecutor(max(1, threads)), Flight()
+    pool, sizes, finished = ThreadPoolExecutor(max(1, threads)), Flight(), SimpleQueue[Future[Row | str]]()
     with dspy.context(trace=None, disable_history=True):
         given = program, benchmark, sizes
         futures = [pool.submit(contextvars.copy_context().run, _row, *given, each) for each in examples]
     try:
-        for future in as_completed(futures):
+        for future in futures:
+            future.add_done_callback(finished.put)
+        for _ in futures:
+            while (future := _next(finished, patience)) is None:
+                yield None
             yield future.result()
     except BaseException as error:
         # Whoever stops a run does not wait for the calls in flight; what they bring is kept if they still come.
         pool.shutdown(wait=not isinstance(error, KeyboardInterrupt | GeneratorExit), cancel_futures=True)
         raise
     pool.shutdown()
+
+
+def _next(finished: SimpleQueue[Future[Row | str]], patience: float | None) -> Future[Row | str] | None:
+    try:
+        return finished.get(timeout=patience)
+    except Empty:
+        return None
 
 
 def _refuse_silent_zero(rows: Sequence[Row]) -> None:
@@ -211,7 +238,7 @@ def _judge(benchmark: Benchmark) -> str | None:
 
 def _row(program: MemoryProgram, benchmark: Benchmark, sizes: Flight, example: dspy.Example) -> Row | str:
     """The scored row of a question, or what stopped it from being asked; `sizes` of memories are looked at once."""
-    started = time.perf_counter()
+    clock = Clock()
     prediction, failure, score = dspy.Prediction(answer=""), None, None
     memory, taken = None, Taken()
     with recording(texts) as record, searching_once(_depth(benchmark)):
@@ -219,11 +246,13 @@ def _row(program: MemoryProgram, benchmark: Benchmark, sizes: Flight, example: d
             if benchmark.interaction is None:
                 # First, since what it takes belongs to all questions about it.
                 memory = program.remember(example.history).memory
+                clock.mark("remembered")
             with taking() as work:
                 try:
                     prediction = benchmark.answer(program, example)
                 finally:
                     taken = work.taken
+                    clock.mark("answered")
             score = benchmark.score(example, prediction)
         except BudgetError as error:
             return str(error)
@@ -231,6 +260,8 @@ def _row(program: MemoryProgram, benchmark: Benchmark, sizes: Flight, example: d
             raise
         except Exception as error:
             failure = failure_of(str(example.id), error)
+        if len(record.recalled) == 1:
+            clock.mark("recalled", record.recalled[0])
         context = prediction.get("context") or (record.contexts[-1] if record.contexts else None)
         recall = _recall(program, benchmark, example, context, memory)
         size = sizes.once(example.history.digest, lambda: _size(program, memory)) if memory is not None else _UNKNOWN
@@ -246,7 +277,7 @@ def _row(program: MemoryProgram, benchmark: Benchmark, sizes: Flight, example: d
         parts=dict(score.parts) if score else {},
         recall=recall,
         sources=context.sources if context else (),
-        seconds=time.perf_counter() - started,
+        seconds=time.perf_counter() - clock.started,
         prompt_tokens=taken.input_tokens,
         hits=len(context.hits) if context else 0,
         recalled=tuple(hit.id for hit in context.hits) if context else (),
@@ -259,7 +290,7 @@ def _row(program: MemoryProgram, benchmark: Benchmark, sizes: Flight, example: d
         cost=None if taken.unpriced else taken.cost,
         answering=taken.seconds,
         failure=failure,
-        seen=seen(example, context, record.calls, score.feedback if score else ""),
+        seen=seen(example, context, record.calls, score.feedback if score else "", clock),
     )
 
 

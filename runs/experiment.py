@@ -46,6 +46,7 @@ from .results import Evaluation, counts_of, difference
 from .setup import Runtime, Setup, parameters
 from .shards import Sharing
 from .tape.opened import Tape, taped
+from .tracked import show_compile, show_evaluation
 from .tracking import Tracker
 
 Part = Literal["all", "train", "dev", "test"]
@@ -202,6 +203,7 @@ def _evaluate(
         name, same = runtime.folder.path.name, program_changes(prompts, prompts)
         page = partial(run_page, "evaluate", name, {"score": found}, facts, changes=same)
         tracker.page(keep_page(runtime.folder.path, page))
+        show_evaluation(tracker, program, benchmark, found, logged, runtime.setup.traces)
     return found
 
 
@@ -243,6 +245,8 @@ def _tracked(
         save(kept, folder, manifest, runtime.setup.sign_key)
         _log(tracker, outcome)
         tracker.page(keep_page(runtime.folder.path, partial(_page, outcome, start, kept, benchmark, logged)))
+        with runtime.context(start):
+            show_compile(tracker, start, kept, benchmark, outcome, logged, runtime.setup.traces)
     return outcome
 
 

@@ -10,6 +10,7 @@ Scores never rest on it.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -53,6 +54,40 @@ class Asked(BaseModel):
     """The prompt, as role and text; of the last attempt where it was asked again."""
     answer: str
     error: str | None = None
+    at: float = 0.0
+    """Seconds from the beginning of the question to that of the call."""
+    seconds: float = 0.0
+    input_tokens: int = 0
+    output_tokens: int = 0
+
+
+class Moments(BaseModel):
+    """When the steps of a question were through, in seconds since it began; None for a step that it has not."""
+
+    model_config = ConfigDict(frozen=True)
+
+    began: float
+    """Seconds since the epoch."""
+    remembered: float | None = None
+    recalled: float | None = None
+    answered: float | None = None
+
+
+class Clock:
+    """Takes the moments of one question, from now on."""
+
+    def __init__(self) -> None:
+        self._began, self.started = time.time(), time.perf_counter()
+        self._marks: dict[str, float] = {}
+
+    def mark(self, step: str, at: float | None = None) -> None:
+        """Says that a step is through, now or at a time of `time.perf_counter`."""
+        self._marks[step] = (time.perf_counter() if at is None else at) - self.started
+
+    @property
+    def moments(self) -> Moments:
+        """What was marked."""
+        return Moments(began=self._began, **self._marks)
 
 
 class Seen(BaseModel):
@@ -68,9 +103,11 @@ class Seen(BaseModel):
     """What the metric said of the answer."""
     left_out: int = 0
     """Entries and calls beyond those that are kept."""
+    moments: Moments | None = None
+    """None in a run of before this was kept."""
 
 
-def seen(example: Any, context: Context | None, calls: Sequence[Call], feedback: str) -> Seen:
+def seen(example: Any, context: Context | None, calls: Sequence[Call], feedback: str, clock: Clock) -> Seen:
     """What a program saw of a benchmark's example.
 
     Args:
@@ -78,15 +115,17 @@ def seen(example: Any, context: Context | None, calls: Sequence[Call], feedback:
         context: What was recalled; None where nothing could be.
         calls: What was asked, in program order.
         feedback: Of the metric.
+        clock: Of the question.
     """
     hits = context.hits if context else ()
     asked = [call for call in calls if call.completions or call.error]
     return Seen(
         entries=tuple(map(_entry, hits[:MOST_ENTRIES])),
         evidence=_evidence(example),
-        calls=tuple(map(_asked, asked[-MOST_CALLS:])),
+        calls=tuple(_asked(call, clock.started) for call in asked[-MOST_CALLS:]),
         feedback=shortened(feedback, ANSWER),
         left_out=max(0, len(hits) - MOST_ENTRIES) + max(0, len(asked) - MOST_CALLS),
+        moments=clock.moments,
     )
 
 
@@ -133,7 +172,7 @@ def _room(lengths: Sequence[int], left: int) -> int:
     return max(lengths, default=0)
 
 
-def _asked(call: Call) -> Asked:
+def _asked(call: Call, began: float) -> Asked:
     last = call.completions[-1] if call.completions else Completion((), "")
     texts = _bounded([each["content"] for each in last.messages])
     return Asked(
@@ -142,4 +181,8 @@ def _asked(call: Call) -> Asked:
         messages=tuple((each["role"], text) for each, text in zip(last.messages, texts, strict=True)),
         answer=shortened(last.text, ANSWER),
         error=None if call.error is None else shortened(call.error, ANSWER),
+        at=round(call.started - began, 6),
+        seconds=round(call.taken.seconds, 6),
+        input_tokens=call.taken.input_tokens,
+        output_tokens=call.taken.output_tokens,
     )

@@ -36,9 +36,10 @@ from .outside import apart, named, outside
 from .registry import program_folder
 from .results import MAX_LOST
 from .tape.opened import Tape, limits_of
+from .tracking_traces import TRACES
 from .workers import Workers, check_workers
 
-_FREE = "threads workers limits resume timeout retries lm_deadline trust sign_key record"
+_FREE = "threads workers limits resume timeout retries lm_deadline trust sign_key record traces"
 _NOT_DECISIVE = {*_FREE.split(), *(f"{role}api_base" for role in ("", "prompt_", "judge_", "embedder_"))}
 """Fields of a setup that a resumed run may change: they do not decide its result."""
 
@@ -89,6 +90,8 @@ class Setup:
     """A new file that every call is written into, with its answer."""
     replay: str | None = None
     """Such a file, whose answers are given in the place of any call; its models stand for those of the setup."""
+    traces: int | None = TRACES
+    """Of how many questions MLflow gets traces, wrong answers first; None for all."""
     trust: str | None = None
     """A trust file, one of whose keys must have signed the saved programs that are loaded."""
     sign_key: str | None = None
@@ -104,7 +107,7 @@ class Setup:
         check_number("temperature", self.temperature, most=10)
         check_number("timeout", self.timeout, most=MOST_SECONDS)
         check_number("max_lost", self.max_lost, most=1)
-        for name in ("retries", "train", "dev", "test"):
+        for name in ("retries", "train", "dev", "test", "traces"):
             check_number(name, getattr(self, name))
         check_number("threads", self.threads, least=1)
         check_workers(self.workers, self.lm, self.prompt_lm, self.judge_lm)
@@ -152,8 +155,8 @@ class Setup:
             "judge": (self.judge_lm, self.judge_api_base),
         }
         for role, (name, api_base) in roles.items():
-            if name and not (is_ruled(name) or is_local(name) or name.startswith(GGUF)):
-                check_askable(language_model(name, Meter(), role, api_base, guard=None, answers=None))
+            if name:
+                check_model(name, role, api_base)
 
     @property
     def default_adapter(self) -> str:
@@ -172,6 +175,16 @@ class Setup:
     def offline(self) -> bool:
         """Whether the task LM is the offline engine."""
         return is_offline(self.lm)
+
+
+def check_model(name: str, role: Role, api_base: str | None) -> None:
+    """Refuses a model that could not be asked.
+
+    Raises:
+        UserError: Nobody provides it, or its key is not set.
+    """
+    if not (is_ruled(name) or is_local(name) or name.startswith(GGUF)):
+        check_askable(language_model(name, Meter(), role, api_base, guard=None, answers=None))
 
 
 @dataclass(frozen=True)

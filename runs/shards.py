@@ -43,6 +43,8 @@ from .workers import RAY, count_of, told
 
 _log = logging.getLogger("mempiler.runs.shards")
 
+PULSE = 1.0
+"""Seconds without a row after which a worker tells how far it is."""
 Writes = Mapping[str, Written]
 """How histories were written, by the id of a question about each."""
 
@@ -73,6 +75,8 @@ class Told:
     usage: Usage
     spent: Spent
     row: Row | None = None
+    items: int = 0
+    """Items of histories that were written."""
     writes: Writes | None = None
     """Told at the end."""
 
@@ -99,6 +103,7 @@ class Sharing:
         benchmark: Benchmark,
         examples: Sequence[dspy.Example],
         keep: Callable[[Row], None],
+        heard: Callable[[int], None] = lambda more: None,
     ) -> Writes:
         """Asks questions in workers, as far as they come.
 
@@ -107,6 +112,7 @@ class Sharing:
             benchmark: Whose questions these are.
             examples: The questions.
             keep: Takes each row as it comes.
+            heard: Told how many items of histories were written since it last was.
 
         Raises:
             EndpointError: The model's endpoint is unreachable.
@@ -126,6 +132,8 @@ class Sharing:
                     meter.include(what.usage)
                     guard.charge(what.spent)
                     spent[n] = _sum(spent[n], what.spent)
+                    if what.items:
+                        heard(what.items)
                     if what.row is not None:
                         keep(what.row)
                     if what.writes is not None:
@@ -177,13 +185,13 @@ def ask(shard: Shard) -> Generator[Told]:
         EndpointError: The model's endpoint is unreachable.
         UserError: It refuses the key.
     """
-    meter, guard = Meter(), Guard(shard.limits, shard.in_flight)
-    used, spent = meter.read(), guard.spent()
+    meter, guard, items = Meter(), Guard(shard.limits, shard.in_flight), list[None]()
+    used, spent, counted = meter.read(), guard.spent(), 0
 
     def since(**found: Any) -> Told:
-        nonlocal used, spent
-        before, (used, spent) = (used, spent), (meter.read(), guard.spent())
-        return Told(used - before[0], _less(spent, before[1]), **found)
+        nonlocal used, spent, counted
+        before, (used, spent, counted) = (used, spent, counted), (meter.read(), guard.spent(), len(items))
+        return Told(used - before[0], _less(spent, before[1]), items=counted - before[2], **found)
 
     with _folder(shard) as folder:
         runtime = Runtime(shard.setup, meter, guard, folder)
@@ -198,9 +206,11 @@ def ask(shard: Shard) -> Generator[Told]:
         examples = [example for example in benchmark.examples if str(example.id) in asked]
         adapter = runtime.adapter(shard.setup.adapter or program.adapter)
         with dspy.context(lm=runtime.model(), adapter=adapter, warn_on_type_mismatch=False):
-            for row in answered(program, benchmark, benchmark.interleave(examples), shard.setup.threads):
-                if isinstance(row, Row):
-                    yield since(row=row)
+            given = program, benchmark, benchmark.interleave(examples), shard.setup.threads
+            with program.cache.telling(lambda: items.append(None)), closing(answered(*given, PULSE)) as rows:
+                for row in rows:
+                    if not isinstance(row, str):
+                        yield since(row=row)
             first = {example.history: str(example.id) for example in reversed(examples)}
             yield since(writes={first[history]: each for history, each in written(program, list(first)).items()})
 

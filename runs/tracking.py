@@ -17,7 +17,7 @@ import logging
 import os
 import tempfile
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -29,6 +29,7 @@ from .matrix import confusion_picture
 from .report import heading
 from .results import Evaluation
 from .tracking_file import prepare
+from .tracking_store import Store
 from .tracking_tags import experiment_name, origin
 
 PARAM_LIMIT = 6000
@@ -37,6 +38,8 @@ PARAM_LIMIT = 6000
 
 DATABASES = {"postgresql", "mysql", "mssql"}
 """Servers whose addresses are no artifact locations."""
+KIND = {"mlflow.experimentKind": "genai_development"}
+"""The tag by which MLflow's pages show traces, datasets and prompts of an experiment."""
 LOG = "mempiler"
 """The log for a store that failed during the run."""
 
@@ -62,8 +65,8 @@ class Tracker:
     def __enter__(self) -> Tracker:
         self._client = client()
         try:
-            experiment = experiment_id(self._client)
-            run = self._client.create_run(experiment, run_name=self._name, tags={**origin(), **self._tags})
+            self._experiment = experiment_id(self._client)
+            run = self._client.create_run(self._experiment, run_name=self._name, tags={**origin(), **self._tags})
         except Exception as error:
             raise UserError(f"MLflow store {tracking_uri()}: {first_line(error)}") from error
         self.run_id = run.info.run_id
@@ -90,6 +93,20 @@ class Tracker:
         self.failed = first_line(error)
         told = "the results are in the run's folder, the MLflow run is not complete"
         logging.getLogger(LOG).warning("mempiler: MLflow store %s: %s; %s", tracking_uri(), self.failed, told)
+
+    def beyond(self, log: Callable[[Store], None]) -> None:
+        """Logs what the run's own record does not need; what a store cannot take of it is left out with all the rest.
+
+        Args:
+            log: Logs it.
+        """
+        if self.failed is not None:
+            return
+        try:
+            log(Store(self._client, tracking_uri(), self._experiment, self.run_id))
+        except Exception as error:  # whatever the store, or MLflow on the way to it, does not take
+            told = "the MLflow run has its scores, but not all of its traces, prompts, models and questions"
+            logging.getLogger(LOG).warning("mempiler: MLflow store %s: %s; %s", tracking_uri(), first_line(error), told)
 
     def params(self, values: Mapping[str, Any]) -> None:
         """Logs parameters; long values are cut."""
@@ -254,7 +271,8 @@ def experiment_id(found: Any) -> str:
     if experiment is not None:
         return experiment.experiment_id
     try:
-        return found.create_experiment(name, artifact_location=artifact_location(tracking_uri()))
+        place = artifact_location(tracking_uri())
+        return found.create_experiment(name, artifact_location=place, tags=KIND)
     except MlflowException:
         # Another process made it in the meantime.
         return found.get_experiment_by_name(name).experiment_id

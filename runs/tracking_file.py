@@ -43,7 +43,7 @@ def prepare(uri: str, build: Callable[[Path], None] | None = None) -> None:
         UserError: It cannot be made: the folder cannot be written, or another process takes too long.
     """
     path = file_of(uri)
-    if path is None or not _missing(path):
+    if path is None or is_there(uri):
         return
     try:
         with FileLock(f"{path}.lock", timeout=PATIENCE):
@@ -55,6 +55,12 @@ def prepare(uri: str, build: Callable[[Path], None] | None = None) -> None:
         ) from error
     except OSError as error:
         raise UserError(f"MLflow store {uri}: cannot be made: {error.strerror or error}") from error
+
+
+def is_there(uri: str) -> bool:
+    """Whether nothing is left to be made: a whole file, or a store that is none."""
+    path = file_of(uri)
+    return path is None or not _missing(path)
 
 
 def file_of(uri: str) -> Path | None:

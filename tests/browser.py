@@ -84,11 +84,11 @@ class Browser:
         os.close(self._read)
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def open(self, path: Path) -> float:
-        """Loads a file; returns the seconds until its scripts have run."""
+    def open(self, path: Path | str) -> float:
+        """Loads a file, or what an address names; returns the seconds until its scripts have run."""
         self.events.clear()
         started = time.perf_counter()
-        self._call("Page.navigate", url=path.absolute().as_uri())
+        self._call("Page.navigate", url=path if isinstance(path, str) else path.absolute().as_uri())
         self._until("Page.loadEventFired")
         return time.perf_counter() - started
 

@@ -188,7 +188,7 @@ def run_recipe(
     Raises:
         UnknownNameError: A section or benchmark is none of the recipe's.
         UserError: One file is given for several benchmarks, or settings of rungs where there are none; or the run to
-            resume was started with other settings.
+            resume was started with other settings; or a model's key is missing.
     """
     setup, wanted = recipe.suited(setup), seeds or recipe.seeds
     if changes and not recipe.climbs(setup.benchmark):
@@ -200,6 +200,7 @@ def run_recipe(
     notes = (*notes_on(recipe, setups, sections, setup.test), *arrangement.notes)
     asked = _asked(recipe, sections, setup, wanted, data or {}, changes or {}, adaptation)
     title = f"reproduce-{recipe.name}"
+    setup.check_models()
     folder = RunFolder.resume(setup.resume, asked) if setup.resume else RunFolder.create(title, asked)
     setup, setups = replace(setup, resume=None), [replace(each, resume=None) for each in setups]
     with folder.recording(), Tracker(title, {"command": "reproduce"}) as tracker:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mempiler.cli import main
 from mempiler.cli.progress import Stage, duration, progress, spent
 from mempiler.engines.guard import Limits
 from mempiler.engines.meter import Meter, Usage
@@ -14,6 +15,8 @@ from mempiler.errors import UserError
 from mempiler.optimizers.compile import Compilation
 from mempiler.programs.catalog import build
 from mempiler.runs.experiment import run_compile, run_evaluate
+from mempiler.runs.recipes.catalog import recipe
+from mempiler.runs.recipes.recipe import run_recipe
 from mempiler.runs.setup import Setup
 from rich.console import Console
 
@@ -123,3 +126,25 @@ def test_a_missing_key_of_any_role_is_found_before_anything_is_begun(
     with pytest.raises(UserError, match="there is no key; set OPENAI_API_KEY"):
         run_evaluate("turn-rag", setup)
     assert list(tmp_path.glob("*-evaluate-*")) == []
+
+
+@pytest.mark.parametrize("role", ["lm", "judge_lm"])
+def test_a_reproduce_finds_a_missing_key_before_anything_is_begun(
+    role: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MEMPILER_HOME", str(tmp_path))
+    setup = Setup(benchmark="", embedder="offline", **{role: "openai/gpt-4.1-mini"})
+    with pytest.raises(UserError, match="there is no key; set OPENAI_API_KEY"):
+        run_recipe(recipe("rgmem"), setup)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_comparison_finds_a_missing_key_before_it_evaluates_anything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("MEMPILER_HOME", str(tmp_path))
+    words = ["compare", "turn-rag", "full-context", "--on", "locomo", "--preference", "--judge-lm", "openai/gpt-4.1"]
+    with pytest.raises(SystemExit):
+        main(words)
+    assert "there is no key; set OPENAI_API_KEY" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []

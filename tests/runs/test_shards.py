@@ -7,6 +7,7 @@ import signal
 import threading
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,8 +17,11 @@ from mempiler.data.catalog import benchmark
 from mempiler.engines.guard import Guard, Limits, Spent
 from mempiler.engines.meter import Meter, Usage
 from mempiler.errors import UserError
-from mempiler.runs.setup import Setup
-from mempiler.runs.shards import dealt
+from mempiler.programs.state import dump_predictor
+from mempiler.runs.evaluate import evaluate
+from mempiler.runs.folder import RunFolder
+from mempiler.runs.setup import Runtime, Setup
+from mempiler.runs.shards import Shard, Told, ask, dealt
 
 
 def test_a_conversation_is_in_one_part_and_parts_are_of_one_size() -> None:
@@ -195,3 +199,37 @@ def test_ray_gives_the_same_table(stub: Any, mempiler_cli: Any) -> None:
     finally:
         ray.shutdown()
     assert plain(together) == plain(alone)
+
+
+def test_what_a_worker_writes_is_told_while_it_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mempiler.runs.shards.PULSE", 0.001)
+    setup, folder = Setup(benchmark="locomo", test=4, embedder="offline", threads=1), RunFolder(tmp_path)
+    folder.write({"settings": {}})
+    runtime = Runtime(setup, Meter(), Guard(setup.limits), folder)
+    known = setup.load()
+    examples, program = setup.split(known).test, runtime.program("memory-r2", known)
+    states = {name: dump_predictor(each) for name, each in program.all_predictors().items()}
+    ids, heard = tuple(str(example.id) for example in examples), list[Told]()
+    identity = program.identities.of_program(program)
+    shard = Shard(setup, "memory-r2", {}, False, states, identity, ids, Limits(), 8, None)
+
+    def elsewhere(*given: Any) -> Any:
+        for told in ask(shard):
+            heard.append(told)
+            given[4](told.items)
+            if told.row is not None:
+                given[3](told.row)
+        return heard[-1].writes
+
+    sessions: list[tuple[int, int]] = []
+    with runtime.context(program):
+        found = evaluate(
+            program, known, examples, Meter(), elsewhere=elsewhere, writing=lambda: lambda *told: sessions.append(told)
+        )
+    total = sum(len(history.items) for history in {example.history for example in examples})
+    assert sessions[0] == (0, total)
+    assert sessions[-1] == (total, total)
+    assert sum(told.items for told in heard) == total
+    # Also before the first question was answered.
+    assert any(told.items and told.row is None for told in heard)
+    assert len(found.rows) == len(examples)

@@ -22,7 +22,7 @@ from mempiler.runs.pages.open import open_page
 from mempiler.runs.pages.page import Page, Question
 from mempiler.runs.pages.render import embedded
 from mempiler.runs.results import Evaluation, Row
-from mempiler.runs.seen import PROMPT, Asked, Entry, Seen, seen
+from mempiler.runs.seen import PROMPT, Asked, Clock, Entry, Seen, seen
 from mempiler.runs.setup import Setup
 from mempiler.runs.tracking import client
 
@@ -243,7 +243,7 @@ def test_no_run_is_no_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_prompt_of_any_length_is_bounded(lengths: tuple[int, ...], whole: list[bool]) -> None:
     messages = tuple({"role": "user", "content": "x" * length} for length in lengths)
     call = Call(None, {}, completions=[Completion(messages, "yes")])
-    (asked,) = seen(dspy.Example(history=(), focus=()), None, [call], "").calls
+    (asked,) = seen(dspy.Example(history=(), focus=()), None, [call], "", Clock()).calls
     assert [text == "x" * length for (_, text), length in zip(asked.messages, lengths, strict=True)] == whole
     assert sum(len(text) for _, text in asked.messages) < PROMPT + 50 * len(lengths)
     assert all(kept or "characters left out" in text for (_, text), kept in zip(asked.messages, whole, strict=True))

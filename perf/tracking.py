@@ -1,0 +1,109 @@
+"""What MLflow costs a run, and how long its pages take to start.
+
+A run of LoCoMo's bundled sample asks a model that answers after a second, eight questions at a time; the share of the
+run that goes into MLflow is measured within that run: what the scores, and what traces, prompts, models and the
+dataset take. Then `mempiler ui` is started over the store of that run.
+
+Usage:
+    $ python perf/tracking.py [SECONDS_A_CALL] [QUESTIONS] [TRACES]
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections import defaultdict
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+GOAL = 0.03
+"""Share of a run that waits for its model."""
+PATIENCE = 120.0
+
+
+def _counted(spent: dict[str, float], name: str, work: Callable[..., Any]) -> Callable[..., Any]:
+    def done(*values: Any, **named: Any) -> Any:
+        started = time.perf_counter()
+        try:
+            return work(*values, **named)
+        finally:
+            spent[name] += time.perf_counter() - started
+
+    return done
+
+
+def run(delay: float, questions: int, traces: int | None) -> None:
+    """Evaluates against a slow model, and prints what share of it went into MLflow."""
+    from mempiler.runs import experiment, tracked
+    from mempiler.runs.setup import Setup
+    from mempiler.runs.tracking import Tracker, client
+
+    client()  # the store and the imports, which are there once
+    spent: dict[str, float] = defaultdict(float)
+    for name in ("__enter__", "__exit__", "params", "evaluation", "page"):
+        setattr(Tracker, name, _counted(spent, "scores and files", getattr(Tracker, name)))
+    for name in ("keep_prompts", "keep_model", "keep_questions", "keep_traces", "score_model", "link_models"):
+        setattr(tracked, name, _counted(spent, name.removeprefix("keep_"), getattr(tracked, name)))
+    spec = importlib.util.spec_from_file_location("stub", Path(__file__).parents[1] / "tests" / "stub_server.py")
+    assert spec is not None
+    assert spec.loader is not None
+    stub = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(stub)
+    with stub.StubServer(None, delay=delay) as server:
+        setup = Setup("locomo", lm=server.model, api_base=server.url, embedder="offline", test=questions, traces=traces)
+        started = time.perf_counter()
+        found = experiment.run_evaluate("turn-rag", setup)
+        took = time.perf_counter() - started
+    share = sum(spent.values()) / took
+    shown = "all" if traces is None else traces
+    print(f"{len(found.rows)} questions, {delay:g} s a call, traces of {shown}: {took:.1f} s")
+    for name, seconds in sorted(spent.items(), key=lambda each: -each[1]):
+        print(f"  {name}: {seconds:.2f} s")
+    print(f"MLflow: {share:.1%} of the run, goal below {GOAL:.0%}: {'met' if share < GOAL else 'NO'}")
+
+
+def pages() -> None:
+    """Starts the pages over that store, and prints when the first one came."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    started = time.perf_counter()
+    command = [sys.executable, "-W", "ignore", "-m", "mempiler", "ui", "--port", str(port)]
+    server = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    try:
+        while time.perf_counter() - started < PATIENCE:
+            with suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/"):
+                break
+            time.sleep(0.05)
+        took = time.perf_counter() - started
+    finally:
+        server.send_signal(signal.SIGTERM)
+        server.wait()
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    print(f"mempiler ui: first page after {took:.1f} s, {cpu:.1f} s of CPU until its end; goal 10 s")
+
+
+def main() -> None:
+    """Prints both."""
+    given = sys.argv[1:]
+    delay, questions = float(given[0] if given else 1.0), int(given[1] if given[1:] else 80)
+    traces = None if given[2:] == ["all"] else int(given[2] if given[2:] else 20)
+    with tempfile.TemporaryDirectory(prefix="mempiler-tracking-") as folder:
+        os.environ["MEMPILER_HOME"] = folder
+        run(delay, questions, traces)
+        pages()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,114 @@
+"""`mempiler ui` as a process: at our experiment, with the traces of a run, and nothing left when it has ended.
+
+Screenshots go to the folder that MEMPILER_TEST_ARTIFACTS names, where it is set.
+"""
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mempiler.runs.experiment import run_evaluate
+from mempiler.runs.setup import Setup
+from mempiler.runs.tracking import client
+
+from tests.browser import CHROMIUM, Browser
+
+EXPERIMENT = "looked-at"
+PATIENCE = 90.0
+
+
+@dataclass(frozen=True)
+class Served:
+    """The pages over the store of one run."""
+
+    process: Any
+    port: int
+    said: str
+    questions: list[str]
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def asked(self, path: str) -> Any:
+        with urllib.request.urlopen(self.address + path, timeout=PATIENCE) as answer:
+            return json.load(answer)
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[Served]:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MLFLOW_EXPERIMENT_NAME", EXPERIMENT)
+        found = run_evaluate("turn-rag", Setup(benchmark="locomo", embedder="offline", train=6, dev=4, test=3), "test")
+        command = [sys.executable, "-W", "ignore", "-m", "mempiler", "ui", "--port", str(port)]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+            assert process.stderr is not None
+            said = process.stderr.readline()
+            deadline = time.monotonic() + PATIENCE
+            while time.monotonic() < deadline and process.poll() is None:
+                with suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/"):
+                    break
+                time.sleep(0.1)
+            yield Served(process, port, said, [row.question for row in found.rows])
+            process.terminate()
+            process.communicate()
+
+
+def test_it_opens_at_our_experiment(served):
+    (id,) = re.findall(rf"{served.address}/#/experiments/(\d+)", served.said)
+    assert id == client().get_experiment_by_name(EXPERIMENT).experiment_id
+    found = served.asked(f"/ajax-api/2.0/mlflow/experiments/get?experiment_id={id}")["experiment"]
+    assert (found["name"], {"key": "mlflow.experimentKind", "value": "genai_development"} in found["tags"]) == (
+        EXPERIMENT,
+        True,
+    )
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine: apt-get install chromium")
+def test_its_page_of_traces_shows_the_questions_of_a_run(served):
+    id = client().get_experiment_by_name(EXPERIMENT).experiment_id
+    with Browser(1600, 900) as browser:
+        browser.open(f"{served.address}/#/experiments/{id}/traces")
+        shown, deadline = "", time.monotonic() + PATIENCE
+        while not all(question in shown for question in served.questions) and time.monotonic() < deadline:
+            time.sleep(0.2)
+            shown = browser.evaluate("document.body.innerText")
+        folder = os.environ.get("MEMPILER_TEST_ARTIFACTS")
+        if folder:
+            Path(folder).mkdir(parents=True, exist_ok=True)
+            browser.screenshot(Path(folder) / "mlflow-traces.png", whole=False)
+        assert [question for question in served.questions if question not in shown] == []
+        assert [url for url in browser.requests if not url.startswith((served.address, "data:", "blob:"))] == []
+
+
+def test_nothing_of_it_is_left_when_it_ends(served):
+    assert running(served.port)
+    served.process.terminate()
+    served.process.wait(PATIENCE)
+    assert running(served.port) == []
+    with pytest.raises(OSError, match="refused"):
+        socket.create_connection(("127.0.0.1", served.port), 1)
+
+
+def running(port: int) -> list[str]:
+    """The commands of processes that were told of a port."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            words = path.read_bytes().split(b"\0")
+            if str(port).encode() in words:
+                found.append(b" ".join(words).decode())
+    return found

@@ -1,0 +1,270 @@
+"""What MLflow shows of runs beside numbers, after three small ones through the command line, as its client finds it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mempiler.cli import main
+from mempiler.runs.experiment import run_evaluate
+from mempiler.runs.folder import RunFolder
+from mempiler.runs.setup import Setup
+from mempiler.runs.tracking import client, tracking_uri
+from mempiler.runs.tracking_programs import keep_prompts
+from mempiler.runs.tracking_store import Store, plain_name
+from mempiler.runs.tracking_traces import sample
+
+EVALUATE = ("evaluate", "turn-rag", "--on", "locomo", "--part", "test", "--train", "6", "--dev", "4", "--test", "6")
+COMPILE = ("compile", "turn-rag", "--on", "locomo", "--with", "knn", "--train", "6", "--dev", "4", "--test", "6")
+
+
+def run(*words: str) -> str:
+    """Runs a command on the offline engine; returns the id of its MLflow run."""
+    main([*words, "--embedder", "offline", "--json"])
+    return str(RunFolder.open("last").read()["run_id"])
+
+
+@dataclass(frozen=True)
+class Runs:
+    """The store of three runs."""
+
+    evaluated: tuple[str, str]
+    compiled: str
+    store: Any
+    experiment: str
+
+    def traces(self, run: str) -> list[Any]:
+        return list(self.store.search_traces([self.experiment], filter_string=f"attributes.run_id = '{run}'"))
+
+
+@pytest.fixture(scope="module")
+def runs() -> Iterator[Runs]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MLFLOW_EXPERIMENT_NAME", "tracked")
+        evaluated = run(*EVALUATE, "--traces", "3"), run(*EVALUATE, "--traces", "none")
+        compiled = run(*COMPILE, "--force", "--traces", "all")
+        store = client()
+        yield Runs(evaluated, compiled, store, store.get_experiment_by_name("tracked").experiment_id)
+
+
+def spans(trace: Any) -> dict[str, Any]:
+    return {span.name: span for span in trace.data.spans}
+
+
+def test_a_run_has_traces_of_as_many_questions_as_were_asked_for(runs):
+    counts = [len(runs.traces(run)) for run in (*runs.evaluated, runs.compiled)]
+    assert counts == [3, 0, 6]
+
+
+def test_a_trace_shows_what_a_question_went_through(runs):
+    for trace in runs.traces(runs.compiled):
+        found = spans(trace)
+        assert list(found) == ["question", "remember", "recall", "answer", "task.answer", "score"]
+        whole, call, recalled = found["question"], found["task.answer"], found["recall"]
+        parents = {name: span.parent_id for name, span in found.items()}
+        assert parents == {
+            **dict.fromkeys(("remember", "recall", "answer", "score"), whole.span_id),
+            "question": None,
+            "task.answer": found["answer"].span_id,
+        }
+        # One after the other, and all within the question.
+        steps = [found[name] for name in ("remember", "recall", "answer", "score")]
+        assert all(one.end_time_ns == next.start_time_ns for one, next in pairwise(steps))
+        assert (steps[0].start_time_ns, steps[-1].end_time_ns) == (whole.start_time_ns, whole.end_time_ns)
+        assert found["answer"].start_time_ns <= call.start_time_ns <= call.end_time_ns <= whole.end_time_ns
+        assert whole.inputs["question"] in call.inputs["messages"][-1]["content"]
+        assert whole.outputs in call.outputs["choices"][0]["message"]["content"]
+        assert recalled.outputs[0]["page_content"] in call.inputs["messages"][-1]["content"]
+        usage = call.attributes["mlflow.chat.tokenUsage"]
+        assert usage["input_tokens"] > 100
+        assert trace.info.token_usage == usage
+        assert trace.info.request_preview == whole.inputs["question"]
+
+
+def test_a_trace_has_the_scores_the_gold_answer_and_the_evidence_as_assessments(runs):
+    rows = {row["id"]: row for row in rows_of(runs, runs.compiled, "result")}
+    for trace in runs.traces(runs.compiled):
+        row = rows[spans(trace)["question"].inputs["id"]]
+        given = {each.name: each for each in trace.info.assessments}
+        values = {name: each.feedback.value for name, each in given.items() if each.feedback}
+        shown = row["recall"]["shown"]
+        evidence = {"evidence_recall": pytest.approx(shown), "evidence_hit": shown == 1}
+        expected = {"right": row["score"] >= 0.5, "score": row["score"], **row["parts"], **evidence}
+        assert values == expected
+        assert given["expected_response"].expectation.value == row["gold"]
+        assert {each.source.source_type for each in given.values()} == {"CODE"}
+
+
+def rows_of(runs: Runs, run: str, prefix: str) -> list[dict[str, Any]]:
+    path = Path(runs.store.get_run(run).info.artifact_uri.removeprefix("file://")) / f"{prefix}_rows.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_wrong_answers_come_first(runs):
+    rows = rows_of(runs, runs.evaluated[0], "evaluation")
+    wrong = [row["id"] for row in rows if row["score"] < 0.5]
+    assert len(wrong) > 3
+    assert {spans(each)["question"].inputs["id"] for each in runs.traces(runs.evaluated[0])} == set(wrong[:3])
+
+
+def test_the_questions_are_one_dataset_that_all_runs_are_linked_to(runs):
+    (dataset,) = runs.store.search_datasets([runs.experiment])
+    ids = {row["id"] for row in rows_of(runs, runs.compiled, "result")}
+    ids |= {row["id"] for row in rows_of(runs, runs.evaluated[0], "evaluation")}
+    assert dataset.name.split(".")[0] == "locomo"
+    assert json.loads(dataset.profile)["num_records"] == len(ids)
+    assert (dataset.tags["benchmark"], dataset.tags["sample"]) == ("locomo", "True")
+    for run in (*runs.evaluated, runs.compiled):
+        (linked,) = runs.store.get_run(run).inputs.dataset_inputs
+        assert linked.dataset.name == dataset.name
+        assert json.loads(linked.dataset.source) == {"dataset_id": dataset.dataset_id}
+
+
+def test_a_program_is_one_model_however_often_it_is_scored(runs):
+    models = {model.model_id: model for model in runs.store.search_logged_models([runs.experiment])}
+    assert len(models) == 2
+    (first,) = {each.model_id for run in runs.evaluated for each in runs.store.get_run(run).inputs.model_inputs}
+    compiled = runs.store.get_run(runs.compiled)
+    assert [each.model_id for each in compiled.inputs.model_inputs] == [first]
+    (made,) = [each.model_id for each in compiled.outputs.model_outputs]
+    assert {first, made} == set(models)
+    scores = {(metric.run_id, metric.value) for metric in models[first].metrics if metric.key == "score"}
+    asked = [(run, runs.store.get_run(run).data.metrics["evaluation.score"]) for run in runs.evaluated]
+    assert scores == {*asked, (runs.compiled, compiled.data.metrics["start.score"])}
+    (score,) = [metric.value for metric in models[made].metrics if metric.key == "score"]
+    assert score == compiled.data.metrics["result.score"]
+    assert models[made].params["method.k"]
+    files = [each.path for each in runs.store.list_logged_model_artifacts(made)]
+    assert sorted(files) == ["manifest.json", "state.json"]
+
+
+PROMPT = "mempiler.turn-rag.locomo.task.answer"
+
+
+def test_a_compile_makes_a_version_of_each_prompt_it_changed(runs):
+    start, best = (runs.store.get_prompt_version_by_alias(PROMPT, alias) for alias in ("start", "best"))
+    assert (start.version, best.version) == (1, 2)
+    assert start.template[-1]["content"].count("{{question}}") == 1
+    assert len(best.template) > len(start.template)
+    assert linked(runs, runs.evaluated[0]) == [(PROMPT, "1")]
+    assert linked(runs, runs.compiled) == [(PROMPT, "1"), (PROMPT, "2")]
+
+
+def linked(runs: Runs, run: str) -> list[tuple[str, str]]:
+    tags = runs.store.get_run(run).data.tags
+    return [(each["name"], each["version"]) for each in json.loads(tags["mlflow.linkedPrompts"])]
+
+
+def test_prompts_that_have_not_changed_make_no_new_version(runs, monkeypatch):
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "tracked")
+    again = run(*COMPILE, "--force", "--traces", "none")
+    assert linked(runs, again) == linked(runs, runs.compiled)
+
+
+def test_a_start_that_was_kept_does_not_become_the_best(runs, monkeypatch):
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "tracked")
+    kept = run(*COMPILE, "--traces", "2")
+    assert linked(runs, kept) == [(PROMPT, "1")]
+    assert runs.store.get_run(kept).outputs.model_outputs == []
+    assert runs.store.get_prompt_version_by_alias(PROMPT, "best").version == 2
+    assert len(runs.traces(kept)) == 2
+
+
+@pytest.mark.parametrize(
+    ("most", "ids"), [(0, []), (2, ["b", "d"]), (3, ["b", "d", "a"]), (None, ["b", "d", "a", "c"])]
+)
+def test_a_sample_has_the_wrong_ones_first_and_keeps_their_order(most, ids):
+    @dataclass(frozen=True)
+    class Asked:
+        id: str
+        right: bool
+
+    rows: Any = [Asked("a", True), Asked("b", False), Asked("c", True), Asked("d", False)]
+    assert [row.id for row in sample(rows, most)] == ids
+
+
+@pytest.mark.parametrize("call", ["create_dataset", "get_prompt", "search_logged_models"])
+def test_a_store_that_takes_no_more_than_numbers_costs_a_run_nothing_else(monkeypatch, caplog, call):
+    def refuse(*values: Any, **named: Any) -> None:
+        raise NotImplementedError(f"{call} is not supported\nhere")
+
+    monkeypatch.setattr(f"mlflow.MlflowClient.{call}", refuse)
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", f"without-{call}")
+    with caplog.at_level(logging.WARNING, "mempiler"):
+        found = run_evaluate("turn-rag", Setup(benchmark="locomo", train=6, dev=4, test=3), "test")
+    told = [record.getMessage() for record in caplog.records if record.name == "mempiler"]
+    assert len(told) == 1
+    assert told[0].startswith(f"mempiler: MLflow store {tracking_uri()}: {call} is not supported here; ")
+    run = client().get_run(str(found.run_id))
+    assert run.info.status == "FINISHED"
+    assert run.data.metrics["evaluation.n"] == found.n
+    assert RunFolder.open(str(found.run_id)).finished
+
+
+def test_neither_a_key_nor_an_address_gets_into_the_store(stub, monkeypatch, tmp_path):
+    store = tmp_path / "mlflow.db"
+    client()
+    shutil.copy(Path(os.environ["MEMPILER_HOME"]) / "mlflow.db", store)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{store}")
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "secrets")
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
+    server = stub(lambda n, text: None)
+    setup = Setup(benchmark="locomo", train=6, dev=4, test=3, lm=server.model, api_base=server.url, traces=None)
+    found = run_evaluate("turn-rag", setup, "test")
+    held = client()
+    traces = held.search_traces([held.get_run(str(found.run_id)).info.experiment_id])
+    assert len(traces) == 3
+    content = store.read_bytes() + b"".join(path.read_bytes() for path in tmp_path.rglob("*.json*"))
+    assert b"sk-very-secret" not in content
+    assert server.url.encode() not in content
+
+
+@pytest.mark.parametrize(
+    ("parts", "name"),
+    [
+        (("mempiler", "pgr+rgmem", "task"), "mempiler.pgr-rgmem.task"),
+        (("my.module:Class",), "my-module-Class"),
+        (("人物", ""), "-.-"),
+    ],
+)
+def test_names_are_such_as_the_registries_take(parts, name):
+    assert plain_name(*parts) == name
+
+
+@pytest.mark.parametrize("demos", [0, 400])
+def test_a_prompt_of_any_size_fits_the_registry(demos, turn_rag_with_demos):
+    found = client()
+    experiment = found.get_experiment_by_name("tracked")
+    store = Store(found, tracking_uri(), experiment.experiment_id if experiment else "0", "run")
+    name = f"sized-{demos}"
+    versions = keep_prompts(store, turn_rag_with_demos(demos), name)
+    (version,) = [found.get_prompt_version(prompt, str(number)) for prompt, number in versions.items()]
+    assert len(version.template) == 2 + 2 * demos
+    again = keep_prompts(store, turn_rag_with_demos(demos), name)
+    assert again == versions
+
+
+@pytest.fixture
+def turn_rag_with_demos() -> Callable[[int], Any]:
+    import dspy
+    from mempiler.engines.embedders import embedder
+    from mempiler.programs.catalog import build
+
+    def make(demos: int) -> Any:
+        program = build("turn-rag", "question-answering", embedder("offline"), None, "chat")
+        (predictor,) = program.all_predictors().values()
+        predictor.demos = [
+            dspy.Example(context="語" * 2000, question=f"Who is {n}?", answer="Ann").with_inputs("context", "question")
+            for n in range(demos)
+        ]
+        return program
+
+    return make
