@@ -28,15 +28,18 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
 from typing import Any
 from uuid import uuid4
 
 from sqlalchemy import delete, select, update
 
 from ..errors import ConflictError
-from ..records import Item, Turn
+from ..records import Item, Turn, comparable
 from . import erasing, rebuilding
 from . import store_amending as amending
+from . import store_past as past
 from . import store_reads as reads
 from . import store_rows as rows
 from . import store_tables as t
@@ -45,6 +48,7 @@ from .amending import Amendment
 from .metadata import Conditions, Scalar, checked_metadata
 from .store_claims import Claims
 from .store_forgetting import Forgetting
+from .store_past import Then
 from .store_tables import of
 from .stored import (
     Added,
@@ -167,6 +171,23 @@ class Store(Claims, Forgetting):
             return Snapshot(
                 owner, version, reads.stamp(head), made, waiting, opened, int(head.forgets or 0), head.amended or 0
             )
+
+    def past(self, owner: Owner, then: datetime) -> tuple[Snapshot, Then | None]:
+        """A user, and their memory as it was after the last commit until then; None where there was none yet.
+
+        Args:
+            owner: Whose.
+            then: In UTC where it has no zone.
+
+        Raises:
+            UserError: It is not kept: another memory was written in its place since, by a rebuild for example.
+        """
+        at = comparable(then).timestamp()
+        with self._read() as db:
+            head = reads.head(db, owner)
+            found = past.read(db, owner, at, made=bool(head.writer))
+            about = Snapshot(owner, head.version or "", reads.stamp(head), None, forgets=int(head.forgets or 0))
+            return replace(about, amended=head.amended or 0), found
 
     def vectors(self, owner: Owner, keys: Sequence[bytes]) -> dict[bytes, bytes]:
         """The vectors of a user's texts that are there, by key."""

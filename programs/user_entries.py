@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Literal
 
 from ..errors import ConflictError, UserError
 from ..memory.amending import LONGEST_BY, Amendment, Amendments, in_force, plain_line, worded
-from ..memory.incoming import now
 from ..memory.index import Entry
 from ..memory.store import Store
 from ..memory.stored import Owner
@@ -35,22 +35,25 @@ class UserEntries:
     owner: Owner
     _since: int | None
 
-    def look(self) -> View:
-        """The memory and what is not in it yet."""
+    def look(self, as_of: datetime | None = None) -> View:
+        """The memory and what is not in it yet, or as it was."""
         raise NotImplementedError
 
-    def get(self, entry: str, seen: View | None = None) -> Listed | None:
+    def get(self, entry: str, seen: View | None = None, as_of: datetime | None = None) -> Listed | None:
         """An entry by its id, of the memory or among the turns that are not in it yet; None if there is none.
 
         Args:
             entry: Its id, as `list`, `search` and the evidence of an answer give it.
             seen: Where it is looked for, of `look`; what is there now if None.
+            as_of: In the memory as it was then, see `look`.
         """
-        seen = seen or self.look()
+        seen = seen or self.look(as_of)
         found = entries_of(self.program.method, seen.settled, seen.waiting).get(entry)
         return self._listed([found], seen)[0] if found else None
 
-    def list(self, cursor: str | None = None, limit: int = PAGE, seen: View | None = None) -> Page:
+    def list(
+        self, cursor: str | None = None, limit: int = PAGE, seen: View | None = None, as_of: datetime | None = None
+    ) -> Page:
         """Entries in the order of their ids, a page at a time.
 
         Pages are stable: an entry that is there all the time is listed once, whatever is added or deleted meanwhile.
@@ -59,11 +62,12 @@ class UserEntries:
             cursor: `next` of the page before; None for the first.
             limit: Most entries, 1 to 1000.
             seen: What is listed, of `look`; what is there now if None.
+            as_of: Of the memory as it was then, see `look`.
 
         Raises:
-            UserError: The limit or the cursor is none.
+            UserError: The limit or the cursor is none; or the memory as it was then is not kept.
         """
-        seen = seen or self.look()
+        seen = seen or self.look(as_of)
         found = entries_of(self.program.method, seen.settled, seen.waiting)
         ids, following = page(found, cursor, limit)
         return Page(tuple(self._listed([found[id] for id in ids], seen)), following)
@@ -146,7 +150,8 @@ class UserEntries:
             made = make(seen)
             if made is None:
                 return None
-            made = replace(made, number=seen.snapshot.amended + 1, at=now(), by=by)
+            at = datetime.now(UTC).replace(tzinfo=None)
+            made = replace(made, number=seen.snapshot.amended + 1, at=at, by=by)
             if self.store.amend(self.owner, made, since):
                 return made
         raise ConflictError(f"entries of user {self.owner.user!r} are being changed all the time; try again")
@@ -177,13 +182,13 @@ class UserEntries:
         """`history` for asyncio."""
         return await in_thread(lambda: self.history(entry))
 
-    async def aget(self, entry: str) -> Listed | None:
+    async def aget(self, entry: str, as_of: datetime | None = None) -> Listed | None:
         """`get` for asyncio."""
-        return await in_thread(lambda: self.get(entry))
+        return await in_thread(lambda: self.get(entry, as_of=as_of))
 
-    async def alist(self, cursor: str | None = None, limit: int = PAGE) -> Page:
+    async def alist(self, cursor: str | None = None, limit: int = PAGE, as_of: datetime | None = None) -> Page:
         """`list` for asyncio."""
-        return await in_thread(lambda: self.list(cursor, limit))
+        return await in_thread(lambda: self.list(cursor, limit, as_of=as_of))
 
     def _listed(self, found: Iterable[tuple[Entry, bool]], seen: View) -> list[Listed]:
         """Entries with the sessions that they come from."""
