@@ -288,7 +288,8 @@ class Store(Claims, Forgetting):
         """
         with self._write() as db:
             known = rows.lock(db, owner, make=False)
-            rows.reset(db, owner)
+            if known:
+                rows.reset(db, owner)
             if known and forced_by:
                 rebuilding.begin(db, owner, forced_by)
         return known

@@ -17,7 +17,7 @@ from ..memory.amending import LONGEST_BY, Amendment, Amendments, in_force, plain
 from ..memory.index import Entry
 from ..memory.store import Store
 from ..memory.stored import Owner
-from .entries import PAGE, Event, Listed, Origin, Page, entries_of, listed, page
+from .entries import PAGE, Event, Listed, Origin, Page, entries_of, entry_of, listed, page
 from .live import View
 from .program import MemoryProgram
 from .recalling import leaving
@@ -48,7 +48,7 @@ class UserEntries:
             as_of: In the memory as it was then, see `look`.
         """
         seen = seen or self.look(as_of)
-        found = entries_of(self.program.method, seen.settled, seen.waiting).get(entry)
+        found = entry_of(self.program.method, seen.settled, seen.waiting, entry)
         return self._listed([found], seen)[0] if found else None
 
     def list(
@@ -130,7 +130,7 @@ class UserEntries:
 
     def _amend(self, what: Literal["update", "delete"], entry: str, text: str | None, by: str) -> Amendment | None:
         def row(seen: View) -> Amendment | None:
-            found = entries_of(self.program.method, seen.settled, seen.waiting).get(entry)
+            found = entry_of(self.program.method, seen.settled, seen.waiting, entry)
             if found is None:
                 return None
             was = found[0]
@@ -161,7 +161,7 @@ class UserEntries:
         method = self.program.method
         amend = Amendments([made], method.reader.entries(seen.settled))
         waiting = replace(seen.waiting, items=amend.items(seen.waiting.items))
-        left = entries_of(method, leaving(method, seen.settled, amend), waiting).get(made.entry)
+        left = entry_of(method, leaving(method, seen.settled, amend), waiting, made.entry)
         if (left is None) != (made.new is None) or (left and left[0].text == made.text != made.new):
             how = "update its turns" if made.new else "forget its session"
             raise UserError(f"the {made.kind} {made.entry!r:.100} cannot be changed by itself here; {how}")
