@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import to_json
 
-from ..errors import ProgramError
+from ..errors import ProgramError, UserError
 from ..memory.amending import Amendment, Amendments, in_force
 from ..memory.deltas import applied, delta
 from ..memory.following import Line
@@ -195,6 +195,9 @@ def looked_at(program: MemoryProgram, store: Store, seen: View, within: Within) 
         store: Keeps it.
         seen: The memory.
         within: What is looked at.
+
+    Raises:
+        UserError: The method cannot leave entries out.
     """
     if within.everything:
         return seen
@@ -202,6 +205,8 @@ def looked_at(program: MemoryProgram, store: Store, seen: View, within: Within) 
     kept: tuple[Memory, Memory] | None = program.live.peek(key)
     if kept is None or kept[0] is not seen.settled:
         left = leaving(program.method, seen.settled, within)
+        if any(within(entry) is None for entry in program.method.reader.entries(left)):
+            raise UserError(f"memories of {program.name} cannot be looked at in part; ask without where, since, until")
         # An index that went to and fro between the two would be slower than one for each.
         vars(left)["line"] = Line()
         kept = seen.settled, left

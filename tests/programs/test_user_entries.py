@@ -8,19 +8,31 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mempiler import ConflictError, Session, Store, Turn, UserError, build
+from mempiler import (
+    ConflictError,
+    Entry,
+    EntryReader,
+    Memory,
+    MemoryProgram,
+    Method,
+    Session,
+    Store,
+    Turn,
+    UserError,
+    Writer,
+    build,
+)
 from mempiler.engines.embedders import embedder
 from mempiler.engines.models import language_model
 from mempiler.memory.transfer import export_users, import_users
 from mempiler.programs.catalog import needs_embedder
+from mempiler.programs.tasks.task import task
 
 METHODS = [
     "turn-rag",
     "session-rag",
-    "full-context",
     "memory-r2",
     "pgr",
-    "pgr+turn-rag",
     "pgr+memory-r2",
     "rgmem",
     "h2memory",
@@ -376,3 +388,37 @@ def test_the_past_of_a_memory_that_was_written_anew_is_not_kept(store: Store, tm
     memory.forget()
     assert memory.list(as_of=then).entries == ()
     assert SECRET.encode() not in b"".join(file.read_bytes() for file in tmp_path.glob("memories*"))
+
+
+class Lines(Memory):
+    """A memory whose parts are no entries."""
+
+    lines: tuple[str, ...] = ()
+
+    def entries(self) -> list[Entry]:
+        return [Entry(id=str(n), text=line, sources=(f"D{n}:1",)) for n, line in enumerate(self.lines, 1)]
+
+
+class LineWriter(Writer):
+    Memory = Lines
+
+    def write(self, memory: Lines, item: Any, prepared: Any = None) -> Lines:
+        return memory.model_copy(update={"lines": (*memory.lines, *(turn.text for turn in item.turns))})
+
+
+def test_a_method_that_cannot_leave_entries_out_says_so(store: Store) -> None:
+    program = MemoryProgram(Method(LineWriter(), EntryReader()), task("question-answering")())
+    memory = program.memory(store, "ada", lm=language_model("offline"))
+    for n in (1, 2):
+        turns = (Turn(id=f"D{n}:1", speaker="Ada", text=f"boat {n}"),)
+        memory.add(Session(id=f"D{n}", turns=turns), metadata={"n": n})
+    assert list(everything(memory)) == ["1", "2"]
+    for call in (
+        lambda: memory.delete("1"),
+        lambda: memory.update("1", "x"),
+        lambda: memory.recall("x", where={"n": 1}),
+    ):
+        with pytest.raises(UserError, match="cannot be"):
+            call()
+    assert [hit.id for hit in memory.search("boat", where={"n": 2}).entries] == ["2"]
+    assert store.amendments(memory.owner) == []
