@@ -156,7 +156,7 @@ class Amendments(Amend):
         self._gone = {row.entry for row in rows if row.of_a_turn and row.new is None}
 
     def touches(self, id: str, sources: Sequence[str]) -> bool:
-        return id in self._of_id or any(turn in self._of_turn for turn in sources)
+        return id in self._of_id or not self._of_turn.keys().isdisjoint(sources)
 
     def own(self, entry: Entry) -> Entry | None:
         for row in self._near(entry):

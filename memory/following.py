@@ -140,7 +140,8 @@ class Following:
             return False
         index.remove(misplaced)
         again = set(misplaced)
-        index.add(entry for id, entry in new.items() if id in again or old.get(id) != entry)
+        # Entries of parts that stayed are the same objects, which need not be compared.
+        index.add(e for id, e in new.items() if id in again or (old.get(id) is not e and old.get(id) != e))
         index.remove(gone)
         self._entries[start:] = tail
         # An id of the tail may be one of the shared parts as well.

@@ -28,15 +28,18 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
 from typing import Any
 from uuid import uuid4
 
 from sqlalchemy import Connection, delete, select, update
 
 from ..errors import ConflictError, UserError
-from ..records import Item, Turn
+from ..records import Item, Turn, comparable
 from . import erasing, rebuilding
 from . import store_amending as amending
+from . import store_past as past
 from . import store_reads as reads
 from . import store_recalls as recalls
 from . import store_rows as rows
@@ -46,6 +49,7 @@ from .amending import Amendment
 from .metadata import Conditions, Scalar, checked_metadata
 from .store_claims import Claims
 from .store_forgetting import Forgetting
+from .store_past import Then
 from .store_recalls import Recalling
 from .store_tables import of
 from .stored import (
@@ -198,6 +202,23 @@ class Store(Claims, Forgetting, Recalling):
                 owner, version, reads.stamp(head), made, waiting, opened, int(head.forgets or 0), head.amended or 0
             )
 
+    def past(self, owner: Owner, then: datetime) -> tuple[Snapshot, Then | None]:
+        """A user, and their memory as it was after the last commit until then; None where there was none yet.
+
+        Args:
+            owner: Whose.
+            then: In UTC where it has no zone.
+
+        Raises:
+            UserError: It is not kept: another memory was written in its place since, by a rebuild for example.
+        """
+        at = comparable(then).timestamp()
+        with self._read() as db:
+            head = reads.head(db, owner)
+            found = past.read(db, owner, at, made=bool(head.writer))
+            about = Snapshot(owner, head.version or "", reads.stamp(head), None, forgets=int(head.forgets or 0))
+            return replace(about, amended=head.amended or 0), found
+
     def vectors(self, owner: Owner, keys: Sequence[bytes]) -> dict[bytes, bytes]:
         """The vectors of a user's texts that are there, by key."""
         with self._read() as db:
@@ -302,7 +323,8 @@ class Store(Claims, Forgetting, Recalling):
         """
         with self._write() as db:
             known = rows.lock(db, owner, make=False)
-            rows.reset(db, owner)
+            if known:
+                rows.reset(db, owner)
             if known and forced_by:
                 rebuilding.begin(db, owner, forced_by)
         return known

@@ -34,6 +34,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from ..errors import ConflictError, UserError
 from ..records import Item, Turn
 from . import erasing
+from . import store_past as past
 from . import store_tables as t
 from .store_reads import BATCH
 from .store_tables import given, key_of, mine, of, whose
@@ -276,6 +277,7 @@ def reset(db: Connection, owner: Owner) -> None:
     for table in (t.memories, t.texts, t.changes, t.vectors, t.recalls):
         db.execute(delete(table).where(*of(table, owner)))
     db.execute(update(t.items).where(*of(t.items, owner)).values(state="queued", attempts=0, error=""))
+    past.begin(db, owner)
     changed = update(t.users).where(*of(t.users, owner))
     db.execute(changed.values(version=token(), worker="", claimed_until=0.0))
 
@@ -323,6 +325,7 @@ def restore(db: Connection, contents: Contents) -> None:
     db.execute(update(t.users).where(*of(t.users, owner)).values(next_position=last + 1))
     put_metadata(db, owner, contents.metadata)
     if contents.document is not None:
+        past.begin(db, owner)
         put_memory(db, owner, contents.document)
     for session in contents.open:
         append(db, owner, name_of("session", session.id), session.turns)
@@ -346,14 +349,17 @@ def put_memory(db: Connection, owner: Owner, document: Document) -> None:
     if change is not None:
         row = {"number": document.log.count, "memory": change.memory, "settled": change.settled}
         db.execute(_NEW_CHANGE, {**key_of(owner), **row})
+        past.note(db, owner, document.log.base, document.log.count, document.position)
         new = whose(owner, **{f"new_{name}": value for name, value in about.items()})
         if db.dialect.name == "postgresql":
             db.execute(_CHANGED_ON_SERVER, new)
         else:
             db.execute(_CHANGED_HERE, {**new, "now": time.time()})
         return
+    past.keep(db, owner)
     db.execute(delete(t.changes).where(*of(t.changes, owner)))
     base = document.log.base or token()
+    past.note(db, owner, base, 0, document.position)
     upsert(db, t.texts, key_of(owner), {"base": base, "memory": document.memory, "settled": document.settled})
     upsert(db, t.memories, key_of(owner), {**about, "json": "", "settled": None, "updated": t.clock(db)})
 

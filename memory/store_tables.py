@@ -10,6 +10,8 @@
     vectors     what an embedder made of texts of the user, by a digest of embedder and text
     recalls     how often each entry of a memory was recalled
     rebuilds    users whose memory is to be written anew, whoever wrote it, until that is done
+    moments     when a memory became which: one row a commit
+    past_texts, past_changes    texts that were written anew since, and their changes
     metadata    what callers said of raw sessions, a JSON object of plain values each
     amendments  what users changed in single entries of their memories, in order
     forgotten   who was forgotten of late, by a digest of the name: a write that began before is refused
@@ -144,6 +146,32 @@ rebuilds = Table(
     *_owner(),
     *_filled(writer=String, begun=Integer, since=Float),
 )
+moments = Table(
+    "mempiler_moments",
+    tables,
+    *_owner(),
+    Column("base", String, primary_key=True),
+    Column("number", Integer, primary_key=True),
+    *_filled(at=Float, position=Integer),
+    Index("mempiler_moments_at", "tenant", "user", "at"),
+)
+past_texts = Table(
+    "mempiler_past_texts",
+    tables,
+    *_owner(),
+    Column("base", String, primary_key=True),
+    *_filled(memory=Text),
+    Column("settled", Text),
+)
+past_changes = Table(
+    "mempiler_past_changes",
+    tables,
+    *_owner(),
+    Column("base", String, primary_key=True),
+    Column("number", Integer, primary_key=True),
+    *_filled(memory=Text),
+    Column("settled", Text),
+)
 metadata = Table(
     "mempiler_metadata",
     tables,
@@ -165,8 +193,9 @@ forgotten = Table(
     Column("name", String, primary_key=True),
     *_filled(number=Integer, at=Float, erased=Integer),
 )
+PAST = (moments, past_texts, past_changes)
 OWNED = (
-    *(items, turns, open_turns, memories, texts, changes, vectors, recalls, rebuilds),
+    *(items, turns, open_turns, memories, texts, changes, *PAST, vectors, recalls, rebuilds),
     *(metadata, amendments, users),
 )
 """Every table with rows of a user."""

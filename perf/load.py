@@ -3,7 +3,8 @@
 A service of its own (`mempiler serve`, offline engine, turn RAG) is asked by `--users` clients over HTTP, each of
 which sends its next request as soon as it has the last answer. Users have the same names under two tenants, and every
 session that is stored holds a marker of its own. In turn a user chats, asks, adds a session and reads the memory;
-whatever comes back is searched for markers, and one that another user stored is a leak.
+searches it, by metadata and as it was; lists and reads its entries, rewords, deletes and restores one. Whatever comes
+back is searched for markers, and one that another user stored is a leak.
 
     errors      responses of another status than 200 or 201, and connections that failed
     leaks       responses with a marker that their user did not store
@@ -35,6 +36,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +64,7 @@ class User:
         """Sends one request after the other."""
         await self.add()
         while time.monotonic() < until:
-            for step in (self.chat, self.ask, self.chat, self.read, self.chat, self.add):
+            for step in (self.chat, self.ask, self.search, self.read, self.chat, self.entries, self.past, self.add):
                 if time.monotonic() < until:
                     await step()
 
@@ -73,7 +75,8 @@ class User:
         self._topics[topic + f" {len(self._topics)}"] = marker
         said = f"The secret word of the {list(self._topics)[-1]} is {marker}."
         messages = [{"role": "user", "name": "Ada", "content": said}, {"role": "assistant", "content": "I see."}]
-        await self._send("add", "POST", f"/v1/users/{self.name}/sessions", {"messages": messages})
+        body = {"messages": messages, "metadata": {"topic": topic, "number": len(self._topics)}}
+        await self._send("add", "POST", f"/v1/users/{self.name}/sessions", body)
 
     async def chat(self) -> None:
         """Asks for a marker by the chat."""
@@ -87,6 +90,33 @@ class User:
         question = QUESTION.format(topic=secrets.choice(list(self._topics)))
         found = await self._send("ask", "POST", f"/v1/users/{self.name}/ask", {"question": question})
         self._answered(found["answer"] if found else "")
+
+    async def search(self) -> None:
+        """Searches all sessions, and some."""
+        path, where = f"/v1/users/{self.name}/search", {"number": {"lte": len(self._topics) // 2 + 1}}
+        await self._send("search", "POST", path, {"query": "secret word"})
+        await self._send("search where", "POST", path, {"query": "secret word", "where": where})
+        question = {"question": QUESTION.format(topic=TOPICS[0]), "where": {"topic": TOPICS[0]}}
+        await self._send("ask where", "POST", f"/v1/users/{self.name}/ask", question)
+
+    async def entries(self) -> None:
+        """Lists entries, and rewords, deletes and restores one."""
+        path = f"/v1/users/{self.name}/entries"
+        found = await self._send("list", "GET", f"{path}?limit=20")
+        if not found or not found["entries"]:
+            return
+        one = f"{path}/{found['entries'][0]['id']}"
+        await self._send("get", "GET", one)
+        await self._send("update", "PATCH", one, {"text": f"It was {next(iter(self._topics.values()))}."})
+        await self._send("delete", "DELETE", one)
+        for _ in range(2):
+            await self._send("undo", "POST", f"{one}/undo")
+        await self._send("history", "GET", f"{one}/history")
+
+    async def past(self) -> None:
+        """Searches the memory as it was."""
+        body = {"query": "secret word", "as_of": datetime.now(UTC).isoformat()}
+        await self._send("search as of", "POST", f"/v1/users/{self.name}/search", body)
 
     async def read(self) -> None:
         """Reads the memory."""

@@ -106,6 +106,15 @@ def entries_of(method: Method, memory: Any, waiting: Waiting) -> dict[str, tuple
     return found | {entry.id: (entry, False) for entry in method.reader.entries(memory)}
 
 
+def entry_of(method: Method, memory: Any, waiting: Waiting, id: str) -> tuple[Entry, bool] | None:
+    """One of these by its id; None if there is none."""
+    found = next((entry for entry in method.reader.entries(memory) if entry.id == id), None)
+    if found is not None:
+        return found, False
+    items = with_unwritten(memory, waiting).items
+    return next(((entry, True) for item in items for entry in turn_entries(item) if entry.id == id), None)
+
+
 def page(entries: Mapping[str, Any], cursor: str | None, limit: int) -> tuple[list[str], str | None]:
     """The ids of a page, and where the next one begins.
 

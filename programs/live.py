@@ -10,20 +10,23 @@ import json
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any
 
 from pydantic import ValidationError
 from pydantic_core import to_json
 
-from ..errors import ProgramError
+from ..errors import ProgramError, UserError
 from ..memory.amending import Amendment, Amendments, in_force
 from ..memory.deltas import applied, delta
 from ..memory.following import Line
 from ..memory.memory import Memory
 from ..memory.store import Store
+from ..memory.store_past import Then
+from ..memory.store_reads import text_after
 from ..memory.stored import DOCUMENT, Change, Document, Log, Owner, Parsed, Snapshot, Stamp
 from ..memory.user_vectors import UserVectors
-from ..records import Item, Session
+from ..records import Item, Session, comparable
 from .identity import digest
 from .leavings import notice
 from .method import Writer
@@ -52,6 +55,8 @@ class View:
     """What was applied to the settled memory and to what waits; None where they are as they were written."""
     within: Within | None = None
     """What is looked at, of the settled memory and of what waits; everything if None."""
+    position: int | None = None
+    """Of a memory as it was: the position of the last item in it."""
 
     def left(self, items: Iterable[Item]) -> tuple[Item, ...]:
         """What is looked at of raw items, as amendments leave them."""
@@ -141,6 +146,47 @@ def amended(program: MemoryProgram, store: Store, seen: View) -> View:
     return replace(seen, settled=kept.left, waiting=waiting, amendments=kept.amendments)
 
 
+def as_it_was(program: MemoryProgram, store: Store, owner: Owner, then: datetime) -> View:
+    """A user's memory as it was after the sessions that were remembered until a time; nothing waits in it.
+
+    Args:
+        program: Reads it.
+        store: Keeps it.
+        owner: Whose it is.
+        then: Amendments of later do not count; in UTC where it has no zone.
+
+    Raises:
+        ProgramError: Another program, embedder or version wrote the memory; the message has the remedy.
+        UserError: It is not kept.
+    """
+    snapshot, found = store.past(owner, then)
+    notice(program, store, snapshot.forgets)
+    if snapshot.stamp is not None:
+        check(snapshot.stamp, stamp_of(program), owner, store.url)
+    key = (*_key(store, owner), "past", found.base if found else "", found.number if found else 0)
+    memory, settled = program.live.once(key, lambda: _before(program.method.writer, found, owner, store.url))
+    view = View(snapshot, None, memory, settled, Waiting(), position=found.position if found else 0)
+    rows = in_force(row for row in store.amendments(owner) if row.at is None or comparable(row.at) <= comparable(then))
+    if not rows:
+        return view
+    amendments = Amendments(rows, program.method.reader.entries(settled))
+    return replace(view, settled=leaving(program.method, settled, amendments), amendments=amendments)
+
+
+def _before(writer: Writer, found: Then | None, owner: Owner, url: str) -> tuple[Memory, Memory]:
+    """A memory and the settled one, as they were."""
+    if found is None:
+        return _parsed(writer, None, owner, url)
+    try:
+        memory, settled = text_after(found.memory, found.settled, found.changes)
+        before = writer.Memory.model_validate_json(memory)
+        if not writer.settles:
+            return before, before
+        return before, writer.Memory.model_validate_json(settled) if settled else writer.Memory()
+    except (LookupError, TypeError, ValueError) as error:
+        raise _misfit(owner, url, f"{type(error).__name__} in what it was") from error
+
+
 def looked_at(program: MemoryProgram, store: Store, seen: View, within: Within) -> View:
     """What is looked at of a user's memory, as a memory of its own, with an index of its own.
 
@@ -149,6 +195,9 @@ def looked_at(program: MemoryProgram, store: Store, seen: View, within: Within) 
         store: Keeps it.
         seen: The memory.
         within: What is looked at.
+
+    Raises:
+        UserError: The method cannot leave entries out.
     """
     if within.everything:
         return seen
@@ -156,6 +205,8 @@ def looked_at(program: MemoryProgram, store: Store, seen: View, within: Within) 
     kept: tuple[Memory, Memory] | None = program.live.peek(key)
     if kept is None or kept[0] is not seen.settled:
         left = leaving(program.method, seen.settled, within)
+        if any(within(entry) is None for entry in program.method.reader.entries(left)):
+            raise UserError(f"memories of {program.name} cannot be looked at in part; ask without where, since, until")
         # An index that went to and fro between the two would be slower than one for each.
         vars(left)["line"] = Line()
         kept = seen.settled, left

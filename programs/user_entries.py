@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Literal
 
 from ..engines.threads import in_thread
 from ..errors import ConflictError, UserError
 from ..memory.amending import LONGEST_BY, Amendment, Amendments, in_force, plain_line, worded
-from ..memory.incoming import now
 from ..memory.index import Entry
 from ..memory.store import Store
 from ..memory.stored import Owner
-from .entries import PAGE, Event, Listed, Origin, Page, entries_of, listed, page
+from .entries import PAGE, Event, Listed, Origin, Page, entries_of, entry_of, listed, page
 from .live import View
 from .program import MemoryProgram
 from .recalling import leaving
@@ -35,22 +35,25 @@ class UserEntries:
     owner: Owner
     _since: int | None
 
-    def look(self) -> View:
-        """The memory and what is not in it yet."""
+    def look(self, as_of: datetime | None = None) -> View:
+        """The memory and what is not in it yet, or as it was."""
         raise NotImplementedError
 
-    def get(self, entry: str, seen: View | None = None) -> Listed | None:
+    def get(self, entry: str, seen: View | None = None, as_of: datetime | None = None) -> Listed | None:
         """An entry by its id, of the memory or among the turns that are not in it yet; None if there is none.
 
         Args:
             entry: Its id, as `list`, `search` and the evidence of an answer give it.
             seen: Where it is looked for, of `look`; what is there now if None.
+            as_of: In the memory as it was then, see `look`.
         """
-        seen = seen or self.look()
-        found = entries_of(self.program.method, seen.settled, seen.waiting).get(entry)
+        seen = seen or self.look(as_of)
+        found = entry_of(self.program.method, seen.settled, seen.waiting, entry)
         return self._listed([found], seen)[0] if found else None
 
-    def list(self, cursor: str | None = None, limit: int = PAGE, seen: View | None = None) -> Page:
+    def list(
+        self, cursor: str | None = None, limit: int = PAGE, seen: View | None = None, as_of: datetime | None = None
+    ) -> Page:
         """Entries in the order of their ids, a page at a time.
 
         Pages are stable: an entry that is there all the time is listed once, whatever is added or deleted meanwhile.
@@ -59,11 +62,12 @@ class UserEntries:
             cursor: `next` of the page before; None for the first.
             limit: Most entries, 1 to 1000.
             seen: What is listed, of `look`; what is there now if None.
+            as_of: Of the memory as it was then, see `look`.
 
         Raises:
-            UserError: The limit or the cursor is none.
+            UserError: The limit or the cursor is none; or the memory as it was then is not kept.
         """
-        seen = seen or self.look()
+        seen = seen or self.look(as_of)
         found = entries_of(self.program.method, seen.settled, seen.waiting)
         ids, following = page(found, cursor, limit)
         return Page(tuple(self._listed([found[id] for id in ids], seen)), following)
@@ -126,7 +130,7 @@ class UserEntries:
 
     def _amend(self, what: Literal["update", "delete"], entry: str, text: str | None, by: str) -> Amendment | None:
         def row(seen: View) -> Amendment | None:
-            found = entries_of(self.program.method, seen.settled, seen.waiting).get(entry)
+            found = entry_of(self.program.method, seen.settled, seen.waiting, entry)
             if found is None:
                 return None
             was = found[0]
@@ -146,7 +150,8 @@ class UserEntries:
             made = make(seen)
             if made is None:
                 return None
-            made = replace(made, number=seen.snapshot.amended + 1, at=now(), by=by)
+            at = datetime.now(UTC).replace(tzinfo=None)
+            made = replace(made, number=seen.snapshot.amended + 1, at=at, by=by)
             if self.store.amend(self.owner, made, since):
                 return made
         raise ConflictError(f"entries of user {self.owner.user!r} are being changed all the time; try again")
@@ -156,7 +161,7 @@ class UserEntries:
         method = self.program.method
         amend = Amendments([made], method.reader.entries(seen.settled))
         waiting = replace(seen.waiting, items=amend.items(seen.waiting.items))
-        left = entries_of(method, leaving(method, seen.settled, amend), waiting).get(made.entry)
+        left = entry_of(method, leaving(method, seen.settled, amend), waiting, made.entry)
         if (left is None) != (made.new is None) or (left and left[0].text == made.text != made.new):
             how = "update its turns" if made.new else "forget its session"
             raise UserError(f"the {made.kind} {made.entry!r:.100} cannot be changed by itself here; {how}")
@@ -177,13 +182,13 @@ class UserEntries:
         """`history` for asyncio."""
         return await in_thread(lambda: self.history(entry))
 
-    async def aget(self, entry: str) -> Listed | None:
+    async def aget(self, entry: str, as_of: datetime | None = None) -> Listed | None:
         """`get` for asyncio."""
-        return await in_thread(lambda: self.get(entry))
+        return await in_thread(lambda: self.get(entry, as_of=as_of))
 
-    async def alist(self, cursor: str | None = None, limit: int = PAGE) -> Page:
+    async def alist(self, cursor: str | None = None, limit: int = PAGE, as_of: datetime | None = None) -> Page:
         """`list` for asyncio."""
-        return await in_thread(lambda: self.list(cursor, limit))
+        return await in_thread(lambda: self.list(cursor, limit, as_of=as_of))
 
     def _listed(self, found: Iterable[tuple[Entry, bool]], seen: View) -> list[Listed]:
         """Entries with the sessions that they come from."""

@@ -45,7 +45,7 @@ from ..memory.stored import Added, Forgotten, Owner, Summary
 from ..records import Context, Found, Hit, Item, Query, Turn
 from . import live, searching
 from .leavings import leaving_nothing, notice
-from .live import View, amended, drop, looked_at, stamp_of, view
+from .live import View, amended, as_it_was, drop, looked_at, stamp_of, view
 from .program import MemoryProgram
 from .recalling import recalled
 from .remember_queued import LEASE, remember_queued, writing_context
@@ -148,13 +148,20 @@ class UserMemory(UserEntries):
         """
         return remember_queued(self.store, self.program, self.owner, self._lm, self._lease, self._stop)
 
-    def look(self) -> View:
+    def look(self, as_of: datetime | None = None) -> View:
         """The memory and what is not in it yet, read once for several uses.
+
+        Args:
+            as_of: The memory as it was after the sessions remembered until then, without amendments of later; moments
+                without a zone are in UTC. As it is now, if None.
 
         Raises:
             ProgramError: Another program, embedder or version wrote the memory; the message has the remedy.
+            UserError: The memory as it was then is not kept.
         """
         with leaving_nothing(self.program, self.store, self._lm):
+            if as_of is not None:
+                return as_it_was(self.program, self.store, self.owner, as_of)
             return amended(self.program, self.store, view(self.program, self.store, self.owner))
 
     def ask(
@@ -166,6 +173,7 @@ class UserMemory(UserEntries):
         where: Mapping[str, Any] | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
+        as_of: datetime | None = None,
         **query: Any,
     ) -> dspy.Prediction:
         """Answers from the memory and from what is not in it yet.
@@ -178,6 +186,7 @@ class UserMemory(UserEntries):
             where: Conditions of the metadata of sessions (`memory.metadata`): only what rests on such a session.
             since: Only what is of this moment or later; moments without a zone are in UTC.
             until: Only what is from before this moment.
+            as_of: From the memory as it was then, see `look`.
             **query: Further query fields of the task, e.g. `options`, `date`.
 
         Returns:
@@ -187,7 +196,7 @@ class UserMemory(UserEntries):
             ProgramError: Another program, embedder or version wrote the memory; the message has the remedy.
             UserError: A field of the task is missing, or a condition is malformed.
         """
-        seen = seen or self.look()
+        seen = seen or self.look(as_of)
         seen = looked_at(self.program, self.store, seen, self._within(where, since, until))
         with self._working(seen):
             asking = self._query(seen, _fields(question, query), recent)
@@ -202,6 +211,7 @@ class UserMemory(UserEntries):
         where: Mapping[str, Any] | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
+        as_of: datetime | None = None,
         asked: Collection[str] = (),
         seen: View | None = None,
     ) -> Context:
@@ -213,10 +223,11 @@ class UserMemory(UserEntries):
             where: As in `ask`.
             since: As in `ask`.
             until: As in `ask`.
+            as_of: As in `ask`.
             asked: Ids of stored turns that whoever asks has before them: they are not recalled.
             seen: What is recalled from, of `look`; what is there now if None.
         """
-        seen = looked_at(self.program, self.store, seen or self.look(), self._within(where, since, until))
+        seen = looked_at(self.program, self.store, seen or self.look(as_of), self._within(where, since, until))
         with self._working(seen):
             wanted = Query(text=query, date=date, speakers=_speakers(seen))
             found = recalled(self.program.method, seen.settled, wanted, seen.waiting.but(asked)).whole()
@@ -231,6 +242,7 @@ class UserMemory(UserEntries):
         until: datetime | None = None,
         seen: View | None = None,
         where: Mapping[str, Any] | None = None,
+        as_of: datetime | None = None,
     ) -> Found:
         """Finds the entries nearest to a query, without an answer and without a language model.
 
@@ -241,13 +253,14 @@ class UserMemory(UserEntries):
             until: Only what is from before this moment.
             seen: What is searched, of `look`; what is there now if None.
             where: Conditions of the metadata of sessions (`memory.metadata`): only what rests on such a session.
+            as_of: In the memory as it was then, see `look`.
 
         Raises:
             ProgramError: Another program, embedder or version wrote the memory; the message has the remedy.
             UserError: `k` is not a number from 1 to 1000, or a condition is malformed.
             EndpointError: The embedder cannot be reached.
         """
-        within, seen = self._within(where, since, until), seen or self.look()
+        within, seen = self._within(where, since, until), seen or self.look(as_of)
         with self._working(seen):
             found = searching.search(self.program.method, seen.settled, seen.waiting, query, k, within)
         self._noted(seen, found.entries)
@@ -337,12 +350,13 @@ class UserMemory(UserEntries):
         where: Mapping[str, Any] | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
+        as_of: datetime | None = None,
         **query: Any,
     ) -> dspy.Prediction:
         """`ask` for asyncio: the store is read and the memory searched in a thread, and none waits for the answer."""
 
         def look() -> View:
-            return looked_at(self.program, self.store, seen or self.look(), self._within(where, since, until))
+            return looked_at(self.program, self.store, seen or self.look(as_of), self._within(where, since, until))
 
         found = await in_thread(look)
         with self._working(found):
@@ -362,9 +376,10 @@ class UserMemory(UserEntries):
         since: datetime | None = None,
         until: datetime | None = None,
         where: Mapping[str, Any] | None = None,
+        as_of: datetime | None = None,
     ) -> Found:
         """`search` for asyncio."""
-        return await in_thread(lambda: self.search(query, k, since, until, where=where))
+        return await in_thread(lambda: self.search(query, k, since, until, where=where, as_of=as_of))
 
     async def aforget(self) -> Forgotten:
         """`forget` for asyncio."""
@@ -377,7 +392,9 @@ class UserMemory(UserEntries):
     def _query(self, seen: View, fields: dict[str, Any], recent: Sequence[Item]) -> Query:
         """The query of a caller's fields; the raw items are read only for tasks that show the history's end."""
         task = self.program.task
-        return task.query(fields, seen.left(self.items()) if task.shows_history else (), recent, _speakers(seen))
+        stored = self.store.items(self.owner) if task.shows_history else []
+        items = (one.item for one in stored if seen.position is None or one.position <= seen.position)
+        return task.query(fields, seen.left(items), recent, _speakers(seen))
 
     def _within(
         self, where: Mapping[str, Any] | None, since: datetime | None, until: datetime | None

@@ -12,7 +12,7 @@ from ..memory.amending import Amendment
 from ..programs.entries import MOST, PAGE, Listed
 from ..programs.user_memory import UserMemory
 from .access import Memory, Places, Written
-from .entry_bodies import By, Entries, EntryHistory, EntryId, ListedEntry, NewText
+from .entry_bodies import AsOf, By, Entries, EntryHistory, EntryId, ListedEntry, NewText
 from .refusals import UNKNOWN_ENTRY
 from .users import known
 
@@ -25,16 +25,17 @@ async def list_entries(
     work: Places,
     cursor: Annotated[str | None, Query(min_length=1, max_length=2048)] = None,
     limit: Annotated[int, Query(ge=1, le=MOST)] = PAGE,
+    as_of: AsOf = None,
 ) -> Entries:
     """Entries and turns that are not in the memory yet, by id; pages do not shift while others are added."""
-    found = await work.storing(lambda: memory.list(cursor, limit, known(memory)))
+    found = await work.storing(lambda: memory.list(cursor, limit, known(memory, as_of)))
     return Entries(entries=[_shown(one) for one in found.entries], next=found.next)
 
 
 @router.get("/{entry}", summary="Read an entry")
-async def get_entry(entry: EntryId, memory: Memory, work: Places) -> ListedEntry:
+async def get_entry(entry: EntryId, memory: Memory, work: Places, as_of: AsOf = None) -> ListedEntry:
     """One entry, with the sessions and turns that it rests on."""
-    found = await work.storing(lambda: memory.get(entry, known(memory)))
+    found = await work.storing(lambda: memory.get(entry, known(memory, as_of)))
     if found is None:
         raise UNKNOWN_ENTRY()
     return _shown(found)

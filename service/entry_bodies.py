@@ -5,12 +5,12 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from fastapi import Path
+from fastapi import Path, Query
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from ..memory.amending import LONGEST, LONGEST_BY
 from ..memory.stored import MAX_KEY
-from .bodies import Body, Said, unicode_text
+from .bodies import Body, Said, Time, unicode_text
 
 EntryId = Annotated[
     str,
@@ -19,6 +19,7 @@ EntryId = Annotated[
 ]
 
 
+AsOf = Annotated[Time | None, Query(description="The memory as it was after the sessions remembered until then")]
 By = Annotated[str, Field(max_length=LONGEST_BY, examples=["ada"]), AfterValidator(unicode_text)]
 
 

@@ -152,7 +152,7 @@ def _shown(hit: Hit, turns: Mapping[str, Turn]) -> dict[str, Any]:
 
 
 def _found(body: Search, memory: UserMemory) -> Found:
-    seen = known(memory)
+    seen = known(memory, body.as_of)
     found = memory.search(body.query, body.k, body.since, body.until, seen, body.conditions)
     turns = _turns(memory, {id for hits in found for hit in hits for id in hit.sources}, seen)
     rows = [[_shown(hit, turns) for hit in hits] for hits in found]
@@ -160,7 +160,7 @@ def _found(body: Search, memory: UserMemory) -> Found:
 
 
 def _answer(body: Question, service: Service, memory: UserMemory) -> Answer:
-    seen = known(memory)
+    seen = known(memory, body.as_of)
     fields: dict[str, Any] = {"date": body.date or format_time(now())}
     if body.options:
         fields["options"] = body.options
@@ -170,13 +170,13 @@ def _answer(body: Question, service: Service, memory: UserMemory) -> Answer:
     return Answer(answer=str(found.answer), evidence=evidence(memory, found.context, seen))
 
 
-def known(memory: UserMemory) -> View:
-    """What a user's memory holds at the moment.
+def known(memory: UserMemory, as_of: datetime | None = None) -> View:
+    """What a user's memory holds, or held.
 
     Raises:
         Refusal: 404: nothing is stored of the user.
     """
-    seen = memory.look()
+    seen = memory.look(as_of)
     if not seen.known:
         raise UNKNOWN_USER()
     return seen
