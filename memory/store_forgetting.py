@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import delete
 
 from ..errors import StoreError
-from . import erasing
+from . import erasing, events
 from . import store_reads as reads
 from . import store_rows as rows
 from . import store_tables as t
@@ -47,6 +47,7 @@ class Forgetting(Transactions):
             if known:
                 # Which of them are of that session's texts, nobody knows.
                 db.execute(delete(t.vectors).where(*of(t.vectors, owner)))
+                events.forget_session(db, owner, id)
                 erasing.record(db, name, erasing.a_session_of(owner))
         return Forgotten(owner, known, int(left > 0), left, *self.erase())
 

@@ -36,7 +36,7 @@ from . import erasing
 from . import store_tables as t
 from .store_reads import BATCH
 from .store_tables import given, key_of, mine, of, whose
-from .stored import Added, Contents, Document, Owner, check_key, name_of
+from .stored import Added, Contents, Document, Owner, State, check_key, name_of
 
 I = TypeVar("I", bound=Item)  # noqa: E741
 
@@ -272,6 +272,12 @@ def _taken() -> Update:
 
 
 _TAKEN_IN = _taken()
+_NOT_IN = (
+    select(t.items.c.id, t.items.c.state)
+    .with_hint(t.items, "INDEXED BY mempiler_items_state", "sqlite")
+    .where(*mine(t.items), t.items.c.state.in_(("queued", "partial")), t.items.c.position <= given("last"))
+    .order_by(t.items.c.position)
+)
 _PARTIAL = update(t.items).where(
     *mine(t.items),
     t.items.c.state == "remembered",
@@ -279,11 +285,17 @@ _PARTIAL = update(t.items).where(
 )
 
 
-def taken_in(db: Connection, owner: Owner, document: Document, note: str) -> None:
-    """Marks the items that are in a memory now."""
+def taken_in(db: Connection, owner: Owner, document: Document, note: str) -> list[tuple[str, State]]:
+    """Marks the items that are in a memory now; returns the ids of those whose state changed, with the new one."""
+    before = db.execute(_NOT_IN, whose(owner, last=document.position)).all()
     db.execute(_TAKEN_IN, whose(owner, last=document.position, note=note))
     for n in range(0, len(document.partial), BATCH):
         db.execute(_PARTIAL.values(state="partial"), whose(owner, ids=document.partial[n : n + BATCH]))
+    left = frozenset(document.partial)
+    after: list[tuple[str, str, State]] = [
+        (row.id, row.state, "partial" if row.id in left else "remembered") for row in before
+    ]
+    return [(id, state) for id, old, state in after if state != old]
 
 
 def restore(db: Connection, contents: Contents) -> None:

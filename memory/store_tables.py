@@ -9,6 +9,8 @@
     changes     what has changed in it since, one row a commit
     vectors     what an embedder made of texts of the user, by a digest of embedder and text
     rebuilds    users whose memory is to be written anew, whoever wrote it, until that is done
+    events      what became of sessions, numbered within a tenant
+    event_counts  the last number of each tenant, and up to which one events were dropped
     forgotten   who was forgotten of late, by a digest of the name: a write that began before is refused
 
 Limits: an SQLite file belongs on a local disk (its locks and its log do not work over a network), and has one writer at
@@ -140,7 +142,21 @@ forgotten = Table(
     Column("name", String, primary_key=True),
     *_filled(number=Integer, at=Float, erased=Integer),
 )
-OWNED = (items, turns, open_turns, memories, texts, changes, vectors, rebuilds, users)
+events = Table(
+    "mempiler_events",
+    tables,
+    Column("tenant", String, primary_key=True),
+    Column("number", Integer, primary_key=True),
+    *_filled(user=String, session=String, state=String, at=Float),
+    Index("mempiler_events_user", "tenant", "user"),
+)
+event_counts = Table(
+    "mempiler_event_counts",
+    tables,
+    Column("tenant", String, primary_key=True),
+    *_filled(number=Integer, dropped=Integer),
+)
+OWNED = (items, turns, open_turns, memories, texts, changes, vectors, rebuilds, events, users)
 """Every table with rows of a user."""
 
 

@@ -18,7 +18,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from .. import __version__
-from . import chat, state, transfer, users
+from . import chat, listening, state, transfer, users
 from .access import Access
 from .bodies import ERRORS
 from .limits import BodyLimit
@@ -42,7 +42,7 @@ def make_app(service: Service) -> FastAPI:
         redirect_slashes=False,
     )
     app.state.service = service
-    for routes in (state.router, users.router, chat.router, transfer.router):
+    for routes in (state.router, users.router, chat.router, transfer.router, listening.router):
         app.include_router(routes)
     if service.settings.mcp:
         from . import agents  # an extra

@@ -56,6 +56,8 @@ class Service:
         self.asking = Pool(limits.threads, limits.queue, limits.timeout, self._share)
         self.storing = Pool(limits.store_threads, limits.store_queue, limits.timeout, self._share)
         self.probe = Probe(store)
+        self.listening: Counter[str] = Counter()
+        """Streams of events that are open, by tenant."""
         self.worker = Worker(store, program, lm, limits.session_gap, limits.writers, lease=limits.lease)
 
     @property
@@ -82,6 +84,11 @@ class Service:
     def writing(self, tenant: str, user: str) -> UserMemory:
         """The same for one request that stores something: it does not if the user is forgotten meanwhile."""
         return UserMemory(self.program, self.store, Owner(user, tenant), self.lm, since=self.store.forgets())
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the service ends."""
+        return self._stop_at is not None
 
     def begin_stop(self) -> float:
         """Stops new background work; returns the seconds left until the process ends."""
@@ -140,7 +147,7 @@ class Service:
             "worker": self.worker.alive,
             "room": not (self.asking.full or self.storing.full),
             "tokens": self.tokens is None or self.tokens.works,
-            "serving": self._stop_at is None,
+            "serving": not self.stopping,
             "model": not self.model_down,
         }
 

@@ -70,12 +70,12 @@ class Api(httpx.Client):
 
 
 @contextmanager
-def serving(service: Any) -> Iterator[Api]:
-    """Runs a service on a free port in a thread, and connects a client of `acme` to it."""
+def serving(service: Any, port: int = 0) -> Iterator[Api]:
+    """Runs a service on a port, or a free one, in a thread, and connects a client of `acme` to it."""
     import uvicorn
     from mempiler.service.server import listen, uvicorn_config
 
-    with listen("127.0.0.1", 0) as bound, ExitStack() as stack:
+    with listen("127.0.0.1", port) as bound, ExitStack() as stack:
         server = uvicorn.Server(uvicorn_config(service))
         thread = threading.Thread(target=server.run, args=([bound],))
         thread.start()
@@ -86,6 +86,7 @@ def serving(service: Any) -> Iterator[Api]:
             yield Api(f"http://127.0.0.1:{bound.getsockname()[1]}", service, stack)
         finally:
             stack.close()
+            service.begin_stop()
             server.should_exit = True
             thread.join(20)
 
