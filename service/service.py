@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from typing import Any
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from ..memory.store import Store
 from ..memory.stored import Owner
+from ..programs.crew import Crew
 from ..programs.program import MemoryProgram
+from ..programs.stored_steps import Remembered
 from ..programs.user_memory import UserMemory
 from .bodies import Health
 from .breaker import Breaker
@@ -19,6 +23,9 @@ from .probe import Probe, Seen
 from .settings import Settings
 from .tokens import Tokens
 from .worker import Worker
+
+if TYPE_CHECKING:
+    from .spans import Spans
 
 OPEN_TENANT = "default"
 """Whose users a service without tokens serves."""
@@ -35,6 +42,7 @@ class Service:
         tokens: Who may ask; None lets everybody in, as tenant `default`.
         settings: Limits and habits.
         metrics: Counts; shared by the processes of a service of several.
+        spans: Where spans go; None makes none.
     """
 
     def __init__(
@@ -46,10 +54,11 @@ class Service:
         tokens: Tokens | None = None,
         settings: Settings | None = None,
         metrics: Metrics | None = None,
+        spans: Spans | None = None,
     ) -> None:
         self.program, self.store, self.lm, self.name, self.tokens = program, store, lm, name, tokens
         self.settings = settings or Settings()
-        self.metrics = metrics or Metrics()
+        self.metrics, self.spans = metrics or Metrics(), spans
         self.started = int(time.time())
         self._stop_at: float | None = None
         limits = self.settings
@@ -58,7 +67,14 @@ class Service:
         self.probe = Probe(store)
         self.listening: Counter[str] = Counter()
         """Streams of events that are open, by tenant."""
-        self.worker = Worker(store, program, lm, limits.session_gap, limits.writers, lease=limits.lease)
+        crew: Callable[..., Crew[Remembered]] = Crew
+        self._memory: Callable[..., UserMemory] = UserMemory
+        if spans is not None:
+            from . import spans as traced  # an extra
+
+            crew, self._memory = partial(traced.TracedCrew, spans), partial(traced.TracedMemory, spans)
+            lm.callbacks = [*lm.callbacks, traced.TracedCalls(spans)]
+        self.worker = Worker(store, program, lm, limits.session_gap, limits.writers, lease=limits.lease, crew=crew)
 
     @property
     def chats(self) -> bool:
@@ -79,11 +95,11 @@ class Service:
 
     def memory(self, tenant: str, user: str) -> UserMemory:
         """The memory of a user, known or not."""
-        return UserMemory(self.program, self.store, Owner(user, tenant), self.lm)
+        return self._memory(self.program, self.store, Owner(user, tenant), self.lm)
 
     def writing(self, tenant: str, user: str) -> UserMemory:
         """The same for one request that stores something: it does not if the user is forgotten meanwhile."""
-        return UserMemory(self.program, self.store, Owner(user, tenant), self.lm, since=self.store.forgets())
+        return self._memory(self.program, self.store, Owner(user, tenant), self.lm, since=self.store.forgets())
 
     @property
     def stopping(self) -> bool:

@@ -22,7 +22,9 @@ def store(tmp_path: Path) -> Iterator[Store]:
         yield opened
 
 
-def service_over(store: Store, folder: Path, lm: Any = None, program: Any = None, tokens: bool = True, **s: Any) -> Any:
+def service_over(
+    store: Store, folder: Path, lm: Any = None, program: Any = None, tokens: bool = True, spans: Any = None, **s: Any
+) -> Any:
     """A service; `lm` replaces the offline engine, `program` turn RAG, other keywords are settings."""
     from mempiler.service.service import Service
     from mempiler.service.settings import Settings
@@ -32,7 +34,7 @@ def service_over(store: Store, folder: Path, lm: Any = None, program: Any = None
     path.write_text("".join(f"{tenant} {token}\n" for tenant, token in TOKENS.items()))
     settings = Settings(**{"threads": 4, "writers": 0, "grace": 5.0, **s})
     program, lm = program or build("turn-rag"), lm or language_model("offline")
-    return Service(program, store, lm, "my-model", Tokens(path) if tokens else None, settings)
+    return Service(program, store, lm, "my-model", Tokens(path) if tokens else None, settings, spans=spans)
 
 
 class Api(httpx.Client):
