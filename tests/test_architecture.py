@@ -81,6 +81,7 @@ class Module:
 
 FROM_ENGINES = (
     ".engines.embedders.embedder",
+    ".engines.hearing.hearing",
     ".engines.lanes.taking_turns",
     ".engines.taken.Taken",
     ".engines.taken.note",
@@ -88,7 +89,7 @@ FROM_ENGINES = (
     ".engines.threads.in_thread",
     ".engines.vectors.kept_on",
 )
-"""What programs may take from there: the offline embedder, whose turn a call is, what a piece of work takes, threads
+"""What programs may take from there: the offline embedder, who hears a call, whose turn it is, what work takes, threads
 for asyncio, and where vectors are kept."""
 
 
