@@ -1,4 +1,4 @@
-"""Two tenants with users and sessions of the same names: whatever they do, in whatever order, neither sees the other's."""
+"""Two tenants with users and sessions of the same names: whatever they do, neither sees the other's."""
 
 import json
 from collections.abc import Callable, Iterator
