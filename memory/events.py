@@ -12,11 +12,13 @@ Limits: a rebuild remembers sessions anew, and tells so.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
+from typing import Any
 
 from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy.dialects import postgresql, sqlite
 
 from . import store_tables as t
-from .store_rows import insert_into
 from .store_tables import given
 from .stored import Event, Events, Owner, State
 
@@ -45,23 +47,28 @@ def tell(db: Connection, owner: Owner, states: Sequence[tuple[str, State]]) -> N
     """
     if not states:
         return
-    last = _counted(db, owner.tenant, len(states))
     server = db.dialect.name == "postgresql"
+    last = int(db.execute(_counting(server), {"of_tenant": owner.tenant, "more": len(states)}).scalar_one())
     about = {"tenant": owner.tenant, "user": owner.user}
     about |= {"at": db.execute(select(t.SERVER_CLOCK)).scalar() if server else t.clock(db)}
     first = last - len(states) + 1
     rows = [{**about, "number": n, "session": id, "state": state} for n, (id, state) in enumerate(states, first)]
-    db.execute(_NEW, rows)
+    db.execute(_NEW, rows if len(rows) > 1 else rows[0])
     if last // PRUNED_AT > (first - 1) // PRUNED_AT:
         _prune(db, owner.tenant, last - KEPT)
 
 
-def _counted(db: Connection, tenant: str, more: int) -> int:
-    """The number of the last of some new events."""
+@cache
+def _counting(server: bool) -> Any:
+    """Adds to the number of the last event of a tenant, and returns it; made once, since it runs with every commit."""
     c = t.event_counts.c
-    new = insert_into(db)(t.event_counts).values(tenant=tenant, number=more, dropped=0)
-    new = new.on_conflict_do_update(index_elements=["tenant"], set_={"number": c.number + more})
-    return int(db.execute(new.returning(c.number)).scalar_one())
+    new = (
+        (postgresql if server else sqlite)
+        .insert(t.event_counts)
+        .values(tenant=given("of_tenant"), number=given("more"), dropped=0)
+    )
+    new = new.on_conflict_do_update(index_elements=["tenant"], set_={"number": c.number + given("more")})
+    return new.returning(c.number)
 
 
 def _prune(db: Connection, tenant: str, upto: int) -> None:

@@ -271,12 +271,11 @@ def _taken() -> Update:
     return update(t.items).where(*mine(t.items), c.position.in_(found)).values(state="remembered", error=note)
 
 
-_TAKEN_IN = _taken()
-_NOT_IN = (
-    select(t.items.c.id, t.items.c.state)
+_TAKEN_IN = _taken().returning(t.items.c.position, t.items.c.id)
+_IN_PART = (
+    select(t.items.c.id)
     .with_hint(t.items, "INDEXED BY mempiler_items_state", "sqlite")
-    .where(*mine(t.items), t.items.c.state.in_(("queued", "partial")), t.items.c.position <= given("last"))
-    .order_by(t.items.c.position)
+    .where(*mine(t.items), t.items.c.state == "partial")
 )
 _PARTIAL = update(t.items).where(
     *mine(t.items),
@@ -287,15 +286,13 @@ _PARTIAL = update(t.items).where(
 
 def taken_in(db: Connection, owner: Owner, document: Document, note: str) -> list[tuple[str, State]]:
     """Marks the items that are in a memory now; returns the ids of those whose state changed, with the new one."""
-    before = db.execute(_NOT_IN, whose(owner, last=document.position)).all()
-    db.execute(_TAKEN_IN, whose(owner, last=document.position, note=note))
+    left = frozenset(document.partial)
+    before = frozenset(db.execute(_IN_PART, whose(owner)).scalars()) if left else left
+    taken = db.execute(_TAKEN_IN, whose(owner, last=document.position, note=note)).all()
     for n in range(0, len(document.partial), BATCH):
         db.execute(_PARTIAL.values(state="partial"), whose(owner, ids=document.partial[n : n + BATCH]))
-    left = frozenset(document.partial)
-    after: list[tuple[str, str, State]] = [
-        (row.id, row.state, "partial" if row.id in left else "remembered") for row in before
-    ]
-    return [(id, state) for id, old, state in after if state != old]
+    changed = [id for _, id in sorted(tuple(row) for row in taken) if id not in left or id not in before]
+    return [(id, "partial" if id in left else "remembered") for id in changed]
 
 
 def restore(db: Connection, contents: Contents) -> None:

@@ -39,6 +39,7 @@ LOOK = 1.0
 ALIVE = 15.0
 """Seconds after which a stream without news says that it is alive."""
 AT_ONCE = 500
+_SCHEMA = {"type": "object", "properties": {name: {"type": "string"} for name in ("id", "event", "data")}}
 _HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 Number = Annotated[int | None, Header(ge=0, lt=2**31)]
 
@@ -47,7 +48,7 @@ Number = Annotated[int | None, Header(ge=0, lt=2**31)]
     "/events",
     summary="Hear what becomes of sessions",
     response_class=StreamingResponse,
-    responses={200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}},
+    responses={200: {"content": {"text/event-stream": {"schema": _SCHEMA}}}},
 )
 async def hear(
     request: Request,
@@ -98,8 +99,8 @@ async def _stream(
         while True:
             if found.missed:
                 yield f"event: missed\ndata: {json.dumps({'kept': 'the newest only'})}\n\n"
-            for event in found.events:
-                yield _text(event)
+            if found.events:
+                yield "".join(map(_text, found.events))
             if found.events or found.missed:
                 spoke = time.monotonic()
             elif time.monotonic() - spoke > ALIVE:
