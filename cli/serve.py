@@ -72,6 +72,9 @@ def _setting(name: str, kind: Any, default: Any, help: str) -> Any:
 @click.option(
     "--mcp", is_flag=True, default=False, envvar="MEMPILER_MCP", help="let agents reach memories as tools, at /v1/mcp"
 )
+@click.option(
+    "--otel", is_flag=True, default=False, envvar="MEMPILER_OTEL", help="send spans as the variables OTEL_* say"
+)
 @click.option("--log-contents", is_flag=True, envvar="MEMPILER_LOG_CONTENTS", help="log what is asked and answered")
 @click.option("--api-base", envvar="MEMPILER_API_BASE", help="address of an OpenAI-compatible server")
 @trust_option(_log_lines)
@@ -135,6 +138,12 @@ def _answer(given: dict[str, Any], listening: Callable[[], socket], started: Cal
         slots=settings.threads,
     )
     check_askable(model)
+    spans = None
+    if given["otel"]:
+        from ..service.spans import exported  # an extra
+
+        spans = exported()
     store = open_store(given["store"], make=True)
-    service = Service(loaded.program, store, model, given["name"], tokens, settings, Metrics(given.get("metrics")))
+    metrics = Metrics(given.get("metrics"))
+    service = Service(loaded.program, store, model, given["name"], tokens, settings, metrics, spans)
     serve(service, listening, given["log_level"], started)

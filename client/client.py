@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, Self, TypeVar
 
@@ -29,6 +29,7 @@ from ..memory.stored import Added, Forgotten, Summary
 from ..records import Found, Item
 from . import verbs
 from .call import Call, Pause, judged
+from .hearing import SILENCE, Event, Hearing
 from .verbs import Answered, Imported, Messages, SessionState, Verbs
 
 T = TypeVar("T")
@@ -38,6 +39,7 @@ TIMEOUT = 90.0
 CONNECTING = 10.0
 """Seconds to connect."""
 RETRIES = 3
+EVENTS = "/v1/events"
 
 
 class Client:
@@ -54,7 +56,8 @@ class Client:
     """
 
     def __init__(self, url: str, token: str | None = None, timeout: float = TIMEOUT, retries: int = RETRIES) -> None:
-        self._retries, self._http = retries, httpx.Client(**_settings(url, token, timeout))
+        self._retries, self._patience = retries, timeout
+        self._http = httpx.Client(**_settings(url, token, timeout))
 
     def memory(self, user: str) -> RemoteMemory:
         """The memory of a user, known or not.
@@ -74,6 +77,29 @@ class Client:
         One that was cut off is repeated as a whole: what was stored before is `known`.
         """
         return self.send(verbs.import_sessions(sessions))
+
+    def events(self, after: int | None = None) -> Iterator[Event]:
+        """What becomes of sessions, as it happens: without an end, and over connections that break.
+
+        Args:
+            after: The number of the last event that is known, 0 for all that are kept; None for what comes from now on.
+
+        Raises:
+            MempilerError: The service refuses, or was not there for as long as the timeout.
+        """
+        hearing = Hearing(after, self._patience)
+        while True:
+            why: httpx.HTTPError | httpx.Response | None = None
+            try:
+                with self._http.stream("GET", EVENTS, headers=hearing.headers, timeout=SILENCE) as stream:
+                    if not stream.is_success:
+                        stream.read()
+                        why = stream
+                    else:
+                        yield from filter(None, map(hearing.line, stream.iter_lines()))
+            except httpx.HTTPError as error:
+                why = error
+            time.sleep(hearing.broken(why))
 
     def send(self, call: Call[T]) -> T:
         """Makes a call.
@@ -111,7 +137,11 @@ class AsyncClient:
     """A service, for asyncio; arguments as `Client`."""
 
     def __init__(self, url: str, token: str | None = None, timeout: float = TIMEOUT, retries: int = RETRIES) -> None:
-        self._retries, self._http = retries, httpx.AsyncClient(**_settings(url, token, timeout))
+        self._retries, self._patience, self._http = (
+            retries,
+            timeout,
+            httpx.AsyncClient(**_settings(url, token, timeout)),
+        )
 
     def memory(self, user: str) -> AsyncRemoteMemory:
         """The memory of a user, known or not.
@@ -128,6 +158,24 @@ class AsyncClient:
     async def import_sessions(self, sessions: Iterable[Mapping[str, Any]]) -> Imported:
         """Stores sessions of many users; as `Client.import_sessions`."""
         return await self.send(verbs.import_sessions(sessions))
+
+    async def events(self, after: int | None = None) -> AsyncIterator[Event]:
+        """What becomes of sessions, as it happens; as `Client.events`."""
+        hearing = Hearing(after, self._patience)
+        while True:
+            why: httpx.HTTPError | httpx.Response | None = None
+            try:
+                async with self._http.stream("GET", EVENTS, headers=hearing.headers, timeout=SILENCE) as stream:
+                    if not stream.is_success:
+                        await stream.aread()
+                        why = stream
+                    else:
+                        async for line in stream.aiter_lines():
+                            if (event := hearing.line(line)) is not None:
+                                yield event
+            except httpx.HTTPError as error:
+                why = error
+            await asyncio.sleep(hearing.broken(why))
 
     async def send(self, call: Call[T]) -> T:
         """Makes a call; errors as those of `Client.send`."""

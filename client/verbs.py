@@ -130,9 +130,12 @@ def _messages(session: Item | Messages) -> list[dict[str, Any]]:
     """A session as the messages that are sent.
 
     Raises:
-        UserError: It is another item than a session.
+        UserError: It is another item than a session, or no list of messages.
     """
     if not isinstance(session, Item):
+        # Callers without types pass anything.
+        if isinstance(session, str | Mapping) or not all(isinstance(message, Mapping) for message in session):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise UserError(f"expected a session or a list of messages, got {type(session).__name__}")
         return [{**message, **_moment(message.get("time"))} for message in session]
     if not isinstance(session, Session):
         raise UserError(f"{session.id!r} is no session but {type(session).__name__}; a service takes sessions only")

@@ -233,8 +233,7 @@ class MeteredLM(dspy.LM):
     def __call__(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
         # The three steps of dspy.BaseLM.__call__, because only their result has cache hits and cost.
         call = prepare(self, prompt, messages, self._seeded(kwargs))
-        result = self._result(call)
-        return told(messages or prompt, marked(finalize(self, call, _heard(self, result)), result))
+        return self._finished(messages or prompt, call, self._result(call))
 
     def _result(self, call: Any) -> CallResult:
         """The result of a call, of the run's answers where it is among them."""
@@ -259,8 +258,7 @@ class MeteredLM(dspy.LM):
     async def acall(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
         call = prepare(self, prompt, messages, self._seeded(kwargs), asynchronous=True)
         if self.tape is not None or self.answers is not None or self._blocks:
-            result = await in_thread(lambda: self._result(call))
-            return told(messages or prompt, marked(finalize(self, call, _heard(self, result)), result))
+            return self._finished(messages or prompt, call, await in_thread(lambda: self._result(call)))
         async with self.guard.lane(self.endpoint).aplace():
             self.guard.admit()
             try:
@@ -268,7 +266,11 @@ class MeteredLM(dspy.LM):
             except Exception as error:
                 self._failed(error)
                 raise
-        return told(messages or prompt, marked(finalize(self, call, _heard(self, self._counted(result))), result))
+        return self._finished(messages or prompt, call, self._counted(result))
+
+    def _finished(self, asked: Any, call: Any, result: CallResult) -> Any:
+        """What a caller is given; who listens and who takes it hear of it."""
+        return told(asked, marked(finalize(self, call, _heard(self, result)), result))
 
     @property
     def _blocks(self) -> bool:

@@ -37,7 +37,7 @@ from sqlalchemy import Connection, delete, select, update
 
 from ..errors import ConflictError, UserError
 from ..records import Item, Turn, comparable
-from . import erasing, rebuilding
+from . import erasing, events, rebuilding
 from . import store_amending as amending
 from . import store_past as past
 from . import store_reads as reads
@@ -55,6 +55,7 @@ from .store_tables import of
 from .stored import (
     Added,
     Contents,
+    Events,
     Log,
     Measures,
     Owner,
@@ -295,6 +296,17 @@ class Store(Claims, Forgetting, Recalling):
         """How many items of all users are queued, partial or failed."""
         with self._read() as db:
             return reads.states(db)
+
+    def events(self, tenant: str, after: int | None = None, most: int = 500) -> Events:
+        """What became of sessions of a tenant, in order.
+
+        Args:
+            tenant: Whose.
+            after: The number of the last one that is known; None for the number from which on news are news.
+            most: Events.
+        """
+        with self._read() as db:
+            return events.read(db, tenant, after, most)
 
     def measures(self) -> Measures:
         """How much there is of all users together."""

@@ -8,13 +8,14 @@ from uuid import uuid4
 
 from sqlalchemy import Connection, exists, update
 
+from . import events
 from . import store_holding as holding
 from . import store_reads as reads
 from . import store_rows as rows
 from . import store_tables as t
 from .store_tables import of
 from .store_transactions import Transactions
-from .stored import Claim, Document, Owner, Stamp
+from .stored import Claim, Document, Owner, Stamp, State
 
 
 class Claims(Transactions):
@@ -89,7 +90,7 @@ class Claims(Transactions):
             if version is None:
                 return None
             rows.put_memory(db, claim.owner, document)
-            rows.taken_in(db, claim.owner, document, note)
+            events.tell(db, claim.owner, rows.taken_in(db, claim.owner, document, note))
             return Claim(claim.owner, claim.worker, version)
 
         return self._commit(store)
@@ -100,5 +101,7 @@ class Claims(Transactions):
         unchanged = exists().where(*of(t.users, claim.owner), u.version == claim.version)
         mine = update(t.items).where(*of(t.items, claim.owner), c.position == position, c.state == "queued", unchanged)
         with self._write() as db:
-            state = "failed" if give_up else "queued"
-            db.execute(mine.values(attempts=c.attempts + 1, error=error, state=state))
+            state: State = "failed" if give_up else "queued"
+            failed = mine.values(attempts=c.attempts + 1, error=error, state=state).returning(c.id)
+            told: list[tuple[str, State]] = [(id, state) for id in db.execute(failed).scalars()]
+            events.tell(db, claim.owner, told if give_up else ())

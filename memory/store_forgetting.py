@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import delete
 
 from ..errors import StoreError
-from . import erasing
+from . import erasing, events
 from . import store_amending as amending
 from . import store_reads as reads
 from . import store_rows as rows
@@ -50,6 +50,7 @@ class Forgetting(Transactions):
                 for table in (t.vectors, t.recalls):
                     db.execute(delete(table).where(*of(table, owner)))
                 amending.drop_unfounded(db, owner)
+                events.forget_session(db, owner, id)
                 erasing.record(db, name, erasing.a_session_of(owner))
         return Forgotten(owner, known, int(left > 0), left, *self.erase())
 

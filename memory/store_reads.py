@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cache
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import TypeAdapter
 from sqlalchemy import (
@@ -31,7 +31,7 @@ from . import store_tables as t
 from .deltas import patch
 from .metadata import Conditions
 from .store_tables import given, mine, of, whose
-from .stored import LONGEST_LEASE, Change, Document, Log, Measures, Owner, Parsed, Stamp, StoredItem, Summary
+from .stored import LONGEST_LEASE, Change, Document, Log, Measures, Owner, Parsed, Stamp, State, StoredItem, Summary
 
 _ITEM: TypeAdapter[Any] = TypeAdapter(AnyItem)
 NOTHING = Log()
@@ -266,9 +266,8 @@ def measures(db: Connection) -> Measures:
     """How much there is of all users together."""
     c = t.items.c
     users = int(db.execute(select(func.count()).select_from(t.users)).scalar() or 0)
-    states = {
-        row.state: row.total for row in db.execute(select(c.state, func.count().label("total")).group_by(c.state))
-    }
+    found = db.execute(select(c.state, func.count().label("total")).group_by(c.state))
+    states = {**dict.fromkeys(get_args(State), 0), **{row.state: row.total for row in found}}
     return Measures(users, states, int(db.execute(_BYTES[db.dialect.name]).scalar() or 0))
 
 

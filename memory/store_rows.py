@@ -38,7 +38,7 @@ from . import store_past as past
 from . import store_tables as t
 from .store_reads import BATCH
 from .store_tables import given, key_of, mine, of, whose
-from .stored import Added, Contents, Document, Owner, check_key, name_of
+from .stored import Added, Contents, Document, Owner, State, check_key, name_of
 
 I = TypeVar("I", bound=Item)  # noqa: E741
 
@@ -292,7 +292,12 @@ def _taken() -> Update:
     return update(t.items).where(*mine(t.items), c.position.in_(found)).values(state="remembered", error=note)
 
 
-_TAKEN_IN = _taken()
+_TAKEN_IN = _taken().returning(t.items.c.position, t.items.c.id)
+_IN_PART = (
+    select(t.items.c.id)
+    .with_hint(t.items, "INDEXED BY mempiler_items_state", "sqlite")
+    .where(*mine(t.items), t.items.c.state == "partial")
+)
 _PARTIAL = update(t.items).where(
     *mine(t.items),
     t.items.c.state == "remembered",
@@ -300,11 +305,15 @@ _PARTIAL = update(t.items).where(
 )
 
 
-def taken_in(db: Connection, owner: Owner, document: Document, note: str) -> None:
-    """Marks the items that are in a memory now."""
-    db.execute(_TAKEN_IN, whose(owner, last=document.position, note=note))
+def taken_in(db: Connection, owner: Owner, document: Document, note: str) -> list[tuple[str, State]]:
+    """Marks the items that are in a memory now; returns the ids of those whose state changed, with the new one."""
+    left = frozenset(document.partial)
+    before = frozenset(db.execute(_IN_PART, whose(owner)).scalars()) if left else left
+    taken = db.execute(_TAKEN_IN, whose(owner, last=document.position, note=note)).all()
     for n in range(0, len(document.partial), BATCH):
         db.execute(_PARTIAL.values(state="partial"), whose(owner, ids=document.partial[n : n + BATCH]))
+    changed = [id for _, id in sorted(tuple(row) for row in taken) if id not in left or id not in before]
+    return [(id, "partial" if id in left else "remembered") for id in changed]
 
 
 def restore(db: Connection, contents: Contents) -> None:

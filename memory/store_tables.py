@@ -14,6 +14,8 @@
     past_texts, past_changes    texts that were written anew since, and their changes
     metadata    what callers said of raw sessions, a JSON object of plain values each
     amendments  what users changed in single entries of their memories, in order
+    events      what became of sessions, numbered within a tenant
+    event_counts  the last number of each tenant, and up to which one events were dropped
     forgotten   who was forgotten of late, by a digest of the name: a write that began before is refused
 
 Limits: an SQLite file belongs on a local disk (its locks and its log do not work over a network), and has one writer at
@@ -193,10 +195,24 @@ forgotten = Table(
     Column("name", String, primary_key=True),
     *_filled(number=Integer, at=Float, erased=Integer),
 )
+events = Table(
+    "mempiler_events",
+    tables,
+    Column("tenant", String, primary_key=True),
+    Column("number", Integer, primary_key=True),
+    *_filled(user=String, session=String, state=String, at=Float),
+    Index("mempiler_events_user", "tenant", "user"),
+)
+event_counts = Table(
+    "mempiler_event_counts",
+    tables,
+    Column("tenant", String, primary_key=True),
+    *_filled(number=Integer, dropped=Integer),
+)
 PAST = (moments, past_texts, past_changes)
 OWNED = (
     *(items, turns, open_turns, memories, texts, changes, *PAST, vectors, recalls, rebuilds),
-    *(metadata, amendments, users),
+    *(metadata, amendments, events, users),
 )
 """Every table with rows of a user."""
 

@@ -255,6 +255,30 @@ class Summary:
 
 
 @dataclass(frozen=True)
+class Event:
+    """What became of a session."""
+
+    number: int
+    """Rises within a tenant; those of users who were forgotten are missing."""
+    user: str
+    session: str
+    state: State
+    at: float
+    """Seconds since 1970."""
+
+
+@dataclass(frozen=True)
+class Events:
+    """Events of a tenant behind a number."""
+
+    events: tuple[Event, ...]
+    last: int
+    """The number to go on behind."""
+    missed: bool
+    """Whether some behind that number are not kept any more."""
+
+
+@dataclass(frozen=True)
 class Measures:
     """How much a store holds of all users together."""
 

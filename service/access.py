@@ -49,7 +49,7 @@ class Access:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Passes a request on with its tenant; or refuses it."""
         if scope["type"] == "http" and (scope["path"].startswith(GUARDED) or scope["path"] == METRICS):
-            tenant = self._service.tenant_of(_token(scope["headers"]))
+            tenant = self._service.tenant_of(token_of(scope["headers"]))
             if (refused := self._refused(scope, tenant)) is not None:
                 await send_refusal(send, refused)
                 return
@@ -65,7 +65,8 @@ class Access:
         return OTHER_PATH() if (tenant == OPERATOR) != (scope["path"] == METRICS) else None
 
 
-def _token(headers: Any) -> str | None:
+def token_of(headers: Any) -> str | None:
+    """The bearer token of a request; None if there is none, or more than one."""
     given = [value for name, value in headers if name == b"authorization"]
     scheme, _, token = given[0].decode("latin-1").partition(" ") if len(given) == 1 else ("", "", "")
     return token.strip() if scheme.lower() == "bearer" else None

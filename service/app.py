@@ -18,7 +18,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from .. import __version__
-from . import chat, entries, state, transfer, users
+from . import chat, entries, listening, state, transfer, users
 from .access import Access
 from .bodies import ERRORS
 from .limits import BodyLimit
@@ -42,8 +42,8 @@ def make_app(service: Service) -> FastAPI:
         redirect_slashes=False,
     )
     app.state.service = service
-    for routes in (state.router, users.router, entries.router, chat.router, transfer.router):
-        app.include_router(routes)
+    for routes in (state, users, entries, chat, transfer, listening):
+        app.include_router(routes.router)
     if service.settings.mcp:
         from . import agents  # an extra
 
@@ -57,6 +57,10 @@ def make_app(service: Service) -> FastAPI:
     app.add_middleware(BodyLimit, most=service.settings.max_body, seconds=service.settings.timeout)
     app.add_middleware(Access, service=service)
     app.add_middleware(RequestLog, metrics=service.metrics)
+    if service.spans is not None:
+        from .spans import TracedRequests  # an extra
+
+        app.add_middleware(TracedRequests, spans=service.spans)
     return app
 
 
@@ -75,6 +79,8 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         begun, left = time.monotonic(), service.begin_stop()
         service.close()
         ended = await anyio.to_thread.run_sync(service.worker.stop, left)
+        if service.spans is not None:
+            await anyio.to_thread.run_sync(service.spans.close)
         about = {"finished": ended, "seconds": round(time.monotonic() - begun, 1), "requests": service.busy}
         log.info("stopped", extra=about)
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from typing import Any
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from ..engines.upstream import Upstream, upstream_of
 from ..memory.store import Store
 from ..memory.stored import Owner
+from ..programs.crew import Crew
 from ..programs.program import MemoryProgram
+from ..programs.stored_steps import Remembered
 from ..programs.user_memory import UserMemory
 from .bodies import Health
 from .breaker import Breaker
@@ -20,6 +24,9 @@ from .probe import Probe, Seen
 from .settings import Settings
 from .tokens import Tokens
 from .worker import Worker
+
+if TYPE_CHECKING:
+    from .spans import Spans
 
 OPEN_TENANT = "default"
 """Whose users a service without tokens serves."""
@@ -36,6 +43,7 @@ class Service:
         tokens: Who may ask; None lets everybody in, as tenant `default`.
         settings: Limits and habits.
         metrics: Counts; shared by the processes of a service of several.
+        spans: Where spans go; None makes none.
     """
 
     def __init__(
@@ -47,10 +55,11 @@ class Service:
         tokens: Tokens | None = None,
         settings: Settings | None = None,
         metrics: Metrics | None = None,
+        spans: Spans | None = None,
     ) -> None:
         self.program, self.store, self.lm, self.name, self.tokens = program, store, lm, name, tokens
         self.settings = settings or Settings()
-        self.metrics = metrics or Metrics()
+        self.metrics, self.spans = metrics or Metrics(), spans
         self.upstream: Upstream | None = upstream_of(lm)
         """Where requests go that ask for the language model itself; None if it is not behind OpenAI's chat."""
         self.started = int(time.time())
@@ -59,7 +68,16 @@ class Service:
         self.asking = Pool(limits.threads, limits.queue, limits.timeout, self._share)
         self.storing = Pool(limits.store_threads, limits.store_queue, limits.timeout, self._share)
         self.probe = Probe(store)
-        self.worker = Worker(store, program, lm, limits.session_gap, limits.writers, lease=limits.lease)
+        self.listening: Counter[str] = Counter()
+        """Streams of events that are open, by tenant."""
+        crew: Callable[..., Crew[Remembered]] = Crew
+        self._memory: Callable[..., UserMemory] = UserMemory
+        if spans is not None:
+            from . import spans as traced  # an extra
+
+            crew, self._memory = partial(traced.TracedCrew, spans), partial(traced.TracedMemory, spans)
+            lm.callbacks = [*lm.callbacks, traced.TracedCalls(spans)]
+        self.worker = Worker(store, program, lm, limits.session_gap, limits.writers, lease=limits.lease, crew=crew)
 
     @property
     def chat_name(self) -> str:
@@ -85,11 +103,16 @@ class Service:
 
     def memory(self, tenant: str, user: str) -> UserMemory:
         """The memory of a user, known or not."""
-        return UserMemory(self.program, self.store, Owner(user, tenant), self.lm)
+        return self._memory(self.program, self.store, Owner(user, tenant), self.lm)
 
     def writing(self, tenant: str, user: str) -> UserMemory:
         """The same for one request that stores something: it does not if the user is forgotten meanwhile."""
-        return UserMemory(self.program, self.store, Owner(user, tenant), self.lm, since=self.store.forgets())
+        return self._memory(self.program, self.store, Owner(user, tenant), self.lm, since=self.store.forgets())
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the service ends."""
+        return self._stop_at is not None
 
     def begin_stop(self) -> float:
         """Stops new background work; returns the seconds left until the process ends."""
@@ -148,7 +171,7 @@ class Service:
             "worker": self.worker.alive,
             "room": not (self.asking.full or self.storing.full),
             "tokens": self.tokens is None or self.tokens.works,
-            "serving": self._stop_at is None,
+            "serving": not self.stopping,
             "model": not self.model_down,
         }
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 from dspy.utils.exceptions import LMError
@@ -43,6 +44,7 @@ class Worker:
         writers: Users whose memories are written at the same time; with 0 none is.
         interval: Seconds between two looks at the store, which other processes fill too.
         lease: Seconds after which another process may take over a user if this one dies.
+        crew: Makes the threads that write, as `Crew` does.
     """
 
     def __init__(
@@ -54,12 +56,13 @@ class Worker:
         writers: int = AT_ONCE,
         interval: float = 1.0,
         lease: float = LEASE,
+        crew: Callable[..., Crew[Remembered]] = Crew,
     ) -> None:
         self._store, self._program, self._lm = store, program, lm
         self._gap = session_gap * 60
         sweeping = max(interval, min(15.0, self._gap / 20))
         self._stopping, self._news = threading.Event(), threading.Event()
-        self._crew = Crew[Remembered](writers, ended=self._news.set)
+        self._crew = crew(writers, ended=self._news.set)
         self._writers = Writers(store, program, lm, lease, stop=self._stopping.is_set, crew=self._crew)
         self._failing = False
         # Daemons: a language model that does not return must not keep the process from ending.

@@ -22,7 +22,9 @@ def store(tmp_path: Path) -> Iterator[Store]:
         yield opened
 
 
-def service_over(store: Store, folder: Path, lm: Any = None, program: Any = None, tokens: bool = True, **s: Any) -> Any:
+def service_over(
+    store: Store, folder: Path, lm: Any = None, program: Any = None, tokens: bool = True, spans: Any = None, **s: Any
+) -> Any:
     """A service; `lm` replaces the offline engine, `program` turn RAG, other keywords are settings."""
     from mempiler.service.service import Service
     from mempiler.service.settings import Settings
@@ -32,7 +34,7 @@ def service_over(store: Store, folder: Path, lm: Any = None, program: Any = None
     path.write_text("".join(f"{tenant} {token}\n" for tenant, token in TOKENS.items()))
     settings = Settings(**{"threads": 4, "writers": 0, "grace": 5.0, **s})
     program, lm = program or build("turn-rag"), lm or language_model("offline")
-    return Service(program, store, lm, "my-model", Tokens(path) if tokens else None, settings)
+    return Service(program, store, lm, "my-model", Tokens(path) if tokens else None, settings, spans=spans)
 
 
 class Api(httpx.Client):
@@ -70,12 +72,12 @@ class Api(httpx.Client):
 
 
 @contextmanager
-def serving(service: Any) -> Iterator[Api]:
-    """Runs a service on a free port in a thread, and connects a client of `acme` to it."""
+def serving(service: Any, port: int = 0) -> Iterator[Api]:
+    """Runs a service on a port, or a free one, in a thread, and connects a client of `acme` to it."""
     import uvicorn
     from mempiler.service.server import listen, uvicorn_config
 
-    with listen("127.0.0.1", 0) as bound, ExitStack() as stack:
+    with listen("127.0.0.1", port) as bound, ExitStack() as stack:
         server = uvicorn.Server(uvicorn_config(service))
         thread = threading.Thread(target=server.run, args=([bound],))
         thread.start()
@@ -86,6 +88,7 @@ def serving(service: Any) -> Iterator[Api]:
             yield Api(f"http://127.0.0.1:{bound.getsockname()[1]}", service, stack)
         finally:
             stack.close()
+            service.begin_stop()
             server.should_exit = True
             thread.join(20)
 

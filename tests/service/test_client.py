@@ -136,9 +136,10 @@ def test_a_name_is_one_part_of_an_address_or_refused(name: str) -> None:
         client.memory(name)
 
 
-def test_other_items_than_sessions_are_refused() -> None:
-    with Client("http://127.0.0.1:9") as client, pytest.raises(UserError, match="Behavior"):
-        client.memory("ada").add(Behavior.of("b", []))
+@pytest.mark.parametrize("session", [Behavior.of("b", []), "I moved.", {"role": "user", "content": "x"}, ["I moved."]])
+def test_what_is_no_session_is_refused(session: Any) -> None:
+    with Client("http://127.0.0.1:9") as client, pytest.raises(UserError, match="session"):
+        client.memory("ada").add(session)
 
 
 @pytest.mark.parametrize("url", ["", "127.0.0.1:8000", "ftp://x", "http://", "http://x:port", None])

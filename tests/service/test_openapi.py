@@ -29,6 +29,7 @@ CHECKS: list[Any] = [
 OPERATIONS = {
     "GET /health",
     "GET /ready",
+    "GET /v1/events",
     "GET /v1/models",
     "GET /v1/users",
     "GET /v1/users/{user}",
@@ -73,6 +74,8 @@ def test_no_request_makes_the_service_fail(connect: Any, mode: Any) -> None:
     seen: dict[str, int] = {}
 
     def call(case: Any) -> None:
+        if case.operation.label == "GET /v1/events":
+            case.query = {**case.query, "seconds": 0}
         response = case.call_and_validate(headers={"Authorization": client.headers["Authorization"]}, checks=CHECKS)
         seen[case.operation.label] = max(seen.get(case.operation.label, 0), response.status_code)
 

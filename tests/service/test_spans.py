@@ -1,0 +1,104 @@
+"""Spans of OpenTelemetry: what belongs to what, by the in-memory exporter, and nobody's names or words in them."""
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import mempiler
+import pytest
+from mempiler import MissingDependencyError, Store
+
+from .conftest import service_over, serving
+
+pytest.importorskip("opentelemetry.sdk")
+
+
+class Traced:
+    """A service whose spans are kept."""
+
+    def __init__(self, store: Store, folder: Path, lm: Any, writers: int) -> None:
+        from mempiler.service.spans import Spans
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+        from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+        self.kept, provider = InMemorySpanExporter(), TracerProvider()
+        provider.add_span_processor(SimpleSpanProcessor(self.kept))
+        self.service = service_over(store, folder, lm, writers=writers, spans=Spans(provider))
+
+    def named(self, name: str, count: int = 1) -> list[Any]:
+        """The spans of a name, once there are so many."""
+        until = time.monotonic() + 10
+        while len(found := [span for span in self.kept.get_finished_spans() if span.name == name]) < count:
+            assert time.monotonic() < until, [span.name for span in self.kept.get_finished_spans()]
+            time.sleep(0.01)
+        return found
+
+
+@pytest.fixture
+def traced(store: Store, tmp_path: Path) -> Callable[..., Traced]:
+    return lambda lm=None, writers=0: Traced(store, tmp_path, lm, writers)
+
+
+def test_a_question_is_one_trace_and_nobody_is_named(traced: Any) -> None:
+    made = traced()
+    with serving(made.service) as client:
+        client.add("I moved to Lisbon.", user="ada-lovelace", id="chat-17")
+        parent = f"00-{'1' * 32}-{'2' * 16}-01"
+        body = {"question": "Where did Ada move?"}
+        client.post("/v1/users/ada-lovelace/ask", json=body, headers={"traceparent": parent})
+        client.post("/v1/users/ada-lovelace/search", json={"query": "Lisbon"})
+        (request,) = made.named("POST /v1/users/{user}/ask")
+        (ask,), (search,) = made.named("ask"), made.named("search")
+        (call,) = made.named("call of the model")
+        (searched,) = made.named("POST /v1/users/{user}/search")
+    assert (request.context.trace_id, request.parent.span_id) == (int("1" * 32, 16), int("2" * 16, 16))
+    parents = [span.parent.span_id for span in (ask, call, search)]
+    assert parents == [span.context.span_id for span in (request, ask, searched)]
+    assert request.attributes["http.response.status_code"] == 200
+    assert search.attributes["mempiler.waiting"] == 1
+    assert call.attributes["gen_ai.request.model"] == "offline/extractive-1"
+    told = "".join(span.to_json() for span in made.kept.get_finished_spans())
+    assert not [word for word in ("lovelace", "chat-17", "Lisbon", "acme") if word in told]
+
+
+def test_memories_are_written_under_a_span(traced: Any) -> None:
+    made = traced(writers=2)
+    with serving(made.service) as client:
+        client.add("I moved to Lisbon.")
+        (remember,) = made.named("remember")
+    assert dict(remember.attributes) == {"mempiler.sessions": 1, "mempiler.failures": 0}
+
+
+def test_errors_are_told_by_their_kind(traced: Any, scripted: Any) -> None:
+    def fails(kind: str, text: str, n: int) -> Any:
+        raise ValueError(f"the secret word is {text}")
+
+    made = traced(scripted(fails))
+    with serving(made.service) as client:
+        client.add("I moved to Lisbon.")
+        assert client.ask("Where did Ada move?").status_code == 502
+        (call,), (request,) = made.named("call of the model"), made.named("POST /v1/users/{user}/ask")
+    assert call.attributes["error.type"] == "LMUnexpectedError"
+    assert (call.status.is_ok, request.status.is_ok) == (False, False)
+    assert "secret" not in call.to_json() + request.to_json()
+    assert call.events == ()
+
+
+def test_only_one_module_needs_it_which_is_imported_where_it_is_wanted() -> None:
+    files = {path.name: path.read_text() for path in (Path(mempiler.__file__).parent / "service").glob("*.py")}
+    assert [name for name, text in files.items() if "opentelemetry" in text] == ["spans.py"]
+    lines = [line for text in files.values() for line in text.splitlines()]
+    imports = [line for line in lines if "import spans" in line or "from .spans import" in line]
+    assert len(imports) == 3
+    assert all(line.startswith("    ") for line in imports)
+
+
+def test_a_missing_package_is_one_line(monkeypatch: Any) -> None:
+    from mempiler.service.spans import exported
+
+    monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
+    with pytest.raises(MissingDependencyError, match=r"pip install '\.\[otel\]'"):
+        exported()
