@@ -14,6 +14,8 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+import pytest
+
 TOKEN = "hf_token-of-ada"
 READER = "hf_token-that-may-only-read"
 
@@ -36,6 +38,27 @@ class HubServer:
     def url(self) -> str:
         """What `HF_ENDPOINT` takes."""
         return f"http://127.0.0.1:{self._server.server_port}"
+
+    def reached(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Sets what HF_ENDPOINT and HF_TOKEN would have set when the libraries of the hub were imported."""
+        import datasets
+        import huggingface_hub.constants
+
+        monkeypatch.setenv("HF_TOKEN", TOKEN)
+        monkeypatch.setenv("HF_ENDPOINT", self.url)
+        template = f"{self.url}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
+        for name, value in {"ENDPOINT": self.url, "HUGGINGFACE_CO_URL_TEMPLATE": template}.items():
+            monkeypatch.setattr(huggingface_hub.constants, name, value)
+        monkeypatch.setattr(datasets.config, "HF_ENDPOINT", self.url)
+        self.switched(monkeypatch, offline=False)
+
+    def switched(self, monkeypatch: pytest.MonkeyPatch, offline: bool) -> None:
+        """Sets what HF_HUB_OFFLINE would have set."""
+        import datasets
+        import huggingface_hub.constants
+
+        for module in (datasets.config, huggingface_hub.constants):
+            monkeypatch.setattr(module, "HF_HUB_OFFLINE", offline)
 
     def __enter__(self) -> HubServer:
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
@@ -69,9 +92,9 @@ def _handler(hub: HubServer) -> type[BaseHTTPRequestHandler]:
             path = self.path.partition("?")[0]
             if hub.failing:
                 return self.say(503, {"error": "the hub is down"})
-            if found := re.fullmatch(r"/api/models/([^/]+/[^/]+)(?:/revision/(.+))?", path):
+            if found := re.fullmatch(r"/api/(?:models|datasets)/([^/]+/[^/]+)(?:/revision/(.+))?", path):
                 return self.info(found[1], found[2] or "main")
-            if found := re.fullmatch(r"/([^/]+/[^/]+)/resolve/([^/]+)/(.+)", path):
+            if found := re.fullmatch(r"/(?:datasets/)?([^/]+/[^/]+)/resolve/([^/]+)/(.+)", path):
                 return self.file(*found.groups())
             self.say(404, {"error": "unknown"})
 

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import huggingface_hub.constants
 import mempiler
 import pytest
 from mempiler.cli import main
@@ -16,7 +15,7 @@ from mempiler.runs.hub import push
 from mempiler.runs.manifest import MANIFEST, STATE
 from mempiler.runs.signing import SIGNATURE, make_keys
 
-from ..hub_server import READER, TOKEN, HubServer
+from ..hub_server import READER, HubServer
 
 ADDRESS = "hf://ada/memory"
 
@@ -25,12 +24,7 @@ ADDRESS = "hf://ada/memory"
 def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[HubServer]:
     """A hub with nothing on it, and Ada's token."""
     with HubServer() as server:
-        # What HF_ENDPOINT would have set when the library was imported.
-        template = f"{server.url}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
-        settings = {"ENDPOINT": server.url, "HUGGINGFACE_CO_URL_TEMPLATE": template, "HF_HUB_OFFLINE": False}
-        for name, value in settings.items():
-            monkeypatch.setattr(huggingface_hub.constants, name, value)
-        monkeypatch.setenv("HF_TOKEN", TOKEN)
+        server.reached(monkeypatch)
         monkeypatch.setenv("MEMPILER_HOME", str(tmp_path / "home"))
         yield server
 
@@ -137,7 +131,7 @@ def test_what_is_missing_or_forbidden_is_one_line(hub: HubServer, saved: Path, m
     hub.failing = True
     with pytest.raises(EndpointError, match="the hub fails"):
         mempiler.load(ADDRESS)
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    hub.switched(monkeypatch, offline=True)
     with pytest.raises(EndpointError, match=r"cannot be reached: .*HF_HUB_OFFLINE"):
         mempiler.load(ADDRESS)
 
