@@ -129,6 +129,11 @@ def test_store_of_langgraph_keeps_its_contract_over_processes(run: Run) -> None:
     assert dict(zip(wanted, run("langgraph", "LangGraph", *wanted), strict=True)) == wanted
 
 
+def test_store_does_what_that_of_langgraph_does(run: Run) -> None:
+    call = "[__import__('langgraph_contract').same(store, seed, 14) for seed in range(4)]"
+    assert run("langgraph", "LangGraph", call) == [[True] * 4]
+
+
 def test_node_that_is_run_again_stores_nothing_twice_and_leaves_checkpoints_as_they_were(run: Run) -> None:
     again = "[agent.invoke({'messages': [{'role': 'user', 'content': 'I own a boat.', 'id': 'm1'}]}, "
     again += "{'configurable': {'user_id': 'ada'}}) for _ in range(2)][-1]['messages'][0].content"

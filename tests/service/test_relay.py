@@ -227,6 +227,39 @@ def test_repeated_request_gets_what_is_stored_and_costs_nothing(reach: Reach, st
     assert stored(store) == ["user: How is the weather?", "assistant: It is sunny."]
 
 
+def test_repeated_stream_gets_what_is_stored_as_a_stream(reach: Reach, store: Store) -> None:
+    _, client, server = reach(lambda body: "one two")
+    for headers in ({}, {"x-stainless-retry-count": "1"}):
+        found = chat(client, "Count.", model="my-model-chat", stream=True, extra_headers=headers)
+        assert whole(found)["content"] == "one two"
+    assert len(server.requests) == 1
+    assert stored(store) == ["user: Count.", "assistant: one two"]
+
+
+def test_tenants_and_users_stay_apart(reach: Reach) -> None:
+    service, _, server = reach()
+    service.add("My marker is falcon.")
+    other = service.as_tenant("globex")
+    asked = {"model": "my-model-chat", "messages": [{"role": "user", "content": "What is my marker?"}]}
+    assert other.post("/v1/chat/completions", json={**asked, "user": "ada"}).status_code == 200
+    assert service.post("/v1/chat/completions", json={**asked, "user": "ben"}).status_code == 200
+    assert service.post("/v1/chat/completions", json={**asked, "user": "ada"}).status_code == 200
+    assert ["falcon" in str(body) for _, _, body in server.requests] == [False, False, True]
+
+
+def test_answer_of_a_user_who_was_forgotten_meanwhile_is_not_stored(reach: Reach, store: Store) -> None:
+    def answer(body: dict[str, Any]) -> str:
+        store.forget(ADA)
+        return "fine"
+
+    _, client, _ = reach(answer)
+    assert chat(client, "Hi", tools=[WEATHER]).choices[0].message.content == "fine"
+    called = {"role": "assistant", "content": None, "tool_calls": [CALL]}
+    result = {"role": "tool", "tool_call_id": "call-1", "content": "sunny"}
+    assert chat(client, "Hi", called, result, tools=[WEATHER]).choices[0].message.content == "fine"
+    assert store.users() == []
+
+
 def test_models_are_the_program_and_the_model_behind_it(reach: Reach) -> None:
     _, client, _ = reach()
     assert [model.id for model in client.models.list().data] == ["my-model", "my-model-chat"]
