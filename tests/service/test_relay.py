@@ -200,6 +200,37 @@ def test_stream_that_breaks_off_ends_in_an_error_and_stores_no_half_of_an_answer
     assert stored(store) == ["user: Count."]
 
 
+ODD = [
+    b"[]",
+    b'{"choices": []}',
+    b'{"choices": {"0": 1}}',
+    b'{"choices": [{"message": "x"}]}',
+    b'{"choices": [{"message": {"content": 5}}], "usage": [1]}',
+    b'{"choices": [{"message": {"content": "a\\u0000b \\ud800 c"}}], "usage": {"prompt_tokens": "many"}}',
+    b'{"choices": [{"message": {"content": "x"}}], "usage": {"prompt_tokens": -5, "completion_tokens": NaN}}',
+    b"[" * 100_000,
+    b"\xff\xfe",
+    b"",
+]
+"""Answers that are none, or hold what nobody can use."""
+READABLE = (3, 4, 5, 6)
+"""Those that have a message all the same, and are handed back."""
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_odd_answers_are_no_fault_of_the_service(stream: bool, reach: Reach) -> None:
+    end = b'data: {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}\n\ndata: [DONE]\n\n'
+    odd = iter(ODD)
+    service, _, _ = reach(lambda body: b"data: " + next(odd) + b"\n\n" + end if stream else next(odd))
+    for number in range(len(ODD)):
+        found = service.chat(f"Number {number}", model="my-model-chat", stream=stream)
+        if stream:
+            assert '"mempiler"' in found.text
+            assert found.text.endswith("data: [DONE]\n\n")
+        else:
+            assert found.status_code == (200 if number in READABLE else 502)
+
+
 def test_client_that_leaves_a_stream_frees_its_place(reach: Reach, store: Store) -> None:
     left = threading.Event()
     service, client, _ = reach(lambda body: "one two three", between=lambda n: n < 2 or left.wait(10))
