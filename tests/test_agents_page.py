@@ -36,7 +36,8 @@ def test_links_and_extras_are_there() -> None:
         ]
         assert not anchor or anchor in titles
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
-    assert set(re.findall(r"mempiler\[([\w-]+)\]", PAGE)) <= set(extras)
+    named = set(re.findall(r"pip install '\.\[([\w-]+)\]'", PAGE))
+    assert named == {"langchain", "langgraph", "llamaindex", "openai-agents"} & set(extras)
 
 
 def acting(kind: str, text: str, n: int) -> dict[str, Any]:
