@@ -131,14 +131,14 @@ def _write_page(file: str, runs: Sequence[Recorded]) -> None:
 def _is_program(name: str) -> bool:
     from ..programs.foreign.things import ENDS
     from ..programs.names import is_method
+    from ..runs.addresses import is_address
     from ..runs.artifact import MANIFEST
     from ..runs.folder import RUN, RunFolder
-    from ..runs.registry import is_registered
 
     folder = Path(name)
     if (folder / RUN).is_file():
         return False
-    if (folder / MANIFEST).is_file() or is_registered(name) or is_method(name) or name.endswith(ENDS):
+    if (folder / MANIFEST).is_file() or is_address(name) or is_method(name) or name.endswith(ENDS):
         return True
     try:
         RunFolder.open(name)
@@ -152,10 +152,10 @@ def _evaluated(
 ) -> dict[str, Recorded]:
     """Evaluates programs; first checks, without paid calls, that they can be compared."""
     from ..engines.meter import Meter
+    from ..runs.addresses import program_folder
     from ..runs.artifact import read_states
     from ..runs.compare import recorded
     from ..runs.experiment import chosen_examples, compiled_on, run_evaluate
-    from ..runs.registry import program_folder
 
     if not values["benchmark"]:
         raise UserError(f"{names[0]!r} is a program, not a run; name the benchmark to evaluate it on with --on")

@@ -52,27 +52,28 @@ def check(benchmark: str, path: str, pairs: tuple[str, ...], as_json: bool) -> N
 @command.command("fetch")
 @click.argument("name")
 @click.option("--out", type=click.Path(), help="folder for the file [default: data/ of the results folder]")
+@click.option("--sha256", default="", metavar="HEX", help="what a file of the hub must have")
 @JSON
-def fetch_file(name: str, out: str | None, as_json: bool) -> None:
-    """Fetch the genuine file of the benchmark NAME, its sha256 checked; its licence is shown first."""
-    from ..data.fetch import DOWNLOADS, fetch
-    from ..errors import UnknownNameError
+def fetch_file(name: str, out: str | None, sha256: str, as_json: bool) -> None:
+    """Fetch the genuine file of the benchmark NAME, its sha256 checked; its licence is shown first.
+
+    NAME may also be a file of any set on the Hugging Face hub, hf://datasets/OWNER/NAME@COMMIT/FILE.
+    """
+    from ..data.fetch import HUB, download, fetch
     from ..runs.home import home, make_folder
 
-    if name not in DOWNLOADS:
-        raise UnknownNameError("data set to fetch", name, DOWNLOADS)
+    wanted = download(name, sha256)
     folder = Path(out) if out else home() / "data"
     make_folder(folder)
-    found = fetch(name, folder, lambda line: click.echo(line, err=True))
+    found = fetch(name, folder, lambda line: click.echo(line, err=True), sha256)
     if as_json:
-        wanted = DOWNLOADS[name]
         about = {"name": name, "licence": wanted.licence, "address": wanted.address}
         print_json(about | dataclasses.asdict(found) | {"path": str(found.path)})
         return
-    state = "sha256 verified" if found.verified else "sha256 differs from the reported one"
-    click.echo(
-        f"{found.path}: {'fetched' if found.fresh else 'was there'}, {state}; use --on {name} --data {found.path}"
-    )
+    differs = "sha256 differs from the reported one" if wanted.sha256 else f"sha256 {found.sha256}, not verified"
+    state = "sha256 verified" if found.verified else differs
+    use = f"--data {found.path}" if name.startswith(HUB) else f"--on {name} --data {found.path}"
+    click.echo(f"{found.path}: {'fetched' if found.fresh else 'was there'}, {state}; use {use}")
 
 
 @command.group("make")

@@ -58,10 +58,10 @@ def command(
     module:thing, the URL of a chat endpoint, a file of answers (*.jsonl), system:NAME; see docs/arena.md.
     """
     from ..engines.meter import Meter
+    from ..runs.addresses import pinned, program_folder
     from ..runs.experiment import compiled_on, run_evaluate
     from ..runs.folder import RunFolder
     from ..runs.planning import plan_evaluate
-    from ..runs.registry import pinned, program_folder
     from ..runs.report import print_evaluation
     from ..runs.suite import is_suite
 

@@ -33,11 +33,12 @@ def make(path: str, as_json: bool) -> None:
 def sign(program: str, sign_key: str | None, as_json: bool) -> None:
     """Sign the saved program in the folder PROGRAM; an older signature is replaced."""
     from ..errors import UserError
-    from ..runs.artifact import REGISTERED, read_manifest, sign_folder
+    from ..runs.addresses import is_address
+    from ..runs.artifact import read_manifest, sign_folder
 
     if sign_key is None:
         raise UserError("nothing to sign with; give --sign-key, or make a key with `mempiler keys make`")
-    if program.startswith(REGISTERED):
+    if is_address(program):
         raise UserError(f"{program}: a version does not change; sign one with `mempiler register --sign-key`")
     sign_folder(program, sign_key)
     found = {"program": program, "manifest_sha256": read_manifest(program).manifest_sha256}

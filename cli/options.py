@@ -247,8 +247,8 @@ def open_asked(
 ) -> tuple[Any, str, Any]:
     """A saved program, by its folder or as models:/NAME@ALIAS; the name of its language model, and that model."""
     from ..engines.models import language_model
+    from ..runs.addresses import pinned
     from ..runs.artifact import chosen_embedder, open_program
-    from ..runs.registry import pinned
 
     folder = pinned(program)
     chosen = chosen_embedder(folder, embedder, embedder_api_base)

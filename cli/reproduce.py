@@ -127,14 +127,14 @@ def _programs(pairs: tuple[str, ...]) -> dict[str, str]:
         UserError: A pair has no "=".
     """
     from ..errors import UserError
-    from ..runs.registry import is_registered, pinned
+    from ..runs.addresses import is_address, pinned
 
     found = {}
     for pair in pairs:
         method, equals, program = pair.partition("=")
         if not equals:
             raise UserError(f"--program {pair}: is not METHOD=PROGRAM")
-        found[method] = pinned(program) if is_registered(program) else str(Path(program).absolute())
+        found[method] = pinned(program) if is_address(program) else str(Path(program).absolute())
     return found
 
 

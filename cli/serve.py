@@ -113,8 +113,8 @@ def _answer(given: dict[str, Any], listening: Callable[[], socket], started: Cal
     """Makes the service of the options, and serves until a signal comes."""
     from ..engines.models import language_model
     from ..engines.providers import check_askable
+    from ..runs.addresses import program_folder
     from ..runs.artifact import chosen_embedder, open_program
-    from ..runs.registry import program_folder
     from ..service.breaker import Breaker
     from ..service.metrics import Metrics
     from ..service.server import serve

@@ -2,18 +2,21 @@
 
     fetch("locomo", folder)   raw.githubusercontent.com, by urllib
     fetch("msc", folder)      the Hugging Face hub, by the `datasets` library
+    fetch("hf://datasets/OWNER/NAME@COMMIT/FILE", folder)      any file there, at the commit that is named
 
 A hub set is fetched as the file it is, at a fixed revision: its bytes can be checked against a sha256, which rows that
 went through Arrow and back could not. `datasets` brings the hub's cache, tokens and ways of transfer.
 
 Limits: the sha256 of `locomo` was computed by us; that of `msc` is one that others report, so a difference there
-is told and the file is kept (`verified` is False).
+is told and the file is kept (`verified` is False). Of other files on the hub only the commit is known, unless whoever
+fetches one gives a sha256.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import re
 import tempfile
 import urllib.request
 from collections.abc import Callable, Mapping
@@ -37,6 +40,7 @@ class Download:
     file: str
     address: str
     sha256: str
+    """Empty if nobody said."""
     licence: str
     hub: bool = False
     """Whether it is fetched by the `datasets` library."""
@@ -78,23 +82,53 @@ DOWNLOADS: Mapping[str, Download] = MappingProxyType(
 """The files that can be fetched, by the name of their benchmark."""
 
 
-def fetch(name: str, folder: Path, note: Callable[[str], None]) -> Fetched:
-    """Fetches a benchmark's file into a folder, unless the right one is there.
+HUB = "hf://datasets/"
+_ON_HUB = re.compile(rf"{HUB}(?P<set>[\w.-]+/[\w.-]+)(?:@(?P<revision>[^/]+))?/(?P<file>[\w./ -]+)")
+
+
+def download(name: str, sha256: str = "") -> Download:
+    """What a name stands for.
 
     Args:
-        name: A key of `DOWNLOADS`.
-        folder: Where to; it must exist.
-        note: Called with the licence before the download, and with a checksum that differs from the recorded one.
+        name: A key of `DOWNLOADS`, or `hf://datasets/OWNER/NAME@COMMIT/FILE`.
+        sha256: What a file of the hub must have.
 
     Raises:
         UnknownNameError: There is no such file.
+        UserError: It is at no commit, which a branch or a tag is not: they may move.
+    """
+    if not name.startswith(HUB):
+        if name not in DOWNLOADS:
+            raise UnknownNameError("data set to fetch", name, DOWNLOADS)
+        if sha256:
+            raise UserError(f"{name}: its sha256 is known; give one for files of the hub only")
+        return DOWNLOADS[name]
+    found = _ON_HUB.fullmatch(name)
+    if found is None or ".." in name:
+        raise UserError(f"{name}: is no file of the hub; write {HUB}OWNER/NAME@COMMIT/FILE")
+    commit = found["revision"] or "none"
+    if not re.fullmatch(r"[0-9a-f]{40}", commit):
+        raise UserError(f"{name}: {commit} is no commit and may change; take one from the set's page, 40 digits")
+    page = f"{os.environ.get('HF_ENDPOINT') or 'https://huggingface.co'}/datasets/{found['set']}"
+    address = f"{page}/resolve/{commit}/{found['file']}"
+    return Download(Path(found["file"]).name, address, sha256, f"as its page says: {page}", hub=True)
+
+
+def fetch(name: str, folder: Path, note: Callable[[str], None], sha256: str = "") -> Fetched:
+    """Fetches a benchmark's file into a folder, unless the right one is there.
+
+    Args:
+        name: As for `download`.
+        folder: Where to; it must exist.
+        note: Called with the licence before the download, and with a checksum that differs from the recorded one.
+        sha256: What a file of the hub must have.
+
+    Raises:
+        UserError: There is no such file, or the folder cannot be written.
         EndpointError: The address cannot be reached; the message says how to download it manually.
         DataError: What came is not the expected file, or another file of its name is in the folder.
-        UserError: The folder cannot be written.
     """
-    if name not in DOWNLOADS:
-        raise UnknownNameError("data set to fetch", name, DOWNLOADS)
-    wanted = DOWNLOADS[name]
+    wanted = download(name, sha256)
     path = folder / wanted.file
     if path.exists():
         return _kept(path, wanted)
@@ -105,11 +139,14 @@ def fetch(name: str, folder: Path, note: Callable[[str], None]) -> Fetched:
     except Exception as error:  # the libraries below raise errors of many kinds, none of which is for users
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
         by_hand = f"download {wanted.address} by hand and name the file with --data"
+        if wanted.hub and getattr(error, "code", 0) in (401, 403, 404):
+            by_hand = f"set HF_TOKEN if the set is private, or {by_hand}"
         raise EndpointError(f"{name} cannot be fetched ({reason}); {by_hand}") from error
     digest = hashlib.sha256(content).hexdigest()
-    if digest != wanted.sha256 and not wanted.reported:
-        raise DataError(f"{wanted.address}: sha256 is {digest}, expected {wanted.sha256}; nothing was kept, try again")
-    if digest != wanted.sha256:
+    if wanted.sha256 and digest != wanted.sha256:
+        if not wanted.reported:
+            told = f"sha256 is {digest}, expected {wanted.sha256}"
+            raise DataError(f"{wanted.address}: {told}; nothing was kept, try again")
         note(f"{wanted.file}: sha256 is {digest}, others report {wanted.sha256}; look at it before you trust it")
     _write(path, content)
     return Fetched(path, digest, digest == wanted.sha256, fresh=True)
@@ -118,7 +155,8 @@ def fetch(name: str, folder: Path, note: Callable[[str], None]) -> Fetched:
 def _kept(path: Path, wanted: Download) -> Fetched:
     digest = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "none, it is no file"
     if digest != wanted.sha256:
-        problem = f"is there already, and is another file (sha256 {digest}, expected {wanted.sha256})"
+        expected = f"expected {wanted.sha256}" if wanted.sha256 else "what it must be nobody said: give --sha256"
+        problem = f"is there already, and is another file (sha256 {digest}, {expected})"
         raise DataError(f"{path}: {problem}; delete it or choose another --out")
     return Fetched(path, digest, verified=True, fresh=False)
 
@@ -144,13 +182,17 @@ def _from_hub(address: str) -> bytes:
 
 def _reach(wanted: Download) -> None:
     """Fails early if the address cannot be reached."""
+    request = _request(wanted.address, "HEAD")
     if wanted.hub:
         from datasets import config
+        from huggingface_hub import get_token
 
         if config.HF_HUB_OFFLINE:
             raise ConnectionError("HF_HUB_OFFLINE switches the hub off")
+        if token := get_token():
+            request.add_header("Authorization", f"Bearer {token}")
     try:
-        _Unredirected.opener().open(_request(wanted.address, "HEAD"), timeout=SECONDS).close()
+        _Unredirected.opener().open(request, timeout=SECONDS).close()
     except HTTPError as error:
         error.close()
         if error.code >= 400:

@@ -86,12 +86,14 @@ class Upstream:
         if reply.status >= 500:
             guard.failed(LMTransportError(f"status {reply.status}", model=self.model))
 
-    def count(self, usage: Mapping[str, Any]) -> None:
-        """Counts a call by the usage that its answer tells; {} if it tells none."""
-        tokens = [int(usage.get(name) or 0) for name in ("prompt_tokens", "completion_tokens")]
-        cost = self.lm.priced(None, *tokens)
-        self.lm.meter.add(self.lm.role, dict(usage), cost)
-        self.lm.guard.worked(sum(tokens), cost)
+    def count(self, usage: Any) -> None:
+        """Counts a call by the usage that its answer tells, if it tells one."""
+        told = usage if isinstance(usage, dict) else {}
+        counted = ((name, told.get(name)) for name in ("prompt_tokens", "completion_tokens"))
+        tokens = {name: value if isinstance(value, int) and value >= 0 else 0 for name, value in counted}
+        cost = self.lm.priced(None, *tokens.values())
+        self.lm.meter.add(self.lm.role, tokens, cost)
+        self.lm.guard.worked(sum(tokens.values()), cost)
 
     @contextmanager
     def _sent(self, body: Mapping[str, Any]) -> Generator[Reply]:

@@ -177,7 +177,7 @@ class MempilerStore(BaseStore):
     def _known(self) -> set[Namespace]:
         any_of_them = self._memory_of("langgraph")
         users = any_of_them.store.users(any_of_them.owner.tenant)
-        return {tuple(found.owner.user.split(".")) for found in users}
+        return {tuple(found.owner.user.split(".")) for found in users if found.items}
 
     def _memory(self, namespace: Namespace) -> Any:
         return self._memory_of(".".join(namespace))

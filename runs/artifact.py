@@ -45,14 +45,13 @@ from ..programs.state import (
     parse_predictor,
     signature_of,
 )
+from .addresses import is_address, resolve
 from .manifest import MANIFEST, SCHEMA, STATE, Manifest, digest_of, manifest_in, sha256_of, states_in, text_of
 from .outside import SYSTEM, shipped
 from .signing import SIGNATURE, Author, author_of, read_private, sign
 
 _KNOWN = (set[str](), {MANIFEST, STATE}, {MANIFEST, STATE, SIGNATURE})
 """What a folder may hold that is replaced."""
-REGISTERED = "models:/"
-"""What the address of a program in the model registry begins with, see `registry`."""
 PACKAGES = ("mempiler", "dspy", "litellm", "mlflow", "pydantic")
 log = logging.getLogger(__name__)
 
@@ -163,7 +162,7 @@ def load(
     """Loads a saved program.
 
     Args:
-        folder: A folder that `save` wrote, or the address of a registered program, `models:/NAME@ALIAS`.
+        folder: A folder that `save` wrote, or an address: `models:/NAME@ALIAS`, `hf://OWNER/NAME@REVISION`.
         allow_code: Whether a method given as `module:Class` may be imported; only for folders you trust.
         embedder: Makes the vectors, e.g. one behind an address of your own; None takes the one that the manifest names,
             where that runs in this process or the program's signer is trusted.
@@ -268,12 +267,8 @@ def read_manifest(folder: str | Path, trust: str | Path | None = None) -> Manife
 
 
 def _fetched(folder: str | Path) -> Path:
-    """A folder as it is; of the address of a registered program, its local copy."""
-    if not str(folder).startswith(REGISTERED):
-        return Path(folder)
-    from .registry import resolve
-
-    return resolve(folder)
+    """A folder as it is; of the address of a program, its local copy."""
+    return resolve(folder) if is_address(folder) else Path(folder)
 
 
 def _embedder(folder: Path, manifest: Manifest, given: Embedder | None, trusted: bool) -> Embedder | None:

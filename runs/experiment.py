@@ -29,6 +29,7 @@ from ..optimizers.history import CandidateHistory
 from ..optimizers.proposals import ATTEMPTS
 from ..programs.program import MemoryProgram
 from ..programs.remember import MemoryCache
+from .addresses import pinned
 from .artifact import Manifest, check_writable, is_intact, read_manifest, save, versions
 from .compare import keep_rows
 from .evaluate import Progress, evaluate
@@ -39,7 +40,6 @@ from .pages.build import known_facts, program_changes, run_page, states
 from .pages.keep import keep_page
 from .pages.page import Page
 from .promotion import promotion
-from .registry import pinned
 from .report import difference_line, spent_line
 from .reserve import first_spent, reserve
 from .results import Evaluation, counts_of, difference

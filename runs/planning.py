@@ -16,9 +16,9 @@ from ..optimizers.effort import effort
 from ..optimizers.plan import Plan, Size, compile_plan, evaluation_plan, measure
 from ..programs.catalog import answering, build, needs_embedder, preset
 from ..programs.program import MemoryProgram
+from .addresses import program_folder
 from .experiment import Part, chosen_examples
 from .outside import refuse_planning
-from .registry import program_folder
 from .setup import Setup
 
 

@@ -29,9 +29,9 @@ from typing import Any
 from .. import __version__
 from ..errors import ProgramError, UserError
 from ..programs.program import MemoryProgram
+from .addresses import REGISTERED, program_folder
 from .artifact import (
     MANIFEST,
-    REGISTERED,
     STATE,
     Manifest,
     chosen_embedder,
@@ -41,7 +41,7 @@ from .artifact import (
 )
 from .promotion import in_words
 from .registered_model import ENTRY, example_row, inputs_of
-from .registry import DIGEST, SIGNER, program_folder, resolve, signer_of
+from .registry import DIGEST, SIGNER, resolve, signer_of
 from .signing import SIGNATURE
 from .statistics import paired
 from .tracking import Tracker, client, first_line, tracking_uri

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ProgramError, UserError
-from .artifact import MANIFEST, REGISTERED, is_intact, read_manifest, read_states
+from .addresses import REGISTERED
+from .artifact import MANIFEST, is_intact, read_manifest, read_states
 from .home import home, make_folder
 from .signing import author_of
 from .tracking import client, first_line, tracking_uri
@@ -31,35 +32,16 @@ INSIDE = "artifacts/program"
 _ADDRESS = re.compile(r"models:/(?P<name>[^/@:'\"]+)(?:@(?P<alias>[^/@]+)|/(?P<version>\d+))")
 
 
-def is_registered(name: str | Path) -> bool:
-    """Whether a name is the address of a registered model, rather than a folder or a method."""
-    return str(name).startswith(REGISTERED)
-
-
 def pinned(name: str) -> str:
-    """The address of the version behind an alias; any other name is returned as it is.
+    """The address of the version behind an alias.
 
     An alias may move during a run, or before it is resumed; a version does not change.
 
     Raises:
         UserError: There is no such model, version or alias.
     """
-    if not is_registered(name):
-        return name
     found = version_of(name)
     return f"{REGISTERED}{found.name}/{found.version}"
-
-
-def program_folder(name: str | Path) -> Path | None:
-    """The folder of a saved program: a folder itself, or the copy of a registered model; None for any other name.
-
-    Raises:
-        UserError: There is no such registered model.
-        ProgramError: It was altered.
-    """
-    if is_registered(name):
-        return resolve(name)
-    return Path(name) if Path(name).is_dir() else None
 
 
 def resolve(name: str | Path) -> Path:
@@ -85,6 +67,23 @@ def resolve(name: str | Path) -> Path:
     if not (is_intact(folder) and read_manifest(folder).manifest_sha256 == digest):
         _fetch(str(name), str(found.source), folder, digest, signer or "")
     return folder
+
+
+def keep(fetched: Path, folder: Path) -> None:
+    """Lets a program that was fetched and checked take its place among the results.
+
+    Raises:
+        UserError: It cannot be written there.
+    """
+    if folder.exists() and not is_intact(folder):
+        shutil.rmtree(folder, ignore_errors=True)
+    try:
+        fetched.rename(folder)
+    except OSError as error:
+        # Another process was faster: what it fetched is the same, by its digest.
+        if not is_intact(folder):
+            told = f"{folder}: cannot be written: {error.strerror or error}"
+            raise UserError(f"{told}; set MEMPILER_HOME to another folder") from error
 
 
 def signer_of(folder: Path, digest: str) -> str:
@@ -127,15 +126,7 @@ def _fetch(name: str, source: str, folder: Path, digest: str, signer: str) -> No
             raise ProgramError(f"{name}: the program was altered after it was registered (its sha256 does not match)")
         if signer_of(fetched, digest) != signer:
             raise ProgramError(f"{name}: the signature was exchanged after the program was registered")
-        if folder.exists() and not is_intact(folder):
-            shutil.rmtree(folder, ignore_errors=True)
-        try:
-            fetched.rename(folder)
-        except OSError as error:
-            # Another process was faster: what it fetched is the same, by its digest.
-            if not is_intact(folder):
-                told = f"{folder}: cannot be written: {error.strerror or error}"
-                raise UserError(f"{told}; set MEMPILER_HOME to another folder") from error
+        keep(fetched, folder)
 
 
 def _downloaded(name: str, source: str, scratch: Path) -> Path:

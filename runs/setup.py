@@ -30,10 +30,10 @@ from ..programs.catalog import answering, build, needs_embedder, preset
 from ..programs.foreign.things import program_of, takes_embedder
 from ..programs.program import MemoryProgram
 from ..programs.remember import MemoryCache
+from .addresses import program_folder
 from .artifact import chosen_embedder, load, read_manifest
 from .folder import RunFolder
 from .outside import apart, named, outside
-from .registry import program_folder
 from .results import MAX_LOST
 from .tape.opened import Tape, limits_of
 from .tracking_traces import TRACES

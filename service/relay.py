@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -119,17 +119,15 @@ class Relay:
         """A completion, its text stored, with Mempiler's own field."""
         try:
             completion = json.loads(content)
-            message = completion["choices"][0]["message"]
-            self._text = message["content"] if isinstance(message.get("content"), str) else ""
-        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            self._text = _words(completion["choices"][0]["message"])
+        except (ValueError, LookupError, TypeError, RecursionError) as error:
             raise LMTransportError("the endpoint's answer is no completion", model=self.upstream.model) from error
         self._end(completion, deadline)
         return json.dumps(completion).encode()
 
     def _stream(self, reply: Reply, deadline: Deadline, send: Send) -> None:
         """Sends the events of a stream as they come."""
-        usage: Mapping[str, Any] = {}
-        ended = False
+        usage, ended = None, False
         for line in reply.lines:
             event, ended = _event(line), ended or line.strip() == b"data: [DONE]"
             usage = event.get("usage") or usage
@@ -143,10 +141,10 @@ class Relay:
 
     def _takes_in(self, event: dict[str, Any]) -> bool:
         """Takes the words of an event; returns whether the answer is whole with it."""
-        for choice in event.get("choices") or ():
+        choices = event.get("choices")
+        for choice in choices if isinstance(choices, list) else ():
             if isinstance(choice, dict) and not choice.get("index"):
-                words = (choice.get("delta") or {}).get("content")
-                self._text += words if isinstance(words, str) else ""
+                self._text += _words(choice.get("delta"))
                 return bool(choice.get("finish_reason")) and not self._stored
         return False
 
@@ -156,7 +154,7 @@ class Relay:
         answered(self.memory, self._heard, self._text, deadline)
         self.service.note(self.memory, self.body.messages[-1].text, self._text)
         if count:
-            self.upstream.count(completion.get("usage") or {})
+            self.upstream.count(completion.get("usage"))
         rests = evidence(self.memory, self._context, self._heard.seen)
         completion["mempiler"] = Remembered(session=self.session, evidence=rests).model_dump(mode="json")
 
@@ -214,12 +212,18 @@ def _beside(messages: list[dict[str, Any]], context: Context) -> list[dict[str, 
     return [*messages[:last], {**messages[last], "content": told}, *messages[last + 1 :]]
 
 
+def _words(message: Any) -> str:
+    """The text of a message or of a part of one; "" if it has none. What could not be stored is left out of it."""
+    words = message.get("content") if isinstance(message, dict) else None
+    return words.replace("\x00", "").encode("utf-8", "ignore").decode() if isinstance(words, str) else ""
+
+
 def _event(line: bytes) -> dict[str, Any]:
     """The object of a line of a stream; {} for any other line."""
     if not line.startswith(b"data:"):
         return {}
     try:
         found = json.loads(line.removeprefix(b"data:"))
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}

@@ -29,8 +29,8 @@ from typing import Any, Literal
 Fault = str
 Script = Callable[[int, str], Fault | None]
 """Number of the request (from 1) and its messages as one text -> the fault it meets, or None."""
-Answer = Callable[[dict[str, Any]], "str | dict[str, Any]"]
-"""The body of a request -> the text of the completion, or its message, e.g. with calls of tools."""
+Answer = Callable[[dict[str, Any]], "str | dict[str, Any] | bytes"]
+"""The body of a request -> the text of the completion, its message, e.g. with calls of tools, or a body as it is."""
 
 Schemas = Literal["honour", "ignore", "refuse"]
 """What the server makes of a `response_format` of type json_schema."""
@@ -158,7 +158,7 @@ class StubServer:
         with self._changed:
             return self._changed.wait_for(lambda: self.answered >= answered, seconds)
 
-    def answered_with(self, body: dict[str, Any]) -> str | dict[str, Any]:
+    def answered_with(self, body: dict[str, Any]) -> str | dict[str, Any] | bytes:
         """Text or message of the completion; it fits the schema that is asked for, where this server does that."""
         if self.schemas == "honour" and "response_format" in body:
             return json.dumps(fill(body["response_format"]["json_schema"]["schema"]))
@@ -193,7 +193,7 @@ class StubServer:
         with self._changed:
             self.answered += 1
             self._changed.notify_all()
-        return 200, _completion(body, text, said, self.reused)
+        return 200, said if isinstance(said, bytes) else _completion(body, text, said, self.reused)
 
 
 class _Listener(ThreadingHTTPServer):
@@ -230,7 +230,8 @@ def _handler(stub: StubServer) -> type[BaseHTTPRequestHandler]:
             if status == 200 and body.get("stream") and sent.startswith(b"{"):
                 self.stream(json.loads(sent), bool((body.get("stream_options") or {}).get("include_usage")))
                 return
-            self.send_header("Content-Type", "application/json")
+            events = bool(body.get("stream")) and sent.startswith(b"data:")
+            self.send_header("Content-Type", "text/event-stream" if events else "application/json")
             self.send_header("Content-Length", str(len(sent)))
             self.end_headers()
             self.wfile.write(sent)

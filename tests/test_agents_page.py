@@ -11,8 +11,11 @@ from typing import Any
 import dspy
 import mempiler
 import pytest
+from mempiler.engines.models import language_model
 
 from .integrations.agent import blocks
+from .service.conftest import TOKENS, service_over, serving
+from .stub_server import StubServer
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "agents.md").read_text(encoding="utf-8")
@@ -33,7 +36,8 @@ def test_links_and_extras_are_there() -> None:
         ]
         assert not anchor or anchor in titles
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
-    assert set(re.findall(r"mempiler\[([\w-]+)\]", PAGE)) <= set(extras)
+    named = set(re.findall(r"pip install '\.\[([\w-]+)\]'", PAGE))
+    assert named == {"langchain", "langgraph", "llamaindex", "openai-agents"} & set(extras)
 
 
 def acting(kind: str, text: str, n: int) -> dict[str, Any]:
@@ -66,3 +70,21 @@ def test_agent_is_compiled_with_the_memory_inside_it(
     assert found.trajectory["observation_0"] == "To Lisbon."
     (asked,) = [text for kind, text in lm.engine.prompts[before:] if kind == "answer"]
     assert asked.count("I moved to Lisbon.") == 2  # once in the demo that the compile put there
+
+
+def test_any_client_of_openai_remembers(tmp_path: Path) -> None:
+    def answer(body: dict[str, Any]) -> str:
+        return "To Lisbon." if "Lisbon" in body["messages"][-1]["content"] else "unknown"
+
+    (code,) = blocks("Any OpenAI client")[1:]
+    with StubServer(answer=answer) as stub, mempiler.Store(tmp_path / "memories.sqlite") as store:
+        lm = language_model(stub.model, api_base=stub.url, cache=False)
+        with serving(service_over(store, tmp_path, lm)) as api:
+            served = code.replace("http://127.0.0.1:8000", api.address).replace("a token of the file", TOKENS["acme"])
+            served = served.replace('"mempiler-chat"', '"my-model-chat"')
+            known: dict[str, Any] = {}
+            exec(compile(served, "docs/agents.md", "exec"), known)
+            with known["client"]:
+                known["answer"]("ada", "I moved to Lisbon.")
+                said = [known["answer"](user, "Where did I move?") for user in ("ben", "ada")]
+    assert said == ["unknown", "To Lisbon."]

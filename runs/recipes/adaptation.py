@@ -20,9 +20,9 @@ from ...programs.catalog import method_class
 from ...programs.method import Policy
 from ...programs.program import MemoryProgram
 from ...programs.state import signature_of
+from ..addresses import program_folder
 from ..artifact import read_manifest, read_states
 from ..outside import settings_outside
-from ..registry import program_folder
 from .section import Section, Sweep, Variant
 
 _NOT_SETTINGS = ("self", "embedder", "inner")

@@ -15,8 +15,11 @@ from mempiler.data import fetch as module
 from mempiler.data.fetch import DOWNLOADS, Download, fetch
 from mempiler.errors import DataError, EndpointError, UnknownNameError, UserError
 
+from ..hub_server import HubServer
+
 CONTENT = '{"question": "Where?", "answer": "Ålesund"}\r\n'.encode()
 DIGEST = hashlib.sha256(CONTENT).hexdigest()
+COMMIT = "5" * 40
 
 
 class Server(BaseHTTPRequestHandler):
@@ -165,6 +168,59 @@ def test_a_folder_that_is_gone_is_named(offer: Any, tmp_path: Path) -> None:
     offer()
     with pytest.raises(UserError, match=r"set\.jsonl: cannot be written: .*; choose another --out"):
         fetch("set", tmp_path / "gone", lambda line: None)
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A file of a private set of Ada's, who has a token."""
+    with HubServer() as server:
+        server.reached(monkeypatch)
+        commit = server.commit("ada/set", {"parts/set.jsonl": CONTENT})
+        server.private.add("ada/set")
+        yield f"hf://datasets/ada/set@{commit}/parts/set.jsonl"
+
+
+def test_any_file_of_the_hub_is_fetched_at_a_commit(
+    hub: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["data", "fetch", hub, "--out", str(tmp_path)])
+    printed = capsys.readouterr()
+    path = tmp_path / "set.jsonl"
+    assert path.read_bytes() == CONTENT
+    assert printed.out == f"{path}: fetched, sha256 {DIGEST}, not verified; use --data {path}\n"
+    assert "licence as its page says: http://127.0.0.1" in printed.err
+    main(["data", "fetch", hub, "--out", str(tmp_path), "--sha256", DIGEST])
+    assert "was there, sha256 verified" in capsys.readouterr().out
+    with pytest.raises(DataError, match="give --sha256"):
+        fetch(hub, tmp_path, print)
+    with pytest.raises(DataError, match="expected 0000"):
+        fetch(hub, make(tmp_path / "other"), print, "0" * 64)
+
+
+def make(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("hf://datasets/ada/set/set.jsonl", "none is no commit"),
+        ("hf://datasets/ada/set@main/set.jsonl", "main is no commit and may change"),
+        (f"hf://datasets/ada@{COMMIT}/set.jsonl", "is no file of the hub"),
+        (f"hf://datasets/ada/set@{COMMIT}/../set.jsonl", "is no file of the hub"),
+        (f"hf://datasets/ada/set@{COMMIT}", "is no file of the hub"),
+    ],
+)
+def test_a_file_of_the_hub_is_named_with_its_commit(tmp_path: Path, name: str, says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        fetch(name, tmp_path, print)
+
+
+def test_a_set_without_the_token_is_one_line(hub: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HF_TOKEN")
+    with pytest.raises(EndpointError, match=r"404.*; set HF_TOKEN if the set is private, or download"):
+        fetch(hub, tmp_path, print)
 
 
 def test_an_unknown_name_is_told_what_there_is(tmp_path: Path) -> None:

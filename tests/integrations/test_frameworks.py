@@ -1,7 +1,7 @@
 """Each framework of docs/agents.md with its published package, in an environment of its own: `make integrations`.
 
 An environment holds the framework's packages; what Mempiler needs comes from the environment of these tests, which is
-what `pip install 'mempiler[NAME]'` comes to. The blocks run as they stand on the page; the model is a stub on loopback,
+what `pip install '.[NAME]'` comes to. The blocks run as they stand on the page; the model is a stub on loopback,
 which answers from the prompt alone. Each call is a process of its own.
 """
 
@@ -127,6 +127,11 @@ def test_store_of_langgraph_keeps_its_contract_over_processes(run: Run) -> None:
         "list(map(list, store.list_namespaces(prefix=['*'], max_depth=1)))": [["ada"], ["ben"]],
     }
     assert dict(zip(wanted, run("langgraph", "LangGraph", *wanted), strict=True)) == wanted
+
+
+def test_store_does_what_that_of_langgraph_does(run: Run) -> None:
+    call = "[__import__('langgraph_contract').same(store, seed, 14) for seed in range(4)]"
+    assert run("langgraph", "LangGraph", call) == [[True] * 4]
 
 
 def test_node_that_is_run_again_stores_nothing_twice_and_leaves_checkpoints_as_they_were(run: Run) -> None:

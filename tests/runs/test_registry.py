@@ -13,11 +13,12 @@ from mempiler.engines.models import language_model
 from mempiler.errors import MempilerError
 from mempiler.programs.catalog import build
 from mempiler.runs import register as registering
+from mempiler.runs.addresses import pinned, program_folder
 from mempiler.runs.artifact import Manifest, load, read_manifest, save
 from mempiler.runs.experiment import run_compile, run_evaluate
 from mempiler.runs.outcome import Compiled
 from mempiler.runs.register import Registered, copy_package, gate, register, requirements
-from mempiler.runs.registry import pinned, program_folder, resolve, version_of
+from mempiler.runs.registry import resolve, version_of
 from mempiler.runs.setup import Setup
 from mempiler.runs.tracking import client
 

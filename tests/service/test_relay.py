@@ -200,6 +200,37 @@ def test_stream_that_breaks_off_ends_in_an_error_and_stores_no_half_of_an_answer
     assert stored(store) == ["user: Count."]
 
 
+ODD = [
+    b"[]",
+    b'{"choices": []}',
+    b'{"choices": {"0": 1}}',
+    b'{"choices": [{"message": "x"}]}',
+    b'{"choices": [{"message": {"content": 5}}], "usage": [1]}',
+    b'{"choices": [{"message": {"content": "a\\u0000b \\ud800 c"}}], "usage": {"prompt_tokens": "many"}}',
+    b'{"choices": [{"message": {"content": "x"}}], "usage": {"prompt_tokens": -5, "completion_tokens": NaN}}',
+    b"[" * 100_000,
+    b"\xff\xfe",
+    b"",
+]
+"""Answers that are none, or hold what nobody can use."""
+READABLE = (3, 4, 5, 6)
+"""Those that have a message all the same, and are handed back."""
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_odd_answers_are_no_fault_of_the_service(stream: bool, reach: Reach) -> None:
+    end = b'data: {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}\n\ndata: [DONE]\n\n'
+    odd = iter(ODD)
+    service, _, _ = reach(lambda body: b"data: " + next(odd) + b"\n\n" + end if stream else next(odd))
+    for number in range(len(ODD)):
+        found = service.chat(f"Number {number}", model="my-model-chat", stream=stream)
+        if stream:
+            assert '"mempiler"' in found.text
+            assert found.text.endswith("data: [DONE]\n\n")
+        else:
+            assert found.status_code == (200 if number in READABLE else 502)
+
+
 def test_client_that_leaves_a_stream_frees_its_place(reach: Reach, store: Store) -> None:
     left = threading.Event()
     service, client, _ = reach(lambda body: "one two three", between=lambda n: n < 2 or left.wait(10))
@@ -225,6 +256,39 @@ def test_repeated_request_gets_what_is_stored_and_costs_nothing(reach: Reach, st
         assert found.choices[0].message.content == "It is sunny."
     assert len(server.requests) == 2
     assert stored(store) == ["user: How is the weather?", "assistant: It is sunny."]
+
+
+def test_repeated_stream_gets_what_is_stored_as_a_stream(reach: Reach, store: Store) -> None:
+    _, client, server = reach(lambda body: "one two")
+    for headers in ({}, {"x-stainless-retry-count": "1"}):
+        found = chat(client, "Count.", model="my-model-chat", stream=True, extra_headers=headers)
+        assert whole(found)["content"] == "one two"
+    assert len(server.requests) == 1
+    assert stored(store) == ["user: Count.", "assistant: one two"]
+
+
+def test_tenants_and_users_stay_apart(reach: Reach) -> None:
+    service, _, server = reach()
+    service.add("My marker is falcon.")
+    other = service.as_tenant("globex")
+    asked = {"model": "my-model-chat", "messages": [{"role": "user", "content": "What is my marker?"}]}
+    assert other.post("/v1/chat/completions", json={**asked, "user": "ada"}).status_code == 200
+    assert service.post("/v1/chat/completions", json={**asked, "user": "ben"}).status_code == 200
+    assert service.post("/v1/chat/completions", json={**asked, "user": "ada"}).status_code == 200
+    assert ["falcon" in str(body) for _, _, body in server.requests] == [False, False, True]
+
+
+def test_answer_of_a_user_who_was_forgotten_meanwhile_is_not_stored(reach: Reach, store: Store) -> None:
+    def answer(body: dict[str, Any]) -> str:
+        store.forget(ADA)
+        return "fine"
+
+    _, client, _ = reach(answer)
+    assert chat(client, "Hi", tools=[WEATHER]).choices[0].message.content == "fine"
+    called = {"role": "assistant", "content": None, "tool_calls": [CALL]}
+    result = {"role": "tool", "tool_call_id": "call-1", "content": "sunny"}
+    assert chat(client, "Hi", called, result, tools=[WEATHER]).choices[0].message.content == "fine"
+    assert store.users() == []
 
 
 def test_models_are_the_program_and_the_model_behind_it(reach: Reach) -> None:

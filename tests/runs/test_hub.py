@@ -1,0 +1,153 @@
+"""Programs on the hub: pushed, pinned, fetched and checked, against a stand-in that speaks the hub's HTTP."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import mempiler
+import pytest
+from mempiler.cli import main
+from mempiler.errors import EndpointError, ProgramError, UserError
+from mempiler.runs import addresses
+from mempiler.runs.artifact import sign_folder
+from mempiler.runs.hub import push
+from mempiler.runs.manifest import MANIFEST, STATE
+from mempiler.runs.signing import SIGNATURE, make_keys
+
+from ..hub_server import READER, HubServer
+
+ADDRESS = "hf://ada/memory"
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[HubServer]:
+    """A hub with nothing on it, and Ada's token."""
+    with HubServer() as server:
+        server.reached(monkeypatch)
+        monkeypatch.setenv("MEMPILER_HOME", str(tmp_path / "home"))
+        yield server
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    """A saved program."""
+    mempiler.save(mempiler.build("turn-rag"), tmp_path / "program")
+    return tmp_path / "program"
+
+
+def test_what_is_pushed_is_loaded_by_its_name(hub: HubServer, saved: Path) -> None:
+    address = push(saved, ADDRESS)
+    commit = hub.repos["ada/memory"][-1][0]
+    assert address == f"{ADDRESS}@{commit}"
+    assert set(hub.repos["ada/memory"][-1][1]) == {".gitattributes", MANIFEST, STATE}
+    assert mempiler.load(ADDRESS).name == "turn-rag"
+    assert addresses.pinned(ADDRESS) == address
+    asked = len(hub.asked)
+    assert mempiler.load(address).name == "turn-rag"
+    assert len(hub.asked) == asked  # a commit does not change: it is here
+
+
+def test_a_name_is_pinned_to_its_commit_and_goes_on_when_the_branch_does(hub: HubServer, saved: Path) -> None:
+    first = push(saved, ADDRESS)
+    hub.tags["ada/memory", "v1"] = first.rpartition("@")[2]
+    mempiler.save(mempiler.build("session-rag"), saved)
+    second = push(saved, ADDRESS)
+    assert [addresses.pinned(f"{ADDRESS}{at}") for at in ("", "@main", "@v1")] == [second, second, first]
+    assert [mempiler.load(at).name for at in (ADDRESS, f"{ADDRESS}@v1", first)] == [
+        "session-rag",
+        "turn-rag",
+        "turn-rag",
+    ]
+
+
+def test_signature_goes_with_the_program_and_no_older_one_stays(hub: HubServer, saved: Path, tmp_path: Path) -> None:
+    make_keys(tmp_path / "ada")
+    sign_folder(saved, tmp_path / "ada")
+    signed = push(saved, ADDRESS)
+    assert mempiler.load(signed, trust=tmp_path / "ada.pub").name == "turn-rag"
+    (saved / SIGNATURE).unlink()
+    unsigned = push(saved, ADDRESS)
+    assert SIGNATURE not in hub.repos["ada/memory"][-1][1]
+    with pytest.raises(ProgramError, match=r"unsigned|not signed"):
+        mempiler.load(unsigned, trust=tmp_path / "ada.pub")
+
+
+def _altered(files: dict[str, bytes]) -> None:
+    files[STATE] = files[STATE] + b" "
+
+
+def _code(files: dict[str, bytes]) -> None:
+    from mempiler.runs.manifest import Manifest, digest_of
+
+    manifest = Manifest.model_validate_json(files[MANIFEST]).model_copy(update={"method": "os:system"})
+    manifest = manifest.model_copy(update={"manifest_sha256": digest_of(manifest)})
+    files[MANIFEST] = manifest.model_dump_json().encode()
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (_altered, "altered after it was saved"),
+        (_code, "code outside Mempiler"),
+        (lambda files: files.pop(STATE), "no saved program there"),
+        (lambda files: files.update({MANIFEST: b"{"}), "manifest.json"),
+    ],
+)
+def test_what_is_fetched_is_checked_like_any_folder(
+    hub: HubServer, saved: Path, tmp_path: Path, change: Callable[[dict[str, bytes]], Any], says: str
+) -> None:
+    files = {path.name: path.read_bytes() for path in saved.iterdir()}
+    change(files)
+    hub.commit("eve/memory", {**files, "evil.py": b"raise SystemExit", "pickle.bin": b"0"})
+    with pytest.raises(mempiler.UserError, match=says):
+        mempiler.load("hf://eve/memory")
+    assert not list((tmp_path / "home").rglob("evil.py"))
+    assert not any("evil" in asked for asked in hub.asked)
+
+
+def test_what_is_missing_or_forbidden_is_one_line(hub: HubServer, saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    push(saved, ADDRESS, private=True)
+    for address, says in (
+        ("hf://ada/other", "no such repository on the hub"),
+        (f"{ADDRESS}@v9", "no such revision"),
+        ("hf://ada", "write hf://OWNER/NAME"),
+        ("hf://ada/mem?x", "write hf://OWNER/NAME"),
+        ("hf://ada/--bad..name", "no name of a repository"),
+    ):
+        with pytest.raises(UserError, match=says) as caught:
+            mempiler.load(address)
+        assert "\n" not in str(caught.value)
+    with pytest.raises(UserError, match="leave out @main"):
+        push(saved, f"{ADDRESS}@main")
+    monkeypatch.setenv("HF_TOKEN", READER)
+    with pytest.raises(UserError, match="it is private: set HF_TOKEN"):
+        addresses.pinned(ADDRESS)
+    with pytest.raises(UserError, match="refuses the token"):
+        push(saved, ADDRESS)
+    monkeypatch.delenv("HF_TOKEN")
+    with pytest.raises(UserError, match="set HF_TOKEN, or run: hf auth login"):
+        push(saved, ADDRESS)
+    hub.failing = True
+    with pytest.raises(EndpointError, match="the hub fails"):
+        mempiler.load(ADDRESS)
+    hub.switched(monkeypatch, offline=True)
+    with pytest.raises(EndpointError, match=r"cannot be reached: .*HF_HUB_OFFLINE"):
+        mempiler.load(ADDRESS)
+
+
+def test_commands_take_an_address(
+    hub: HubServer, saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["push", str(saved), ADDRESS, "--json"])
+    address = json.loads(capsys.readouterr().out)["address"]
+    assert address.startswith(f"{ADDRESS}@")
+    (tmp_path / "chat.json").write_text(json.dumps([{"role": "user", "name": "Ada", "content": "I moved to Lisbon."}]))
+    main(["ask", ADDRESS, "Where did Ada move?", "--history", str(tmp_path / "chat.json"), "--json"])
+    assert "Lisbon" in json.loads(capsys.readouterr().out)["answer"]
+    main(["diff", address, str(saved), "--json"])
+    main(["push", address, "hf://ada/copy", "--json"])
+    assert mempiler.load("hf://ada/copy").name == "turn-rag"
+    with pytest.raises(SystemExit):
+        main(["push", str(tmp_path / "nothing"), ADDRESS])
+    assert "nothing: no such folder" in capsys.readouterr().err
