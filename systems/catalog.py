@@ -125,6 +125,14 @@ SYSTEMS = {
             "Apache-2.0",
             writes_with_lm=True,
         ),
+        Shipped(
+            "cognee",
+            "Cognee: a knowledge graph over sessions, in Ladybug and LanceDB",
+            ("cognee",),
+            "Apache-2.0",
+            writes_with_lm=True,
+            heavy=True,
+        ),
     )
 }
 """What is shipped, by name."""
@@ -135,11 +143,6 @@ IMPOSSIBLE = (
         "graphrag 3.3.0",
         "installs (1.3 GB), but cuts texts by a token table that it fetches from openaipublic.blob.core.windows.net; "
         "it indexes a whole corpus, and nothing here does that after each session",
-    ),
-    Impossible(
-        "cognee",
-        "cognee 1.6.5",
-        "installs (1.6 GB) and is imported; what feeds it sessions and asks it is not written yet",
     ),
     Impossible(
         "hipporag",

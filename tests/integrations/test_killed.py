@@ -1,8 +1,8 @@
 """A run over every shipped system, killed by SIGKILL in the middle of its writing, and resumed: the same table.
 
-Two conversations of two sessions; the endpoint stops answering when three quarters of what writing asks was answered,
-so that one history is written and kept, and another is not. An answer that the killed run has recorded is not asked for
-again. Vectors are no answers: they are computed anew.
+Of two conversations one is short, written, kept and asked about; the endpoint stops answering when three quarters of
+what writing the other asks for were answered. An answer that the killed run has recorded is not asked for again.
+Vectors are no answers: they are computed anew.
 """
 
 import json
@@ -31,9 +31,9 @@ QUESTIONS = (
 
 
 def _conversation(number: int) -> dict[str, Any]:
-    """One of LoCoMo's form; the second session is long: some systems write when their short-term memory is full."""
+    """One of LoCoMo's form: the first is short; the second long, for systems that write when a short memory is full."""
     weeks = [(who, f"In week {number} I wrote about the {word}.") for word in WORDS.split() for who in ("Ann", "Bob")]
-    sessions = {1: TOLD, 2: tuple(weeks)}
+    sessions = {1: TOLD, 2: tuple(weeks)} if number > 1 else {1: TOLD}
     turns = {
         f"session_{n}": [{"speaker": who, "dia_id": f"D{n}:{m}", "text": text} for m, (who, text) in enumerate(told, 1)]
         for n, told in sessions.items()
@@ -106,7 +106,7 @@ def test_a_killed_run_goes_on_to_the_same_table(
 ) -> None:
     main([*words, *_models(f"whole-{name}")])
     whole = json.loads(capsys.readouterr().out)
-    asked, at = len(endpoint.prompts), endpoint.writing * 3 // 4
+    asked, at = len(endpoint.prompts), endpoint.in_the_middle
     endpoint.hold_after(at)
     models = _models(f"broken-{name}")
     forks.start([*words, *models], tmp_path / "home", OPENAI_API_KEY=endpoint.key)
