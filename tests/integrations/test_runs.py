@@ -32,7 +32,8 @@ QUESTIONS = (
 
 def _conversation(number: int) -> dict[str, Any]:
     """One of LoCoMo's form: the first is short; the second long, for systems that write when a short memory is full."""
-    weeks = [(who, f"In week {number} I wrote about the {word}.") for word in WORDS.split() for who in ("Ann", "Bob")]
+    words = WORDS.split()[:9]
+    weeks = [(who, f"In week {number} I wrote about the {word}.") for word in words for who in ("Ann", "Bob")]
     sessions = {1: TOLD, 2: tuple(weeks)} if number > 1 else {1: TOLD}
     turns = {
         f"session_{n}": [{"speaker": who, "dia_id": f"D{n}:{m}", "text": text} for m, (who, text) in enumerate(told, 1)]
