@@ -151,8 +151,9 @@ IMPOSSIBLE = (
     ),
     Impossible(
         "letta",
-        "letta 0.34.12",
-        "installs, but the package of this name is an agent for terminals now; it has no module `letta` with a server",
+        "letta 0.34.12, 0.16.8, 0.11.7",
+        "the first is an agent for terminals, without a server; the second stores in PostgreSQL alone; the third, with "
+        "an mcp below 2, serves from SQLite, but what feeds it sessions and asks it is not written yet",
     ),
 )
 """What was tried here and is not shipped, with what failed."""
