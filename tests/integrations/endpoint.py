@@ -63,7 +63,7 @@ class Endpoint(Proxy):
             self._generation += 1
             self._changed.notify_all()
 
-    def wait(self, answers: int, seconds: float = 120) -> bool:
+    def wait(self, answers: int, seconds: float = 600) -> bool:
         """Waits for so many answers; False where they did not come in time."""
         with self._changed:
             return self._changed.wait_for(lambda: len(self.asked) >= answers, seconds)
