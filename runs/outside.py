@@ -120,4 +120,4 @@ def with_answers(thing: Any, benchmark: Benchmark, examples: Sequence[dspy.Examp
     if benchmark.interaction is not None:
         raise UserError(f"{benchmark.name} is a simulated conversation: there is nothing to record one answer of")
     known: Iterable[str] = (str(example.id) for example in benchmark.examples)
-    return thing.given(examples, known)
+    return thing.given(examples, known, benchmark.name.partition(".")[2])

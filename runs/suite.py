@@ -21,9 +21,11 @@ from ..engines.guard import Guard
 from ..engines.meter import Meter
 from ..errors import Stopped, UnknownNameError, UserError
 from ..optimizers.plan import Plan
+from ..programs.foreign.recorded import Answers
 from ..programs.remember import MemoryCache
 from .evaluate import Progress
 from .experiment import Note, Part, run_evaluate
+from .outside import scored
 from .planning import plan_evaluate
 from .results import Evaluation
 from .setup import Setup
@@ -75,11 +77,16 @@ def run_suite(
     Raises:
         UserError: A run is to be resumed, or given to workers, or a saved program is for one of the tasks only.
         UnknownNameError: No part has an option of the setup.
+        DataError: Recorded answers do not name the parts that they are of.
     """
     if setup.resume:
         raise UserError(f"{setup.benchmark} is a suite, whose parts are runs of their own; resume one with --on PART")
     if setup.workers != 1:
         raise UserError(f"{setup.benchmark} is a suite, whose parts share memories; give --workers with --on PART")
+    setups = part_setups(setup)
+    thing = scored(name)
+    if isinstance(thing, Answers):
+        thing.check_parts(list(setups))
     with taped(setup, "evaluate", name, {"part": part}) as (setup, tape):
         setups = part_setups(setup)
         shared = meter or Meter(), MemoryCache(), Guard(limits_of(setup, tape))

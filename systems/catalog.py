@@ -125,6 +125,14 @@ SYSTEMS = {
             "Apache-2.0",
             writes_with_lm=True,
         ),
+        Shipped(
+            "cognee",
+            "Cognee: a knowledge graph over sessions, in Ladybug and LanceDB",
+            ("cognee",),
+            "Apache-2.0",
+            writes_with_lm=True,
+            heavy=True,
+        ),
     )
 }
 """What is shipped, by name."""
@@ -137,19 +145,15 @@ IMPOSSIBLE = (
         "it indexes a whole corpus, and nothing here does that after each session",
     ),
     Impossible(
-        "cognee",
-        "cognee 1.6.5",
-        "installs (1.6 GB) and is imported; what feeds it sessions and asks it is not written yet",
-    ),
-    Impossible(
         "hipporag",
         "hipporag 2.0.0a4",
         "does not install: it requires openai==1.91.1, which is not on the index, torch==2.5.1 and vllm==0.6.6.post1",
     ),
     Impossible(
         "letta",
-        "letta 0.34.12",
-        "installs, but the package of this name is an agent for terminals now; it has no module `letta` with a server",
+        "letta 0.34.12, 0.16.8, 0.11.7",
+        "the first is an agent for terminals, without a server; the second stores in PostgreSQL alone; the third, with "
+        "an mcp below 2, serves from SQLite, but what feeds it sessions and asks it is not written yet",
     ),
 )
 """What was tried here and is not shipped, with what failed."""

@@ -2,8 +2,9 @@
 
     {"id": "conv-26:17", "answer": "in Lisbon", "recalled": ["I moved to Lisbon.", {"id": "D3:11", "text": "..."}]}
 
-`id` is that of the question. Optional: `recalled`, as a search finds it (`searchable`); `calls`, `input_tokens`,
-`output_tokens`, `cost`, `seconds`, what the answer took; `error` in the place of `answer`, for a question that failed.
+`id` is that of the question; `part`, of a suite, the part whose question it is, since parts share ids. Optional:
+`recalled`, as a search finds it (`searchable`); `calls`, `input_tokens`, `output_tokens`, `cost`, `seconds`, what the
+answer took; `error` in the place of `answer`, for a question that failed.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ class Recorded(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     id: str
+    part: str = ""
     answer: str | list[str] | None = None
     error: str | None = None
     recalled: tuple[str | dict[str, Any], ...] = ()
@@ -60,37 +62,56 @@ class Answers:
         self.path = Path(path)
         text = read_text(self.path)
         self.sha256 = hashlib.sha256(text.encode()).hexdigest()
-        self.by_id: dict[str, Recorded] = {}
-        lines: dict[str, int] = {}
+        self.by_part: dict[str, dict[str, Recorded]] = {}
+        """Lines by id, by the part of a suite that they name, "" for none."""
+        lines: dict[tuple[str, str], int] = {}
         for number, line in enumerate(text.split("\n"), 1):
             if not line.strip():
                 continue
             found = _read(f"{self.path}: line {number}", line)
-            if found.id in lines:
-                first = lines[found.id]
+            first = lines.setdefault((found.part, found.id), number)
+            if first != number:
                 raise DataError(f"{self.path}: line {number}: id {found.id!r} was on line {first} already; keep one")
-            lines[found.id] = number
-            self.by_id[found.id] = found
+            self.by_part.setdefault(found.part, {})[found.id] = found
 
-    def given(self, examples: Sequence[dspy.Example], known: Iterable[str]) -> list[dspy.Example]:
+    def check_parts(self, parts: Sequence[str]) -> None:
+        """Sees whether every answer is one to a part of a suite.
+
+        Args:
+            parts: Names of its parts, without the suite's.
+
+        Raises:
+            DataError: One names no part, or another one.
+        """
+        for part, rows in self.by_part.items():
+            if part not in parts:
+                told = f"part {part!r}" if part else "no part"
+                wanted = f"`part` has to be one of {', '.join(parts)}, since they share ids"
+                raise DataError(
+                    f"{self.path}: id {next(iter(rows))!r} names {told}; in the answers to a suite {wanted}"
+                )
+
+    def given(self, examples: Sequence[dspy.Example], known: Iterable[str], part: str = "") -> list[dspy.Example]:
         """The questions with their answers.
 
         Args:
             examples: What is asked.
             known: Ids of all questions of the benchmark.
+            part: The part of a suite that is asked; answers that name another one are passed over.
 
         Raises:
             DataError: A question has no answer, or an answer no question.
         """
+        answers = {**self.by_part.get("", {}), **self.by_part.get(part, {})}
         ids = [str(example.id) for example in examples]
-        missing = [id for id in ids if id not in self.by_id]
-        strange = sorted(self.by_id.keys() - set(known))
+        missing = [id for id in ids if id not in answers]
+        strange = sorted(answers.keys() - set(known))
         if strange:
             raise DataError(f"{self.path}: {_some(strange)} of no question; those of the benchmark are like {ids[0]!r}")
         if missing:
             raise DataError(f"{self.path}: {_some(missing)} missing; every question needs a line")
         return [
-            example.copy(**{FIELD: self.by_id[id]}).with_inputs(*example.inputs().keys(), FIELD)
+            example.copy(**{FIELD: answers[id]}).with_inputs(*example.inputs().keys(), FIELD)
             for id, example in zip(ids, examples, strict=True)
         ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import threading
 from collections import Counter
@@ -10,14 +11,13 @@ from typing import Any
 
 import dspy
 from dspy.clients.call_result import CallResult
-from dspy.lm15 import Message, Response, Usage
+from dspy.lm15 import Message, Response, TextPart, ToolCallPart, Usage
 from dspy.utils import exceptions
 from dspy.utils.exceptions import LMError, LMInvalidRequestError, LMUnsupportedModelError
 
 from ...engines.bounds import NobodyWaitsError
 from ...engines.meter import MeteredLM, digest_of, request_of
-from ...errors import UserError
-from .file import Answer, Failed, Thought, public_name
+from .file import Answer, Called, Failed, Thought, public_name
 
 KEY = 32
 """Digits of a call's digest."""
@@ -58,11 +58,7 @@ def asked(lm: MeteredLM, call: Any) -> dict[str, Any]:
 
 
 def answer_of(lm: MeteredLM, result: CallResult) -> Answer:
-    """What a call brought.
-
-    Raises:
-        UserError: The model called a tool.
-    """
+    """What a call brought."""
     choices: Any = getattr(result.raw, "choices", None) or []
     reasons: list[str | None] = [response.finish_reason for response in result.responses]
     return Answer(
@@ -97,7 +93,7 @@ def result_of(lm: MeteredLM, found: Answer | Failed) -> CallResult:
     """
     if isinstance(found, Failed):
         raise error_of(lm, found)
-    outputs: list[Any] = [each.model_dump() if isinstance(each, Thought) else each for each in found.outputs]
+    outputs: list[Any] = [_said(each) if isinstance(each, Thought) else each for each in found.outputs]
     raw = {"choices": [{"finish_reason": reason} for reason in found.finish]}
     record = {"responses": [], "outputs": outputs, "cost": found.cost, "raw": raw, "response_model": None}
     made = CallResult.load(record)
@@ -127,9 +123,25 @@ def _predictor() -> str:
 def _output(output: Any) -> str | Thought | None:
     if output is None or isinstance(output, str):
         return output
-    if output.get("tool_calls"):
-        raise UserError("--record: a model called a tool, which a recording does not keep; run without --record")
-    return Thought(text=output.get("text"), reasoning_content=output.get("reasoning_content") or "")
+    calls = [_called(each) for each in output.get("tool_calls") or ()]
+    return Thought(text=output.get("text"), reasoning_content=output.get("reasoning_content") or "", calls=calls)
+
+
+def _called(call: Any) -> Called:
+    function = call["function"]
+    return Called(id=call.get("id"), name=function["name"], arguments=function["arguments"])
+
+
+def _said(thought: Thought) -> dict[str, Any]:
+    """An output as DSPy has it."""
+    found: dict[str, Any] = {"text": thought.text}
+    if thought.reasoning_content:
+        found["reasoning_content"] = thought.reasoning_content
+    if thought.calls:
+        functions = [{"name": each.name, "arguments": each.arguments} for each in thought.calls]
+        named = zip(thought.calls, functions, strict=True)
+        found["tool_calls"] = [{"id": each.id, "type": "function", "function": function} for each, function in named]
+    return found
 
 
 def _counts(usage: Mapping[str, Any]) -> dict[str, Any]:
@@ -146,5 +158,17 @@ def _without_places(message: str, lm: MeteredLM) -> str:
 
 
 def _response(model: str, output: Any, reason: Any, usage: Usage) -> Response:
-    text = output["text"] if isinstance(output, dict) else output
-    return Response(id=None, model=model, message=Message.assistant(text or ""), finish_reason=reason, usage=usage)
+    said: dict[str, Any] = output if isinstance(output, dict) else {"text": output}
+    text, calls = said["text"], said.get("tool_calls", ())
+    parts = [TextPart(text or "")] if text is not None or not calls else []
+    tools = [ToolCallPart(each["id"], each["function"]["name"], _arguments(each["function"])) for each in calls]
+    message = Message(role="assistant", parts=(*parts, *tools))
+    return Response(id=None, model=model, message=message, finish_reason=reason, usage=usage)
+
+
+def _arguments(function: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        found = json.loads(function["arguments"])
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}

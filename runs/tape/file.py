@@ -89,11 +89,21 @@ class Header(_Line):
         return " ".join(["mempiler", self.command, self.program, "--on", self.benchmark, *options])
 
 
+class Called(_Line):
+    """A tool that an output calls."""
+
+    id: Short | None
+    name: Short
+    arguments: str
+    """JSON, as the model wrote it."""
+
+
 class Thought(_Line):
-    """An output with the reasoning before it."""
+    """An output with the reasoning before it, or the tools that it calls."""
 
     text: str | None
     reasoning_content: str
+    calls: list[Called] = []
 
 
 class Answer(_Line):

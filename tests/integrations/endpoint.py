@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 import dspy
@@ -44,9 +45,11 @@ class Endpoint(Proxy):
         return [text for text in self.asked if text]
 
     @property
-    def writing(self) -> int:
-        """How many answers there were before our reader asked first."""
-        return next((n for n, text in enumerate(self.asked) if OF_OURS in text), len(self.asked))
+    def in_the_middle(self) -> int:
+        """How many answers there were up to three quarters of the longest writing: no question of our reader in it."""
+        ours = [n for n, text in enumerate(self.asked) if OF_OURS in text]
+        start, end = max(pairwise([-1, *ours, len(self.asked)]), key=lambda pair: pair[1] - pair[0])
+        return start + 1 + (end - start - 1) * 3 // 4
 
     def hold_after(self, answers: int) -> None:
         """Counts anew, and answers no more than so many until `go_on`."""
@@ -60,7 +63,7 @@ class Endpoint(Proxy):
             self._generation += 1
             self._changed.notify_all()
 
-    def wait(self, answers: int, seconds: float = 120) -> bool:
+    def wait(self, answers: int, seconds: float = 600) -> bool:
         """Waits for so many answers; False where they did not come in time."""
         with self._changed:
             return self._changed.wait_for(lambda: len(self.asked) >= answers, seconds)

@@ -103,6 +103,18 @@ def _edges(lines: list[str], prompt: str) -> dict[str, Any]:
     }
 
 
+def _graph(lines: list[str], prompt: str) -> dict[str, Any]:
+    told = [(line.partition(":")[0], thing, line) for line in lines for thing in _things([line])]
+    names = dict.fromkeys(name for who, thing, _ in told for name in (who, thing))
+    return {
+        "nodes": [{"id": name, "name": name, "type": "Entity", "description": name} for name in names],
+        "edges": [
+            {"source_node_id": who, "target_node_id": thing, "relationship_name": "told_of", "description": line}
+            for who, thing, line in told
+        ],
+    }
+
+
 def _things(lines: list[str]) -> list[str]:
     """The last long word of each line."""
     words = [WORD.findall(line.partition(":")[2]) for line in lines]
@@ -110,6 +122,8 @@ def _things(lines: list[str]) -> list[str]:
 
 
 FORMS: dict[str, Callable[[list[str], str], Any]] = {
+    "KnowledgeGraph": _graph,
+    "SummarizedContent": lambda lines, prompt: {"summary": " ".join(lines), "description": "said"},
     "should_evolve": _evolution,
     '"theme":': _themes,
     '"keywords": \\[': _note,

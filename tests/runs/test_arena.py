@@ -140,6 +140,30 @@ def test_wrong_golds_are_left_out_beside_the_official_score(record, tmp_path):
     assert (found.corrected.n, found.corrected.score) == (2, 1.0)
 
 
+def test_the_published_audit_of_locomo_is_taken_in_its_form(record, tmp_path):
+    """The fields of `errors.json` of dial481/locomo-audit; what is in them is made up."""
+
+    def finding(number, kind):
+        return {
+            "question_id": f"locomo_0_qa{number}",
+            "question": f"Who saw Oslo, {number}?",
+            "golden_answer": number,
+            "category": 4,
+            "error_type": kind,
+            "cited_evidence": ["D1:1"],
+            "correct_evidence": ["D1:2"],
+            "reasoning": "D1:1 says that it was Bob.",
+            "correct_answer": "Bob",
+        }
+
+    kinds = ["HALLUCINATION", "TEMPORAL_ERROR", "ATTRIBUTION_ERROR", "AMBIGUOUS", "INCOMPLETE", "WRONG_CITATION"]
+    audit = tmp_path / "errors.json"
+    audit.write_text(json.dumps([finding(n, kind) for n, kind in enumerate(kinds)], indent=2), encoding="utf-8")
+    folder = record(evaluation([row(n) for n in range(8)]))
+    (found,) = entries([str(folder)], read_wrong_golds([audit]))
+    assert (found.official.n, found.corrected.n) == (8, 3)
+
+
 @pytest.mark.parametrize(
     ("text", "problem"), [("[3]", "no object"), ("{", "neither a JSON"), ('{"a": 1}', "neither a te")]
 )

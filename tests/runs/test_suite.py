@@ -1,12 +1,14 @@
 """A suite of benchmarks: one score over parts that each run with their own task; its refusals; conversations."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from mempiler.cli import main
 from mempiler.data.catalog import SUITES, benchmark
 from mempiler.engines.meter import Meter
-from mempiler.errors import UnknownNameError, UserError
+from mempiler.errors import DataError, UnknownNameError, UserError
 from mempiler.optimizers.compile import Compilation
 from mempiler.runs.experiment import run_compile, run_evaluate
 from mempiler.runs.planning import plan_compile, plan_evaluate
@@ -48,6 +50,31 @@ def test_the_parts_are_runs_inside_the_suites(found: Any) -> None:
     assert {run.data.tags["mlflow.parentRunId"] for run in runs} == {suite.run_id}
     metrics = client().get_run(suite.run_id).data.metrics
     assert metrics["suite.score"] == pytest.approx(suite.score)
+
+
+def test_recorded_answers_are_those_of_their_part(tmp_path: Path) -> None:
+    rows = [
+        {"id": str(each.id), "part": name, "answer": f"{name} {each.id}"}
+        for name in PARTS
+        for each in benchmark(f"palbench.{name}").examples
+    ]
+    path = tmp_path / "answers.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    found = run_suite(str(path), Setup(benchmark="palbench", test=4, threads=1))
+    for name, part in found.parts.items():
+        assert [row.answer for row in part.rows] == [f"{name} {row.id}" for row in part.rows]
+    alone = run_evaluate(str(path), Setup(benchmark="palbench.generate", test=4, threads=1))
+    assert [row.answer for row in alone.rows] == [row.answer for row in found.parts["generate"].rows]
+
+
+@pytest.mark.parametrize(
+    ("part", "problem"),
+    [("dialogue", "names part 'dialogue'"), ("", "names no part; .* one of restate, generate, sel")],
+)
+def test_recorded_answers_to_no_part_are_refused(part: str, problem: str, tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text(json.dumps({"id": "1", "answer": "x", "part": part}), encoding="utf-8")
+    with pytest.raises(DataError, match=problem):
+        run_suite(str(tmp_path / "a.jsonl"), Setup(benchmark="palbench", test=4))
 
 
 def test_a_history_is_written_once_for_all_parts(scripted: Any) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dspy.lm15 import ContextLengthError, Message, Response, TextPart, ThinkingPart, Usage
+from dspy.lm15 import ContextLengthError, Message, Response, TextPart, ThinkingPart, ToolCallPart, Usage
 from dspy.utils.exceptions import ContextWindowExceededError
 from mempiler.engines.meter import Meter, MeteredLM
 from mempiler.errors import DataError, UserError
@@ -150,6 +150,14 @@ def reply(request: Any, text: str, finish: Any = "stop", thought: str = "") -> R
     return Response(id="stub-17", model=request.model, message=message, finish_reason=finish, usage=usage)
 
 
+def calling(request: Any, text: str | None, *inputs: dict[str, Any]) -> Response:
+    """An answer that calls a tool, with some text or none before it."""
+    tools = [ToolCallPart(f"call-{n}", "Memory", given) for n, given in enumerate(inputs)]
+    message = Message(role="assistant", parts=(*([] if text is None else [TextPart(text)]), *tools))
+    usage = Usage(input_tokens=7, output_tokens=3)
+    return Response(id="stub-17", model=request.model, message=message, finish_reason="tool_call", usage=usage)
+
+
 class Engine:
     """An engine whose answers a test writes."""
 
@@ -195,8 +203,10 @@ def playing(path: Path) -> MeteredLM:
         (lambda request: reply(request, "Lisbon", thought="She moved."), {}),
         (lambda request: reply(request, "Lisbon"), {"n": 3}),
         (lambda request: reply(request, "Lis", "length"), {"n": 2}),
+        (lambda request: calling(request, None, {"content": "Ann moved."}, {}), {}),
+        (lambda request: calling(request, "I note it.", {"content": {"who": ["Ann"]}}), {"n": 2}),
     ],
-    ids=["text", "empty", "cut", "thought", "candidates", "cut-candidates"],
+    ids=["text", "empty", "cut", "thought", "candidates", "cut-candidates", "tools", "text and tools"],
 )
 def test_an_answer_of_any_form_comes_back(tmp_path, answer, settings):
     live = recording(tmp_path / "x.rec", answer)

@@ -1,8 +1,8 @@
-"""A run over every shipped system, killed by SIGKILL in the middle of its writing, and resumed: the same table.
+"""Runs over shipped systems: killed in the middle of their writing and resumed, and recorded.
 
-Two conversations of two sessions; the endpoint stops answering when three quarters of what writing asks was answered,
-so that one history is written and kept, and another is not. An answer that the killed run has recorded is not asked for
-again. Vectors are no answers: they are computed anew.
+A killed run has the same rows once it was resumed. Of two conversations one is short, written, kept and asked about;
+the endpoint stops answering when three quarters of what writing the other asks for were answered. An answer that the
+killed run has recorded is not asked for again. Vectors are no answers: they are computed anew.
 """
 
 import json
@@ -18,7 +18,7 @@ from mempiler.cli import main
 from mempiler.runs.folder import RunFolder
 
 from .endpoint import Endpoint
-from .test_systems import TOLD, WORDS, name
+from .test_systems import CHOSEN, TOLD, WORDS, name
 
 __all__ = ["name"]
 
@@ -31,9 +31,10 @@ QUESTIONS = (
 
 
 def _conversation(number: int) -> dict[str, Any]:
-    """One of LoCoMo's form; the second session is long: some systems write when their short-term memory is full."""
-    weeks = [(who, f"In week {number} I wrote about the {word}.") for word in WORDS.split() for who in ("Ann", "Bob")]
-    sessions = {1: TOLD, 2: tuple(weeks)}
+    """One of LoCoMo's form: the first is short; the second long, for systems that write when a short memory is full."""
+    words = WORDS.split()[:9]
+    weeks = [(who, f"In week {number} I wrote about the {word}.") for word in words for who in ("Ann", "Bob")]
+    sessions = {1: TOLD, 2: tuple(weeks)} if number > 1 else {1: TOLD}
     turns = {
         f"session_{n}": [{"speaker": who, "dia_id": f"D{n}:{m}", "text": text} for m, (who, text) in enumerate(told, 1)]
         for n, told in sessions.items()
@@ -106,7 +107,7 @@ def test_a_killed_run_goes_on_to_the_same_table(
 ) -> None:
     main([*words, *_models(f"whole-{name}")])
     whole = json.loads(capsys.readouterr().out)
-    asked, at = len(endpoint.prompts), endpoint.writing * 3 // 4
+    asked, at = len(endpoint.prompts), endpoint.in_the_middle
     endpoint.hold_after(at)
     models = _models(f"broken-{name}")
     forks.start([*words, *models], tmp_path / "home", OPENAI_API_KEY=endpoint.key)
@@ -121,3 +122,18 @@ def test_a_killed_run_goes_on_to_the_same_table(
     assert (resumed["score"], resumed["failures"], resumed["n"]) == (whole["score"], 0, whole["n"])
     assert _rows(broken) == _rows(RunFolder.open(whole["run_id"]).path)
     assert len(endpoint.prompts) == asked - recorded
+
+
+@pytest.mark.parametrize("name", ["langmem"] if "langmem" in CHOSEN else [], indirect=True)
+def test_a_run_over_a_system_that_calls_tools_is_recorded_and_replayed(
+    words: list[str], endpoint: Endpoint, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main([*words, *_models("recorded"), "--record", str(tmp_path / "x.rec")])
+    recorded = json.loads(capsys.readouterr().out)
+    endpoint.hold_after(0)
+    main([*words, *_models("recorded"), "--replay", str(tmp_path / "x.rec")])
+    replayed = json.loads(capsys.readouterr().out)
+    rows, again = (_rows(RunFolder.open(each["run_id"]).path) for each in (recorded, replayed))
+    assert rows == again
+    assert all(row["stored"] for row in rows)
+    assert endpoint.asked == []
