@@ -11,9 +11,11 @@ that fails is a site that is not built.
 from __future__ import annotations
 
 import ast
+import atexit
 import json
 import os
 import re
+import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
@@ -32,6 +34,17 @@ _FETCHED = "https://unpkg.com/iframe-worker/shim"
 _NAMELESS = 'data-md-component="search" role="dialog"'
 _PARTS = ("Critical path", "Deviations", "Equations to functions", "Limits", "Source")
 """Paragraphs of a docstring that are parts of a page."""
+
+
+def on_startup(**_: Any) -> None:
+    """Called by mkdocs first: a link gives the sources the name of the package, by which the reference is read.
+
+    What makes an installed checkout importable is nothing that can be read without importing it.
+    """
+    folder = tempfile.mkdtemp()
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    (Path(folder) / "mempiler").symlink_to(ROOT)
+    sys.path.append(folder)
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:

@@ -30,6 +30,7 @@ class Forgetting(Transactions):
             for table in t.OWNED:
                 db.execute(delete(table).where(*of(table, owner)))
             erasing.record(db, owner)
+        self._noted.drop(owner)
         return Forgotten(owner, known, sessions, turns, *self.erase())
 
     def forget_item(self, owner: Owner, id: str) -> Forgotten:
@@ -52,6 +53,7 @@ class Forgetting(Transactions):
                 amending.drop_unfounded(db, owner)
                 events.forget_session(db, owner, id)
                 erasing.record(db, name, erasing.a_session_of(owner))
+        self._noted.drop(owner)
         return Forgotten(owner, known, int(left > 0), left, *self.erase())
 
     def erase(self) -> tuple[bool | None, str]:

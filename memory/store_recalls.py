@@ -71,8 +71,7 @@ class Recalling(Transactions):
 def read(db: Connection, owner: Owner) -> dict[str, int]:
     """How often each entry of a user's memory was recalled; entries that never were are not in it."""
     c = t.recalls.c
-    found: list[tuple[str, int]] = list(map(tuple, db.execute(select(c.entry, c.count).where(*of(t.recalls, owner)))))
-    return dict(found)
+    return {entry: int(count) for entry, count in db.execute(select(c.entry, c.count).where(*of(t.recalls, owner)))}
 
 
 def _write(db: Connection, counts: Mapping[tuple[Owner, int], Counter[str]]) -> None:

@@ -27,6 +27,11 @@ class Pending:
         """By user, and by what `forgets` was when they were asked."""
         self.questions = 0
 
+    def drop(self, owner: Owner) -> None:
+        """Forgets what was counted of a user."""
+        with self.lock:
+            self.counts = {key: count for key, count in self.counts.items() if key[0] != owner}
+
 
 class Transactions:
     """An open database; `Store` says what its arguments are."""

@@ -40,6 +40,7 @@ from ..engines.meter import Meter
 from ..engines.models import endpoint_errors, is_local
 from ..errors import UserError
 from ..optimizers.logo_grpo.policy import score_policy
+from ..optimizers.logo_grpo.reward import Asked
 from ..optimizers.logo_grpo.settings import TrainingSettings
 from ..optimizers.logo_grpo.teleprompter import LoGoGRPO
 from ..optimizers.logo_grpo.teleprompter import Note as TrainingNote
@@ -54,6 +55,7 @@ from .setup import Runtime, Setup, parameters
 from .side_by_side import side_by_side
 from .tracking import Tracker
 from .trained import Trained
+from .trained_answers import answered_row, phases
 from .trained_row import TrainedRow, measured
 
 ROW = "row.json"
@@ -200,7 +202,8 @@ class _Job:
                 tracker.metrics({f"{row.label}.{key}": value for key, value in row.numbers().items()})
             self._report(outcome, tracker)
             identity = self.program.identities.of_program(self.program)
-            tracker.page(keep_page(self.path, partial(training_page, outcome, logged, identity)))
+            answered = phases(outcome, self.benchmark)
+            tracker.page(keep_page(self.path, partial(training_page, outcome, logged, identity, answered)))
             tracker.folder(folder, "program")
             tracker.folder(Path(outcome.kept.model), "model")
         return outcome
@@ -344,9 +347,12 @@ class _Job:
         counted, settings = [each for each in self.split.test if self.benchmark.counts(each)], self.course.settings
         score = partial(score_policy, self.program, counted, self._metric, lm, name="test", reader=self._reader())
         score = partial(score, capture=capture, threads=settings.threads)
+        heard: list[Asked] = []
         with dspy.context(**self._context()), endpoint_errors():
-            greedy, sampled = score(0.0), score(settings.temperature, samples=settings.samples)
-        return measured(name, seed, model, greedy, sampled)
+            greedy = score(0.0, heard=heard.append)
+            sampled = score(settings.temperature, samples=settings.samples)
+        found = {str(each.example.id): answered_row(self.program, self.benchmark, each) for each in heard}
+        return measured(name, seed, model, greedy, sampled, [found[id] for id in greedy.ids])
 
     def _context(self) -> dict[str, Any]:
         from ..programs.adapter import adapter

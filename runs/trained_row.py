@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
 from ..optimizers.logo_grpo.policy import PolicyScore
+from .results import Row
 from .statistics import interval
 
-_BULKY = ("steps", "ids", "groups", "scores")
+_BULKY = ("steps", "ids", "groups", "scores", "asked")
 """What stays in the row's file."""
 
 
@@ -52,6 +54,8 @@ class TrainedRow(BaseModel):
     """The user of each."""
     scores: dict[str, tuple[float, ...]] = {}
     """Of each question, "greedy" and "sampled"."""
+    asked: tuple[Row, ...] = ()
+    """What was answered, greedily; for people to look at."""
 
     @property
     def label(self) -> str:
@@ -77,8 +81,10 @@ class TrainedRow(BaseModel):
         return found
 
 
-def measured(name: str, seed: int | None, model: str, greedy: PolicyScore, sampled: PolicyScore) -> TrainedRow:
-    """A row from two scorings of one model."""
+def measured(
+    name: str, seed: int | None, model: str, greedy: PolicyScore, sampled: PolicyScore, asked: Sequence[Row] = ()
+) -> TrainedRow:
+    """A row from two scorings of one model, with what the greedy one answered."""
     return TrainedRow(
         name=name,
         seed=seed,
@@ -94,6 +100,7 @@ def measured(name: str, seed: int | None, model: str, greedy: PolicyScore, sampl
         ids=greedy.ids,
         groups=greedy.groups,
         scores={"greedy": greedy.scores, "sampled": sampled.scores},
+        asked=tuple(asked),
     )
 
 

@@ -23,6 +23,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, Literal
@@ -34,7 +35,7 @@ from ...errors import UserError
 from ...memory.memory import Memory
 from ...programs.gather import gather
 from ...programs.program import MemoryProgram
-from ...programs.recording import Call
+from ...programs.recording import Call, recording, texts
 from ...records import History
 from .rollout import Rollout
 
@@ -103,6 +104,18 @@ class Answered:
         return Answered(tuple(example for example, _ in kept), tuple(score for _, score in kept))
 
 
+@dataclass(frozen=True)
+class Asked:
+    """One question that a memory was asked, with all that came of it."""
+
+    example: dspy.Example
+    prediction: dspy.Prediction
+    score: float
+    calls: Sequence[Call]
+    error: Exception | None = None
+    """Why there is no answer."""
+
+
 def chosen(examples: Sequence[dspy.Example], most: int, seed: str) -> list[dspy.Example]:
     """At most so many questions, in order, the same ones for the same seed."""
     if len(examples) <= most:
@@ -112,7 +125,12 @@ def chosen(examples: Sequence[dspy.Example], most: int, seed: str) -> list[dspy.
 
 
 def answer(
-    program: MemoryProgram, history: History, memory: Memory, examples: Sequence[dspy.Example], metric: Metric
+    program: MemoryProgram,
+    history: History,
+    memory: Memory,
+    examples: Sequence[dspy.Example],
+    metric: Metric,
+    heard: Callable[[Asked], None] | None = None,
 ) -> Answered:
     """Asks a memory questions, under the reader's language model; a question that fails scores 0.
 
@@ -122,14 +140,20 @@ def answer(
         memory: The settled memory.
         examples: The questions.
         metric: Scores an answer, 0 to 1.
+        heard: Told each question with its answer, from any thread; their prompts are kept for that.
     """
 
     def one(example: dspy.Example) -> float:
-        try:
-            prediction = program.answer(memory, program.query_of(example, history))
-        except dspy.utils.exceptions.AdapterParseError:
-            return 0.0
-        return float(metric(example, prediction))
+        prediction, score, failed = dspy.Prediction(answer=""), 0.0, None
+        with nullcontext() if heard is None else recording(texts) as record:
+            try:
+                prediction = program.answer(memory, program.query_of(example, history))
+                score = float(metric(example, prediction))
+            except dspy.utils.exceptions.AdapterParseError as error:
+                failed = error
+        if heard is not None and record is not None:
+            heard(Asked(example, prediction, score, record.calls, failed))
+        return score
 
     return Answered(tuple(examples), tuple(gather([lambda each=each: one(each) for each in examples])))
 

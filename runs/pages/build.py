@@ -144,6 +144,9 @@ def _notes(found: Evaluation) -> Iterable[str]:
 
 def _spent(phases: Mapping[str, Evaluation]) -> Iterable[tuple[str, str]]:
     for name, found in phases.items():
+        # A training counts what it takes by itself.
+        if not found.calls and not found.seconds:
+            continue
         calls = ", ".join(f"{count:,} {role}" for role, count in found.calls.items() if count) or "none"
         tokens = f"{found.tokens.get('input', 0):,} + {found.tokens.get('output', 0):,} tokens"
         cost = "price not known" if found.cost is None else f"${found.cost:.4f}"

@@ -308,6 +308,43 @@ def test_mlflow_has_series_pictures_and_both_folders(result: dict[str, Any]) -> 
     assert {"curves.png", "scores.png", "outcome.json", "program", "model"} <= names
 
 
+def test_the_page_has_the_questions_before_and_after(
+    result: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    from mempiler.runs.pages.open import open_page
+
+    page = open_page(result["run"])
+    kept, start = (next(row for row in result["rows"] if row["name"] == name) for name in ("logo-grpo", "start"))
+    assert (page.phases, len(page.questions)) == (("before", "after"), kept["n"])
+    assert page.total is not None
+    assert [each.value for each in page.total.scores] == pytest.approx([start["greedy"], kept["greedy"]])
+    assert page.trials[0].label == "start"
+    assert not any(name.startswith("Calls") for name, _ in page.facts)
+    asked = [shown for question in page.questions for shown in question.shown if shown is not None]
+    # The memory itself is looked up in this world: nothing is asked to answer.
+    assert all(shown.kept and not shown.calls for shown in asked)
+    assert {question.question[-1:] for question in page.questions} == {"?"}
+    capsys.readouterr()
+    assert run("show", result["run"], "--wrong") == 0
+    assert f"of {kept['n']} questions" in capsys.readouterr().out
+
+
+def test_a_training_that_kept_no_answers_has_a_page_without_questions(result: dict[str, Any]) -> None:
+    from mempiler.data.memory_env.benchmark import MemoryEnv
+    from mempiler.runs.pages.training import training_page
+    from mempiler.runs.trained import Trained
+    from mempiler.runs.trained_answers import phases
+    from mempiler.runs.trained_row import TrainedRow
+
+    folder = Path(result["run"])
+    files = [folder / "start.json", folder / "logo-grpo-0" / "row.json"]
+    rows = [TrainedRow.model_validate_json(path.read_text()).model_copy(update={"asked": ()}) for path in files]
+    outcome = Trained(tuple(rows), "logo-grpo", folder, folder, "", "memory-env")
+    assert phases(outcome, MemoryEnv.load(users=10, sessions=2)) == {}
+    page = training_page(outcome, {"program": "memory-r2"}, "", {})
+    assert (page.phases, page.questions, len(page.trials)) == ((), (), 2)
+
+
 def test_a_finished_run_is_resumed_without_training_again(
     trained: dict[str, Any], result: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
