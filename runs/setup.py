@@ -21,7 +21,7 @@ from ..engines.guard import Guard, Limits
 from ..engines.meter import Meter, MeteredLM, Role
 from ..engines.models import GGUF, is_local, is_offline, is_ruled, language_model
 from ..engines.prices import token_prices
-from ..engines.providers import check_askable
+from ..engines.providers import check_askable, check_known
 from ..errors import MOST_SECONDS, EndpointError, MempilerError, UserError, check_number
 from ..memory.flight import Flight
 from ..programs.adapter import adapter as make_adapter
@@ -181,10 +181,12 @@ def check_model(name: str, role: Role, api_base: str | None) -> None:
     """Refuses a model that could not be asked.
 
     Raises:
-        UserError: Nobody provides it, or its key is not set.
+        UserError: Nobody provides it, its key is not set, or its provider has no such model.
     """
     if not (is_ruled(name) or is_local(name) or name.startswith(GGUF)):
-        check_askable(language_model(name, Meter(), role, api_base, guard=None, answers=None))
+        lm = language_model(name, Meter(), role, api_base, guard=None, answers=None)
+        check_askable(lm)
+        check_known(lm)
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ Answers are a pure function of the messages, so two runs that ask the same get t
     400      refused as it is
     429      refused for now, with Retry-After: 0        stall    silence until the server is closed
     401      refused for good                            garbled  a completion without field headers
+    404      there is no such model
     500      a fault of the server                       no-json  a body that is not JSON
     wait     refused for now, with Retry-After: 3600     trickle  an answer of which a byte comes now and then
     endless  an answer that does not end                 headers  headers of which a byte comes now and then
@@ -22,7 +23,7 @@ import re
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Literal
 
@@ -37,7 +38,13 @@ Schemas = Literal["honour", "ignore", "refuse"]
 
 LIMITS = {"x-request-id": "req-stub", "x-ratelimit-remaining-requests": "41", "openai-organization": "ours"}
 """Headers of every answer."""
-_STATUS = {"400": "no such response_format", "429": "slow down", "500": "the server has a fault", "401": "no such key"}
+_STATUS = {
+    "400": "no such response_format",
+    "401": "no such key",
+    "404": "the model does not exist",
+    "429": "slow down",
+    "500": "the server has a fault",
+}
 
 
 def every(fault: Fault) -> Script:
@@ -86,6 +93,7 @@ class StubServer:
         schemas: Whether answers are held to a JSON schema that is asked for, it is passed over, or refused with 400.
         reused: The share of every prompt that it says was in its cache; None says nothing.
         between: Called before each event of a stream with its number, from 0.
+        models: The models that it says it has; None lists none.
     """
 
     def __init__(
@@ -96,8 +104,10 @@ class StubServer:
         schemas: Schemas = "ignore",
         reused: float | None = None,
         between: Callable[[int], None] = lambda n: None,
+        models: Sequence[str] | None = None,
     ) -> None:
         self.reused, self.between = reused, between
+        self.models = models
         self.script = script or (lambda n, text: None)
         self.answer = answer
         self.delay = delay
@@ -180,7 +190,8 @@ class StubServer:
             self._closing.wait()
             return None
         if fault in _STATUS:
-            return int(fault), json.dumps({"error": {"message": _STATUS[fault]}}).encode()
+            code = {"code": "model_not_found"} if fault == "404" else {}
+            return int(fault), json.dumps({"error": {"message": _STATUS[fault], **code}}).encode()
         if fault == "wait":
             return 429, b'{"error": {"message": "slow down for an hour"}}'
         if fault in ("trickle", "endless", "headers"):
@@ -209,6 +220,15 @@ def _handler(stub: StubServer) -> type[BaseHTTPRequestHandler]:
         protocol_version = "HTTP/1.1"
         wbufsize = -1
         disable_nagle_algorithm = True
+
+        def do_GET(self) -> None:
+            known = stub.models if self.path.endswith("/models") else None
+            body = json.dumps({"data": [{"id": name, "object": "model"} for name in known or ()]}).encode()
+            self.send_response(404 if known is None else 200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))

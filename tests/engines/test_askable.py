@@ -1,9 +1,13 @@
 """Which names of models are refused before anything is asked."""
 
+import re
+
 import pytest
 from mempiler import UserError
 from mempiler.engines.models import language_model
-from mempiler.engines.providers import check_askable
+from mempiler.engines.providers import check_askable, check_known
+from mempiler.runs.experiment import run_evaluate
+from mempiler.runs.setup import Setup
 
 KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "MISTRAL_API_KEY", "OPENAI_BASE_URL", "OPENAI_API_BASE")
 
@@ -51,3 +55,47 @@ def test_a_model_that_may_be_asked_is_not_refused(
     for variable, value in environment.items():
         monkeypatch.setenv(variable, value)
     check_askable(language_model(name, api_base=base))
+
+
+HAS = ["gpt-4.1-mini", "gpt-4.1", "o9", "models/gemini-3"]
+
+
+@pytest.mark.parametrize(
+    ("model", "models", "fault", "asked", "said"),
+    [
+        ("gpt-4.1-mini", HAS, "404", 0, None),
+        ("gemini-3", HAS, "404", 0, None),
+        ("gpt-4.1-minni", HAS, "404", 1, "has no such model; it has gpt-4.1-mini, gpt-4.1, ..."),
+        ("another", HAS[2:], "404", 1, "has no such model; it has o9, models/gemini-3"),
+        # Some servers take any name, and some lists are not whole.
+        ("whatever", HAS, None, 1, None),
+        ("whatever", HAS, "500", 1, None),
+        ("whatever", [], "404", 0, None),
+        ("whatever", None, "404", 0, None),
+    ],
+)
+def test_a_model_is_refused_only_where_its_provider_says_that_there_is_none(stub, model, models, fault, asked, said):
+    server = stub(lambda n, text: fault, models=models)
+    lm = language_model(f"openai/{model}", api_base=server.url)
+    if said is None:
+        check_known(lm)
+    else:
+        with pytest.raises(UserError, match=f"'openai/{model}': its provider {re.escape(said)}$"):
+            check_known(lm)
+    assert len(server.requests) == asked
+
+
+def test_a_provider_that_cannot_be_reached_is_no_reason_to_refuse():
+    check_known(language_model("openai/gpt-4.1", api_base="http://127.0.0.1:9/v1"))
+
+
+@pytest.mark.parametrize("role", ["lm", "judge_lm", "prompt_lm"])
+def test_a_wrong_name_of_any_role_is_found_before_anything_is_begun(role, stub, tmp_path, monkeypatch):
+    monkeypatch.setenv("MEMPILER_HOME", str(tmp_path))
+    right, wrong = stub(models=["right"]), stub(lambda n, text: "404", models=["right"])
+    base = {"lm": "api_base", "judge_lm": "judge_api_base", "prompt_lm": "prompt_api_base"}[role]
+    models = {"lm": "openai/right", "api_base": right.url, role: "openai/rihgt", base: wrong.url}
+    with pytest.raises(UserError, match="'openai/rihgt': its provider has no such model; it has right"):
+        run_evaluate("turn-rag", Setup(benchmark="locomo", embedder="offline", **models))
+    assert right.requests == []
+    assert list(tmp_path.iterdir()) == []
