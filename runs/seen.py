@@ -107,7 +107,9 @@ class Seen(BaseModel):
     """None in a run of before this was kept."""
 
 
-def seen(example: Any, context: Context | None, calls: Sequence[Call], feedback: str, clock: Clock) -> Seen:
+def seen(
+    example: Any, context: Context | None, calls: Sequence[Call], feedback: str, clock: Clock | None = None
+) -> Seen:
     """What a program saw of a benchmark's example.
 
     Args:
@@ -115,17 +117,18 @@ def seen(example: Any, context: Context | None, calls: Sequence[Call], feedback:
         context: What was recalled; None where nothing could be.
         calls: What was asked, in program order.
         feedback: Of the metric.
-        clock: Of the question.
+        clock: Of the question; None where its moments are not known.
     """
     hits = context.hits if context else ()
     asked = [call for call in calls if call.completions or call.error]
+    began = clock.started if clock else min((call.started for call in asked), default=0.0)
     return Seen(
         entries=tuple(map(_entry, hits[:MOST_ENTRIES])),
         evidence=_evidence(example),
-        calls=tuple(_asked(call, clock.started) for call in asked[-MOST_CALLS:]),
+        calls=tuple(_asked(call, began) for call in asked[-MOST_CALLS:]),
         feedback=shortened(feedback, ANSWER),
         left_out=max(0, len(hits) - MOST_ENTRIES) + max(0, len(asked) - MOST_CALLS),
-        moments=clock.moments,
+        moments=clock.moments if clock else None,
     )
 
 
