@@ -197,8 +197,7 @@ class UserMemory(UserEntries):
             UserError: A field of the task is missing, or a condition is malformed.
         """
         fields = {**({"question": question} if question else {}), **query}
-        seen = seen or self.look(as_of)
-        seen = looked_at(self.program, self.store, seen, self._within(where, since, until))
+        seen = self._chosen(seen or self.look(as_of), where, since, until)
         with self._working(seen):
             waiting = seen.waiting.but(asked)
             return self.program.answer(seen.settled, self._query(seen, fields, recent), waiting)
@@ -213,7 +212,7 @@ class UserMemory(UserEntries):
         as_of: datetime | None = None,
     ) -> Context:
         """What `ask` would answer from: the method's hits, then those among turns that are not in the memory yet."""
-        seen = looked_at(self.program, self.store, self.look(as_of), self._within(where, since, until))
+        seen = self._chosen(self.look(as_of), where, since, until)
         with self._working(seen):
             asked = Query(text=query, date=date, speakers=_speakers(seen))
             return recalled(self.program.method, seen.settled, asked, seen.waiting).whole()
@@ -357,6 +356,12 @@ class UserMemory(UserEntries):
         stored = self.store.items(self.owner) if task.shows_history else []
         items = (one.item for one in stored if seen.position is None or one.position <= seen.position)
         return task.query(fields, seen.left(items), recent, _speakers(seen))
+
+    def _chosen(
+        self, seen: View, where: Mapping[str, Any] | None, since: datetime | None, until: datetime | None
+    ) -> View:
+        """What of a memory is looked at."""
+        return looked_at(self.program, self.store, seen, self._within(where, since, until))
 
     def _within(
         self, where: Mapping[str, Any] | None, since: datetime | None, until: datetime | None
