@@ -38,6 +38,9 @@ from .waiting import Waiting
 SHORT = 65_536
 """Characters of changes that a short memory may have before its text is written anew."""
 
+PARTS = 8
+"""Most parts of a user's memory that are kept as memories of their own."""
+
 
 @dataclass(frozen=True)
 class View:
@@ -163,8 +166,7 @@ def as_it_was(program: MemoryProgram, store: Store, owner: Owner, then: datetime
     notice(program, store, snapshot.forgets)
     if snapshot.stamp is not None:
         check(snapshot.stamp, stamp_of(program), owner, store.url)
-    key = (*_key(store, owner), "past", found.base if found else "", found.number if found else 0)
-    memory, settled = program.live.once(key, lambda: _before(program.method.writer, found, owner, store.url))
+    memory, settled = _kept_past(program, store, owner, found)
     view = View(snapshot, None, memory, settled, Waiting(), position=found.position if found else 0)
     rows = in_force(row for row in store.amendments(owner) if row.at is None or comparable(row.at) <= comparable(then))
     if not rows:
@@ -173,10 +175,21 @@ def as_it_was(program: MemoryProgram, store: Store, owner: Owner, then: datetime
     return replace(view, settled=leaving(program.method, settled, amendments), amendments=amendments)
 
 
-def _before(writer: Writer, found: Then | None, owner: Owner, url: str) -> tuple[Memory, Memory]:
-    """A memory and the settled one, as they were."""
+def _kept_past(program: MemoryProgram, store: Store, owner: Owner, found: Then | None) -> tuple[Memory, Memory]:
+    """A memory as it was, parsed; of a user the one that was asked for last is kept."""
     if found is None:
-        return _parsed(writer, None, owner, url)
+        return _parsed(program.method.writer, None, owner, store.url)
+    key, which = (*_key(store, owner), "past"), (found.base, found.number)
+    kept: tuple[tuple[str, int], tuple[Memory, Memory]] | None = program.live.peek(key)
+    if kept is None or kept[0] != which:
+        kept = which, _before(program.method.writer, found, owner, store.url)
+        program.live.forget(key)
+        program.live.put(key, kept)
+    return kept[1]
+
+
+def _before(writer: Writer, found: Then, owner: Owner, url: str) -> tuple[Memory, Memory]:
+    """A memory and the settled one, as they were."""
     try:
         memory, settled = text_after(found.memory, found.settled, found.changes)
         before = writer.Memory.model_validate_json(memory)
@@ -201,15 +214,15 @@ def looked_at(program: MemoryProgram, store: Store, seen: View, within: Within) 
     """
     if within.everything:
         return seen
-    key = (*_key(store, seen.snapshot.owner), "within", within)
-    kept: tuple[Memory, Memory] | None = program.live.peek(key)
-    if kept is None or kept[0] is not seen.settled:
+    key = (*_key(store, seen.snapshot.owner), "within", hash(within) % PARTS)
+    kept: tuple[Memory, Memory, Within] | None = program.live.peek(key)
+    if kept is None or kept[0] is not seen.settled or kept[2] != within:
         left = leaving(program.method, seen.settled, within)
         if any(within(entry) is None for entry in program.method.reader.entries(left)):
             raise UserError(f"memories of {program.name} cannot be looked at in part; ask without where, since, until")
         # An index that went to and fro between the two would be slower than one for each.
         vars(left)["line"] = Line()
-        kept = seen.settled, left
+        kept = seen.settled, left, within
         program.live.forget(key)
         program.live.put(key, kept)
     waiting = Waiting(within.items(seen.waiting.items))

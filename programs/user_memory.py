@@ -196,8 +196,7 @@ class UserMemory(UserEntries):
             ProgramError: Another program, embedder or version wrote the memory; the message has the remedy.
             UserError: A field of the task is missing, or a condition is malformed.
         """
-        seen = seen or self.look(as_of)
-        seen = looked_at(self.program, self.store, seen, self._within(where, since, until))
+        seen = self._chosen(seen or self.look(as_of), where, since, until)
         with self._working(seen):
             asking = self._query(seen, _fields(question, query), recent)
             answer = self.program.answer(seen.settled, asking, seen.waiting.but(asked))
@@ -227,7 +226,7 @@ class UserMemory(UserEntries):
             asked: Ids of stored turns that whoever asks has before them: they are not recalled.
             seen: What is recalled from, of `look`; what is there now if None.
         """
-        seen = looked_at(self.program, self.store, seen or self.look(as_of), self._within(where, since, until))
+        seen = self._chosen(seen or self.look(as_of), where, since, until)
         with self._working(seen):
             wanted = Query(text=query, date=date, speakers=_speakers(seen))
             found = recalled(self.program.method, seen.settled, wanted, seen.waiting.but(asked)).whole()
@@ -356,7 +355,7 @@ class UserMemory(UserEntries):
         """`ask` for asyncio: the store is read and the memory searched in a thread, and none waits for the answer."""
 
         def look() -> View:
-            return looked_at(self.program, self.store, seen or self.look(as_of), self._within(where, since, until))
+            return self._chosen(seen or self.look(as_of), where, since, until)
 
         found = await in_thread(look)
         with self._working(found):
@@ -395,6 +394,12 @@ class UserMemory(UserEntries):
         stored = self.store.items(self.owner) if task.shows_history else []
         items = (one.item for one in stored if seen.position is None or one.position <= seen.position)
         return task.query(fields, seen.left(items), recent, _speakers(seen))
+
+    def _chosen(
+        self, seen: View, where: Mapping[str, Any] | None, since: datetime | None, until: datetime | None
+    ) -> View:
+        """What of a memory is looked at."""
+        return looked_at(self.program, self.store, seen, self._within(where, since, until))
 
     def _within(
         self, where: Mapping[str, Any] | None, since: datetime | None, until: datetime | None

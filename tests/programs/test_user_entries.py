@@ -1,6 +1,9 @@
 """The entries of a memory, one by one, in every method."""
 
 import io
+import signal
+import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -422,3 +425,23 @@ def test_a_method_that_cannot_leave_entries_out_says_so(store: Store) -> None:
             call()
     assert [hit.id for hit in memory.search("boat", where={"n": 2}).entries] == ["2"]
     assert store.amendments(memory.owner) == []
+
+
+KILLED = """
+import os, signal, sys
+from mempiler import Store, build
+memory = build("turn-rag").memory(Store(sys.argv[1]), "ada")
+memory.delete("D1:1")
+memory.update("D1:2", "I like rum.")
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_what_a_killed_process_changed_is_seen_by_one_that_goes_on(store: Store, tmp_path: Path) -> None:
+    memory = memory_of(store, "turn-rag")
+    add(memory, "D1", f"The code is {SECRET}.", "I like tea.")
+    assert SECRET in told(memory, QUESTION)
+    path = str(tmp_path / "memories.sqlite")
+    assert subprocess.run([sys.executable, "-c", KILLED, path], timeout=120).returncode == -signal.SIGKILL
+    assert {entry.id: entry.text for entry in everything(memory).values()} == {"D1:2": "Ada: I like rum."}
+    assert SECRET not in told(memory, QUESTION)
