@@ -82,9 +82,9 @@ class _Traces(click.ParamType):
     name = "N|all|none"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if value in ("all", None):
-            return None
-        return 0 if value == "none" else click.IntRange(0).convert(value, param, ctx)
+        from ..runs.tracking_traces import traces_in
+
+        return value if value is None or isinstance(value, int) else traces_in(value)
 
 
 WORKERS = click.option(

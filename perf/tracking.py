@@ -58,7 +58,7 @@ def run(delay: float, traces: int | None) -> None:
     spent: Spent = {}
     for name in ("__enter__", "__exit__", "params", "evaluation", "page"):
         setattr(Tracker, name, _counted(spent, "scores and files", getattr(Tracker, name)))
-    for name in ("keep_prompts", "keep_model", "keep_questions", "keep_traces", "score_model", "link_models"):
+    for name in ("keep_prompts", "keep_model", "keep_questions", "keep_traces", "score_model", "link_prompts"):
         setattr(tracked, name, _counted(spent, name.removeprefix("keep_"), getattr(tracked, name)))
     spec = importlib.util.spec_from_file_location("stub", Path(__file__).parents[1] / "tests" / "stub_server.py")
     assert spec is not None

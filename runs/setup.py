@@ -36,7 +36,7 @@ from .folder import RunFolder
 from .outside import apart, named, outside
 from .results import MAX_LOST
 from .tape.opened import Tape, limits_of
-from .tracking_traces import TRACES
+from .tracking_traces import default_traces
 from .workers import Workers, check_workers
 
 _FREE = "threads workers limits resume timeout retries lm_deadline trust sign_key record traces"
@@ -90,7 +90,7 @@ class Setup:
     """A new file that every call is written into, with its answer."""
     replay: str | None = None
     """Such a file, whose answers are given in the place of any call; its models stand for those of the setup."""
-    traces: int | None = TRACES
+    traces: int | None = field(default_factory=default_traces)
     """Of how many questions MLflow gets traces, wrong answers first; None for all."""
     trust: str | None = None
     """A trust file, one of whose keys must have signed the saved programs that are loaded."""

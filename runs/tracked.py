@@ -16,7 +16,7 @@ from ..programs.program import MemoryProgram
 from .outcome import Compiled
 from .results import Evaluation
 from .tracking import Tracker
-from .tracking_programs import keep_model, keep_prompts, link_models, link_prompts, score_model
+from .tracking_programs import keep_model, keep_prompts, link_made, link_prompts, score_model
 from .tracking_questions import keep_questions
 from .tracking_store import Store
 from .tracking_traces import keep_traces
@@ -45,8 +45,7 @@ def show_evaluation(
         prompts = keep_prompts(store, program, benchmark.name)
         model = keep_model(store, program, found.lm, parameters, prompts)
         link_prompts(store, prompts)
-        link_models(store, [model], [])
-        score_model(store, model, found, keep_questions(store, benchmark.source, found))
+        score_model(store, model, found, keep_questions(store, benchmark.source, found, model))
         keep_traces(store, found, traces, "evaluation", model)
 
     tracker.beyond(log)
@@ -76,18 +75,16 @@ def show_compile(
     def log(store: Store) -> None:
         before = keep_prompts(store, start, benchmark.name, "start")
         first = keep_model(store, start, outcome.start.lm, parameters, before)
-        dataset = keep_questions(store, benchmark.source, outcome.start)
+        dataset, last = keep_questions(store, benchmark.source, outcome.start, first), first
         score_model(store, first, outcome.start, dataset)
-        last, made = first, list[str]()
         if outcome.promoted:
             after = keep_prompts(store, kept, benchmark.name, "best")
             last = keep_model(store, kept, outcome.result.lm, parameters, after)
-            made = [last]
+            link_made(store, last, outcome.program)
             score_model(store, last, outcome.result, dataset)
             link_prompts(store, before, after)
         else:
             link_prompts(store, before)
-        link_models(store, [first], made, outcome.program)
         keep_traces(store, outcome.result, traces, "result", last)
 
     tracker.beyond(log)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -50,9 +50,12 @@ def keep_prompts(store: Store, program: MemoryProgram, benchmark: str, alias: st
         alias: Points to these versions from here on.
     """
     found: dict[str, int] = {}
-    for path, predictor in program.all_predictors().items():
-        name = plain_name("mempiler", program.name, benchmark, *path.split("."))
-        found[name] = _version(store, name, _prompt(predictor, program.adapter))
+    prefix, predictors = plain_name("mempiler", program.name, benchmark), program.all_predictors()
+    there = store.client.search_prompts(f"name LIKE '{prefix}.%'") if predictors else []
+    known = {prompt.name: dict(prompt.tags) for prompt in there}
+    for path, predictor in predictors.items():
+        name = f"{prefix}.{plain_name(*path.split('.'))}"
+        found[name] = _version(store, name, _prompt(predictor, program.adapter), known.get(name))
         if alias is not None:
             store.client.set_prompt_alias(name, alias, found[name])
     return found
@@ -71,15 +74,16 @@ def linked_prompts(*versions: Versions) -> str:
     return json.dumps([{"name": name, "version": version} for name, version in named]) if named else ""
 
 
-def _version(store: Store, name: str, messages: Messages) -> int:
-    """The version of a prompt that these messages are, made where there is none."""
-    client, digest = store.client, _digest(messages)
-    prompt = client.get_prompt(name)
-    if prompt is None:
-        prompt = client.create_prompt(name, tags={_EXPERIMENTS: f",{store.experiment},"})
-    known = prompt.tags.get(_VERSION + digest)
-    if known is not None:
-        return int(known)
+def _version(store: Store, name: str, messages: Messages, tags: Mapping[str, str] | None) -> int:
+    """The version of a prompt that these messages are, made where there is none; `tags` are those of a prompt there."""
+    client, digest, here = store.client, _digest(messages), f",{store.experiment},"
+    if tags is None:
+        client.create_prompt(name, tags={_EXPERIMENTS: here})
+        tags = {_EXPERIMENTS: here}
+    if here not in tags.get(_EXPERIMENTS, ""):
+        client.set_prompt_tag(name, _EXPERIMENTS, tags.get(_EXPERIMENTS, ",") + here[1:])
+    if _VERSION + digest in tags:
+        return int(tags[_VERSION + digest])
     version = client.create_prompt_version(
         name, _bounded(messages), tags={_DIGEST: digest, "mlflow.run_id": store.run_id}
     )
@@ -160,23 +164,12 @@ def _recall(evaluation: Evaluation) -> dict[str, float]:
     return {} if shown is None else {"evidence_recall": shown}
 
 
-def link_models(store: Store, scored: Sequence[str], made: Sequence[str], program: Path | None = None) -> None:
-    """Says which models a run scored, and which it made.
+def link_made(store: Store, model: str, program: Path) -> None:
+    """Says that a run made a model, which holds a saved program."""
+    from mlflow.entities import LoggedModelOutput
 
-    Args:
-        store: Where the run is.
-        scored: Models that were there before.
-        made: Models that came of it.
-        program: The saved program of what was made.
-    """
-    from mlflow.entities import LoggedModelInput, LoggedModelOutput
-
-    if scored:
-        store.client.log_inputs(store.run_id, models=[LoggedModelInput(model) for model in scored])
-    if made:
-        store.client.log_outputs(store.run_id, [LoggedModelOutput(model, 0) for model in made])
-    for model in made if program is not None else ():
-        store.client.log_model_artifacts(model, str(program))
+    store.client.log_outputs(store.run_id, [LoggedModelOutput(model, 0)])
+    store.client.log_model_artifacts(model, str(program))
 
 
 def _digest(value: Any) -> str:

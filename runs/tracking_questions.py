@@ -23,18 +23,19 @@ _SENT = "mempiler.questions."
 _AT_ONCE = 500
 
 
-def keep_questions(store: Store, source: Source, evaluation: Evaluation) -> Any:
-    """Puts an evaluation's questions into the dataset of their file, and links it to the run.
+def keep_questions(store: Store, source: Source, evaluation: Evaluation, model: str) -> Any:
+    """Puts an evaluation's questions into the dataset of their file; the run gets it and the model as inputs.
 
     Args:
         store: Where the run is.
         source: The file.
         evaluation: Whose questions.
+        model: The logged model that was asked them.
 
     Returns:
         The dataset.
     """
-    from mlflow.entities import Dataset, DatasetInput, InputTag
+    from mlflow.entities import Dataset, DatasetInput, InputTag, LoggedModelInput
 
     client, name = store.client, plain_name(evaluation.benchmark, source.sha256[:8])
     known = client.search_datasets([store.experiment], f"name = '{name}'", max_results=1)
@@ -50,7 +51,7 @@ def keep_questions(store: Store, source: Source, evaluation: Evaluation) -> Any:
     named = json.dumps({"dataset_id": dataset.dataset_id})
     shown = Dataset(dataset.name, dataset.digest, "mlflow_evaluation_dataset", named)
     inputs = [DatasetInput(shown, [InputTag("mlflow.data.context", "evaluation")])]
-    client.log_inputs(store.run_id, datasets=inputs)
+    client.log_inputs(store.run_id, datasets=inputs, models=[LoggedModelInput(model)])
     return dataset
 
 

@@ -14,12 +14,14 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import secrets
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..errors import UserError
 from .pages.reasons import REASONS, hit, reason
 from .results import RECALL_AT, SHOWN, Evaluation, Row
 from .seen import ANSWER, Asked, Moments, Seen, shortened
@@ -27,7 +29,7 @@ from .tracking_questions import EXPECTED
 from .tracking_store import Store
 
 TRACES = 20
-"""Questions whose traces are logged, unless a run says otherwise."""
+"""Questions whose traces are logged, unless a run or the environment says otherwise."""
 _PREVIEW = 900
 """Longest text in the table of traces."""
 _AT_ONCE = 20
@@ -49,6 +51,24 @@ class _Step:
     error: str | None = None
     within: str | None = None
     """The step that it is a part of; None: the question."""
+
+
+def default_traces() -> int | None:
+    """What `MEMPILER_TRACES` says, or else `TRACES`."""
+    return traces_in(os.environ.get("MEMPILER_TRACES") or str(TRACES))
+
+
+def traces_in(text: str) -> int | None:
+    """The number of questions that a text means; None for all of them.
+
+    Raises:
+        UserError: It is neither a number nor "all" nor "none".
+    """
+    if text == "all":
+        return None
+    if text != "none" and not text.isdecimal():
+        raise UserError(f"traces of {text!r} questions: give a number, all or none")
+    return 0 if text == "none" else int(text)
 
 
 def sample(rows: Sequence[Row], most: int | None) -> list[Row]:

@@ -38,6 +38,7 @@ os.environ.update(
     MPLCONFIGDIR=str(_FOLDER / "matplotlib"),
     MEMPILER_HOME=str(_FOLDER / "home"),
     MEMPILER_MODELS=str(_FOLDER / "models"),
+    MEMPILER_TRACES="1",
     XDG_CACHE_HOME=str(_FOLDER / "cache"),
 )
 

@@ -52,7 +52,8 @@ def served() -> Iterator[Served]:
         port = probe.getsockname()[1]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MLFLOW_EXPERIMENT_NAME", EXPERIMENT)
-        found = run_evaluate("turn-rag", Setup(benchmark="locomo", embedder="offline", train=6, dev=4, test=3), "test")
+        sizes = {"train": 6, "dev": 4, "test": 3, "traces": 3}
+        found = run_evaluate("turn-rag", Setup(benchmark="locomo", embedder="offline", **sizes), "test")
         command = [sys.executable, "-W", "ignore", "-m", "mempiler", "ui", "--port", str(port)]
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
             assert process.stderr is not None
@@ -98,6 +99,9 @@ def test_nothing_of_it_is_left_when_it_ends(served):
     assert running(served.port)
     served.process.terminate()
     served.process.wait(PATIENCE)
+    deadline = time.monotonic() + 10
+    while running(served.port) and time.monotonic() < deadline:
+        time.sleep(0.1)  # what was killed takes a moment to be gone
     assert running(served.port) == []
     with pytest.raises(OSError, match="refused"):
         socket.create_connection(("127.0.0.1", served.port), 1)

@@ -14,13 +14,14 @@ from typing import Any
 
 import pytest
 from mempiler.cli import main
+from mempiler.errors import UserError
 from mempiler.runs.experiment import run_evaluate
 from mempiler.runs.folder import RunFolder
 from mempiler.runs.setup import Setup
 from mempiler.runs.tracking import client, tracking_uri
 from mempiler.runs.tracking_programs import keep_prompts
 from mempiler.runs.tracking_store import Store, plain_name
-from mempiler.runs.tracking_traces import sample
+from mempiler.runs.tracking_traces import TRACES, default_traces, sample
 
 EVALUATE = ("evaluate", "turn-rag", "--on", "locomo", "--part", "test", "--train", "6", "--dev", "4", "--test", "6")
 COMPILE = ("compile", "turn-rag", "--on", "locomo", "--with", "knn", "--train", "6", "--dev", "4", "--test", "6")
@@ -191,7 +192,7 @@ def test_a_sample_has_the_wrong_ones_first_and_keeps_their_order(most, ids):
     assert [row.id for row in sample(rows, most)] == ids
 
 
-@pytest.mark.parametrize("call", ["create_dataset", "get_prompt", "search_logged_models"])
+@pytest.mark.parametrize("call", ["create_dataset", "search_prompts", "search_logged_models"])
 def test_a_store_that_takes_no_more_than_numbers_costs_a_run_nothing_else(monkeypatch, caplog, call):
     def refuse(*values: Any, **named: Any) -> None:
         raise NotImplementedError(f"{call} is not supported\nhere")
@@ -268,3 +269,25 @@ def turn_rag_with_demos() -> Callable[[int], Any]:
         return program
 
     return make
+
+
+@pytest.mark.parametrize(
+    ("said", "traces"), [(None, TRACES), ("", TRACES), ("all", None), ("none", 0), ("7", 7), ("-1", ""), ("many", "")]
+)
+def test_the_environment_says_how_many_traces_there_are(monkeypatch, said, traces):
+    monkeypatch.delenv("MEMPILER_TRACES", raising=False)
+    if said is not None:
+        monkeypatch.setenv("MEMPILER_TRACES", said)
+    if traces == "":
+        with pytest.raises(UserError, match=f"traces of '{said}' questions: give a number, all or none"):
+            Setup(benchmark="locomo")
+    else:
+        assert Setup(benchmark="locomo").traces == default_traces() == traces
+
+
+def test_prompts_are_found_from_every_experiment_that_uses_them(runs, turn_rag_with_demos):
+    other = runs.store.create_experiment("another-that-shares-prompts")
+    for experiment in (runs.experiment, other, other):
+        keep_prompts(Store(runs.store, tracking_uri(), experiment, "run"), turn_rag_with_demos(0), "shared")
+    (prompt,) = runs.store.search_prompts("name LIKE 'mempiler.turn-rag.shared.%'")
+    assert prompt.tags["_mlflow_experiment_ids"] == f",{runs.experiment},{other},"
