@@ -1,16 +1,20 @@
 """Other people's systems in a recipe: rows like any other where they are installed, else named and left out."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from mempiler.cli import app
 from mempiler.engines.guard import Limits
+from mempiler.engines.meter import Meter
 from mempiler.runs.recipes.adaptation import Adaptation
 from mempiler.runs.recipes.catalog import RECIPES
 from mempiler.runs.recipes.forecast import plan_recipe
 from mempiler.runs.recipes.recipe import Recipe, run_recipe
 from mempiler.runs.recipes.section import Duel, Section, Variant
 from mempiler.runs.setup import Setup
+from mempiler.systems.catalog import shipped
+from mempiler.systems.environment import STAMP
 
 from tests.scripted_system import register
 
@@ -59,6 +63,17 @@ def test_settings_limits_and_a_second_go_hold_for_systems():
     assert {row.hits for row in wide.rows[0].evaluation.rows} == {2}
     names = ("timeout = 50.0", "system:scripted.max_mb = 9", "turn_rag.k = 2")
     assert wide.notes[1:] == tuple(f"{name} in every variant that has it" for name in names)
+
+
+def test_a_system_that_was_installed_meanwhile_gets_its_row_when_the_run_goes_on():
+    stamp = shipped("scripted").environment.path / STAMP
+    stamp.unlink()
+    alone = run_recipe(RECIPE, SETUP)
+    stamp.touch()
+    meter = Meter()
+    found = run_recipe(RECIPE, replace(SETUP, resume=str(alone.run)), meter=meter)
+    assert [[made.label for made in each.rows] for each in (alone, found)] == [["ours"], ["ours", "theirs"]]
+    assert sum(meter.read().calls.values()) == 6
 
 
 def test_a_plan_says_that_a_system_is_not_counted():
