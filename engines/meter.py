@@ -35,6 +35,7 @@ from ..errors import UserError
 from ..reading.cut import marked
 from .bounds import Bounds, NobodyWaitsError
 from .guard import Guard
+from .hearing import told
 from .taken import note_call
 from .transport import Clients
 
@@ -234,7 +235,7 @@ class MeteredLM(dspy.LM):
         call = prepare(self, prompt, messages, self._seeded(kwargs))
         if self.answers is None:
             result = self._paid(call)
-            return marked(finalize(self, call, _heard(self, result)), result)
+            return told(messages or prompt, marked(finalize(self, call, _heard(self, result)), result))
         try:
             key, cached = digest_of(request_of(self, call)), bool(call.cache)
             record, known = self.answers.once(key, lambda: self._paid(call).dump(), cached)
@@ -248,14 +249,14 @@ class MeteredLM(dspy.LM):
         else:
             # CallResult.load marks what it loads as a cache hit; this one was made just now.
             result.cache_hit = False
-        return marked(finalize(self, call, _heard(self, result)), result)
+        return told(messages or prompt, marked(finalize(self, call, _heard(self, result)), result))
 
     @with_callbacks
     async def acall(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
         call = prepare(self, prompt, messages, self._seeded(kwargs), asynchronous=True)
         if self.tape is not None:
             result = await asyncio.to_thread(self._paid, call)
-            return marked(finalize(self, call, _heard(self, result)), result)
+            return told(messages or prompt, marked(finalize(self, call, _heard(self, result)), result))
         async with self.guard.lane(self.endpoint).aplace():
             self.guard.admit()
             try:
@@ -263,7 +264,7 @@ class MeteredLM(dspy.LM):
             except Exception as error:
                 self._failed(error)
                 raise
-        return marked(finalize(self, call, _heard(self, self._counted(result))), result)
+        return told(messages or prompt, marked(finalize(self, call, _heard(self, self._counted(result))), result))
 
     @property
     def endpoint(self) -> str:

@@ -34,10 +34,7 @@ QUESTIONS = {1: 300, 32: 640, 128: 1280}
 USERS = 40
 ROUNDS = 3
 """Repetitions; their median counts."""
-PARTS = (
-    "what a run's page keeps .3 ms, sizes of the five memories .4; "
-    "of the rest a third is the call in DSPy, a fifth the search, an eighth the run's store"
-)
+PARTS = "a third of it is the call in DSPy, a fifth the search, an eighth each the run's store and what its page keeps"
 """Where the CPU of a question is, by py-spy over one thread."""
 WORD = "The garden behind the old house was full of apples in that year, and she told him so twice. "
 

@@ -271,7 +271,8 @@ def disk(name: str, folder: Path, seconds: float) -> bool:
                     resource.prlimit(running.process.pid, resource.RLIMIT_FSIZE, unlimited)
 
             fine = measured(name, running, seconds, ("/health",), True, heal)
-            lines = [json.loads(line) for line in running.log.read_text().splitlines()]
+            # What is said before the service begins is no JSON.
+            lines = [json.loads(line) for line in running.log.read_text().splitlines() if line.startswith("{")]
             causes = sorted({line["cause"] for line in lines if "cause" in line})
             print(f"# disk: the log says {causes}")
             return fine and any("full" in cause or "disk" in cause for cause in causes)

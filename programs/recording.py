@@ -26,6 +26,7 @@ import dspy
 from dspy.utils.callback import BaseCallback
 from dspy.utils.exceptions import LMError
 
+from ..engines.hearing import hearing
 from ..engines.taken import Taken, note, taking
 from ..reading.mends import Mend
 from ..records import Context, Failure
@@ -84,6 +85,16 @@ class Call:
             return "lost"
         return "asked again" if self.asked_again else "salvaged" if self.faults else "ok"
 
+    def hear(self, asked: Any, answers: Sequence[Any]) -> None:
+        """Keeps the raw completions of a prompt.
+
+        Args:
+            asked: Its messages, or its text.
+            answers: As DSPy has them.
+        """
+        messages = _plain(asked)
+        self.completions += [Completion(messages, _text(each)) for each in answers]
+
 
 def texts() -> AbstractContextManager[list[Any]]:
     """A `Capture` for engines without a record of their own: completions are kept as texts."""
@@ -107,7 +118,6 @@ class Recording:
         self.recalled: list[float] = []
         """When each of it was, on the clock of `time.perf_counter`."""
         self.capture = capture
-        self.started: dict[str, tuple[dict[str, str], ...]] = {}
 
     def end(self) -> None:
         """Puts what was heard in order."""
@@ -129,10 +139,7 @@ def recording(capture: Capture | None = None) -> Generator[Recording]:
     record = Recording(capture)
     tokens = _recording.set(record), _open.set(None), place.set(Place())
     try:
-        with ExitStack() as stack:
-            if capture is not None:
-                heard = [each for each in dspy.settings.callbacks or [] if not isinstance(each, _Listener)]
-                stack.enter_context(dspy.context(callbacks=[*heard, _Listener(record)]))
+        with hearing(None):
             yield record
     finally:
         _recording.reset(tokens[0])
@@ -158,6 +165,7 @@ def recorded(predictor: Any, inputs: dict[str, Any]) -> Generator[Call]:
             if record is not None and record.capture is not None:
                 samples = stack.enter_context(record.capture())
                 stack.callback(_join, call, samples)
+                stack.enter_context(_heard(call))
             if record is not None:
                 stack.enter_context(_timed(call))
             yield call
@@ -201,9 +209,21 @@ def note_asked_again(kind: str) -> None:
         call.faults[kind] += 1
 
 
-def _counted(call: Call) -> None:
+def _heard(call: Call) -> AbstractContextManager[None]:
+    """Keeps the prompts and answers of a call: a metered model tells them itself, others by DSPy's callbacks."""
+    if _meter(call) is not None:
+        return hearing(call.hear)
+    heard = [each for each in dspy.settings.callbacks or [] if not isinstance(each, _Listener)]
+    return dspy.context(callbacks=[*heard, _Listener(call)])
+
+
+def _meter(call: Call) -> Any:
     lm = call.inputs.get("lm") or getattr(call.predictor, "lm", None) or dspy.settings.lm
-    meter = getattr(lm, "meter", None)
+    return getattr(lm, "meter", None)
+
+
+def _counted(call: Call) -> None:
+    meter = _meter(call)
     if meter is not None:
         meter.add_answer(call.predictor.label, call.outcome, call.faults)
 
@@ -245,23 +265,24 @@ def _join(call: Call, samples: list[Any]) -> None:
 class _Listener(BaseCallback):
     """Callback that receives prompts and answers of language models."""
 
-    def __init__(self, record: Recording) -> None:
-        self._record = record
+    def __init__(self, call: Call) -> None:
+        self._call = call
+        self._started: dict[str, Any] = {}
 
     def on_lm_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
-        """Keeps the prompt; those of an inner recording are not asked for here."""
-        if _open.get() is not None and _recording.get() is self._record:
-            asked = inputs.get("messages") or [{"role": "user", "content": inputs.get("prompt") or ""}]
-            self._record.started[call_id] = _plain(asked)
+        """Keeps the prompt; those of another call, which this one makes, are not asked for here."""
+        if _open.get() is self._call:
+            self._started[call_id] = inputs.get("messages") or inputs.get("prompt")
 
     def on_lm_end(self, call_id: str, outputs: Any | None, exception: BaseException | None = None) -> None:
         """Keeps the raw completions; a call that reached no model has none."""
-        call, messages = _open.get(), self._record.started.pop(call_id, None)
-        if call is not None and messages is not None and outputs is not None:
-            call.completions += [Completion(messages, _text(output)) for output in outputs]
+        asked = self._started.pop(call_id, None)
+        if asked is not None and outputs is not None:
+            self._call.hear(asked, outputs)
 
 
-def _plain(messages: Any) -> tuple[dict[str, str], ...]:
+def _plain(asked: Any) -> tuple[dict[str, str], ...]:
+    messages = [{"role": "user", "content": asked}] if isinstance(asked, str) else asked or ()
     return tuple({"role": str(message["role"]), "content": _content(message.get("content"))} for message in messages)
 
 

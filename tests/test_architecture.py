@@ -79,14 +79,15 @@ class Module:
 
 FROM_ENGINES = (
     ".engines.embedders.embedder",
+    ".engines.hearing.hearing",
     ".engines.lanes.taking_turns",
     ".engines.taken.Taken",
     ".engines.taken.note",
     ".engines.taken.taking",
     ".engines.vectors.kept_on",
 )
-"""What programs may take from there: the offline embedder, whose turn a call is, what a piece of work takes, and where
-vectors are kept."""
+"""What programs may take from there: the offline embedder, who hears a call, whose turn it is, what work takes, and
+where vectors are kept."""
 
 
 def wrong_rooms(module: Module) -> list[str]:

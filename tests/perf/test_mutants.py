@@ -1,6 +1,7 @@
 """Mutations fit the sources, and a mutant is told from what the tests of its method notice."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -38,6 +39,17 @@ def mutation(mutants):
 
 def test_every_old_text_stands_in_its_file_exactly_once(mutants):
     assert mutants.misplaced(mutants.MUTATIONS) == []
+
+
+def test_the_page_has_every_mutation_and_names_tests_that_are_there(mutants):
+    root = PERF.parent
+    page = (root / "docs/mutants.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\w+) \| (.+) \| `(\S+?)::(\w+).*` \|$", page, re.M)
+    assert sorted((method, breaks) for method, breaks, _, _ in rows) == sorted(
+        (each.method, each.breaks) for each in mutants.MUTATIONS
+    )
+    for _, _, file, test in rows:
+        assert f"def {test}(" in (root / file).read_text(encoding="utf-8")
 
 
 def test_there_are_forty_and_some_of_every_method(mutants):
