@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -29,8 +31,10 @@ COMPILE = ("compile", "turn-rag", "--on", "locomo", "--with", "knn", "--train", 
 
 def run(*words: str) -> str:
     """Runs a command on the offline engine; returns the id of its MLflow run."""
-    main([*words, "--embedder", "offline", "--json"])
-    return str(RunFolder.open("last").read()["run_id"])
+    said = io.StringIO()
+    with redirect_stdout(said):
+        main([*words, "--embedder", "offline", "--json"])
+    return json.loads(said.getvalue())["run_id"]
 
 
 @dataclass(frozen=True)
