@@ -40,7 +40,7 @@ def add(history: str, store: str | None, user: str | None, tenant: str, as_json:
     """Store the sessions of a HISTORY file (or chat messages) of a user, queued for `memories remember`.
 
     Sessions of chat messages are named after the file, so that the same file is stored once. A file of JSON lines holds
-    sessions of many users, each an object of `user`, `id` and `messages`.
+    sessions of many users, each an object of `user`, `id`, `messages` and perhaps `metadata`.
     """
     from ..errors import UserError
     from ..memory.incoming import incoming

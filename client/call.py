@@ -21,6 +21,7 @@ from urllib.parse import quote
 import httpx
 
 from ..errors import ConflictError, EndpointError, MempilerError, ServiceError, UserError
+from ..memory.amending import storable
 from ..memory.stored import ADDRESSABLE, name_of
 
 T = TypeVar("T")
@@ -41,6 +42,8 @@ class Call(Generic[T]):
     read: Callable[[Any], T]
     """Makes the result of the JSON of an answer."""
     body: Any = None
+    params: Mapping[str, str | int] | None = None
+    """What stands behind the `?` of the address."""
     lines: Iterable[Mapping[str, Any]] | None = None
     """JSON lines in the place of a body; they can be read once, so such a call is never sent again."""
     missing: Callable[[], T] | None = None
@@ -107,6 +110,18 @@ def segment(what: str, name: str) -> str:
             f"{what} {name!r}: over HTTP a name is letters, digits and _ . @ : + = ~ | -, without a dot first"
         )
     return quote(name, safe="")
+
+
+def entry_segment(entry: str) -> str:
+    """The id of an entry as a part of an address: any text but those that would be more than one part, or none.
+
+    Raises:
+        UserError: It cannot stand there.
+    """
+    # Callers without types pass anything.
+    if not isinstance(entry, str) or entry in ("", ".", "..") or "/" in entry:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise UserError(f"entry {entry!a:.100}: over HTTP an id is a text without a slash, and more than dots")
+    return quote(storable(entry), safe="")
 
 
 def _problem(response: httpx.Response) -> str:

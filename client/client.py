@@ -9,7 +9,8 @@
 shared; a client may be used from many threads, or tasks, at once.
 
 Limits: what a service does not tell is not there: `status` knows no tenant and no program, a memory is read as its
-JSON, and `add` returns when the session is stored, not when it is remembered.
+JSON, a change of an entry is a line of its history, and `add` returns when the session is stored, not when it is
+remembered.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ import httpx
 
 from .. import __version__
 from ..errors import UserError, check_number
-from ..memory.stored import Added, Forgotten, Summary
-from ..records import Found, Item
+from ..memory.stored import Summary
 from . import verbs
 from .call import Call, Pause, judged
 from .hearing import SILENCE, Event, Hearing
-from .verbs import Answered, Imported, Messages, SessionState, Verbs
+from .remote import AsyncRemoteMemory, RemoteMemory
+from .verbs import Imported
 
 T = TypeVar("T")
 
@@ -72,9 +73,9 @@ class Client:
         return self.send(verbs.users())
 
     def import_sessions(self, sessions: Iterable[Mapping[str, Any]]) -> Imported:
-        """Stores sessions of many users, each an object of `user`, `id` and `messages`, as they come.
+        """Stores sessions of many users, each an object of `user`, `id`, `messages` and perhaps `metadata`.
 
-        One that was cut off is repeated as a whole: what was stored before is `known`.
+        They are sent as they come. An import that was cut off is repeated as a whole; what was stored is `known` then.
         """
         return self.send(verbs.import_sessions(sessions))
 
@@ -118,7 +119,7 @@ class Client:
     def _sent(self, call: Call[Any]) -> httpx.Response | httpx.HTTPError:
         try:
             content = None if call.lines is None else map(_line, call.lines)
-            return self._http.request(call.method, call.path, json=call.body, content=content)
+            return self._http.request(call.method, call.path, json=call.body, params=call.params, content=content)
         except httpx.HTTPError as error:
             return error
 
@@ -188,7 +189,7 @@ class AsyncClient:
     async def _sent(self, call: Call[Any]) -> httpx.Response | httpx.HTTPError:
         try:
             content = None if call.lines is None else _awaited(map(_line, call.lines))
-            return await self._http.request(call.method, call.path, json=call.body, content=content)
+            return await self._http.request(call.method, call.path, json=call.body, params=call.params, content=content)
         except httpx.HTTPError as error:
             return error
 
@@ -201,94 +202,6 @@ class AsyncClient:
 
     async def __aexit__(self, *error: object) -> None:
         await self.close()
-
-
-class RemoteMemory:
-    """One user's memory in a service; `Client.memory` makes it. Methods are those of `mempiler.UserMemory`."""
-
-    def __init__(self, client: Client, user: str) -> None:
-        self._send, self._verbs = client.send, Verbs(user)
-
-    def add(self, session: Item | Messages, id: str | None = None) -> Added:
-        """Stores a session; it is found at once, and remembered in the background."""
-        return self._send(self._verbs.add(session, id))
-
-    def end(self, session: str) -> Added | None:
-        """Ends a session of the chat; None if there is no such open session."""
-        return self._send(self._verbs.end(session))
-
-    def ask(self, question: str, **query: Any) -> Answered:
-        """Answers from the memory; `query` holds further fields of the task, `options` or `date`."""
-        return self._send(self._verbs.ask(question, query))
-
-    def search(self, query: str, k: int = 10, since: datetime | None = None, until: datetime | None = None) -> Found:
-        """Finds the entries nearest to a query, and turns that wait; no answer is made."""
-        return self._send(self._verbs.search(query, k, since, until))
-
-    def read(self) -> Mapping[str, Any]:
-        """The memory that questions are answered from, as JSON; empty for an unknown user."""
-        return self._send(self._verbs.read())
-
-    def sessions(self) -> tuple[SessionState, ...]:
-        """The sessions and how far each got, oldest first, open ones last."""
-        return self._send(self._verbs.sessions())
-
-    def status(self) -> Summary | None:
-        """How many sessions are stored, queued and failed; None for an unknown user."""
-        return self._send(self._verbs.status())
-
-    def forget(self) -> Forgotten:
-        """Deletes everything of the user; false for an unknown one."""
-        return self._send(self._verbs.forget())
-
-    def forget_session(self, id: str) -> Forgotten:
-        """Deletes one session; false if it is unknown."""
-        return self._send(self._verbs.forget_session(id))
-
-
-class AsyncRemoteMemory:
-    """One user's memory in a service; `AsyncClient.memory` makes it. Methods are those of `mempiler.UserMemory`."""
-
-    def __init__(self, client: AsyncClient, user: str) -> None:
-        self._send, self._verbs = client.send, Verbs(user)
-
-    async def aadd(self, session: Item | Messages, id: str | None = None) -> Added:
-        """Stores a session; it is found at once, and remembered in the background."""
-        return await self._send(self._verbs.add(session, id))
-
-    async def aend(self, session: str) -> Added | None:
-        """Ends a session of the chat; None if there is no such open session."""
-        return await self._send(self._verbs.end(session))
-
-    async def aask(self, question: str, **query: Any) -> Answered:
-        """Answers from the memory; `query` holds further fields of the task, `options` or `date`."""
-        return await self._send(self._verbs.ask(question, query))
-
-    async def asearch(
-        self, query: str, k: int = 10, since: datetime | None = None, until: datetime | None = None
-    ) -> Found:
-        """Finds the entries nearest to a query, and turns that wait; no answer is made."""
-        return await self._send(self._verbs.search(query, k, since, until))
-
-    async def aread(self) -> Mapping[str, Any]:
-        """The memory that questions are answered from, as JSON; empty for an unknown user."""
-        return await self._send(self._verbs.read())
-
-    async def asessions(self) -> tuple[SessionState, ...]:
-        """The sessions and how far each got, oldest first, open ones last."""
-        return await self._send(self._verbs.sessions())
-
-    async def astatus(self) -> Summary | None:
-        """How many sessions are stored, queued and failed; None for an unknown user."""
-        return await self._send(self._verbs.status())
-
-    async def aforget(self) -> Forgotten:
-        """Deletes everything of the user; false for an unknown one."""
-        return await self._send(self._verbs.forget())
-
-    async def aforget_session(self, id: str) -> Forgotten:
-        """Deletes one session; false if it is unknown."""
-        return await self._send(self._verbs.forget_session(id))
 
 
 def _line(session: Mapping[str, Any]) -> bytes:

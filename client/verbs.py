@@ -6,16 +6,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 from pydantic import TypeAdapter
 
 from ..errors import UserError
+from ..memory.listed import EntryEvent, Listed, Page
+from ..memory.metadata import Conditions, Scalar, checked_metadata
 from ..memory.stored import Added, Forgotten, Owner, Summary
 from ..records import Context, Found, Hit, Item, Session
-from .call import Call, segment
+from .call import Call, entry_segment, segment
 
 Messages = Sequence[Mapping[str, Any]]
 """OpenAI-style messages: `role`, `content`, and perhaps `name` and `time`."""
@@ -59,7 +61,7 @@ class Imported:
 
 
 def import_sessions(sessions: Iterable[Mapping[str, Any]]) -> Call[Imported]:
-    """Many sessions of many users, each an object of `user`, `id` and `messages`."""
+    """Many sessions of many users, each an object of `user`, `id`, `messages` and perhaps `metadata`."""
     return Call("POST", "/v1/import", _IMPORTED.validate_python, lines=sessions)
 
 
@@ -81,23 +83,46 @@ class Verbs:
     def __init__(self, user: str) -> None:
         self._owner, self._at = Owner(user), f"/v1/users/{segment('user', user)}"
 
-    def add(self, session: Item | Messages, id: str | None) -> Call[Added]:
+    def add(self, session: Item | Messages, id: str | None, metadata: Mapping[str, Scalar] | None) -> Call[Added]:
         given = id or (session.id if isinstance(session, Item) else "")
         body = {"messages": _messages(session), **({"id": given} if given else {})}
+        if said := checked_metadata(metadata):
+            body["metadata"] = said
         return Call("POST", f"{self._at}/sessions", _ADDED.validate_python, body, repeatable=bool(given))
 
     def end(self, session: str) -> Call[Added | None]:
         path = f"{self._at}/sessions/{segment('session', session)}/end"
         return Call("POST", path, _ADDED.validate_python, missing=lambda: None, repeatable=False)
 
-    def ask(self, question: str, query: Mapping[str, Any]) -> Call[Answered]:
-        body = {"question": question, **{name: value for name, value in query.items() if value is not None}}
-        return Call("POST", f"{self._at}/ask", _answered, body)
+    def ask(self, question: str, chosen: Mapping[str, Any], query: Mapping[str, Any]) -> Call[Answered]:
+        given = {name: value for name, value in query.items() if value is not None}
+        return Call("POST", f"{self._at}/ask", _answered, {"question": question, **_chosen(**chosen), **given})
 
-    def search(self, query: str, k: int, since: datetime | None, until: datetime | None) -> Call[Found]:
-        window = {name: at.isoformat() for name, at in (("since", since), ("until", until)) if at}
-        body = {"query": query, "k": k, **window}
+    def search(self, query: str, k: int, chosen: Mapping[str, Any]) -> Call[Found]:
+        body = {"query": query, "k": k, **_chosen(**chosen)}
         return Call("POST", f"{self._at}/search", _found, body, missing=lambda: Found((), ()))
+
+    def list(self, cursor: str | None, limit: int, as_of: datetime | None) -> Call[Page]:
+        params = {"limit": limit, **({} if cursor is None else {"cursor": cursor}), **_moments(as_of=as_of)}
+        return Call("GET", f"{self._at}/entries", _page, params=params, missing=Page)
+
+    def get(self, entry: str, as_of: datetime | None) -> Call[Listed | None]:
+        return Call("GET", self._entry(entry), _listed, params=_moments(as_of=as_of), missing=lambda: None)
+
+    def update(self, entry: str, text: str, by: str) -> Call[EntryEvent | None]:
+        body = {"text": text, "by": by}
+        return Call("PATCH", self._entry(entry), _last, body, missing=lambda: None, repeatable=False)
+
+    def delete(self, entry: str, by: str) -> Call[EntryEvent | None]:
+        params = {"by": by}
+        return Call("DELETE", self._entry(entry), _last, params=params, missing=lambda: None, repeatable=False)
+
+    def undo(self, entry: str, by: str) -> Call[EntryEvent | None]:
+        path, params = f"{self._entry(entry)}/undo", {"by": by}
+        return Call("POST", path, _last, params=params, missing=lambda: None, repeatable=False)
+
+    def history(self, entry: str) -> Call[tuple[EntryEvent, ...]]:
+        return Call("GET", f"{self._entry(entry)}/history", _events, missing=tuple)
 
     def read(self) -> Call[dict[str, Any]]:
         return Call("GET", f"{self._at}/memory", lambda found: dict(found["memory"]), missing=dict)
@@ -114,6 +139,9 @@ class Verbs:
     def forget_session(self, id: str) -> Call[Forgotten]:
         return self._delete(f"{self._at}/sessions/{segment('session', id)}")
 
+    def _entry(self, entry: str) -> str:
+        return f"{self._at}/entries/{entry_segment(entry)}"
+
     def _delete(self, path: str) -> Call[Forgotten]:
         unknown = Forgotten(self._owner, known=False)
         return Call("DELETE", path, self._forgotten, missing=lambda: unknown, repeatable=False)
@@ -124,6 +152,7 @@ class Verbs:
 
 
 _ADDED, _IMPORTED = TypeAdapter(Added), TypeAdapter(Imported)
+_LISTED, _EVENT = TypeAdapter(Listed), TypeAdapter(EntryEvent)
 
 
 def _messages(session: Item | Messages) -> list[dict[str, Any]]:
@@ -143,6 +172,23 @@ def _messages(session: Item | Messages) -> list[dict[str, Any]]:
         {"role": "user", "name": turn.speaker, "content": turn.content, **_moment(turn.time or session.time)}
         for turn in session.turns
     ]
+
+
+def _chosen(
+    where: Mapping[str, Any] | None, since: datetime | None, until: datetime | None, as_of: datetime | None
+) -> dict[str, Any]:
+    """What of a memory is looked at, as it is sent.
+
+    Raises:
+        UserError: The conditions are malformed.
+    """
+    Conditions.parse(where)
+    conditions = {name: dict(one) if isinstance(one, Mapping) else one for name, one in (where or {}).items()}
+    return {**({"where": conditions} if conditions else {}), **_moments(since=since, until=until, as_of=as_of)}
+
+
+def _moments(**moments: datetime | None) -> dict[str, str]:
+    return {name: at.isoformat() for name, at in moments.items() if at is not None}
 
 
 def _moment(time: Any) -> dict[str, Any]:
@@ -166,7 +212,27 @@ def _found(found: Any) -> Found:
     return Found(*(tuple(map(_hit, found[name])) for name in ("entries", "waiting")))
 
 
+def _page(found: Any) -> Page:
+    return Page(tuple(map(_listed, found["entries"])), found["next"])
+
+
+def _listed(found: Any) -> Listed:
+    return replace(_LISTED.validate_python(found), time=_plain(found["time"]))
+
+
+def _events(found: Any) -> tuple[EntryEvent, ...]:
+    return tuple(replace(_EVENT.validate_python(one), at=_plain(one["at"])) for one in found["changes"])
+
+
+def _last(found: Any) -> EntryEvent:
+    return _events(found)[-1]
+
+
 def _hit(found: Any) -> Hit:
-    time = datetime.fromisoformat(found["time"]).replace(tzinfo=None) if found["time"] else None
     about = {name: found[name] for name in ("id", "text", "kind", "score", "label", "speaker")}
-    return Hit(**about, time=time, sources=tuple(source["id"] for source in found["sources"]))
+    return Hit(**about, time=_plain(found["time"]), sources=tuple(source["id"] for source in found["sources"]))
+
+
+def _plain(time: str | None) -> datetime | None:
+    """A moment of an answer as the records hold it: in UTC, without a zone."""
+    return datetime.fromisoformat(time).replace(tzinfo=None) if time else None

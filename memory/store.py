@@ -112,11 +112,13 @@ class Store(Claims, Forgetting, Recalling):
         digest = digest or rows.digest_of(item, said)
         return self._commit(lambda db: rows.queue(db, owner, item, digest, since, said))
 
-    def add_many(self, sessions: Sequence[tuple[Owner, Item, str]], since: int) -> list[Added | UserError]:
+    def add_many(
+        self, sessions: Sequence[tuple[Owner, Item, str, Mapping[str, Scalar]]], since: int
+    ) -> list[Added | UserError]:
         """Writes items of many users in one transaction, those that can be.
 
         Args:
-            sessions: Whose, the item, and the digest that identifies a repeated one.
+            sessions: Whose, the item, the digest that identifies a repeated one, and its metadata.
             since: What `forgets` was when the caller began.
 
         Returns:
@@ -127,10 +129,11 @@ class Store(Claims, Forgetting, Recalling):
             found: dict[int, Added | UserError] = {}
             # In one order everywhere: two that lock the same users must not wait for each other.
             for n in sorted(range(len(sessions)), key=lambda n: sessions[n][0]):
-                owner, item, digest = sessions[n]
+                owner, item, digest, metadata = sessions[n]
                 point = db.begin_nested()
                 try:
-                    found[n] = rows.queue(db, owner, rows.checked(item), digest, since)
+                    said = checked_metadata(metadata)
+                    found[n] = rows.queue(db, owner, rows.checked(item), digest, since, said)
                     point.commit()
                 except UserError as error:
                     point.rollback()

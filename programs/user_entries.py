@@ -16,9 +16,10 @@ from ..engines.threads import in_thread
 from ..errors import ConflictError, UserError
 from ..memory.amending import LONGEST_BY, Amendment, Amendments, in_force, plain_line, worded
 from ..memory.index import Entry
+from ..memory.listed import PAGE, EntryEvent, Listed, Origin, Page
 from ..memory.store import Store
 from ..memory.stored import Owner
-from .entries import PAGE, Event, Listed, Origin, Page, entries_of, entry_of, listed, page
+from .entries import entries_of, entry_of, listed, page
 from .live import View
 from .program import MemoryProgram
 from .recalling import leaving
@@ -118,15 +119,15 @@ class UserEntries:
 
         return self._written(row, by)
 
-    def history(self, entry: str) -> tuple[Event, ...]:
+    def history(self, entry: str) -> tuple[EntryEvent, ...]:
         """What became of an entry: from which turns it was written, and each change since; () if there is none."""
         rows = [row for row in self.store.amendments(self.owner) if row.entry == entry]
         found = self.get(entry)
         if not rows:
-            return (Event("written", found.text, at=found.time, turns=found.turns),) if found else ()
+            return (EntryEvent("written", found.text, at=found.time, turns=found.turns),) if found else ()
         first = rows[0]
-        written = Event("written", first.text, at=found.time if found else None, turns=first.sources)
-        return written, *(Event(row.what, row.text, row.new, row.at, row.by, row.sources) for row in rows)
+        written = EntryEvent("written", first.text, at=found.time if found else None, turns=first.sources)
+        return written, *(EntryEvent(row.what, row.text, row.new, row.at, row.by, row.sources) for row in rows)
 
     def _amend(self, what: Literal["update", "delete"], entry: str, text: str | None, by: str) -> Amendment | None:
         def row(seen: View) -> Amendment | None:
@@ -178,7 +179,7 @@ class UserEntries:
         """`undo` for asyncio."""
         return await in_thread(lambda: self.undo(entry, by))
 
-    async def ahistory(self, entry: str) -> tuple[Event, ...]:
+    async def ahistory(self, entry: str) -> tuple[EntryEvent, ...]:
         """`history` for asyncio."""
         return await in_thread(lambda: self.history(entry))
 

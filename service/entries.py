@@ -9,7 +9,8 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from ..memory.amending import Amendment
-from ..programs.entries import MOST, PAGE, Listed
+from ..memory.listed import PAGE, Listed
+from ..programs.entries import MOST
 from ..programs.user_memory import UserMemory
 from .access import Memory, Places, Written
 from .entry_bodies import AsOf, By, Entries, EntryHistory, EntryId, ListedEntry, NewText

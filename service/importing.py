@@ -3,8 +3,8 @@
     {"user": "ada", "id": "chat-3", "messages": [{"role": "user", "name": "Ada", "content": "I moved to Lisbon."}]}
 
 Lines are read as they come and stored a batch at a time, in one transaction each, so an import of any length takes the
-memory of a batch. Every line has an id, and a session is stored once under its id: an import that was cut off, however,
-is repeated as a whole, and what was stored is `known`.
+memory of a batch. Every line has an id, and may have `metadata`. A session is stored once under its id: an import that
+was cut off, however, is repeated as a whole, and what was stored is `known`.
 
 Limits: a batch that was not stored whole when the process was killed is not stored at all; of refused lines the first
 `MOST_TOLD` are told one by one.
@@ -13,13 +13,14 @@ Limits: a batch that was not stored whole when the process was killed is not sto
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 from ..errors import UserError
 from ..memory.incoming import incoming
+from ..memory.metadata import Scalar
 from ..memory.store import Store
 from ..memory.stored import Added, Owner
 from ..records import Item
@@ -138,7 +139,7 @@ class Importing:
             StoreError: Nothing of it was stored.
         """
         numbers: list[int] = []
-        read: list[tuple[Owner, Item, str]] = []
+        read: list[tuple[Owner, Item, str, Mapping[str, Scalar]]] = []
         refused: list[RefusedLine] = []
         for number, line in self._batch:
             try:
@@ -158,7 +159,7 @@ class Importing:
         self.found.refusals += sorted(refused, key=lambda one: one.line)[: MOST_TOLD - len(self.found.refusals)]
         self._batch, self._size = [], 0
 
-    def _session(self, line: bytes | None) -> tuple[Owner, Item, str]:
+    def _session(self, line: bytes | None) -> tuple[Owner, Item, str, Mapping[str, Scalar]]:
         """What a line holds.
 
         Raises:
@@ -180,7 +181,8 @@ class Importing:
         if len(found.messages) > self._most_turns:
             raise UserError(f"{len(found.messages)} messages are too many; send at most {self._most_turns}")
         messages = [message.model_dump(exclude_none=True) for message in found.messages]
-        return Owner(found.user, self._tenant), *incoming(messages, found.id)
+        metadata = found.metadata or {}
+        return Owner(found.user, self._tenant), *incoming(messages, found.id, metadata), metadata
 
 
 def import_lines(store: Store, tenant: str, pieces: Iterable[bytes]) -> Imported:

@@ -31,7 +31,7 @@ _BODY = {
 
 @router.post("/import", summary="Add sessions of many users", openapi_extra=_BODY)
 async def import_sessions(request: Request, service: Served, tenant: Tenant) -> Imported:
-    """Stores sessions of JSON lines as they come, each an object of `user`, `id` and `messages`.
+    """Stores sessions of JSON lines as they come: objects of `user`, `id`, `messages` and perhaps `metadata`.
 
     Lines that cannot be stored are told by number and reason, and the others are stored. An import that was cut off is
     repeated as a whole: what was stored before is `known`.

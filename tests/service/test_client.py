@@ -5,8 +5,10 @@ import inspect
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from datetime import datetime
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
+from urllib.parse import unquote
 
 import httpx
 import pytest
@@ -23,9 +25,11 @@ from mempiler import (
     UserMemory,
     build,
 )
-from mempiler.client.client import AsyncRemoteMemory, RemoteMemory
+from mempiler.client.remote import AsyncRemoteMemory, RemoteMemory
 from mempiler.client.verbs import Verbs
 from mempiler.engines.models import language_model
+from mempiler.memory.listed import EntryEvent, Listed, Origin, Page
+from mempiler.programs.remember_queued import remember_queued
 from mempiler.records import Behavior
 
 from .conftest import TOKENS
@@ -100,6 +104,66 @@ def test_the_contract_of_a_memory(memory: Any) -> None:
     assert not ada.search("Lisbon").waiting
 
 
+def test_the_contract_of_entries(memory: Any, store: Any) -> None:
+    ada = memory("ada")
+    assert (ada.list(), ada.get("chat-1:1"), ada.history("chat-1:1")) == (Page(), None, ())
+    assert (ada.update("chat-1:1", "x"), ada.delete("chat-1:1"), ada.undo("chat-1:1")) == (None, None, None)
+    ada.add(LISBON, id="chat-1", metadata={"channel": "phone", "year": 2025})
+    ada.add(OSLO)
+    remember_queued(store, build("turn-rag"), lm=language_model("offline"))
+
+    moved = Listed("chat-1:1", "Ada: I moved to Lisbon.", "turn", LISBON[0]["time"], "Ada", ("chat-1:1",))
+    moved = replace(moved, sessions=(Origin("chat-1", {"channel": "phone", "year": 2025}),))
+    first = ada.list(limit=1)
+    assert (first.entries, first.next, ada.get("chat-1:1")) == ((moved,), "chat-1:1", moved)
+    assert [one.id for one in ada.list(first.next).entries] == ["chat-2:1"]
+    assert ada.history("chat-1:1") == (EntryEvent("written", moved.text, at=moved.time, turns=moved.turns),)
+
+    then = datetime.now(UTC)
+    changed = ada.update("chat-1:1", "I moved to Porto.", "the desk")
+    assert (changed.what, changed.new, changed.by) == ("update", "Ada: I moved to Porto.", "the desk")
+    assert (ada.get("chat-1:1").text, ada.get("chat-1:1", as_of=then).text) == (changed.new, moved.text)
+    deleted = ada.delete("chat-1:1", by="ada")
+    assert (deleted.what, deleted.text, deleted.new, deleted.by) == ("delete", changed.new, None, "ada")
+    assert (ada.get("chat-1:1"), ada.delete("chat-1:1")) == (None, None)
+    assert [one.id for one in ada.list().entries] == ["chat-2:1"]
+    assert [one.id for one in ada.list(as_of=then).entries] == ["chat-1:1", "chat-2:1"]
+    assert [ada.undo("chat-1:1").what, ada.undo("chat-1:1").what, ada.undo("chat-1:1")] == ["undo", "undo", None]
+    history = ada.history("chat-1:1")
+    assert [one.what for one in history] == ["written", "update", "delete", "undo", "undo"]
+    assert history[1] == EntryEvent("update", moved.text, changed.new, changed.at, "the desk", ("chat-1:1",))
+    assert changed.at.tzinfo is None
+
+
+def test_the_contract_of_what_is_chosen(memory: Any, store: Any) -> None:
+    ada = memory("ada")
+    ada.add(LISBON, id="chat-1", metadata={"channel": "phone", "year": 2025})
+    ada.add(OSLO, metadata={"channel": "mail", "year": 2024})
+    remember_queued(store, build("turn-rag"), lm=language_model("offline"))
+    chosen: list[tuple[dict[str, Any], set[str]]] = [
+        ({}, {"chat-1:1", "chat-2:1"}),
+        ({"where": {}}, {"chat-1:1", "chat-2:1"}),
+        ({"where": {"channel": "phone"}}, {"chat-1:1"}),
+        ({"where": {"year": {"lt": 2025}, "channel": {"in": ("mail", "x")}}}, {"chat-2:1"}),
+        ({"since": datetime(2025, 5, 1)}, {"chat-2:1"}),
+        ({"until": datetime(2025, 5, 1, tzinfo=UTC)}, {"chat-1:1"}),
+        ({"as_of": datetime(2020, 1, 1)}, set()),
+        ({"as_of": datetime.now(UTC), "where": {"channel": "mail"}}, {"chat-2:1"}),
+    ]
+    for more, expected in chosen:
+        assert {hit.id for hit in ada.search("Ada", **more).entries} == expected, more
+        assert {hit.id for hit in ada.ask("Where is Ada?", **more).context.hits} == expected, more
+    for wrong in ({"channel": object()}, {"year": {"$gt": 1}}, {"a b": 1}, {"year": float("nan")}):
+        with pytest.raises(UserError, match="where"):
+            ada.search("Ada", where=wrong)
+        with pytest.raises(UserError, match="where"):
+            ada.ask("Where is Ada?", where=wrong)
+    with pytest.raises(UserError, match="metadata"):
+        ada.add(OSLO, metadata={"channel": object()})
+    with pytest.raises(ConflictError, match="chat-2"):
+        ada.add(OSLO, metadata={"channel": "phone"})
+
+
 def test_what_only_a_service_tells(client: Any) -> None:
     with Client(client.address, TOKENS["acme"]) as mine, Client(client.address, TOKENS["globex"]) as other:
         ada = mine.memory("ada")
@@ -125,15 +189,33 @@ def test_both_clients_have_the_verbs_and_arguments_of_a_memory() -> None:
         blocking, awaited = getattr(RemoteMemory, name), getattr(AsyncRemoteMemory, f"a{name}")
         assert str(inspect.signature(blocking)) == str(inspect.signature(awaited)), name
         own = getattr(UserMemory, name, None)
-        if own is not None and name != "ask":
-            given = list(inspect.signature(blocking).parameters)
-            assert given == list(inspect.signature(own).parameters)[: len(given)], name
+        if own is not None:
+            given, whole = inspect.signature(blocking).parameters, inspect.signature(own).parameters
+            by_place = [one.name for one in given.values() if one.kind is one.POSITIONAL_OR_KEYWORD]
+            assert by_place == list(whole)[: len(by_place)], name
+            same = [one.name for one in given.values() if one.default == whole[one.name].default]
+            assert same == [one for one in given if (name, one) != ("ask", "question")], name
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/sessions/b", "a?x", "a\n", "a%2Fb", ".hidden", "x" * 600])
 def test_a_name_is_one_part_of_an_address_or_refused(name: str) -> None:
     with Client("http://127.0.0.1:9") as client, pytest.raises(UserError):
         client.memory(name)
+
+
+@pytest.mark.parametrize("entry", ["", ".", "..", "a/b", "\x00", "\ud800", None])
+def test_the_id_of_an_entry_is_one_part_of_an_address_or_refused(entry: Any) -> None:
+    with Client("http://127.0.0.1:9") as client, pytest.raises(UserError):
+        client.memory("ada").get(entry)
+
+
+@pytest.mark.parametrize("entry", ["a?b#c", "%2F..", "50 % of it", "a\nb", "...", "ü:1", "&by=x"])
+def test_other_ids_of_entries_arrive_as_they_are(entry: str) -> None:
+    with Client("http://service") as client:
+        sent = answering(client, (404, problem("there is no such entry")))
+        assert client.memory("ada").delete(entry, by="a&b") is None
+        assert unquote(sent[0].url.raw_path.partition(b"?")[0].decode()) == f"/v1/users/ada/entries/{entry}"
+        assert dict(sent[0].url.params) == {"by": "a&b"}
 
 
 @pytest.mark.parametrize("session", [Behavior.of("b", []), "I moved.", {"role": "user", "content": "x"}, ["I moved."]])
@@ -221,6 +303,10 @@ def test_answers_and_errors(answers: Any, attempts: int, expected: Any, monkeypa
         (lambda memory: memory.add(LISBON), BUSY, 2),
         (lambda memory: memory.forget(), CUT, 1),
         (lambda memory: memory.forget(), GONE, 2),
+        (lambda memory: memory.update("chat-1:1", "I moved."), CUT, 1),
+        (lambda memory: memory.delete("chat-1:1"), CUT, 1),
+        (lambda memory: memory.undo("chat-1:1"), CUT, 1),
+        (lambda memory: memory.get("chat-1:1"), CUT, 2),
         (lambda memory: memory.status(), CUT, 2),
     ],
 )

@@ -75,6 +75,19 @@ def test_lines_are_stored_or_refused_by_number_and_reason(client: Any) -> None:
     assert (again["stored"], again["known"], again["refused"]) == (0, 4, 8)
 
 
+def test_metadata_of_lines_choose_sessions(client: Any, tmp_path: Path) -> None:
+    phone, mail = {**session(1), "metadata": {"channel": "phone"}}, {**session(2), "metadata": {"channel": "mail"}}
+    wrong, other = {**session(3), "metadata": {"a b": 1}}, {**phone, "metadata": {"channel": "mail"}}
+    path = tmp_path / "chats.jsonl"
+    path.write_bytes(lines(phone))
+    main(["memories", "add", str(path), "--tenant", "acme", "--store", str(client.service.store.url)])
+    with Client(client.address, TOKENS["acme"]) as mine:
+        found, ada = mine.import_sessions([phone, mail, wrong, other]), mine.memory("ada")
+        assert (found.stored, found.known, [one.line for one in found.refusals]) == (1, 1, [3, 4])
+        assert [hit.id for hit in ada.search("note", where={"channel": "phone"}).waiting] == ["s1:1"]
+        assert [one.sessions[0].metadata for one in ada.list().entries] == [phone["metadata"], mail["metadata"]]
+
+
 def test_imports_want_a_token_and_keep_their_limits(connect: Any) -> None:
     client = connect(max_body=500, max_turns=2)
     assert client.as_tenant(None).post("/v1/import", content=lines(session(1))).status_code == 401
