@@ -210,7 +210,7 @@ def test_a_memory_tells_what_sessions_did_and_what_was_never_recalled(browser: B
     ]
     gone = [{"id": "f0", "text": "Ann: milk", "sources": ["D1:1"]}]
     document = Document(json.dumps({"facts": facts, "removed": gone}), 2, None, 2, ("Ann",), Stamp("w"))
-    stored = Contents(Owner("ann"), tuple(items), ("d", "e"), (), document, {"f1.2": 2, "f1": 1})
+    stored = Contents(Owner("ann"), tuple(items), ("d", "e"), (), document, recalled={"f1.2": 2, "f1": 1})
     page = memory_page(stored)
     assert [session.operations for session in page.sessions] == [
         (("made", (0, 3)),),
