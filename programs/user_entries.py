@@ -82,7 +82,8 @@ class UserEntries:
             by: Who says so, for the history.
 
         Raises:
-            UserError: The text is empty or too long, or the entry is made of others and has no text of its own.
+            UserError: The text is empty, too long or the one of now, or the entry is made of others and has no text of
+                its own.
             ConflictError: The user was forgotten meanwhile, or others keep changing entries.
         """
         return self._amend("update", entry, text, by)
@@ -136,6 +137,8 @@ class UserEntries:
                 return None
             was = found[0]
             new = worded(was, text) if text is not None else None
+            if new == was.text:
+                raise UserError(f"the {was.kind} {entry!r:.100} says this already; nothing is to be changed")
             made = Amendment(0, what, entry, was.kind, was.text, was.sources, new)
             self._check(made, seen)
             return made

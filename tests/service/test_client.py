@@ -119,6 +119,8 @@ def test_the_contract_of_entries(memory: Any, store: Any) -> None:
     assert [one.id for one in ada.list(first.next).entries] == ["chat-2:1"]
     assert ada.history("chat-1:1") == (EntryEvent("written", moved.text, at=moved.time, turns=moved.turns),)
 
+    with pytest.raises(UserError, match="says this already"):
+        ada.update("chat-1:1", "I moved to Lisbon.")
     then = datetime.now(UTC)
     changed = ada.update("chat-1:1", "I moved to Porto.", "the desk")
     assert (changed.what, changed.new, changed.by) == ("update", "Ada: I moved to Porto.", "the desk")
