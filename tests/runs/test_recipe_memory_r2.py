@@ -118,7 +118,7 @@ def test_the_paper_has_no_cells_here() -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("memory-r2", "--lm", "offline"), "cannot be trained in this process"),
+        (("memory-r2", "--lm", "hosted_vllm/x"), "cannot be trained in this process"),
         (("memory-r2", "--lm", "local:x", "--seeds", "2"), "climbed once in a run"),
         (("memory-r2", "--lm", "local:x", "--rung-set", "sgd.epochs=1"), "is not RUNG.NAME"),
         (("pgr", "--rung-set", "sft.epochs=1"), "pgr has no rungs"),
