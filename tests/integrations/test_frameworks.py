@@ -56,6 +56,10 @@ def stub() -> Iterator[StubServer]:
 def run(stub: StubServer, tmp_path: Path) -> Run:
     """Runs calls behind the blocks of a heading, in a process with a framework's environment and a saved program."""
     mempiler.save(mempiler.build("turn-rag"), tmp_path / "my-program")
+    # The checkout may have any name, and an environment that is only looked into has no editable installs.
+    library = tmp_path / "library"
+    library.mkdir()
+    (library / "mempiler").symlink_to(Path(mempiler.__file__).parent)
 
     def ran(framework: str, heading: str, *calls: str) -> list[Any]:
         if not os.environ.get("MEMPILER_SYSTEMS"):
@@ -67,10 +71,9 @@ def run(stub: StubServer, tmp_path: Path) -> Run:
             python = sys.executable if framework == "dspy" else environment.install() and environment.python()
         except EndpointError as error:
             pytest.skip(str(error))
-        package = Path(mempiler.__file__).parents[1]
         settings = {
             **os.environ,
-            "PYTHONPATH": os.pathsep.join([str(package), sysconfig.get_path("purelib")]),
+            "PYTHONPATH": os.pathsep.join([str(library), sysconfig.get_path("purelib")]),
             "OPENAI_API_KEY": "none",
             "OPENAI_BASE_URL": stub.url,
             "OPENAI_API_BASE": stub.url,
