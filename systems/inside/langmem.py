@@ -14,6 +14,8 @@ from langgraph.store.memory import InMemoryStore
 from langmem import create_memory_store_manager
 
 SPACE = ("memories",)
+EVERY = 1_000_000
+"""More memories than there are."""
 
 
 class System:
@@ -44,8 +46,9 @@ class System:
                 self.store.put(SPACE, item.key, {**item.value, "turns": turns, "time": session["time"]})
 
     def search(self, query: str, k: int) -> list[dict[str, Any]]:
-        """The most similar memories."""
-        found = self.store.search(SPACE, query=query, limit=k)
+        """The most similar memories; of those that are alike, in the order of their texts: their keys are by chance."""
+        alike = self.store.search(SPACE, query=query, limit=EVERY)
+        found = sorted(alike, key=lambda item: (-(item.score or 0.0), _text(item.value)))[:k]
         return [{"text": f"({item.value['time']}) {_text(item.value)}", "ids": item.value["turns"]} for item in found]
 
     def __len__(self) -> int:
@@ -56,7 +59,7 @@ class System:
         self.path.write_text(json.dumps({item.key: item.value for item in self._items()}))
 
     def _items(self) -> list[Any]:
-        return self.store.search(SPACE, limit=1_000_000)
+        return self.store.search(SPACE, limit=EVERY)
 
 
 def _text(value: dict[str, Any]) -> str:
