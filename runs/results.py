@@ -33,7 +33,8 @@ MAX_LOST = 0.1
 class Row(BaseModel):
     """One question and what became of it."""
 
-    model_config = ConfigDict(frozen=True)
+    # A score that is no number is refused where rows are added up, also where they come from a file.
+    model_config = ConfigDict(frozen=True, ser_json_inf_nan="constants")
 
     id: str
     group: str

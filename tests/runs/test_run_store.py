@@ -1,6 +1,7 @@
 """What a run keeps: memories and answers that a later process takes up where the first one stopped."""
 
 import json
+import math
 import sqlite3
 import zlib
 from contextlib import closing
@@ -18,6 +19,7 @@ from mempiler.programs.predictor import predictor
 from mempiler.programs.recording import record_failure
 from mempiler.programs.remember import MemoryCache
 from mempiler.records import Failure
+from mempiler.runs.results import Row
 from mempiler.runs.run_store import RunStore
 from mempiler.signatures.answering import AnswerFromContext
 
@@ -187,6 +189,16 @@ def test_a_value_comes_back_as_it_was(tmp_path, value):
     with closing(RunStore(tmp_path / "run.sqlite")) as store:
         store.put("rows", "scope", "id", value)
         assert store.get("rows", "scope", "id") == value
+
+
+def test_a_row_whose_score_is_no_number_comes_back_as_such(tmp_path):
+    texts = dict.fromkeys(("group", "category", "question", "gold", "answer"), "")
+    row = Row(id="q", counts=True, score=math.nan, parts={}, recall={}, sources=(), seconds=0.0, **texts)
+    with closing(RunStore(tmp_path / "run.sqlite")) as store:
+        store.rows.put("evaluation", row)
+        found = store.rows.known("evaluation", ["q"])["q"]
+    assert math.isnan(found.score)
+    assert found.answer == row.answer
 
 
 @pytest.mark.parametrize("value", ["{not", b"not compressed"])
