@@ -32,10 +32,11 @@ from ..programs.program import MemoryProgram
 from ..programs.recording import recording, texts
 from ..programs.search_once import searching_once
 from ..programs.trace import Node
-from ..records import Context, Failure, History, Hit, Query, estimate_tokens
+from ..records import Context, Failure, History, Hit, Query
 from .leniency import judge_name
 from .results import MAX_LOST, RECALL_AT, SHOWN, Evaluation, Expense, Row, counts_of
-from .seen import Clock, seen
+from .rows import row_of
+from .seen import Clock
 
 if TYPE_CHECKING:
     from .run_store import RowTable
@@ -265,32 +266,26 @@ def _row(program: MemoryProgram, benchmark: Benchmark, sizes: Flight, example: d
         context = prediction.get("context") or (record.contexts[-1] if record.contexts else None)
         recall = _recall(program, benchmark, example, context, memory)
         size = sizes.once(example.history.digest, lambda: _size(program, memory)) if memory is not None else _UNKNOWN
-    return Row(
-        id=str(example.id),
-        group=benchmark.group(example),
-        category=benchmark.category(example),
-        counts=benchmark.counts(example),
-        question=str(example.get("question") or ""),
-        gold=str(example.get("answer") or ""),
-        answer=str(prediction.get("answer") or ""),
+    return row_of(
+        benchmark,
+        example,
+        prediction,
+        context,
+        score,
+        record.calls,
+        clock,
         score=score.value if score else 0.0,
-        parts=dict(score.parts) if score else {},
         recall=recall,
-        sources=context.sources if context else (),
         seconds=time.perf_counter() - clock.started,
         prompt_tokens=taken.input_tokens,
-        hits=len(context.hits) if context else 0,
-        recalled=tuple(hit.id for hit in context.hits) if context else (),
         stored=size[0],
         disk=size[1],
-        context_tokens=estimate_tokens(context.text()) if context else 0,
         recall_counts=dict(context.counts) if context else {},
         calls=taken.calls,
         output_tokens=taken.output_tokens,
         cost=None if taken.unpriced else taken.cost,
         answering=taken.seconds,
         failure=failure,
-        seen=seen(example, context, record.calls, score.feedback if score else "", clock),
     )
 
 

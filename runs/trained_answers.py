@@ -14,9 +14,9 @@ from ..data.text_metrics import evidence_recall
 from ..optimizers.logo_grpo.reward import Asked
 from ..programs.failing import failure_of
 from ..programs.program import MemoryProgram
-from ..records import Context, estimate_tokens
+from ..records import Context
 from .results import SHOWN, Evaluation, Row
-from .seen import seen
+from .rows import row_of
 from .trained import Trained
 from .trained_row import TrainedRow
 
@@ -32,24 +32,17 @@ def answered_row(program: MemoryProgram, benchmark: Benchmark, asked: Asked) -> 
     example, context = asked.example, asked.prediction.get("context") or Context()
     failed, answered = asked.error, asked.error is None
     score = benchmark.score(example, asked.prediction) if answered else None
-    return Row(
-        id=str(example.id),
-        group=benchmark.group(example),
-        category=benchmark.category(example),
-        counts=benchmark.counts(example),
-        question=str(example.get("question") or ""),
-        gold=str(example.get("answer") or ""),
-        answer=str(asked.prediction.get("answer") or ""),
+    return row_of(
+        benchmark,
+        example,
+        asked.prediction,
+        context,
+        score,
+        asked.calls,
         score=asked.score,
-        parts=dict(score.parts) if score else {},
         recall=_recall(program, example, context),
-        sources=context.sources,
         seconds=0.0,
-        hits=len(context.hits),
-        recalled=tuple(hit.id for hit in context.hits),
-        context_tokens=estimate_tokens(context.text()),
         failure=None if failed is None else failure_of(str(example.id), failed),
-        seen=seen(example, context, asked.calls, score.feedback if score else ""),
     )
 
 
