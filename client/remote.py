@@ -60,9 +60,19 @@ class RemoteMemory:
         chosen = {"where": where, "since": since, "until": until, "as_of": as_of}
         return self._send(self._verbs.search(query, k, chosen))
 
-    def list(self, cursor: str | None = None, limit: int = PAGE, *, as_of: datetime | None = None) -> Page:
+    def list(
+        self,
+        cursor: str | None = None,
+        limit: int = PAGE,
+        *,
+        where: Mapping[str, Any] | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        as_of: datetime | None = None,
+    ) -> Page:
         """Entries in the order of their ids, a page at a time; none for an unknown user."""
-        return self._send(self._verbs.list(cursor, limit, as_of))
+        chosen = {"where": where, "since": since, "until": until, "as_of": as_of}
+        return self._send(self._verbs.list(cursor, limit, chosen))
 
     def get(self, entry: str, *, as_of: datetime | None = None) -> Listed | None:
         """An entry by its id; None if there is none."""
@@ -149,9 +159,19 @@ class AsyncRemoteMemory:
         chosen = {"where": where, "since": since, "until": until, "as_of": as_of}
         return await self._send(self._verbs.search(query, k, chosen))
 
-    async def alist(self, cursor: str | None = None, limit: int = PAGE, *, as_of: datetime | None = None) -> Page:
+    async def alist(
+        self,
+        cursor: str | None = None,
+        limit: int = PAGE,
+        *,
+        where: Mapping[str, Any] | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        as_of: datetime | None = None,
+    ) -> Page:
         """Entries in the order of their ids, a page at a time; none for an unknown user."""
-        return await self._send(self._verbs.list(cursor, limit, as_of))
+        chosen = {"where": where, "since": since, "until": until, "as_of": as_of}
+        return await self._send(self._verbs.list(cursor, limit, chosen))
 
     async def aget(self, entry: str, *, as_of: datetime | None = None) -> Listed | None:
         """An entry by its id; None if there is none."""

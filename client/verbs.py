@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -102,8 +103,10 @@ class Verbs:
         body = {"query": query, "k": k, **_chosen(**chosen)}
         return Call("POST", f"{self._at}/search", _found, body, missing=lambda: Found((), ()))
 
-    def list(self, cursor: str | None, limit: int, as_of: datetime | None) -> Call[Page]:
-        params = {"limit": limit, **({} if cursor is None else {"cursor": cursor}), **_moments(as_of=as_of)}
+    def list(self, cursor: str | None, limit: int, chosen: Mapping[str, Any]) -> Call[Page]:
+        params = {"limit": limit, **({} if cursor is None else {"cursor": cursor}), **_chosen(**chosen)}
+        if "where" in params:
+            params["where"] = json.dumps(params["where"])
         return Call("GET", f"{self._at}/entries", _page, params=params, missing=Page)
 
     def get(self, entry: str, as_of: datetime | None) -> Call[Listed | None]:

@@ -1,28 +1,30 @@
 """The entries of one user's memory, one by one: what `UserMemory` does beside adding and asking.
 
-get(id), list(cursor)             what each entry says, when, and from which sessions and turns
+get(id), list(cursor, where)      what each entry says, when, and from which sessions and turns
 update(id, text), delete(id)      amendments: one row each, applied whenever the memory is read
 undo(id), history(id)             taken back; who changed what, and when
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Any, Literal
 
 from ..engines.threads import in_thread
 from ..errors import ConflictError, UserError
 from ..memory.amending import LONGEST_BY, Amendment, Amendments, in_force, plain_line, worded
 from ..memory.index import Entry
 from ..memory.listed import PAGE, EntryEvent, Listed, Origin, Page
+from ..memory.metadata import Conditions
 from ..memory.store import Store
 from ..memory.stored import Owner
 from .entries import entries_of, entry_of, listed, page
 from .live import View
 from .program import MemoryProgram
 from .recalling import leaving
+from .searching import Within
 
 TRIES = 50
 """How often an amendment is made anew because another one came first."""
@@ -53,7 +55,14 @@ class UserEntries:
         return self._listed([found], seen)[0] if found else None
 
     def list(
-        self, cursor: str | None = None, limit: int = PAGE, seen: View | None = None, as_of: datetime | None = None
+        self,
+        cursor: str | None = None,
+        limit: int = PAGE,
+        seen: View | None = None,
+        as_of: datetime | None = None,
+        where: Mapping[str, Any] | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
     ) -> Page:
         """Entries in the order of their ids, a page at a time.
 
@@ -64,12 +73,17 @@ class UserEntries:
             limit: Most entries, 1 to 1000.
             seen: What is listed, of `look`; what is there now if None.
             as_of: Of the memory as it was then, see `look`.
+            where: Conditions of the metadata of sessions (`memory.metadata`): only what rests on such a session.
+            since: Only what is of this moment or later; moments without a zone are in UTC.
+            until: Only what is from before this moment.
 
         Raises:
-            UserError: The limit or the cursor is none; or the memory as it was then is not kept.
+            UserError: The limit, the cursor or a condition is none; or the memory as it was then is not kept.
         """
-        seen = seen or self.look(as_of)
+        within, seen = self._within(where, since, until), seen or self.look(as_of)
         found = entries_of(self.program.method, seen.settled, seen.waiting)
+        if not within.everything:
+            found = {id: (entry, waits) for id, (entry, waits) in found.items() if within.own(entry)}
         ids, following = page(found, cursor, limit)
         return Page(tuple(self._listed([found[id] for id in ids], seen)), following)
 
@@ -190,9 +204,23 @@ class UserEntries:
         """`get` for asyncio."""
         return await in_thread(lambda: self.get(entry, as_of=as_of))
 
-    async def alist(self, cursor: str | None = None, limit: int = PAGE, as_of: datetime | None = None) -> Page:
+    async def alist(
+        self,
+        cursor: str | None = None,
+        limit: int = PAGE,
+        as_of: datetime | None = None,
+        where: Mapping[str, Any] | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> Page:
         """`list` for asyncio."""
-        return await in_thread(lambda: self.list(cursor, limit, as_of=as_of))
+        return await in_thread(lambda: self.list(cursor, limit, None, as_of, where, since, until))
+
+    def _within(self, where: Mapping[str, Any] | None, since: datetime | None, until: datetime | None) -> Within:
+        """What is looked at; open sessions have no metadata."""
+        conditions = Conditions.parse(where)
+        turns = self.store.turns_where(self.owner, conditions) if conditions else None
+        return Within(since, until, turns)
 
     def _listed(self, found: Iterable[tuple[Entry, bool]], seen: View) -> list[Listed]:
         """Entries with the sessions that they come from."""

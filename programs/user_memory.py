@@ -39,7 +39,7 @@ from ..engines.threads import in_thread
 from ..engines.vectors import kept_on
 from ..memory.incoming import Messages, incoming, now, turns_of
 from ..memory.memory import Memory
-from ..memory.metadata import Conditions, Scalar
+from ..memory.metadata import Scalar
 from ..memory.store import Store
 from ..memory.stored import Added, Forgotten, Owner, Summary
 from ..records import Context, Found, Hit, Item, Query, Turn
@@ -400,14 +400,6 @@ class UserMemory(UserEntries):
     ) -> View:
         """What of a memory is looked at."""
         return looked_at(self.program, self.store, seen, self._within(where, since, until))
-
-    def _within(
-        self, where: Mapping[str, Any] | None, since: datetime | None, until: datetime | None
-    ) -> searching.Within:
-        """What is looked at; open sessions have no metadata."""
-        conditions = Conditions.parse(where)
-        turns = self.store.turns_where(self.owner, conditions) if conditions else None
-        return searching.Within(since, until, turns)
 
     def _noted(self, seen: View, hits: Iterable[Hit]) -> None:
         self.store.note_recalled(self.owner, (hit.id for hit in hits), seen.snapshot.forgets)

@@ -4,32 +4,56 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from datetime import UTC
-from typing import Annotated
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Depends, Query
+from pydantic import ValidationError
 
 from ..memory.amending import Amendment
 from ..memory.listed import PAGE, Listed
 from ..programs.entries import MOST
 from ..programs.user_memory import UserMemory
+from ..records import parse_json
 from .access import Memory, Places, Written
-from .entry_bodies import AsOf, By, Entries, EntryHistory, EntryId, ListedEntry, NewText
-from .refusals import UNKNOWN_ENTRY
+from .bodies import Chosen, Text
+from .entry_bodies import AsOf, By, Entries, EntryHistory, EntryId, ListedEntry, NewText, Since, Until
+from .refusals import UNKNOWN_ENTRY, malformed
 from .users import known
 
 router = APIRouter(prefix="/v1/users/{user}/entries", tags=["entries"])
+
+
+async def conditions(
+    where: Annotated[
+        Text | None,
+        Query(description="A JSON object of conditions, as a search takes them", examples=['{"year": 2025}']),
+    ] = None,
+) -> dict[str, Any]:
+    """The conditions of an address, checked and refused as those of a body.
+
+    Raises:
+        Refusal: 400.
+    """
+    try:
+        return Chosen(where=None if where is None else parse_json(where, "where")).conditions
+    except ValidationError as error:
+        raise malformed(error.errors()) from error
 
 
 @router.get("", summary="List the entries of a memory")
 async def list_entries(
     memory: Memory,
     work: Places,
+    where: Annotated[dict[str, Any], Depends(conditions)],
     cursor: Annotated[str | None, Query(min_length=1, max_length=2048)] = None,
     limit: Annotated[int, Query(ge=1, le=MOST)] = PAGE,
+    since: Since = None,
+    until: Until = None,
     as_of: AsOf = None,
 ) -> Entries:
     """Entries and turns that are not in the memory yet, by id; pages do not shift while others are added."""
-    found = await work.storing(lambda: memory.list(cursor, limit, known(memory, as_of)))
+    chosen = {"where": where, "since": since, "until": until}
+    found = await work.storing(lambda: memory.list(cursor, limit, known(memory, as_of), **chosen))
     return Entries(entries=[_shown(one) for one in found.entries], next=found.next)
 
 

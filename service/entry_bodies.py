@@ -17,8 +17,8 @@ EntryId = Annotated[
     Path(description="The id of an entry, as lists, searches and evidence give it", max_length=2 * MAX_KEY),
     AfterValidator(unicode_text),
 ]
-
-
+Since = Annotated[Time | None, Query(description="Only what is of this moment or later")]
+Until = Annotated[Time | None, Query(description="Only what is from before this moment")]
 AsOf = Annotated[Time | None, Query(description="The memory as it was after the sessions remembered until then")]
 By = Annotated[str, Field(max_length=LONGEST_BY, examples=["ada"]), AfterValidator(unicode_text)]
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
 from typing import Annotated, Any
 
 from pydantic import Field, StringConstraints
@@ -23,6 +24,7 @@ from ..memory.amending import LONGEST, Amendment
 from ..memory.incoming import Messages
 from ..programs.user_memory import UserMemory
 from ..records import Hit
+from .bodies import Chosen, Time, Where
 
 try:
     from mcp.server import MCPServer
@@ -50,6 +52,12 @@ Said = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max
 Changed = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=LONGEST)]
 EntryId = Annotated[str, StringConstraints(min_length=1, max_length=1_024)]
 Name = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=128)]
+Conditions = Annotated[
+    Where | None,
+    Field(description='conditions of the metadata of sessions, such as {"channel": "phone", "year": {"gte": 2024}}'),
+]
+Since = Annotated[Time | None, Field(description="only what is of this moment or later, such as 2025-03-05")]
+Until = Annotated[Time | None, Field(description="only what is from before this moment")]
 
 
 def memory_tools(work: Work, later: Callable[[], None] | None = None) -> MCPServer:
@@ -61,18 +69,33 @@ def memory_tools(work: Work, later: Callable[[], None] | None = None) -> MCPServ
     """
     server = MCPServer("mempiler", title="Mempiler", version=__version__, instructions=ABOUT, log_level="WARNING")
 
-    async def search_memory(query: Query, ctx: Context, k: Annotated[int, Field(ge=1, le=MOST_FOUND)] = FOUND) -> str:
+    async def search_memory(
+        query: Query,
+        ctx: Context,
+        k: Annotated[int, Field(ge=1, le=MOST_FOUND)] = FOUND,
+        where: Conditions = None,
+        since: Since = None,
+        until: Until = None,
+    ) -> str:
         """Finds what the memory holds that is nearest to a query: facts, turns, summaries, with their dates."""
-        return await _told(work, ctx, lambda memory: _lines([hit for hits in memory.search(query, k) for hit in hits]))
+        chosen = _chosen(where, since, until)
+
+        def found(memory: UserMemory) -> str:
+            return _lines([hit for hits in memory.search(query, k, **chosen) for hit in hits])
+
+        return await _told(work, ctx, found)
 
     async def add_memory(text: Said, ctx: Context, speaker: Name = "user") -> str:
         """Remembers something that was said, in the words it was said in."""
         said = [{"role": "user", "name": speaker, "content": text}]
         return await _told(work, ctx, lambda memory: _added(memory, said, later))
 
-    async def ask_memory(question: Query, ctx: Context) -> str:
+    async def ask_memory(
+        question: Query, ctx: Context, where: Conditions = None, since: Since = None, until: Until = None
+    ) -> str:
         """Answers a question from the memory, and shows what the answer rests on."""
-        return await _told(work, ctx, lambda memory: _answered(memory, question))
+        chosen = _chosen(where, since, until)
+        return await _told(work, ctx, lambda memory: _answered(memory, question, chosen))
 
     async def update_memory(entry: EntryId, text: Changed, ctx: Context) -> str:
         """Corrects what one entry of the memory says; `search_memory` gives its id."""
@@ -112,8 +135,13 @@ async def _told(work: Work, context: Context, call: Call) -> str:
         raise ToolError(str(error)) from error
 
 
-def _answered(memory: UserMemory, question: str) -> str:
-    found = memory.ask(question)
+def _chosen(where: Where | None, since: datetime | None, until: datetime | None) -> dict[str, Any]:
+    """What of a memory is looked at, as its methods take it."""
+    return {"where": Chosen(where=where).conditions, "since": since, "until": until}
+
+
+def _answered(memory: UserMemory, question: str, chosen: dict[str, Any]) -> str:
+    found = memory.ask(question, **chosen)
     return f"{found.answer}\n\nIt rests on:\n{_lines(found.context.hits)}"
 
 

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as some
 from mempiler import (
     ConflictError,
     Entry,
@@ -281,6 +283,71 @@ def test_conditions_choose_sessions_before_and_after_they_are_remembered(
     assert memory.get("D1:1").sessions[0].metadata == SESSIONS["D1"]
 
 
+CHANNELS, YEARS = ("phone", "mail", None), (2023, 2024, None)
+MOMENTS = some.none() | some.integers(1, 12).map(lambda month: datetime(2024, month, 2))
+RANGES: list[tuple[Any, set[int]]] = [
+    ({"gte": 2024}, {2024}),
+    ({"lt": 2024}, {2023}),
+    ({"in": [2023, 2024]}, {2023, 2024}),
+]
+
+
+@pytest.fixture(scope="module")
+def noted(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A memory of 24 notes, of some channels, years and months, the last of which wait."""
+    with Store(tmp_path_factory.mktemp("noted") / "memories.sqlite") as store:
+        memory = memory_of(store, "turn-rag")
+        for n in range(24):
+            about = {"channel": CHANNELS[n % 3], "year": YEARS[n // 3 % 3]}
+            turns = (Turn(id=f"D{n}:1", speaker="Ada", text=f"note {n}"),)
+            said = Session(id=f"D{n}", time=datetime(2024, 1 + n % 12, 1) if n % 5 else None, turns=turns)
+            metadata = {name: value for name, value in about.items() if value}
+            memory.add(said, remember=n == 17, metadata=metadata)
+        yield memory
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    channel=some.sampled_from(CHANNELS),
+    years=some.none() | some.sampled_from(RANGES),
+    since=MOMENTS,
+    until=MOMENTS,
+    limit=some.integers(1, 30),
+)
+def test_the_pages_of_a_choice_are_together_what_is_chosen_of_the_whole(
+    noted: Any, channel: Any, years: Any, since: Any, until: Any, limit: int
+) -> None:
+    def fits(entry: Any) -> bool:
+        about = entry.sessions[0].metadata
+        in_time = not (since or until) or (
+            entry.time is not None and (since or entry.time) <= entry.time < (until or datetime.max)
+        )
+        return in_time and channel in (None, about.get("channel")) and (not years or about.get("year") in years[1])
+
+    where = {name: value for name, value in (("channel", channel), ("year", years and years[0])) if value}
+    found, cursor = [], None
+    while True:
+        page = noted.list(cursor, limit, where=where, since=since, until=until)
+        assert page.next is None or len(page.entries) == limit
+        found += page.entries
+        if page.next is None:
+            break
+        cursor = page.next
+    assert found == list(filter(fits, noted.list(limit=1000).entries))
+
+
+def test_what_is_chosen_is_listed_in_every_method_as_a_search_finds_it(store: Store) -> None:
+    for method in METHODS:
+        memory = memory_of(store, method, method)
+        for n, word in enumerate(("falcon", "otter"), 1):
+            turns = (Turn(id=f"D{n}:1", speaker="Ada", text=f"The code word of the safe is {word}."),)
+            memory.add(Session(id=f"D{n}", time=datetime(2024, n, 1), turns=turns), metadata={"word": word})
+        for word, chosen in (("falcon", {"until": datetime(2024, 2, 1)}), ("otter", {"since": datetime(2024, 2, 1)})):
+            for one in ({"where": {"word": word}}, chosen):
+                found = {hit.id for hit in memory.search("code word of the safe", 1000, **one).entries}
+                assert {entry.id for entry in memory.list(limit=1000, **one).entries} >= found, method
+
+
 @pytest.mark.parametrize("method", sorted({*METHODS} - {"memory-bank"}))  # which forgets the older session by itself
 def test_conditions_hold_in_every_method(method: str, store: Store) -> None:
     memory = memory_of(store, method)
@@ -318,7 +385,7 @@ BAD = [
 @pytest.mark.parametrize(("where", "says"), BAD)
 def test_malformed_conditions_and_metadata_are_refused_in_one_line(store: Store, where: Any, says: str) -> None:
     memory = memory_of(store, "turn-rag")
-    for call in (memory.search, memory.recall, memory.ask):
+    for call in (memory.search, memory.recall, memory.ask, memory.list):
         with pytest.raises(UserError, match=says) as refused:
             call("boat", where=where)
         assert "\n" not in str(refused.value)

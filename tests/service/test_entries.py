@@ -1,5 +1,6 @@
 """The entries of a memory over HTTP, one by one: listed, read, changed, deleted, brought back."""
 
+import json
 from typing import Any
 
 
@@ -112,3 +113,30 @@ def test_metadata_choose_what_is_searched_and_asked(client: Any) -> None:
     for wrong in ({"year": {"$gt": 1}}, {"year": None}, {"a b": 1}, {"year": {}}, [], "x", {"year": {"in": []}}):
         refused = client.post("/v1/users/ada/search", json={"query": "x", "where": wrong})
         assert (refused.status_code, "\n" in refused.json()["error"]["message"]) == (400, False)
+        of_list = client.get("/v1/users/ada/entries", params={"where": json.dumps(wrong)})
+        assert (of_list.status_code, of_list.json()) == (400, refused.json())
+
+
+def test_metadata_and_times_choose_what_is_listed_before_and_after_it_is_remembered(client: Any) -> None:
+    for n in range(1, 7):
+        said = [{"role": "user", "name": "Ada", "content": f"note {n}", "time": f"2025-0{n}-01"}]
+        body = {"id": f"s{n}", "messages": said, "metadata": {"odd": n % 2 == 1}}
+        assert client.post("/v1/users/ada/sessions", json=body).status_code == 201
+    chosen = {"where": '{"odd": true}', "since": "2025-02-01T00:00:00Z", "limit": 1}
+    for _ in range(2):
+        first = listed(client, **chosen)
+        second = listed(client, **chosen, cursor=first["next"])
+        ids = [[entry["id"] for entry in found["entries"]] for found in (first, second)]
+        assert (ids, second["next"]) == ([["s3:1"], ["s5:1"]], None)
+        until = listed(client, where='{"odd": false}', until="2025-06-01")["entries"]
+        assert [entry["id"] for entry in until] == ["s2:1", "s4:1"]
+        remember(client)
+    for wrong, says in (
+        ({"where": "{"}, "where: not valid JSON"),
+        ({"where": '{"odd": NaN}'}, "where: "),
+        ({"where": "[" * 200 + "]" * 200}, "where: "),
+        ({"since": "yesterday"}, "since: "),
+        ({"until": "x"}, "until: "),
+    ):
+        refused = client.get("/v1/users/ada/entries", params=wrong)
+        assert (refused.status_code, refused.json()["error"]["message"].startswith(says)) == (400, True), wrong

@@ -58,6 +58,7 @@ TELLING: dict[str, Callable[[Step], Any]] = {
     "search, chosen": lambda of: of.memory.search("flower of the day", k=50, **of.chosen),
     "search, past": lambda of: of.memory.search("flower of the day", k=50, **now()),
     "list": lambda of: of.memory.list(),
+    "list, chosen": lambda of: of.memory.list(**of.chosen),
     "list, past": lambda of: of.memory.list(limit=2, **now()),
     "get": lambda of: of.memory.get(of.entry),
     "history": lambda of: of.memory.history(of.entry),
