@@ -33,7 +33,7 @@ COMMANDS = {
     "push": "Put a saved program on the Hugging Face hub.",
     "keys": "Make a key pair, and sign saved programs with it.",
     "ask": "Ask a saved program a question about a history, or about a stored memory.",
-    "memories": "Stored memories: add, remember, list, show, view, export, import, forget.",
+    "memories": "Stored memories: add, remember, list, show, view, export, import, forget; their entries.",
     "rebuild": "Write stored memories anew after a program or embedder changed.",
     "serve": "Serve a saved program and its memories over HTTP, with an OpenAI-compatible chat.",
     "mcp": "Give an agent a stored memory as tools of the Model Context Protocol.",

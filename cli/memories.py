@@ -12,22 +12,23 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 from rich.table import Table
 
-from .options import ALL_TENANTS, JSON, STORE, TENANT, USER, open_store, output, print_json
+from .entries import COMMANDS
+from .options import ALL_TENANTS, JSON, STORE, TENANT, USER, WHOSE, open_store, output, print_json
 from .rebuild import report
 from .remember import command as remember
 
 if TYPE_CHECKING:
     from ..memory.stored import Summary
 
-_WHOSE = click.option("--user", required=True, help="the user whose memory it is")
-
 
 @click.group("memories")
 def command() -> None:
-    """Stored memories: add, remember, list, show, view, export, import, forget."""
+    """Stored memories: add, remember, list, show, view, export, import, forget; and their entries, one by one."""
 
 
 command.add_command(remember)
+for _verb in COMMANDS:
+    command.add_command(_verb)
 
 
 @command.command("add")
@@ -83,7 +84,7 @@ def list_users(store: str | None, tenant: str | None, as_json: bool) -> None:
 
 @command.command("show")
 @STORE
-@_WHOSE
+@WHOSE
 @TENANT
 @JSON
 def show(store: str | None, user: str, tenant: str, as_json: bool) -> None:
@@ -165,7 +166,7 @@ def import_file(path: str, store: str | None, replace: bool, as_json: bool) -> N
 
 @command.command("forget")
 @STORE
-@_WHOSE
+@WHOSE
 @TENANT
 @click.option("--session", help="only this session [default: everything of the user]")
 @JSON

@@ -23,6 +23,7 @@ from .trust import trust_option
 if TYPE_CHECKING:
     from ..engines.guard import Guard
     from ..optimizers.plan import Plan
+    from ..runs.artifact import Opened
     from ..runs.setup import Setup
 
 
@@ -99,19 +100,14 @@ STORE = click.option(
     "--store", metavar="URL", help="path or postgresql://... [default: memories.sqlite in the results folder]"
 )
 USER = click.option("--user", help="the user whose memory it is")
+WHOSE = click.option("--user", required=True, help="the user whose memory it is")
 TENANT = click.option("--tenant", default="default", show_default=True, help="keeps users of several customers apart")
 ALL_TENANTS = click.option("--tenant", help="only this tenant [default: all]")
 
 
 TRUST = trust_option()
 _EMBEDDER_API_BASE = "address of an OpenAI-compatible embedding server"
-_ASKING = [
-    click.option(
-        "--lm", envvar="MEMPILER_LM", show_envvar=True, help="the model that is asked; needless for the offline engine"
-    ),
-    click.option(
-        "--api-base", envvar="MEMPILER_API_BASE", show_envvar=True, help="address of an OpenAI-compatible server"
-    ),
+_READING = [
     click.option(
         "--embedder",
         envvar="MEMPILER_EMBEDDER",
@@ -121,6 +117,15 @@ _ASKING = [
     click.option("--embedder-api-base", envvar="MEMPILER_EMBEDDER_API_BASE", show_envvar=True, help=_EMBEDDER_API_BASE),
     TRUST,
     ALLOW_CODE,
+]
+_ASKING = [
+    click.option(
+        "--lm", envvar="MEMPILER_LM", show_envvar=True, help="the model that is asked; needless for the offline engine"
+    ),
+    click.option(
+        "--api-base", envvar="MEMPILER_API_BASE", show_envvar=True, help="address of an OpenAI-compatible server"
+    ),
+    *_READING,
 ]
 
 _EMBEDDER = "`minilm` or `e5` (see `mempiler models`), `offline` (compares spelling), or an embedding model's name"
@@ -235,24 +240,31 @@ def asking_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def open_asked(
-    program: str,
-    lm: str | None,
-    api_base: str | None,
-    embedder: str | None,
-    embedder_api_base: str | None,
-    trust: str | None,
-    allow_code: bool,
-    guard: Guard | None = None,
-) -> tuple[Any, str, Any]:
-    """A saved program, by its folder or as models:/NAME@ALIAS; the name of its language model, and that model."""
-    from ..engines.models import language_model
+def reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the options by which a saved program is loaded that is asked nothing; `open_saved` takes them."""
+    for option in reversed(_READING):
+        command = option(command)
+    return command
+
+
+def open_saved(
+    program: str, embedder: str | None, embedder_api_base: str | None, trust: str | None, allow_code: bool
+) -> Opened:
+    """A saved program, by its folder or as models:/NAME@ALIAS."""
     from ..runs.addresses import pinned
     from ..runs.artifact import chosen_embedder, open_program
 
     folder = pinned(program)
-    chosen = chosen_embedder(folder, embedder, embedder_api_base)
-    opened = open_program(folder, allow_code, chosen, trust)
+    return open_program(folder, allow_code, chosen_embedder(folder, embedder, embedder_api_base), trust)
+
+
+def open_asked(
+    program: str, lm: str | None, api_base: str | None, guard: Guard | None = None, **reading: Any
+) -> tuple[Any, str, Any]:
+    """A saved program as `open_saved` opens it; the name of its language model, and that model."""
+    from ..engines.models import language_model
+
+    opened = open_saved(program, **reading)
     name = opened.model(lm)
     return opened.program, name, language_model(name, api_base=api_base, guard=guard)
 

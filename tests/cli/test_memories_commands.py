@@ -159,6 +159,49 @@ def test_forget_session_then_user(filled: Run) -> None:
     assert listed(filled) == []
 
 
+ADA = ("--user", "ada")
+
+
+def test_entries_are_found_listed_and_read(filled: Run) -> None:
+    code, out, _ = filled("memories", "search", "program", "When does Grace visit?", *ADA, "--k", "1")
+    assert (code, out.partition("  ")[2]) == (
+        0,
+        "[chat-2:1] (2 April 2024, Tuesday) Ada: My sister Grace visits me in June.\n",
+    )
+    found = json.loads(filled("memories", "search", "program", "Grace", *ADA, "--json")[1])
+    assert [hit["id"] for hit in found["entries"]] == ["chat-2:1"]
+    assert found["waiting"] == []
+
+    code, out, err = filled("memories", "entries", "program", *ADA, "--limit", "2")
+    assert [line.partition(" ")[0] for line in out.splitlines()] == ["[chat-1:1]", "[chat-1:2]"]
+    assert err.splitlines()[-1] == "more: --cursor 'chat-1:2'"
+    code, out, err = filled("memories", "entries", "program", *ADA, "--cursor", "chat-1:2")
+    assert (out, "more" in err) == ("[chat-2:1] (2024-04-02 00:00) Ada: My sister Grace visits me in June.\n", False)
+    page = json.loads(filled("memories", "entries", "program", *ADA, "--since", "2024-04-01", "--json")[1])
+    assert ([entry["id"] for entry in page["entries"]], page["next"]) == (["chat-2:1"], None)
+    assert filled("memories", "entries", "program", *ADA, "--where", '{"channel": "phone"}')[1] == ""
+
+    assert "session chat-2" in filled("memories", "get", "program", "chat-2:1", *ADA)[1]
+    assert json.loads(filled("memories", "get", "program", "chat-2:1", *ADA, "--json")[1]) == page["entries"][0]
+
+
+def test_an_entry_is_changed_and_brought_back_with_its_history(filled: Run) -> None:
+    amend = ["program", "chat-1:1"]
+    assert filled("memories", "update", *amend, "I moved to Porto.", *ADA, "--by", "desk")[1] == "update of chat-1:1\n"
+    assert "Ada: I moved to Porto." in filled("memories", "get", *amend, *ADA)[1]
+    deleted = json.loads(filled("memories", "delete", *amend, *ADA, "--json")[1])
+    assert (deleted["what"], deleted["new"]) == ("delete", None)
+    for word in ("Lisbon", "Porto"):
+        assert filled("memories", "search", "program", word, *ADA)[1] == ""
+    assert filled("memories", "undo", *amend, *ADA)[1] == "undo of chat-1:1\n"
+    assert "Porto" in filled("memories", "search", "program", "Porto", *ADA)[1]
+    lines = filled("memories", "history", *amend, *ADA)[1].splitlines()
+    assert [line.split()[2].rstrip(":") for line in lines] == ["written", "update", "delete", "undo"]
+    assert lines[1].endswith("update by desk: Ada: I moved to Lisbon last week. -> Ada: I moved to Porto.")
+    changes = json.loads(filled("memories", "history", *amend, *ADA, "--json")[1])["changes"]
+    assert [change["by"] for change in changes] == ["", "desk", "", ""]
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
@@ -174,6 +217,21 @@ def test_forget_session_then_user(filled: Run) -> None:
         (["memories", "export", "no/folder/x.jsonl"], 2, "cannot be written"),
         (["memories", "remember", "chat.json"], 2, "no saved program here"),
         (["rebuild", "program", "--user", "bob"], 2, "no user 'bob'"),
+        (["memories", "search", "program", "x", "--user", "bob"], 2, "no user 'bob'"),
+        (["memories", "search", "program", "x", "--user", "ada", "--k", "0"], 2, "k is 0; ask for 1 to 1000"),
+        (["memories", "entries", "program"], 2, "Missing option '--user'"),
+        (["memories", "entries", "program", "--user", "ada", "--limit", "0"], 2, "limit is 0"),
+        (["memories", "entries", "program", "--user", "ada", "--where", "{"], 2, "where: not valid JSON"),
+        (["memories", "entries", "program", "--user", "ada", "--where", '{"a b": 1}'], 2, "where: the name 'a b'"),
+        (["memories", "entries", "program", "--user", "ada", "--since", "soon"], 2, "since: "),
+        (["memories", "get", "program", "x", "--user", "ada", "--as-of", "then"], 2, "as_of: "),
+        (["memories", "get", "program", "x", "--user", "ada"], 2, "no entry 'x' of user 'ada'; "),
+        (["memories", "get", "program", "x", "--user", "ada", "--tenant", "acme"], 2, "no user 'ada'"),
+        (["memories", "history", "program", "x", "--user", "ada"], 2, "no entry 'x'"),
+        (["memories", "undo", "program", "chat-1:1", "--user", "ada"], 2, "or nothing to undo"),
+        (["memories", "update", "program", "chat-1:1", " ", "--user", "ada"], 2, "a text that is not empty"),
+        (["memories", "delete", "other", "chat-1:1", "--user", "ada"], 2, "run: mempiler rebuild"),
+        (["memories", "delete", "none", "chat-1:1", "--user", "ada"], 2, "no saved program here"),
         (["ask", "program", "Where?", "--user", "bob"], 2, "no user 'bob'"),
         (["ask", "program", "Where?", "--user", "ada", "--history", "chat.json"], 2, "one of: --history"),
     ],
@@ -181,7 +239,7 @@ def test_forget_session_then_user(filled: Run) -> None:
 )
 def test_mistakes_are_one_line(filled: Run, arguments: list[str], code: int, message: str) -> None:
     found, _, err = filled(*arguments)
-    err = err.removeprefix("program program: unsigned\n")
+    err = err.removeprefix("program program: unsigned\n").removeprefix("program other: unsigned\n")
     assert (found, err.startswith("mempiler: "), "\n" in err) == (code, True, False)
     assert message in err
 
