@@ -37,7 +37,7 @@ from sqlalchemy import Connection, delete, select, update
 
 from ..errors import ConflictError, UserError
 from ..records import Item, Turn, comparable
-from . import erasing, events, rebuilding
+from . import erasing, events, rebuilding, store_metadata
 from . import store_amending as amending
 from . import store_past as past
 from . import store_reads as reads
@@ -143,7 +143,13 @@ class Store(Claims, Forgetting, Recalling):
         return self._commit(write) if sessions else []
 
     def append(
-        self, owner: Owner, session: str, turns: Sequence[Turn], begin: bool = True, since: int | None = None
+        self,
+        owner: Owner,
+        session: str,
+        turns: Sequence[Turn],
+        begin: bool = True,
+        since: int | None = None,
+        metadata: Mapping[str, Scalar] | None = None,
     ) -> tuple[Turn, ...]:
         """Writes turns of an open or a new session; turns without an id get the session's and a number.
 
@@ -153,15 +159,16 @@ class Store(Claims, Forgetting, Recalling):
             turns: What was said.
             begin: Whether a session that is not there begins.
             since: What `forgets` was when the caller began; now if None.
+            metadata: A few plain values by name, added to those of the session; see `memory.metadata`.
 
         Raises:
             ConflictError: It has ended, or not begun and `begin` is False; another turn of the user has the id of one;
                 or the user was forgotten since.
-            UserError: An id or a text cannot be stored.
+            UserError: An id, a text or the metadata cannot be stored.
         """
-        session = name_of("session", session)
+        session, said = name_of("session", session), checked_metadata(metadata)
         since = self.forgets() if since is None else since
-        return self._commit(lambda db: rows.append(db, owner, session, turns, begin, since))
+        return self._commit(lambda db: rows.append(db, owner, session, turns, begin, since, said))
 
     def end(self, owner: Owner, session: str) -> Added | None:
         """Ends a session: its turns become an item, queued for remembering. None if there is no such open session."""
@@ -171,8 +178,9 @@ class Store(Claims, Forgetting, Recalling):
             found = next((part for part in reads.open_sessions(db, owner) if part.id == session), None)
             if found is None:
                 return None
+            said = store_metadata.of_open(db, owner).get(session, {})
             rows.drop_open(db, owner, session)
-            return rows.queue(db, owner, found, rows.digest_of(found))
+            return rows.queue(db, owner, found, rows.digest_of(found, said), metadata=said)
 
     def idle(self, seconds: float) -> list[tuple[Owner, str]]:
         """Open sessions without a turn for so many seconds, oldest first.
@@ -282,12 +290,12 @@ class Store(Claims, Forgetting, Recalling):
     def turns_where(self, owner: Owner, conditions: Conditions) -> frozenset[str]:
         """The ids of the turns of all sessions whose metadata meet conditions."""
         with self._read() as db:
-            return reads.turns_where(db, owner, conditions)
+            return store_metadata.turns_where(db, owner, conditions)
 
     def sessions(self, owner: Owner, turns: Sequence[str]) -> dict[str, tuple[str, dict[str, Any]]]:
-        """Id and metadata of the session of each turn; unknown turns, and those of open sessions, are skipped."""
+        """Id and metadata of the session of each turn; not of unknown ones, nor of open sessions without any."""
         with self._read() as db:
-            return reads.sessions(db, owner, turns)
+            return store_metadata.sessions(db, owner, turns)
 
     def users(self, tenant: str | None = None, user: str | None = None) -> list[Summary]:
         """Every user, or those of one tenant or one name, in order of their names."""
@@ -376,7 +384,8 @@ class Store(Claims, Forgetting, Recalling):
                 opened,
                 made,
                 tuple(amending.read(db, owner)),
-                reads.metadata(db, owner),
+                store_metadata.of_items(db, owner),
+                store_metadata.of_open(db, owner),
                 recalls.read(db, owner),
             )
 

@@ -29,7 +29,6 @@ from ..errors import StoreError
 from ..records import AnyItem, Item, Session, Turn
 from . import store_tables as t
 from .deltas import patch
-from .metadata import Conditions
 from .store_tables import given, mine, of, whose
 from .stored import LONGEST_LEASE, Change, Document, Log, Measures, Owner, Parsed, Stamp, State, StoredItem, Summary
 
@@ -140,47 +139,6 @@ def turns(db: Connection, owner: Owner, ids: Sequence[str]) -> dict[str, tuple[T
     found = [_ITEM.validate_json(text) for text in texts]
     wanted = set(ids)
     return {turn.id: (turn, item) for item in found for turn in item.turns if turn.id in wanted}
-
-
-def _beside(table: Any) -> Any:
-    return and_(*(table.c[name] == t.turns.c[name] for name in ("tenant", "user", "position")))
-
-
-_FROM = (
-    select(t.turns.c.turn, t.items.c.id, t.metadata.c.json)
-    .join(t.items, _beside(t.items))
-    .outerjoin(t.metadata, _beside(t.metadata))
-    .where(*mine(t.turns), t.turns.c.turn.in_(given("ids")))
-)
-
-
-def sessions(db: Connection, owner: Owner, turns: Sequence[str]) -> dict[str, tuple[str, dict[str, Any]]]:
-    """Id and metadata of the item of each turn, by turn; unknown turns, and those of open sessions, are skipped."""
-    found: dict[str, tuple[str, dict[str, Any]]] = {}
-    for n in range(0, len(turns), BATCH):
-        rows = db.execute(_FROM, whose(owner, ids=turns[n : n + BATCH]))
-        found |= {row.turn: (row.id, json.loads(row.json) if row.json else {}) for row in rows}
-    return found
-
-
-_METADATA = select(t.metadata.c.position, t.metadata.c.json).where(*mine(t.metadata))
-
-
-def metadata(db: Connection, owner: Owner) -> dict[int, dict[str, Any]]:
-    """What callers said of items, by position."""
-    return {row.position: json.loads(row.json) for row in db.execute(_METADATA, whose(owner))}
-
-
-_OF_ITEMS = select(t.turns.c.turn).where(*mine(t.turns), t.turns.c.position.in_(given("positions")))
-
-
-def turns_where(db: Connection, owner: Owner, conditions: Conditions) -> frozenset[str]:
-    """The ids of the turns of all items that meet conditions."""
-    found = sorted(position for position, said in metadata(db, owner).items() if conditions.met(said))
-    ids = set[str]()
-    for n in range(0, len(found), BATCH):
-        ids.update(db.execute(_OF_ITEMS, whose(owner, positions=found[n : n + BATCH])).scalars())
-    return frozenset(ids)
 
 
 def stamp(row: Any) -> Stamp | None:

@@ -33,7 +33,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from ..errors import ConflictError, UserError
 from ..records import Item, Turn
-from . import erasing
+from . import erasing, store_metadata
 from . import store_past as past
 from . import store_tables as t
 from .store_reads import BATCH
@@ -209,24 +209,24 @@ def queue(
     row = {"position": position, "id": item.id, "digest": digest, "json": json_of(item), "state": "queued"}
     db.execute(_NEW_ITEM, {**key_of(owner), **row, "attempts": 0, "error": "", "added": stands.now})
     if metadata:
-        put_metadata(db, owner, {position: metadata})
+        store_metadata.put(db, owner, {position: metadata})
     db.execute(_ADVANCE, whose(owner, next=position + 1))
     return Added(item.id, position, new=True)
 
 
-def put_metadata(db: Connection, owner: Owner, metadata: Mapping[int, Mapping[str, Any]]) -> None:
-    """Writes what callers said of items, by position."""
-    rows = [{**key_of(owner), "position": position, "json": json.dumps(said)} for position, said in metadata.items()]
-    if rows:
-        db.execute(insert(t.metadata), rows)
-
-
 def append(
-    db: Connection, owner: Owner, session: str, turns: Sequence[Turn], begin: bool = True, since: int | None = None
+    db: Connection,
+    owner: Owner,
+    session: str,
+    turns: Sequence[Turn],
+    begin: bool = True,
+    since: int | None = None,
+    metadata: Mapping[str, Any] = MappingProxyType({}),
 ) -> tuple[Turn, ...]:
-    """Appends turns to an open session, or begins one.
+    """Appends turns to an open session, or begins one, and adds to what callers said of it.
 
     Raises:
+        UserError: There would be too many metadata.
         ConflictError: The session has ended, or is not there and is not to begin; another turn of the user has the id
             of one; or the user was forgotten.
     """
@@ -243,17 +243,20 @@ def append(
     if new:
         rows = [{**about, "number": n, "json": json_of(turn)} for (n, _), turn in zip(numbered, new, strict=True)]
         db.execute(_NEW_OPEN, rows)
+    if new and metadata:
+        store_metadata.add(db, owner, session, metadata)
     return new
 
 
 def drop_open(db: Connection, owner: Owner, session: str) -> bool:
-    """Deletes the turns of an open session; False if there are none."""
+    """Deletes the turns of an open session, and what was said of it; False if there are none."""
     c = t.open_turns.c
     found = db.execute(select(c.json).where(*of(t.open_turns, owner), c.session == session)).scalars()
     ids = [Turn.model_validate_json(row).id for row in found]
     for n in range(0, len(ids), BATCH):
         db.execute(delete(t.turns).where(*of(t.turns, owner), t.turns.c.turn.in_(ids[n : n + BATCH])))
     db.execute(delete(t.open_turns).where(*of(t.open_turns, owner), c.session == session))
+    store_metadata.drop(db, owner, session)
     return bool(ids)
 
 
@@ -332,12 +335,13 @@ def restore(db: Connection, contents: Contents) -> None:
         db.execute(insert(t.items).values(**key_of(owner), **row, **about))
     last = max((stored.position for stored in contents.items), default=0)
     db.execute(update(t.users).where(*of(t.users, owner)).values(next_position=last + 1))
-    put_metadata(db, owner, contents.metadata)
+    store_metadata.put(db, owner, contents.metadata)
     if contents.document is not None:
         past.begin(db, owner)
         put_memory(db, owner, contents.document)
     for session in contents.open:
-        append(db, owner, name_of("session", session.id), session.turns)
+        said = contents.open_metadata.get(session.id, {})
+        append(db, owner, name_of("session", session.id), session.turns, metadata=said)
 
 
 _NEW_CHANGE = insert(t.changes)

@@ -13,6 +13,7 @@
     moments     when a memory became which: one row a commit
     past_texts, past_changes    texts that were written anew since, and their changes
     metadata    what callers said of raw sessions, a JSON object of plain values each
+    open_metadata    the same of sessions that have not ended
     amendments  what users changed in single entries of their memories, in order
     events      what became of sessions, numbered within a tenant
     event_counts  the last number of each tenant, and up to which one events were dropped
@@ -181,6 +182,13 @@ metadata = Table(
     Column("position", Integer, primary_key=True),
     *_filled(json=Text),
 )
+open_metadata = Table(
+    "mempiler_open_metadata",
+    tables,
+    *_owner(),
+    Column("session", String, primary_key=True),
+    *_filled(json=Text),
+)
 amendments = Table(
     "mempiler_amendments",
     tables,
@@ -212,7 +220,7 @@ event_counts = Table(
 PAST = (moments, past_texts, past_changes)
 OWNED = (
     *(items, turns, open_turns, memories, texts, changes, *PAST, vectors, recalls, rebuilds),
-    *(metadata, amendments, events, users),
+    *(metadata, open_metadata, amendments, events, users),
 )
 """Every table with rows of a user."""
 

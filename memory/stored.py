@@ -197,6 +197,8 @@ class Contents:
     amendments: tuple[Amendment, ...] = ()
     metadata: Mapping[int, Mapping[str, Any]] = field(default_factory=dict[int, Mapping[str, Any]])
     """Of the items, by position."""
+    open_metadata: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
+    """Of the open sessions, by id."""
     recalled: Mapping[str, int] = field(default_factory=dict[str, int])
     """How often entries were recalled, by id, as far as that was counted; it stays where it is when a user is moved."""
 

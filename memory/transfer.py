@@ -25,7 +25,7 @@ from .incoming import plain
 from .metadata import checked_metadata
 from .store import Store
 from .store_rows import checked
-from .stored import Contents, Document, Owner, Stamp, State, StoredItem
+from .stored import Contents, Document, Owner, Stamp, State, StoredItem, name_of
 
 SCHEMA = 1
 Number = Annotated[int, Field(ge=0, lt=2**31 - 1)]
@@ -100,6 +100,8 @@ class UserLine(_Line):
     amendments: tuple[AmendmentLine, ...] = ()
     metadata: dict[Position, dict[str, Any]] = Field(default_factory=dict[int, dict[str, Any]])
     """Of items, by position."""
+    open_metadata: dict[str, dict[str, Any]] = Field(default_factory=dict[str, dict[str, Any]])
+    """Of open sessions, by id."""
 
 
 def export_users(store: Store, file: TextIO, tenant: str | None = None, user: str | None = None) -> int:
@@ -119,7 +121,7 @@ def export_users(store: Store, file: TextIO, tenant: str | None = None, user: st
     for owner in owners:
         line = _line(store, owner)
         # A file without them can be read by a version that does not know them.
-        unsaid = {name for name in ("amendments", "metadata") if not getattr(line, name)}
+        unsaid = {name for name in ("amendments", "metadata", "open_metadata") if not getattr(line, name)}
         file.write(line.model_dump_json(exclude=unsaid) + "\n")
     return len(owners)
 
@@ -173,9 +175,9 @@ def _contents(line: UserLine) -> Contents:
     digests = tuple(item.digest for item in line.items)
     amendments = tuple(Amendment(**vars(row)) for row in line.amendments)
     metadata = {position: checked_metadata(said) for position, said in line.metadata.items()}
-    return Contents(
-        Owner(line.user, line.tenant), items, digests, opened, _document(line.document), amendments, metadata
-    )
+    of_open = {name_of("session", id): checked_metadata(said) for id, said in line.open_metadata.items()}
+    owner = Owner(line.user, line.tenant)
+    return Contents(owner, items, digests, opened, _document(line.document), amendments, metadata, of_open)
 
 
 def _line(store: Store, owner: Owner) -> UserLine:
@@ -189,6 +191,7 @@ def _line(store: Store, owner: Owner) -> UserLine:
         document=_document_line(found.document) if found.document else None,
         amendments=tuple(AmendmentLine.model_validate(vars(row)) for row in found.amendments),
         metadata={position: dict(said) for position, said in found.metadata.items()},
+        open_metadata={id: dict(said) for id, said in found.open_metadata.items()},
     )
 
 
@@ -218,6 +221,9 @@ def _check(line: UserLine, where: str) -> None:
     nothing = next((position for position in line.metadata if position not in positions), None)
     if nothing is not None:
         raise DataError(f"{where}: metadata of the position {nothing}, where no item is; export it again")
+    nobody = next((id for id in line.open_metadata if id not in ids[len(line.items) :]), None)
+    if nobody is not None:
+        raise DataError(f"{where}: metadata of {nobody!a:.100}, which is no open session; export it again")
     numbers = [row.number for row in line.amendments]
     if numbers != sorted(set(numbers)):
         raise DataError(f"{where}: the numbers of its amendments do not rise; export it again")

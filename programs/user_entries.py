@@ -217,7 +217,7 @@ class UserEntries:
         return await in_thread(lambda: self.list(cursor, limit, None, as_of, where, since, until))
 
     def _within(self, where: Mapping[str, Any] | None, since: datetime | None, until: datetime | None) -> Within:
-        """What is looked at; open sessions have no metadata."""
+        """What is looked at."""
         conditions = Conditions.parse(where)
         turns = self.store.turns_where(self.owner, conditions) if conditions else None
         return Within(since, until, turns)

@@ -111,24 +111,31 @@ class UserMemory(UserEntries):
             self.remember()
         return added
 
-    def say(self, session: str, messages: Messages | Sequence[Turn], begin: bool = True) -> tuple[Turn, ...]:
+    def say(
+        self,
+        session: str,
+        messages: Messages | Sequence[Turn],
+        begin: bool = True,
+        metadata: Mapping[str, Scalar] | None = None,
+    ) -> tuple[Turn, ...]:
         """Stores turns of an open session, and returns them with their ids and times.
 
         Args:
             session: Its id.
             messages: What was said; messages without a time are of now.
             begin: Whether a session that is not there begins; False for an answer, whose user may be forgotten by now.
+            metadata: As of `add`; added to those of the session.
 
         Raises:
             ConflictError: The session has ended, or is not there and is not to begin; or the user was forgotten
                 meanwhile.
-            UserError: A message is malformed.
+            UserError: A message is malformed, or the metadata are.
             StoreError: Nothing was stored.
         """
         turns = [turn for part in messages for turn in ([part] if isinstance(part, Turn) else turns_of([part]))]
         time = now()
         dated = [turn if turn.time else turn.model_copy(update={"time": time}) for turn in turns]
-        return self.store.append(self.owner, session, dated, begin, self._since)
+        return self.store.append(self.owner, session, dated, begin, self._since, metadata)
 
     def end(self, session: str, remember: bool = True) -> Added | None:
         """Ends a session, which is then remembered as `add` does; None if there is no such open session."""
@@ -332,9 +339,11 @@ class UserMemory(UserEntries):
         """`add` for asyncio."""
         return await in_thread(lambda: self.add(session, id, remember, metadata))
 
-    async def asay(self, session: str, messages: Messages | Sequence[Turn]) -> tuple[Turn, ...]:
+    async def asay(
+        self, session: str, messages: Messages | Sequence[Turn], metadata: Mapping[str, Scalar] | None = None
+    ) -> tuple[Turn, ...]:
         """`say` for asyncio."""
-        return await in_thread(lambda: self.say(session, messages))
+        return await in_thread(lambda: self.say(session, messages, metadata=metadata))
 
     async def aend(self, session: str, remember: bool = True) -> Added | None:
         """`end` for asyncio."""

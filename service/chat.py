@@ -3,8 +3,8 @@
     client = OpenAI(base_url="http://127.0.0.1:8000/v1", api_key="TOKEN")
     client.chat.completions.create(model="mempiler", user="ada", messages=[...])
 
-`user` owns the memory; `metadata={"session": "..."}` names a session. The answer holds, beside OpenAI's fields, a field
-`mempiler` with the session and the evidence. Two answer:
+`user` owns the memory; `metadata={"session": "..."}` names a session. A field `mempiler` of a request says more of the
+session, and of what is to be recalled; that of an answer holds the session and the evidence. Two answer:
 
     the program    questions in words. With `stream=True` the answer is made whole, stored, and then sent in parts: an
                    answer must be durable before it is given, and what fails is a status and not half a stream
@@ -108,8 +108,9 @@ async def _handed_on(relay: Relay, work: Work) -> Any:
 def _complete(
     body: ChatRequest, service: Service, memory: UserMemory, repeated: bool, deadline: Deadline
 ) -> Completion:
-    request = request_of(body.said(), body.metadata.session if body.metadata else None, repeated)
-    reply: Reply = converse(memory, request, timedelta(minutes=service.settings.session_gap), deadline)
+    reply: Reply = converse(
+        memory, request_of(body, repeated), timedelta(minutes=service.settings.session_gap), deadline
+    )
     service.note(memory, body.messages[-1].text, reply.answer)
     remembered = Remembered(session=reply.session, evidence=evidence(memory, reply.context, reply.seen))
     return _completion(service, body, reply.answer, remembered)

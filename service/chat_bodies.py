@@ -9,7 +9,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, model_validator
 
-from .bodies import Evidence, Name, Speaker, Text
+from ..errors import UserError
+from ..memory.metadata import Conditions, checked_metadata
+from .bodies import Chosen, Evidence, Metadata, Name, Speaker, Text
 
 
 class Part(BaseModel):
@@ -52,11 +54,27 @@ class ChatMessage(BaseModel):
         return next((name for name in ("tool_calls", "function_call", "audio") if extra.get(name)), None)
 
 
-class Metadata(BaseModel):
+class Labels(BaseModel):
     """The client's own data; only `session` means something here."""
 
     model_config = ConfigDict(extra="allow")
     session: Name | None = None
+
+
+class Own(Chosen):
+    """What is Mempiler's own in a request, and is never handed on: of its session, and of what is recalled."""
+
+    metadata: Metadata | None = None
+    """A few plain values by name, added to those of the session."""
+
+    @model_validator(mode="after")
+    def _can_be_stored(self) -> Own:
+        try:
+            checked_metadata(self.metadata)
+            Conditions.parse(self.conditions)
+        except UserError as error:
+            raise ValueError(str(error)) from None
+        return self
 
 
 class StreamOptions(BaseModel):
@@ -103,7 +121,8 @@ class ChatRequest(BaseModel):
     messages: Annotated[list[ChatMessage], Field(min_length=1)]
     user: Name
     """Owns the memory."""
-    metadata: Metadata | None = None
+    metadata: Labels | None = None
+    mempiler: Own | None = None
     stream: StrictBool | None = False
     stream_options: StreamOptions | None = None
     n: Annotated[int, Field(ge=1, le=128)] | None = None

@@ -15,17 +15,19 @@ the session are not stored again, and a request marked as a repetition gets the 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from ..engines.deadline import Deadline
 from ..errors import ConflictError
 from ..memory.incoming import now, turns_of
+from ..memory.metadata import Scalar
 from ..programs.live import View
 from ..programs.user_memory import UserMemory
 from ..records import Context, Session, Turn, format_time
+from .chat_bodies import ChatRequest, Own
 
 ASSISTANT = "assistant"
 
@@ -44,6 +46,12 @@ class Request:
     """The session it belongs to; the open one if None."""
     repeated: bool = False
     """Whether the client marks this as a repetition."""
+    metadata: Mapping[str, Scalar] | None = None
+    """Added to what is said of the session."""
+    chosen: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """What of the memory is looked at: `where`, `since`, `until`, as `UserMemory.ask` takes them."""
+    as_of: datetime | None = None
+    """When the memory is looked at; as it is now if None."""
 
 
 @dataclass(frozen=True)
@@ -56,8 +64,11 @@ class Heard:
     before: tuple[Turn, ...]
     """Those that were stored in the session before them."""
     seen: View
+    """What it is recalled from."""
     given: str | None = None
     """The answer that a repeated request got before."""
+    metadata: Mapping[str, Scalar] | None = None
+    """Added to what is said of the session, with the answer too: a request may bring nothing new to store."""
 
 
 @dataclass(frozen=True)
@@ -72,19 +83,28 @@ class Reply:
     """What it was recalled from."""
 
 
-def request_of(messages: Sequence[dict[str, Any]], session: str | None = None, repeated: bool = False) -> Request:
+def request_of(body: ChatRequest, repeated: bool = False) -> Request:
     """Splits OpenAI's messages; those without text are left out, and what tools say.
 
     Args:
-        messages: With `role`, `content` as text, and perhaps `name`.
-        session: The session they belong to.
-        repeated: Whether the client sent them before.
+        body: What a client sent.
+        repeated: Whether it was sent before.
     """
+    messages, own = body.said(), body.mempiler or Own()
     said = [message for message in messages if message["role"] in ("user", ASSISTANT)]
     last = max((n for n, message in enumerate(said) if message["role"] == ASSISTANT), default=-1)
     other = (message["content"] for message in messages if message["role"] in ("system", "developer"))
     before, new = turns_of(said[: last + 1]), turns_of(said[last + 1 :])
-    return Request(tuple(text for text in other if text), tuple(before), tuple(new), session, repeated)
+    return Request(
+        instructions=tuple(text for text in other if text),
+        before=tuple(before),
+        new=tuple(new),
+        session=body.metadata.session if body.metadata else None,
+        repeated=repeated,
+        metadata=own.metadata,
+        chosen={"where": own.conditions, "since": own.since, "until": own.until},
+        as_of=own.as_of,
+    )
 
 
 def converse(memory: UserMemory, request: Request, gap: timedelta, deadline: Deadline) -> Reply:
@@ -107,13 +127,21 @@ def converse(memory: UserMemory, request: Request, gap: timedelta, deadline: Dea
     question = heard.said[-1]
     shown = _shown(heard.session, request, heard.before, heard.said[:-1])
     recent = [Session(id=heard.session, turns=shown)] if shown else []
-    found = memory.ask(question.content, recent, asked=[question.id], seen=heard.seen, date=format_time(now()))
+    asking = {"asked": [question.id], "seen": heard.seen, "date": format_time(now())}
+    found = memory.ask(question.content, recent, **asking, **request.chosen)
     answered(memory, heard, str(found.answer), deadline)
     return Reply(str(found.answer), heard.session, found.context, heard.seen)
 
 
 def hear(memory: UserMemory, request: Request, gap: timedelta) -> Heard:
     """Stores what is said in the session it belongs to; arguments and errors as of `converse`."""
+    # What is not kept is refused before anything is stored.
+    then = memory.look(request.as_of) if request.as_of else None
+    heard = _stored(memory, request, gap)
+    return replace(heard, metadata=request.metadata, seen=then or heard.seen)
+
+
+def _stored(memory: UserMemory, request: Request, gap: timedelta) -> Heard:
     seen = memory.look()
     session = _session(memory, seen.snapshot.open, request.session, gap)
     given = _given(session, request) if session else None
@@ -126,7 +154,7 @@ def hear(memory: UserMemory, request: Request, gap: timedelta) -> Heard:
     id = session.id if session else request.session or f"chat-{_token()}"
     if not new:
         return Heard(id, (), before, seen)
-    id, said = _say(memory, id, request.new)
+    id, said = _say(memory, id, request.new, request.metadata)
     before = before if session and id == session.id else ()
     turns = (*before, *said)
     return Heard(id, said, before, seen.saying(Session(id=id, time=turns[0].time, turns=turns)))
@@ -138,10 +166,10 @@ def answered(memory: UserMemory, heard: Heard, answer: str, deadline: Deadline) 
     if not turns:
         return
     try:
-        memory.say(heard.session, turns, begin=not (heard.said or heard.before))
+        memory.say(heard.session, turns, not (heard.said or heard.before), heard.metadata)
     except ConflictError:
         if any(item.id == heard.session for item in memory.items()):
-            _say(memory, heard.session, turns)
+            _say(memory, heard.session, turns, heard.metadata)
 
 
 def _session(memory: UserMemory, opened: Sequence[Session], wanted: str | None, gap: timedelta) -> Session | None:
@@ -160,14 +188,16 @@ def _session(memory: UserMemory, opened: Sequence[Session], wanted: str | None, 
     return chosen
 
 
-def _say(memory: UserMemory, session: str, turns: Sequence[Turn]) -> tuple[str, tuple[Turn, ...]]:
+def _say(
+    memory: UserMemory, session: str, turns: Sequence[Turn], metadata: Mapping[str, Scalar] | None
+) -> tuple[str, tuple[Turn, ...]]:
     """Stores turns; those of an ended session begin a continuation of it, `NAME~...`, unless the user was forgotten."""
     try:
-        return session, memory.say(session, turns)
+        return session, memory.say(session, turns, metadata=metadata)
     except ConflictError:
         session = f"{session.partition('~')[0]}~{_token()}"
     try:
-        return session, memory.say(session, turns)
+        return session, memory.say(session, turns, metadata=metadata)
     except ConflictError:
         # A session of this name there cannot be: the user was forgotten.
         return session, tuple(turn.model_copy(update={"id": f"{session}:{n}"}) for n, turn in enumerate(turns, 1))

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -80,12 +80,11 @@ class Relay:
             MempilerError: See `conversation.converse`.
             LMError: See `Upstream.ask`.
         """
-        metadata = self.body.metadata
-        request = request_of(self.body.said(), metadata.session if metadata else None, self.repeated)
+        request = request_of(self.body, self.repeated)
         self._heard = hear(self.memory, request, timedelta(minutes=self.service.settings.session_gap))
         if self._heard.given is not None:
             return self._heard.given
-        self._context = self._recalled()
+        self._context = self._recalled(request.chosen)
         with self.upstream.ask(payload(self.body, self._context)) as reply:
             headers = {name: value for name, value in reply.headers.items() if name.startswith(_HEADERS)}
             if request_id := reply.headers.get("x-request-id"):
@@ -105,7 +104,7 @@ class Relay:
         """Where it belongs to."""
         return self._heard.session
 
-    def _recalled(self) -> Context:
+    def _recalled(self, chosen: Mapping[str, Any]) -> Context:
         texts = [message.text for message in self.body.messages if message.role == "user" and message.text.strip()]
         if not texts:
             return Context()
@@ -113,7 +112,7 @@ class Relay:
         turns = (*self._heard.before, *self._heard.said)
         shown = {turn.id for turn in turns if (turn.speaker, turn.text) in there}
         asked = shown | {turn.id for turn in self._heard.said}
-        return self.memory.recall(texts[-1], format_time(now()), asked=asked, seen=self._heard.seen)
+        return self.memory.recall(texts[-1], format_time(now()), asked=asked, seen=self._heard.seen, **chosen)
 
     def _whole(self, content: bytes, deadline: Deadline) -> bytes:
         """A completion, its text stored, with Mempiler's own field."""
@@ -194,8 +193,8 @@ async def _parts(parts: asyncio.Queue[Any], task: asyncio.Future[Any]) -> AsyncI
 
 
 def payload(body: ChatRequest, context: Context) -> dict[str, Any]:
-    """What the language model is sent: the request without the names of user and session, and what was recalled."""
-    sent = body.model_dump(mode="json", exclude_unset=True, exclude={"user", "metadata"})
+    """What the language model is sent: the request without what is Mempiler's, and what was recalled."""
+    sent = body.model_dump(mode="json", exclude_unset=True, exclude={"user", "metadata", "mempiler"})
     others = body.metadata.model_dump(mode="json", exclude={"session"}) if body.metadata else {}
     return {**sent, **({"metadata": others} if others else {}), "messages": _beside(sent["messages"], context)}
 

@@ -197,7 +197,7 @@ def test_store_of_before_gets_the_new_tables(tmp_path: Path) -> None:
     with Store(path) as store:
         store.add(ADA, session("one"))
     with closing(sqlite3.connect(path)) as database:
-        for table in ("forgotten", "rebuilds"):
+        for table in ("forgotten", "rebuilds", "open_metadata"):
             database.execute(f"DROP TABLE mempiler_{table}")
     with Store(path) as store:
         assert store.forget(ADA).sessions == 1

@@ -3,7 +3,7 @@
 import json
 import threading
 import time
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -190,6 +190,12 @@ def test_users_chat_at_the_same_time(connect: Any, scripted: Any) -> None:
         ({"tools": [{"type": "function"}]}, "tools: takes a language model at an address"),
         ({"response_format": {"type": "json_object"}}, "response_format: takes a language model"),
         ({"metadata": {"session": "../etc"}}, "metadata.session: "),
+        ({"mempiler": {"metadata": {"a b": 1}}}, "mempiler: metadata: the name 'a b'"),
+        ({"mempiler": {"metadata": {"a": [1]}}}, "mempiler.metadata.a"),
+        ({"mempiler": {"where": {"a": {"$gt": 1}}}}, "mempiler.where.a"),
+        ({"mempiler": {"where": {"a b": 1}}}, "mempiler: where: the name 'a b'"),
+        ({"mempiler": {"until": "soon"}}, "mempiler.until: "),
+        ({"mempiler": {"session": "a"}}, "mempiler.session: Extra"),
     ],
 )
 def test_what_it_cannot_do_is_refused_and_changes_nothing(
@@ -200,6 +206,54 @@ def test_what_it_cannot_do_is_refused_and_changes_nothing(
     assert response.status_code == 400
     assert message in response.json()["error"]["message"]
     assert store.users() == []
+
+
+def test_metadata_of_a_chat_are_its_sessions_while_it_goes_on_and_afterwards(client: Any, store: Store) -> None:
+    client.chat(
+        "My code word is falcon.", metadata={"session": "a"}, mempiler={"metadata": {"channel": "phone", "n": 1}}
+    )
+    client.chat("My dog is called Rex.", mempiler={"metadata": {"n": 2}})
+    client.chat("My code word is otter.", metadata={"session": "b"}, mempiler={"metadata": {"channel": "mail"}})
+    client.chat("My code word is heron.", metadata={"session": "c"})
+    for _ in range(2):
+        for where, words in (({"channel": "phone", "n": 2}, "falcon"), ({"channel": "mail"}, "otter"), ({"n": 1}, "")):
+            found = client.post("/v1/users/ada/search", json={"query": "code word", "where": where}).text
+            assert [word for word in ("falcon", "otter", "heron") if word in found] == ([words] if words else [])
+        listed = client.get("/v1/users/ada/entries").json()["entries"]
+        assert listed[0]["sessions"] == [{"id": "a", "metadata": {"channel": "phone", "n": 2}}]
+        client.service.program.memory(store, "ada", "acme", client.service.lm).remember()
+        client.chat("Hello.", metadata={"session": "d"})
+    assert client.sessions()["b"] == ("remembered", 2)
+
+
+def test_a_chat_recalls_what_it_chooses(client: Any, store: Store) -> None:
+    for word, year in (("falcon", 2024), ("otter", 2025)):
+        said = [{"role": "user", "name": "Ada", "content": f"My code word is {word}.", "time": f"{year}-03-05"}]
+        client.post("/v1/users/ada/sessions", json={"messages": said, "metadata": {"year": year}})
+    client.service.program.memory(store, "ada", "acme", client.service.lm).remember()
+    for own in (
+        {"where": {"year": 2024}},
+        {"until": "2025-01-01"},
+        {"where": {"year": {"lt": 2025}}, "since": "2020-01-01"},
+    ):
+        told = client.chat("What is my code word?", mempiler=own).json()
+        text = json.dumps(told["mempiler"]["evidence"])
+        assert (told["choices"][0]["message"]["content"], "otter" in text) == ("My code word is falcon.", False), own
+    before = turns(store)
+    assert client.chat("What is my code word?", mempiler={"as_of": "2020-01-01"}).json()["mempiler"]["evidence"] == []
+    assert len(turns(store)) == len(before) + 2
+
+
+def test_a_past_that_is_not_kept_is_refused_before_anything_is_stored(client: Any, store: Store) -> None:
+    memory = client.service.program.memory(store, "ada", "acme", client.service.lm)
+    for n in (1, 2):
+        memory.add([{"role": "user", "content": f"note {n}"}], id=f"s{n}")
+    time.sleep(0.002)
+    then = datetime.now(UTC).isoformat()
+    memory.forget_session("s1")
+    refused = client.chat("Hello there.", mempiler={"as_of": then})
+    assert (refused.status_code, "is not kept" in refused.text) == (400, True)
+    assert turns(store) == ["user: note 2"]
 
 
 def test_stream_ends_with_evidence_and_usage(client: Any) -> None:
@@ -229,6 +283,7 @@ def test_official_client_gains_a_memory(client: Any, stream: bool) -> None:
             stream=stream,
             messages=[{"role": "user", "content": "What is my sister called?"}],
             metadata={"session": "phone"},
+            extra_body={"mempiler": {"metadata": {"paid": True, "n": 1.5}}},
         )
         text = (
             "".join(chunk.choices[0].delta.content or "" for chunk in found)
@@ -237,6 +292,8 @@ def test_official_client_gains_a_memory(client: Any, stream: bool) -> None:
         )
     assert text == "My sister is called Grace."
     assert client.sessions()["phone"] == ("open", 2)
+    found = client.post("/v1/users/ada/search", json={"query": "sister", "where": {"paid": True, "n": 1.5}}).json()
+    assert {hit["id"] for hit in found["waiting"]} == {"phone:1", "phone:2"}
 
 
 def test_official_client_reads_errors(client: Any) -> None:

@@ -158,6 +158,7 @@ def use(program: Any, store: Store, lm: Any) -> None:
     from datetime import timedelta
 
     from mempiler.engines.deadline import Deadline
+    from mempiler.service.chat_bodies import ChatRequest
     from mempiler.service.conversation import converse, request_of
 
     memory = program.memory(store, "ada", "acme", lm)
@@ -170,7 +171,8 @@ def use(program: Any, store: Store, lm: Any) -> None:
     memory.end("chat")
     memory.remember()
     deadline = Deadline(60)
-    converse(memory, request_of([{"role": "user", "content": said}]), timedelta(minutes=30), deadline)
+    body = ChatRequest.model_validate({"user": "ada", "messages": [{"role": "user", "content": said}]})
+    converse(memory, request_of(body), timedelta(minutes=30), deadline)
     memory.ask("What is the word?")
 
 

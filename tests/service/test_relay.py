@@ -1,6 +1,7 @@
 """What the program cannot answer is handed on to the language model, with a memory; through OpenAI's own client."""
 
 import base64
+import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -137,6 +138,36 @@ def test_images_and_unknown_fields_reach_the_model_as_they_are(reach: Reach, sto
     assert stored(store) == ["Ada: My dog Rex is brown.", "user: Is this my dog Rex?", "assistant: fine"]
     assert found.mempiler["session"] == "s"
     assert found.mempiler["evidence"][0]["sources"][0]["text"] == "My dog Rex is brown."
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_is_said_to_the_service_alone_is_not_handed_on(reach: Reach, store: Store, stream: bool) -> None:
+    service, client, server = reach()
+    for word in ("falcon", "otter"):
+        body = {"messages": [{"role": "user", "content": f"My code word is {word}."}], "metadata": {"word": word}}
+        service.post("/v1/users/ada/sessions", json=body)
+    own = {"metadata": {"channel": "secret-channel"}, "where": {"word": "falcon"}}
+    asked = {"model": "my-model-chat", "stream": stream, "metadata": {"session": "s", "team": "a"}}
+    whole(chat(client, "What is my code word?", extra_body={"mempiler": own}, **asked))
+    image = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": PIXEL}}]}
+    whole(
+        chat(
+            client,
+            image,
+            extra_body={"mempiler": {"metadata": {"channel": "images"}}},
+            **asked | {"metadata": {"session": "i"}},
+        )
+    )
+    (_, _, body), (_, _, second) = server.requests
+    assert ("falcon" in str(body), "otter" in str(body), "channel" in str(body) + str(second)) == (True, False, False)
+    assert (body["metadata"], "mempiler" in body, "mempiler" in second) == ({"team": "a"}, False, False)
+    found = {}
+    for channel in ("secret-channel", "images"):
+        found[channel] = service.get("/v1/users/ada/entries", params={"where": json.dumps({"channel": channel})}).json()
+    assert {name: [entry["id"] for entry in page["entries"]] for name, page in found.items()} == {
+        "secret-channel": ["s:1", "s:2"],
+        "images": ["i:1"],
+    }
 
 
 def test_memory_is_data_that_says_so_and_cannot_end_itself(reach: Reach) -> None:

@@ -1,6 +1,5 @@
 """Two tenants with users, sessions and entries of the same names: whatever they do, neither sees the other's."""
 
-import json
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -43,6 +42,10 @@ class Step:
     def raw(self, method: str, path: str, **more: Any) -> str:
         return self.client._http.request(method, path, **more).text
 
+    def chat(self, own: Any = None) -> str:
+        body = {"user": self.user, "messages": [CHAT], "mempiler": own}
+        return self.raw("POST", "/v1/chat/completions", json=body)
+
 
 def now() -> dict[str, Any]:
     return {"as_of": datetime.now(UTC)}
@@ -65,12 +68,8 @@ TELLING: dict[str, Callable[[Step], Any]] = {
     "read": lambda of: of.memory.read(),
     "sessions": lambda of: of.memory.sessions(),
     "events": lambda of: of.raw("GET", "/v1/events", params={"seconds": 0}, headers={"Last-Event-ID": "0"}),
-    "chat": lambda of: of.raw(
-        "POST",
-        "/v1/chat/completions",
-        content=json.dumps({"user": of.user, "messages": [CHAT]}),
-        headers={"Content-Type": "application/json"},
-    ),
+    "chat": lambda of: of.chat(),
+    "chat, chosen": lambda of: of.chat({"metadata": of.said, "where": of.chosen["where"]}),
     "update": lambda of: of.memory.update(of.entry, f"Rather the {of.mark} of {datetime.now()}.", by=of.mark),
     "delete": lambda of: of.memory.delete(of.entry, by=of.mark),
     "undo": lambda of: of.memory.undo(of.entry, by=of.mark),
