@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -13,12 +13,24 @@ import click
 from rich.table import Table
 
 from .entries import COMMANDS
-from .options import ALL_TENANTS, JSON, STORE, TENANT, USER, WHOSE, open_store, output, print_json
+from .options import (
+    ALL_TENANTS,
+    JSON,
+    STORE,
+    TENANT,
+    USER,
+    WHOSE,
+    open_saved,
+    open_store,
+    output,
+    print_json,
+    reading_options,
+)
 from .rebuild import report
 from .remember import command as remember
 
 if TYPE_CHECKING:
-    from ..memory.stored import Summary
+    from ..memory.stored import Contents, Summary
 
 
 @click.group("memories")
@@ -82,29 +94,34 @@ def list_users(store: str | None, tenant: str | None, as_json: bool) -> None:
     output().print(table)
 
 
+def _showing(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the options that say what of a memory is shown; `_shown` takes them."""
+    program = click.option("--program", type=click.Path(), help="whose memory it is; where entries were changed")
+    written = click.option("--as-written", is_flag=True, help="all that is stored, deleted entries too")
+    return program(written(reading_options(command)))
+
+
 @command.command("show")
 @STORE
 @WHOSE
 @TENANT
 @JSON
-def show(store: str | None, user: str, tenant: str, as_json: bool) -> None:
-    """Show a user's memory, and the sessions it was made from."""
+@_showing
+def show(store: str | None, user: str, tenant: str, as_json: bool, **showing: Any) -> None:
+    """Show a user's memory, the sessions it was made from, and which entries were changed."""
     import json
 
-    from ..errors import UserError
-    from ..memory.stored import Owner
+    from ..memory.amending import in_force
 
-    with open_store(store) as opened:
-        found = opened.dump(Owner(user, tenant))
-        if not found.items and not found.open:
-            raise UserError(f"no user {user!r} in {opened.url}; `mempiler memories list` shows all")
+    found = _shown(store, user, tenant, **showing)
+    changes = [row.line for row in in_force(found.amendments)]
     memory = json.loads(found.document.settled or found.document.memory) if found.document else None
     sessions = [
         {"id": one.item.id, "state": one.state, "error": one.error, "lines": one.item.lines()} for one in found.items
     ]
     sessions += [{"id": one.id, "state": "open", "error": "", "lines": one.lines()} for one in found.open]
     if as_json:
-        print_json({"user": user, "tenant": tenant, "memory": memory, "sessions": sessions})
+        print_json({"user": user, "tenant": tenant, "memory": memory, "sessions": sessions, "changes": changes})
         return
     console = output()
     console.print(json.dumps(memory, indent=1, ensure_ascii=False), soft_wrap=True)
@@ -112,6 +129,10 @@ def show(store: str | None, user: str, tenant: str, as_json: bool) -> None:
         console.print(f"\n{session['id']}: {session['state']} {session['error']}".rstrip(), soft_wrap=True)
         for line in session["lines"]:
             console.print(f"  {line}", soft_wrap=True)
+    if changes:
+        console.print("\nchanges of entries:")
+    for change in changes:
+        console.print(f"  {change}", soft_wrap=True)
 
 
 @command.command("view")
@@ -119,17 +140,12 @@ def show(store: str | None, user: str, tenant: str, as_json: bool) -> None:
 @click.option("--page", required=True, type=click.Path(dir_okay=False), metavar="FILE", help="the page to write")
 @STORE
 @TENANT
-def view(user: str, page: str, store: str | None, tenant: str) -> None:
+@_showing
+def view(user: str, page: str, store: str | None, tenant: str, **showing: Any) -> None:
     """Write a page of USER's memory: sessions, what was made of each turn, and what every entry rests on."""
-    from ..errors import UserError
-    from ..memory.stored import Owner
     from ..runs.pages.memory import memory_html, memory_page
 
-    with open_store(store) as opened:
-        found = opened.dump(Owner(user, tenant))
-        if not found.items and not found.open:
-            raise UserError(f"no user {user!r} in {opened.url}; `mempiler memories list` shows all")
-    shown = memory_page(found)
+    shown = memory_page(_shown(store, user, tenant, **showing))
     with _writing(page) as file:
         file.write(memory_html(shown))
     told = f"{len(shown.sessions)} sessions, {len(shown.entries)} entries, {shown.unused} turns in none"
@@ -191,6 +207,34 @@ def forget(store: str | None, user: str, tenant: str, session: str | None, as_js
         raise StoreError(f"{what} is forgotten, and the bytes are not gone yet: {found.held_by}")
     if found.held_by:
         output(errors=True).print(f"of the bytes: {found.held_by}", soft_wrap=True)
+
+
+def _shown(
+    store: str | None, user: str, tenant: str, program: str | None, as_written: bool, **reading: Any
+) -> Contents:
+    """Everything of a user, without what was deleted unless it is asked for.
+
+    Raises:
+        UserError: There is no such user, or a program is needed to tell what holds.
+    """
+    from ..errors import UserError
+    from ..memory.amending import in_force
+    from ..memory.stored import Owner
+    from ..programs.shown import contents_shown
+
+    with open_store(store) as opened:
+        found = opened.dump(Owner(user, tenant))
+        if not found.items and not found.open:
+            raise UserError(f"no user {user!r} in {opened.url}; `mempiler memories list` shows all")
+        if as_written or not in_force(found.amendments):
+            return found
+        if program is None:
+            raise UserError(
+                f"entries of user {user!r} were changed: give --program, which wrote the memory, for what holds now, "
+                "or --as-written for all that is stored"
+            )
+        loaded = open_saved(program, **reading).program
+        return contents_shown(loaded, loaded.memory(opened, user, tenant).look(), found)
 
 
 def _add_lines(path: str, store: str | None, tenant: str, as_json: bool) -> None:

@@ -69,6 +69,12 @@ class Amendment:
     """The number of the one that an undo takes back."""
 
     @property
+    def line(self) -> str:
+        """What was done, without what the entry says or said: `delete of D1:2 (turn), 2025-03-05 18:20, by ada`."""
+        when = f", {self.at:%Y-%m-%d %H:%M}" if self.at else ""
+        return f"{self.what} of {self.entry} ({self.kind}){when}{f', by {self.by}' if self.by else ''}"
+
+    @property
     def of_a_turn(self) -> bool:
         """Whether the entry is a turn as it was said."""
         return self.sources == (self.entry,)
@@ -186,6 +192,11 @@ class Amendments(Amend):
                 turn = turn.model_copy(update={"text": said, "caption": None})
         return turn
 
+    def tells(self, text: str) -> bool:
+        """Whether a text says what is gone, in the words that it had; wherever the text stands."""
+        words = ("", *set(tokens(text)))
+        return any(self._says(text, row) for word in words for row in self._of_word.get(word, ()))
+
     @cached_property
     def withheld(self) -> frozenset[str]:
         """Turns that are not shown as evidence: an entry that is gone rests on them, or they were worded anew."""
@@ -200,18 +211,29 @@ class Amendments(Amend):
 
     def _holds(self, entry: Entry, row: Amendment) -> bool:
         """Whether an entry that rests on a turn of another one says what is gone."""
-        if set(row.sources).isdisjoint(entry.sources):
-            return False
-        if (said := _plain(row.text)) and said in _plain(entry.text):
+        return not set(row.sources).isdisjoint(entry.sources) and self._says(entry.text, row)
+
+    def _says(self, text: str, row: Amendment) -> bool:
+        """Whether a text quotes what an entry said, or has half of its telling words."""
+        if (said := _plain(row.text)) and said in _plain(text):
             return True
         telling = self._telling[row.number]
-        shared = len(telling.intersection(tokens(entry.text)))
+        shared = len(telling.intersection(tokens(text)))
         return shared > 0 and 2 * shared >= len(telling)
 
     @cached_property
     def _told(self) -> set[str]:
         """The telling words of all amendments."""
         return set[str]().union(*self._telling.values())
+
+    @cached_property
+    def _of_word(self) -> dict[str, list[Amendment]]:
+        """The amendments by each telling word of theirs; under "" those without any."""
+        found: dict[str, list[Amendment]] = {}
+        for row in self.rows:
+            for word in self._telling[row.number] or ("",):
+                found.setdefault(word, []).append(row)
+        return found
 
     @cached_property
     def _telling(self) -> dict[int, set[str]]:

@@ -11,6 +11,7 @@ from fastapi import APIRouter, Response
 from ..memory import stored
 from ..memory.incoming import now
 from ..programs.live import View
+from ..programs.shown import memory_shown
 from ..programs.user_memory import UserMemory
 from ..records import Context, Hit, format_time
 from ..records.items import Turn
@@ -187,7 +188,7 @@ def _memory(service: Service, memory: UserMemory) -> MemoryState:
     return MemoryState(
         user=memory.owner.user,
         method=service.program.name,
-        memory=seen.settled.model_dump(mode="json"),
+        memory=memory_shown(service.program, seen),
         waiting=len(seen.snapshot.waiting) + len(seen.snapshot.open),
     )
 

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from ...memory.amending import in_force
 from ...memory.stored import Contents
 from .page import Part
 from .render import render
@@ -69,6 +70,8 @@ class MemoryPage(Part):
     sessions: tuple[Sitting, ...]
     turns: tuple[Said, ...]
     entries: tuple[Kept, ...]
+    changes: tuple[str, ...] = ()
+    """What users did to single entries, and when; those that stand."""
     counted: bool = False
     """Whether it is known what questions recalled."""
 
@@ -118,6 +121,7 @@ def memory_page(found: Contents) -> MemoryPage:
         sessions=tuple(sessions),
         turns=tuple(Said(line=line, entries=tuple(behind.get(n, ()))) for n, (_, line) in enumerate(lines)),
         entries=entries,
+        changes=tuple(row.line for row in in_force(found.amendments)),
         counted=bool(found.recalled),
     )
 

@@ -202,6 +202,43 @@ def test_an_entry_is_changed_and_brought_back_with_its_history(filled: Run) -> N
     assert [change["by"] for change in changes] == ["", "desk", "", ""]
 
 
+def test_deleted_words_are_shown_only_where_they_are_asked_for(filled: Run, folder: Path) -> None:
+    filled("memories", "delete", "program", "chat-1:1", *ADA, "--by", "desk")
+    filled("memories", "update", "program", "chat-2:1", "My sister visits me.", *ADA)
+    views = {
+        "show": lambda *more: filled("memories", "show", *ADA, *more)[1],
+        "json": lambda *more: filled("memories", "show", *ADA, "--json", *more)[1],
+        "page": lambda *more: page(filled("memories", "view", "ada", "--page", "ada.html", *more)),
+    }
+
+    def page(ended: tuple[int, str, str]) -> str:
+        return (folder / "ada.html").read_text(encoding="utf-8") if ended[0] == 0 else ended[2]
+
+    for name, told in views.items():
+        shown, written = told("--program", "program"), told("--as-written")
+        assert ["Lisbon" in shown, "Grace" in shown, "Lisbon" in written, "Grace" in written] == [
+            *[False] * 2,
+            *[True] * 2,
+        ]
+        for text in (
+            "(deleted)",
+            "My sister visits me.",
+            "How do you like it so far?",
+            "delete of chat-1:1 (turn), 20",
+        ):
+            assert text in shown, name
+        assert "by desk" in shown
+        for word in ("Lisbon", "Grace"):
+            assert word not in told(), name
+    for command in (["show", *ADA], ["view", "ada", "--page", "ada.html"]):
+        code, _, err = filled("memories", *command)
+        assert (code, "\n" in err, "give --program" in err) == (2, False, True)
+        assert "run: mempiler rebuild" in filled("memories", *command, "--program", "other")[2]
+    for entry in ("chat-1:1", "chat-2:1"):
+        filled("memories", "undo", "program", entry, *ADA)
+    assert "Lisbon" in views["show"]()
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [

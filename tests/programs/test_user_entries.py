@@ -1,6 +1,7 @@
 """The entries of a memory, one by one, in every method."""
 
 import io
+import json
 import signal
 import subprocess
 import sys
@@ -31,7 +32,9 @@ from mempiler.engines.embedders import embedder
 from mempiler.engines.models import language_model
 from mempiler.memory.transfer import export_users, import_users
 from mempiler.programs.catalog import needs_embedder
+from mempiler.programs.shown import contents_shown, memory_shown
 from mempiler.programs.tasks.task import task
+from mempiler.runs.pages.memory import memory_html, memory_page
 
 METHODS = [
     "turn-rag",
@@ -129,6 +132,52 @@ def test_a_deleted_entry_is_gone_in_every_method_until_it_is_undone(method: str,
     for row in reversed(store.amendments(memory.owner)):
         memory.undo(row.entry)
     assert SECRET in told(memory, QUESTION)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_what_is_shown_of_a_memory_holds_no_deleted_word(method: str, store: Store) -> None:
+    """Nor what an entry said before it was reworded; also where a method keeps names and labels beside its entries."""
+    memory, other = memory_of(store, method), "I walk to the bakery every morning."
+    add(memory, "D1", other, f"The code of the safe in the cellar is {SECRET}.")
+    add(memory, "D2", "My sister plays the piano on Sundays.")
+
+    def shown() -> str:
+        found = contents_shown(memory.program, memory.look(), store.dump(memory.owner))
+        page = memory_page(found)
+        text = found.document.settled or found.document.memory
+        assert json.loads(text) == memory_shown(memory.program, memory.look())
+        assert len(page.turns) == 3
+        return memory_html(page) + text
+
+    assert SECRET in shown()
+    while held := [entry.id for entry in everything(memory).values() if SECRET in entry.text]:
+        memory.delete(held[-1], by="Ada")
+    assert [word in shown() for word in (SECRET, "piano", "bakery", "(deleted)", "by Ada")] == [False, *[True] * 4]
+    memory.rebuild(force=True)
+    assert (SECRET in shown(), "piano" in shown()) == (False, True)
+    for row in reversed(store.amendments(memory.owner)):
+        memory.undo(row.entry)
+    assert SECRET in shown()
+
+
+def test_what_is_shown_is_what_holds_of_turns(store: Store) -> None:
+    memory = memory_of(store, "turn-rag")
+    add(memory, "D1", "I like tea.", "I like rum.", "I like milk.")
+    add(memory, "D2", "I like tea.", remember=False)
+    memory.delete("D1:1")
+    memory.update("D1:2", "I like gin.")
+    (one, two) = contents_shown(memory.program, memory.look(), store.dump(memory.owner)).items
+    assert [turn.text for turn in (*one.item.turns, *two.item.turns)] == [
+        "(deleted)",
+        "I like gin.",
+        "I like milk.",
+        "I like tea.",
+    ]
+    memory.remember()
+    assert memory_shown(memory.program, memory.look())["turns"][-1]["text"] == "Ada: I like tea."
+    memory.delete("D1:2")
+    found = contents_shown(memory.program, memory.look(), store.dump(memory.owner))
+    assert [turn.text for turn in found.items[0].item.turns] == ["(deleted)", "(deleted)", "I like milk."]
 
 
 @pytest.mark.parametrize("method", METHODS)

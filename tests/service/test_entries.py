@@ -3,6 +3,8 @@
 import json
 from typing import Any
 
+import pytest
+
 
 def listed(client: Any, **more: Any) -> Any:
     return client.get("/v1/users/ada/entries", params=more).json()
@@ -65,17 +67,22 @@ def test_an_entry_is_changed_deleted_and_brought_back_with_its_history(client: A
     assert [one["what"] for one in history] == ["written", "update", "delete", "undo", "undo"]
 
 
-def test_evidence_shows_no_turn_that_a_deleted_entry_rests_on(connect: Any) -> None:
+@pytest.mark.parametrize("method", ["memory-r2", "rgmem"])
+def test_neither_evidence_nor_memory_show_what_a_deleted_entry_said(connect: Any, method: str) -> None:
     from mempiler import build
     from mempiler.engines.embedders import embedder
 
-    client = connect(program=build("memory-r2", embedder=embedder()))
+    client = connect(program=build(method, embedder=embedder()))
     client.add("My code word is falcon. I like tea. I live in Lisbon.", id="s")
     remember(client)
     found = client.get("/v1/users/ada/entries").json()["entries"]
     for entry in [one["id"] for one in found if "falcon" in one["text"]]:
         client.delete(f"/v1/users/ada/entries/{entry}")
-    for response in (client.ask("What does Ada like?"), client.post("/v1/users/ada/search", json={"query": "word"})):
+    for response in (
+        client.ask("What does Ada like?"),
+        client.post("/v1/users/ada/search", json={"query": "word"}),
+        client.get("/v1/users/ada/memory"),
+    ):
         assert (response.status_code, "falcon" in response.text) == (200, False)
 
 

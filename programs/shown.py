@@ -1,0 +1,111 @@
+"""A stored memory as a reader may see it: what was deleted, or said before it was reworded, stands nowhere in it.
+
+    contents of a store ── amended by the program that reads them ──> contents with a mark in the place of such words
+
+Methods keep more than their entries: names, labels, what an entry said before. There a text is left out that says what
+is gone (`Amendments.tells`), unless an entry says it now. Turns that a deleted entry rests on are left out as they are
+of evidence. The store keeps all of it, for whoever takes the change back.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar, cast
+
+from ..memory.amending import Amendments
+from ..memory.stored import Contents
+from ..records import Item, Turn
+from .live import View
+from .program import MemoryProgram
+
+I = TypeVar("I", bound=Item)  # noqa: E741
+
+GONE = "(deleted)"
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\d(T[\d:.+-]*Z?)?")
+
+
+def memory_shown(program: MemoryProgram, seen: View) -> dict[str, Any]:
+    """The settled memory as JSON, as it may be shown.
+
+    Args:
+        program: Reads it.
+        seen: As amendments leave it.
+    """
+    memory = seen.settled.model_dump(mode="json")
+    if not seen.amendments:
+        return memory
+    says = [entry.text for entry in program.method.reader.entries(seen.settled)]
+    return _Left(seen.amendments, says, frozenset(_ids(memory))).of(memory)
+
+
+def contents_shown(program: MemoryProgram, seen: View, found: Contents) -> Contents:
+    """Everything of a user, as it may be shown.
+
+    Args:
+        program: Reads the memory.
+        seen: The memory as amendments leave it.
+        found: What the store holds.
+    """
+    amend, document = seen.amendments, found.document
+    if not amend:
+        return found
+    if document:
+        document = replace(document, memory=json.dumps(memory_shown(program, seen)), settled=None)
+    left = _Left(amend)
+    items = tuple(replace(one, item=_item(one.item, amend), error=left.of(one.error)) for one in found.items)
+    opened = tuple(_item(session, amend) for session in found.open)
+    return replace(found, items=items, open=opened, document=document)
+
+
+@dataclass(frozen=True)
+class _Left:
+    """What is left of JSON values."""
+
+    amend: Amendments
+    says: Collection[str] = ()
+    """The texts of the entries that are there."""
+    ids: Collection[str] = ()
+
+    def of(self, value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: self.of(part) for name, part in cast(dict[str, Any], value).items()}
+        if isinstance(value, list):
+            return [self.of(part) for part in cast(list[Any], value)]
+        return GONE if isinstance(value, str) and self._gone(value) else value
+
+    def _gone(self, text: str) -> bool:
+        if text in self.ids or _MOMENT.fullmatch(text) or not self.amend.tells(text):
+            return False
+        return not any(text in said for said in self.says)
+
+
+def _ids(value: Any) -> Iterator[str]:
+    """What names the parts of a memory, and the turns that they rest on: no words."""
+    if isinstance(value, list):
+        for part in cast(list[Any], value):
+            yield from _ids(part)
+    elif isinstance(value, dict):
+        for name, part in cast(dict[str, Any], value).items():
+            yield name
+            if name in ("id", "sources"):
+                yield from map(str, cast(list[Any], part) if isinstance(part, list) else [part])
+            else:
+                yield from _ids(part)
+
+
+def _item(item: I, amend: Amendments) -> I:
+    if not any(turn.id in amend.withheld for turn in item.turns):
+        return item
+    return item.model_copy(update={"turns": tuple(_turn(turn, amend) for turn in item.turns)})
+
+
+def _turn(turn: Turn, amend: Amendments) -> Turn:
+    if turn.id not in amend.withheld:
+        return turn
+    after = amend.turn(turn)
+    if after is None or after is turn or amend.tells(after.content):
+        return turn.model_copy(update={"text": GONE, "caption": None})
+    return after
