@@ -194,8 +194,9 @@ class Amendments(Amend):
 
     def tells(self, text: str) -> bool:
         """Whether a text says what is gone, in the words that it had; wherever the text stands."""
-        words = ("", *set(tokens(text)))
-        return any(self._says(text, row) for word in words for row in self._of_word.get(word, ()))
+        near = (row for word in set(tokens(text)) for row in self._of_word.get(word, ()))
+        plain = _plain(text)
+        return any(said in plain for said in self._untelling) or any(self._says(text, row) for row in near)
 
     @cached_property
     def withheld(self) -> frozenset[str]:
@@ -228,12 +229,17 @@ class Amendments(Amend):
 
     @cached_property
     def _of_word(self) -> dict[str, list[Amendment]]:
-        """The amendments by each telling word of theirs; under "" those without any."""
+        """The amendments by each telling word of theirs."""
         found: dict[str, list[Amendment]] = {}
         for row in self.rows:
-            for word in self._telling[row.number] or ("",):
+            for word in self._telling[row.number]:
                 found.setdefault(word, []).append(row)
         return found
+
+    @cached_property
+    def _untelling(self) -> frozenset[str]:
+        """What entries said that have no telling word."""
+        return frozenset(_plain(row.text) for row in self.rows if not self._telling[row.number]) - {""}
 
     @cached_property
     def _telling(self) -> dict[int, set[str]]:
