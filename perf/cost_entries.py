@@ -63,6 +63,7 @@ def measured(size: int) -> dict[str, float]:
         found["add"] = cpu(lambda n: add(memory, n + ROUNDS))
         found["get"] = cpu(lambda n: memory.get(f"D{n}:1"))
         found["list, a page of 100"] = cpu(lambda n: memory.list(f"D{n * 3}:1", 100))
+        found["list where, half"] = cpu(lambda n: memory.list(f"D{n * 3}:1", 100, where={"half": 1}))
         found["search where, half"] = cpu(lambda n: memory.search(WORDS[n % 12], where={"half": 1}))
         found["search where, one session"] = cpu(lambda n: memory.search(WORDS[n % 12], where={"number": n}))
         found["recall where, first, half"] = cpu(

@@ -103,6 +103,7 @@ class User:
         """Lists entries, and rewords, deletes and restores one."""
         path = f"/v1/users/{self.name}/entries"
         found = await self._send("list", "GET", f"{path}?limit=20")
+        await self._send("list where", "GET", f"{path}?limit=20&where=%7B%22number%22%3A%7B%22lte%22%3A2%7D%7D")
         if not found or not found["entries"]:
             return
         one = f"{path}/{found['entries'][0]['id']}"

@@ -373,9 +373,17 @@ class UserMemory(UserEntries):
         await in_thread(lambda: self._noted(found, answer.context.hits))
         return answer
 
-    async def arecall(self, query: str, date: Any = None) -> Context:
+    async def arecall(
+        self,
+        query: str,
+        date: Any = None,
+        where: Mapping[str, Any] | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        as_of: datetime | None = None,
+    ) -> Context:
         """`recall` for asyncio."""
-        return await in_thread(lambda: self.recall(query, date))
+        return await in_thread(lambda: self.recall(query, date, where, since, until, as_of))
 
     async def asearch(
         self,

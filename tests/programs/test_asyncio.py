@@ -1,6 +1,7 @@
 """`aask` for asyncio: no thread waits for a model, whatever the task; places at the endpoint hold."""
 
 import asyncio
+import inspect
 import threading
 import time
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ from typing import Any
 
 import dspy
 import pytest
-from mempiler import Store, build
+from mempiler import Store, UserMemory, build
 from mempiler.engines.guard import Guard
 from mempiler.engines.meter import Meter, MeteredLM
 from mempiler.engines.models import language_model
@@ -137,3 +138,15 @@ def test_a_model_that_fails_is_the_callers_error(store: Store) -> None:
     with pytest.raises(dspy.utils.exceptions.LMError):
         asyncio.run(memory.aask("Where did Ada move?"))
     assert lm.meter.read().failed == 1
+
+
+def test_forms_for_asyncio_take_what_others_take() -> None:
+    """But for what the rest of the package hands from one call to the next."""
+    forms = [name for name in dir(UserMemory) if name[:1] == "a" and hasattr(UserMemory, name[1:])]
+    assert len(forms) == 14
+    for name in forms:
+        given = inspect.signature(getattr(UserMemory, name)).parameters
+        whole = inspect.signature(getattr(UserMemory, name[1:])).parameters
+        missing = whole.keys() - given.keys()
+        assert missing <= {"seen", "begin", "asked"}, name
+        assert {one: whole[one].default for one in given} == {one: given[one].default for one in given}, name
