@@ -31,7 +31,11 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         if store.exists() and not (home / "mlflow.db").exists():
             shutil.copy(store, home)
         code = 0
-        with monkeypatch.context() as patch, redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
+        with (
+            monkeypatch.context() as patch,
+            redirect_stdout(io.StringIO()) as out,
+            redirect_stderr(io.StringIO()) as err,
+        ):
             patch.setenv("MEMPILER_HOME", str(home))
             try:
                 main(swapped)
