@@ -14,7 +14,7 @@ from mempiler.engines.models import language_model
 from mempiler.memory.stored import Owner
 from mempiler.service.breaker import Breaker
 
-from ..stub_server import StubServer, at, every
+from ..stub_server import StubServer, every
 
 ADA = Owner("ada", "acme")
 WORDS = {
@@ -190,10 +190,13 @@ def test_what_fails_before_the_first_word_is_a_status(
     assert stored(store) == ["user: Where did I move?"]
 
 
-def test_connection_that_breaks_once_goes_on(reach: Reach, store: Store) -> None:
-    client, server, _ = reach(lambda body: WORDS["chat"]("To Lisbon."), script=at({1: "500"}), lm={"retries": 1})
-    assert words(chat(client)) == ["To", " Lisbon."]
+def test_call_that_fails_on_the_way_is_repeated_and_goes_on(reach: Reach, store: Store) -> None:
+    fault = b'data: {"error": {"message": "overloaded", "code": "server_error"}}\n\n'
+    failed = events(["[[ ## answer ## ]]\n", "To", " Lis"]) + fault
+    client, server, _ = reach(replies(failed, WORDS["chat"]("To Lisbon.")), lm={"retries": 1})
+    assert words(chat(client)) == ["To", " Lis", "bon."]
     assert len(server.requests) == 2
+    assert stored(store)[1:] == ["assistant: To Lisbon."]
 
 
 def test_late_answer_ends_in_an_error_and_is_not_stored(reach: Reach, store: Store) -> None:
