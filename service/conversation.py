@@ -3,7 +3,7 @@
 A client of the chat sends the whole conversation again with every turn. What follows its last answer is new; what comes
 before was stored when it was new, or before this service was asked, and is shown to the model only.
 
-    user says ──> stored in the open session ──> recall + answer ──> answer stored ──> sent
+    user says ──> stored in the open session ──> recall + answer ──> answer stored ──> sent, or the end of its stream
 
 One session of a user is open at a time. It ends when `metadata.session` names another, or after the session gap; its
 turns are then queued to be remembered. Until they are, they are searched as they were said.

@@ -69,6 +69,25 @@ def test_answer_that_a_run_kept_has_no_pieces(ask: Any) -> None:
         assert lm.meter.read().calls == {"task": 1}
 
 
+def test_recording_hears_the_pieces_and_its_replay_has_none(ask: Any) -> None:
+    kept: list[Any] = []
+
+    class Tape:
+        live = True
+
+        def admitted(self, lm: Any, call: Any, make: Callable[[], Any]) -> Callable[[], Any]:
+            def made() -> Any:
+                kept.append(kept[0] if kept else make())
+                return kept[0]
+
+            return made
+
+    with StubServer(answer=lambda body: "fine") as server:
+        lm = named(server, tape=Tape())
+        assert [ask(lm) for _ in range(2)] == [(["fine"], [["fine"]]), (["fine"], [])]
+        assert len(server.requests) == 1
+
+
 def test_attempt_that_is_repeated_begins_anew(ask: Any) -> None:
     with StubServer(at({1: "500"}), lambda body: "one two") as server:
         assert ask(named(server, retries=1)) == (["one two"], [[], ["one", " two"]])
