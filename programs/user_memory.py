@@ -27,10 +27,11 @@ did (when it next asks for anybody); until then it stays there, unseen. A model'
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import dspy
 
@@ -136,6 +137,18 @@ class UserMemory(UserEntries):
         if added is not None and remember:
             self.remember()
         return added
+
+    def begun(self, seen: View | None = None) -> Self:
+        """The same for one piece of work, e.g. a request: it stores nothing if the user is forgotten from now on.
+
+        Args:
+            seen: Of `look`, with which the work began; now if None.
+        """
+        if self._since is not None:
+            return self
+        begun = copy.copy(self)
+        begun._since = self.store.forgets() if seen is None else seen.snapshot.forgets
+        return begun
 
     def remember(self) -> Remembered:
         """Writes all items that are queued for this user.

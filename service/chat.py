@@ -25,14 +25,13 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Annotated, Any
 
-import anyio.to_thread
 from fastapi import APIRouter, Header
 from fastapi.responses import StreamingResponse
 
 from ..engines.deadline import Deadline
 from ..programs.user_memory import UserMemory
 from ..records.context import estimate_tokens
-from .access import Places, Served, Tenant, Work
+from .access import GUARD, Places, Served, Tenant, Work, before_waiting
 from .chat_bodies import ChatAnswer, ChatRequest, Choice, Completion, Model, Models, Remembered, Tokens
 from .conversation import Reply, converse, request_of
 from .refusals import Refusal
@@ -40,7 +39,7 @@ from .relay import UNBUFFERED, Relay, streamed
 from .service import Service
 from .users import check_length, evidence
 
-router = APIRouter(prefix="/v1", tags=["chat"])
+router = APIRouter(prefix="/v1", tags=["chat"], dependencies=[GUARD])
 
 
 @router.get("/models", summary="List the models")
@@ -67,8 +66,7 @@ async def complete(
     if not service.chats:
         raise Refusal(400, f"the task {service.program.task.name} does not chat; see /v1/users/{{user}}/ask")
     check_length(len(body.messages), service)
-    # Before it waits for its turn: a user may be forgotten while it does.
-    memory = await anyio.to_thread.run_sync(service.writing, tenant, body.user)
+    memory = await before_waiting(service.memory(tenant, body.user), service.asking, tenant)
     repeated = (x_stainless_retry_count or "0").isdigit() and x_stainless_retry_count not in (None, "0")
     if (relay := _relay(body, service, memory, repeated)) is None:
         completion = await work.asking(lambda deadline: _complete(body, service, memory, repeated, deadline))

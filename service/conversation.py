@@ -115,6 +115,7 @@ def converse(memory: UserMemory, request: Request, gap: timedelta, deadline: Dea
 def hear(memory: UserMemory, request: Request, gap: timedelta) -> Heard:
     """Stores what is said in the session it belongs to; arguments and errors as of `converse`."""
     seen = memory.look()
+    memory = memory.begun(seen)
     session = _session(memory, seen.snapshot.open, request.session, gap)
     given = _given(session, request) if session else None
     if session and given is not None:
@@ -137,6 +138,7 @@ def answered(memory: UserMemory, heard: Heard, answer: str, deadline: Deadline) 
     turns = [] if deadline.passed else turns_of([{"role": ASSISTANT, "content": answer}])
     if not turns:
         return
+    memory = memory.begun(heard.seen)
     try:
         memory.say(heard.session, turns, begin=not (heard.said or heard.before))
     except ConflictError:

@@ -14,7 +14,7 @@ from ..programs.live import View
 from ..programs.user_memory import UserMemory
 from ..records import Context, Hit, format_time
 from ..records.items import Turn
-from .access import Memory, Places, Served, Tenant, Written
+from .access import GUARD, Memory, Places, Served, Tenant
 from .bodies import (
     Answer,
     Evidence,
@@ -35,7 +35,7 @@ from .bodies import (
 from .refusals import UNKNOWN_SESSION, UNKNOWN_USER, Refusal
 from .service import Service
 
-router = APIRouter(prefix="/v1/users", tags=["memories"])
+router = APIRouter(prefix="/v1/users", tags=["memories"], dependencies=[GUARD])
 
 
 @router.get("", summary="List the users of the token's tenant")
@@ -64,11 +64,12 @@ async def forget_user(memory: Memory, work: Places) -> Forgotten:
 
 
 @router.post("/{user}/sessions", status_code=201, summary="Add a session", responses={200: {"model": Stored}})
-async def add_session(body: NewSession, service: Served, memory: Written, response: Response, work: Places) -> Stored:
+async def add_session(body: NewSession, service: Served, memory: Memory, response: Response, work: Places) -> Stored:
     """Stores a session durably; it is found by questions at once, and written into the memory in the background."""
     check_length(len(body.messages), service)
     messages = [message.model_dump(exclude_none=True) for message in body.messages]
-    added = await work.storing(lambda: memory.add(messages, body.id, remember=False, metadata=body.metadata))
+    new: dict[str, Any] = {"id": body.id, "metadata": body.metadata}
+    added = await work.writing(memory, lambda memory: memory.add(messages, remember=False, **new))
     service.worker.wake()
     response.status_code = 201 if added.new else 200
     return Stored(id=added.id, position=added.position, new=added.new)
@@ -81,9 +82,9 @@ async def list_sessions(service: Served, memory: Memory, work: Places) -> Sessio
 
 
 @router.post("/{user}/sessions/{session}/end", summary="End an open session")
-async def end_session(session: Name, service: Served, memory: Written, work: Places) -> Stored:
+async def end_session(session: Name, service: Served, memory: Memory, work: Places) -> Stored:
     """Ends a session of the chat, which otherwise ends by itself when it goes idle."""
-    added = await work.storing(lambda: memory.end(session, remember=False))
+    added = await work.writing(memory, lambda memory: memory.end(session, remember=False))
     if added is None:
         raise UNKNOWN_SESSION()
     service.worker.wake()
