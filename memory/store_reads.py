@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Any, get_args
 
 from pydantic import TypeAdapter
@@ -70,12 +70,11 @@ def open_sessions(db: Connection, owner: Owner) -> list[Session]:
     said: dict[str, list[str]] = {}
     for row in db.execute(_OPEN, whose(owner)):
         said.setdefault(row.session, []).append(row.json)
-    return [_session(id, texts) for id, texts in said.items()]
+    return [_session(id, [Turn.model_validate_json(text) for text in texts]) for id, texts in said.items()]
 
 
-def _session(id: str, texts: Iterable[str]) -> Session:
-    turns = tuple(map(Turn.model_validate_json, texts))
-    return Session(id=id, time=turns[0].time, turns=turns)
+def _session(id: str, turns: Sequence[Turn]) -> Session:
+    return Session(id=id, time=turns[0].time, turns=tuple(turns))
 
 
 _ITEMS = select(t.items).where(*mine(t.items)).order_by(t.items.c.position)
@@ -113,17 +112,18 @@ def waiting(
     """The items behind a position and those that were never remembered, in order; and the open sessions."""
     found = db.execute(_WAITING, whose(owner, after=after)).all()
     items = [row for row in found if row.state != "open"]
-    opened: dict[str, tuple[str, ...]] = {}
+    opened: dict[str, list[str]] = {}
     for row in found[len(items) :]:
-        opened[row.session] = (*opened.get(row.session, ()), row.json)
-    values = parsed.all(
-        {
-            **{row.json: lambda text=row.json: _ITEM.validate_json(text) for row in items},
-            **{said: lambda said=said: _session(*said) for said in opened.items()},
-        }
-    )
+        opened.setdefault(row.session, []).append(row.json)
+    texts = (text for said in opened.values() for text in said)
+    turns = parsed.turns.all({text: partial(Turn.model_validate_json, text) for text in texts})
+    sessions = {id: (id, *said) for id, said in opened.items()}
+    wanted: dict[Hashable, Callable[[], Any]] = {row.json: partial(_ITEM.validate_json, row.json) for row in items}
+    for id, key in sessions.items():
+        wanted[key] = partial(_session, id, [turns[text] for text in opened[id]])
+    values = parsed.items.all(wanted)
     kept = tuple(StoredItem(row.position, values[row.json], row.state, row.attempts, row.error) for row in items)
-    return kept, tuple(values[said] for said in opened.items())
+    return kept, tuple(values[key] for key in sessions.values())
 
 
 _SAID = select(t.items.c.json).where(

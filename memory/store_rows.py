@@ -12,15 +12,18 @@ import time
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from types import MappingProxyType
 from typing import Any, TypeVar
 
 from sqlalchemy import (
     Connection,
     Select,
+    String,
     Table,
     Update,
     case,
+    cast,
     delete,
     exists,
     func,
@@ -117,6 +120,17 @@ def lock(db: Connection, owner: Owner, make: bool = True) -> bool:
     return db.execute(_LOCK, whose(owner)).first() is not None
 
 
+def _known(id: Any) -> Any:
+    """Whether there is a session of an id, open or not."""
+    i, o = t.items.c, t.open_turns.c
+    item = select(i.position).where(*mine(t.items), i.id == id)
+    opened = select(o.number).where(*mine(t.open_turns), o.session == id).limit(1)
+    return exists(item) | exists(opened)
+
+
+_IS_KNOWN = select(_known(given("id")))
+
+
 def _standing(server: bool) -> Select[*tuple[Any, ...]]:
     """One statement for all that decides whether something may be written for a user under an id."""
     i, o, f = t.items.c, t.open_turns.c, t.forgotten.c
@@ -130,8 +144,9 @@ def _standing(server: bool) -> Select[*tuple[Any, ...]]:
         "last": last,
         "refused": refused,
     }
-    now = [t.SERVER_CLOCK.label("now")] if server else []
-    return select(*(part.scalar_subquery().label(name) for name, part in parts.items()), *now)
+    user = select(literal("D") + cast(t.users.c.next_position, String)).where(*mine(t.users)).scalar_subquery()
+    more = [_known(user).label("taken"), *([t.SERVER_CLOCK.label("now")] if server else [])]
+    return select(*(part.scalar_subquery().label(name) for name, part in parts.items()), *more)
 
 
 _NEVER = 2**31 - 1
@@ -149,6 +164,8 @@ class _Standing:
     digest: str | None
     last: int | None
     """Number of the last turn of the open session of that id."""
+    taken: bool
+    """Whether there is a session named by the next position, `D1`, `D2`, ..."""
     now: float
 
 
@@ -167,7 +184,8 @@ def _stands(db: Connection, owner: Owner, id: str, since: int | None, make: bool
         row = db.execute(_STANDING[server], about).one()
     if row.refused is not None:
         raise erasing.refusal(owner)
-    return _Standing(row.next_position or 1, row.position, row.digest, row.last, row.now if server else time.time())
+    now = row.now if server else time.time()
+    return _Standing(row.next_position or 1, row.position, row.digest, row.last, bool(row.taken), now)
 
 
 _NEW_ITEM, _NEW_OPEN = insert(t.items), insert(t.open_turns)
@@ -204,7 +222,7 @@ def queue(
             "give the new one an id of its own, or forget the old one first"
         )
     position = stands.next_position
-    item = _numbered(item, id or _free_id(db, owner, position))
+    item = _numbered(item, id or _free_id(db, owner, stands))
     _take_turns(db, owner, [turn.id for turn in item.turns], position)
     row = {"position": position, "id": item.id, "digest": digest, "json": json_of(item), "state": "queued"}
     db.execute(_NEW_ITEM, {**key_of(owner), **row, "attempts": 0, "error": "", "added": stands.now})
@@ -387,11 +405,10 @@ def _about(document: Document) -> dict[str, Any]:
 
 
 def _take_turns(db: Connection, owner: Owner, ids: Sequence[str], position: int) -> None:
-    key, taken = key_of(owner), set[str]()
-    new = insert_into(db)(t.turns).on_conflict_do_nothing().returning(t.turns.c.turn)
+    key, taken, new = key_of(owner), set[str](), _new_turn(db.dialect.name == "postgresql")
     for n in range(0, len(ids), BATCH):
         rows = [{**key, "turn": id, "position": position} for id in ids[n : n + BATCH]]
-        taken.update(db.execute(new, rows).scalars())
+        taken.update(db.execute(new, rows if len(rows) > 1 else rows[0]).scalars())
     if len(taken) < len(ids):
         twice = next(id for n, id in enumerate(ids) if id in ids[:n] or id not in taken)
         raise ConflictError(
@@ -400,21 +417,25 @@ def _take_turns(db: Connection, owner: Owner, ids: Sequence[str], position: int)
         )
 
 
+@cache
+def _new_turn(server: bool) -> Any:
+    """Passes over turns that are there, and returns the others."""
+    return (postgresql if server else sqlite).insert(t.turns).on_conflict_do_nothing().returning(t.turns.c.turn)
+
+
 def _numbered(item: Item, id: str) -> Item:
     turns = tuple(
         turn if turn.id else turn.model_copy(update={"id": f"{id}:{n}"}) for n, turn in enumerate(item.turns, 1)
     )
-    return type(item).model_validate({**item.model_dump(), "id": id, "turns": turns})
+    fields = {name: getattr(item, name) for name in type(item).model_fields}
+    return type(item).model_validate({**fields, "id": id, "turns": turns})
 
 
-_IS_ITEM = select(t.items.c.position).where(*mine(t.items), t.items.c.id == given("id"))
-_IS_OPEN = select(t.open_turns.c.number).where(*mine(t.open_turns), t.open_turns.c.session == given("id")).limit(1)
-_IS_KNOWN = select(exists(_IS_ITEM) | exists(_IS_OPEN))
-
-
-def _free_id(db: Connection, owner: Owner, position: int) -> str:
-    while db.execute(_IS_KNOWN, whose(owner, id=f"D{position}")).scalar():
+def _free_id(db: Connection, owner: Owner, stands: _Standing) -> str:
+    position, taken = stands.next_position, stands.taken
+    while taken:
         position += 1
+        taken = db.execute(_IS_KNOWN, whose(owner, id=f"D{position}")).scalar()
     return f"D{position}"
 
 

@@ -346,7 +346,9 @@ def _engine(url: str | Path, timeout: float) -> Engine:
             raise UserError("a store needs a file: give the path of one, e.g. --store memories.sqlite")
         _keep_private(Path(parsed.database or ""))
         arguments = {"timeout": timeout, "check_same_thread": False}
-        return _sqlite(create_engine(parsed, max_overflow=64, pool_timeout=timeout, connect_args=arguments))
+        # The connection used last knows best what is in the file: each reads anew what another one wrote.
+        pool: dict[str, Any] = {"max_overflow": 64, "pool_timeout": timeout, "pool_use_lifo": True}
+        return _sqlite(create_engine(parsed, **pool, connect_args=arguments))
     if kind != "postgresql":
         raise UserError(f"store {address!r}: {kind} is not supported; give a path (SQLite) or postgresql://...")
     try:

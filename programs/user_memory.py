@@ -278,6 +278,19 @@ class UserMemory(UserEntries):
         self._noted(seen, found.entries)
         return found
 
+    def sources(self, ids: Collection[str], seen: View) -> dict[str, Turn]:
+        """Turns that something rests on, by id, each with a time; those that were forgotten or deleted are left out.
+
+        Args:
+            ids: Of the turns.
+            seen: What was recalled or searched, of `look`.
+        """
+        wanted = frozenset(ids) - (seen.amendments.withheld if seen.amendments else frozenset())
+        items = seen.waiting.items
+        waiting = {turn.id: turn.at(item.time) for item in items for turn in item.turns if turn.id in wanted}
+        with leaving_nothing(self.program, self.store, self._lm, seen.snapshot.forgets):
+            return waiting | live.sources(self.program, self.store, seen, wanted - waiting.keys())
+
     def read(self) -> Memory:
         """The memory that questions are answered from; the blank one of the method for an unknown user."""
         return self.look().settled

@@ -131,19 +131,8 @@ def check_length(messages: int, service: Service) -> None:
 
 def evidence(memory: UserMemory, context: Context, seen: View) -> list[Evidence]:
     """What was recalled, each with the turns it rests on, as far as they are still there."""
-    turns = _turns(memory, set(context.sources), seen)
+    turns = memory.sources(context.sources, seen)
     return [Evidence.model_validate(_shown(hit, turns)) for hit in context.hits]
-
-
-def _turns(memory: UserMemory, wanted: set[str], seen: View) -> dict[str, Turn]:
-    if seen.amendments:
-        wanted = wanted - seen.amendments.withheld
-    items = seen.waiting.items
-    turns = {turn.id: _dated(turn, item.time) for item in items for turn in item.turns if turn.id in wanted}
-    if left := wanted - turns.keys():
-        found = memory.store.turns(memory.owner, sorted(left))
-        turns |= {id: _dated(turn, item.time) for id, (turn, item) in found.items()}
-    return turns
 
 
 def _shown(hit: Hit, turns: Mapping[str, Turn]) -> dict[str, Any]:
@@ -155,7 +144,7 @@ def _shown(hit: Hit, turns: Mapping[str, Turn]) -> dict[str, Any]:
 def _found(body: Search, memory: UserMemory) -> Found:
     seen = known(memory, body.as_of)
     found = memory.search(body.query, body.k, body.since, body.until, seen, body.conditions)
-    turns = _turns(memory, {id for hits in found for hit in hits for id in hit.sources}, seen)
+    turns = memory.sources({id for hits in found for hit in hits for id in hit.sources}, seen)
     rows = [[_shown(hit, turns) for hit in hits] for hits in found]
     return Found.model_validate(dict(zip(("entries", "waiting"), rows, strict=True)))
 
@@ -207,10 +196,6 @@ def _sessions(service: Service, memory: UserMemory) -> list[SessionState]:
 def _receipt(name: str, found: stored.Forgotten) -> Forgotten:
     about = {"sessions": found.sessions, "turns": found.turns, "erased": found.erased, "held_by": found.held_by}
     return Forgotten.model_validate({"forgotten": name, **about})
-
-
-def _dated(turn: Turn, time: datetime | None) -> Turn:
-    return turn if turn.time else turn.model_copy(update={"time": time})
 
 
 def _source(turn: Turn) -> Source:
