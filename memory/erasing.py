@@ -24,6 +24,7 @@ from sqlalchemy.exc import OperationalError
 
 from ..errors import ConflictError
 from . import store_tables as t
+from .prepared import Prepared
 from .stored import Owner
 
 MOST = 256 * 2**20
@@ -37,12 +38,12 @@ READER = "somebody reads the store, so its log cannot be emptied; run it again l
 LARGE = "the file is too large to be rewritten while others write; when nobody does, run: sqlite3 FILE VACUUM"
 
 
-_FORGETS = select(t.meta.c.value).where(t.meta.c.name == "forgets")
+_FORGETS = Prepared(select(t.meta.c.value).where(t.meta.c.name == "forgets"))
 
 
 def forgets(db: Connection) -> int:
     """How often anybody was forgotten."""
-    return int(db.execute(_FORGETS).scalar() or 0)
+    return int(next((row.value for row in _FORGETS(db, {})), 0))
 
 
 def name_of(owner: Owner) -> str:

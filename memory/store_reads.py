@@ -19,6 +19,7 @@ from sqlalchemy import (
     exists,
     func,
     literal,
+    literal_column,
     or_,
     select,
     text,
@@ -30,6 +31,7 @@ from ..records import AnyItem, Item, Session, Turn
 from . import store_tables as t
 from .deltas import patch
 from .metadata import Conditions
+from .prepared import Prepared
 from .store_tables import given, mine, of, whose
 from .stored import LONGEST_LEASE, Change, Document, Log, Measures, Owner, Parsed, Stamp, State, StoredItem, Summary
 
@@ -40,12 +42,14 @@ BATCH = 500
 
 
 _ABOUT = [column for column in t.memories.c if column.name not in ("json", "settled")]
-_HEAD = select(
-    select(t.users.c.version).where(*mine(t.users)).scalar_subquery().label("version"),
-    select(t.meta.c.value).where(t.meta.c.name == "forgets").scalar_subquery().label("forgets"),
-    select(func.max(t.amendments.c.number)).where(*mine(t.amendments)).scalar_subquery().label("amended"),
-    *_ABOUT,
-).select_from(select(literal(1)).subquery().outerjoin(t.memories, and_(*mine(t.memories))))
+_HEAD = Prepared(
+    select(
+        select(t.users.c.version).where(*mine(t.users)).scalar_subquery().label("version"),
+        select(t.meta.c.value).where(t.meta.c.name == "forgets").scalar_subquery().label("forgets"),
+        select(func.max(t.amendments.c.number)).where(*mine(t.amendments)).scalar_subquery().label("amended"),
+        *_ABOUT,
+    ).select_from(select(literal(1)).subquery().outerjoin(t.memories, and_(*mine(t.memories))))
+)
 
 
 def head(db: Connection, owner: Owner) -> Any:
@@ -55,7 +59,8 @@ def head(db: Connection, owner: Owner) -> Any:
         A row: the `version`, None for an unknown user; how often anybody was forgotten (`forgets`); the number of the
         last amendment (`amended`), None without one; and the columns of the memory, None where there is none.
     """
-    return db.execute(_HEAD, whose(owner)).one()
+    (row,) = _HEAD(db, whose(owner))
+    return row
 
 
 _OPEN = (
@@ -98,19 +103,23 @@ def _waiting() -> CompoundSelect[*tuple[Any, ...]]:
     behind = item.where(*mine(t.items), i.position > given("after"))
     # SQLite would read all items of the user for these.
     left = item.with_hint(t.items, "INDEXED BY mempiler_items_state", "sqlite")
-    left = left.where(*mine(t.items), i.state.in_(("queued", "failed")), i.position <= given("after"))
+    left = left.where(
+        *mine(t.items),
+        i.state.in_([literal_column("'queued'"), literal_column("'failed'")]),
+        i.position <= given("after"),
+    )
     turn = select(o.number, o.json, literal("open"), literal(0), literal(""), o.session, o.added)
     return union_all(behind, left, turn.where(*mine(t.open_turns))).order_by("at", "position")
 
 
-_WAITING = _waiting()
+_WAITING = Prepared(_waiting())
 
 
 def waiting(
     db: Connection, owner: Owner, after: int, parsed: Parsed
 ) -> tuple[tuple[StoredItem, ...], tuple[Session, ...]]:
     """The items behind a position and those that were never remembered, in order; and the open sessions."""
-    found = db.execute(_WAITING, whose(owner, after=after)).all()
+    found = _WAITING(db, whose(owner, after=after))
     items = [row for row in found if row.state != "open"]
     opened: dict[str, list[str]] = {}
     for row in found[len(items) :]:

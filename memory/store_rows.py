@@ -39,6 +39,7 @@ from ..records import Item, Turn
 from . import erasing
 from . import store_past as past
 from . import store_tables as t
+from .prepared import Prepared
 from .store_reads import BATCH
 from .store_tables import given, key_of, mine, of, whose
 from .stored import Added, Contents, Document, Owner, State, check_key, name_of
@@ -104,7 +105,7 @@ def insert_into(db: Connection) -> Any:
     return (postgresql if db.dialect.name == "postgresql" else sqlite).insert
 
 
-_LOCK = select(t.users.c.version).where(*mine(t.users)).with_for_update()
+_LOCK = Prepared(select(t.users.c.version).where(*mine(t.users)).with_for_update())
 
 
 def lock(db: Connection, owner: Owner, make: bool = True) -> bool:
@@ -112,12 +113,12 @@ def lock(db: Connection, owner: Owner, make: bool = True) -> bool:
 
     With `make` it is made then, and another transaction that makes it at the same time is waited for.
     """
-    if db.execute(_LOCK, whose(owner)).first() is not None:
+    if _LOCK(db, whose(owner)):
         return True
     blank = {"next_position": 1, "version": token(), "worker": "", "claimed_until": 0.0}
     if not make or upsert(db, t.users, {**key_of(owner), **blank}, {}):
         return False
-    return db.execute(_LOCK, whose(owner)).first() is not None
+    return bool(_LOCK(db, whose(owner)))
 
 
 def _known(id: Any) -> Any:
@@ -151,7 +152,7 @@ def _standing(server: bool) -> Select[*tuple[Any, ...]]:
 
 _NEVER = 2**31 - 1
 """More than anybody can have been forgotten."""
-_STANDING = {server: _standing(server) for server in (False, True)}
+_STANDING = {server: Prepared(_standing(server)) for server in (False, True)}
 
 
 @dataclass(frozen=True)
@@ -178,18 +179,18 @@ def _stands(db: Connection, owner: Owner, id: str, since: int | None, make: bool
     server = db.dialect.name == "postgresql"
     about = whose(owner, id=id, name=erasing.name_of(owner), since=_NEVER if since is None else since)
     # Who writes in SQLite holds the whole file.
-    row = None if server else db.execute(_STANDING[server], about).one()
+    row = None if server else _STANDING[server](db, about)[0]
     if row is None or (row.next_position is None and make):
         lock(db, owner, make)
-        row = db.execute(_STANDING[server], about).one()
+        (row,) = _STANDING[server](db, about)
     if row.refused is not None:
         raise erasing.refusal(owner)
     now = row.now if server else time.time()
     return _Standing(row.next_position or 1, row.position, row.digest, row.last, bool(row.taken), now)
 
 
-_NEW_ITEM, _NEW_OPEN = insert(t.items), insert(t.open_turns)
-_ADVANCE = update(t.users).where(*mine(t.users)).values(next_position=given("next"))
+_NEW_ITEM, _NEW_OPEN = Prepared(insert(t.items)), Prepared(insert(t.open_turns))
+_ADVANCE = Prepared(update(t.users).where(*mine(t.users)).values(next_position=given("next")))
 
 
 def queue(
@@ -225,10 +226,10 @@ def queue(
     item = _numbered(item, id or _free_id(db, owner, stands))
     _take_turns(db, owner, [turn.id for turn in item.turns], position)
     row = {"position": position, "id": item.id, "digest": digest, "json": json_of(item), "state": "queued"}
-    db.execute(_NEW_ITEM, {**key_of(owner), **row, "attempts": 0, "error": "", "added": stands.now})
+    _NEW_ITEM(db, {**key_of(owner), **row, "attempts": 0, "error": "", "added": stands.now})
     if metadata:
         put_metadata(db, owner, {position: metadata})
-    db.execute(_ADVANCE, whose(owner, next=position + 1))
+    _ADVANCE(db, whose(owner, next=position + 1))
     return Added(item.id, position, new=True)
 
 
@@ -260,7 +261,7 @@ def append(
     about = {**key_of(owner), "session": session, "added": stands.now}
     if new:
         rows = [{**about, "number": n, "json": json_of(turn)} for (n, _), turn in zip(numbered, new, strict=True)]
-        db.execute(_NEW_OPEN, rows)
+        _NEW_OPEN.each(db, rows)
     return new
 
 
@@ -408,7 +409,7 @@ def _take_turns(db: Connection, owner: Owner, ids: Sequence[str], position: int)
     key, taken, new = key_of(owner), set[str](), _new_turn(db.dialect.name == "postgresql")
     for n in range(0, len(ids), BATCH):
         rows = [{**key, "turn": id, "position": position} for id in ids[n : n + BATCH]]
-        taken.update(db.execute(new, rows if len(rows) > 1 else rows[0]).scalars())
+        taken.update(row.turn for row in new.each(db, rows))
     if len(taken) < len(ids):
         twice = next(id for n, id in enumerate(ids) if id in ids[:n] or id not in taken)
         raise ConflictError(
@@ -418,9 +419,10 @@ def _take_turns(db: Connection, owner: Owner, ids: Sequence[str], position: int)
 
 
 @cache
-def _new_turn(server: bool) -> Any:
+def _new_turn(server: bool) -> Prepared:
     """Passes over turns that are there, and returns the others."""
-    return (postgresql if server else sqlite).insert(t.turns).on_conflict_do_nothing().returning(t.turns.c.turn)
+    new = (postgresql if server else sqlite).insert(t.turns)
+    return Prepared(new.on_conflict_do_nothing().returning(t.turns.c.turn))
 
 
 def _numbered(item: Item, id: str) -> Item:

@@ -2,7 +2,7 @@
 
 CPU is that of the service's process (`mempiler serve`, offline engine, turn RAG, SQLite), asked by one client over one
 connection, each request of another user of 20 sessions in turn; the writers rest meanwhile, so a row is the request
-alone. Statements are counted in process, by SQLAlchemy's events, those that begin and end a transaction apart.
+alone. Statements are counted in process, by SQLite itself, those that begin and end a transaction apart.
 
 The peer of a request is the least that the same frameworks do for it: `GET /v1/models`, which touches no store.
 
@@ -42,6 +42,7 @@ BOUNDS = {
     "add": "not profiled over HTTP",
 }
 """Shares of the samples in which a thread of the service held the interpreter's lock; one client, writers at rest."""
+TRANSACTION = ("BEGIN", "COMMIT", "ROLLBACK", "SAVEPOINT", "RELEASE", "PRAGMA")
 TICK = 1000 / os.sysconf("SC_CLK_TCK")
 
 
@@ -88,9 +89,12 @@ def statements() -> dict[str, int]:
         app = make_app(Service(mempiler.build("turn-rag"), store, lm, settings=Settings(writers=0)))
         seen: list[str] = []
 
-        @event.listens_for(store._engine, "before_cursor_execute")
-        def count(connection: Any, cursor: Any, statement: str, *rest: Any) -> None:
-            seen.append(statement.split()[0])
+        @event.listens_for(store._engine, "connect")
+        def trace(connection: Any, record: Any) -> None:
+            connection.set_trace_callback(seen.append)
+
+        # Those that are open by now are not traced.
+        store._engine.dispose()
 
         async def ask() -> None:
             transport = httpx.ASGITransport(app=app)
@@ -100,7 +104,7 @@ def statements() -> dict[str, int]:
                         method, path, body = request(0)
                         seen.clear()
                         (await client.request(method, path, json=body)).raise_for_status()
-                    found[name] = sum(word not in ("BEGIN", "SAVEPOINT", "RELEASE") for word in seen)
+                    found[name] = sum(text.split()[0] not in TRANSACTION for text in seen)
 
         asyncio.run(ask())
     return found
