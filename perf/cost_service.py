@@ -37,11 +37,11 @@ from sqlalchemy import event
 USERS, SESSIONS, ROUNDS = 20, 20, 5
 AIMS = {"chat": (6, 8), "ask": (4, 8), "add": (2, 8)}
 BOUNDS = {
-    "chat": "samples of py-spy: HTTP .32, DSPy's call .17, writes .15, evidence .09",
-    "ask": "samples of py-spy: HTTP .35, DSPy's call .25, evidence .18, view .07",
-    "add": "not profiled over HTTP",
+    "chat": "threads' clocks: event loop with HTTP, JSON and handing over .25, DSPy's call .25, two writes .2",
+    "ask": "threads' clocks: event loop with HTTP, JSON and handing over .33, DSPy's call .32, view .13",
+    "add": "threads' clocks: event loop with HTTP, JSON and handing over .53, the write .41",
 }
-"""Shares of the samples in which a thread of the service held the interpreter's lock; one client, writers at rest."""
+"""Shares of the process's CPU; one client, writers at rest."""
 TRANSACTION = ("BEGIN", "COMMIT", "ROLLBACK", "SAVEPOINT", "RELEASE", "PRAGMA")
 TICK = 1000 / os.sysconf("SC_CLK_TCK")
 
@@ -198,12 +198,13 @@ def rows() -> Iterable[Row]:
     frame = f"{cost['models']:.2g}: a request without a store"
     for name, (most, statements_at_most) in AIMS.items():
         yield Row(f"service: {name}", f"{SESSIONS} sessions", cost[name], most, peer=frame, bound=BOUNDS[name])
-        bound = "two durable writes of 3 each, a view of 3, forgets, evidence" if name == "chat" else ""
+        bound = "two durable writes of 3 each, a view of 2, evidence that was not read before" if name == "chat" else ""
         yield Row(f"service: {name}, statements", "SQLite", counted[name], statements_at_most, unit="SQL", bound=bound)
     p50, alone, share = crowd(1)
     bound = f"{alone:.0f} requests a second of one process, so 200 users wait 200 / {alone:.0f} s; {share}"
     yield Row("service: 200 users at once, p50", "1 process", p50 / 1000, 0.5, unit="s", bound=bound)
     p50, shared, share = crowd(2)
+    share += "; of two processes one writes to an SQLite file at a time, and the other one sleeps until it looks again"
     yield Row("service: requests of 2 processes over 1", "200 users", shared / alone, 1.5, "x", "", True, share)
 
 
