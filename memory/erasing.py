@@ -25,6 +25,7 @@ from sqlalchemy.exc import OperationalError
 from ..errors import ConflictError
 from . import store_tables as t
 from .prepared import Prepared
+from .store_tables import given
 from .stored import Owner
 
 MOST = 256 * 2**20
@@ -93,11 +94,14 @@ def refuse(db: Connection, owner: Owner, since: int) -> None:
         raise refusal(owner)
 
 
+_SINCE = Prepared(
+    select(t.forgotten.c.number).where(t.forgotten.c.name == given("name"), t.forgotten.c.number > given("since"))
+)
+
+
 def forgotten_since(db: Connection, since: int, *owners: Owner) -> bool:
     """Whether one of them was forgotten after that number of the store."""
-    c = t.forgotten.c
-    found = select(c.number).where(c.name.in_([name_of(owner) for owner in owners]), c.number > since)
-    return db.execute(found.limit(1)).first() is not None
+    return any(_SINCE(db, {"name": name_of(owner), "since": since}) for owner in owners)
 
 
 def refusal(owner: Owner) -> ConflictError:

@@ -4,7 +4,7 @@ SQLite answers a small statement in microseconds, and SQLAlchemy takes fifty tim
 to convert values that need no conversion and to wrap rows. Connections, transactions and errors stay SQLAlchemy's, and
 so does PostgreSQL altogether: there the way to the server decides.
 
-Limits: values are texts, numbers and NULL; a list that is given for `in_` would be another text each time.
+Limits: values are texts, numbers and NULL. A list for `in_` would be another text each time; see `among`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, cast
 
-from sqlalchemy import Connection, Executable
+from sqlalchemy import Connection, Executable, literal_column
 from sqlalchemy.dialects.sqlite import dialect
 from sqlalchemy.exc import DBAPIError
 
@@ -63,6 +63,11 @@ class Prepared:
         """The SQL, and the values that are always the same."""
         made = cast("Any", self._statement).compile(dialect=_NAMED)
         return str(made), {name: value for name, value in made.params.items() if value is not None}
+
+
+def among(column: Any, *words: str) -> Any:
+    """That a column is one of some words of ours, which stand in the text of the statement."""
+    return column.in_([literal_column(f"'{word}'") for word in words])
 
 
 def driven(db: Connection, text: str, values: Mapping[str, Any] | None = None) -> sqlite3.Cursor:

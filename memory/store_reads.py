@@ -19,7 +19,6 @@ from sqlalchemy import (
     exists,
     func,
     literal,
-    literal_column,
     or_,
     select,
     text,
@@ -31,7 +30,7 @@ from ..records import AnyItem, Item, Session, Turn
 from . import store_tables as t
 from .deltas import patch
 from .metadata import Conditions
-from .prepared import Prepared
+from .prepared import Prepared, among
 from .store_tables import given, mine, of, whose
 from .stored import LONGEST_LEASE, Change, Document, Log, Measures, Owner, Parsed, Stamp, State, StoredItem, Summary
 
@@ -105,7 +104,7 @@ def _waiting() -> CompoundSelect[*tuple[Any, ...]]:
     left = item.with_hint(t.items, "INDEXED BY mempiler_items_state", "sqlite")
     left = left.where(
         *mine(t.items),
-        i.state.in_([literal_column("'queued'"), literal_column("'failed'")]),
+        among(i.state, "queued", "failed"),
         i.position <= given("after"),
     )
     turn = select(o.number, o.json, literal("open"), literal(0), literal(""), o.session, o.added)
@@ -135,17 +134,25 @@ def waiting(
     return kept, tuple(values[key] for key in sessions.values())
 
 
-_SAID = select(t.items.c.json).where(
-    *mine(t.items),
-    t.items.c.position.in_(select(t.turns.c.position).where(*mine(t.turns), t.turns.c.turn.in_(given("ids")))),
-)
+def _said(wanted: Any) -> Select[*tuple[Any, ...]]:
+    """The items of the turns of some ids."""
+    places = select(t.turns.c.position).where(*mine(t.turns), t.turns.c.turn.in_(wanted))
+    return select(t.items.c.json).where(*mine(t.items), t.items.c.position.in_(places))
+
+
+_SAID = _said(given("ids"))
+# A list is another text each time; SQLite reads one from JSON.
+_SAID_HERE = Prepared(_said(select(func.json_each(given("ids")).table_valued("value").c.value)))
 
 
 def turns(db: Connection, owner: Owner, ids: Sequence[str]) -> dict[str, tuple[Turn, Item]]:
     """Turns of remembered and waiting items by id, each with its item; unknown ids are skipped."""
     texts: dict[str, None] = {}
-    for n in range(0, len(ids), BATCH):
-        texts |= dict.fromkeys(db.execute(_SAID, whose(owner, ids=ids[n : n + BATCH])).scalars())
+    if db.dialect.name == "sqlite":
+        texts = dict.fromkeys(row.json for row in _SAID_HERE(db, whose(owner, ids=json.dumps(ids))))
+    else:
+        for n in range(0, len(ids), BATCH):
+            texts |= dict.fromkeys(db.execute(_SAID, whose(owner, ids=ids[n : n + BATCH])).scalars())
     found = [_ITEM.validate_json(text) for text in texts]
     wanted = set(ids)
     return {turn.id: (turn, item) for item in found for turn in item.turns if turn.id in wanted}

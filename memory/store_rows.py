@@ -39,7 +39,7 @@ from ..records import Item, Turn
 from . import erasing
 from . import store_past as past
 from . import store_tables as t
-from .prepared import Prepared
+from .prepared import Prepared, among
 from .store_reads import BATCH
 from .store_tables import given, key_of, mine, of, whose
 from .stored import Added, Contents, Document, Owner, State, check_key, name_of
@@ -306,12 +306,12 @@ def _taken() -> Update:
     c, inner = t.items.c, t.items.alias()
     # SQLite would look at all items of the user.
     found = select(inner.c.position).with_hint(inner, "INDEXED BY mempiler_items_state", "sqlite")
-    found = found.where(*mine(inner), inner.c.state.in_(("queued", "partial")), inner.c.position <= given("last"))
+    found = found.where(*mine(inner), among(inner.c.state, "queued", "partial"), inner.c.position <= given("last"))
     note = case((c.state == "queued", given("note")), else_=c.error)
     return update(t.items).where(*mine(t.items), c.position.in_(found)).values(state="remembered", error=note)
 
 
-_TAKEN_IN = _taken().returning(t.items.c.position, t.items.c.id)
+_TAKEN_IN = Prepared(_taken().returning(t.items.c.position, t.items.c.id))
 _IN_PART = (
     select(t.items.c.id)
     .with_hint(t.items, "INDEXED BY mempiler_items_state", "sqlite")
@@ -328,7 +328,7 @@ def taken_in(db: Connection, owner: Owner, document: Document, note: str) -> lis
     """Marks the items that are in a memory now; returns the ids of those whose state changed, with the new one."""
     left = frozenset(document.partial)
     before = frozenset(db.execute(_IN_PART, whose(owner)).scalars()) if left else left
-    taken = db.execute(_TAKEN_IN, whose(owner, last=document.position, note=note)).all()
+    taken = _TAKEN_IN(db, whose(owner, last=document.position, note=note))
     for n in range(0, len(document.partial), BATCH):
         db.execute(_PARTIAL.values(state="partial"), whose(owner, ids=document.partial[n : n + BATCH]))
     changed = [id for _, id in sorted(tuple(row) for row in taken) if id not in left or id not in before]
@@ -359,7 +359,7 @@ def restore(db: Connection, contents: Contents) -> None:
         append(db, owner, name_of("session", session.id), session.turns)
 
 
-_NEW_CHANGE = insert(t.changes)
+_NEW_CHANGE = Prepared(insert(t.changes))
 
 
 def _changed(now: Any) -> Any:
@@ -368,7 +368,7 @@ def _changed(now: Any) -> Any:
     return update(t.memories).where(*mine(t.memories)).values({**new, "updated": now})
 
 
-_CHANGED_HERE, _CHANGED_ON_SERVER = _changed(given("now")), _changed(t.SERVER_CLOCK)
+_CHANGED_HERE, _CHANGED_ON_SERVER = Prepared(_changed(given("now"))), _changed(t.SERVER_CLOCK)
 
 
 def put_memory(db: Connection, owner: Owner, document: Document) -> None:
@@ -376,13 +376,13 @@ def put_memory(db: Connection, owner: Owner, document: Document) -> None:
     change, about = document.change, _about(document)
     if change is not None:
         row = {"number": document.log.count, "memory": change.memory, "settled": change.settled}
-        db.execute(_NEW_CHANGE, {**key_of(owner), **row})
+        _NEW_CHANGE(db, {**key_of(owner), **row})
         past.note(db, owner, document.log.base, document.log.count, document.position)
         new = whose(owner, **{f"new_{name}": value for name, value in about.items()})
         if db.dialect.name == "postgresql":
             db.execute(_CHANGED_ON_SERVER, new)
         else:
-            db.execute(_CHANGED_HERE, {**new, "now": time.time()})
+            _CHANGED_HERE(db, {**new, "now": time.time()})
         return
     past.keep(db, owner)
     db.execute(delete(t.changes).where(*of(t.changes, owner)))

@@ -101,7 +101,7 @@ def view(program: MemoryProgram, store: Store, owner: Owner, stamp: Stamp | None
     snapshot = store.read(owner, lambda version: kept is not None and kept[0] == version, last.parsed, since)
     notice(program, store, snapshot.forgets)
     if snapshot.stamp is not None:
-        check(snapshot.stamp, stamp or stamp_of(program), owner, store.url)
+        check(snapshot.stamp, stamp or _as_writer(program), owner, store.url)
     if snapshot.stamp is not None and kept is not None and kept[0] == snapshot.version:
         _, document, memory, settled = kept
     else:
@@ -168,7 +168,7 @@ def as_it_was(program: MemoryProgram, store: Store, owner: Owner, then: datetime
     snapshot, found = store.past(owner, then)
     notice(program, store, snapshot.forgets)
     if snapshot.stamp is not None:
-        check(snapshot.stamp, stamp_of(program), owner, store.url)
+        check(snapshot.stamp, _as_writer(program), owner, store.url)
     memory, settled = _kept_past(program, store, owner, found)
     view = View(snapshot, None, memory, settled, Waiting(), position=found.position if found else 0)
     rows = in_force(row for row in store.amendments(owner) if row.at is None or comparable(row.at) <= comparable(then))
@@ -333,10 +333,15 @@ def stamp_of(program: MemoryProgram) -> Stamp:
     prompts that only read may change without a rebuild. The model that writes is not part of it: changing the model is
     the operator's choice, and `rebuild --force` writes everything anew.
     """
-    writer, identities = program.method.writer, program.identities
+    return replace(_as_writer(program), program=program.identities.of_program(program))
+
+
+def _as_writer(program: MemoryProgram) -> Stamp:
+    """The same without what only reads."""
+    writer = program.method.writer
     embedder = getattr(writer, "embedder", None)
-    writes = [identities.of_writer(writer), program.adapter if writer.predictors_below() else ""]
-    return Stamp(digest(writes), identities.of_program(program), embedder.name if embedder else "")
+    writes = [program.identities.of_writer(writer), program.adapter if writer.predictors_below() else ""]
+    return Stamp(digest(writes), "", embedder.name if embedder else "")
 
 
 def check(found: Stamp, own: Stamp, owner: Owner, url: str) -> None:
