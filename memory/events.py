@@ -13,12 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
 
 from sqlalchemy import Connection, delete, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from . import store_tables as t
+from .prepared import Prepared
 from .store_tables import given
 from .stored import Event, Events, Owner, State
 
@@ -27,9 +27,9 @@ KEPT = 10_000
 PRUNED_AT = 100
 """Events after which those beyond `KEPT` are deleted."""
 
-_NEW = insert(t.events)
-_COUNT = select(t.event_counts).where(t.event_counts.c.tenant == given("of_tenant"))
-_AFTER = (
+_NEW = Prepared(insert(t.events))
+_COUNT = Prepared(select(t.event_counts).where(t.event_counts.c.tenant == given("of_tenant")))
+_AFTER = Prepared(
     select(t.events)
     .where(t.events.c.tenant == given("of_tenant"), t.events.c.number > given("after"))
     .order_by(t.events.c.number)
@@ -48,18 +48,19 @@ def tell(db: Connection, owner: Owner, states: Sequence[tuple[str, State]]) -> N
     if not states:
         return
     server = db.dialect.name == "postgresql"
-    last = int(db.execute(_counting(server), {"of_tenant": owner.tenant, "more": len(states)}).scalar_one())
+    (counted,) = _counting(server)(db, {"of_tenant": owner.tenant, "more": len(states)})
+    last = int(counted.number)
     about = {"tenant": owner.tenant, "user": owner.user}
     about |= {"at": db.execute(select(t.SERVER_CLOCK)).scalar() if server else t.clock(db)}
     first = last - len(states) + 1
     rows = [{**about, "number": n, "session": id, "state": state} for n, (id, state) in enumerate(states, first)]
-    db.execute(_NEW, rows if len(rows) > 1 else rows[0])
+    _NEW.each(db, rows)
     if last // PRUNED_AT > (first - 1) // PRUNED_AT:
         _prune(db, owner.tenant, last - KEPT)
 
 
 @cache
-def _counting(server: bool) -> Any:
+def _counting(server: bool) -> Prepared:
     """Adds to the number of the last event of a tenant, and returns it; made once, since it runs with every commit."""
     c = t.event_counts.c
     new = (
@@ -68,7 +69,7 @@ def _counting(server: bool) -> Any:
         .values(tenant=given("of_tenant"), number=given("more"), dropped=0)
     )
     new = new.on_conflict_do_update(index_elements=["tenant"], set_={"number": c.number + given("more")})
-    return new.returning(c.number)
+    return Prepared(new.returning(c.number))
 
 
 def _prune(db: Connection, tenant: str, upto: int) -> None:
@@ -80,11 +81,11 @@ def _prune(db: Connection, tenant: str, upto: int) -> None:
 
 def read(db: Connection, tenant: str, after: int | None, most: int) -> Events:
     """The events of a tenant behind a number, in order; none, and the number of the last one, where that is None."""
-    count = db.execute(_COUNT, {"of_tenant": tenant}).first()
+    count = next(iter(_COUNT(db, {"of_tenant": tenant})), None)
     last, dropped = (count.number, count.dropped) if count is not None else (0, 0)
     if after is None or after >= last:
         return Events((), last, missed=False)
-    found = db.execute(_AFTER, {"of_tenant": tenant, "after": after, "most": most}).all()
+    found = _AFTER(db, {"of_tenant": tenant, "after": after, "most": most})
     told = tuple(Event(row.number, row.user, row.session, row.state, row.at) for row in found)
     # Numbers behind the last of a whole answer are of users who were forgotten.
     return Events(told, told[-1].number if len(told) == most else last, missed=after < dropped)

@@ -13,6 +13,7 @@ from ..errors import UserError
 from . import erasing
 from . import store_tables as t
 from .amending import Amendment
+from .prepared import Prepared
 from .store_reads import BATCH
 from .store_rows import lock
 from .store_tables import given, key_of, mine, of, whose
@@ -20,14 +21,15 @@ from .stored import Owner
 
 MOST = 10_000
 """Most amendments of a user."""
-_ROWS = select(t.amendments).where(*mine(t.amendments)).order_by(t.amendments.c.number)
-_LAST = select(func.max(t.amendments.c.number)).where(*mine(t.amendments))
+_ROWS = Prepared(select(t.amendments).where(*mine(t.amendments)).order_by(t.amendments.c.number))
+_LAST = Prepared(select(func.max(t.amendments.c.number).label("number")).where(*mine(t.amendments)))
+_NEW = Prepared(insert(t.amendments))
 _THERE = select(t.turns.c.turn).where(*mine(t.turns), t.turns.c.turn.in_(given("ids")))
 
 
 def read(db: Connection, owner: Owner) -> list[Amendment]:
     """All amendments of a user, in order."""
-    return [_amendment(row) for row in db.execute(_ROWS, whose(owner))]
+    return [_amendment(row) for row in _ROWS(db, whose(owner))]
 
 
 def write(db: Connection, owner: Owner, row: Amendment, since: int) -> bool:
@@ -39,10 +41,10 @@ def write(db: Connection, owner: Owner, row: Amendment, since: int) -> bool:
     """
     known = lock(db, owner, make=False)
     erasing.refuse(db, owner, since)
-    last = db.execute(_LAST, whose(owner)).scalar() or 0
+    (last,) = _LAST(db, whose(owner))
     if row.number > MOST:
         raise UserError(f"user {owner.user!r} has {MOST} amendments, the most there can be; forget sessions instead")
-    if not known or row.number != last + 1:
+    if not known or row.number != (last.number or 0) + 1:
         return False
     put(db, owner, [row])
     return True
@@ -55,7 +57,7 @@ def put(db: Connection, owner: Owner, rows: Iterable[Amendment]) -> None:
             name: getattr(row, name) for name in ("number", "what", "entry", "kind", "text", "new", "by", "undoes")
         }
         at = row.at.replace(tzinfo=UTC).timestamp() if row.at else 0.0
-        db.execute(insert(t.amendments), {**key_of(owner), **about, "sources": json.dumps(row.sources), "at": at})
+        _NEW(db, {**key_of(owner), **about, "sources": json.dumps(row.sources), "at": at})
 
 
 def drop_unfounded(db: Connection, owner: Owner) -> None:

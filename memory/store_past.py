@@ -17,13 +17,14 @@ from sqlalchemy import Connection, delete, insert, literal, select
 
 from ..errors import UserError
 from . import store_tables as t
+from .prepared import Prepared
 from .store_tables import given, key_of, mine, of, whose
 from .stored import Change, Owner
 
 NEW = -1
 """The number of a moment before which nothing is kept."""
 _OWNER = ("tenant", "user")
-_MOMENT = insert(t.moments)
+_MOMENT, _MOMENT_ON_SERVER = Prepared(insert(t.moments)), insert(t.moments).values(at=t.SERVER_CLOCK)
 _M, _P = t.moments.c, t.past_texts.c
 _LATEST = _M.at.desc(), _M.number.desc()
 _THEN = select(t.moments).where(*mine(t.moments), _M.at <= given("then")).order_by(*_LATEST).limit(1)
@@ -63,9 +64,9 @@ def note(db: Connection, owner: Owner, base: str, number: int, position: int) ->
     """Notes a commit: from now on the memory is this one."""
     row = {**key_of(owner), "base": base, "number": number, "position": position}
     if db.dialect.name == "postgresql":
-        db.execute(_MOMENT.values({**row, "at": t.SERVER_CLOCK}))
+        db.execute(_MOMENT_ON_SERVER, row)
     else:
-        db.execute(_MOMENT, {**row, "at": time.time()})
+        _MOMENT(db, {**row, "at": time.time()})
 
 
 def begin(db: Connection, owner: Owner) -> None:

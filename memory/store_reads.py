@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Any, get_args
 
 from pydantic import TypeAdapter
@@ -29,6 +29,7 @@ from ..errors import StoreError
 from ..records import AnyItem, Item, Session, Turn
 from . import store_tables as t
 from .deltas import patch
+from .prepared import Prepared, among
 from .store_tables import given, mine, of, whose
 from .stored import LONGEST_LEASE, Change, Document, Log, Measures, Owner, Parsed, Stamp, State, StoredItem, Summary
 
@@ -39,12 +40,14 @@ BATCH = 500
 
 
 _ABOUT = [column for column in t.memories.c if column.name not in ("json", "settled")]
-_HEAD = select(
-    select(t.users.c.version).where(*mine(t.users)).scalar_subquery().label("version"),
-    select(t.meta.c.value).where(t.meta.c.name == "forgets").scalar_subquery().label("forgets"),
-    select(func.max(t.amendments.c.number)).where(*mine(t.amendments)).scalar_subquery().label("amended"),
-    *_ABOUT,
-).select_from(select(literal(1)).subquery().outerjoin(t.memories, and_(*mine(t.memories))))
+_HEAD = Prepared(
+    select(
+        select(t.users.c.version).where(*mine(t.users)).scalar_subquery().label("version"),
+        select(t.meta.c.value).where(t.meta.c.name == "forgets").scalar_subquery().label("forgets"),
+        select(func.max(t.amendments.c.number)).where(*mine(t.amendments)).scalar_subquery().label("amended"),
+        *_ABOUT,
+    ).select_from(select(literal(1)).subquery().outerjoin(t.memories, and_(*mine(t.memories))))
+)
 
 
 def head(db: Connection, owner: Owner) -> Any:
@@ -54,7 +57,8 @@ def head(db: Connection, owner: Owner) -> Any:
         A row: the `version`, None for an unknown user; how often anybody was forgotten (`forgets`); the number of the
         last amendment (`amended`), None without one; and the columns of the memory, None where there is none.
     """
-    return db.execute(_HEAD, whose(owner)).one()
+    (row,) = _HEAD(db, whose(owner))
+    return row
 
 
 _OPEN = (
@@ -69,12 +73,11 @@ def open_sessions(db: Connection, owner: Owner) -> list[Session]:
     said: dict[str, list[str]] = {}
     for row in db.execute(_OPEN, whose(owner)):
         said.setdefault(row.session, []).append(row.json)
-    return [_session(id, texts) for id, texts in said.items()]
+    return [_session(id, [Turn.model_validate_json(text) for text in texts]) for id, texts in said.items()]
 
 
-def _session(id: str, texts: Iterable[str]) -> Session:
-    turns = tuple(map(Turn.model_validate_json, texts))
-    return Session(id=id, time=turns[0].time, turns=turns)
+def _session(id: str, turns: Sequence[Turn]) -> Session:
+    return Session(id=id, time=turns[0].time, turns=tuple(turns))
 
 
 _ITEMS = select(t.items).where(*mine(t.items)).order_by(t.items.c.position)
@@ -98,44 +101,57 @@ def _waiting() -> CompoundSelect[*tuple[Any, ...]]:
     behind = item.where(*mine(t.items), i.position > given("after"))
     # SQLite would read all items of the user for these.
     left = item.with_hint(t.items, "INDEXED BY mempiler_items_state", "sqlite")
-    left = left.where(*mine(t.items), i.state.in_(("queued", "failed")), i.position <= given("after"))
+    left = left.where(
+        *mine(t.items),
+        among(i.state, "queued", "failed"),
+        i.position <= given("after"),
+    )
     turn = select(o.number, o.json, literal("open"), literal(0), literal(""), o.session, o.added)
     return union_all(behind, left, turn.where(*mine(t.open_turns))).order_by("at", "position")
 
 
-_WAITING = _waiting()
+_WAITING = Prepared(_waiting())
 
 
 def waiting(
     db: Connection, owner: Owner, after: int, parsed: Parsed
 ) -> tuple[tuple[StoredItem, ...], tuple[Session, ...]]:
     """The items behind a position and those that were never remembered, in order; and the open sessions."""
-    found = db.execute(_WAITING, whose(owner, after=after)).all()
+    found = _WAITING(db, whose(owner, after=after))
     items = [row for row in found if row.state != "open"]
-    opened: dict[str, tuple[str, ...]] = {}
+    opened: dict[str, list[str]] = {}
     for row in found[len(items) :]:
-        opened[row.session] = (*opened.get(row.session, ()), row.json)
-    values = parsed.all(
-        {
-            **{row.json: lambda text=row.json: _ITEM.validate_json(text) for row in items},
-            **{said: lambda said=said: _session(*said) for said in opened.items()},
-        }
-    )
+        opened.setdefault(row.session, []).append(row.json)
+    texts = (text for said in opened.values() for text in said)
+    turns = parsed.turns.all({text: partial(Turn.model_validate_json, text) for text in texts})
+    sessions = {id: (id, *said) for id, said in opened.items()}
+    wanted: dict[Hashable, Callable[[], Any]] = {row.json: partial(_ITEM.validate_json, row.json) for row in items}
+    for id, key in sessions.items():
+        wanted[key] = partial(_session, id, [turns[text] for text in opened[id]])
+    values = parsed.items.all(wanted)
     kept = tuple(StoredItem(row.position, values[row.json], row.state, row.attempts, row.error) for row in items)
-    return kept, tuple(values[said] for said in opened.items())
+    return kept, tuple(values[key] for key in sessions.values())
 
 
-_SAID = select(t.items.c.json).where(
-    *mine(t.items),
-    t.items.c.position.in_(select(t.turns.c.position).where(*mine(t.turns), t.turns.c.turn.in_(given("ids")))),
-)
+def _said(wanted: Any) -> Select[*tuple[Any, ...]]:
+    """The items of the turns of some ids."""
+    places = select(t.turns.c.position).where(*mine(t.turns), t.turns.c.turn.in_(wanted))
+    return select(t.items.c.json).where(*mine(t.items), t.items.c.position.in_(places))
+
+
+_SAID = _said(given("ids"))
+# A list is another text each time; SQLite reads one from JSON.
+_SAID_HERE = Prepared(_said(select(func.json_each(given("ids")).table_valued("value").c.value)))
 
 
 def turns(db: Connection, owner: Owner, ids: Sequence[str]) -> dict[str, tuple[Turn, Item]]:
     """Turns of remembered and waiting items by id, each with its item; unknown ids are skipped."""
     texts: dict[str, None] = {}
-    for n in range(0, len(ids), BATCH):
-        texts |= dict.fromkeys(db.execute(_SAID, whose(owner, ids=ids[n : n + BATCH])).scalars())
+    if db.dialect.name == "sqlite":
+        texts = dict.fromkeys(row.json for row in _SAID_HERE(db, whose(owner, ids=json.dumps(ids))))
+    else:
+        for n in range(0, len(ids), BATCH):
+            texts |= dict.fromkeys(db.execute(_SAID, whose(owner, ids=ids[n : n + BATCH])).scalars())
     found = [_ITEM.validate_json(text) for text in texts]
     wanted = set(ids)
     return {turn.id: (turn, item) for item in found for turn in item.turns if turn.id in wanted}

@@ -12,15 +12,18 @@ import time
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from types import MappingProxyType
 from typing import Any, TypeVar
 
 from sqlalchemy import (
     Connection,
     Select,
+    String,
     Table,
     Update,
     case,
+    cast,
     delete,
     exists,
     func,
@@ -36,6 +39,7 @@ from ..records import Item, Turn
 from . import erasing, store_metadata
 from . import store_past as past
 from . import store_tables as t
+from .prepared import Prepared, among
 from .store_reads import BATCH
 from .store_tables import given, key_of, mine, of, whose
 from .stored import Added, Contents, Document, Owner, State, check_key, name_of
@@ -101,7 +105,7 @@ def insert_into(db: Connection) -> Any:
     return (postgresql if db.dialect.name == "postgresql" else sqlite).insert
 
 
-_LOCK = select(t.users.c.version).where(*mine(t.users)).with_for_update()
+_LOCK = Prepared(select(t.users.c.version).where(*mine(t.users)).with_for_update())
 
 
 def lock(db: Connection, owner: Owner, make: bool = True) -> bool:
@@ -109,12 +113,23 @@ def lock(db: Connection, owner: Owner, make: bool = True) -> bool:
 
     With `make` it is made then, and another transaction that makes it at the same time is waited for.
     """
-    if db.execute(_LOCK, whose(owner)).first() is not None:
+    if _LOCK(db, whose(owner)):
         return True
     blank = {"next_position": 1, "version": token(), "worker": "", "claimed_until": 0.0}
     if not make or upsert(db, t.users, {**key_of(owner), **blank}, {}):
         return False
-    return db.execute(_LOCK, whose(owner)).first() is not None
+    return bool(_LOCK(db, whose(owner)))
+
+
+def _known(id: Any) -> Any:
+    """Whether there is a session of an id, open or not."""
+    i, o = t.items.c, t.open_turns.c
+    item = select(i.position).where(*mine(t.items), i.id == id)
+    opened = select(o.number).where(*mine(t.open_turns), o.session == id).limit(1)
+    return exists(item) | exists(opened)
+
+
+_IS_KNOWN = select(_known(given("id")))
 
 
 def _standing(server: bool) -> Select[*tuple[Any, ...]]:
@@ -130,13 +145,14 @@ def _standing(server: bool) -> Select[*tuple[Any, ...]]:
         "last": last,
         "refused": refused,
     }
-    now = [t.SERVER_CLOCK.label("now")] if server else []
-    return select(*(part.scalar_subquery().label(name) for name, part in parts.items()), *now)
+    user = select(literal("D") + cast(t.users.c.next_position, String)).where(*mine(t.users)).scalar_subquery()
+    more = [_known(user).label("taken"), *([t.SERVER_CLOCK.label("now")] if server else [])]
+    return select(*(part.scalar_subquery().label(name) for name, part in parts.items()), *more)
 
 
 _NEVER = 2**31 - 1
 """More than anybody can have been forgotten."""
-_STANDING = {server: _standing(server) for server in (False, True)}
+_STANDING = {server: Prepared(_standing(server)) for server in (False, True)}
 
 
 @dataclass(frozen=True)
@@ -149,6 +165,8 @@ class _Standing:
     digest: str | None
     last: int | None
     """Number of the last turn of the open session of that id."""
+    taken: bool
+    """Whether there is a session named by the next position, `D1`, `D2`, ..."""
     now: float
 
 
@@ -161,17 +179,18 @@ def _stands(db: Connection, owner: Owner, id: str, since: int | None, make: bool
     server = db.dialect.name == "postgresql"
     about = whose(owner, id=id, name=erasing.name_of(owner), since=_NEVER if since is None else since)
     # Who writes in SQLite holds the whole file.
-    row = None if server else db.execute(_STANDING[server], about).one()
+    row = None if server else _STANDING[server](db, about)[0]
     if row is None or (row.next_position is None and make):
         lock(db, owner, make)
-        row = db.execute(_STANDING[server], about).one()
+        (row,) = _STANDING[server](db, about)
     if row.refused is not None:
         raise erasing.refusal(owner)
-    return _Standing(row.next_position or 1, row.position, row.digest, row.last, row.now if server else time.time())
+    now = row.now if server else time.time()
+    return _Standing(row.next_position or 1, row.position, row.digest, row.last, bool(row.taken), now)
 
 
-_NEW_ITEM, _NEW_OPEN = insert(t.items), insert(t.open_turns)
-_ADVANCE = update(t.users).where(*mine(t.users)).values(next_position=given("next"))
+_NEW_ITEM, _NEW_OPEN = Prepared(insert(t.items)), Prepared(insert(t.open_turns))
+_ADVANCE = Prepared(update(t.users).where(*mine(t.users)).values(next_position=given("next")))
 
 
 def queue(
@@ -204,13 +223,13 @@ def queue(
             "give the new one an id of its own, or forget the old one first"
         )
     position = stands.next_position
-    item = _numbered(item, id or _free_id(db, owner, position))
+    item = _numbered(item, id or _free_id(db, owner, stands))
     _take_turns(db, owner, [turn.id for turn in item.turns], position)
     row = {"position": position, "id": item.id, "digest": digest, "json": json_of(item), "state": "queued"}
-    db.execute(_NEW_ITEM, {**key_of(owner), **row, "attempts": 0, "error": "", "added": stands.now})
+    _NEW_ITEM(db, {**key_of(owner), **row, "attempts": 0, "error": "", "added": stands.now})
     if metadata:
         store_metadata.put(db, owner, {position: metadata})
-    db.execute(_ADVANCE, whose(owner, next=position + 1))
+    _ADVANCE(db, whose(owner, next=position + 1))
     return Added(item.id, position, new=True)
 
 
@@ -242,7 +261,7 @@ def append(
     about = {**key_of(owner), "session": session, "added": stands.now}
     if new:
         rows = [{**about, "number": n, "json": json_of(turn)} for (n, _), turn in zip(numbered, new, strict=True)]
-        db.execute(_NEW_OPEN, rows)
+        _NEW_OPEN.each(db, rows)
     if new and metadata:
         store_metadata.add(db, owner, session, metadata)
     return new
@@ -290,12 +309,12 @@ def _taken() -> Update:
     c, inner = t.items.c, t.items.alias()
     # SQLite would look at all items of the user.
     found = select(inner.c.position).with_hint(inner, "INDEXED BY mempiler_items_state", "sqlite")
-    found = found.where(*mine(inner), inner.c.state.in_(("queued", "partial")), inner.c.position <= given("last"))
+    found = found.where(*mine(inner), among(inner.c.state, "queued", "partial"), inner.c.position <= given("last"))
     note = case((c.state == "queued", given("note")), else_=c.error)
     return update(t.items).where(*mine(t.items), c.position.in_(found)).values(state="remembered", error=note)
 
 
-_TAKEN_IN = _taken().returning(t.items.c.position, t.items.c.id)
+_TAKEN_IN = Prepared(_taken().returning(t.items.c.position, t.items.c.id))
 _IN_PART = (
     select(t.items.c.id)
     .with_hint(t.items, "INDEXED BY mempiler_items_state", "sqlite")
@@ -312,7 +331,7 @@ def taken_in(db: Connection, owner: Owner, document: Document, note: str) -> lis
     """Marks the items that are in a memory now; returns the ids of those whose state changed, with the new one."""
     left = frozenset(document.partial)
     before = frozenset(db.execute(_IN_PART, whose(owner)).scalars()) if left else left
-    taken = db.execute(_TAKEN_IN, whose(owner, last=document.position, note=note)).all()
+    taken = _TAKEN_IN(db, whose(owner, last=document.position, note=note))
     for n in range(0, len(document.partial), BATCH):
         db.execute(_PARTIAL.values(state="partial"), whose(owner, ids=document.partial[n : n + BATCH]))
     changed = [id for _, id in sorted(tuple(row) for row in taken) if id not in left or id not in before]
@@ -344,7 +363,7 @@ def restore(db: Connection, contents: Contents) -> None:
         append(db, owner, name_of("session", session.id), session.turns, metadata=said)
 
 
-_NEW_CHANGE = insert(t.changes)
+_NEW_CHANGE = Prepared(insert(t.changes))
 
 
 def _changed(now: Any) -> Any:
@@ -353,7 +372,7 @@ def _changed(now: Any) -> Any:
     return update(t.memories).where(*mine(t.memories)).values({**new, "updated": now})
 
 
-_CHANGED_HERE, _CHANGED_ON_SERVER = _changed(given("now")), _changed(t.SERVER_CLOCK)
+_CHANGED_HERE, _CHANGED_ON_SERVER = Prepared(_changed(given("now"))), _changed(t.SERVER_CLOCK)
 
 
 def put_memory(db: Connection, owner: Owner, document: Document) -> None:
@@ -361,13 +380,13 @@ def put_memory(db: Connection, owner: Owner, document: Document) -> None:
     change, about = document.change, _about(document)
     if change is not None:
         row = {"number": document.log.count, "memory": change.memory, "settled": change.settled}
-        db.execute(_NEW_CHANGE, {**key_of(owner), **row})
+        _NEW_CHANGE(db, {**key_of(owner), **row})
         past.note(db, owner, document.log.base, document.log.count, document.position)
         new = whose(owner, **{f"new_{name}": value for name, value in about.items()})
         if db.dialect.name == "postgresql":
             db.execute(_CHANGED_ON_SERVER, new)
         else:
-            db.execute(_CHANGED_HERE, {**new, "now": time.time()})
+            _CHANGED_HERE(db, {**new, "now": time.time()})
         return
     past.keep(db, owner)
     db.execute(delete(t.changes).where(*of(t.changes, owner)))
@@ -391,11 +410,10 @@ def _about(document: Document) -> dict[str, Any]:
 
 
 def _take_turns(db: Connection, owner: Owner, ids: Sequence[str], position: int) -> None:
-    key, taken = key_of(owner), set[str]()
-    new = insert_into(db)(t.turns).on_conflict_do_nothing().returning(t.turns.c.turn)
+    key, taken, new = key_of(owner), set[str](), _new_turn(db.dialect.name == "postgresql")
     for n in range(0, len(ids), BATCH):
         rows = [{**key, "turn": id, "position": position} for id in ids[n : n + BATCH]]
-        taken.update(db.execute(new, rows).scalars())
+        taken.update(row.turn for row in new.each(db, rows))
     if len(taken) < len(ids):
         twice = next(id for n, id in enumerate(ids) if id in ids[:n] or id not in taken)
         raise ConflictError(
@@ -404,21 +422,26 @@ def _take_turns(db: Connection, owner: Owner, ids: Sequence[str], position: int)
         )
 
 
+@cache
+def _new_turn(server: bool) -> Prepared:
+    """Passes over turns that are there, and returns the others."""
+    new = (postgresql if server else sqlite).insert(t.turns)
+    return Prepared(new.on_conflict_do_nothing().returning(t.turns.c.turn))
+
+
 def _numbered(item: Item, id: str) -> Item:
     turns = tuple(
         turn if turn.id else turn.model_copy(update={"id": f"{id}:{n}"}) for n, turn in enumerate(item.turns, 1)
     )
-    return type(item).model_validate({**item.model_dump(), "id": id, "turns": turns})
+    fields = {name: getattr(item, name) for name in type(item).model_fields}
+    return type(item).model_validate({**fields, "id": id, "turns": turns})
 
 
-_IS_ITEM = select(t.items.c.position).where(*mine(t.items), t.items.c.id == given("id"))
-_IS_OPEN = select(t.open_turns.c.number).where(*mine(t.open_turns), t.open_turns.c.session == given("id")).limit(1)
-_IS_KNOWN = select(exists(_IS_ITEM) | exists(_IS_OPEN))
-
-
-def _free_id(db: Connection, owner: Owner, position: int) -> str:
-    while db.execute(_IS_KNOWN, whose(owner, id=f"D{position}")).scalar():
+def _free_id(db: Connection, owner: Owner, stands: _Standing) -> str:
+    position, taken = stands.next_position, stands.taken
+    while taken:
         position += 1
+        taken = db.execute(_IS_KNOWN, whose(owner, id=f"D{position}")).scalar()
     return f"D{position}"
 
 

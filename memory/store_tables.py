@@ -60,6 +60,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError
 
 from ..errors import MissingDependencyError, StoreError, UserError
+from .prepared import driven
 from .stored import Owner
 
 SCHEMA = 1
@@ -354,7 +355,9 @@ def _engine(url: str | Path, timeout: float) -> Engine:
             raise UserError("a store needs a file: give the path of one, e.g. --store memories.sqlite")
         _keep_private(Path(parsed.database or ""))
         arguments = {"timeout": timeout, "check_same_thread": False}
-        return _sqlite(create_engine(parsed, max_overflow=64, pool_timeout=timeout, connect_args=arguments))
+        # The connection used last knows best what is in the file: each reads anew what another one wrote.
+        pool: dict[str, Any] = {"max_overflow": 64, "pool_timeout": timeout, "pool_use_lifo": True}
+        return _sqlite(create_engine(parsed, **pool, connect_args=arguments))
     if kind != "postgresql":
         raise UserError(f"store {address!r}: {kind} is not supported; give a path (SQLite) or postgresql://...")
     try:
@@ -394,7 +397,7 @@ def _sqlite(engine: Engine) -> Engine:
     def _begin(connection: Connection) -> None:
         options = connection.get_execution_options()
         if not options.get("bare"):
-            connection.exec_driver_sql("BEGIN IMMEDIATE" if options.get("write") else "BEGIN")
+            driven(connection, "BEGIN IMMEDIATE" if options.get("write") else "BEGIN")
 
     return engine
 

@@ -41,6 +41,7 @@ class Transactions:
         self.url = t.address_of(self._engine)
         """The address, without a password."""
         self._writer = self._engine.execution_options(write=True)
+        self._reader, self._looker = t.reading(self._engine), t.looking(self._engine)
         self._group = GroupCommit(self._writer) if self._engine.dialect.name == "sqlite" else None
         self._noted = Pending()
 
@@ -80,11 +81,11 @@ class Transactions:
     @contextmanager
     def _read(self) -> Generator[Connection]:
         """One state of the database."""
-        with t.store_errors(self._engine), t.reading(self._engine).begin() as connection:
+        with t.store_errors(self._engine), self._reader.begin() as connection:
             yield connection
 
     @contextmanager
     def _look(self) -> Generator[Connection]:
         """For one statement that reads: it needs no transaction."""
-        with t.store_errors(self._engine), t.looking(self._engine).connect() as connection:
+        with t.store_errors(self._engine), self._looker.connect() as connection:
             yield connection

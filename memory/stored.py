@@ -172,7 +172,15 @@ class Snapshot:
 
 
 class Parsed:
-    """What was read last of the rows of one user that wait: a row that is as it was is the same object again."""
+    """What was read last of the rows of one user that wait: what is as it was is the same object again."""
+
+    def __init__(self) -> None:
+        self.items, self.turns = _Kept(), _Kept()
+        """Items and open sessions, and the turns of open sessions."""
+
+
+class _Kept:
+    """The values of the last call of `all`."""
 
     def __init__(self) -> None:
         self._kept: Mapping[Hashable, Any] = {}

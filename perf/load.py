@@ -148,6 +148,7 @@ class User:
 @contextmanager
 def service(folder: Path, tokens: dict[str, str], store: str, options: list[str]) -> Iterator[tuple[str, int]]:
     """A service of its own in a process of its own; yields its address and its process."""
+    workers = int(options[options.index("--workers") + 1]) if "--workers" in options else 1
     mempiler.save(mempiler.build("turn-rag"), folder / "program")
     (folder / "tokens").write_text("".join(f"{tenant} {token}\n" for tenant, token in tokens.items()))
     with socket.socket() as free:
@@ -159,7 +160,9 @@ def service(folder: Path, tokens: dict[str, str], store: str, options: list[str]
     try:
         for _ in range(300):
             try:
-                if httpx.get(f"http://127.0.0.1:{port}/ready").status_code == 200:
+                ready = httpx.get(f"http://127.0.0.1:{port}/ready").status_code == 200
+                # A client stays with the process that took its connection, so all of them have to be there first.
+                if ready and listening(int(port)) >= workers:
                     break
             except httpx.HTTPError:
                 pass
@@ -171,6 +174,12 @@ def service(folder: Path, tokens: dict[str, str], store: str, options: list[str]
         process.terminate()
         process.wait(60)
         print((folder / "log").read_text()[-2000:], end="", file=sys.stderr)
+
+
+def listening(port: int) -> int:
+    """How many sockets of this machine take connections at a port; Linux tells."""
+    rows = (line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:])
+    return sum(row[1].endswith(f":{port:04X}") and row[3] == "0A" for row in rows)
 
 
 async def load(address: str, users: int, seconds: float, tokens: dict[str, str]) -> tuple[dict[str, Any], list[User]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
@@ -26,7 +26,7 @@ from ..memory.store_past import Then
 from ..memory.store_reads import text_after
 from ..memory.stored import DOCUMENT, Change, Document, Log, Owner, Parsed, Snapshot, Stamp
 from ..memory.user_vectors import UserVectors
-from ..records import Item, Session, comparable
+from ..records import Item, Session, Turn, comparable
 from .identity import digest
 from .leavings import notice
 from .method import Writer
@@ -37,6 +37,9 @@ from .waiting import Waiting
 
 SHORT = 65_536
 """Characters of changes that a short memory may have before its text is written anew."""
+
+SOURCES = 256
+"""Most turns of a user that are kept because answers rested on them."""
 
 PARTS = 8
 """Most parts of a user's memory that are kept as memories of their own."""
@@ -93,12 +96,12 @@ def view(program: MemoryProgram, store: Store, owner: Owner, stamp: Stamp | None
         ProgramError: Another program, embedder or version wrote it; the message has the command that repairs it.
     """
     kept: _Kept | None = program.live.peek(_key(store, owner))
-    last = _last_waiting(program, store, owner)
+    last = _last(program, store, owner)
     since = kept[1].log if kept else Log()
     snapshot = store.read(owner, lambda version: kept is not None and kept[0] == version, last.parsed, since)
     notice(program, store, snapshot.forgets)
     if snapshot.stamp is not None:
-        check(snapshot.stamp, stamp or stamp_of(program), owner, store.url)
+        check(snapshot.stamp, stamp or _as_writer(program), owner, store.url)
     if snapshot.stamp is not None and kept is not None and kept[0] == snapshot.version:
         _, document, memory, settled = kept
     else:
@@ -165,7 +168,7 @@ def as_it_was(program: MemoryProgram, store: Store, owner: Owner, then: datetime
     snapshot, found = store.past(owner, then)
     notice(program, store, snapshot.forgets)
     if snapshot.stamp is not None:
-        check(snapshot.stamp, stamp_of(program), owner, store.url)
+        check(snapshot.stamp, _as_writer(program), owner, store.url)
     memory, settled = _kept_past(program, store, owner, found)
     view = View(snapshot, None, memory, settled, Waiting(), position=found.position if found else 0)
     rows = in_force(row for row in store.amendments(owner) if row.at is None or comparable(row.at) <= comparable(then))
@@ -261,15 +264,38 @@ def _key(store: Store, owner: Owner) -> tuple[Any, ...]:
 
 
 @dataclass(frozen=True)
-class _LastWaiting:
-    """What is kept of what waits, from one view of a user to the next."""
+class _Last:
+    """What is kept of what was said, from one view of a user to the next."""
 
     parsed: Parsed = field(default_factory=Parsed)
     line: Line = field(default_factory=Line)
+    said: dict[str, Turn] = field(default_factory=dict[str, Turn])
+    """Turns that answers rested on, by id."""
 
 
-def _last_waiting(program: MemoryProgram, store: Store, owner: Owner) -> _LastWaiting:
-    return program.live.once((*_key(store, owner), "waiting"), _LastWaiting)
+def _last(program: MemoryProgram, store: Store, owner: Owner) -> _Last:
+    return program.live.once((*_key(store, owner), "last"), _Last)
+
+
+def sources(program: MemoryProgram, store: Store, seen: View, ids: Collection[str]) -> dict[str, Turn]:
+    """Turns of sessions by id, each with its time or that of its session; those that are not there are left out.
+
+    Args:
+        program: Keeps those that were asked for before.
+        store: Has them all.
+        seen: The memory that rests on them.
+        ids: Of the turns.
+    """
+    owner = seen.snapshot.owner
+    said = _last(program, store, owner).said
+    found = {id: turn for id in ids if (turn := said.get(id)) is not None}
+    if left := sorted(set(ids) - found.keys()):
+        read = {id: turn.at(item.time) for id, (turn, item) in store.turns(owner, left).items()}
+        if len(said) + len(read) > SOURCES:
+            said.clear()
+        said.update(read)
+        found |= read
+    return found
 
 
 def told(document: Document, before: tuple[Memory, Memory] | None, memory: Memory, settled: Memory | None) -> Document:
@@ -307,10 +333,15 @@ def stamp_of(program: MemoryProgram) -> Stamp:
     prompts that only read may change without a rebuild. The model that writes is not part of it: changing the model is
     the operator's choice, and `rebuild --force` writes everything anew.
     """
-    writer, identities = program.method.writer, program.identities
+    return replace(_as_writer(program), program=program.identities.of_program(program))
+
+
+def _as_writer(program: MemoryProgram) -> Stamp:
+    """The same without what only reads."""
+    writer = program.method.writer
     embedder = getattr(writer, "embedder", None)
-    writes = [identities.of_writer(writer), program.adapter if writer.predictors_below() else ""]
-    return Stamp(digest(writes), identities.of_program(program), embedder.name if embedder else "")
+    writes = [program.identities.of_writer(writer), program.adapter if writer.predictors_below() else ""]
+    return Stamp(digest(writes), "", embedder.name if embedder else "")
 
 
 def check(found: Stamp, own: Stamp, owner: Owner, url: str) -> None:

@@ -27,10 +27,11 @@ did (when it next asks for anybody); until then it stays there, unseen. A model'
 
 from __future__ import annotations
 
+import copy
 from collections.abc import AsyncGenerator, Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import aclosing, contextmanager
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import dspy
 
@@ -144,6 +145,18 @@ class UserMemory(UserEntries):
         if added is not None and remember:
             self.remember()
         return added
+
+    def begun(self, seen: View | None = None) -> Self:
+        """The same for one piece of work, e.g. a request: it stores nothing if the user is forgotten from now on.
+
+        Args:
+            seen: Of `look`, with which the work began; now if None.
+        """
+        if self._since is not None:
+            return self
+        begun = copy.copy(self)
+        begun._since = self.store.forgets() if seen is None else seen.snapshot.forgets
+        return begun
 
     def remember(self) -> Remembered:
         """Writes all items that are queued for this user.
@@ -272,6 +285,19 @@ class UserMemory(UserEntries):
             found = searching.search(self.program.method, seen.settled, seen.waiting, query, k, within)
         self._noted(seen, found.entries)
         return found
+
+    def sources(self, ids: Collection[str], seen: View) -> dict[str, Turn]:
+        """Turns that something rests on, by id, each with a time; those that were forgotten or deleted are left out.
+
+        Args:
+            ids: Of the turns.
+            seen: What was recalled or searched, of `look`.
+        """
+        wanted = frozenset(ids) - (seen.amendments.withheld if seen.amendments else frozenset())
+        items = seen.waiting.items
+        waiting = {turn.id: turn.at(item.time) for item in items for turn in item.turns if turn.id in wanted}
+        with leaving_nothing(self.program, self.store, self._lm, seen.snapshot.forgets):
+            return waiting | live.sources(self.program, self.store, seen, wanted - waiting.keys())
 
     def read(self) -> Memory:
         """The memory that questions are answered from; the blank one of the method for an unknown user."""

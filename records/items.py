@@ -43,6 +43,10 @@ class Turn(Record):
         image = f"[shares an image of {self.caption}]" if self.caption else ""
         return " ".join(part for part in (self.text, image) if part)
 
+    def at(self, time: datetime | None) -> Turn:
+        """The turn with a time, if it has none of its own."""
+        return self if self.time or not time else self.model_copy(update={"time": time})
+
     def line(self, time: datetime | None = None) -> str:
         """Renders the turn on one line: `[D1:3] (8 May 2023, Monday 13:56) Ann: text`."""
         time = self.time or time

@@ -18,6 +18,7 @@ from ..engines.deadline import Deadline
 from ..programs.user_memory import UserMemory
 from .bodies import Name
 from .limits import send_refusal
+from .pools import Pool
 from .refusals import OTHER_ORIGIN, OTHER_PATH, UNKNOWN_HOST, UNKNOWN_TOKEN, Refusal
 from .service import Service
 
@@ -91,7 +92,18 @@ def _name(given: str) -> str:
     return given[1:].partition("]")[0] if given.startswith("[") else given.partition(":")[0]
 
 
-# These are coroutines though they wait for nothing: FastAPI calls a plain function in a thread, each time.
+class _Shown(HTTPBearer):
+    """What the OpenAPI page says of tokens; `Access` has looked at the request's by then."""
+
+    async def __call__(self) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Called for every request."""
+
+
+GUARD = Depends(_Shown())
+"""A dependency of every router below `GUARDED`."""
+
+# These are coroutines though they wait for nothing: FastAPI calls a plain function in a thread, each time. Each takes
+# the request, and none another one: FastAPI goes through all that one takes, again for each that takes it.
 
 
 async def service_of(request: Request) -> Service:
@@ -99,15 +111,11 @@ async def service_of(request: Request) -> Service:
     return request.app.state.service
 
 
-_bearer = HTTPBearer(auto_error=False)
-
-
-async def tenant_of(request: Request, shown: Annotated[Any, Depends(_bearer)]) -> str:
+async def tenant_of(request: Request) -> str:
     """The tenant of a request's token.
 
     Args:
         request: What `Access` let pass.
-        shown: The token once more, so that the OpenAPI page documents it.
 
     Raises:
         Refusal: The request came past the middleware (401).
@@ -125,18 +133,17 @@ Tenant = Annotated[str, Depends(tenant_of)]
 User = Annotated[Name, Path(description="The user")]
 
 
-async def memory_of(user: User, service: Served, tenant: Tenant) -> UserMemory:
-    """The memory of the user in the path, known or not, for requests that store nothing."""
-    return service.memory(tenant, user)
-
-
-async def writing_to(user: User, service: Served, tenant: Tenant) -> UserMemory:
-    """The same for requests that store something: not if the user is forgotten while they wait for their turn."""
-    return await anyio.to_thread.run_sync(service.writing, tenant, user)
+async def memory_of(user: User, request: Request) -> UserMemory:
+    """The memory of the user in the path, known or not."""
+    return (await service_of(request)).memory(await tenant_of(request), user)
 
 
 Memory = Annotated[UserMemory, Depends(memory_of)]
-Written = Annotated[UserMemory, Depends(writing_to)]
+
+
+async def before_waiting(memory: UserMemory, pool: Pool, tenant: str) -> UserMemory:
+    """A memory for work that stores something: work that has to wait begins now, for its user may be forgotten then."""
+    return await anyio.to_thread.run_sync(memory.begun) if pool.waits(tenant) else memory
 
 
 class Work:
@@ -153,10 +160,15 @@ class Work:
         """Runs a call that needs the store alone."""
         return await self._service.storing.run(lambda _: call(), self._tenant, self._request.receive)
 
+    async def writing(self, memory: UserMemory, call: Callable[[UserMemory], T]) -> T:
+        """Runs a call that stores something of a user: it does not if the user is forgotten meanwhile."""
+        writing = await before_waiting(memory, self._service.storing, self._tenant)
+        return await self.storing(lambda: call(writing.begun()))
 
-async def work_of(request: Request, service: Served, tenant: Tenant) -> Work:
+
+async def work_of(request: Request) -> Work:
     """Where the work of a request is done."""
-    return Work(request, service, tenant)
+    return Work(request, await service_of(request), await tenant_of(request))
 
 
 Places = Annotated[Work, Depends(work_of)]

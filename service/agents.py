@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import anyio.to_thread
 from pydantic import TypeAdapter, ValidationError
 
+from .access import before_waiting
 from .bodies import Name
 from .refusals import CAUGHT, Refusal, refusal_of
 from .service import Service
@@ -30,8 +30,8 @@ def agent_tools(service: Service) -> MCPServer:
     async def work(request: Any, call: Call) -> str:
         try:
             tenant, user = request.scope["state"]["tenant"], _user(request)
-            memory = await anyio.to_thread.run_sync(service.writing, tenant, user)
-            return await service.asking.run(lambda _: call(memory), tenant)
+            memory = await before_waiting(service.memory(tenant, user), service.asking, tenant)
+            return await service.asking.run(lambda _: call(memory.begun()), tenant)
         except CAUGHT as error:
             raise ToolError(refusal_of(error).message) from error
 

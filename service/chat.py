@@ -20,13 +20,12 @@ from datetime import timedelta
 from functools import partial
 from typing import Annotated, Any
 
-import anyio.to_thread
 from fastapi import APIRouter, Header
 from fastapi.responses import StreamingResponse
 
 from ..engines.deadline import Deadline
 from ..programs.user_memory import UserMemory
-from .access import Places, Served, Tenant
+from .access import GUARD, Places, Served, Tenant, before_waiting
 from .chat_bodies import ChatRequest, Completion, Model, Models, Remembered
 from .conversation import Reply, converse, request_of
 from .refusals import Refusal
@@ -36,7 +35,7 @@ from .spoken import Spoken
 from .streams import UNBUFFERED, Send, streamed
 from .users import check_length, evidence
 
-router = APIRouter(prefix="/v1", tags=["chat"])
+router = APIRouter(prefix="/v1", tags=["chat"], dependencies=[GUARD])
 
 
 @router.get("/models", summary="List the models")
@@ -63,8 +62,7 @@ async def complete(
     if not service.chats:
         raise Refusal(400, f"the task {service.program.task.name} does not chat; see /v1/users/{{user}}/ask")
     check_length(len(body.messages), service)
-    # Before it waits for its turn: a user may be forgotten while it does.
-    memory = await anyio.to_thread.run_sync(service.writing, tenant, body.user)
+    memory = await before_waiting(service.memory(tenant, body.user), service.asking, tenant)
     repeated = (x_stainless_retry_count or "0").isdigit() and x_stainless_retry_count not in (None, "0")
     spoken = Spoken(body, service.name)
     relay = _relay(body, service, memory, repeated)

@@ -151,6 +151,7 @@ def hear(memory: UserMemory, request: Request, gap: timedelta) -> Heard:
 
 def _stored(memory: UserMemory, request: Request, gap: timedelta) -> Heard:
     seen = memory.look()
+    memory = memory.begun(seen)
     session = _session(memory, seen.snapshot.open, request.session, gap)
     given = _given(session, request) if session else None
     if session and given is not None:
@@ -173,6 +174,7 @@ def answered(memory: UserMemory, heard: Heard, answer: str, deadline: Deadline) 
     turns = [] if deadline.passed else turns_of([{"role": ASSISTANT, "content": answer}])
     if not turns:
         return
+    memory = memory.begun(heard.seen)
     try:
         memory.say(heard.session, turns, not (heard.said or heard.before), heard.metadata)
     except ConflictError:

@@ -14,13 +14,13 @@ from ..memory.listed import PAGE, Listed
 from ..programs.entries import MOST
 from ..programs.user_memory import UserMemory
 from ..records import parse_json
-from .access import Memory, Places, Written
+from .access import GUARD, Memory, Places
 from .bodies import Chosen, Text
 from .entry_bodies import AsOf, By, Entries, EntryHistory, EntryId, ListedEntry, NewText, Since, Until
 from .refusals import UNKNOWN_ENTRY, malformed
 from .users import known
 
-router = APIRouter(prefix="/v1/users/{user}/entries", tags=["entries"])
+router = APIRouter(prefix="/v1/users/{user}/entries", tags=["entries"], dependencies=[GUARD])
 
 
 async def conditions(
@@ -67,21 +67,21 @@ async def get_entry(entry: EntryId, memory: Memory, work: Places, as_of: AsOf = 
 
 
 @router.patch("/{entry}", summary="Change the text of an entry")
-async def update_entry(entry: EntryId, body: NewText, memory: Written, work: Places) -> EntryHistory:
+async def update_entry(entry: EntryId, body: NewText, memory: Memory, work: Places) -> EntryHistory:
     """Gives an entry another text; a rebuild and further sessions do not bring the old one back."""
-    return await work.storing(lambda: _changed(memory, entry, memory.update(entry, body.text, body.by)))
+    return await work.writing(memory, lambda memory: _changed(memory, entry, memory.update(entry, body.text, body.by)))
 
 
 @router.delete("/{entry}", summary="Delete an entry")
-async def delete_entry(entry: EntryId, memory: Written, work: Places, by: By = "") -> EntryHistory:
+async def delete_entry(entry: EntryId, memory: Memory, work: Places, by: By = "") -> EntryHistory:
     """Takes an entry out, with what else holds the same, until it is undone; forgetting a session erases it."""
-    return await work.storing(lambda: _changed(memory, entry, memory.delete(entry, by)))
+    return await work.writing(memory, lambda memory: _changed(memory, entry, memory.delete(entry, by)))
 
 
 @router.post("/{entry}/undo", summary="Undo the last change of an entry")
-async def undo_entry(entry: EntryId, memory: Written, work: Places, by: By = "") -> EntryHistory:
+async def undo_entry(entry: EntryId, memory: Memory, work: Places, by: By = "") -> EntryHistory:
     """Takes back the last change that stands."""
-    return await work.storing(lambda: _changed(memory, entry, memory.undo(entry, by)))
+    return await work.writing(memory, lambda memory: _changed(memory, entry, memory.undo(entry, by)))
 
 
 @router.get("/{entry}/history", summary="Read the history of an entry")

@@ -22,11 +22,11 @@ from fastapi.responses import StreamingResponse
 
 from ..errors import StoreError
 from ..memory.stored import Event, Events
-from .access import Served, Tenant, token_of
+from .access import GUARD, Served, Tenant, token_of
 from .refusals import OVERLOADED, TENANT_OVERLOADED, Refusal
 from .service import Service
 
-router = APIRouter(prefix="/v1", tags=["memories"])
+router = APIRouter(prefix="/v1", tags=["memories"], dependencies=[GUARD])
 
 MOST_STREAMS = 128
 """Streams of one process."""

@@ -24,9 +24,11 @@ import os
 import threading
 import time
 import uuid
-from collections import defaultdict
+from bisect import bisect_left
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from itertools import accumulate
 from pathlib import Path
 
 SHARED_EVERY = 2.0
@@ -71,7 +73,8 @@ class Metrics:
     def __init__(self, folder: Path | None = None) -> None:
         self._file = None if folder is None else folder / f"{os.getpid()}-{uuid.uuid4().hex}.json"
         self._lock = threading.Lock()
-        self._counts: dict[Sample, float] = defaultdict(float)
+        self._answered: Counter[tuple[str, str, int]] = Counter()
+        self._latencies: dict[str, _Latencies] = defaultdict(_Latencies)
 
     @property
     def shared(self) -> bool:
@@ -81,14 +84,9 @@ class Metrics:
     def request(self, route: str | None, method: str, status: int, seconds: float) -> None:
         """Counts a request that was answered."""
         route, method = route or "none", method if method in METHODS else "other"
-        name = "mempiler_request_seconds"
         with self._lock:
-            self._counts[sample("mempiler_requests_total", route=route, method=method, status=str(status))] += 1
-            for most in (*BUCKETS, math.inf):
-                bound = "+Inf" if most == math.inf else f"{most:g}"
-                self._counts[sample(f"{name}_bucket", route=route, le=bound)] += seconds <= most
-            self._counts[sample(f"{name}_count", route=route)] += 1
-            self._counts[sample(f"{name}_sum", route=route)] += seconds
+            self._answered[route, method, status] += 1
+            self._latencies[route].add(seconds)
 
     def share(self, counters: Values | None = None, gauges: Values | None = None) -> None:
         """Writes the snapshot of this process for the others.
@@ -121,8 +119,13 @@ class Metrics:
         return "".join(f"{line}\n" for line in _lines(sums))
 
     def _own(self, counters: Values | None) -> Values:
+        found: dict[Sample, float] = dict(counters or {})
         with self._lock:
-            return {**self._counts, **(counters or {})}
+            for (route, method, status), count in self._answered.items():
+                found[sample("mempiler_requests_total", route=route, method=method, status=str(status))] = count
+            for route, latencies in self._latencies.items():
+                found.update(latencies.values(route))
+        return found
 
     def _others(self) -> Iterator[Values]:
         if self._file is None:
@@ -133,6 +136,25 @@ class Metrics:
                 yield _values(counters)
                 if time.time() - path.stat().st_mtime < FRESH:
                     yield _values(gauges)
+
+
+class _Latencies:
+    """How long the requests of a route took."""
+
+    def __init__(self) -> None:
+        # By the smallest bound that each kept, and those beyond all.
+        self._within, self._sum = [0] * (len(BUCKETS) + 1), 0.0
+
+    def add(self, seconds: float) -> None:
+        self._within[bisect_left(BUCKETS, seconds)] += 1
+        self._sum += seconds
+
+    def values(self, route: str) -> Iterator[tuple[Sample, float]]:
+        name, counts = "mempiler_request_seconds", list(accumulate(self._within))
+        for bound, count in zip((*(f"{most:g}" for most in BUCKETS), "+Inf"), counts, strict=True):
+            yield sample(f"{name}_bucket", route=route, le=bound), count
+        yield sample(f"{name}_count", route=route), counts[-1]
+        yield sample(f"{name}_sum", route=route), self._sum
 
 
 def _values(rows: Iterable[tuple[tuple[str, list[tuple[str, str]]], float]]) -> Values:

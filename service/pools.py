@@ -23,6 +23,9 @@ from typing import Any, TypeVar
 from ..engines.deadline import Deadline, within
 from .refusals import GONE, LATE, OVERLOADED, TENANT_OVERLOADED
 
+SOON = 0.05
+"""Seconds of a call before the client is watched: most have ended by then."""
+
 T = TypeVar("T")
 Receive = Callable[[], Awaitable[Any]]
 
@@ -58,12 +61,14 @@ class Pool:
         """
         job = _Job(call, tenant, self._timeout)
         self._enter(job)
-        waiting = asyncio.wrap_future(job.future)
-        left = asyncio.ensure_future(_left(receive)) if receive else None
+        waiting, left = asyncio.wrap_future(job.future), None
         try:
-            await asyncio.wait(
-                {waiting, *([left] if left else [])}, timeout=self._timeout, return_when="FIRST_COMPLETED"
-            )
+            await asyncio.wait({waiting}, timeout=min(SOON, self._timeout))
+            if receive and not waiting.done():
+                left = asyncio.ensure_future(_left(receive))
+            if not waiting.done():
+                both = {waiting, *([left] if left else [])}
+                await asyncio.wait(both, timeout=max(0.0, self._timeout - SOON), return_when="FIRST_COMPLETED")
             if waiting.done():
                 return waiting.result()
             raise GONE() if left is not None and left.done() else LATE()
@@ -75,10 +80,20 @@ class Pool:
                 waiting.cancel()
                 self._drop(job)
 
+    def waits(self, tenant: str) -> bool:
+        """Whether the next call of a tenant has to wait for a thread."""
+        with self._lock:
+            return self._running.total() >= self._threads or self._running[tenant] >= self._most
+
     @property
     def busy(self) -> int:
         """Calls that run or wait."""
         return self._held.total()
+
+    @property
+    def _most(self) -> int:
+        """Threads that one tenant may have."""
+        return max(1, int(self._threads * self._share()))
 
     @property
     def full(self) -> bool:
@@ -108,7 +123,7 @@ class Pool:
 
     def _begin(self) -> None:
         """Gives free threads to who waits longest, of those whose tenant may have one more."""
-        most = max(1, int(self._threads * self._share()))
+        most = self._most
         while self._running.total() < self._threads:
             job = next((job for job in self._waiting if self._running[job.tenant] < most), None)
             if job is None:

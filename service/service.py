@@ -105,10 +105,6 @@ class Service:
         """The memory of a user, known or not."""
         return self._memory(self.program, self.store, Owner(user, tenant), self.lm)
 
-    def writing(self, tenant: str, user: str) -> UserMemory:
-        """The same for one request that stores something: it does not if the user is forgotten meanwhile."""
-        return self._memory(self.program, self.store, Owner(user, tenant), self.lm, since=self.store.forgets())
-
     @property
     def stopping(self) -> bool:
         """Whether the service ends."""

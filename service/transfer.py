@@ -11,12 +11,12 @@ import anyio.to_thread
 from fastapi import APIRouter, Request
 from starlette.requests import ClientDisconnect
 
-from .access import Served, Tenant
+from .access import GUARD, Served, Tenant
 from .importing import EXAMPLE, Imported, Importing, Lines
 from .refusals import GONE, SLOW_BODY, Refusal
 from .service import Service
 
-router = APIRouter(prefix="/v1", tags=["memories"])
+router = APIRouter(prefix="/v1", tags=["memories"], dependencies=[GUARD])
 
 PAUSE = 0.5
 """Seconds between two attempts to get a place, while others hold all of them."""

@@ -15,7 +15,7 @@ from ..programs.shown import memory_shown
 from ..programs.user_memory import UserMemory
 from ..records import Context, Hit, format_time
 from ..records.items import Turn
-from .access import Memory, Places, Served, Tenant, Written
+from .access import GUARD, Memory, Places, Served, Tenant
 from .bodies import (
     Answer,
     Evidence,
@@ -36,7 +36,7 @@ from .bodies import (
 from .refusals import UNKNOWN_SESSION, UNKNOWN_USER, Refusal
 from .service import Service
 
-router = APIRouter(prefix="/v1/users", tags=["memories"])
+router = APIRouter(prefix="/v1/users", tags=["memories"], dependencies=[GUARD])
 
 
 @router.get("", summary="List the users of the token's tenant")
@@ -65,11 +65,12 @@ async def forget_user(memory: Memory, work: Places) -> Forgotten:
 
 
 @router.post("/{user}/sessions", status_code=201, summary="Add a session", responses={200: {"model": Stored}})
-async def add_session(body: NewSession, service: Served, memory: Written, response: Response, work: Places) -> Stored:
+async def add_session(body: NewSession, service: Served, memory: Memory, response: Response, work: Places) -> Stored:
     """Stores a session durably; it is found by questions at once, and written into the memory in the background."""
     check_length(len(body.messages), service)
     messages = [message.model_dump(exclude_none=True) for message in body.messages]
-    added = await work.storing(lambda: memory.add(messages, body.id, remember=False, metadata=body.metadata))
+    new: dict[str, Any] = {"id": body.id, "metadata": body.metadata}
+    added = await work.writing(memory, lambda memory: memory.add(messages, remember=False, **new))
     service.worker.wake()
     response.status_code = 201 if added.new else 200
     return Stored(id=added.id, position=added.position, new=added.new)
@@ -82,9 +83,9 @@ async def list_sessions(service: Served, memory: Memory, work: Places) -> Sessio
 
 
 @router.post("/{user}/sessions/{session}/end", summary="End an open session")
-async def end_session(session: Name, service: Served, memory: Written, work: Places) -> Stored:
+async def end_session(session: Name, service: Served, memory: Memory, work: Places) -> Stored:
     """Ends a session of the chat, which otherwise ends by itself when it goes idle."""
-    added = await work.storing(lambda: memory.end(session, remember=False))
+    added = await work.writing(memory, lambda memory: memory.end(session, remember=False))
     if added is None:
         raise UNKNOWN_SESSION()
     service.worker.wake()
@@ -131,19 +132,8 @@ def check_length(messages: int, service: Service) -> None:
 
 def evidence(memory: UserMemory, context: Context, seen: View) -> list[Evidence]:
     """What was recalled, each with the turns it rests on, as far as they are still there."""
-    turns = _turns(memory, set(context.sources), seen)
+    turns = memory.sources(context.sources, seen)
     return [Evidence.model_validate(_shown(hit, turns)) for hit in context.hits]
-
-
-def _turns(memory: UserMemory, wanted: set[str], seen: View) -> dict[str, Turn]:
-    if seen.amendments:
-        wanted = wanted - seen.amendments.withheld
-    items = seen.waiting.items
-    turns = {turn.id: _dated(turn, item.time) for item in items for turn in item.turns if turn.id in wanted}
-    if left := wanted - turns.keys():
-        found = memory.store.turns(memory.owner, sorted(left))
-        turns |= {id: _dated(turn, item.time) for id, (turn, item) in found.items()}
-    return turns
 
 
 def _shown(hit: Hit, turns: Mapping[str, Turn]) -> dict[str, Any]:
@@ -155,7 +145,7 @@ def _shown(hit: Hit, turns: Mapping[str, Turn]) -> dict[str, Any]:
 def _found(body: Search, memory: UserMemory) -> Found:
     seen = known(memory, body.as_of)
     found = memory.search(body.query, body.k, body.since, body.until, seen, body.conditions)
-    turns = _turns(memory, {id for hits in found for hit in hits for id in hit.sources}, seen)
+    turns = memory.sources({id for hits in found for hit in hits for id in hit.sources}, seen)
     rows = [[_shown(hit, turns) for hit in hits] for hits in found]
     return Found.model_validate(dict(zip(("entries", "waiting"), rows, strict=True)))
 
@@ -207,10 +197,6 @@ def _sessions(service: Service, memory: UserMemory) -> list[SessionState]:
 def _receipt(name: str, found: stored.Forgotten) -> Forgotten:
     about = {"sessions": found.sessions, "turns": found.turns, "erased": found.erased, "held_by": found.held_by}
     return Forgotten.model_validate({"forgotten": name, **about})
-
-
-def _dated(turn: Turn, time: datetime | None) -> Turn:
-    return turn if turn.time else turn.model_copy(update={"time": time})
 
 
 def _source(turn: Turn) -> Source:

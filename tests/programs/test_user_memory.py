@@ -96,6 +96,40 @@ def test_what_the_caller_shows_is_not_shown_twice(store: Store, scripted: Any) -
     assert lm.engine.prompts[0][1].count("I began to play the cello.") == 1
 
 
+def test_sources_are_read_once_until_another_process_forgets_them(
+    store: Store, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory = program().memory(store, "ada", lm=language_model("offline"))
+    for id, town in (("s", "Lisbon"), ("t", "Porto")):
+        memory.add(said(f"I moved to {town}."), id=id)
+    ids = ["s:1", "t:1", "nowhere:1"]
+    first = memory.sources(ids, memory.look())
+    assert {id: (turn.text, turn.time is None) for id, turn in first.items()} == {
+        "s:1": ("I moved to Lisbon.", False),
+        "t:1": ("I moved to Porto.", False),
+    }
+    with monkeypatch.context() as without:
+        without.setattr(Store, "turns", lambda *given: {})
+        assert memory.sources(ids, memory.look()) == first
+    with Store(path) as other:
+        other.forget_item(memory.owner, "s")
+    assert list(memory.sources(ids, memory.look())) == ["t:1"]
+    with Store(path) as other:
+        other.forget(memory.owner)
+    assert memory.sources(ids, memory.look()) == {}
+
+
+def test_work_stores_nothing_of_a_user_who_was_forgotten_since_it_began(store: Store) -> None:
+    memory = program().memory(store, "ada", lm=language_model("offline"))
+    memory.add(said("I moved to Lisbon."))
+    by_call, by_look = memory.begun(), memory.begun(memory.look())
+    memory.forget()
+    for begun in (by_call, by_look, by_look.begun()):
+        with pytest.raises(ConflictError, match="user 'ada' was forgotten while this was under way"):
+            begun.add(said("I moved to Porto."))
+    assert memory.begun().add(said("I moved to Faro.")).new
+
+
 def test_adding_again_under_an_id_changes_nothing(store: Store) -> None:
     memory = program().memory(store, "ada")
     assert [memory.add(said("I moved."), id="s").new for _ in range(2)] == [True, False]
