@@ -8,6 +8,7 @@
     │   ├── ConflictError          what is to be stored contradicts what is stored already
     │   └── MissingDependencyError an optional package is needed; the message holds the install line
     ├── EndpointError              the language model or embedder could not be reached (exit code 3)
+    ├── AnswerChangedError         an answer that was sent as it came became another one (exit code 3)
     ├── ServiceError               a service of Mempiler does not answer, or cannot at the moment (exit code 3)
     ├── StoreError                 memories could not be read or written: full disk, lock, server down (exit code 4)
     ├── SystemFailedError        another's memory system crashed or answered nonsense; what it was to do is a failed row
@@ -92,6 +93,12 @@ class MissingDependencyError(UserError):
 
 class EndpointError(MempilerError):
     """Raised if the model's endpoint does not answer; results computed so far are kept."""
+
+    exit_code = 3
+
+
+class AnswerChangedError(MempilerError):
+    """Raised if what was sent of an answer is not its beginning; nothing of it is stored."""
 
     exit_code = 3
 

@@ -1,7 +1,8 @@
 """How DSPy's own clients of model endpoints read: not beyond the call's deadline, and not more than a number of bytes.
 
 DSPy's limits are for one read each, so that an endpoint that sends a byte now and then, or never ends, holds a call and
-its memory for good. `Clients` gives every client that DSPy makes for a model a transport that ends such a reply.
+its memory for good. `Clients` gives every client that DSPy makes for a model a transport that ends such a reply, and
+lets it stream (`pieces`).
 
 Limits: endpoints that DSPy reaches through LiteLLM are not read here; their calls still end at the deadline.
 """
@@ -16,6 +17,7 @@ from dspy._vendor.lm15.transports import StdlibAsyncTransport, StdlibTransport
 from dspy.lm15 import ProviderError
 
 from .deadline import SLICE, deadline_here
+from .pieces import AsyncPieceEngine, PieceEngine
 
 MOST_BYTES = 4_000_000
 """Most bytes of a reply."""
@@ -35,9 +37,11 @@ class Clients(dict[Any, Any]):
         self._most = most
 
     def __setitem__(self, key: Any, client: Any) -> None:
+        asynchronous = type(client).__name__.startswith("Async")
         # DSPy builds the transport of a client when it is first used, and keeps what is there.
-        kind = _Async if type(client).__name__.startswith("Async") else BoundedTransport
+        kind = _Async if asynchronous else BoundedTransport
         client.router._transport = kind(self._most, **client.router.config.transport_kwargs())
+        client.__class__ = AsyncPieceEngine if asynchronous else PieceEngine
         super().__setitem__(key, client)
 
 

@@ -30,6 +30,7 @@ from ..reading.markers import neutral
 from ..reading.mends import Mend, UnreadableError
 from .failing import CutShortError
 from .recording import note_asked_again, note_mends
+from .words import overheard
 
 longest_text: contextvars.ContextVar[int | None] = contextvars.ContextVar("longest_text", default=None)
 """Most characters of a text that is read; writers set it for the answers they keep."""
@@ -70,7 +71,8 @@ class Correcting(dspy.ChatAdapter):
         one = self._of(inputs)
         while True:
             try:
-                return super(Correcting, one).__call__(lm, one._room(lm, lm_kwargs), signature, demos, inputs)
+                with overheard(signature, one.layout):
+                    return super(Correcting, one).__call__(lm, one._room(lm, lm_kwargs), signature, demos, inputs)
             except AdapterParseError as error:
                 one = one._again(error)
 
@@ -85,7 +87,8 @@ class Correcting(dspy.ChatAdapter):
         one = self._of(inputs)
         while True:
             try:
-                return await super(Correcting, one).acall(lm, one._room(lm, lm_kwargs), signature, demos, inputs)
+                with overheard(signature, one.layout):
+                    return await super(Correcting, one).acall(lm, one._room(lm, lm_kwargs), signature, demos, inputs)
             except AdapterParseError as error:
                 one = one._again(error)
 

@@ -28,8 +28,8 @@ did (when it next asks for anybody); until then it stays there, unseen. A model'
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Callable, Collection, Generator, Iterable, Mapping, Sequence
+from contextlib import aclosing, contextmanager
 from datetime import datetime
 from typing import Any, Self, TypeVar
 
@@ -52,6 +52,7 @@ from .recalling import recalled
 from .remember_queued import LEASE, remember_queued, writing_context
 from .stored_steps import Remembered
 from .user_entries import UserEntries
+from .words import as_they_come
 
 T = TypeVar("T")
 
@@ -389,6 +390,16 @@ class UserMemory(UserEntries):
             answer = await self.program.aanswer(found.settled, asking, found.waiting.but(asked))
         await in_thread(lambda: self._noted(found, answer.context.hits))
         return answer
+
+    async def astream(self, question: str = "", **asked: Any) -> AsyncGenerator[str]:
+        """The answer of `aask` in parts, while the model writes them; arguments and errors as there.
+
+        Raises:
+            AnswerChangedError: The answer is another one than its beginning, which was given already.
+        """
+        async with aclosing(as_they_come(lambda: self.aask(question, **asked))) as parts:
+            async for part in parts:
+                yield part
 
     async def arecall(self, query: str, date: Any = None) -> Context:
         """`recall` for asyncio."""

@@ -29,13 +29,15 @@ Layout = Literal["headers", "json", "xml"]
 """How an answer was asked for."""
 
 # Answers are hostile input: no pattern of this room may take more than linear time, so repeats that meet are bounded.
-_HEADER = re.compile(
+HEADER = re.compile(
     r"^[ \t]{0,9}[\[【#*]{0,6}\s{0,9}[\[【]{0,2}\s{0,9}[#＃]{2}\s{0,9}(\w{1,99})"
     r"\s{0,9}[#＃]{2}\s{0,9}[\]】]{0,2}[ \t]*",
     re.MULTILINE,
 )
+"""The header of an output."""
 _BLANKS = re.compile(r"\s{40,}")
-_THOUGHT = re.compile(r"^\s*<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL)
+THOUGHT = re.compile(r"^\s*<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL)
+"""What a model thinks before it answers."""
 
 
 def read_answer(
@@ -58,7 +60,7 @@ def read_answer(
         UnreadableError: An output without a default is missing or cannot be read.
     """
     reader = ValueReader(inputs, longest)
-    said = _THOUGHT.sub("", _BLANKS.sub(lambda run: "\n" if "\n" in run[0] else " ", completion))
+    said = THOUGHT.sub("", without_blanks(completion))
     texts, as_asked = _laid_out(signature, said, layout)
     if not as_asked:
         reader.mend("layout", "")
@@ -76,6 +78,11 @@ def read_answer(
             reader.mend("field", name)
             found[name] = None if field.is_required() else field.get_default(call_default_factory=True)
     return found, reader.mends
+
+
+def without_blanks(text: str) -> str:
+    """A text whose long runs of blanks are one each."""
+    return _BLANKS.sub(lambda run: "\n" if "\n" in run[0] else " ", text)
 
 
 def _whole_object(signature: type[dspy.Signature], text: str) -> dict[str, Any] | None:
@@ -104,7 +111,7 @@ def _laid_out(signature: type[dspy.Signature], text: str, layout: Layout) -> tup
     names = list(signature.output_fields)
     fields = signature.output_fields
     needed = [name for name in names if fields[name].is_required() and not admits_none(fields[name].annotation)]
-    marked = _sections(_HEADER, text, names) | (tagged(signature, text) if layout == "xml" else {})
+    marked = _sections(HEADER, text, names) | (tagged(signature, text) if layout == "xml" else {})
     if all(name in marked for name in needed) and marked:
         return marked, True
     for found in (_from_json(signature, text, needed), _sections(_headings(names), text, names)):

@@ -21,8 +21,7 @@ _NAMED = {"&quot;": '"', "&apos;": "'"}
 def tagged(signature: type[dspy.Signature], text: str) -> dict[str, Any]:
     """The text, or nested value, of each output that has a tag, in any case; the first of a name counts."""
     plain = {name.casefold(): name for name in signature.output_fields}
-    names = "|".join(map(re.escape, signature.output_fields))
-    opening = re.compile(rf"<({names})(?:\s[^<>]{{0,200}})?(/?)>", re.IGNORECASE)
+    opening = opening_of(signature)
     found: dict[str, Any] = {}
     at = 0
     while (start := opening.search(text, at)) is not None:
@@ -41,6 +40,17 @@ def tagged(signature: type[dspy.Signature], text: str) -> dict[str, Any]:
     return found
 
 
+def opening_of(signature: type[dspy.Signature]) -> re.Pattern[str]:
+    """What opens an output: its name, and whether it is closed at once."""
+    names = "|".join(map(re.escape, signature.output_fields))
+    return re.compile(rf"<({names})(?:\s[^<>]{{0,200}})?(/?)>", re.IGNORECASE)
+
+
+def unescaped(text: str) -> str:
+    """A text without XML's escapes."""
+    return unescape(text, _NAMED)
+
+
 def _value(inside: str, annotation: Any) -> Any:
     if annotation is not str and "<" in inside:
         try:
@@ -49,7 +59,7 @@ def _value(inside: str, annotation: Any) -> Any:
             pass
     if not inside and get_origin(annotation) in (list, tuple, set):
         return []
-    return unescape(inside, _NAMED)
+    return unescaped(inside)
 
 
 def _parts(element: ET.Element, depth: int = 0) -> Any:

@@ -6,8 +6,7 @@
 `user` owns the memory; `metadata={"session": "..."}` names a session. The answer holds, beside OpenAI's fields, a field
 `mempiler` with the session and the evidence. Two answer:
 
-    the program    questions in words. With `stream=True` the answer is made whole, stored, and then sent in parts: an
-                   answer must be durable before it is given, and what fails is a status and not half a stream
+    the program    questions in words. With `stream=True` the words are sent as the model writes them (`spoken`)
     the model      what no program answers (tools, images, response formats, several choices), and every request for
                    the model NAME-chat: handed on as it is, with a memory, see `relay`
 
@@ -17,12 +16,8 @@ the texts of the request and the answer.
 
 from __future__ import annotations
 
-import json
-import re
-import time
-import uuid
-from collections.abc import Iterator
 from datetime import timedelta
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header
@@ -30,13 +25,14 @@ from fastapi.responses import StreamingResponse
 
 from ..engines.deadline import Deadline
 from ..programs.user_memory import UserMemory
-from ..records.context import estimate_tokens
-from .access import GUARD, Places, Served, Tenant, Work, before_waiting
-from .chat_bodies import ChatAnswer, ChatRequest, Choice, Completion, Model, Models, Remembered, Tokens
+from .access import GUARD, Places, Served, Tenant, before_waiting
+from .chat_bodies import ChatRequest, Completion, Model, Models, Remembered
 from .conversation import Reply, converse, request_of
 from .refusals import Refusal
-from .relay import UNBUFFERED, Relay, streamed
+from .relay import Relay
 from .service import Service
+from .spoken import Spoken
+from .streams import UNBUFFERED, Send, streamed
 from .users import check_length, evidence
 
 router = APIRouter(prefix="/v1", tags=["chat"], dependencies=[GUARD])
@@ -66,21 +62,19 @@ async def complete(
     if not service.chats:
         raise Refusal(400, f"the task {service.program.task.name} does not chat; see /v1/users/{{user}}/ask")
     check_length(len(body.messages), service)
-    memory = await before_waiting(service.memory(tenant, body.user), service.asking, tenant)
+    # A stream enters its pool by a task of its own.
+    memory = await before_waiting(service.memory(tenant, body.user), service.asking, tenant, later=bool(body.stream))
     repeated = (x_stainless_retry_count or "0").isdigit() and x_stainless_retry_count not in (None, "0")
-    if (relay := _relay(body, service, memory, repeated)) is None:
-        completion = await work.asking(lambda deadline: _complete(body, service, memory, repeated, deadline))
-    else:
-        answer = await _handed_on(relay, work)
-        if not isinstance(answer, str):
-            service.worker.wake()
-            return answer
-        completion = _completion(service, body, answer, Remembered(session=relay.session, evidence=[]))
+    spoken = Spoken(body, service.name)
+    relay = _relay(body, service, memory, repeated)
+    call = relay.answer if relay else partial(_complete, spoken, service, memory, repeated)
+    answer: Any = await (streamed(call, work) if body.stream else work.asking(call))
     service.worker.wake()
-    if not body.stream:
-        return completion
-    usage = bool(body.stream_options and body.stream_options.include_usage)
-    return StreamingResponse(_events(completion, usage), media_type="text/event-stream", headers=UNBUFFERED)
+    if relay and isinstance(answer, str):
+        answer = spoken.completion(answer, Remembered(session=relay.session, evidence=[]))
+    if not (body.stream and isinstance(answer, Completion)):
+        return answer
+    return StreamingResponse(spoken.events(answer), media_type="text/event-stream", headers=UNBUFFERED)
 
 
 def _relay(body: ChatRequest, service: Service, memory: UserMemory, repeated: bool) -> Relay | None:
@@ -99,49 +93,15 @@ def _relay(body: ChatRequest, service: Service, memory: UserMemory, repeated: bo
     return None
 
 
-async def _handed_on(relay: Relay, work: Work) -> Any:
-    return await (streamed(relay, work) if relay.body.stream else work.asking(relay.answer))
-
-
 def _complete(
-    body: ChatRequest, service: Service, memory: UserMemory, repeated: bool, deadline: Deadline
+    spoken: Spoken, service: Service, memory: UserMemory, repeated: bool, deadline: Deadline, send: Send | None = None
 ) -> Completion:
+    body = spoken.body
     request = request_of(body.said(), body.metadata.session if body.metadata else None, repeated)
-    reply: Reply = converse(memory, request, timedelta(minutes=service.settings.session_gap), deadline)
+    words = spoken.words(send) if send else None
+    reply: Reply = converse(memory, request, timedelta(minutes=service.settings.session_gap), deadline, words)
     service.note(memory, body.messages[-1].text, reply.answer)
     remembered = Remembered(session=reply.session, evidence=evidence(memory, reply.context, reply.seen))
-    return _completion(service, body, reply.answer, remembered)
-
-
-def _completion(service: Service, body: ChatRequest, answer: str, remembered: Remembered) -> Completion:
-    sizes = sum(estimate_tokens(message.text) for message in body.messages), estimate_tokens(answer)
-    return Completion(
-        id=f"chatcmpl-{uuid.uuid4().hex}",
-        created=int(time.time()),
-        model=service.name,
-        choices=[Choice(message=ChatAnswer(content=answer))],
-        usage=Tokens(prompt_tokens=sizes[0], completion_tokens=sizes[1], total_tokens=sum(sizes)),
-        mempiler=remembered,
-    )
-
-
-def _events(completion: Completion, usage: bool) -> Iterator[str]:
-    """A completion as server-sent events: role, words, end with Mempiler's own field, and the usage if asked for."""
-    head = {"id": completion.id, "object": "chat.completion.chunk", "created": completion.created}
-    head["model"] = completion.model
-
-    def event(delta: dict[str, Any], reason: str | None = None, **more: Any) -> str:
-        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}
-        return _line({**head, "choices": [choice], **more})
-
-    yield event({"role": "assistant", "content": ""})
-    for part in re.findall(r"\s*\S+\s*?|\s+", completion.choices[0].message.content):
-        yield event({"content": part})
-    yield event({}, "stop", mempiler=completion.mempiler.model_dump(mode="json"))
-    if usage:
-        yield _line({**head, "choices": [], "usage": completion.usage.model_dump()})
-    yield "data: [DONE]\n\n"
-
-
-def _line(value: dict[str, Any]) -> str:
-    return f"data: {json.dumps(value)}\n\n"
+    completion = spoken.completion(reply.answer, remembered)
+    spoken.end(completion)
+    return completion

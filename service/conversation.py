@@ -3,7 +3,7 @@
 A client of the chat sends the whole conversation again with every turn. What follows its last answer is new; what comes
 before was stored when it was new, or before this service was asked, and is shown to the model only.
 
-    user says ──> stored in the open session ──> recall + answer ──> answer stored ──> sent
+    user says ──> stored in the open session ──> recall + answer ──> answer stored ──> sent, or the end of its stream
 
 One session of a user is open at a time. It ends when `metadata.session` names another, or after the session gap; its
 turns are then queued to be remembered. Until they are, they are searched as they were said.
@@ -25,6 +25,7 @@ from ..errors import ConflictError
 from ..memory.incoming import now, turns_of
 from ..programs.live import View
 from ..programs.user_memory import UserMemory
+from ..programs.words import Words, wanted
 from ..records import Context, Session, Turn, format_time
 
 ASSISTANT = "assistant"
@@ -87,7 +88,9 @@ def request_of(messages: Sequence[dict[str, Any]], session: str | None = None, r
     return Request(tuple(text for text in other if text), tuple(before), tuple(new), session, repeated)
 
 
-def converse(memory: UserMemory, request: Request, gap: timedelta, deadline: Deadline) -> Reply:
+def converse(
+    memory: UserMemory, request: Request, gap: timedelta, deadline: Deadline, words: Words | None = None
+) -> Reply:
     """Stores what is said, answers by the program, and stores the answer.
 
     Args:
@@ -95,11 +98,13 @@ def converse(memory: UserMemory, request: Request, gap: timedelta, deadline: Dea
         request: What is said; its last new turn is the question.
         gap: Time without a turn after which a session is over.
         deadline: A late answer is not stored, since the client does not get it.
+        words: Takes the words of the answer as they come.
 
     Of a user who is forgotten while this goes on nothing is stored, and the answer is given all the same.
 
     Raises:
-        MempilerError: See `UserMemory.say` and `UserMemory.ask`; what was said is stored unless saying it failed.
+        MempilerError: See `UserMemory.say`, `UserMemory.ask` and `Words.rest`; what was said is stored unless saying it
+            failed.
     """
     heard = hear(memory, request, gap)
     if heard.given is not None:
@@ -107,7 +112,10 @@ def converse(memory: UserMemory, request: Request, gap: timedelta, deadline: Dea
     question = heard.said[-1]
     shown = _shown(heard.session, request, heard.before, heard.said[:-1])
     recent = [Session(id=heard.session, turns=shown)] if shown else []
-    found = memory.ask(question.content, recent, asked=[question.id], seen=heard.seen, date=format_time(now()))
+    with wanted(words):
+        found = memory.ask(question.content, recent, asked=[question.id], seen=heard.seen, date=format_time(now()))
+    if words is not None:
+        words.rest(str(found.answer))
     answered(memory, heard, str(found.answer), deadline)
     return Reply(str(found.answer), heard.session, found.context, heard.seen)
 

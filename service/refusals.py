@@ -19,7 +19,7 @@ from dspy.utils.exceptions import (
     LMInvalidRequestError,
 )
 
-from ..errors import BudgetError, ConflictError, EndpointError, ProgramError, StoreError, UserError
+from ..errors import AnswerChangedError, BudgetError, ConflictError, EndpointError, ProgramError, StoreError, UserError
 
 _KINDS = {
     401: "authentication_error",
@@ -82,6 +82,7 @@ _REFUSALS: Sequence[tuple[type[Exception], int, str]] = (
         "the language model does not answer; what was said is stored, and the request can be repeated",
     ),
     (AdapterParseError, 502, "the language model's answer could not be read; the request can be repeated"),
+    (AnswerChangedError, 502, "the answer became another one while it was sent; the request can be repeated"),
     (StoreError, 503, "the store does not answer; nothing was half stored, and the request can be repeated"),
     (BudgetError, 503, "the budget of the language model is spent"),
 )

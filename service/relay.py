@@ -14,15 +14,13 @@ A stream's events are sent as they come. That which ends an answer waits until t
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
 from dspy.utils.exceptions import LMTransportError
-from fastapi.responses import Response, StreamingResponse
+from fastapi.responses import Response
 
 from ..engines.deadline import Deadline
 from ..engines.upstream import Reply, Upstream
@@ -30,18 +28,14 @@ from ..memory.incoming import now
 from ..programs.telling import beside
 from ..programs.user_memory import UserMemory
 from ..records import Context, format_time
-from .access import Work
 from .chat_bodies import ChatRequest, Remembered
 from .conversation import Heard, answered, hear, request_of
-from .logs import cause_of, log
-from .refusals import CAUGHT, refusal_of
 from .service import Service
+from .streams import Send
 from .users import evidence
 
-UNBUFFERED = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 _HEADERS = ("x-ratelimit-", "retry-after", "openai-processing-ms", "openai-version")
 """What the names of headers begin with that are handed back."""
-Send = Callable[[Any], None]
 
 
 @dataclass
@@ -157,40 +151,6 @@ class Relay:
             self.upstream.count(completion.get("usage"))
         rests = evidence(self.memory, self._context, self._heard.seen)
         completion["mempiler"] = Remembered(session=self.session, evidence=rests).model_dump(mode="json")
-
-
-async def streamed(relay: Relay, work: Work) -> Response | str:
-    """Answers a request for a stream: events as they come, or what `Relay.answer` returns where there are none."""
-    parts: asyncio.Queue[Any] = asyncio.Queue()
-    loop = asyncio.get_running_loop()
-
-    def send(part: Any) -> None:
-        loop.call_soon_threadsafe(parts.put_nowait, part)
-
-    task = asyncio.ensure_future(work.asking(lambda deadline: relay.answer(deadline, send)))
-    task.add_done_callback(lambda _: parts.put_nowait(None))
-    try:
-        headers = await parts.get()
-    except asyncio.CancelledError:
-        task.cancel()
-        raise
-    if headers is None:
-        return task.result()
-    more = {**headers, **UNBUFFERED}
-    return StreamingResponse(_parts(parts, task), media_type="text/event-stream", headers=more)
-
-
-async def _parts(parts: asyncio.Queue[Any], task: asyncio.Future[Any]) -> AsyncIterator[bytes]:
-    """The parts of a stream; one that breaks off ends with an event that says so, which clients raise as an error."""
-    try:
-        while (part := await parts.get()) is not None:
-            yield part
-        if (error := task.exception()) is not None:
-            refusal = refusal_of(error) if isinstance(error, CAUGHT) else refusal_of(Exception())
-            log.error("a stream broke off", extra={"kind": type(error).__name__, "cause": cause_of(error)})
-            yield b"data: " + json.dumps(refusal.body).encode() + b"\n\n"
-    finally:
-        task.cancel()
 
 
 def payload(body: ChatRequest, context: Context) -> dict[str, Any]:

@@ -85,14 +85,16 @@ FROM_ENGINES = (
     ".engines.embedders.embedder",
     ".engines.hearing.hearing",
     ".engines.lanes.taking_turns",
+    ".engines.pieces.Take",
+    ".engines.pieces.in_pieces",
     ".engines.taken.Taken",
     ".engines.taken.note",
     ".engines.taken.taking",
     ".engines.threads.in_thread",
     ".engines.vectors.kept_on",
 )
-"""What programs may take from there: the offline embedder, who hears a call, whose turn it is, what work takes, threads
-for asyncio, and where vectors are kept."""
+"""What programs may take from there: the offline embedder, who hears a call, whole or in pieces, whose turn it is, what
+work takes, threads for asyncio, and where vectors are kept."""
 
 
 def wrong_rooms(module: Module) -> list[str]:

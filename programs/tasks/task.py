@@ -18,6 +18,7 @@ from ...records import Context, Item, Query
 from ...records.query import About, Modality
 from ...signatures.answering import AnswerFromContext, ChooseFromContext, RespondPersonally
 from ..predictor import predictor
+from ..words import answering
 
 
 class Task(dspy.Module):
@@ -89,13 +90,17 @@ class Task(dspy.Module):
             context: What the memory recalled.
             query: What is asked, with the raw items to show.
         """
-        return self.made(self.answer(**self.asked(context, query)), query)
+        with answering(self._as_written):
+            found = self.answer(**self.asked(context, query))
+        return self.made(found, query)
 
     async def aforward(self, context: Context, query: Query) -> dspy.Prediction:
         """`forward` for asyncio; no thread waits for the language model."""
         if type(self).forward is not Task.forward:
             return await in_thread(lambda: self.forward(context, query))
-        return self.made(await self.answer.acall(**self.asked(context, query)), query)
+        with answering(self._as_written):
+            found = await self.answer.acall(**self.asked(context, query))
+        return self.made(found, query)
 
     def asked(self, context: Context, query: Query) -> dict[str, Any]:
         """The inputs of `prompt`. Default: context and question, and the options of a task that has any."""
@@ -105,6 +110,10 @@ class Task(dspy.Module):
     def made(self, found: dspy.Prediction, query: Query) -> dspy.Prediction:
         """The outputs of the task, of those of its prompt. Default: the same."""
         return found
+
+    @property
+    def _as_written(self) -> bool:
+        return type(self).made is Task.made
 
 
 _FIELDS = {"question", "options", "date", "dialogue"}

@@ -1,28 +1,49 @@
 """The evidence page says what its cells hold."""
 
+import io
 import json
+import os
+import shutil
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from mempiler.cli import main
 
 PERF = Path(__file__).parents[2] / "perf"
 
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Runs the script with the offline engine in the place of the model."""
+    """Runs the script with the offline engine in the place of the model, its commands in this process."""
     monkeypatch.syspath_prepend(str(PERF))
     import evidence
 
-    real = subprocess.run
+    store = Path(os.environ["MEMPILER_HOME"]) / "mlflow.db"
 
-    def offline(command, **settings):
-        swapped = [{"gguf:qwen2.5-coder-0.5b": "offline"}.get(part, part) for part in command]
-        return real(swapped, **settings)
+    def offline(command, env, **settings):
+        swapped = [{"gguf:qwen2.5-coder-0.5b": "offline"}.get(part, part) for part in command[3:]]
+        home = Path(env["MEMPILER_HOME"])
+        home.mkdir(parents=True, exist_ok=True)
+        if store.exists() and not (home / "mlflow.db").exists():
+            shutil.copy(store, home)
+        code = 0
+        with (
+            monkeypatch.context() as patch,
+            redirect_stdout(io.StringIO()) as out,
+            redirect_stderr(io.StringIO()) as err,
+        ):
+            patch.setenv("MEMPILER_HOME", str(home))
+            try:
+                main(swapped)
+            except SystemExit as ended:
+                code = int(ended.code or 0)  # pyright: ignore[reportArgumentType]
+        return subprocess.CompletedProcess(command, code, out.getvalue(), err.getvalue())
 
-    monkeypatch.setattr(evidence.subprocess, "run", offline)
+    monkeypatch.setattr(evidence, "subprocess", SimpleNamespace(run=offline))
 
     def started(*arguments: str) -> None:
         sample = PERF.parent / "data" / "samples" / "locomo.json"

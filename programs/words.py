@@ -1,0 +1,143 @@
+"""The words of an answer while the model writes them.
+
+    words = Words(send)
+    with wanted(words):
+        found = memory.ask(question)     send("I moved"), send(" to Lis"), ...
+    send(words.rest(found.answer))       "bon."
+
+The predictor of the program's task is listened to, and no other: not those that write, recall or judge. What was sent
+is the beginning of the answer, or `rest` says that it is not: a call that is repeated, for a broken connection or an
+answer that could not be read, goes on where it says the same again, and sends nothing where it says something else.
+
+Limits: nothing is sent before the end where the model gives no pieces (`engines.pieces`) or their form does not tell
+(`reading.growing`), under an adapter that is not `correcting`, and by tasks that make something else of the answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+
+import dspy
+
+from ..engines.pieces import Take, in_pieces
+from ..errors import AnswerChangedError
+from ..reading.answer import Layout
+from ..reading.growing import Growing, followed
+
+ANSWER = "answer"
+"""The output of a task that is sent."""
+
+
+class Words:
+    """What was sent of one answer.
+
+    Args:
+        send: Takes the next words, in the thread that hears them from the model.
+    """
+
+    def __init__(self, send: Callable[[str], None]) -> None:
+        self._send = send
+        self._sent: list[str] = []
+
+    def begin(self, signature: type[dspy.Signature], layout: Layout) -> Take:
+        """Begins to read an attempt of the model; returns what takes its pieces."""
+        growing, again = Growing(signature, ANSWER, layout), "".join(self._sent)
+
+        def take(piece: str) -> None:
+            nonlocal again
+            found = growing.read(piece)
+            common = min(len(found), len(again))
+            if again[:common] == found[:common]:
+                again = again[common:]
+                self._give(found[common:])
+            else:
+                growing.stop()
+
+        return take
+
+    def rest(self, answer: str) -> str:
+        """What is left to send.
+
+        Raises:
+            AnswerChangedError: What was sent is not the beginning of the answer.
+        """
+        sent = "".join(self._sent)
+        if not answer.startswith(sent):
+            raise AnswerChangedError("the answer is another one than its beginning, which was sent already; ask again")
+        return answer[len(sent) :]
+
+    def _give(self, words: str) -> None:
+        if words:
+            self._sent.append(words)
+            self._send(words)
+
+
+_wanted: contextvars.ContextVar[Words | None] = contextvars.ContextVar("wanted_words", default=None)
+_answering: contextvars.ContextVar[Words | None] = contextvars.ContextVar("answering", default=None)
+
+
+@contextmanager
+def wanted(words: Words | None) -> Generator[None]:
+    """Sends the words of the answer that the block asks a program for; None sends nothing."""
+    token = _wanted.set(words)
+    try:
+        yield
+    finally:
+        _wanted.reset(token)
+
+
+@contextmanager
+def answering(as_written: bool) -> Generator[None]:
+    """Says that the block's predictor writes the answer.
+
+    Args:
+        as_written: Whether it is given as the model writes it.
+    """
+    token = _answering.set(_wanted.get() if as_written else None)
+    try:
+        yield
+    finally:
+        _answering.reset(token)
+
+
+async def as_they_come(ask: Callable[[], Awaitable[dspy.Prediction]]) -> AsyncGenerator[str]:
+    """The words of an answer in parts, and what is left of it at its end.
+
+    Args:
+        ask: Asks a program.
+
+    Raises:
+        AnswerChangedError: See `Words.rest`; or whatever asking raises.
+    """
+    parts: asyncio.Queue[str | None] = asyncio.Queue()
+    loop = asyncio.get_running_loop()
+
+    def send(part: str) -> None:
+        loop.call_soon_threadsafe(parts.put_nowait, part)
+
+    words = Words(send)
+
+    async def asking() -> dspy.Prediction:
+        with wanted(words):
+            return await ask()
+
+    task = asyncio.ensure_future(asking())
+    task.add_done_callback(lambda _: parts.put_nowait(None))
+    try:
+        while (part := await parts.get()) is not None:
+            yield part
+        if rest := words.rest(str((await task).answer)):
+            yield rest
+    finally:
+        task.cancel()
+
+
+def overheard(signature: type[dspy.Signature], layout: Layout) -> AbstractContextManager[None]:
+    """Sends the words of an answer that the block's call writes, where they are wanted."""
+    words = _answering.get()
+    if words is None or not followed(signature, ANSWER):
+        return nullcontext()
+    return in_pieces(lambda: words.begin(signature, layout))

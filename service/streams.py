@@ -1,0 +1,74 @@
+"""Answers as streams of server-sent events, made in a thread of the pool, sent as they come.
+
+    call(deadline, send) ── send(headers) ── send(part) ── send(part) ──> the client
+         └ what fails before the headers is a status, what fails after them an event that ends the stream
+
+A client that goes away ends the work, as that of any request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from typing import Any, TypeVar
+
+from fastapi.responses import StreamingResponse
+
+from ..engines.deadline import Deadline
+from .access import Work
+from .logs import cause_of, log
+from .refusals import CAUGHT, refusal_of
+
+T = TypeVar("T")
+
+UNBUFFERED = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+"""Headers of every stream."""
+Send = Callable[[Any], None]
+
+
+async def streamed(call: Callable[[Deadline, Send], T], work: Work) -> StreamingResponse | T:
+    """Answers a request for a stream.
+
+    Args:
+        call: Takes the deadline of its request, and what sends the headers of the stream and then its parts.
+        work: Where it is made.
+
+    Returns:
+        The stream; what the call returns where it sent nothing.
+    """
+    parts: asyncio.Queue[Any] = asyncio.Queue()
+    loop = asyncio.get_running_loop()
+
+    def send(part: Any) -> None:
+        loop.call_soon_threadsafe(parts.put_nowait, part)
+
+    task = asyncio.ensure_future(work.asking(lambda deadline: call(deadline, send)))
+    task.add_done_callback(lambda _: parts.put_nowait(None))
+    try:
+        headers = await parts.get()
+    except asyncio.CancelledError:
+        task.cancel()
+        raise
+    if headers is None:
+        return task.result()
+    more = {**headers, **UNBUFFERED}
+    return StreamingResponse(_parts(parts, task), media_type="text/event-stream", headers=more)
+
+
+async def _parts(parts: asyncio.Queue[Any], task: asyncio.Future[Any]) -> AsyncIterator[Any]:
+    """The parts of a stream; one that breaks off ends with an event that says so, which clients raise as an error."""
+    try:
+        while (part := await parts.get()) is not None:
+            yield part
+        if (error := task.exception()) is not None:
+            refusal = refusal_of(error) if isinstance(error, CAUGHT) else refusal_of(Exception())
+            log.error("a stream broke off", extra={"kind": type(error).__name__, "cause": cause_of(error)})
+            yield event_of(refusal.body)
+    finally:
+        task.cancel()
+
+
+def event_of(value: dict[str, Any]) -> str:
+    """A value as an event."""
+    return f"data: {json.dumps(value)}\n\n"
