@@ -11,6 +11,7 @@ from typing import Any
 from sqlalchemy import Connection, case, update
 
 from . import store_tables as t
+from .prepared import Prepared
 from .store_rows import token
 from .store_tables import given, mine, whose
 from .stored import LONGEST_LEASE, Claim
@@ -22,13 +23,13 @@ class _Holding:
     def __init__(self, now: Any) -> None:
         u, of_user = t.users.c, update(t.users).where(*mine(t.users))
         until = now + given("lease")
-        self.hold = of_user.values(worker=given("by"), claimed_until=until)
-        self.let_go = of_user.where(u.worker == given("by")).values(worker="", claimed_until=now)
-        same = of_user.where(u.version == given("old"))
-        self.advance = same.values(version=given("new"), claimed_until=until)
+        self.hold = Prepared(of_user.values(worker=given("by"), claimed_until=until))
+        self.let_go = Prepared(of_user.where(u.worker == given("by")).values(worker="", claimed_until=now))
+        same = of_user.where(u.version == given("old")).returning(u.version)
+        self.advance = Prepared(same.values(version=given("new"), claimed_until=until))
         held = u.worker == given("by")
         free = {"worker": case((held, ""), else_=u.worker), "claimed_until": case((held, now), else_=u.claimed_until)}
-        self.end = same.values(version=given("new"), **free)
+        self.end = Prepared(same.values(version=given("new"), **free))
 
 
 _HERE, _ON_SERVER = _Holding(given("now")), _Holding(t.SERVER_CLOCK)
@@ -41,13 +42,13 @@ def _holding(db: Connection) -> tuple[_Holding, dict[str, float]]:
 def hold(db: Connection, claim: Claim, lease: float) -> None:
     """Notes who holds a user, and until when."""
     holding, now = _holding(db)
-    db.execute(holding.hold, whose(claim.owner, **now, by=claim.worker, lease=min(lease, LONGEST_LEASE)))
+    holding.hold(db, whose(claim.owner, **now, by=claim.worker, lease=min(lease, LONGEST_LEASE)))
 
 
 def let_go(db: Connection, claim: Claim) -> None:
     """Notes that nobody holds a user, if the claim is still good."""
     holding, now = _holding(db)
-    db.execute(holding.let_go, whose(claim.owner, **now, by=claim.worker))
+    holding.let_go(db, whose(claim.owner, **now, by=claim.worker))
 
 
 def advance(db: Connection, claim: Claim, lease: float) -> str | None:
@@ -62,7 +63,7 @@ def advance(db: Connection, claim: Claim, lease: float) -> str | None:
     new = token()
     about = whose(claim.owner, **now, old=claim.version, new=new)
     if lease:
-        made = db.execute(holding.advance, {**about, "lease": min(lease, LONGEST_LEASE)})
+        made = holding.advance(db, {**about, "lease": min(lease, LONGEST_LEASE)})
     else:
-        made = db.execute(holding.end, {**about, "by": claim.worker})
-    return new if made.rowcount else None
+        made = holding.end(db, {**about, "by": claim.worker})
+    return new if made else None

@@ -305,7 +305,7 @@ def _summary(row: Any, counts: Any, open_turns: int) -> Summary:
 
 
 @cache
-def claimable(server: bool, one: bool, partial: bool) -> Select[*tuple[Any, ...]]:
+def claimable(server: bool, one: bool, partial: bool) -> Prepared:
     """Finds the unclaimed users with something to do that have waited longest, and locks their rows.
 
     Its values are `most`, `worker`, `writer`, `embedder`, `schema`, `now` where there is no server, and `whose` for one
@@ -322,11 +322,11 @@ def claimable(server: bool, one: bool, partial: bool) -> Select[*tuple[Any, ...]
     def same(c: Any) -> tuple[Any, Any]:
         return c.tenant == u.tenant, c.user == u.user
 
-    queued = exists().where(*same(i), i.state.in_(("queued", "partial") if partial else ("queued",)))
+    queued = exists().where(*same(i), among(i.state, "queued", *(["partial"] if partial else [])))
     ours = and_(*(m[name] == given(name) for name in ("writer", "embedder", "schema")))
     unsettled = exists().where(*same(m), m.settled_position < m.position)
     foreign = exists().where(*same(m), ~ours)
     query = select(u.tenant, u.user, u.version).where(or_(queued, unsettled), ~foreign)
     free = or_(u.worker.in_(("", given("worker"))), u.claimed_until < now, u.claimed_until > now + LONGEST_LEASE)
     query = query.where(free, *(mine(t.users) if one else ()))
-    return query.order_by(u.claimed_until).limit(given("most")).with_for_update(skip_locked=True)
+    return Prepared(query.order_by(u.claimed_until).limit(given("most")).with_for_update(skip_locked=True))

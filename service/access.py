@@ -141,9 +141,16 @@ async def memory_of(user: User, request: Request) -> UserMemory:
 Memory = Annotated[UserMemory, Depends(memory_of)]
 
 
-async def before_waiting(memory: UserMemory, pool: Pool, tenant: str) -> UserMemory:
-    """A memory for work that stores something: work that has to wait begins now, for its user may be forgotten then."""
-    return await anyio.to_thread.run_sync(memory.begun) if pool.waits(tenant) else memory
+async def before_waiting(memory: UserMemory, pool: Pool, tenant: str, later: bool = False) -> UserMemory:
+    """A memory for work that stores something: work that has to wait begins now, for its user may be forgotten then.
+
+    Args:
+        memory: Whose.
+        pool: Where the work is done next.
+        tenant: Whose work it is.
+        later: Whether others may come there first.
+    """
+    return await anyio.to_thread.run_sync(memory.begun) if later or pool.waits(tenant) else memory
 
 
 class Work:

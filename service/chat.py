@@ -62,7 +62,8 @@ async def complete(
     if not service.chats:
         raise Refusal(400, f"the task {service.program.task.name} does not chat; see /v1/users/{{user}}/ask")
     check_length(len(body.messages), service)
-    memory = await before_waiting(service.memory(tenant, body.user), service.asking, tenant)
+    # A stream enters its pool by a task of its own.
+    memory = await before_waiting(service.memory(tenant, body.user), service.asking, tenant, later=bool(body.stream))
     repeated = (x_stainless_retry_count or "0").isdigit() and x_stainless_retry_count not in (None, "0")
     spoken = Spoken(body, service.name)
     relay = _relay(body, service, memory, repeated)

@@ -102,6 +102,33 @@ def test_session_that_waits_for_its_turn_is_refused(
     assert store.users() == []
 
 
+def test_session_that_waits_for_a_thread_is_refused(
+    connect: Any, scripted: Any, store: Store, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add = UserMemory.add
+
+    def late(memory: UserMemory, *given: Any, **named: Any) -> Any:
+        if memory.owner.user == "bob":
+            gate.asked.set()
+            assert gate.go.wait(15)
+        return add(memory, *given, **named)
+
+    monkeypatch.setattr(UserMemory, "add", late)
+    client = connect(scripted(gate.reply), store_threads=1)
+    first, _ = in_background(lambda: client.add("hello", user="bob"))
+    assert gate.asked.wait(15)
+    second, found = in_background(lambda: client.add("my PIN is 4711"))
+    until = time.monotonic() + 15
+    while client.service.storing.busy < 2 and time.monotonic() < until:
+        time.sleep(0.01)
+    store.forget(ADA)
+    gate.go.set()
+    first.join()
+    second.join()
+    assert found[0].status_code == 409
+    assert [one.owner.user for one in store.users()] == ["bob"]
+
+
 def test_writer_in_flight_stores_nothing(store: Store, scripted: Any, gate: Gate, tmp_path: Path) -> None:
     program = build("recursive-summary")
     memory = program.memory(store, "ada", "acme", scripted(gate.reply))
