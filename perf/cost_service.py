@@ -37,11 +37,11 @@ from sqlalchemy import event
 USERS, SESSIONS, ROUNDS = 20, 20, 5
 AIMS = {"chat": (6, 8), "ask": (4, 8), "add": (2, 8)}
 BOUNDS = {
-    "chat": "threads' clocks: event loop with HTTP .24, two writes .17, DSPy's call .15, recall .13, view .08, stub .06",
-    "ask": "threads' clocks: event loop with HTTP .33, DSPy's call .24, recall .15, view .12, stub .10, evidence .06",
-    "add": "threads' clocks: event loop with HTTP .53, the write .41",
+    "chat": "threads' clocks: HTTP and loop .24, two writes .17, DSPy's call .15, recall .13, view .08, stub .06",
+    "ask": "threads' clocks: HTTP and loop .33, DSPy's call .24, recall .15, view .12, stub .10, evidence .06",
+    "add": "threads' clocks: HTTP and loop .53, the write .41",
 }
-"""Shares of the process's CPU, parsing, JSON and handing over to a thread among HTTP; one client, writers at rest."""
+"""Shares of the process's CPU; HTTP with its JSON and handing over to a thread; one client, writers at rest."""
 TRANSACTION = ("BEGIN", "COMMIT", "ROLLBACK", "SAVEPOINT", "RELEASE", "PRAGMA")
 TICK = 1000 / os.sysconf("SC_CLK_TCK")
 
