@@ -57,7 +57,7 @@ def served() -> Iterator[Served]:
         command = [sys.executable, "-W", "ignore", "-m", "mempiler", "ui", "--port", str(port)]
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
             assert process.stderr is not None
-            said = process.stderr.readline()
+            said = next(line for line in process.stderr if "/#/" in line)
             deadline = time.monotonic() + PATIENCE
             while time.monotonic() < deadline and process.poll() is None:
                 with suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/"):
