@@ -156,7 +156,8 @@ def service(folder: Path, tokens: dict[str, str], store: str, options: list[str]
         port = str(free.getsockname()[1])
     command = [sys.executable, "-m", "mempiler", "serve", str(folder / "program"), "--port", port]
     command += ["--store", store, "--token-file", str(folder / "tokens"), "--log-level", "warning", *options]
-    process = subprocess.Popen(command, stderr=(folder / "log").open("w"))
+    with (folder / "log").open("w") as log:
+        process = subprocess.Popen(command, stderr=log)
     try:
         for _ in range(300):
             try:

@@ -93,7 +93,7 @@ class Limits:
     usd_out: float = 1.60
 
 
-COSTS = Costs(14.7, 9.9, 38.7, 8.0, 11_600, 330, 2_050, 27, 8.2)
+COSTS = Costs(5.2, 3.4, 15.5, 8.0, 11_600, 330, 2_050, 27, 10.5)
 LOAD, LIMITS = Load(), Limits()
 COMMITS = {"add": 1, "write": 3, "ask": 0}
 """Transactions: a session is stored; claimed, written, released; a question only reads."""

@@ -101,8 +101,8 @@ def _written() -> dict[str, float]:
 def _served() -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         store = str(Path(folder) / "memories.sqlite")
-        with load.service(Path(folder), {"acme": TOKEN}, store, []) as address:
-            (server,) = [one for one in psutil.Process().children() if "serve" in one.cmdline()]
+        with load.service(Path(folder), {"acme": TOKEN}, store, []) as (address, process):
+            server = psutil.Process(process)
             with httpx.Client(base_url=address, headers={"Authorization": f"Bearer {TOKEN}"}, timeout=60) as client:
                 sessions = _sessions(10)
 
