@@ -7,6 +7,7 @@ import pkgutil
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import Any
 
 import dspy
@@ -23,6 +24,7 @@ from mempiler.programs.correcting import CorrectingAdapter
 from mempiler.programs.predictor import Predictor
 from mempiler.programs.recording import recording
 from mempiler.reading.cut import CutText
+from mempiler.runs.run_store import RunStore
 from mempiler.runs.setup import Setup
 from pydantic import BaseModel, TypeAdapter
 
@@ -220,6 +222,17 @@ def test_a_signature_without_a_strict_schema_falls_to_chat(stub: Any, kind: Any)
     server = stub(schemas="honour")
     assert isinstance(AutoAdapter().chosen(_model(server), signature), CorrectingAdapter)
     assert server.texts == []
+
+
+def test_a_resumed_run_knows_what_the_endpoint_can_though_a_copy_that_samples_asks_first(stub, tmp_path) -> None:
+    server = stub(schemas="honour")
+    for sampled in (False, True):
+        with closing(RunStore(tmp_path / "run.sqlite")) as store:
+            lm: Any = language_model(server.model, api_base=server.url, retries=0, answers=store.answers)
+            chosen = AutoAdapter()
+            _asked(lm.copy(temperature=1.0, rollout_id=3) if sampled else lm, chosen)
+            assert chosen.endpoints.found() == {server.model: "schema"}
+    assert server.texts.count(QUESTION) == 1
 
 
 def test_outputs_may_be_named_like_anything() -> None:
