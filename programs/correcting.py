@@ -16,7 +16,7 @@ import contextvars
 import copy
 import json
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Self, cast
+from typing import Any, Self, cast, get_origin
 
 import dspy
 from dspy.adapters.utils import format_field_value
@@ -159,8 +159,11 @@ class Correcting(dspy.ChatAdapter):
     def format_assistant_message_content(
         self, signature: type[dspy.Signature], outputs: dict[str, Any], missing_field_message: Any = None
     ) -> str:
-        """The outputs of a demo; no value holds a marker of this layout."""
-        shown = self._neutral(signature.output_fields, outputs)
+        """The outputs of a demo; no value holds a marker of this layout, and a list that is not there is empty.
+
+        DSPy puts a sentence in the place of what a labelled demo lacks. Small models fill lists with it, endlessly.
+        """
+        shown = {**_empty(signature), **self._neutral(signature.output_fields, outputs)}
         return super().format_assistant_message_content(signature, shown, missing_field_message)
 
     def _neutral(self, names: Iterable[str], values: Any) -> dict[str, Any]:
@@ -228,6 +231,13 @@ def _text(field: Any, value: Any) -> str:
         with contextlib.suppress(Exception):
             return json.dumps(kind.dump_python(value, mode="json", fallback=str), ensure_ascii=False)
     return str(format_field_value(field, value))
+
+
+def _empty(signature: type[dspy.Signature]) -> dict[str, Any]:
+    """An empty value for each output that is a list or a mapping."""
+    fields = signature.output_fields.items()
+    kinds = ((name, get_origin(field.annotation) or field.annotation) for name, field in fields)
+    return {name: kind() for name, kind in kinds if kind in (list, dict)}
 
 
 def _all_text(signature: type[dspy.Signature]) -> bool:
