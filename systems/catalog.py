@@ -35,7 +35,7 @@ class Shipped:
     writes_with_lm: bool
     """Whether it asks a language model when it is given a session."""
     heavy: bool = False
-    """Whether its environment is too large for every run of the tests."""
+    """Whether its environment is too large, or its tests too slow, for every run of the tests."""
     of: str = ""
     """The system that it is with other settings, whose environment it shares."""
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -133,6 +133,14 @@ SYSTEMS = {
             writes_with_lm=True,
             heavy=True,
         ),
+        Shipped(
+            "letta",
+            "Letta, once MemGPT: an agent that writes its memory by tools, in SQLite",
+            ("letta", "mcp", "sqlite-vec"),
+            "Apache-2.0",
+            writes_with_lm=True,
+            heavy=True,
+        ),
     )
 }
 """What is shipped, by name."""
@@ -148,12 +156,6 @@ IMPOSSIBLE = (
         "hipporag",
         "hipporag 2.0.0a4",
         "does not install: it requires openai==1.91.1, which is not on the index, torch==2.5.1 and vllm==0.6.6.post1",
-    ),
-    Impossible(
-        "letta",
-        "letta 0.34.12, 0.16.8, 0.11.7",
-        "the first is an agent for terminals, without a server; the second stores in PostgreSQL alone; the third, with "
-        "an mcp below 2, serves from SQLite, but what feeds it sessions and asks it is not written yet",
     ),
 )
 """What was tried here and is not shipped, with what failed."""

@@ -10,7 +10,7 @@ An error that ends a run (a budget, a dead endpoint) is kept, so that whoever wa
 package itself hears of a refused request, which its client does not send again.
 
 Limits: an answer comes whole, as one piece where a stream is asked for. Token ids are no text, and refused. Names of
-models are not looked at. A run's temperature stands above the package's.
+models, and whether a tool is strict, are not looked at. A run's temperature stands above the package's.
 """
 
 from __future__ import annotations
@@ -153,9 +153,17 @@ def _settings(lm: dspy.LM, body: Mapping[str, Any]) -> dict[str, Any]:
     """What a request asks for, but for what the run has settled; never more tokens than the run's model may take."""
     settled = {name for name in ("temperature",) if lm.kwargs.get(name) is not None}
     asked = {name: body[name] for name in PASSED if body.get(name) is not None and name not in settled}
+    if "tools" in asked:
+        asked["tools"] = [_not_strict(tool) for tool in asked["tools"]]
     most = [body.get("max_tokens"), body.get("max_completion_tokens"), lm.kwargs.get("max_tokens")]
     known = [each for each in most if isinstance(each, int)]
     return {**asked, "max_tokens": min(known)} if known else asked
+
+
+def _not_strict(tool: Mapping[str, Any]) -> dict[str, Any]:
+    """A tool without OpenAI's `strict`, for which DSPy's requests have no place."""
+    function = {name: value for name, value in tool["function"].items() if name != "strict"}
+    return {**tool, "function": function}
 
 
 def _choice(number: int, output: Any) -> dict[str, Any]:

@@ -28,8 +28,8 @@ class ScriptedEngine(RuledEngine):
         """Answers one request, with calls of tools where there are any."""
         if not request.tools:
             return super().complete(request)
-        lines = spoken("\n".join(said(request)))
-        parts = [lm15.ToolCallPart(f"call-{n}", "Memory", {"content": line}) for n, line in enumerate(lines)]
+        agent = any(tool.name == "archival_memory_insert" for tool in request.tools)
+        parts = [_next_of_agent(request)] if agent else _memories(request)
         usage = lm15.Usage(input_tokens=1, output_tokens=1)
         message = lm15.Message("assistant", tuple(parts) or lm15.Message.assistant("nothing").parts)
         reason = "tool_call" if parts else "stop"
@@ -55,6 +55,28 @@ def scripted_lm(meter: Meter | None = None) -> MeteredLM:
 def spoken(text: str) -> list[str]:
     """The lines of the conversation in a prompt, each once, with their speakers."""
     return list(dict.fromkeys(f"{who}: {what.strip()}" for who, what in LINE.findall(text)))
+
+
+def _memories(request: lm15.Request) -> list[lm15.ToolCallPart]:
+    """A memory for every line, all at once."""
+    lines = spoken("\n".join(said(request)))
+    return [lm15.ToolCallPart(f"call-{n}", "Memory", {"content": line}) for n, line in enumerate(lines)]
+
+
+def _next_of_agent(request: lm15.Request) -> lm15.ToolCallPart:
+    """What an agent that calls one tool at a time does next: a few lines it has not written yet, a note, its answer."""
+    calls = [part for each in request.messages for part in each.parts if isinstance(part, lm15.ToolCallPart)]
+    lines = spoken("\n".join(said(request)))
+    written = "\n".join(str(call.input.get("content", "")) for call in calls).splitlines()
+    left = [line for line in lines if line not in written]
+    given: dict[str, Any]
+    if left:
+        name, given = "archival_memory_insert", {"content": "\n".join(left[:4])}
+    elif calls[-1].name == "archival_memory_insert":
+        name, given = "core_memory_append", {"label": "human", "content": lines[-1]}
+    else:
+        name, given = "send_message", {"message": "I have written it down."}
+    return lm15.ToolCallPart(f"call-{len(calls)}", name, given)
 
 
 def _facts(lines: list[str], prompt: str) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from mempiler.engines.taken import taking
 from mempiler.errors import BudgetError
 from mempiler.systems.proxy import Proxy
 
+from ..integrations.scripted import scripted_lm
 from .conftest import ITEM, Start
 
 ASKED = {"messages": [{"role": "user", "content": "Ann moved to Lisbon. Where did Ann move?"}]}
@@ -77,6 +78,18 @@ def test_a_client_of_openai_gets_what_it_asks_for() -> None:
     assert pieces == [whole.choices[0].message.content]
     assert whole.choices[0].finish_reason == "stop"
     assert len(named) == 2
+
+
+def test_a_strict_tool_is_called_as_any() -> None:
+    function = {"name": "Memory", "parameters": {"type": "object", "properties": {}}, "strict": True}
+    tools: Any = [{"type": "function", "function": function}]
+    told: Any = [{"role": "user", "content": "Ann: I moved to Lisbon."}]
+    with dspy.context(lm=scripted_lm()), Proxy(embedder()) as proxy:
+        proxy.serve_here()
+        with openai.OpenAI(base_url=proxy.url, api_key=proxy.key, max_retries=0) as client:
+            answer: Any = client.chat.completions.create(model="any", messages=told, tools=tools)
+    (call,) = answer.choices[0].message.tool_calls
+    assert json.loads(call.function.arguments) == {"content": "Ann: I moved to Lisbon."}
 
 
 @pytest.mark.parametrize(
