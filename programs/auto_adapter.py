@@ -186,8 +186,10 @@ def _known(lm: Any) -> bool:
     answers = getattr(lm, "answers", None)
     if answers is None:
         return _holds(lm)
-    # By the model's name alone: an optimizer asks by copies of the model that sample otherwise.
-    record, _ = answers.once(f"endpoint of {lm.model}", lambda: {"held": _holds(lm)}, merged=True)
+    # Kept by the model's name alone: an optimizer asks by copies of the model that sample otherwise.
+    alone = lm.copy()
+    alone.answers = None
+    record, _ = answers.once(f"endpoint of {lm.model}", lambda: {"held": _holds(alone)}, merged=True)
     return bool(record["held"])
 
 
