@@ -234,10 +234,9 @@ def _text(field: Any, value: Any) -> str:
 
 
 def _empty(signature: type[dspy.Signature]) -> dict[str, Any]:
-    """An empty value for each output that is a list or a mapping."""
+    """An empty list for each output that is a list."""
     fields = signature.output_fields.items()
-    kinds = ((name, get_origin(field.annotation) or field.annotation) for name, field in fields)
-    return {name: kind() for name, kind in kinds if kind in (list, dict)}
+    return {name: [] for name, field in fields if (get_origin(field.annotation) or field.annotation) is list}
 
 
 def _all_text(signature: type[dspy.Signature]) -> bool:
