@@ -26,7 +26,7 @@ from .options import (
     print_json,
     reading_options,
 )
-from .rebuild import report
+from .rebuild import report, users_of
 from .remember import command as remember
 
 if TYPE_CHECKING:
@@ -219,13 +219,11 @@ def _shown(
     """
     from ..errors import UserError
     from ..memory.amending import in_force
-    from ..memory.stored import Owner
     from ..programs.shown import contents_shown
 
     with open_store(store) as opened:
-        found = opened.dump(Owner(user, tenant))
-        if not found.items and not found.open:
-            raise UserError(f"no user {user!r} in {opened.url}; `mempiler memories list` shows all")
+        (owner,) = users_of(opened, tenant, user)
+        found = opened.dump(owner)
         if as_written or not in_force(found.amendments):
             return found
         if program is None:
@@ -234,7 +232,7 @@ def _shown(
                 "or --as-written for all that is stored"
             )
         loaded = open_saved(program, **reading).program
-        return contents_shown(loaded, loaded.memory(opened, user, tenant).look(), found)
+        return contents_shown(loaded, loaded.memory(opened, owner.user, owner.tenant).look(), found)
 
 
 def _add_lines(path: str, store: str | None, tenant: str, as_json: bool) -> None:
