@@ -77,7 +77,7 @@ class Cell:
             *chosen,
             *sizes,
             "--threads",
-            "2",
+            "4",
             "--force",
             *(("--seed", str(self.seed)) if self.seed else ()),
             *self.more,
@@ -213,7 +213,7 @@ def _shown(outcome: dict[str, Any], run: dict[str, Any]) -> dict[str, Any]:
     """What the page says of a run: no folder, address or text of this machine."""
     phases = {name: {part: outcome[name][part] for part in _PHASE} for name in ("start", "result")}
     named = {name: outcome[name] for name in ("usage", "stopped", "difference", "dev_difference")}
-    optimizer = {"optimizer": outcome["optimizer"]["optimizer"]}
+    optimizer = {name: outcome["optimizer"][name] for name in ("optimizer", "notes")}
     parameters = {name: run["parameters"][name] for name in ("adapter", "embedder", "data_sha256")}
     return {"outcome": {**phases, **named, "optimizer": optimizer}, "run": {"parameters": parameters}}
 

@@ -10,7 +10,7 @@ Cell = dict[str, Any]
 HEAD = """# What compiling does to a small language model
 
 Made by `perf/evidence.py`; numbers are what was measured and nothing else. The model is Qwen2.5-Coder-0.5B-Instruct
-(GGUF, Q4_K_M unless "run by" says otherwise), which llama.cpp runs on two cores. `locomo` is the genuine LoCoMo,
+(GGUF, Q4_K_M unless "run by" says otherwise), which llama.cpp runs on one or two cores. `locomo` is the genuine LoCoMo,
 conv-26 to train and conv-30 for dev and test (questions of categories 1 to 4 count); everything else is a bundled
 sample. That of PAL-Bench (users in English) words four needs alike for every user: demos of another one come close to
 the answers. Every compiled program is scored, kept or not (`--force`); "kept" says what the gate on the dev questions
@@ -81,15 +81,34 @@ def _scores(cells: Sequence[Cell]) -> str:
         "compiled": lambda cell: _number(cell["outcome"]["result"]["score"]),
         "difference": lambda cell: _difference(cell["outcome"]["difference"]),
         "on dev": lambda cell: _difference(cell["outcome"]["dev_difference"]),
-        "kept": _kept,
+        "kept": lambda cell: "as the start" if _unchanged(cell) else _kept(cell),
     }
     above = [cell for cell in cells if cell["outcome"]["difference"]["interval"][0] > 0]
     below = [cell for cell in cells if cell["outcome"]["difference"]["interval"][1] < 0]
+    same = sum(map(_unchanged, cells))
     about = (
         f"Of {len(cells)} compiled programs the interval of the difference lies above zero for {len(above)}, below "
-        f"zero for {len(below)}, and holds zero for {len(cells) - len(above) - len(below)}."
+        f"zero for {len(below)}, and holds zero for {len(cells) - len(above) - len(below)}, of which {same} ask and "
+        "answer just as the start does: the optimizer found nothing better, or nothing to make demos of."
     )
-    return _table("Scores on test questions", about + _pooled(cells), columns, cells)
+    return _table("Scores on test questions", about + _pooled(cells), columns, cells) + _notes(cells)
+
+
+def _unchanged(cell: Cell) -> bool:
+    """Whether every question has the prompt length and the outcome of the start."""
+    start, result = (cell["outcome"][phase]["prompt_tokens"] for phase in ("start", "result"))
+    return start == result and cell["rows"]["start"] == cell["rows"]["result"]
+
+
+def _notes(cells: Sequence[Cell]) -> str:
+    """What the runs told of their demos."""
+    told: dict[str, list[str]] = {}
+    for cell in cells:
+        for note in cell["outcome"]["optimizer"].get("notes", ()):
+            who = [made(cell) for name, made in _WHO.items() if name != "embedder"]
+            told.setdefault(note, []).append(" ".join(who))
+    lines = "".join(f"- {note}: {'; '.join(cells)}\n" for note, cells in told.items())
+    return f"\nWhat the runs told of their demos:\n\n{lines}" if lines else ""
 
 
 def _pooled(cells: Sequence[Cell]) -> str:

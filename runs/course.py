@@ -151,7 +151,7 @@ TINY_COURSE = Course(
         histories=1,
         session_reward="trajectory",
         validate_every=13,
-        curriculum=Curriculum((8,), steps=None, tokens=120_000),
+        curriculum=Curriculum((8,), steps=None, tokens=250_000),
     ),
     train_kwargs={"learning_rate": 2e-4, "beta": 0.02, **DAPO},
     answer_tokens=96,

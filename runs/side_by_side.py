@@ -1,11 +1,13 @@
 """Pieces of work in processes of their own, some at the same time; what they make is in files.
 
 A process that fails, or is killed, is no error here: its file is missing, and who needs it does the work again and sees
-why. The processes end with the one that started them, also if that is killed.
+why. The processes end with the one that started them, also if that is killed. DSPy logs there what it logs here, which
+is nothing where a command shows progress.
 """
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import os
 import signal
@@ -34,7 +36,7 @@ def side_by_side(
     try:
         while waiting or running:
             while waiting and len(running) < workers:
-                process = spawn.Process(target=begin, args=(work, waiting.pop(0)), daemon=True)
+                process = spawn.Process(target=begin, args=(work, waiting.pop(0), dspy_level()), daemon=True)
                 process.start()
                 running.append(process)
             wait([process.sentinel for process in running])
@@ -47,8 +49,22 @@ def side_by_side(
             process.join()
 
 
-def begin(work: Callable[..., None], given: tuple[Any, ...]) -> None:
-    """Does a piece of work in the process that was started for it; it ends with the process that started it."""
+def dspy_level() -> int:
+    """From which level on DSPy logs in this process."""
+    return logging.getLogger("dspy").level
+
+
+def begin(work: Callable[..., None], given: tuple[Any, ...], level: int) -> None:
+    """Does a piece of work in the process that was started for it; it ends with the process that started it.
+
+    Args:
+        work: Does it.
+        given: Its arguments.
+        level: From which on DSPy logs.
+    """
+    import dspy  # noqa: F401  # importing it sets the level
+
+    logging.getLogger("dspy").setLevel(level)
     # Whoever stops the run stops the process that started this one, which ends this one.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with, args=(multiprocessing.parent_process(),), daemon=True).start()

@@ -25,7 +25,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any, NoReturn, cast
 
 from ..errors import MempilerError, MissingDependencyError, UserError
-from .side_by_side import begin
+from .side_by_side import begin, dspy_level
 
 RAY = "ray"
 """The number of workers that means: as many as Ray's cluster has CPUs."""
@@ -119,7 +119,7 @@ def _from_processes(work: Work, given: Sequence[tuple[Any, ...]]) -> Generator[t
     try:
         for n, each in enumerate(given):
             here, there = spawn.Pipe(duplex=False)
-            running.append(spawn.Process(target=begin, args=(_send, (there, work, each)), daemon=True))
+            running.append(spawn.Process(target=begin, args=(_send, (there, work, each), dspy_level()), daemon=True))
             with _uninterrupted():
                 running[-1].start()
             there.close()

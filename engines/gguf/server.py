@@ -2,7 +2,9 @@
 
     gguf:FILE ── GgufServer ──> http://127.0.0.1:PORT/v1, with a key that only this process has
 
-Prompts that begin alike are read once: the server keeps what it has read per slot. It ends with the process.
+Prompts that begin alike are read once: the server keeps what it has read per slot. What an answer repeats of its prompt
+or of itself is guessed from there, and read as one block; what is not what the model says is dropped. It ends with the
+process.
 
 Limits: CPU only, as the prebuilt wheels are. The context is shared by the slots: each has `context` tokens. The engine
 keeps all cores busy; what runs beside it makes it many times slower.
@@ -23,6 +25,8 @@ CONTEXT = 8192
 """Tokens of a prompt and its answer."""
 MOST_SLOTS = 8
 _SAMPLE = 1 << 20
+_REPEATED, _GUESSED = 6, 12
+"""So many tokens that stood before are followed by so many guesses; `perf/guesses.py` measures what it gives."""
 
 
 class GgufServer:
@@ -32,18 +36,19 @@ class GgufServer:
         path: The GGUF file.
         slots: Prompts that are worked on at the same time.
         context: Tokens of a prompt and its answer.
+        guesses: Whether what an answer repeats is guessed ahead.
 
     Raises:
         MissingDependencyError: The extra `models` is not installed.
         UserError: The file cannot be loaded.
     """
 
-    def __init__(self, path: Path, slots: int = 1, context: int = CONTEXT) -> None:
+    def __init__(self, path: Path, slots: int = 1, context: int = CONTEXT, guesses: bool = True) -> None:
         self.key, self.context = secrets.token_hex(16), context
         self.model = f"{path.stem}@{fingerprint(path)}"
         """What the endpoint calls the model; other weights have another name."""
         slots = max(1, min(slots, MOST_SLOTS))
-        self._server = _serve(path, self.key, self.model, slots, context)
+        self._server = _serve(path, self.key, self.model, slots, context, guesses)
         self.url = f"{self._server.listening_address}/v1"
 
     def __deepcopy__(self, memo: object = None) -> GgufServer:
@@ -67,7 +72,7 @@ def fingerprint(path: Path) -> str:
     return digest.hexdigest()[:12]
 
 
-def _serve(path: Path, key: str, name: str, slots: int, context: int) -> Any:
+def _serve(path: Path, key: str, name: str, slots: int, context: int, guesses: bool) -> Any:
     try:
         import xllamacpp
     except ImportError as error:
@@ -82,6 +87,10 @@ def _serve(path: Path, key: str, name: str, slots: int, context: int) -> Any:
     wanted.no_extra_bufts = slots == 1
     # llama.cpp samples at .8 where a request names no temperature; then no run could be repeated.
     wanted.sampling.temp = 0.0
+    if guesses:
+        ngrams = wanted.speculative.ngram_simple
+        wanted.speculative.types = [xllamacpp.common_speculative_type.COMMON_SPECULATIVE_TYPE_NGRAM_SIMPLE]
+        ngrams.size_n, ngrams.size_m = _REPEATED, _GUESSED
     # Without the model's own chat template, it would be asked in another's.
     wanted.use_jinja, wanted.warmup, wanted.ui, wanted.verbosity = True, False, False, -1
     try:

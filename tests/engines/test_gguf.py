@@ -42,6 +42,7 @@ class Wanted:
         self.model, self.cpuparams = types.SimpleNamespace(path=""), types.SimpleNamespace(n_threads=0)
         self.cpuparams_batch = types.SimpleNamespace(n_threads=0)
         self.sampling = types.SimpleNamespace(temp=0.8)
+        self.speculative = types.SimpleNamespace(types=[], ngram_simple=types.SimpleNamespace())
 
 
 @pytest.fixture
@@ -59,6 +60,7 @@ def llama(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     module: Any = types.ModuleType("xllamacpp")
     module.CommonParams, module.Server, module.seen = Wanted, Server, seen
+    module.common_speculative_type = types.SimpleNamespace(COMMON_SPECULATIVE_TYPE_NGRAM_SIMPLE="ngrams")
     monkeypatch.setitem(sys.modules, "xllamacpp", module)
     with stub:
         yield module
@@ -140,6 +142,7 @@ def test_a_gguf_model_answers_and_keeps_its_endpoint_to_itself(llama: Any, tmp_p
     (wanted,) = llama.seen
     assert (wanted.n_parallel, wanted.n_ctx) == (3, 3 * 8192)
     assert wanted.sampling.temp == 0
+    assert wanted.speculative.types == ["ngrams"]
     assert wanted.api_keys == [lm.kwargs["api_key"]]
     assert language_model(name, loaded=loaded).model == lm.model
     assert len(llama.seen) == 1

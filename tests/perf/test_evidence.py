@@ -74,6 +74,21 @@ def test_a_cell_is_run_once_and_the_page_says_its_numbers(run, tmp_path: Path, m
     assert str(tmp_path) not in page
 
 
+def test_a_program_that_is_as_the_start_is_told_with_the_reason(run, tmp_path: Path) -> None:
+    run("--only", "turn-rag-locomo-labeled-auto")
+    from evidence_page import page
+
+    [path] = tmp_path.glob("*.json")
+    cell = json.loads(path.read_text())
+    assert "as the start |" not in page([cell]), "labeled demos make prompts longer"
+    start = cell["outcome"]["start"]
+    same = {**cell["outcome"], "result": start, "optimizer": {"optimizer": "labeled", "notes": ["no demos: none fits"]}}
+    told = page([{**cell, "outcome": same, "rows": {phase: cell["rows"]["start"] for phase in ("start", "result")}}])
+    assert "as the start |" in told
+    assert "of which 1 ask and answer just as the start does" in told
+    assert "- no demos: none fits: `turn-rag` locomo labeled auto\n" in told
+
+
 def test_splits_with_other_test_users_are_taken_together(run, tmp_path: Path) -> None:
     run("--only", "turn-rag-locomo-labeled-auto")
     from evidence_page import page

@@ -1,5 +1,6 @@
 """Work in processes of its own: what fails or is killed is left undone, and nothing outlives its owner."""
 
+import logging
 import os
 import signal
 import subprocess
@@ -17,6 +18,10 @@ def write(folder: str, n: int) -> None:
     if n == 2:
         os.kill(os.getpid(), signal.SIGKILL)
     Path(folder, str(n)).write_text(str(os.getpid()))
+
+
+def heard(folder: str) -> None:
+    Path(folder, "level").write_text(str(logging.getLogger("dspy").level))
 
 
 OWNER = """
@@ -42,6 +47,17 @@ def test_each_piece_has_a_process_and_failures_do_not_stop_the_others(tmp_path: 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "3"]
     assert len({path.read_text() for path in tmp_path.iterdir()} | {str(os.getpid())}) == 3
     assert heard[-1] == (4, 4)
+
+
+def test_dspy_is_as_quiet_there_as_here(tmp_path: Path) -> None:
+    logger = logging.getLogger("dspy")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        side_by_side(heard, [(str(tmp_path),)], 1)
+    finally:
+        logger.setLevel(before)
+    assert (tmp_path / "level").read_text() == str(logging.CRITICAL)
 
 
 def test_the_processes_end_with_a_killed_owner(tmp_path: Path) -> None:
