@@ -83,7 +83,7 @@ def test_a_program_that_is_as_the_start_is_told_with_the_reason(run, tmp_path: P
     assert "as the start |" not in page([cell]), "labeled demos make prompts longer"
     start = cell["outcome"]["start"]
     same = {**cell["outcome"], "result": start, "optimizer": {"optimizer": "labeled", "notes": ["no demos: none fits"]}}
-    told = page([{**cell, "outcome": same, "rows": {phase: cell["rows"]["start"] for phase in ("start", "result")}}])
+    told = page([{**cell, "outcome": same, "rows": dict.fromkeys(("start", "result"), cell["rows"]["start"])}])
     assert "as the start |" in told
     assert "of which 1 ask and answer just as the start does" in told
     assert "- no demos: none fits: `turn-rag` locomo labeled auto\n" in told
