@@ -16,7 +16,7 @@ import hashlib
 import os
 import secrets
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from ...errors import MissingDependencyError, UserError
 from ..meter import MeteredLM
@@ -88,8 +88,8 @@ def _serve(path: Path, key: str, name: str, slots: int, context: int, guesses: b
     # llama.cpp samples at .8 where a request names no temperature; then no run could be repeated.
     wanted.sampling.temp = 0.0
     if guesses:
-        ngrams = wanted.speculative.ngram_simple
-        wanted.speculative.types = [xllamacpp.common_speculative_type.COMMON_SPECULATIVE_TYPE_NGRAM_SIMPLE]
+        ngrams, kinds = wanted.speculative.ngram_simple, cast("Any", xllamacpp).common_speculative_type
+        wanted.speculative.types = [kinds.COMMON_SPECULATIVE_TYPE_NGRAM_SIMPLE]
         ngrams.size_n, ngrams.size_m = _REPEATED, _GUESSED
     # Without the model's own chat template, it would be asked in another's.
     wanted.use_jinja, wanted.warmup, wanted.ui, wanted.verbosity = True, False, False, -1
