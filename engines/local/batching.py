@@ -1,7 +1,9 @@
 """Calls of many threads as one batch, without a thread of its own.
 
-The first caller leads: it waits a few milliseconds for others, or until the batch is full, runs the batch, and returns
-the results to all; threads that came meanwhile form the next batch. No thread outlives its call.
+The first caller leads: it waits until nobody else has come for a few milliseconds, or the batch is full, runs the
+batch, and returns the results to all; threads that came meanwhile form the next batch. No thread outlives its call.
+Threads that go in step come one after the other, since Python runs one at a time: a batch that set out after a fixed
+time would leave half of them behind, and run twice.
 
 Example:
     >>> from mempiler.engines.local.batching import Batcher
@@ -22,7 +24,9 @@ Row = TypeVar("Row")
 Result = TypeVar("Result")
 
 WINDOW = 0.004
-"""Seconds a batch waits for company."""
+"""Seconds since the last call after which a batch sets out."""
+PATIENCE = 25
+"""Windows that a batch waits at most."""
 LIMIT = 32
 """Rows of a batch at most."""
 
@@ -33,7 +37,7 @@ class Batcher(Generic[Row, Result]):
     Args:
         run: Gets the rows of a batch and returns their results, in order. Its failure fails every call of the batch;
             where memory ran out, the batch is tried again in halves first.
-        window: Seconds a batch waits for further calls.
+        window: Seconds a batch waits for a further call after each that came, at most `PATIENCE` times that in all.
         limit: Rows of a batch at most.
     """
 
@@ -87,10 +91,8 @@ class Batcher(Generic[Row, Result]):
         batch: list[_Ticket[Row, Result]] = []
         leader.turn.clear()
         try:
-            deadline = time.monotonic() + self.window
             with self._lock:
-                while len(self._waiting) < self.limit and (left := deadline - time.monotonic()) > 0:
-                    self._filled.wait(left)
+                self._gather()
                 batch, self._waiting = self._waiting[: self.limit], self._waiting[self.limit :]
             self._serve(batch)
         finally:
@@ -103,6 +105,14 @@ class Batcher(Generic[Row, Result]):
                 self._hand_over()
             for ticket in batch:
                 ticket.turn.set()
+
+    def _gather(self) -> None:
+        """Waits for company; the lock is held."""
+        last = time.monotonic() + PATIENCE * self.window
+        came = -1
+        while came < len(self._waiting) < self.limit and (left := last - time.monotonic()) > 0:
+            came = len(self._waiting)
+            self._filled.wait(min(self.window, left))
 
     def _serve(self, batch: list[_Ticket[Row, Result]]) -> None:
         try:

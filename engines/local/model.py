@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
     from .served import Served
 
+_Pair = tuple[tuple[int, ...], tuple[int, ...]]
+"""Token ids of a prompt and of its completion."""
+
 TINY = 50_000_000
 """Parameters below which one CPU thread is faster than several (0.7M parameters, two busy cores: four times)."""
 MAX_NEW_TOKENS = 512
@@ -207,7 +210,7 @@ class LocalModel:
         reference: bool = False,
         batch: int = 32,
     ) -> list[list[float]]:
-        """Log-probability of each token of each completion, as plain numbers.
+        """Log-probability of each token of each completion, as plain numbers; what is there twice is computed once.
 
         Args:
             prompts: Token ids.
@@ -223,17 +226,19 @@ class LocalModel:
 
         from .parts import buckets, in_halves
 
-        def scored(rows: Sequence[int]) -> list[list[float]]:
-            asked, answers = [prompts[row] for row in rows], [completions[row] for row in rows]
+        def scored(pairs: Sequence[_Pair]) -> list[list[float]]:
+            asked, answers = [prompt for prompt, _ in pairs], [answer for _, answer in pairs]
             found, _ = self.token_logprobs(asked, answers, temperature, reference)
             return [values[: len(ids)] for values, ids in zip(found.tolist(), answers, strict=True)]
 
-        done: dict[int, list[float]] = {}
-        lengths = [len(prompt) + len(answer) for prompt, answer in zip(prompts, completions, strict=True)]
+        asked = [(tuple(prompt), tuple(answer)) for prompt, answer in zip(prompts, completions, strict=True)]
+        pairs = list(dict.fromkeys(asked))
+        done: dict[_Pair, list[float]] = {}
         with self.lock, torch.no_grad():
-            for part in buckets(lengths, batch):
+            for numbers in buckets([len(prompt) + len(answer) for prompt, answer in pairs], batch):
+                part = [pairs[n] for n in numbers]
                 done |= zip(part, in_halves(scored, part), strict=True)
-        return [done[row] for row in range(len(lengths))]
+        return [list(done[pair]) for pair in asked]
 
     def token_logprobs(
         self,

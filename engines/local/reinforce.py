@@ -10,9 +10,10 @@ Three keys more are read where they are given:
   update.
 - a group's `weight`, which multiplies its advantages after they are normalised.
 
-Groups whose rewards are all equal say nothing and are left out (with `beta` too: their rows are not trained). A
-checkpoint holds weights, the optimizer's moments and the count of steps; since the order of rows is drawn from the seed
-and that count, a resumed job gives the same weights as an unbroken one.
+Groups whose rewards are all equal say nothing and are left out (with `beta` too: their rows are not trained). Rows
+with the same prompt and completion stand in the same batch where it has room, and are computed once: their losses
+differ by nothing but the advantage. A checkpoint holds weights, the optimizer's moments and the count of steps; since
+the order of rows is drawn from the seed and that count, a resumed job gives the same weights as an unbroken one.
 """
 
 from __future__ import annotations
@@ -282,12 +283,13 @@ class LocalReinforceJob(ReinforceJob):
         gaps: dict[int, float] = {}
         first: float | None = None
         for epoch in range(settings.epochs):
-            order = list(rows)
+            order = _alike(rows)
             random.Random(f"{settings.seed}-{self.steps}-{epoch}").shuffle(order)
-            for batch in chunks(order, settings.batch_size):
-                lengths = [len(row.prompt) + len(row.completion) for row in batch]
+            for batch in chunks([row for same in order for row in same], settings.batch_size):
+                parts = _alike(batch)
+                lengths = [len(same[0].prompt) + len(same[0].completion) for same in parts]
                 loss = functools.partial(self._loss, total=self._total(batch), marks=marks, gaps=gaps)
-                losses.append(update.step(batch, lengths, loss))
+                losses.append(update.step(parts, lengths, loss))
                 if first is None:
                     first = sum(gaps.values()) / sum(len(row.completion) for row in batch)
         tokens = sum(len(row.completion) for row in rows)
@@ -308,13 +310,25 @@ class LocalReinforceJob(ReinforceJob):
         _, mask = _padded([[1.0] * len(row.completion) for row in batch], "cpu")
         return denominator(mask, self.settings.loss_type, self.settings.max_completion_length)
 
-    def _loss(self, rows: Sequence[_Row], total: float, marks: dict[int, int], gaps: dict[int, float]) -> Tensor:
-        """What rows add to the loss of their batch; of each, by its identity, clipped tokens and distance are noted."""
+    def _loss(
+        self, parts: Sequence[Sequence[_Row]], total: float, marks: dict[int, int], gaps: dict[int, float]
+    ) -> Tensor:
+        """What rows add to the loss of their batch; of each, by its identity, clipped tokens and distance are noted.
+
+        Args:
+            parts: Rows that are alike together.
+            total: The denominator of the batch.
+            marks: Takes the clipped tokens of each row.
+            gaps: Takes the distance from the old log-probabilities of each row.
+        """
         import torch
 
         settings, device = self.settings, self.model.device
-        prompts, completions = [row.prompt for row in rows], [row.completion for row in rows]
-        now, mask = self.model.token_logprobs(prompts, completions, settings.temperature)
+        prompts, completions = [same[0].prompt for same in parts], [same[0].completion for same in parts]
+        found = self.model.token_logprobs(prompts, completions, settings.temperature)
+        rows = [row for same in parts for row in same]
+        of = torch.tensor([n for n, same in enumerate(parts) for _ in same], device=device)
+        now, mask = (values[of] for values in found)
         old, _ = _padded([row.old or () for row in rows], device)
         gains = torch.tensor([row.advantage for row in rows], device=device)
         frozen = _padded([row.reference or () for row in rows], device)[0] if settings.beta > 0 else None
@@ -364,6 +378,14 @@ def read_checkpoint(path: str | Path, *parts: str) -> dict[str, Any]:
         return {part: state[part] for part in parts}
     except Exception as error:  # torch raises errors of pickle, which is not imported here
         raise UserError(f"{path}: is no checkpoint of a local job: {' '.join(str(error).split())[:120]}") from error
+
+
+def _alike(rows: Sequence[_Row]) -> list[list[_Row]]:
+    """The rows, those with the same prompt and completion together."""
+    found: dict[tuple[tuple[int, ...], tuple[int, ...]], list[_Row]] = {}
+    for row in rows:
+        found.setdefault((row.prompt, row.completion), []).append(row)
+    return list(found.values())
 
 
 def _padded(rows: Sequence[Sequence[float]], device: Any) -> tuple[Tensor, Tensor]:

@@ -5,6 +5,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from mempiler.engines.local import batching
 from mempiler.engines.local.batching import Batcher
 
 
@@ -30,6 +31,27 @@ def test_a_batch_has_at_most_so_many_rows():
     sizes = []
     together(Batcher(lambda rows: [sizes.append(len(rows)), *rows][1:], window=0.05, limit=4), range(16))
     assert max(sizes) == 4
+
+
+def spaced(batcher, count, seconds):
+    def one(row):
+        time.sleep(row * seconds)
+        return batcher.call(row)
+
+    return together(type("Spaced", (), {"call": staticmethod(one)}), range(count))
+
+
+def test_a_batch_waits_as_long_as_others_come():
+    sizes = []
+    spaced(Batcher(lambda rows: [sizes.append(len(rows)), *rows][1:], window=0.5), 3, 0.3)
+    assert sizes == [3]
+
+
+def test_a_batch_does_not_wait_for_ever(monkeypatch):
+    monkeypatch.setattr(batching, "PATIENCE", 2)
+    sizes = []
+    spaced(Batcher(lambda rows: [sizes.append(len(rows)), *rows][1:], window=0.2), 10, 0.1)
+    assert sizes[0] < 10
 
 
 def test_a_full_batch_does_not_wait_for_its_window():

@@ -8,8 +8,9 @@ torch = pytest.importorskip("torch", reason="local models need the local extra")
 
 from mempiler.engines.local.capture import capture  # noqa: E402
 from mempiler.engines.local.engine import local_lm  # noqa: E402
-from mempiler.engines.local.loss import advantages  # noqa: E402
+from mempiler.engines.local.loss import advantages, grpo_loss  # noqa: E402
 from mempiler.engines.local.model import LocalModel  # noqa: E402
+from mempiler.engines.local.update import Update  # noqa: E402
 from mempiler.errors import DataError, UserError  # noqa: E402
 from mempiler.programs.gather import gather  # noqa: E402
 
@@ -121,6 +122,35 @@ def test_micro_batches_give_the_gradient_of_the_batch(make_model, kind):
         job_of(model, micro_batch_size=size, loss_type=kind, beta=0.1, learning_rate=1e-3).step([group])
     for name, weights in models[0].state().items():
         assert torch.allclose(weights, models[1].state()[name], atol=2e-5), name
+
+
+def test_equal_rows_are_computed_once_and_weigh_as_many(make_model, monkeypatch):
+    texts, rewards = ["w7", "w8 w9", "w7", "w7"], [1.0, 0.0, 0.3, 0.7]
+    trained, plain = make_model(), make_model()
+    answers = [plain.encode_completion(text) for text in texts]
+
+    def every_row(gains):
+        now, mask = plain.token_logprobs([plain.encode(ASKED)] * len(gains), answers)
+        return grpo_loss(now, now.detach(), torch.tensor(gains), mask)
+
+    seen = []
+    monkeypatch.setattr(
+        trained, "token_logprobs", lambda *args: seen.append(len(args[0])) or LocalModel.token_logprobs(trained, *args)
+    )
+    job_of(trained, learning_rate=1e-3).step([text_group(*texts, rewards=rewards)])
+    Update(plain, 1e-3, micro_batch=8).step(advantages(rewards), [1] * 4, every_row)
+    for name, weights in trained.state().items():
+        assert torch.allclose(weights, plain.state()[name], atol=2e-5), name
+    # Their log-probabilities before the step, and the step.
+    assert seen == [2, 2]
+
+
+def test_equal_rows_stand_in_one_batch(model, monkeypatch):
+    seen = []
+    real = model.token_logprobs
+    monkeypatch.setattr(model, "token_logprobs", lambda *args: seen.append(len(args[0])) or real(*args))
+    job_of(model, batch_size=2).step([text_group("w7", "w8", "w7", "w8", rewards=[1.0, 0.0, 0.3, 0.7])])
+    assert (seen, model.version) == ([2, 1, 1], 2)
 
 
 def test_batches_and_epochs_are_updates_of_their_own(model):
