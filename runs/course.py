@@ -145,13 +145,13 @@ DAPO = {
 
 TINY_COURSE = Course(
     settings=TrainingSettings(
-        num_rollouts=8,
-        local_n=8,
+        num_rollouts=4,
+        local_n=12,
         local_fraction=1.0,
         histories=2,
         session_reward="trajectory",
-        validate_every=10,
-        curriculum=Curriculum((8,), steps=None, tokens=400_000),
+        validate_every=9,
+        curriculum=Curriculum((8,), steps=None, tokens=350_000),
     ),
     train_kwargs={"learning_rate": 2e-4, "beta": 0.02, **DAPO},
     answer_tokens=96,
