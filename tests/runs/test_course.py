@@ -12,10 +12,10 @@ def test_objectives_of_a_comparison_differ_in_groups_and_reward_and_generate_as_
         name: (each.objective, each.session_reward, each.num_rollouts, each.local_n) for name, each in found.items()
     }
     assert told == {
-        "grpo": ("grpo", "trajectory", 16, 8),
-        "grpo-session": ("grpo", "session", 16, 8),
+        "grpo": ("grpo", "trajectory", 16, 12),
+        "grpo-session": ("grpo", "session", 16, 12),
         "local": ("local", "trajectory", 2, 14),
-        "logo-grpo": ("logo", "trajectory", 8, 8),
+        "logo-grpo": ("logo", "trajectory", 4, 12),
     }
     assert {each.seed for each in found.values()} == {7}
 
