@@ -158,8 +158,7 @@ TINY_COURSE = Course(
 )
 """Stable for a model of half a million weights; at lr 5e-4 without KL, plain GRPO collapsed on one seed of four. Whole
 histories from the first step on. Two of them a step: with one, as many tokens gave a seed of LoGo-GRPO no more than an
-early checkpoint. Four trajectories and local groups of twelve: eight of both learned less. The budget fits half an
-hour; the rest was chosen with users of another world than those of the scores (`seed=7`)."""
+early checkpoint. How the rest came about: docs/local_models.md."""
 
 
 def flat(course: Course) -> dict[str, Any]:

@@ -16,8 +16,9 @@ from dspy.clients.provider import ReinforceJob, TrainingJob
 from dspy.clients.utils_finetune import TrainDataFormat
 
 from ...errors import DataError, UserError
+from .job_state import read_checkpoint, write_checkpoint
 from .provider import LocalProvider
-from .reinforce import LocalReinforceJob, Step, read_checkpoint, write_checkpoint
+from .reinforce import LocalReinforceJob, Step
 from .roles import RoleModels
 
 _SUMS = ("rows", "tokens", "left_out")

@@ -34,11 +34,12 @@ def test_a_batch_has_at_most_so_many_rows():
 
 
 def spaced(batcher, count, seconds):
-    def one(row):
+    def late(row):
         time.sleep(row * seconds)
         return batcher.call(row)
 
-    return together(type("Spaced", (), {"call": staticmethod(one)}), range(count))
+    with ThreadPoolExecutor(count) as pool:
+        assert list(pool.map(late, range(count))) == list(range(count))
 
 
 def test_a_batch_waits_as_long_as_others_come():
