@@ -8,9 +8,10 @@ the end, for every user, the memory must hold every turn of every session once, 
     lost            acknowledged sessions that are not stored, or not in the memory
     twice           turns that are in the memory more than once
     wrong           users whose memory is not what `write` makes of their sessions, in order, from nothing
+    idle            kills that came when every session was remembered: a load too small for the machine
 
-A write takes `--delay` seconds, in place of a language model. The exit code is 1 if anything is lost, twice or wrong,
-or if the load was over before the last kill.
+A write takes `--delay` seconds, in place of a language model. Workers end after the last kill. The exit code is 1 if
+anything is lost, twice or wrong, or if every kill came too late.
 
 Usage:
     $ python perf/kill.py --store sqlite --kills 50
@@ -45,6 +46,8 @@ from mempiler.programs.tasks.task import QuestionAnswering
 from mempiler.programs.user_memory import UserMemory
 
 LEASE = 1.0
+OVER = "over"
+"""File that tells the workers that the last kill was made."""
 
 
 class SlowTurns(TurnRAG):
@@ -80,7 +83,7 @@ def program(delay: float) -> MemoryProgram:
 
 
 def work(url: str, share: list[tuple[str, Session]], acknowledged: Path, delay: float) -> None:
-    """One worker: stores what is not acknowledged yet, remembers, then helps until nothing is queued."""
+    """One worker: stores what is not acknowledged yet, remembers, then helps until the kills are over."""
     store, own = Store(url), program(delay)
     done = set(acknowledged.read_text().split()) if acknowledged.exists() else set()
     with acknowledged.open("a") as file:
@@ -93,7 +96,7 @@ def work(url: str, share: list[tuple[str, Session]], acknowledged: Path, delay: 
             file.flush()
             if n % 2:
                 memory.remember()
-    while any(found.queued for found in store.users()):
+    while not acknowledged.with_name(OVER).exists() or any(found.queued for found in store.users()):
         if not remember_queued(store, own, lease=LEASE).items:
             time.sleep(0.05)
     remember_queued(store, own, lease=LEASE)
@@ -113,6 +116,7 @@ class Load:
     def __init__(self, url: str, load: list[tuple[str, Session]], workers: int, delay: float, folder: Path) -> None:
         self.url, self.delay, self.folder = url, delay, folder
         self.shares = [load[n::workers] for n in range(workers)]
+        self.sessions = len(load)
         self._fork = multiprocessing.get_context("fork")
         self.processes = [self._start(n) for n in range(workers)]
 
@@ -128,8 +132,14 @@ class Load:
         self.processes[n] = self._start(n)
         return killed
 
+    def idle(self) -> bool:
+        """Whether every session is stored and remembered."""
+        with Store(self.url) as store:
+            return len(self.acknowledged()) == self.sessions and not any(found.queued for found in store.users())
+
     def finish(self) -> bool:
         """Waits for the workers; whether all ended well."""
+        (self.folder / OVER).touch()
         for process in self.processes:
             process.join(120)
         return all(process.exitcode == 0 for process in self.processes)
@@ -201,16 +211,18 @@ def main() -> int:
     generator, load = random.Random(options.seed), sessions(options.sessions, options.users)
     with tempfile.TemporaryDirectory() as name, address(options.store, Path(name)) as url:
         Store(url).close()
-        begun, kills = time.monotonic(), 0
+        begun, kills, idle = time.monotonic(), 0, 0
         running = Load(url, load, options.workers, options.delay, Path(name))
         for _ in range(options.kills):
             time.sleep(generator.uniform(0, 2 * options.every))
+            idle += running.idle()
             kills += running.kill(generator)
         ended = running.finish()
         found = verify(url, load, running.acknowledged())
         seconds = round(time.monotonic() - begun, 1)
-    print(json.dumps({"store": options.store, "kills": kills, "seconds": seconds, "ended": ended, **found}))
-    good = ended and kills == options.kills and found["remembered"] == options.sessions
+    counts = {"store": options.store, "kills": kills, "idle": idle, "seconds": seconds, "ended": ended}
+    print(json.dumps({**counts, **found}))
+    good = ended and kills == options.kills and idle < max(1, kills) and found["remembered"] == options.sessions
     return 0 if good and not found["lost"] + found["twice"] + found["wrong"] else 1
 
 

@@ -192,7 +192,7 @@ def comparison_picture(start: Evaluation, result: Evaluation) -> Any:
     axes.set_xticks(range(len(labels)), labels)
     axes.set_ylabel("mean score of the test questions")
     axes.set_title(heading(result), fontsize=9)
-    axes.legend(frameon=False)
+    axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.01, 1))
     axes.spines[["top", "right"]].set_visible(False)
     return figure
 
@@ -227,7 +227,7 @@ def candidates_picture(candidates: Sequence[Candidate]) -> Any:
     axes.step([candidate.calls for candidate in full], best, where="post", color="#2f6db5", linewidth=1)
     axes.set_xlabel("LM calls of the run")
     axes.set_ylabel("score on the optimizer's own questions")
-    axes.legend(frameon=False)
+    axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.01, 1))
     axes.spines[["top", "right"]].set_visible(False)
     return figure
 

@@ -51,7 +51,7 @@ def curves_picture(outcome: Trained) -> Any:
     """A matplotlib figure: validation scores, reward and format failures over the tokens generated, a line a seed."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(4 * len(_PANELS), 3.6), layout="constrained")
+    figure = Figure(figsize=(4 * len(_PANELS) + 2, 3.6), layout="constrained")
     panels = figure.subplots(1, len(_PANELS))
     for axes, (key, title) in zip(panels, _PANELS.items(), strict=True):
         named: set[str] = set()
@@ -64,8 +64,9 @@ def curves_picture(outcome: Trained) -> Any:
         axes.set_title(title, fontsize=9)
         axes.set_xlabel("tokens generated for training")
         axes.spines[["top", "right"]].set_visible(False)
-    if panels[0].get_legend_handles_labels()[0]:
-        panels[0].legend(frameon=False, fontsize=8)
+    lines, names = panels[0].get_legend_handles_labels()
+    if lines:
+        panels[-1].legend(lines, names, frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1.01, 1))
     return figure
 
 

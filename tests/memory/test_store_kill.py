@@ -10,7 +10,7 @@ SCRIPT = Path(__file__).parents[2] / "perf" / "kill.py"
 
 
 def test_killed_workers_lose_and_repeat_no_session(url: str) -> None:
-    sizes = ["--kills", "5", "--sessions", "40", "--users", "5", "--delay", "0.05", "--every", "0.05"]
+    sizes = ["--kills", "5", "--sessions", "40", "--users", "5", "--delay", "0.1", "--every", "0.05"]
     done = subprocess.run(
         [sys.executable, str(SCRIPT), "--store", url, *sizes],
         env={**os.environ, "OMP_NUM_THREADS": "1"},
@@ -22,4 +22,5 @@ def test_killed_workers_lose_and_repeat_no_session(url: str) -> None:
     assert done.returncode == 0, done.stderr + done.stdout
     found = json.loads(done.stdout)
     assert (found["kills"], found["sessions"], found["remembered"]) == (5, 40, 40)
+    assert found["idle"] < 5, "every kill came after the load"
     assert (found["lost"], found["twice"], found["wrong"]) == (0, 0, 0)

@@ -56,7 +56,6 @@ def test_what_is_full_first_is_full_at_that_many_users(scale: Any) -> None:
 
 
 def test_its_unit_costs_can_be_measured_again(scale: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("psutil", reason="psutil comes with the perf scripts' environment")
     import scale_costs
 
     for name, few in {"BEFORE": 2, "WRITTEN": 1, "REQUESTS": 20}.items():
