@@ -20,6 +20,16 @@ otherwise in another batch. Sampled at .8, turn-rag with labeled demos was .165 
 time, so nothing here is sampled. A model this small says whether compiling does something, not how good a method is.
 """
 
+ADAPTERS = """
+## JSON schemas or plain chat
+
+The same questions under both adapters: the score under chat minus that under `auto`, paired, and the shares of
+questions without a readable answer. Each adapter has its own memories, written under it.
+
+| method | on | with | n | auto | chat | difference | lost, auto | lost, chat |
+| --- | --- | --- | --- | --- | --- | --- | --- | --- |
+"""
+
 FAILED = """
 ## What did not end
 
@@ -52,7 +62,7 @@ def page(cells: Sequence[Cell], ladder: Sequence[Cell] = (), before: str = "") -
         before: The page as it was: without rungs, its section of them stays.
     """
     done, failed = [cell for cell in cells if "outcome" in cell], [cell for cell in cells if "failed" in cell]
-    parts = [HEAD, _scores(done), _stages(done), _costs(done), _commands(done)]
+    parts = [HEAD, _scores(done), _adapters(done), _stages(done), _costs(done), _commands(done)]
     if failed:
         parts.append(FAILED + "".join(f"| {cell['cell']} | {cell['failed'][:200]} |\n" for cell in failed))
     told = _ladder(ladder) if ladder else before.partition(WEIGHTS)[2]
@@ -133,6 +143,30 @@ def _pooled(cells: Sequence[Cell]) -> str:
                 f"{gain.mean:+.3f}{ends}, n = {len(before)}; {gain.wins} better, {gain.losses} worse."
             )
     return "\n" + "".join(lines) if lines else ""
+
+
+def _adapters(cells: Sequence[Cell]) -> str:
+    """The same programs under JSON schemas and under plain chat: starts first, then what was compiled."""
+    from mempiler.runs.statistics import paired
+
+    sides: dict[str, dict[tuple[str, ...], list[dict[str, Any]]]] = {"auto": {}, "chat": {}}
+    for phase in ("start", "result"):
+        for cell in cells:
+            who = {name: made(cell) for name, made in _WHO.items()}
+            named = who["with"] if phase == "result" else "(start)"
+            key = (who["method"], who["on"], named)
+            sides[who["adapter"]].setdefault(key, _counted(cell, phase))
+    lines: list[str] = []
+    for key, auto in sides["auto"].items():
+        if (chat := sides["chat"].get(key)) is None:
+            continue
+        under = [[row["score"] for row in rows] for rows in (auto, chat)]
+        gain = paired(under[1], under[0], [str(n) for n in range(len(auto))])
+        ends = f" [{gain.interval.low:+.3f}, {gain.interval.high:+.3f}]" if gain.interval else ""
+        means = " | ".join(_number(sum(scores) / len(scores)) for scores in under)
+        lost = " | ".join(f"{sum(row['failure'] is not None for row in rows) / len(rows):.2f}" for rows in (auto, chat))
+        lines.append(f"| {' | '.join(key)} | {len(auto)} | {means} | {gain.mean:+.3f}{ends} | {lost} |\n")
+    return ADAPTERS + "".join(lines) if lines else ""
 
 
 def _stages(cells: Sequence[Cell]) -> str:

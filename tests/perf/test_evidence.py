@@ -89,6 +89,25 @@ def test_a_program_that_is_as_the_start_is_told_with_the_reason(run, tmp_path: P
     assert "- no demos: none fits: `turn-rag` locomo labeled auto\n" in told
 
 
+def test_both_adapters_are_compared_on_the_questions_they_share(run, tmp_path: Path) -> None:
+    run("--only", "turn-rag-locomo-labeled-auto")
+    from evidence_page import page
+
+    [path] = tmp_path.glob("*.json")
+    cell = json.loads(path.read_text())
+    parameters = {**cell["run"]["parameters"], "adapter": "auto"}
+    auto = {**cell, "run": {"parameters": parameters}}
+    lost = [{**row, "score": 0.0, "failure": "parse"} for row in cell["rows"]["start"]]
+    chat = {**cell, "run": {"parameters": parameters | {"adapter": "chat"}}, "rows": {**cell["rows"], "start": lost}}
+    assert "plain chat" not in page([auto])
+    told = page([auto, chat]).split("## JSON schemas or plain chat")[1].split("## ")[0]
+    [start, compiled] = [line.split(" | ") for line in told.splitlines() if line.startswith("| `")]
+    assert (start[2], compiled[2]) == ("(start)", "labeled")
+    assert (start[5], start[7:]) == (".000", ["0.00", "1.00 |"])
+    assert float(start[6].split()[0]) == pytest.approx(-cell["outcome"]["start"]["score"], abs=5e-4)
+    assert compiled[6].startswith("+0.000")
+
+
 def test_splits_with_other_test_users_are_taken_together(run, tmp_path: Path) -> None:
     run("--only", "turn-rag-locomo-labeled-auto")
     from evidence_page import page
