@@ -6,18 +6,22 @@ import os
 import shutil
 import subprocess
 import sys
-from contextlib import redirect_stderr, redirect_stdout
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from mempiler.cli import main
 
 PERF = Path(__file__).parents[2] / "perf"
+NAME = "turn-rag-locomo-labeled-auto"
+Page = Callable[[list[dict[str, Any]]], str]
 
 
-@pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+@contextmanager
+def script(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Iterator[Any]:
     """Runs the script with the offline engine in the place of the model, its commands in this process."""
     monkeypatch.syspath_prepend(str(PERF))
     import evidence
@@ -47,7 +51,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
     def started(*arguments: str) -> None:
         sample = PERF.parent / "data" / "samples" / "locomo.json"
-        folders = [f"--{name}={tmp_path}" for name in ("out", "cells")]
+        folders = [f"--{name}={folder}" for name in ("out", "cells")]
         monkeypatch.setattr(sys, "argv", ["evidence", f"--locomo={sample}", *folders, *arguments])
         evidence.main()
 
@@ -56,15 +60,41 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     sys.modules.pop("evidence_page", None)
 
 
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The script; its cells and runs are below `tmp_path`."""
+    with script(monkeypatch, tmp_path) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def cell(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """A cell that was run once for all tests that only print it."""
+    folder = tmp_path_factory.mktemp("cell")
+    with pytest.MonkeyPatch.context() as patch, script(patch, folder) as run:
+        run("--only", NAME)
+    [path] = folder.glob("*.json")
+    return json.loads(path.read_text())
+
+
+@pytest.fixture
+def page(monkeypatch: pytest.MonkeyPatch) -> Iterator[Page]:
+    """Makes the page of cells."""
+    monkeypatch.syspath_prepend(str(PERF))
+    import evidence_page
+
+    yield evidence_page.page
+    del sys.modules["evidence_page"]
+
+
 def test_a_cell_is_run_once_and_the_page_says_its_numbers(run, tmp_path: Path, monkeypatch) -> None:
-    cell = "turn-rag-locomo-labeled-auto"
-    run("--only", cell)
+    run("--only", NAME)
     [path] = tmp_path.glob("*.json")
     result = json.loads(path.read_text())
     result["outcome"]["difference"] = {"mean": 0.2, "interval": [0.1, 0.3]}
     assert str(tmp_path) not in path.read_text(), "a cell is to be read elsewhere"
     path.write_text(json.dumps(result))
-    run("--only", cell)
+    run("--only", NAME)
     run("--write", str(tmp_path / "page.md"))
     page = (tmp_path / "page.md").read_text()
     assert "Of 1 compiled programs the interval of the difference lies above zero for 1, below zero for 0" in page
@@ -74,12 +104,7 @@ def test_a_cell_is_run_once_and_the_page_says_its_numbers(run, tmp_path: Path, m
     assert str(tmp_path) not in page
 
 
-def test_a_program_that_is_as_the_start_is_told_with_the_reason(run, tmp_path: Path) -> None:
-    run("--only", "turn-rag-locomo-labeled-auto")
-    from evidence_page import page
-
-    [path] = tmp_path.glob("*.json")
-    cell = json.loads(path.read_text())
+def test_a_program_that_is_as_the_start_is_told_with_the_reason(cell: dict[str, Any], page: Page) -> None:
     assert "as the start |" not in page([cell]), "labeled demos make prompts longer"
     start = cell["outcome"]["start"]
     same = {**cell["outcome"], "result": start, "optimizer": {"optimizer": "labeled", "notes": ["no demos: none fits"]}}
@@ -89,12 +114,7 @@ def test_a_program_that_is_as_the_start_is_told_with_the_reason(run, tmp_path: P
     assert "- no demos: none fits: `turn-rag` locomo labeled auto\n" in told
 
 
-def test_both_adapters_are_compared_on_the_questions_they_share(run, tmp_path: Path) -> None:
-    run("--only", "turn-rag-locomo-labeled-auto")
-    from evidence_page import page
-
-    [path] = tmp_path.glob("*.json")
-    cell = json.loads(path.read_text())
+def test_both_adapters_are_compared_on_the_questions_they_share(cell: dict[str, Any], page: Page) -> None:
     parameters = {**cell["run"]["parameters"], "adapter": "auto"}
     auto = {**cell, "run": {"parameters": parameters}}
     lost = [{**row, "score": 0.0, "failure": "parse"} for row in cell["rows"]["start"]]
@@ -108,12 +128,7 @@ def test_both_adapters_are_compared_on_the_questions_they_share(run, tmp_path: P
     assert compiled[6].startswith("+0.000")
 
 
-def test_splits_with_other_test_users_are_taken_together(run, tmp_path: Path) -> None:
-    run("--only", "turn-rag-locomo-labeled-auto")
-    from evidence_page import page
-
-    [path] = tmp_path.glob("*.json")
-    cell = json.loads(path.read_text())
+def test_splits_with_other_test_users_are_taken_together(cell: dict[str, Any], page: Page) -> None:
     n = cell["outcome"]["start"]["n"]
     assert "splits together" not in page([cell])
     told = page([cell, {**cell, "seed": 4}])
@@ -123,12 +138,11 @@ def test_splits_with_other_test_users_are_taken_together(run, tmp_path: Path) ->
 
 
 def test_a_cell_that_was_cut_off_goes_on(run, tmp_path: Path) -> None:
-    cell = "turn-rag-locomo-labeled-auto"
-    run("--only", cell)
+    run("--only", NAME)
     [path] = tmp_path.glob("*.json")
     first = json.loads(path.read_text())
     path.unlink()
-    run("--only", cell)
+    run("--only", NAME)
     again = json.loads(path.read_text())
     assert (first["resumed"], again["resumed"]) == (False, True)
     assert len(list(tmp_path.glob("*/home/*/run.json"))) == 1
