@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from mempiler.cli import main
-from mempiler.errors import UserError
 
 REASON = "the `local` extra is not installed: pip install '.[local]'"
 
@@ -32,32 +31,6 @@ def run(*words: str) -> int:
     except SystemExit as ended:
         return int(ended.code or 0)  # pyright: ignore[reportArgumentType]
     return 0
-
-
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (("--lm", "offline"), "cannot be trained in this process; use --lm local:NAME"),
-        (("--lm", "local:x", "--with", "ppo"), "--with 'ppo': choose one of grpo, grpo-session, "),
-        (("--lm", "local:x", "--session-reward", "fair"), "session_reward = 'fair'; choose one of: session, "),
-        (("--lm", "local:x", "--temperature", "0"), "temperature = 0.0: rollouts at 0 are all the same"),
-        (("--lm", "local:x", "--samples", "0"), "samples = 0: at least 1"),
-        (("--lm", "local:x", "--quick"), "--quick shortens the training of local:tiny"),
-        (("--lm", "local:x", "--horizons", "8,x"), "--horizons '8,x'"),
-        (("--lm", "local:x", "--horizons", "8,4"), "growing numbers of sessions"),
-        (("--lm", "local:x", "--rollouts", "1"), "num_rollouts = 1"),
-        (("--lm", "local:x", "--weights", "both"), "weights = 'both'; choose shared or separate"),
-        (("--lm", "local:x", "--reward-set", "speed=1"), "--reward-set"),
-        (("--lm", "local:x", "--reward-set", "compression=-1"), "compression = -1 is negative"),
-        (("--lm", "local:x", "--plan"), "no --plan"),
-    ],
-)
-def test_mistakes_are_one_line(words: tuple[str, ...], says: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("train", "memory-r2", "--on", "memory-env", *words) == 2
-    lines = capsys.readouterr().err.splitlines()
-    assert says in lines[-1]
-    assert lines[-1].startswith("mempiler: ")
-    assert not any("Traceback" in line for line in lines)
 
 
 @pytest.fixture(scope="module")
@@ -230,59 +203,6 @@ def test_trainings_run_in_processes_of_their_own(
     two = trained_in(trained, capsys, *words, "--workers", "2")
     same = ("name", "seed", "greedy", "sampled", "tokens")
     assert [[row[key] for key in same] for row in two["rows"]] == [[row[key] for key in same] for row in one["rows"]]
-
-
-def asked(monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[Any, Any]:
-    """The setup and the course that a command stands for."""
-    found: list[Any] = []
-
-    def heard(method: str, setup: Any, course: Any, *rest: Any) -> None:
-        found.extend((setup, course))
-        raise UserError("heard")
-
-    monkeypatch.setattr("mempiler.runs.train.run_train", heard)
-    assert run("train", "memory-r2", "--on", "memory-env", "--lm", "local:tiny", *words) == 2
-    return found[0], found[1]
-
-
-def test_a_comparison_has_three_seeds_and_many_users(monkeypatch: pytest.MonkeyPatch) -> None:
-    setup, course = asked(monkeypatch)
-    assert course.names() == ["grpo", "grpo-session", "local", "logo-grpo"]
-    assert (course.seeds, course.workers, course.quick) == (3, 2, False)
-    assert (course.settings.curriculum.horizons, course.settings.histories) == ((8,), 2)
-    assert len({example.history.id for example in setup.split(setup.load()).test}) == 120
-    assert asked(monkeypatch, "--option", "users=50")[0].options["users"] == 50
-
-
-def test_a_quick_comparison_is_smaller_unless_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    setup, course = asked(monkeypatch, "--quick")
-    assert (course.seeds, course.quick, setup.options) == (1, True, {"users": 100})
-    assert course.settings.curriculum.tokens < asked(monkeypatch)[1].settings.curriculum.tokens
-    assert asked(monkeypatch, "--quick", "--seeds", "2", "--samples", "5")[1].seeds == 2
-
-
-def test_without_a_comparison_one_objective_is_trained_with_one_seed(monkeypatch: pytest.MonkeyPatch) -> None:
-    for words, name in ((["--only"], "logo-grpo"), (["--with", "grpo"], "grpo")):
-        setup, course = asked(monkeypatch, *words)
-        assert (course.names(), course.seeds, setup.options) == ([name], 1, {})
-
-
-def test_threads_are_those_of_the_rollouts_where_they_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = [asked(monkeypatch, *words)[1].settings.threads for words in ([], ["--threads", "8"], ["--threads", "1"])]
-    assert found == [32, 8, 1]
-
-
-def test_the_reader_s_server_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    words = ["--answer-lm", "openai/x", "--answer-api-base", "http://localhost:9/v1"]
-    setup, course = asked(monkeypatch, *words)
-    assert (course.answer_lm, course.answer_api_base, setup.api_base) == ("openai/x", "http://localhost:9/v1", None)
-
-
-def test_what_weights_are_loaded_as_and_who_samples_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    words = ["--dtype", "bfloat16", "--rollout-api-base", "http://localhost:8/v1", "--lora", "4"]
-    setup, course = asked(monkeypatch, *words)
-    assert (course.dtype, course.rollout_api_base, setup.api_base) == ("bfloat16", "http://localhost:8/v1", None)
-    assert (asked(monkeypatch)[1].dtype, asked(monkeypatch)[1].rollout_api_base) == (None, None)
 
 
 def test_the_program_names_the_model_and_is_loaded_in_a_new_process(result: dict[str, Any]) -> None:
