@@ -24,7 +24,8 @@ Example:
     ['D1:2']
 
 Limits: words are compared, not meanings: what a model said of an entry in other words stays. The model that writes sees
-the turns and the entries as they were; only forgetting a session keeps them from it.
+the turns as they were, and of most methods the entries too (`memory.hiding`): only forgetting a session keeps them
+from it.
 """
 
 from __future__ import annotations

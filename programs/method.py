@@ -102,6 +102,11 @@ class Writer(Part):
         return bool(self.predictors_below())
 
     @property
+    def relates(self) -> bool:
+        """Whether its prompts show entries of the memory as their user left them (`memory.hiding`)."""
+        return False
+
+    @property
     def settles(self) -> bool:
         """Whether settling changes anything."""
         return type(self).settle is not Writer.settle

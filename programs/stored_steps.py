@@ -13,12 +13,15 @@ import logging
 import sys
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from dspy.utils.exceptions import LMError, LMInvalidRequestError
 
 from ..errors import MempilerError
+from ..memory.amending import Amendments, in_force
+from ..memory.hiding import writing_under
 from ..memory.memory import Memory
 from ..memory.store import Store
 from ..memory.stored import Claim, Document, Log, Stamp, StoredItem
@@ -114,7 +117,8 @@ class StoredSteps:
         return True
 
     def _written(self, stored: StoredItem, prepared: Performed) -> tuple[Document, Memory]:
-        memory = take(self.writer, self.memory, stored.item, prepared.value)
+        with self._amended():
+            memory = take(self.writer, self.memory, stored.item, prepared.value)
         before, plain = self.document, not self.writer.settles
         speakers = before.speakers if before else ()
         position = max(stored.position, before.position if before else 0)
@@ -140,7 +144,8 @@ class StoredSteps:
         """Tries once more what could not be taken in; false if the memory is somebody else's by now."""
         if self.document is None or not (self.memory.unwritten or self.settled.unwritten):
             return True
-        made = _attempt(lambda: again(self.writer, self.memory, most=sys.maxsize))
+        with self._amended():
+            made = _attempt(lambda: again(self.writer, self.memory, most=sys.maxsize))
         if made.error is not None:
             self.done += Remembered(0, (Failure(kind="error", where="retry", message=_one_line(made.error)),))
             return True
@@ -156,7 +161,8 @@ class StoredSteps:
         """Settles what was written; one that cannot be is kept as it is: trying for ever would hold up the queue."""
         if not state or self.document is None or self.document.settled_position >= self.document.position:
             return state
-        made = _attempt(lambda: close(self.writer, self.memory))
+        with self._amended():
+            made = _attempt(lambda: close(self.writer, self.memory))
         failures = made.failures
         if made.error is not None:
             failures = (*failures, Failure(kind="error", where="settle", message=_one_line(made.error)))
@@ -168,6 +174,14 @@ class StoredSteps:
         if self._commit(document, memory, settled, last=True):
             self.done += Remembered(0, failures)
         return state
+
+    def _amended(self) -> AbstractContextManager[None]:
+        """What the writer shows of the memory is what its user left of it, by now."""
+        rows = in_force(self.store.amendments(self.claim.owner)) if self.writer.relates else ()
+        reader, memory = self.program.method.reader, self.memory
+        # Made where an amendment asks for them, which most do not.
+        entries = (entry for each in (memory,) for entry in reader.entries(each))
+        return writing_under(Amendments(rows, entries) if rows else None)
 
     def _told(self, document: Document, memory: Memory, settled: Memory) -> Document:
         """The document with what is new in it; settled memories that are not there, or no others, are not told."""

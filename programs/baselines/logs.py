@@ -121,6 +121,10 @@ class LoggedWriter(Writer):
         return getattr(self.inner, "embedder", None)
 
     @property
+    def relates(self) -> bool:
+        return self.inner.relates
+
+    @property
     def prepares(self) -> bool:
         return self.inner.prepares
 

@@ -25,6 +25,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 from rpds import HashTrieMap
 
+from ...memory.hiding import is_as_written
 from ...memory.index import Entry
 from ...memory.memory import Memory
 from ...records import comparable
@@ -90,7 +91,8 @@ class FactMemory(Memory):
         Returns:
             A new memory. An INSERT of a fact that is there already, in the same letters and of the same speaker, merges
             its sources; an UPDATE unites sources and keeps the date of the first mention; an edit without content, or
-            of an id that is not there, is refused.
+            of an id that is not there, is refused. Entries that their user amended (`memory.hiding`) take nothing in:
+            what is said of them is an entry of its own.
         """
         draft = _Draft(self, set(shown), time)
         for edit in edits:
@@ -140,6 +142,7 @@ class _Draft:
 
     def __init__(self, memory: FactMemory, shown: set[str], time: datetime | None) -> None:
         self.facts = list(memory.facts)
+        self._entry = memory.entry
         self.wordings = memory.wordings
         self.removed: list[StoredFact] = []
         self.issued = memory.issued
@@ -155,23 +158,14 @@ class _Draft:
         content = " ".join(edit.content.split())
         if not content:
             return "refused"
-        same = [place_of(self.facts, id) for id in self.wordings.get((edit.speaker, content), ())]
+        found = [place_of(self.facts, id) for id in self.wordings.get((edit.speaker, content), ())]
+        same = [place for place in found if place is not None and is_as_written(self.facts[place], self._entry)]
         if same:
-            place = min(place for place in same if place is not None)
+            place = min(same)
             fact = self.facts[place]
             self._put(place, {"sources": _united(fact.sources, edit.sources), "updated": self._latest(fact)})
             return "merged"
-        self.issued += 1
-        new = StoredFact(
-            id=f"m{self.issued}",
-            speaker=edit.speaker,
-            content=content,
-            sources=_united((), edit.sources),
-            time=self._time,
-            updated=self._time,
-        )
-        self.facts.append(new)
-        self._say(new)
+        self._add(edit.speaker, content, _united((), edit.sources), self._time)
         return "inserted"
 
     def _update(self, edit: Edit) -> str:
@@ -180,6 +174,10 @@ class _Draft:
             return "refused"
         fact = self.facts[place]
         sources = _united(fact.sources, edit.sources)
+        if not is_as_written(fact, self._entry):
+            self._delete(edit)
+            self._add(fact.speaker, content, sources, fact.time)
+            return "updated"
         changes: dict[str, object] = {"sources": sources, "updated": self._latest(fact)}
         if content != fact.content:
             changes |= {"content": content, "earlier": (*fact.earlier, fact.content)[-WORDINGS:]}
@@ -193,6 +191,13 @@ class _Draft:
         self._unsay(self.facts[place])
         self.removed.append(self.facts.pop(place))
         return "deleted"
+
+    def _add(self, speaker: str, content: str, sources: tuple[str, ...], time: datetime | None) -> None:
+        self.issued += 1
+        id, updated = f"m{self.issued}", self._time or time
+        new = StoredFact(id=id, speaker=speaker, content=content, sources=sources, time=time, updated=updated)
+        self.facts.append(new)
+        self._say(new)
 
     def _put(self, place: int, changes: dict[str, object]) -> None:
         before = self.facts[place]

@@ -14,6 +14,7 @@ import re
 from collections.abc import Sequence
 
 from ...errors import UserError
+from ...memory.hiding import as_left
 from ...memory.index import Embedder, searching_for
 from ...memory.indexes import Indexes
 from ...memory.standing import Spoken
@@ -83,6 +84,10 @@ class FactWriter(Writer):
             self.manage = predictor(ManageMemoryInContext if earlier else ManageMemory)
 
     @property
+    def relates(self) -> bool:
+        return True
+
+    @property
     def prepares(self) -> bool:
         return not self.single_agent
 
@@ -109,8 +114,10 @@ class FactWriter(Writer):
             own = [n for n, (who, _) in enumerate(said) if speaker in (None, who)]
             where = None if speaker is None else Spoken(speaker)
             found = index.search([said[n][1] for n in own], self.related, self.min_score, where=where)
+            near = memory.having({hit.id for each in found for hit in each})
+            there = {fact.id for fact in near if as_left(fact, memory.entry) is not None}
             for n, each in zip(own, found, strict=True):
-                hits[n] = each
+                hits[n] = [hit for hit in each if hit.id in there]
         ranked = sorted((hit for found in hits for hit in found), key=lambda hit: -hit.score)
         shown = set(list(dict.fromkeys(hit.id for hit in ranked))[: self.related_total])
         return [[hit.id for hit in found if hit.id in shown] for found in hits]
@@ -204,10 +211,11 @@ def _stored(memory: FactMemory, shown: set[str]) -> list[StoredMemory]:
         StoredMemory(
             memory_id=fact.id,
             speaker=fact.speaker,
-            content=fact.content,
+            content=left.text,
             date=format_time(fact.time) if fact.time else None,
         )
         for fact in memory.having(shown)
+        if (left := as_left(fact, memory.entry)) is not None
     ]
 
 

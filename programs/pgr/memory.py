@@ -30,6 +30,7 @@ from typing import Any, TypeVar
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
+from ...memory.hiding import is_as_written
 from ...memory.index import LABEL, Entry
 from ...memory.memory import Memory
 from ...records import AnyItem, Item
@@ -96,14 +97,16 @@ class PersonalMemory(Memory):
 
         Args:
             changes: In order. One without words is refused. One that names a fact that is not there becomes a new one,
-                and so do several that name the same fact: none says what has become of it.
+                and so do several that name the same fact: none says what has become of it. A fact that its user
+                amended (`memory.hiding`) takes nothing in: what it is updated to is a fact of its own in its place.
             sessions: What the changes were read from; their dates, ids and turns become the provenance.
 
         Returns:
             A new memory without pending sessions. An update adds one to the frequency, whatever the model said.
         """
         facts = {fact.id: fact for fact in self.facts}
-        wordings = {_plain(fact.info): fact.id for fact in self.facts}
+        amended = {fact.id for fact in self.facts if not is_as_written(fact, self.entry)}
+        wordings = {_plain(fact.info): fact.id for fact in self.facts if fact.id not in amended}
         issued, counts, clashes = self.issued, Counter[str](), clashing(changes)
         for change in changes:
             info = " ".join(change.info.split())
@@ -118,6 +121,12 @@ class PersonalMemory(Memory):
                 facts[f"f{issued}"] = _fact(f"f{issued}", info, change, sessions)
                 counts["added"] += 1
                 counts["unknown"] += change.fact_id is not None and not clash
+            elif known in amended:
+                issued += 1
+                new = _fact(f"f{issued}", info, change, sessions)
+                facts[new.id] = _updated(facts.pop(known), new).model_copy(update={"id": new.id, "earlier": ()})
+                counts["updated"] += 1
+                known = new.id
             else:
                 facts[known] = _updated(facts[known], _fact(known, info, change, sessions))
                 counts["updated" if change.fact_id == known and not clash else "repeated"] += 1

@@ -11,6 +11,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from ...errors import UserError
+from ...memory.hiding import as_left, is_as_written
 from ...memory.index import Embedder
 from ...memory.indexes import entry_indexes
 from ...records import Failure, Item, Turn, format_time
@@ -58,6 +59,10 @@ class PersonalFactWriter(Writer):
         self.update = predictor(UpdateFacts)
         self.merge = predictor(MergeFacts)
 
+    @property
+    def relates(self) -> bool:
+        return True
+
     def write(self, memory: PersonalMemory, item: Item, prepared: Any = None) -> PersonalMemory:
         waiting = memory.model_copy(update={"pending": (*memory.pending, item)})
         return self._upserted(waiting) if len(waiting.pending) >= self.every else waiting
@@ -77,31 +82,35 @@ class PersonalFactWriter(Writer):
         if said:
             known = self._near(memory, [turn for _, turn in said])
             lines = [turn.line(session.time) for session, turn in said]
-            found = self.attempt(self.update, existing_facts=list(map(_shown, known)), dialogue="\n".join(lines))
+            found = self.attempt(self.update, existing_facts=known, dialogue="\n".join(lines))
             if found is None:
                 return _left(memory)
             facts: list[FactChange] = found.facts or []
-            changes = [_change(fact, {each.id for each in known}) for fact in facts]
+            changes = [_change(fact, {each.fact_id for each in known}) for fact in facts]
             for id, times in clashing(changes).items():
                 message = f"{times} updates of one answer name {id}; all were kept as new facts"
                 record_failure(Failure(kind="parse", where="update", message=message))
         memory = memory.upsert(changes, memory.pending)
         return self._consolidated(memory) if memory.fresh >= self.merge_after else memory
 
-    def _near(self, memory: PersonalMemory, turns: Sequence[Turn]) -> list[PersonalFact]:
+    def _near(self, memory: PersonalMemory, turns: Sequence[Turn]) -> list[KnownFact]:
         """The known facts that an update may concern, oldest first: the nearest to any turn."""
         if len(memory.facts) <= self.related:
-            return list(memory.facts)
+            return _all_shown(memory, memory.facts)
         found = self.indexes.of(memory).search([turn.content for turn in turns], self.related, ANY_COSINE)
         best = sorted((hit for hits in found for hit in hits), key=lambda hit: -hit.score)
         near = set(list(dict.fromkeys(hit.id for hit in best))[: self.related])
-        return [fact for fact in memory.facts if fact.id in near]
+        return _all_shown(memory, [fact for fact in memory.facts if fact.id in near])
 
     def _consolidated(self, memory: PersonalMemory) -> PersonalMemory:
-        """Merges what is alike and close in time; a group whose merge stays unparseable is unchanged."""
-        vectors = self.embedder.embed([fact.info for fact in memory.facts])
-        groups = merge_groups(memory.facts, vectors, self.merge_score, self.window_days)
-        shown = {fact.id: _shown(fact) for fact in memory.facts}
+        """Merges what is alike and close in time; a group whose merge stays unparseable is unchanged.
+
+        Facts that their user amended are merged with none.
+        """
+        facts = [fact for fact in memory.facts if is_as_written(fact, memory.entry)]
+        vectors = self.embedder.embed([fact.info for fact in facts])
+        groups = merge_groups(facts, vectors, self.merge_score, self.window_days)
+        shown = {fact.id: _shown(fact, fact.info) for fact in facts}
 
         def merged(ids: Sequence[str]) -> Any:
             return self.attempt(self.merge, similar_facts=[shown[id] for id in ids])
@@ -121,9 +130,14 @@ def _left(memory: PersonalMemory) -> PersonalMemory:
     return after
 
 
-def _shown(fact: PersonalFact) -> KnownFact:
+def _all_shown(memory: PersonalMemory, facts: Sequence[PersonalFact]) -> list[KnownFact]:
+    left = [(fact, as_left(fact, memory.entry)) for fact in facts]
+    return [_shown(fact, entry.text) for fact, entry in left if entry is not None]
+
+
+def _shown(fact: PersonalFact, info: str) -> KnownFact:
     when = format_time(fact.latest) if fact.latest else None
-    shown = {"fact_id": fact.id, "info": fact.info, "type": fact.type, "frequency": fact.frequency, "date": when}
+    shown = {"fact_id": fact.id, "info": info, "type": fact.type, "frequency": fact.frequency, "date": when}
     return KnownFact.model_validate({**shown, "related_entities": list(fact.entities)})
 
 
