@@ -3,10 +3,7 @@
 import itertools
 import json
 import math
-import sys
-import threading
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -214,32 +211,3 @@ def test_a_file_of_too_few_vectors_is_refused(tmp_path: Any) -> None:
     (tmp_path / "index.json").write_text(json.dumps(manifest))
     with pytest.raises(DataError, match="does not fit the 1 entries"):
         HybridIndex.load(tmp_path, drawn())
-
-
-def test_searches_see_whole_changes_while_others_write() -> None:
-    index, before, done = index_of(entries()), sys.getswitchinterval(), threading.Event()
-
-    def search(_: int) -> int:
-        seen = 0
-        while not done.is_set() or not seen:
-            names = {hit.id for hit in index.search(["twin"], k=400)[0]}
-            assert all(f"left{name[5:]}" in names for name in names if name.startswith("right"))
-            seen += 1
-        return seen
-
-    sys.setswitchinterval(1e-5)
-    try:
-        with ThreadPoolExecutor(5) as pool:
-            searches = [pool.submit(search, n) for n in range(4)]
-            try:
-                for n in range(40):
-                    index.add([Entry(id=f"left{n}", text=f"twin {n}"), Entry(id=f"right{n}", text=f"twin {n} too")])
-                    index.remove([f"left{n - 5}", f"right{n - 5}"])
-            finally:
-                done.set()
-            assert all(future.result(timeout=60) for future in searches)
-    finally:
-        sys.setswitchinterval(before)
-    assert {hit.id for hit in index.search(["twin"], k=10)[0]} == {
-        f"{side}{n}" for n in range(35, 40) for side in ("left", "right")
-    }

@@ -1,15 +1,21 @@
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from mempiler.engines.embedders import embedder
 from mempiler.memory.dense import DenseIndex
+from mempiler.memory.hybrid import HybridIndex
 from mempiler.memory.index import Entry
-from mempiler.memory.sparse import SparseIndex
+from mempiler.memory.sparse import MANY, SparseIndex
 
 WORDS = ["lisbon", "jazz", "piano", "greyhound", "marathon", "bread", "chess", "garden", "river", "novel"]
 BASE = [Entry(id=f"base{n}", text=f"{word} story") for n, word in enumerate(WORDS)]
-MAKERS = {"sparse": SparseIndex, "dense": lambda: DenseIndex(embedder())}
+MAKERS = {
+    "sparse": SparseIndex,
+    "dense": lambda: DenseIndex(embedder()),
+    "hybrid": lambda: HybridIndex(embedder()),
+}
 KINDS = pytest.mark.parametrize("kind", ["sparse", "dense"])
 
 
@@ -82,3 +88,37 @@ def test_a_filter_may_ask_the_index_itself(kind):
     index = index_of(kind)
     hits = index.search(["jazz"], k=1, where=lambda entry: entry.id in index.ids and len(index) == 10)[0]
     assert [hit.id for hit in hits] == ["base1"]
+
+
+@pytest.mark.parametrize("kind", ["sparse", "hybrid"])
+@pytest.mark.parametrize("size", [5, MANY + 50])
+def test_searches_see_whole_changes_while_others_write(kind, size):
+    index = MAKERS[kind]()
+    index.add([Entry(id=f"e{n}", text=f"{WORDS[n % 10]} {n}") for n in range(size)])
+    done, before = threading.Event(), sys.getswitchinterval()
+
+    def search(_):
+        seen = 0
+        while not done.is_set() or not seen:
+            # Both of a pair come and go with one call each.
+            names = {hit.id for hit in index.search(["twin"], k=400)[0]}
+            assert all(f"left{name[5:]}" in names for name in names if name.startswith("right"))
+            seen += 1
+        return seen
+
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(5) as pool:
+            searches = [pool.submit(search, n) for n in range(4)]
+            try:
+                for n in range(40):
+                    index.add([Entry(id=f"left{n}", text=f"twin {n}"), Entry(id=f"right{n}", text=f"twin {n} too")])
+                    index.remove([f"left{n - 5}", f"right{n - 5}"])
+            finally:
+                done.set()
+            assert all(future.result(timeout=60) for future in searches)
+    finally:
+        sys.setswitchinterval(before)
+    assert {hit.id for hit in index.search(["twin"], k=10)[0]} == {
+        f"{side}{n}" for n in range(35, 40) for side in ("left", "right")
+    }

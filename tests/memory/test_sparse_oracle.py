@@ -1,9 +1,5 @@
 """A sparse index of any size, however it came about, gives the hits of rank-bm25."""
 
-import sys
-import threading
-from concurrent.futures import ThreadPoolExecutor
-
 import numpy as np
 import pytest
 from mempiler.memory import sparse
@@ -124,36 +120,3 @@ def test_a_loaded_index_goes_on_as_the_one_that_was_saved(tmp_path):
         one.remove(["e7"])
     assert loaded.ids == index.ids
     assert loaded.search(QUERIES, k=20) == index.search(QUERIES, k=20)
-
-
-def test_searches_of_an_index_see_whole_changes_while_others_write():
-    index = index_of(entries(550))
-    done, before = threading.Event(), sys.getswitchinterval()
-
-    def search(_):
-        seen = 0
-        while not done.is_set() or not seen:
-            hits = index.search(["twin", "w1 w2"], k=400)
-            # Both of a pair come and go with one call each.
-            names = {hit.id for hit in hits[0]}
-            assert all((f"left{name[5:]}" in names) for name in names if name.startswith("right"))
-            assert len(hits[1]) > 10
-            seen += 1
-        return seen
-
-    sys.setswitchinterval(1e-5)
-    try:
-        with ThreadPoolExecutor(9) as pool:
-            searches = [pool.submit(search, n) for n in range(8)]
-            try:
-                for n in range(60):
-                    index.add([Entry(id=f"left{n}", text=f"twin {n}"), Entry(id=f"right{n}", text=f"twin {n} too")])
-                    index.remove([f"left{n - 5}", f"right{n - 5}"])
-            finally:
-                done.set()
-            assert all(future.result(timeout=60) for future in searches)
-    finally:
-        sys.setswitchinterval(before)
-    assert {hit.id for hit in index.search(["twin"], k=99)[0]} == {
-        f"{side}{n}" for n in range(55, 60) for side in ("left", "right")
-    }
