@@ -124,7 +124,7 @@ def cells() -> Iterator[Cell]:
                 spoken = ENGLISH if benchmark.startswith("palbench") else ()
                 more = (*fewer, *spoken, *settings, *(() if method == "turn-rag" else READ), *BUDGET)
                 sample = benchmark == "locomo" and method != "turn-rag"
-                for seed in SEEDS.get(benchmark, (0,)) if adapter == "auto" else (0,):
+                for seed in SEEDS.get(benchmark, (0,)):
                     yield Cell(method, optimizer, adapter, benchmark, more=more, sizes=sizes, sample=sample, seed=seed)
     yield Cell("turn-rag", "bootstrap-random", "auto", lm="smollm2", more=(*SMALL["bootstrap-random"], *BUDGET))
 
