@@ -23,11 +23,13 @@ time, so nothing here is sampled. A model this small says whether compiling does
 ADAPTERS = """
 ## JSON schemas or plain chat
 
-The same questions under both adapters: the score under chat minus that under `auto`, paired, and the shares of
-questions without a readable answer. Each adapter has its own memories, written under it.
+The same questions under both adapters: the score under chat minus that under `auto`, paired; the shares of questions
+without a readable answer, and of the answers for writing that could not be read. Each adapter has its own memories,
+written under it. Turns that could not be taken in are searched as they were said: where most are lost, as RGMem's are
+under chat, a score is that of searching turns.
 
-| method | on | with | n | auto | chat | difference | lost, auto | lost, chat |
-| --- | --- | --- | --- | --- | --- | --- | --- | --- |
+| method | on | with | n | auto | chat | difference | lost, auto | lost, chat | unwritten, auto | unwritten, chat |
+| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |
 """
 
 FAILED = """
@@ -100,7 +102,8 @@ def _scores(cells: Sequence[Cell]) -> str:
     about = (
         f"Of {len(cells)} compiled programs the interval of the difference lies above zero for {len(above)}, below "
         f"zero for {len(below)}, and holds zero for {len(cells) - len(above) - len(below)}, of which {same} ask and "
-        "answer just as the start does: the optimizer found nothing better, or nothing to make demos of."
+        "answer just as the start does: the optimizer found nothing better, or nothing to make demos of. Where there "
+        "is nothing but chance, one interval of 95 % in forty lies above zero: one that nearly holds zero says little."
     )
     return _table("Scores on test questions", about + _pooled(cells), columns, cells) + _notes(cells)
 
@@ -149,24 +152,31 @@ def _adapters(cells: Sequence[Cell]) -> str:
     """The same programs under JSON schemas and under plain chat: starts first, then what was compiled."""
     from mempiler.runs.statistics import paired
 
-    sides: dict[str, dict[tuple[str, ...], list[dict[str, Any]]]] = {"auto": {}, "chat": {}}
+    sides: dict[str, dict[tuple[str, ...], tuple[Cell, str]]] = {"auto": {}, "chat": {}}
     for phase in ("start", "result"):
         for cell in cells:
             who = {name: made(cell) for name, made in _WHO.items()}
             named = who["with"] if phase == "result" else "(start)"
-            key = (who["method"], who["on"], named)
-            sides[who["adapter"]].setdefault(key, _counted(cell, phase))
+            sides[who["adapter"]].setdefault((who["method"], who["on"], named), (cell, phase))
     lines: list[str] = []
     for key, auto in sides["auto"].items():
         if (chat := sides["chat"].get(key)) is None:
             continue
-        under = [[row["score"] for row in rows] for rows in (auto, chat)]
-        gain = paired(under[1], under[0], [str(n) for n in range(len(auto))])
+        rows = [_counted(*each) for each in (auto, chat)]
+        scores = [[row["score"] for row in each] for each in rows]
+        gain = paired(scores[1], scores[0], [str(n) for n in range(len(scores[0]))])
         ends = f" [{gain.interval.low:+.3f}, {gain.interval.high:+.3f}]" if gain.interval else ""
-        means = " | ".join(_number(sum(scores) / len(scores)) for scores in under)
-        lost = " | ".join(f"{sum(row['failure'] is not None for row in rows) / len(rows):.2f}" for rows in (auto, chat))
-        lines.append(f"| {' | '.join(key)} | {len(auto)} | {means} | {gain.mean:+.3f}{ends} | {lost} |\n")
+        shown = [str(len(rows[0])), *(_number(sum(each) / len(each)) for each in scores), f"{gain.mean:+.3f}{ends}"]
+        lost = [f"{sum(row['failure'] is not None for row in each) / len(each):.2f}" for each in rows]
+        lines.append(f"| {' | '.join([*key, *shown, *lost, *(_unwritten(each[0]) for each in (auto, chat))])} |\n")
     return ADAPTERS + "".join(lines) if lines else ""
+
+
+def _unwritten(cell: Cell) -> str:
+    """The share of the answers for writing that could not be read."""
+    found = [counts for name, counts in cell["outcome"]["usage"]["answers"].items() if ".writer." in name]
+    lost, every = (sum(counts.get("lost", 0) for counts in found), sum(sum(counts.values()) for counts in found))
+    return f"{lost / every:.2f}" if every else "-"
 
 
 def _stages(cells: Sequence[Cell]) -> str:

@@ -119,13 +119,16 @@ def test_both_adapters_are_compared_on_the_questions_they_share(cell: dict[str, 
     auto = {**cell, "run": {"parameters": parameters}}
     lost = [{**row, "score": 0.0, "failure": "parse"} for row in cell["rows"]["start"]]
     chat = {**cell, "run": {"parameters": parameters | {"adapter": "chat"}}, "rows": {**cell["rows"], "start": lost}}
+    answers = {"method.writer.extract": {"lost": 3, "ok": 1}, "task.answer": {"ok": 4}}
+    chat["outcome"] = {**cell["outcome"], "usage": {**cell["outcome"]["usage"], "answers": answers}}
     assert "plain chat" not in page([auto])
     told = page([auto, chat]).split("## JSON schemas or plain chat")[1].split("## ")[0]
     [start, compiled] = [line.split(" | ") for line in told.splitlines() if line.startswith("| `")]
     assert (start[2], compiled[2]) == ("(start)", "labeled")
-    assert (start[5], start[7:]) == (".000", ["0.00", "1.00 |"])
+    assert (start[5], start[7:9]) == (".000", ["0.00", "1.00"])
     assert float(start[6].split()[0]) == pytest.approx(-cell["outcome"]["start"]["score"], abs=5e-4)
     assert compiled[6].startswith("+0.000")
+    assert start[9:] == ["-", "0.75 |"]
 
 
 def test_splits_with_other_test_users_are_taken_together(cell: dict[str, Any], page: Page) -> None:
