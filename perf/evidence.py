@@ -189,6 +189,7 @@ def _run(cell: Cell, chosen: argparse.Namespace) -> None:
         "cell": cell.name,
         "on": cell.on,
         "seed": cell.seed,
+        "lm": cell.lm,
         "command": shlex.join(["mempiler", *shown]),
         "weights": _digest(chosen.file) if chosen.file else weights(cell.lm).files[0].sha256,
         "engine": chosen.engine,

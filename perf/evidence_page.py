@@ -18,7 +18,18 @@ would have done. Intervals are 95 %, paired by question; those of four questions
 Greedily (temperature 0 under "What it took") two runs need not give every answer alike: the engine rounds a prompt
 otherwise in another batch. Sampled at .8, turn-rag with labeled demos was .165 -> .268 once and .279 -> .270 another
 time, so nothing here is sampled. A model this small says whether compiling does something, not how good a method is.
+Rows of another model name it beside the method.
 """
+
+OVERVIEW = """
+## At a glance
+
+Scores of the start, and of what each optimizer made of it; splits with other test users together. **Bold**: the paired
+interval lies above zero. `=`: asks and answers as the start does.
+
+"""
+MODEL = "qwen2.5-coder-0.5b"
+"""The model of cells that name none."""
 
 ADAPTERS = """
 ## JSON schemas or plain chat
@@ -64,7 +75,7 @@ def page(cells: Sequence[Cell], ladder: Sequence[Cell] = (), before: str = "") -
         before: The page as it was: without rungs, its section of them stays.
     """
     done, failed = [cell for cell in cells if "outcome" in cell], [cell for cell in cells if "failed" in cell]
-    parts = [HEAD, _scores(done), _adapters(done), _stages(done), _costs(done), _commands(done)]
+    parts = [HEAD, _overview(done), _scores(done), _adapters(done), _stages(done), _costs(done), _commands(done)]
     if failed:
         parts.append(FAILED + "".join(f"| {cell['cell']} | {cell['failed'][:200]} |\n" for cell in failed))
     told = _ladder(ladder) if ladder else before.partition(WEIGHTS)[2]
@@ -84,6 +95,44 @@ def _table(title: str, about: str, columns: dict[str, Callable[[Cell], str]], ce
     rule = " | ".join("---" for _ in columns)
     rows = "".join(f"| {' | '.join(made(cell) for made in columns.values())} |\n" for cell in cells)
     return f"\n## {title}\n\n{about}\n\n| {head} |\n| {rule} |\n{rows}"
+
+
+def _overview(cells: Sequence[Cell]) -> str:
+    """A row per method, benchmark and adapter."""
+    rows: dict[tuple[str, ...], dict[str, list[Cell]]] = {}
+    for cell in cells:
+        key = (_method(cell), cell["on"], str(cell["run"]["parameters"]["adapter"]))
+        rows.setdefault(key, {}).setdefault(cell["outcome"]["optimizer"]["optimizer"], []).append(cell)
+    optimizers = list(dict.fromkeys(name for found in rows.values() for name in found))
+    lines = []
+    for key, found in rows.items():
+        first = next(iter(found.values()))
+        begun = [row["score"] for cell in first for row in _counted(cell, "start")]
+        shown = [_glance(found[name]) if name in found else "-" for name in optimizers]
+        lines.append(" | ".join([*key, str(len(begun)), _number(sum(begun) / len(begun)), *shown]))
+    head = ["method", "on", "adapter", "n", "start", *optimizers]
+    table = [" | ".join(head), " | ".join("---" for _ in head), *lines]
+    return OVERVIEW + "".join(f"| {line} |\n" for line in table)
+
+
+def _glance(cells: Sequence[Cell]) -> str:
+    """What an optimizer came to, over the splits."""
+    if all(map(_unchanged, cells)):
+        return "="
+    _, after, gain = _gain(cells)
+    alone = cells[0]["outcome"]["difference"]["interval"][0]
+    low = gain.interval.low if len(cells) > 1 and gain.interval else alone
+    score = _number(sum(after) / len(after))
+    return f"**{score}**" if low > 0 else score
+
+
+def _gain(cells: Sequence[Cell]) -> tuple[list[float], list[float], Any]:
+    """Scores before and after of the questions of several splits, and their paired difference."""
+    from mempiler.runs.statistics import paired
+
+    before, after = ([row["score"] for cell in cells for row in _counted(cell, phase)] for phase in ("start", "result"))
+    users = [str(cell.get("seed")) for cell in cells for _ in _counted(cell, "start")]
+    return before, after, paired(after, before, users)
 
 
 def _scores(cells: Sequence[Cell]) -> str:
@@ -127,8 +176,6 @@ def _notes(cells: Sequence[Cell]) -> str:
 
 def _pooled(cells: Sequence[Cell]) -> str:
     """What splits with different test users say together."""
-    from mempiler.runs.statistics import paired
-
     splits: dict[tuple[str, ...], list[Cell]] = {}
     for cell in cells:
         who = tuple(made(cell) for name, made in _WHO.items() if name != "on")
@@ -136,9 +183,7 @@ def _pooled(cells: Sequence[Cell]) -> str:
     lines: list[str] = []
     for (method, on, optimizer, adapter, _), found in splits.items():
         if len(found) > 1:
-            before, after = ([row["score"] for cell in found for row in _counted(cell, p)] for p in ("start", "result"))
-            users = [str(cell.get("seed")) for cell in found for _ in _counted(cell, "start")]
-            gain = paired(after, before, users)
+            before, after, gain = _gain(found)
             ends = f" [{gain.interval.low:+.3f}, {gain.interval.high:+.3f}]" if gain.interval else ""
             lines.append(
                 f"\n- {method} on {on} with {optimizer} under {adapter}, its {len(found)} splits together, each with "
@@ -232,7 +277,8 @@ def _commands(cells: Sequence[Cell]) -> str:
 
 
 def _method(cell: Cell) -> str:
-    return f"`{cell['outcome']['start']['program']}`"
+    named, lm = f"`{cell['outcome']['start']['program']}`", cell.get("lm", MODEL)
+    return named if lm == MODEL else f"{named}, {lm}"
 
 
 _WHO: dict[str, Callable[[Cell], str]] = {

@@ -16,7 +16,7 @@ import hashlib
 import os
 import secrets
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from ...errors import MissingDependencyError, UserError
 from ..meter import MeteredLM
@@ -82,13 +82,16 @@ def _serve(path: Path, key: str, name: str, slots: int, context: int, guesses: b
     wanted.model.path, wanted.model_alias, wanted.api_keys = str(path), {name}, [key]
     wanted.n_parallel, wanted.n_ctx = slots, slots * context
     wanted.cpuparams.n_threads = wanted.cpuparams_batch.n_threads = cores
-    # Weights packed for blocks of tokens round otherwise than single tokens do. Without them an answer does not depend
-    # on how much of its prompt the cache held; beside another slot's tokens it does either way.
-    wanted.no_extra_bufts = slots == 1
+    if slots == 1:
+        # Weights packed for blocks of tokens, and flash attention with its tiles of 64, round otherwise where a block is
+        # short. Without both an answer does not depend on how much of its prompt the cache held; beside another slot's
+        # tokens it does either way.
+        wanted.no_extra_bufts = True
+        wanted.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
     # llama.cpp samples at .8 where a request names no temperature; then no run could be repeated.
     wanted.sampling.temp = 0.0
     if guesses:
-        ngrams, kinds = wanted.speculative.ngram_simple, cast("Any", xllamacpp).common_speculative_type
+        ngrams, kinds = wanted.speculative.ngram_simple, xllamacpp.common_speculative_type
         wanted.speculative.types = [kinds.COMMON_SPECULATIVE_TYPE_NGRAM_SIMPLE]
         ngrams.size_n, ngrams.size_m = _REPEATED, _GUESSED
     # Without the model's own chat template, it would be asked in another's.

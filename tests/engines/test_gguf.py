@@ -61,6 +61,7 @@ def llama(monkeypatch: pytest.MonkeyPatch) -> Any:
     module: Any = types.ModuleType("xllamacpp")
     module.CommonParams, module.Server, module.seen = Wanted, Server, seen
     module.common_speculative_type = types.SimpleNamespace(COMMON_SPECULATIVE_TYPE_NGRAM_SIMPLE="ngrams")
+    module.llama_flash_attn_type = types.SimpleNamespace(LLAMA_FLASH_ATTN_TYPE_DISABLED="none")
     monkeypatch.setitem(sys.modules, "xllamacpp", module)
     with stub:
         yield module
@@ -147,6 +148,17 @@ def test_a_gguf_model_answers_and_keeps_its_endpoint_to_itself(llama: Any, tmp_p
     assert language_model(name, loaded=loaded).model == lm.model
     assert len(llama.seen) == 1
     assert lm.copy(temperature=0.5).server is lm.server
+
+
+@pytest.mark.parametrize("slots", [1, 2])
+def test_what_was_cached_changes_no_answer_where_there_is_one_slot(llama: Any, tiny: Weights, slots: int) -> None:
+    tiny.path.parent.mkdir(parents=True)
+    tiny.path.write_bytes(CONTENT)
+    language_model("gguf:tiny", slots=slots)
+    (wanted,) = llama.seen
+    # Both round otherwise where a block is short, and how long one is follows from the cache.
+    assert getattr(wanted, "no_extra_bufts", False) is (slots == 1)
+    assert getattr(wanted, "flash_attn_type", "auto") == ("none" if slots == 1 else "auto")
 
 
 def test_other_weights_are_another_model(llama: Any, tmp_path: Path) -> None:

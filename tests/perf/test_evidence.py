@@ -140,6 +140,30 @@ def test_splits_with_other_test_users_are_taken_together(cell: dict[str, Any], p
     assert "| `turn-rag` | locomo, seed 4 | labeled |" in told
 
 
+@pytest.mark.parametrize(("low", "bold"), [(0.1, True), (-0.1, False)])
+def test_at_a_glance_there_is_a_row_per_method_and_a_column_per_optimizer(
+    cell: dict[str, Any], page: Page, low: float, bold: bool
+) -> None:
+    outcome = cell["outcome"]
+    moved = {**cell, "outcome": {**outcome, "difference": {"mean": 0.2, "interval": [low, 0.3]}}}
+    still = {**outcome, "result": outcome["start"], "optimizer": {"optimizer": "gepa"}}
+    same = {**cell, "outcome": still, "rows": dict.fromkeys(("start", "result"), cell["rows"]["start"])}
+    other = {**moved, "lm": "smollm2"}
+    told = page([moved, same, other]).split("## At a glance")[1].split("## ")[0]
+    head, _, *rows = [line.strip("| ").split(" | ") for line in told.splitlines() if line.startswith("|")]
+    assert head == ["method", "on", "adapter", "n", "start", "labeled", "gepa"]
+    assert [row[0] for row in rows] == ["`turn-rag`", "`turn-rag`, smollm2"]
+    assert rows[0][5].startswith("**") is bold
+    assert (rows[0][6], rows[1][6]) == ("=", "-")
+
+
+def test_splits_of_an_optimizer_share_a_place_at_a_glance(cell: dict[str, Any], page: Page) -> None:
+    n = cell["outcome"]["start"]["n"]
+    told = page([cell, {**cell, "seed": 4}]).split("## At a glance")[1].split("## ")[0]
+    [row] = [line for line in told.splitlines() if line.startswith("| `")]
+    assert f"| {2 * n} |" in row
+
+
 def test_a_cell_that_was_cut_off_goes_on(run, tmp_path: Path) -> None:
     run("--only", NAME)
     [path] = tmp_path.glob("*.json")
