@@ -208,11 +208,13 @@ def setup_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def make_setup(values: dict[str, Any]) -> Setup:
     """Takes the setup's options out of a command's keyword arguments.
 
-    The oracle's embedder is the offline one unless another is named: for it the sentences of the worlds are made.
+    The embedder of the oracle, and of `local:tiny`, is the offline one unless another is named: the sentences of their
+    worlds are made for it, and a run of theirs is the same whatever weights are here.
     """
     from ..engines.embedders import OFFLINE
     from ..engines.guard import Limits
     from ..engines.models import is_oracle
+    from ..runs.course import TINY
     from ..runs.setup import Setup
     from ..runs.tape.opened import settled
 
@@ -221,7 +223,7 @@ def make_setup(values: dict[str, Any]) -> Setup:
     named = {name: values.pop(name) for name in ("categories", "metric")}
     options = parse_settings(values.pop("pairs", ())) | {name: value for name, value in named.items() if value}
     setup = Setup(options=options, limits=limits, **{name: values.pop(name) for name in names if name in values})
-    if is_oracle(setup.lm) and not _said("embedder"):
+    if (is_oracle(setup.lm) or setup.lm == TINY) and not _said("embedder"):
         setup = dataclasses.replace(setup, embedder=OFFLINE)
     if setup.replay is None:
         return setup

@@ -63,6 +63,13 @@ def test_a_comparison_has_three_seeds_and_many_users(monkeypatch: pytest.MonkeyP
     assert asked(monkeypatch, "--option", "users=50")[0].options["users"] == 50
 
 
+def test_a_comparison_is_the_same_whatever_embedders_are_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mempiler.engines.embedders.default_embedder", lambda: "minilm")
+    assert asked(monkeypatch)[0].embedder == "offline"
+    assert asked(monkeypatch, "--embedder", "e5")[0].embedder == "e5"
+    assert asked(monkeypatch, "--lm", "local:x")[0].embedder == "minilm"
+
+
 def test_a_quick_comparison_is_smaller_unless_told(monkeypatch: pytest.MonkeyPatch) -> None:
     setup, course = asked(monkeypatch, "--quick")
     assert (course.seeds, course.quick, setup.options) == (1, True, {"users": 100})
