@@ -15,17 +15,19 @@ conv-26 to train and conv-30 for dev and test (questions of categories 1 to 4 co
 sample. That of PAL-Bench (users in English) words four needs alike for every user: demos of another one come close to
 the answers. Every compiled program is scored, kept or not (`--force`); "kept" says what the gate on the dev questions
 would have done. Intervals are 95 %, paired by question; those of four questions are narrower than they ought to be.
-Greedily (temperature 0 under "What it took") two runs need not give every answer alike: the engine rounds a prompt
-otherwise in another batch. Sampled at .8, turn-rag with labeled demos was .165 -> .268 once and .279 -> .270 another
-time, so nothing here is sampled. A model this small says whether compiling does something, not how good a method is.
-Rows of another model name it beside the method.
+Greedily (temperature 0 under "What it took") two runs need not give every answer alike: with several prompts at a time
+the engine rounds one otherwise in another batch. turn-rag with labeled demos was .284 -> .282 with two at a time, and
+.300 -> .279 with one, where nothing depends on that; sampled at .8, .165 -> .268 once and .279 -> .270 another time, so
+nothing here is sampled. A model this small says whether compiling does something, not how good a method is. Rows of
+another model name it beside the method.
 """
 
 OVERVIEW = """
 ## At a glance
 
 Scores of the start, and of what each optimizer made of it; splits with other test users together. **Bold**: the paired
-interval lies above zero. `=`: asks and answers as the start does.
+interval lies above zero. `=`: asks and answers as the start does. The start is that of the first optimizer's run; where
+machines differ, so does another's a little, and each is compared with its own.
 
 """
 MODEL = "qwen2.5-coder-0.5b"
