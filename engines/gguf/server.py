@@ -84,8 +84,8 @@ def _serve(path: Path, key: str, name: str, slots: int, context: int, guesses: b
     wanted.cpuparams.n_threads = wanted.cpuparams_batch.n_threads = cores
     if slots == 1:
         # Packed weights, and flash attention with its tiles of 64 tokens, round otherwise where a block is short.
-        # Without both an answer does not depend on how much of its prompt the cache held; beside another slot's tokens
-        # it does either way.
+        # Without both an answer does not depend on how much of its prompt the cache held, short of all of it; beside
+        # another slot's tokens it does either way.
         wanted.no_extra_bufts = True
         wanted.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
     # llama.cpp samples at .8 where a request names no temperature; then no run could be repeated.
