@@ -38,7 +38,7 @@ def main() -> None:
     parser.add_argument("--slots", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--sessions", type=int, default=2, help="of a conversation, in the prompt")
     parser.add_argument("--tokens", type=int, default=24, help="of the answer")
-    parser.add_argument("--cuts", type=int, default=8, help="beginnings that are tried, the last of them the whole prompt")
+    parser.add_argument("--cuts", type=int, default=8, help="beginnings, the last of them the whole prompt")
     chosen = parser.parse_args()
     items = Locomo.load().examples[0].history.items[: chosen.sessions]
     words = " ".join(f"{turn.speaker}: {turn.text}" for item in items for turn in item.turns).split()
