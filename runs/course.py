@@ -153,7 +153,7 @@ TINY_COURSE = Course(
         validate_every=9,
         curriculum=Curriculum((8,), steps=None, tokens=350_000),
     ),
-    train_kwargs={"learning_rate": 2e-4, "beta": 0.02, **DAPO},
+    train_kwargs={"learning_rate": 2e-4, "beta": 0.02, "epochs": 2, **DAPO},
     answer_tokens=96,
 )
 """Stable for a model of half a million weights; at lr 5e-4 without KL, plain GRPO collapsed on one seed of four. Whole

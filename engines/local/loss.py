@@ -5,7 +5,8 @@ r"""Group-relative advantages and the clipped policy loss, as pure functions.
     ratio        rho_t = exp(d_t), d_t = log pi(o_t) - log pi_old(o_t), kept within -+ log_ratio_clip;
                  "turn": d_t is the mean over the completion, the same for all of its tokens
     policy       L_t = -min(rho_t A, clip(rho_t, 1 - clip_low, 1 + clip_high) A); at most dual_clip |A| where A < 0
-    reference    k3_t = exp(log pi_ref - log pi) - (log pi_ref - log pi) - 1        (>= 0, an estimate of KL(pi, ref))
+    reference    k3_t = exp(log pi_ref - log pi) - (log pi_ref - log pi) - 1        (>= 0, an estimate of KL(pi, ref)),
+                 at most divergence_clip: a token that has become unlikely would outweigh its whole batch
     loss         dapo:     sum over all tokens of (L_t + beta k3_t) / tokens of the batch
                  dr_grpo:  the same sum / (rows x the longest completion allowed): no bias to long or short answers
                  grpo:     the mean over rows of the mean over each row's tokens
@@ -36,6 +37,9 @@ LossKind = Literal["dapo", "dr_grpo", "grpo"]
 KINDS: tuple[LossKind, ...] = ("dapo", "dr_grpo", "grpo")
 RatioLevel = Literal["turn", "token"]
 LEVELS: tuple[RatioLevel, ...] = ("turn", "token")
+
+FAR = 20.0
+"""Log-ratios beyond this are alike to a divergence that is clipped, as in verl, which Memory-R2 is trained with."""
 
 
 def advantages(
@@ -81,6 +85,7 @@ def grpo_loss(
     ratio: RatioLevel = "turn",
     dual_clip: float = 3.0,
     log_ratio_clip: float = 3.0,
+    divergence_clip: float = 10.0,
 ) -> Tensor:
     """The loss of a batch of completions, to be minimised.
 
@@ -100,6 +105,7 @@ def grpo_loss(
         ratio: What is compared with the old policy: each token, or the turn as a whole.
         dual_clip: A loss of a bad completion counts up to so many times its advantage; 0: without end.
         log_ratio_clip: Largest distance of a log-ratio from 0; 0: none.
+        divergence_clip: Most that the divergence of one token counts; 0: without end.
 
     Returns:
         A scalar; 0 where no token is there.
@@ -117,7 +123,7 @@ def grpo_loss(
     if beta > 0:
         if reference is None:
             raise UserError("beta > 0 needs the log-probabilities of a reference")
-        each = each + beta * divergence(logprobs, reference)
+        each = each + beta * divergence(logprobs, reference, divergence_clip)
     # Not a product: values in the padding may be infinite.
     each = torch.where(mask > 0, each, torch.zeros_like(each))
     if kind == "grpo":
@@ -144,10 +150,14 @@ def ratios(
     return (gap.clamp(-log_ratio_clip, log_ratio_clip) if log_ratio_clip else gap).exp()
 
 
-def divergence(logprobs: Tensor, reference: Tensor) -> Tensor:
-    """The k3 estimate of the KL divergence from the reference, of each token."""
+def divergence(logprobs: Tensor, reference: Tensor, most: float = 0.0) -> Tensor:
+    """The k3 estimate of the KL divergence from the reference, of each token; at most `most`, unless that is 0."""
     gap = reference - logprobs
-    return gap.exp() - gap - 1
+    if not most:
+        return gap.exp() - gap - 1
+    # The exponential of a larger gap could be infinite, and its gradient no number, although it does not count.
+    gap = gap.clamp(-FAR, FAR)
+    return (gap.exp() - gap - 1).clamp(max=most)
 
 
 def denominator(mask: Tensor, kind: LossKind, longest: int | None = None) -> float:

@@ -14,12 +14,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import UserError
 from .capture import Sample
-from .template import knows_system, without_system
+from .template import knows_system, prompt_ids
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -32,6 +33,8 @@ _Pair = tuple[tuple[int, ...], tuple[int, ...]]
 TINY = 50_000_000
 """Parameters below which one CPU thread is faster than several (0.7M parameters, two busy cores: four times)."""
 MAX_NEW_TOKENS = 512
+PROMPTS = 512
+"""Prompts whose tokens are kept: the rollouts of a group ask the same."""
 ROLES = "roles.json"
 """Marks a folder with a model for each role, see `roles`."""
 
@@ -60,6 +63,7 @@ class LocalModel:
         self._reference: Any = None
         self._plain: bool | None = None
         self._system_role: bool | None = None
+        self._prompt_ids = lru_cache(PROMPTS)(partial(prompt_ids, tokenizer))
         self.half = any(p.dtype == torch.bfloat16 for p in model.parameters())
         """Whether it computes in bfloat16."""
         self.served: Served | None = None
@@ -146,17 +150,10 @@ class LocalModel:
         thinking. Where the template has no system role, that text comes first in the user's first message. A tokenizer
         without a template gets each message as a line `role: content`, and a last line `assistant:`.
         """
-        plain = [{"role": m["role"], "content": m["content"]} for m in messages]
-        if getattr(self.tokenizer, "chat_template", None):
-            if self._system_role is None and any(m["role"] == "system" for m in plain):
-                self._system_role = knows_system(self.tokenizer)
-            shown = plain if self._system_role is not False else without_system(plain)
-            ids = self.tokenizer.apply_chat_template(
-                shown, add_generation_prompt=True, tokenize=True, return_dict=False, enable_thinking=False
-            )
-            return [int(token) for token in ids]
-        text = "".join(f"{m['role']}: {m['content']}\n" for m in plain) + "assistant:"
-        return list(self.tokenizer(text)["input_ids"])
+        said = tuple((message["role"], message["content"]) for message in messages)
+        if self._system_role is None and any(role == "system" for role, _ in said):
+            self._system_role = knows_system(self.tokenizer)
+        return list(self._prompt_ids(said, self._system_role is not False))
 
     def encode_completion(self, text: str) -> list[int]:
         """Token ids of an answer, with the token that ends it: for training on texts."""

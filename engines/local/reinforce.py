@@ -337,7 +337,7 @@ class LocalReinforceJob(ReinforceJob):
         outside = (rho < 1 - settings.clip_low) | (rho > 1 + settings.clip_high)
         gaps |= zip(map(id, rows), ((now.detach() - old).abs() * mask).sum(-1).tolist(), strict=True)
         marks |= zip(map(id, rows), (outside & (mask > 0)).sum(-1).tolist(), strict=True)
-        same = ("clip_low", "clip_high", "beta", "ratio", "dual_clip", "log_ratio_clip")
+        same = ("clip_low", "clip_high", "beta", "ratio", "dual_clip", "log_ratio_clip", "divergence_clip")
         more = {name: getattr(settings, name) for name in same}
         return grpo_loss(now, old, gains, mask, frozen, kind=settings.loss_type, total=total, **more)
 

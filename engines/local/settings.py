@@ -79,6 +79,8 @@ class Reinforcement(Training):
     """The loss of a completion with a negative advantage counts up to so many times that; 0: without end."""
     log_ratio_clip: float = 3.0
     """Largest distance of a log-ratio from 0; 0: none."""
+    divergence_clip: float = 10.0
+    """Most that one token's KL term counts, before `beta`; 0: without end."""
     ratio: RatioLevel = "turn"
     """What is compared with the old policy and clipped: each token, or a completion as a whole."""
     loss_type: LossKind = "grpo"

@@ -88,6 +88,30 @@ def test_divergence_is_zero_only_for_equal_weights():
     assert found[2] == pytest.approx(math.exp(0.5) - 0.5 - 1)
 
 
+@pytest.mark.parametrize(
+    ("gap", "most", "expected"),
+    [
+        # exp(3) - 3 - 1 = 16.0855, of which 10 count
+        (3.0, 0.0, math.exp(3) - 4),
+        (3.0, 10.0, 10.0),
+        (2.0, 10.0, math.exp(2) - 3),
+        (-30.0, 100.0, math.exp(-20) + 20 - 1),
+    ],
+)
+def test_the_divergence_of_one_token_counts_so_much_at_most(gap, most, expected):
+    found = divergence(torch.tensor([-1.0 - gap]), torch.tensor([-1.0]), most)
+    assert float(found) == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_token_that_has_become_very_unlikely_leaves_the_batch_its_gradient():
+    # The second token's log-ratio of 200 has no finite exponential; the first one's k3 has the gradient 1 - exp(gap).
+    new = torch.tensor([[-1.0, -201.0]], requires_grad=True)
+    reference = torch.tensor([[-0.5, -1.0]])
+    grpo_loss(new, new.detach(), torch.zeros(1), torch.ones(1, 2), reference, beta=1.0, **DAPO).backward()
+    assert new.grad is not None
+    assert new.grad[0].tolist() == pytest.approx([(1 - math.exp(0.5)) / 2, 0.0])
+
+
 def test_clipped_tokens_have_no_gradient():
     old = torch.tensor([[-1.0, -1.0]])
     new = (old + torch.tensor([[1.5, 1.1]]).log()).requires_grad_()
