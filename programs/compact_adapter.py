@@ -22,6 +22,7 @@ import json
 import re
 import textwrap
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, TypeAlias, get_args
 
 import dspy
@@ -227,13 +228,19 @@ def _read(text: str, annotation: Any) -> Any:
     text = fenced[1] if fenced else text
     if annotation is str:
         return json.loads(text) if text.startswith('"') and _is_json(text) else text
-    kind: TypeAdapter[Any] = TypeAdapter(annotation)
+    kind = _kind(annotation)
     try:
         return kind.validate_python(json.loads(text))
     except (json.JSONDecodeError, ValidationError):
         if text.startswith(("[", "{", '"')):
             raise
         return kind.validate_python(text)
+
+
+@lru_cache(maxsize=1024)
+def _kind(annotation: Any) -> TypeAdapter[Any]:
+    """Reads a type; making one takes longer than an answer's text."""
+    return TypeAdapter(annotation)
 
 
 def _is_json(text: str) -> bool:

@@ -27,7 +27,7 @@ WINDOW = 0.004
 """Seconds since the last call after which a batch sets out."""
 PATIENCE = 25
 """Windows that a batch waits at most."""
-LIMIT = 32
+LIMIT = 128
 """Rows of a batch at most."""
 
 

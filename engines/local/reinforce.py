@@ -360,9 +360,6 @@ def _padded(rows: Sequence[Sequence[float]], device: Any) -> tuple[Tensor, Tenso
     import torch
 
     width = max(map(len, rows))
-    values = torch.zeros(len(rows), width, device=device)
-    mask = torch.zeros(len(rows), width, device=device)
-    for n, row in enumerate(rows):
-        values[n, : len(row)] = torch.tensor(list(row), device=device)
-        mask[n, : len(row)] = 1.0
-    return values, mask
+    values = torch.tensor([[*row, *[0.0] * (width - len(row))] for row in rows], dtype=torch.float32, device=device)
+    lengths = torch.tensor([[len(row)] for row in rows], device=device)
+    return values, (torch.arange(width, device=device) < lengths).float()
