@@ -92,12 +92,16 @@ class Bench:
     def cell(self, name: str, horizons: tuple[int, ...], seed: int) -> dict[str, Any]:
         """Trains and scores one cell, or reads what is there."""
         path = self.out / f"{name}-{label(horizons)}-{seed}.json"
+        own = {"users": self.options.users, "epochs": self.options.epochs}
         if path.is_file():
-            return json.loads(path.read_text(encoding="utf-8"))
+            found = json.loads(path.read_text(encoding="utf-8"))
+            if {key: found.get(key) for key in own} != own:
+                raise SystemExit(f"{path}: is not a cell of {own}; choose another --out, or the same options")
+            return found
         began, lm = time.perf_counter(), self._lm()
         steps, stopped = ([], None) if name == START else self._train(name, horizons, seed, lm)
         trained = time.perf_counter() - began
-        row = {"name": name, "horizons": label(horizons), "seed": seed, "users": self.options.users}
+        row = {"name": name, "horizons": label(horizons), "seed": seed, **own}
         row |= {
             "tokens": sum(step.get("tokens", 0) for step in steps),
             "stopped": stopped,
@@ -136,7 +140,7 @@ class Bench:
         teleprompter = LoGoGRPO(
             lambda example, prediction: float(benchmark.score(example, prediction).value),
             settings,
-            {"seed": seed, **TRAINING},
+            {"seed": seed, **TRAINING, "epochs": self.options.epochs},
             benchmark.questions_after,
             capture=capture,
             note=lambda row: rows.append(dict(row)),
@@ -253,6 +257,7 @@ def main(arguments: Sequence[str] | None = None) -> str:
     parser.add_argument("--out", default="horizons", help="folder of the cells")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--tokens", type=int, default=60_000, help="generated in a training")
+    parser.add_argument("--epochs", type=int, default=TRAINING["epochs"], help="passes over the completions of a step")
     parser.add_argument("--users", type=int, default=140, help="of ten, six train and three test")
     parser.add_argument("--only", nargs="+", default=[], metavar="CELL", help="objective:horizons, e.g. logo:8 or :32")
     parser.add_argument("--world", default="dependent", choices=("dependent", "independent"))
