@@ -85,7 +85,7 @@ def test_without_a_comparison_one_objective_is_trained_with_one_seed(monkeypatch
 
 def test_threads_are_those_of_the_rollouts_where_they_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     found = [asked(monkeypatch, *words)[1].settings.threads for words in ([], ["--threads", "8"], ["--threads", "1"])]
-    assert found == [32, 8, 1]
+    assert found == [96, 8, 1]
 
 
 def test_the_reader_s_server_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
