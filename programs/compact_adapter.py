@@ -22,15 +22,15 @@ import json
 import re
 import textwrap
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from typing import Any, TypeAlias, get_args
 
 import dspy
 from dspy.adapters.utils import apply_output_field_defaults
 from dspy.utils.exceptions import AdapterParseError
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from ..reading.markers import neutral, restored
+from .state import type_adapter
 
 _FENCE = re.compile(r"^```(?:json)?\s*(.*?)\s*```$", re.DOTALL)
 
@@ -228,19 +228,13 @@ def _read(text: str, annotation: Any) -> Any:
     text = fenced[1] if fenced else text
     if annotation is str:
         return json.loads(text) if text.startswith('"') and _is_json(text) else text
-    kind = _kind(annotation)
+    kind = type_adapter(annotation)
     try:
         return kind.validate_python(json.loads(text))
     except (json.JSONDecodeError, ValidationError):
         if text.startswith(("[", "{", '"')):
             raise
         return kind.validate_python(text)
-
-
-@lru_cache(maxsize=1024)
-def _kind(annotation: Any) -> TypeAdapter[Any]:
-    """Reads a type; making one takes longer than an answer's text."""
-    return TypeAdapter(annotation)
 
 
 def _is_json(text: str) -> bool:

@@ -175,7 +175,7 @@ def own_demos(predictor: dspy.Predict) -> list[Any]:
 
 
 @functools.lru_cache(maxsize=1024)
-def _adapter(kind: Any) -> TypeAdapter[Any]:
+def type_adapter(kind: Any) -> TypeAdapter[Any]:
     """Reads and dumps a type; making one takes longer than most values."""
     return TypeAdapter(kind)
 
@@ -186,7 +186,7 @@ def dump_values(signature: type[dspy.Signature], values: Any) -> dict[str, Any]:
     for name, info in signature.fields.items():
         if name in values:
             kind: Any = Any if values[name] is None else info.annotation
-            dumped[name] = _adapter(kind).dump_python(values[name], mode="json", warnings=False)
+            dumped[name] = type_adapter(kind).dump_python(values[name], mode="json", warnings=False)
     if values.get(AUGMENTED):
         dumped[AUGMENTED] = True
     return dumped
@@ -204,7 +204,7 @@ def load_values(signature: type[dspy.Signature], values: Mapping[str, Any], name
             raise ProgramError(f"predictor {name}: a saved demo has {key!r:.80}, which is none of its fields")
         kind: Any = signature.fields[key].annotation if key in signature.fields and value is not None else Any
         try:
-            loaded[key] = _adapter(kind).validate_python(value)
+            loaded[key] = type_adapter(kind).validate_python(value)
         except ValidationError as error:
             reason = error.errors()[0]["msg"]
             raise ProgramError(f"predictor {name}: a saved demo does not fit its field {key!r}: {reason}") from error

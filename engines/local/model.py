@@ -33,7 +33,7 @@ _Pair = tuple[tuple[int, ...], tuple[int, ...]]
 TINY = 50_000_000
 """Parameters below which one CPU thread is faster than several (0.7M parameters, two busy cores: four times)."""
 MAX_NEW_TOKENS = 512
-PROMPTS = 512
+PROMPTS = 128
 """Prompts whose tokens are kept: the rollouts of a group ask the same."""
 ROLES = "roles.json"
 """Marks a folder with a model for each role, see `roles`."""
