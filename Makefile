@@ -13,13 +13,17 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # make integrations SYSTEMS="mem0 langgraph" runs only these; without it, all that are not heavy.
 SYSTEMS ?=
 
-.PHONY: demo test check site integrations clean
+.PHONY: demo test test-slow check site integrations clean
 
 demo: $(STAMP)
 	$(BIN)/mempiler demo
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 -m "not slow"
+
+# What takes minutes: services and endpoints that are maltreated, mutated files, malformed answers, clocks that jump.
+test-slow: $(STAMP)
+	$(BIN)/python -m pytest -n 2 -m slow
 
 check: $(STAMP)
 	$(BIN)/ruff check .

@@ -1,4 +1,4 @@
-"""Compiles whose endpoint dies or whose budget strikes, one optimizer per mechanism, over real HTTP.
+"""Compiles whose endpoint dies or whose budget strikes, over real HTTP: one optimizer per mechanism, slowly all others.
 
 Eight training, four dev and four test questions: requests 1 to 4 score the start on the dev questions, then the
 optimizer asks, then its result is scored on the dev questions, then both on the test questions.
@@ -18,9 +18,27 @@ OPTIMIZERS = {
     "mipro": ["num_trials=2", "num_candidates=2"],
     "gepa": ["max_metric_calls=10"],
     "better-together": ["strategy=labeled -> bootstrap"],
+    "bootstrap-random": ["num_candidate_programs=1", "max_tries=3"],
+    "copro": ["breadth=2", "depth=1"],
+    "simba": ["bsize=4", "max_steps=1", "num_candidates=2"],
+    "infer-rules": ["num_candidates=1", "max_tries=3"],
+    "labeled": [],
+    "knn": [],
 }
+"""Settings that keep each optimizer small."""
+QUICK = ("bootstrap", "mipro", "gepa", "better-together")
 SCORED_FIRST = 4
-each_optimizer = pytest.mark.parametrize("optimizer", OPTIMIZERS)
+
+
+def each(*names: str) -> pytest.MarkDecorator:
+    """A test per optimizer, the slow ones marked."""
+    marks = ([] if name in QUICK else [pytest.mark.slow] for name in names)
+    found = [pytest.param(name, marks=mark) for name, mark in zip(names, marks, strict=True)]
+    return pytest.mark.parametrize("optimizer", found)
+
+
+each_optimizer = each(*OPTIMIZERS)
+each_that_asks = each(*(name for name in OPTIMIZERS if name not in ("labeled", "knn")))
 
 
 def compile_words(optimizer: str, out: Path, *words: str) -> list[str]:
@@ -81,7 +99,7 @@ def test_an_endpoint_that_dies_while_scoring_is_no_result(stub, mempiler_cli, tm
         assert loads_untuned(tmp_path / "out")
 
 
-@each_optimizer
+@each_that_asks
 def test_a_budget_that_strikes_the_optimizer_still_gives_a_scored_program(
     stub, mempiler_cli, make_history, tmp_path, optimizer
 ):
@@ -97,11 +115,19 @@ def test_a_budget_that_strikes_the_optimizer_still_gives_a_scored_program(
     assert answers(tmp_path / "out", make_history)
 
 
-@pytest.mark.parametrize(("calls", "n"), [(0, 0), (3, 0), (6, 2)])
-def test_a_budget_that_strikes_while_scoring_is_kept_exactly(stub, mempiler_cli, make_history, tmp_path, calls, n):
+@pytest.mark.parametrize(
+    ("optimizer", "calls", "n"),
+    [
+        *(("mipro", calls, n) for calls, n in ((0, 0), (3, 0), (6, 2))),
+        *(pytest.param(name, 6, 0, marks=pytest.mark.slow) for name in ("labeled", "knn")),
+    ],
+)
+def test_a_budget_that_strikes_while_scoring_is_kept_exactly(
+    stub, mempiler_cli, make_history, tmp_path, optimizer, calls, n
+):
     server = stub()
     limit = ["--adapter", "chat", "--max-calls", str(calls)]
-    ran = mempiler_cli(server, *compile_words("mipro", tmp_path / "out", *limit))
+    ran = mempiler_cli(server, *compile_words(optimizer, tmp_path / "out", *limit))
     assert (ran.code, ran.found["stopped"]) == (0, f"max-calls {calls}")
     assert (len(server.texts), asked(ran.found["start"]), ran.found["promoted"]) == (calls, n, False)
     assert loads_untuned(tmp_path / "out")

@@ -19,6 +19,14 @@ COMPILES = {
     "gepa": ["max_metric_calls=10"],
     "better-together": ["strategy=labeled -> bootstrap"],
 }
+SLOW_COMPILES = {
+    "bootstrap-random": ["num_candidate_programs=1", "max_tries=3"],
+    "copro": ["breadth=2", "depth=1"],
+    "simba": ["bsize=4", "max_steps=1", "num_candidates=2"],
+    "infer-rules": ["num_candidates=1", "max_tries=3"],
+    "labeled": [],
+    "knn": [],
+}
 KILLED_AFTER = 11
 """Answers after which a run is killed: in the middle of every optimizer's work."""
 
@@ -26,7 +34,7 @@ KILLED_AFTER = 11
 def words_of(name: str) -> list[str]:
     if name == "evaluate":
         return ["evaluate", "turn-rag", "--part", "train"]
-    settings = [word for setting in COMPILES[name] for word in ("--optimizer-set", setting)]
+    settings = [word for setting in (COMPILES | SLOW_COMPILES)[name] for word in ("--optimizer-set", setting)]
     return ["compile", "turn-rag", "--with", name, *settings]
 
 
@@ -43,7 +51,11 @@ def outcome(found: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     ("name", "threads"),
-    [*((name, 1) for name in COMPILES), ("evaluate", 4)],
+    [
+        *((name, 1) for name in COMPILES),
+        ("evaluate", 4),
+        *(pytest.param(name, 1, marks=pytest.mark.slow) for name in SLOW_COMPILES),
+    ],
     ids=lambda value: str(value),
 )
 def test_a_killed_run_goes_on_where_it_was(stub, mempiler_cli, forks, tmp_path, name, threads):
