@@ -23,7 +23,7 @@ test: $(STAMP)
 
 # What takes minutes: services and endpoints that are maltreated, mutated files, malformed answers, clocks that jump.
 test-slow: $(STAMP)
-	$(BIN)/python -m pytest -n 2 -m slow
+	$(BIN)/python -m pytest -n 2 -m slow -o faulthandler_timeout=1800
 
 check: $(STAMP)
 	$(BIN)/ruff check .

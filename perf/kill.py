@@ -10,12 +10,22 @@ the end, for every user, the memory must hold every turn of every session once, 
     wrong           users whose memory is not what `write` makes of their sessions, in order, from nothing
     idle            kills that came when every session was remembered: a load too small for the machine
 
+With `--clock` every worker has a clock of its own that jumps while it works: what `time.time` returns in its process is
+the machine's time and an offset, drawn anew a few times a second. The machine's clock stays as it is, and so does that
+of a PostgreSQL server, which decides there.
+
+    steady      no offset
+    ahead       a day, or none
+    behind      minus a day, or none
+    near        up to five minutes, before or after: claims look alive that are dead
+    all         any of these
+
 A write takes `--delay` seconds, in place of a language model. Workers end after the last kill. The exit code is 1 if
 anything is lost, twice or wrong, or if every kill came too late.
 
 Usage:
     $ python perf/kill.py --store sqlite --kills 50
-    $ python perf/kill.py --store postgres --kills 50
+    $ python perf/kill.py --store postgres --kills 50 --clock all
 """
 
 from __future__ import annotations
@@ -29,14 +39,16 @@ import random
 import signal
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from mempiler import Session, Store, Turn
+from mempiler.memory import store_reads
 from mempiler.memory.stored import Owner
 from mempiler.memory.turns import TurnMemory
 from mempiler.programs.baselines.turn_rag import TurnRAG
@@ -46,8 +58,19 @@ from mempiler.programs.tasks.task import QuestionAnswering
 from mempiler.programs.user_memory import UserMemory
 
 LEASE = 1.0
+LONGEST = 5.0
+"""Seconds for which a claim is taken for alive at most, where clocks jump: ten minutes, shortened like the lease."""
 OVER = "over"
 """File that tells the workers that the last kill was made."""
+DAY = 86_400.0
+CLOCKS: dict[str, Callable[[random.Random], float]] = {
+    "steady": lambda chance: 0.0,
+    "ahead": lambda chance: chance.choice([0.0, DAY]),
+    "behind": lambda chance: chance.choice([0.0, -DAY]),
+    "near": lambda chance: chance.uniform(-300, 300),
+    "all": lambda chance: chance.choice([0.0, DAY, -DAY, chance.uniform(-300, 300)]),
+}
+"""How the offset of a worker's clock is drawn, in seconds."""
 
 
 class SlowTurns(TurnRAG):
@@ -82,8 +105,24 @@ def program(delay: float) -> MemoryProgram:
     return MemoryProgram(method, QuestionAnswering())
 
 
-def work(url: str, share: list[tuple[str, Session]], acknowledged: Path, delay: float) -> None:
+def jump(clock: str, chance: random.Random) -> None:
+    """Moves the clock of this process again and again."""
+    real, offset = time.time, [0.0]
+
+    def move() -> None:
+        while True:
+            offset[0] = CLOCKS[clock](chance)
+            time.sleep(chance.uniform(0.05, 0.4))
+
+    threading.Thread(target=move, daemon=True).start()
+    time.time = lambda: real() + offset[0]
+
+
+def work(url: str, share: list[tuple[str, Session]], acknowledged: Path, delay: float, clock: str) -> None:
     """One worker: stores what is not acknowledged yet, remembers, then helps until the kills are over."""
+    if clock != "steady":
+        store_reads.LONGEST_LEASE = LONGEST  # pyright: ignore[reportConstantRedefinition]
+        jump(clock, random.Random(acknowledged.name))
     store, own = Store(url), program(delay)
     done = set(acknowledged.read_text().split()) if acknowledged.exists() else set()
     with acknowledged.open("a") as file:
@@ -111,10 +150,13 @@ class Load:
         workers: How many processes.
         delay: Seconds per write.
         folder: Where the workers write down what was acknowledged.
+        clock: How their clocks jump.
     """
 
-    def __init__(self, url: str, load: list[tuple[str, Session]], workers: int, delay: float, folder: Path) -> None:
-        self.url, self.delay, self.folder = url, delay, folder
+    def __init__(
+        self, url: str, load: list[tuple[str, Session]], workers: int, delay: float, folder: Path, clock: str
+    ) -> None:
+        self.url, self.delay, self.folder, self.clock = url, delay, folder, clock
         self.shares = [load[n::workers] for n in range(workers)]
         self.sessions = len(load)
         self._fork = multiprocessing.get_context("fork")
@@ -149,7 +191,7 @@ class Load:
         return {id for path in self.folder.glob("*.acknowledged") for id in path.read_text().split()}
 
     def _start(self, n: int) -> Any:
-        arguments = (self.url, self.shares[n], self.folder / f"{n}.acknowledged", self.delay)
+        arguments = (self.url, self.shares[n], self.folder / f"{n}.acknowledged", self.delay, self.clock)
         process = self._fork.Process(target=work, args=arguments)
         process.start()
         return process
@@ -206,13 +248,14 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--delay", type=float, default=0.1, help="seconds a write takes")
     parser.add_argument("--every", type=float, default=0.1, help="mean seconds between two kills")
+    parser.add_argument("--clock", choices=list(CLOCKS), default="steady", help="how the workers' clocks jump")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     generator, load = random.Random(options.seed), sessions(options.sessions, options.users)
     with tempfile.TemporaryDirectory() as name, address(options.store, Path(name)) as url:
         Store(url).close()
         begun, kills, idle = time.monotonic(), 0, 0
-        running = Load(url, load, options.workers, options.delay, Path(name))
+        running = Load(url, load, options.workers, options.delay, Path(name), options.clock)
         for _ in range(options.kills):
             time.sleep(generator.uniform(0, 2 * options.every))
             idle += running.idle()
@@ -220,8 +263,8 @@ def main() -> int:
         ended = running.finish()
         found = verify(url, load, running.acknowledged())
         seconds = round(time.monotonic() - begun, 1)
-    counts = {"store": options.store, "kills": kills, "idle": idle, "seconds": seconds, "ended": ended}
-    print(json.dumps({**counts, **found}))
+    about = {"store": options.store, "clock": options.clock}
+    print(json.dumps({**about, "kills": kills, "idle": idle, "seconds": seconds, "ended": ended, **found}))
     good = ended and kills == options.kills and idle < max(1, kills) and found["remembered"] == options.sessions
     return 0 if good and not found["lost"] + found["twice"] + found["wrong"] else 1
 

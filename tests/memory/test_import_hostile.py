@@ -1,6 +1,5 @@
 """Imports of files that are damaged or made to harm: one line, and nothing of them in the store."""
 
-import importlib.util
 import json
 from pathlib import Path
 from typing import Any
@@ -11,17 +10,6 @@ from mempiler.cli import main
 from mempiler.memory.transfer import import_users
 
 HEADER = '{"mempiler": "memories", "schema": 1}'
-
-
-@pytest.fixture(scope="module")
-def fuzz() -> Any:
-    path = Path(__file__).parents[2] / "perf" / "fuzz_import.py"
-    spec = importlib.util.spec_from_file_location("fuzz_import", path)
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def line(user: str = "ada", item: dict[str, Any] | None = None, **changes: Any) -> str:
@@ -94,13 +82,6 @@ def test_times_with_a_zone_are_kept_in_utc(tmp_path: Path) -> None:
         import_users(store, [HEADER, of_turn(time="2024-03-05T10:00:00+02:00")], "file")
         (stored,) = store.items(store.users()[0].owner)
         assert str(stored.item.turns[0].time) == "2024-03-05 08:00:00"
-
-
-def test_mutated_exports_are_imported_whole_or_refused_in_one_line(fuzz: Any, tmp_path: Path) -> None:
-    """The first of the mutations that `perf/fuzz_import.py` makes."""
-    found = [fuzz.outcome(lines, tmp_path) for lines in fuzz.mutations(fuzz.export(), 60)]
-    assert set(found) == {"imported", "refused"}
-    assert found.count("refused") > 30
 
 
 def test_error_type_of_a_refused_line(tmp_path: Path) -> None:

@@ -1,11 +1,7 @@
 """Clocks that jump: a claim or a turn that is dated wrongly costs double work, and holds up nobody."""
 
-import json
-import subprocess
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from mempiler import Session, Store, Turn, build
@@ -99,14 +95,3 @@ def test_clocks_of_workers_do_not_matter_to_postgresql(
     assert one.claim("me", 60, WRITER) is not None
     monkeypatch.setattr(t.time, "time", lambda: real() + 300 + 200)
     assert two.claim("you", 60, WRITER) is None
-
-
-def test_load_under_jumping_clocks_and_kills_loses_nothing() -> None:
-    """What `perf/clock.py` does for longer."""
-    script = Path(__file__).parents[2] / "perf" / "clock.py"
-    sizes = ["--runs", "all", "--kills", "2", "--sessions", "20", "--users", "4", "--workers", "3"]
-    done = subprocess.run(
-        [sys.executable, str(script), *sizes], capture_output=True, text=True, timeout=100, check=False
-    )
-    assert done.returncode == 0, done.stderr + done.stdout
-    assert json.loads(done.stdout)["survived"]

@@ -1,18 +1,21 @@
-"""kill -9 during a load: what `perf/kill.py` does fifty times over, a few times."""
+"""kill -9 during a load, under clocks that jump: what `perf/kill.py` does fifty times over, a few times."""
 
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 SCRIPT = Path(__file__).parents[2] / "perf" / "kill.py"
 
 
-def test_killed_workers_lose_and_repeat_no_session(url: str) -> None:
-    sizes = ["--kills", "5", "--sessions", "40", "--users", "5", "--delay", "0.1", "--every", "0.05"]
+def killed(url: str, *options: str) -> dict[str, Any]:
+    """What the script counted over forty sessions."""
     done = subprocess.run(
-        [sys.executable, str(SCRIPT), "--store", url, *sizes],
+        [sys.executable, str(SCRIPT), "--store", url, "--sessions", "40", "--users", "5", *options],
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
@@ -20,7 +23,20 @@ def test_killed_workers_lose_and_repeat_no_session(url: str) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr + done.stdout
-    found = json.loads(done.stdout)
+    return json.loads(done.stdout)
+
+
+def test_killed_workers_lose_and_repeat_no_session(url: str) -> None:
+    found = killed(url, "--kills", "5", "--every", "0.05")
     assert (found["kills"], found["sessions"], found["remembered"]) == (5, 40, 40)
     assert found["idle"] < 5, "every kill came after the load"
+    assert (found["lost"], found["twice"], found["wrong"]) == (0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    "clock", ["all", *(pytest.param(c, marks=pytest.mark.slow) for c in ("ahead", "behind", "near"))]
+)
+def test_load_under_jumping_clocks_and_kills_loses_nothing(url: str, clock: str) -> None:
+    found = killed(url, "--kills", "3", "--delay", "0.05", "--clock", clock)
+    assert (found["kills"], found["remembered"]) == (3, 40)
     assert (found["lost"], found["twice"], found["wrong"]) == (0, 0, 0)

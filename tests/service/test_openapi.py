@@ -52,11 +52,11 @@ OPERATIONS = {
 }
 
 
-def fuzz(operation: Any, call: Any, mode: Any) -> None:
+def fuzz(operation: Any, call: Any, mode: Any, examples: int) -> None:
     """Sends generated requests of one operation."""
 
     @hypothesis.settings(
-        max_examples=10, suppress_health_check=list(hypothesis.HealthCheck), phases=[hypothesis.Phase.generate]
+        max_examples=examples, suppress_health_check=list(hypothesis.HealthCheck), phases=[hypothesis.Phase.generate]
     )
     @hypothesis.given(case=operation.as_strategy(generation_mode=mode))
     def run(case: Any) -> None:
@@ -69,7 +69,10 @@ NOTHING_TO_GET_WRONG = {"GET /health", "GET /ready", "GET /v1/models", "GET /v1/
 
 
 @pytest.mark.parametrize("mode", [schemathesis.GenerationMode.POSITIVE, schemathesis.GenerationMode.NEGATIVE])
-def test_no_request_makes_the_service_fail(connect: Any, mode: Any) -> None:
+@pytest.mark.parametrize("examples", [10, pytest.param(80, marks=pytest.mark.slow)])
+def test_no_request_makes_the_service_fail(
+    connect: Any, mode: Any, examples: int, caplog: pytest.LogCaptureFixture
+) -> None:
     client = connect()
     seen: dict[str, int] = {}
 
@@ -81,9 +84,10 @@ def test_no_request_makes_the_service_fail(connect: Any, mode: Any) -> None:
 
     for found in schemathesis.openapi.from_url(f"{client.address}/openapi.json").get_all_operations():
         if mode is schemathesis.GenerationMode.POSITIVE or found.ok().label not in NOTHING_TO_GET_WRONG:
-            fuzz(found.ok(), call, mode)
+            fuzz(found.ok(), call, mode, examples)
     expected = OPERATIONS if mode is schemathesis.GenerationMode.POSITIVE else OPERATIONS - NOTHING_TO_GET_WRONG
     assert set(seen) == expected
+    assert "unforeseen" not in caplog.text
 
 
 def test_examples_are_served(client: Any) -> None:

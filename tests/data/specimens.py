@@ -1,0 +1,332 @@
+"""Small files of every form that is read, each with the function that reads and uses it, and changes of such files."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import gzip
+import hashlib
+import io
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+from typing import Any
+
+from hypothesis import strategies as st
+from mempiler.data.samples import sample
+from mempiler.errors import MempilerError, UserError
+
+SAID = [
+    {"role": "user", "content": "I moved to Lisbon.", "name": "Ann", "time": "2024-05-01T10:00:00Z"},
+    {"role": "assistant", "content": [{"type": "text", "text": "How nice!"}]},
+]
+ROW = {"user": "ann", "id": "q1", "question": "Where?", "answer": "Lisbon", "category": "places"}
+HISTORY = {
+    "id": "ann",
+    "items": [
+        {
+            "kind": "session",
+            "id": "D1",
+            "time": "2024-05-01T10:00:00",
+            "turns": [{"id": "D1:1", "speaker": "Ann", "text": "I moved.", "caption": "a house", "time": "2024-05-01"}],
+        },
+        {"kind": "logs", "id": "L2", "turns": [{"id": "L2:1", "speaker": "log", "text": "door opened"}]},
+        {
+            "kind": "behavior",
+            "id": "B3",
+            "time": "2024-05-02T10:00:00+02:00",
+            "turns": [{"id": "a1", "speaker": "user", "text": "video; a film => liked"}],
+            "actions": [{"id": "a1", "scene": "video", "situation": "a film", "action": "liked"}],
+        },
+    ],
+}
+
+
+@dataclass(frozen=True)
+class Specimen:
+    """A file or folder that is read.
+
+    Args:
+        files: What is changed, by the path below the folder.
+        read: Reads the folder and uses what it holds; raises a MempilerError for what it refuses.
+    """
+
+    name: str
+    files: Mapping[str, bytes]
+    read: Callable[[Path], object]
+
+    def write(self, folder: Path) -> None:
+        """Puts its files into a folder."""
+        for name, content in self.files.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(content)
+
+
+def specimens(folder: Path) -> list[Specimen]:
+    """All of them; some are made in an empty folder."""
+    return [*_benchmarks(), *_histories(), *_judging(), *_stored(folder)]
+
+
+def _benchmarks() -> Iterator[Specimen]:
+    with sample() as samples:
+
+        def whole(name: str, most: int) -> bytes:
+            return _dumped(json.loads((samples / name).read_text(encoding="utf-8")), most)
+
+        for name in ("locomo", "longmemeval", "implexconv"):
+            yield _benchmark(name, {f"{name}.json": whole(f"{name}.json", 3)})
+        yield _benchmark("msc", {"msc.jsonl": _head(samples / "msc.jsonl", 3)})
+        contexts = _head(samples / "personamem_shared_contexts.jsonl", 9)
+        questions = _csv_head(samples / "personamem_questions.csv", 6)
+        yield _benchmark("personamem", {"questions_32k.csv": questions, "shared_contexts_32k.jsonl": contexts})
+        chats = {f"personamem_v2_{n}.json": (samples / f"personamem_v2_{n}.json").read_bytes() for n in range(2)}
+        rows = {"benchmark.csv": _csv_head(samples / "personamem_v2.csv", 4)}
+        yield _benchmark("personamem-v2", rows | chats, metric="mcq")
+        users = {f"user{n}.json": whole(f"memoryquest/user{n}.json", 4) for n in (1, 2)}
+        yield _benchmark("memoryquest", users, file="")
+        films = {name: _head(samples / "movielens" / name, 60) for name in ("movies.dat", "users.dat", "ratings.dat")}
+        yield _benchmark("movielens", films, file="", min_ratings=3, questions=2)
+        yield _benchmark("omnibehavior", {"u01.json": whole("omnibehavior/u01.json", 400)}, file="")
+        prepared = {"data.json": whole("omnibehavior_prepared/experiment_data.json", 400)}
+        yield _benchmark("omnibehavior", prepared)
+        parts = ("input", "background", "preference", "requirement_framework", "situation")
+        files = {f"{name}.json": whole(f"palset/{name}.json", 2) for name in parts}
+        for part in ("restate", "generate", "select"):
+            yield _benchmark(f"palbench.{part}", files)
+
+
+def _histories() -> Iterator[Specimen]:
+    row, past = {**ROW, "messages": SAID, "evidence": ["D1:1"]}, {**ROW, "history": HISTORY, "evidence": ["L2:1"]}
+    yield _benchmark("jsonl", {"own.jsonl": f"{json.dumps(row)}\n{json.dumps({**row, 'id': 'q2'})}\n".encode()})
+    yield _benchmark("jsonl", {"own.jsonl": json.dumps(past).encode()})
+    for name, value in (("history", HISTORY), ("messages", SAID), ("sessions", [SAID] * 2)):
+        yield Specimen(name, {"history.json": json.dumps(value).encode()}, _history)
+
+
+def _judging() -> Iterator[Specimen]:
+    from mempiler.data.judge_check import read_agreement, read_labelled
+
+    with sample("judge_check.jsonl") as file:
+        yield Specimen("labelled", {"labelled.jsonl": _head(file, 4)}, lambda at: read_labelled(at / "labelled.jsonl"))
+    labels = {"labels.csv": b"human,judge\nA,A\nB,A\ntie,B\n"}
+    yield Specimen("agreement", labels, lambda at: read_agreement(at / "labels.csv").to_dict())
+
+
+def _stored(folder: Path) -> Iterator[Specimen]:
+    from mempiler import Store, Turn, build, save
+    from mempiler.memory.stored import Owner
+    from mempiler.memory.transfer import export_users
+    from mempiler.runs.artifact import load
+    from mempiler.service.tokens import read_tokens
+
+    save(build("turn-rag"), folder / "program")
+    program = {path.name: path.read_bytes() for path in (folder / "program").iterdir()}
+    yield Specimen("program", program, load)
+    yield Specimen("program-resealed", program, _resealed)
+    with Store(folder / "memories.sqlite") as store:
+        memory = build("turn-rag").memory(store, "ann")
+        memory.add(SAID[:1])
+        memory.remember()
+        store.append(Owner("bob"), "open", [Turn(id="", speaker="Bob", text="I like tea.")])
+        lines = io.StringIO()
+        export_users(store, lines)
+    yield Specimen("memories", {"memories.jsonl": lines.getvalue().encode()}, _imported)
+    tokens = b"# tokens\nacme a-long-random-token\nglobex sha256:" + hashlib.sha256(b"x").hexdigest().encode() + b"\n"
+    yield Specimen("tokens", {"tokens": tokens}, lambda at: read_tokens(at / "tokens"))
+    line = json.dumps({"key": "k", "step": "s", "id": "user0", "value": {"a": 1}})
+    yield Specimen("journal", {"journal.jsonl": f"{line}\n{line}\n".encode()}, _journal)
+
+
+def _benchmark(name: str, files: Mapping[str, bytes], file: str | None = None, **options: Any) -> Specimen:
+    """Files of a benchmark, of which the first is named unless another one or the folder ("") is."""
+    path = next(iter(files)) if file is None else file
+
+    def read(at: Path) -> None:
+        from mempiler.data.catalog import benchmark
+        from mempiler.data.check import check
+
+        # A check never raises; what it calls usable is what loads.
+        json.dumps(check(name, at / path).to_dict()).encode()
+        _used(benchmark(name, at / path, **options))
+
+    return Specimen(name, files, read)
+
+
+def _used(loaded: Any) -> None:
+    """A benchmark as a run uses it: split, rendered, hashed, scored by what needs no judge."""
+    import dspy
+
+    for example in loaded.examples[:4]:
+        _rendered(example.history)
+        json.dumps({"id": example.id, "question": example.question}, ensure_ascii=False).encode()
+        _ = loaded.group(example), loaded.category(example), loaded.counts(example)
+        with contextlib.suppress(MempilerError):
+            loaded.score(example, dspy.Prediction(answer="Lisbon"))
+    with contextlib.suppress(MempilerError):
+        loaded.split()
+
+
+def _rendered(history: Any) -> str:
+    return history.digest + "".join(line for item in history.items for line in item.lines())
+
+
+def _history(at: Path) -> None:
+    from mempiler.records import History
+
+    _rendered(History.load(at / "history.json"))
+
+
+def _resealed(at: Path) -> None:
+    """As who changes a program on purpose would: with the digests that belong to it."""
+    from mempiler.runs.artifact import load
+
+    with contextlib.suppress(Exception):
+        manifest = json.loads((at / "manifest.json").read_text(encoding="utf-8"))
+        manifest["state_sha256"] = hashlib.sha256((at / "state.json").read_bytes()).hexdigest()
+        manifest.pop("manifest_sha256")
+        text = json.dumps(manifest, sort_keys=True)
+        manifest["manifest_sha256"] = hashlib.sha256(text.encode()).hexdigest()
+        (at / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    load(at)
+
+
+def _imported(at: Path) -> None:
+    """An export is imported whole, and can be read and exported again; or nothing of it is in the store."""
+    from mempiler import Store
+    from mempiler.memory.transfer import export_users, import_users
+
+    with (at / "memories.jsonl").open(encoding="utf-8") as lines, Store(at / "store.sqlite") as store:
+        try:
+            import_users(store, lines, "memories.jsonl")
+        except UserError:
+            assert store.users() == []
+            raise
+        export_users(store, io.StringIO())
+        for found in store.users():
+            snapshot = store.read(found.owner)
+            for item in (*(stored.item for stored in snapshot.waiting), *snapshot.open):
+                "\n".join(item.lines()).encode()
+
+
+def _journal(at: Path) -> None:
+    from mempiler.data.synthesis.journal import Journal
+
+    with Journal.open(at / "journal.jsonl", resume=True) as journal:
+        assert len(journal) >= 0
+
+
+def _dumped(value: Any, most: int) -> bytes:
+    return json.dumps(_trimmed(value, most), ensure_ascii=False).encode()
+
+
+def _trimmed(value: Any, most: int) -> Any:
+    """The value with the first entries of each list."""
+    if isinstance(value, list):
+        return [_trimmed(each, most) for each in value[:most]]
+    return {key: _trimmed(each, most) for key, each in value.items()} if isinstance(value, dict) else value
+
+
+def _head(path: Path, count: int) -> bytes:
+    return b"".join(path.read_bytes().splitlines(keepends=True)[:count])
+
+
+def _csv_head(path: Path, count: int) -> bytes:
+    rows = list(csv.reader(io.StringIO(path.read_text(encoding="utf-8"), newline="")))[: count + 1]
+    return _written(rows).encode()
+
+
+def _written(rows: list[list[str]]) -> str:
+    out = io.StringIO(newline="")
+    csv.writer(out).writerows(rows)
+    return out.getvalue()
+
+
+MARK = "\x02mark\x02"
+TEXTS = ("", " ", "x", "9" * 400, "-5", "a\x00b", "line\nbreak", "\u2028", "x" * 100_000, "\ufeff", "../../etc/passwd")
+TIMES = ("0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00", "1000000-01-01", "2024-02-30", "1700000000")
+VALUES: tuple[Any, ...] = (None, True, 0, -1, 3.5, 10**17, -(10**40), [], [None], {}, {"content": {}}, *TEXTS, *TIMES)
+RAW = (
+    *('"\\ud800"', '"\\u0000"', "NaN", "-Infinity", "1e400", "9" * 5000, "[" * 100_000 + "]" * 100_000),
+    *('{"a":' * 2000 + "1" + "}" * 2000, '{"a": 1, "a": 2}', "tru", "'x'", "0x10", ""),
+)
+"""What a JSON text may hold in the place of a value, beside `VALUES`."""
+CELLS = (*TEXTS, *TIMES, "[" * 500, "['\\ud800', 'b']", "[" + "9" * 5000 + "]", "::", "1e9", "\u0663")
+
+
+def changed(draw: Callable[..., Any], name: str, content: bytes) -> bytes:
+    """A file with one change: a value, a cell, a line or bytes, as its ending suggests.
+
+    Args:
+        draw: Chooses, as Hypothesis' `data.draw` does.
+        name: Its name.
+        content: What it holds.
+    """
+    ways = {".json": [_value], ".jsonl": [_line_value, _lines], ".csv": [_csv_cell, _lines], ".dat": [_cell, _lines]}
+    way = draw(st.sampled_from([*ways.get(PurePath(name).suffix, [_lines]), None]))
+    text = content.decode(errors="surrogateescape")
+    return way(draw, text).encode(errors="surrogateescape") if way and text.strip() else _bytes(draw, content)
+
+
+def _value(draw: Callable[..., Any], text: str) -> str:
+    value, raw = json.loads(text), draw(st.sampled_from(RAW))
+    place = draw(st.sampled_from([*_places(value), None]))
+    if place is None:
+        return draw(st.sampled_from([json.dumps(each) for each in VALUES] + list(RAW)))
+    (holder, key), act = place, draw(st.sampled_from(("delete", "replace", "raw", "rename", "double")))
+    if act == "delete":
+        del holder[key]
+    elif act == "rename" and isinstance(holder, dict):
+        holder[draw(st.sampled_from(["", "\ud800", "9" * 5000, "turn_\u00b2", f"{key} "]))] = holder.pop(key)
+    elif act == "double" and isinstance(holder, dict):
+        holder[key], raw = MARK, f"{json.dumps(holder[key])}, {json.dumps(key)}: {raw}"
+    elif act == "double":
+        holder.insert(key, holder[key])
+    else:
+        holder[key] = MARK if act == "raw" else draw(st.sampled_from(VALUES))
+    return json.dumps(value).replace(json.dumps(MARK), raw)
+
+
+def _places(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Every place in a JSON value, those near the top first: its holder, and the key or index there."""
+    inside = list(value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ())
+    yield from ((value, key) for key, _ in inside)
+    for _, part in inside:
+        yield from _places(part)
+
+
+def _line_value(draw: Callable[..., Any], text: str) -> str:
+    lines = text.splitlines()
+    at = draw(st.integers(0, len(lines) - 1))
+    return "\n".join([*lines[:at], _value(draw, lines[at]), *lines[at + 1 :]])
+
+
+def _csv_cell(draw: Callable[..., Any], text: str) -> str:
+    rows = list(csv.reader(io.StringIO(text, newline="")))
+    row = rows[draw(st.integers(0, len(rows) - 1))]
+    at = draw(st.integers(0, len(row) - 1))
+    row[at : at + 1] = draw(st.sampled_from([[], *([each] for each in CELLS)]))
+    return _written(rows)
+
+
+def _cell(draw: Callable[..., Any], text: str) -> str:
+    lines = text.splitlines()
+    at = draw(st.integers(0, len(lines) - 1))
+    parts = lines[at].split("::")
+    parts[draw(st.integers(0, len(parts) - 1))] = draw(st.sampled_from(CELLS))
+    return "\n".join([*lines[:at], "::".join(parts), *lines[at + 1 :]])
+
+
+def _lines(draw: Callable[..., Any], text: str) -> str:
+    lines = text.split("\n")
+    at, line = draw(st.integers(0, len(lines) - 1)), lines[draw(st.integers(0, len(lines) - 1))]
+    new = draw(st.sampled_from([[], [line, line], [line[: len(line) // 2]], ["[1]", *RAW[:1]]]))
+    return "\n".join([*lines[:at], *new, *lines[at + 1 :]])
+
+
+def _bytes(draw: Callable[..., Any], content: bytes) -> bytes:
+    at = draw(st.integers(0, len(content)))
+    ways = [content[:at], content[:at] + b"\x00" + content[at:], content[:at] + b"\xff\xed\xa0\x80" + content[at:]]
+    ways += [b"\xef\xbb\xbf" * 2 + content, content.decode("utf-8", "replace").encode("utf-16"), content + content]
+    ways += [gzip.compress(content[:2000])[:-30], b"", b" \n\n", content.replace(b"\n", b"\r\n"), b"[" * 100_000]
+    return draw(st.one_of(st.sampled_from(ways), st.binary(max_size=200)))
