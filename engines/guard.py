@@ -3,8 +3,8 @@
 Optimizers catch failures and would spend a whole budget on a dead endpoint. Once the guard has tripped, every call is
 refused before it is made: a running optimizer ends within moments, and its caller reads the reason from the guard.
 
-    budget    calls are counted before they are made, so `max_calls` is exact; tokens, cost and time may be
-              overrun by the calls in flight
+    budget    calls are counted before they are made, so `max_calls` is exact; what a call may take of the other limits
+              is reserved while it is in flight, so a limit is overrun by one call at most; time may be overrun by more
     breaker   trips after `DEAD_AFTER` failures in a row, when over half of at least `SHARE_FROM` calls failed, or at
               once when the endpoint refuses the key
     lanes     so many calls are in flight at one endpoint at most; the others wait, see `engines.lanes`
@@ -75,7 +75,8 @@ class Guard:
         self.limits, self.in_flight = limits or Limits(), in_flight
         self._lanes: dict[str, Lane] = {}
         self._phase = Limits()
-        self._lock = threading.Lock()
+        self._lock = threading.Condition()
+        self._in_flight: list[Spent] = []
         self._started = time.monotonic()
         self._spent = Spent()
         self._row = self._failed = self._done = 0
@@ -140,6 +141,34 @@ class Guard:
                             self._struck = f"{name} {getattr(self.limits, field.name):g}, less what scoring needs"
                         raise BudgetError(f"budget reached: {name} {limit:g}")
             self._spent = replace(self._spent, max_calls=self._spent.max_calls + 1)
+
+    @contextmanager
+    def reserving(self, expected: Spent) -> Iterator[None]:
+        """Reserves what a call may take until the block ends; first waits while those in flight may take all there is.
+
+        Args:
+            expected: What it takes at most. A call that takes more may overrun a limit by the difference, too.
+        """
+        with self._lock:
+            while self._dead is None and self._taken_up():
+                self._lock.wait()
+            self._in_flight.append(expected)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._in_flight.remove(expected)
+                self._lock.notify_all()
+
+    def _taken_up(self) -> bool:
+        """Whether the calls in flight may take all that is left of a limit."""
+        for limits in (self._phase, self.limits):
+            for field in fields(limits):
+                limit, spent = getattr(limits, field.name), getattr(self._spent, field.name)
+                reserved = sum(getattr(each, field.name) for each in self._in_flight)
+                if limit is not None and spent < limit <= spent + reserved:
+                    return True
+        return False
 
     def lane(self, endpoint: str) -> Lane:
         """The places for calls at an endpoint.

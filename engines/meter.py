@@ -20,7 +20,7 @@ import json
 import threading
 import zlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, Protocol
 
@@ -32,8 +32,9 @@ from dspy.utils.exceptions import LMAuthError, LMConfigurationError, LMInvalidRe
 
 from ..errors import UserError
 from ..reading.cut import marked
+from ..records import estimate_tokens
 from .bounds import Bounds, NobodyWaitsError
-from .guard import Guard
+from .guard import Guard, Spent
 from .hearing import told
 from .taken import note_call
 from .threads import in_thread
@@ -41,6 +42,10 @@ from .transport import Clients
 
 Role = Literal["task", "prompt", "judge"]
 ROLES: tuple[Role, ...] = ("task", "prompt", "judge")
+ANSWER = 2048
+"""Tokens that are reserved for an answer at least, where nothing bounds it."""
+PROMPT = 2
+"""How many times its estimated tokens are reserved for a prompt: tokenizers differ."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +72,8 @@ class Usage:
     """Those of `input_tokens` of which the server said how many it had in its own cache."""
     reused_tokens: int = 0
     """Those that it had."""
+    estimated: int = 0
+    """Calls of which the endpoint did not say how many tokens they took; theirs are estimated."""
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(**{each.name: getattr(self, each.name) + getattr(other, each.name) for each in fields(self)})
@@ -84,6 +91,7 @@ class Usage:
             _less(self.faults, other.faults),
             self.told_tokens - other.told_tokens,
             self.reused_tokens - other.reused_tokens,
+            self.estimated - other.estimated,
         )
 
     def by_role(self) -> dict[str, int]:
@@ -99,17 +107,22 @@ class Meter:
         self._usage = Usage()
         self._answers: Counter[tuple[str, str]] = Counter()
         self._faults: Counter[tuple[str, str]] = Counter()
+        self.longest = 0
+        """Tokens of the longest answer so far."""
 
     def read(self) -> Usage:
         """The counters now; subtract two readings to get the usage between them."""
         with self._lock:
             return replace(self._usage, answers=self._answers.copy(), faults=self._faults.copy())
 
-    def add(self, role: Role, usage: dict[str, Any], cost: float | None, calls: int = 1) -> None:
-        """Counts calls that reached a model."""
+    def add(
+        self, role: Role, usage: dict[str, Any], cost: float | None, calls: int = 1, estimated: bool = False
+    ) -> None:
+        """Counts calls that reached a model; `estimated` where the endpoint did not tell their usage."""
         reused = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
         told = 0 if reused is None else int(usage.get("prompt_tokens") or 0)
         with self._lock:
+            self.longest = max(self.longest, int(usage.get("completion_tokens") or 0))
             old = self._usage
             self._usage = replace(
                 old,
@@ -120,6 +133,7 @@ class Meter:
                 reused_tokens=old.reused_tokens + int(reused or 0),
                 cost=old.cost + (cost or 0.0),
                 unpriced=old.unpriced + (cost is None),
+                estimated=old.estimated + calls * estimated,
             )
 
     def include(self, used: Usage) -> None:
@@ -257,7 +271,8 @@ class MeteredLM(dspy.LM):
     @with_callbacks
     async def acall(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
         call = prepare(self, prompt, messages, self._seeded(kwargs), asynchronous=True)
-        if self.tape is not None or self.answers is not None or self._blocks:
+        # Where there are limits a call may have to wait for those in flight.
+        if self.tape is not None or self.answers is not None or self._blocks or self.guard.limits:
             return self._finished(messages or prompt, call, await in_thread(lambda: self._result(call)))
         async with self.guard.lane(self.endpoint).aplace():
             self.guard.admit()
@@ -266,11 +281,11 @@ class MeteredLM(dspy.LM):
             except Exception as error:
                 self._failed(error)
                 raise
-        return self._finished(messages or prompt, call, self._counted(result))
+        return self._finished(messages or prompt, call, self._counted(call, result))
 
     def _finished(self, asked: Any, call: Any, result: CallResult) -> Any:
         """What a caller is given; who listens and who takes it hear of it."""
-        return told(asked, marked(finalize(self, call, _heard(self, result)), result))
+        return told(asked, marked(finalize(self, call, _heard(self, call, result)), result))
 
     @property
     def _blocks(self) -> bool:
@@ -295,8 +310,16 @@ class MeteredLM(dspy.LM):
 
     def _paid(self, call: Any) -> CallResult:
         # A place first: who waits for one has asked for nothing yet, and is refused when the guard trips meanwhile.
-        with self.guard.lane(self.endpoint).place():
+        with self.guard.lane(self.endpoint).place(), self.guard.reserving(self._expected(call)):
             return self._admitted(call)
+
+    def _expected(self, call: Any) -> Spent:
+        """What a call takes at most, going by the length of its prompt and of the answers so far."""
+        if not self.guard.limits:
+            return Spent()
+        most = call.legacy.get("max_tokens") or call.legacy.get("max_completion_tokens")
+        asked, answer = PROMPT * _prompt_tokens(self, call), call.n * (most or max(ANSWER, self.meter.longest))
+        return Spent(call.n - 1, asked + answer, self.priced(None, asked, answer) or 0.0)
 
     def _admitted(self, call: Any) -> CallResult:
         if self.tape is None:
@@ -309,7 +332,7 @@ class MeteredLM(dspy.LM):
         except Exception as error:
             self._failed(error)
             raise
-        return self._counted(result)
+        return self._counted(call, result)
 
     def _failed(self, error: Exception) -> None:
         self.meter.add_failed()
@@ -323,7 +346,7 @@ class MeteredLM(dspy.LM):
             error = LMAuthError(f"there is none; set {names}" if names else error.message, model=error.model)
         self.guard.failed(error)
 
-    def _counted(self, result: CallResult) -> CallResult:
+    def _counted(self, call: Any, result: CallResult) -> CallResult:
         if result.cache_hit:
             self.meter.add_cached()
             self.guard.free()
@@ -331,15 +354,16 @@ class MeteredLM(dspy.LM):
         usage = result.usage or {}
         # DSPy asks canonical engines once per candidate (`n`), within one call.
         calls = max(1, len(result.responses))
-        cost = self.cost_of(result)
-        self.meter.add(self.role, usage, cost, calls)
-        self.guard.worked(int(usage.get("total_tokens") or 0), cost, calls)
+        sent, generated, estimated = _tokens(self, call, result, _told(usage))
+        cost = self.priced(None if estimated else result.cost, sent, generated)
+        counted = {**usage, "prompt_tokens": sent, "completion_tokens": generated}
+        self.meter.add(self.role, counted, cost, calls, estimated)
+        self.guard.worked(max(int(usage.get("total_tokens") or 0), sent + generated), cost, calls)
         return result
 
     def cost_of(self, result: CallResult) -> float | None:
         """US dollars of a call; None if no price is known."""
-        tokens = (int((result.usage or {}).get(name) or 0) for name in ("prompt_tokens", "completion_tokens"))
-        return self.priced(result.cost, *tokens)
+        return self.priced(result.cost, *_told(result.usage or {}))
 
     def priced(self, cost: float | None, input_tokens: int, output_tokens: int) -> float | None:
         """What a call cost, or else what its tokens cost; None if no price is known."""
@@ -364,17 +388,32 @@ class MeteredLM(dspy.LM):
             self._engine_store = Clients()
 
 
-def _heard(lm: MeteredLM, result: CallResult) -> CallResult:
+def _heard(lm: MeteredLM, call: Any, result: CallResult) -> CallResult:
     """Tells the running piece of work of a call; an answer from a cache has lost its usage, but not its response."""
     usage = [response.usage for response in result.responses[:1]]
     told = [(each.input_tokens or 0, each.output_tokens or 0) for each in usage]
-    found = result.usage or {}
-    tokens = next((each for each in told if any(each)), None) or (
-        int(found.get("prompt_tokens") or 0),
-        int(found.get("completion_tokens") or 0),
-    )
-    note_call(*tokens, lm.priced(result.cost, *tokens))
+    found = next((each for each in told if any(each)), None) or _told(result.usage or {})
+    sent, generated, estimated = _tokens(lm, call, result, found)
+    note_call(sent, generated, lm.priced(None if estimated else result.cost, sent, generated))
     return result
+
+
+def _told(usage: Mapping[str, Any]) -> tuple[int, int]:
+    """Tokens of the prompt and of the answer, as an endpoint says."""
+    return int(usage.get("prompt_tokens") or 0), int(usage.get("completion_tokens") or 0)
+
+
+def _tokens(lm: MeteredLM, call: Any, result: CallResult, told: tuple[int, int]) -> tuple[int, int, bool]:
+    """Tokens of a call's prompt and answer, and whether they are estimated: the endpoint has not told them."""
+    if any(told):
+        return (*told, False)
+    said = json.dumps(result.outputs, ensure_ascii=False, default=str)
+    return _prompt_tokens(lm, call), estimate_tokens(said), True
+
+
+def _prompt_tokens(lm: MeteredLM, call: Any) -> int:
+    """About how many tokens a call sends, the schema that its answer has to fit included."""
+    return estimate_tokens(json.dumps(request_of(lm, call), ensure_ascii=False, default=_schema))
 
 
 def _less(counts: Counter[Any], before: Counter[Any]) -> Counter[Any]:

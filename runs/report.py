@@ -168,9 +168,16 @@ def spent_line(usage: Mapping[str, Any]) -> str:
     calls = ", ".join(f"{count} {role}" for role, count in usage["calls"].items() if count or role == "task")
     share = cached_share(usage.get("prompt_cache") or {})
     reused = "" if share is None else f" ({share:.0%} of the prompts from the server's cache)"
-    tokens = f"{usage['tokens']['input']:,} + {usage['tokens']['output']:,} tokens{reused}"
+    tokens = f"{tokens_line(usage['tokens'])}{reused}"
     cost = "no price known" if usage["cost"] is None else f"${usage['cost']:.4f}"
     return f"LM calls: {calls}; {tokens}; {cost}"
+
+
+def tokens_line(tokens: Mapping[str, int]) -> str:
+    """Tokens in words; and of how many calls they are estimated, where the endpoint did not tell."""
+    calls = tokens.get("estimated_calls", 0)
+    estimated = f" (estimated for {calls:,} calls: the endpoint reports no usage)" if calls else ""
+    return f"{tokens.get('input', 0):,} + {tokens.get('output', 0):,} tokens{estimated}"
 
 
 def comparison_picture(start: Evaluation, result: Evaluation) -> Any:

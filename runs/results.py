@@ -381,7 +381,11 @@ def counts_of(usage: Any) -> Mapping[str, Any]:
     known = usage.unpriced == 0 and sum(usage.calls.values()) > 0
     return {
         "calls": usage.by_role(),
-        "tokens": {"input": usage.input_tokens, "output": usage.output_tokens},
+        "tokens": {
+            "input": usage.input_tokens,
+            "output": usage.output_tokens,
+            **({"estimated_calls": usage.estimated} if usage.estimated else {}),
+        },
         "prompt_cache": {"told": usage.told_tokens, "reused": usage.reused_tokens} if usage.told_tokens else {},
         "cost": usage.cost if known or usage.cost else None,
         "answers": _by_first(usage.answers),

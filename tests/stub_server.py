@@ -92,6 +92,7 @@ class StubServer:
         delay: Seconds every answer takes.
         schemas: Whether answers are held to a JSON schema that is asked for, it is passed over, or refused with 400.
         reused: The share of every prompt that it says was in its cache; None says nothing.
+        usage: Whether completions say how many tokens they took.
         between: Called before each event of a stream with its number, from 0.
         models: The models that it says it has; None lists none.
     """
@@ -105,8 +106,9 @@ class StubServer:
         reused: float | None = None,
         between: Callable[[int], None] = lambda n: None,
         models: Sequence[str] | None = None,
+        usage: bool = True,
     ) -> None:
-        self.reused, self.between = reused, between
+        self.reused, self.between, self.usage = reused, between, usage
         self.models = models
         self.script = script or (lambda n, text: None)
         self.answer = answer
@@ -204,7 +206,7 @@ class StubServer:
         with self._changed:
             self.answered += 1
             self._changed.notify_all()
-        return 200, said if isinstance(said, bytes) else _completion(body, text, said, self.reused)
+        return 200, said if isinstance(said, bytes) else _completion(body, text, said, self.reused, self.usage)
 
 
 class _Listener(ThreadingHTTPServer):
@@ -298,7 +300,9 @@ def _chunks(completion: dict[str, Any], usage: bool) -> Iterator[Any]:
     yield "[DONE]"
 
 
-def _completion(body: dict[str, Any], text: str, said: str | dict[str, Any], reused: float | None = None) -> bytes:
+def _completion(
+    body: dict[str, Any], text: str, said: str | dict[str, Any], reused: float | None = None, usage: bool = True
+) -> bytes:
     message = {"role": "assistant", **({"content": said} if isinstance(said, str) else said)}
     asked, told = len(text) // 4, len(message.get("content") or "") // 4
     reason = "tool_calls" if message.get("tool_calls") else "stop"
@@ -309,6 +313,7 @@ def _completion(body: dict[str, Any], text: str, said: str | dict[str, Any], reu
         "created": 0,
         "model": body["model"],
         "choices": [{"index": 0, "message": message, "finish_reason": reason}],
-        "usage": {"prompt_tokens": asked, "completion_tokens": told, "total_tokens": asked + told, **details},
     }
+    if usage:
+        found["usage"] = {"prompt_tokens": asked, "completion_tokens": told, "total_tokens": asked + told, **details}
     return json.dumps(found).encode()

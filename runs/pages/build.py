@@ -10,7 +10,7 @@ from ...optimizers.history import Candidate
 from ...programs.program import MemoryProgram
 from ...programs.state import PredictorState, dump_predictor
 from ..program_changes import as_text, differs, predictor_changes
-from ..report import INSTRUMENT, WIRING
+from ..report import INSTRUMENT, WIRING, tokens_line
 from ..results import OUTCOMES, SHOWN, Evaluation, Row
 from ..results import difference as paired_difference
 from ..seen import ANSWER, Asked, Seen, shortened
@@ -148,10 +148,9 @@ def _spent(phases: Mapping[str, Evaluation]) -> Iterable[tuple[str, str]]:
         if not found.calls and not found.seconds:
             continue
         calls = ", ".join(f"{count:,} {role}" for role, count in found.calls.items() if count) or "none"
-        tokens = f"{found.tokens.get('input', 0):,} + {found.tokens.get('output', 0):,} tokens"
         cost = "price not known" if found.cost is None else f"${found.cost:.4f}"
         where = f", {name}" if len(phases) > 1 else ""
-        yield f"Calls{where}", f"{calls}; {tokens}; {cost}; {found.seconds:.1f} s"
+        yield f"Calls{where}", f"{calls}; {tokens_line(found.tokens)}; {cost}; {found.seconds:.1f} s"
 
 
 def _measured(rows: Sequence[Row]) -> Measured:

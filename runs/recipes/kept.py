@@ -21,7 +21,7 @@ from ..results import Evaluation, difference
 from .rungs import Step, sampled_difference, sureness
 
 FILE = "step.json"
-_COUNTED = ("cached", "failed", "input_tokens", "output_tokens", "cost", "unpriced")
+_COUNTED = ("cached", "failed", "input_tokens", "output_tokens", "cost", "unpriced", "estimated")
 
 
 def keep_step(step: Step, dev: Evaluation, folder: Path) -> None:

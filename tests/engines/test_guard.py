@@ -1,6 +1,8 @@
 """The guard: exact budgets, dead endpoints, and reasons that stay what they were."""
 
 import contextlib
+import random
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -74,6 +76,60 @@ def test_candidates_of_one_call_count_each():
     guard.worked(1, None, calls=4)
     with pytest.raises(BudgetError):
         guard.admit()
+
+
+def test_candidates_of_calls_in_flight_count_before_they_come():
+    guard = Guard(Limits(max_calls=20))
+    asked: list[int] = []
+
+    def call(number: int) -> None:
+        with guard.reserving(Spent(max_calls=3)):
+            guard.admit()
+            asked.append(number)
+            time.sleep(0.01)
+            guard.worked(1, None, calls=4)
+
+    with ThreadPoolExecutor(64) as pool:
+        refused = [future.exception() for future in [pool.submit(call, n) for n in range(64)]]
+    assert {type(error) for error in refused} == {type(None), BudgetError}
+    assert (len(asked), guard.spent().max_calls) == (5, 20)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_sixty_four_calls_in_flight_overrun_no_limit_by_more_than_one_of_them(seed):
+    sizes = random.Random(seed).choices(range(10, 400), k=300)
+    guard = Guard(Limits(max_tokens=10_000, max_usd=0.2))
+
+    def call(tokens: int) -> None:
+        most = tokens + sizes[tokens % 300]
+        with guard.reserving(Spent(0, most, most * 2e-5)):
+            guard.admit()
+            time.sleep(tokens * 1e-5)
+            guard.worked(tokens, tokens * 2e-5)
+
+    with ThreadPoolExecutor(64) as pool:
+        refused = [future.exception() for future in [pool.submit(call, size) for size in sizes]]
+    assert {type(error) for error in refused} == {type(None), BudgetError}
+    assert 10_000 <= guard.spent().max_tokens < 10_000 + max(sizes)
+
+
+def test_a_call_waits_for_one_that_may_take_what_is_left():
+    guard, order = Guard(Limits(max_tokens=100)), list[str]()
+
+    def call() -> None:
+        with guard.reserving(Spent(max_tokens=50)):
+            guard.admit()
+            order.append("second")
+
+    with ThreadPoolExecutor(1) as pool:
+        with guard.reserving(Spent(max_tokens=1000)):
+            guard.admit()
+            second = pool.submit(call)
+            time.sleep(0.05)
+            order.append("first")
+            guard.worked(10, None)
+        second.result()
+    assert order == ["first", "second"]
 
 
 def test_answers_from_a_cache_are_free():
