@@ -1,6 +1,7 @@
 """Memories as tools of agents over HTTP: the service at `/v1/mcp`, by MCP's streamable transport.
 
     POST /v1/mcp   Authorization: Bearer TOKEN ──> tenant      Mempiler-User: ada ──> whose memory it is
+    GET, DELETE    405: there are no sessions, and no streams
 
 The user is a header, which the application sets where it connects; it is nothing that the agent's model can choose.
 Requests carry all there is to know of them, so any process of the service answers any of them.
@@ -31,7 +32,7 @@ def agent_tools(service: Service) -> MCPServer:
         try:
             tenant, user = request.scope["state"]["tenant"], _user(request)
             memory = await before_waiting(service.memory(tenant, user), service.asking, tenant)
-            return await service.asking.run(lambda _: call(memory.begun()), tenant)
+            return await service.asking.run(lambda _: call(memory.begun()), tenant, request.receive)
         except CAUGHT as error:
             raise ToolError(refusal_of(error).message) from error
 
@@ -39,13 +40,18 @@ def agent_tools(service: Service) -> MCPServer:
 
 
 def routes(tools: MCPServer) -> Sequence[Any]:
-    """The routes of the tools; what guards the service stands before them."""
+    """The routes of the tools; what guards the service stands before them.
+
+    POST alone: the SDK would open a stream without end for every GET, outside of all pools and limits.
+    """
     from mcp.server.transport_security import TransportSecuritySettings
+    from starlette.routing import Route
 
     guarded = TransportSecuritySettings(enable_dns_rebinding_protection=False)
-    return tools.streamable_http_app(
+    app = tools.streamable_http_app(
         streamable_http_path=PATH, json_response=True, stateless_http=True, transport_security=guarded
-    ).routes
+    )
+    return [Route(PATH, route.endpoint, methods=["POST"]) for route in app.routes if isinstance(route, Route)]
 
 
 def _user(request: Any) -> str:

@@ -67,7 +67,10 @@ def memory_tools(work: Work, later: Callable[[], None] | None = None) -> MCPServ
         work: Does what a tool does with the caller's memory.
         later: Tells a worker that there is something to write; without one, a tool writes the memory before it returns.
     """
-    server = MCPServer("mempiler", title="Mempiler", version=__version__, instructions=ABOUT, log_level="WARNING")
+    # Without subscriptions: each would hold a connection open, and nothing is ever announced.
+    server = MCPServer(
+        "mempiler", "Mempiler", instructions=ABOUT, version=__version__, log_level="WARNING", subscriptions=False
+    )
 
     async def search_memory(
         query: Query,

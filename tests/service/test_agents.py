@@ -58,3 +58,32 @@ def test_no_token_no_tools_and_none_unless_switched_on(connect: Any) -> None:
     refused = client.as_tenant(None).post("/v1/mcp", json=call)
     assert (refused.status_code, "Bearer" in refused.json()["error"]["message"]) == (401, True)
     assert connect().post("/v1/mcp", json=call).status_code == 404
+
+
+VERSION = "2026-07-28"
+LISTEN = {
+    "_meta": {
+        "io.modelcontextprotocol/protocolVersion": VERSION,
+        "io.modelcontextprotocol/clientCapabilities": {},
+        "io.modelcontextprotocol/clientInfo": {"name": "x", "version": "1"},
+    },
+    "notifications": {"toolsListChanged": True},
+}
+
+
+@pytest.mark.parametrize(
+    ("method", "call", "status"),
+    [
+        ("GET", None, 405),
+        ("DELETE", None, 405),
+        ("POST", {"jsonrpc": "2.0", "id": 1, "method": "subscriptions/listen", "params": LISTEN}, 404),
+    ],
+)
+def test_no_request_opens_a_stream_without_an_end(connect: Any, method: str, call: Any, status: int) -> None:
+    client = connect(mcp=True)
+    headers = {"Accept": "application/json, text/event-stream"}
+    if call:
+        headers |= {"MCP-Protocol-Version": VERSION, "Mcp-Method": call["method"]}
+    with client.stream(method, "/v1/mcp", json=call, headers=headers, timeout=5) as response:
+        assert (response.status_code, response.headers["content-type"]) == (status, "application/json")
+        assert response.headers.get("allow") == ("POST" if status == 405 else None)

@@ -104,18 +104,27 @@ def test_a_tenant_alone_has_all_places(connect: Any, scripted: Any) -> None:
         assert client.chat("hello").status_code == 503
 
 
-def test_the_place_of_a_client_that_went_away_is_free(connect: Any) -> None:
+CHAT = {"user": "ada", "messages": [{"role": "user", "content": "hello"}]}
+TOOL = {"name": "ask_memory", "arguments": {"question": "Where?"}}
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/chat/completions", CHAT),
+        ("/v1/mcp", {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": TOOL}),
+    ],
+)
+def test_the_place_of_a_client_that_went_away_is_free(connect: Any, path: str, body: Any) -> None:
+    pytest.importorskip("mcp", reason="needs the extra mcp")
+    headers = {"Accept": "application/json", "Mempiler-User": "ada"}
     with StubServer(every("stall")) as server:
         guard = Breaker()
         lm = language_model(server.model, api_base=server.url, cache=False, deadline=30, guard=guard)
-        client = connect(lm, threads=2, queue=8, tenant_share=0.5)
+        client = connect(lm, threads=2, queue=8, tenant_share=0.5, mcp=True)
         for _ in range(6):
             with pytest.raises(httpx.ReadTimeout):
-                client.post(
-                    "/v1/chat/completions",
-                    json={"user": "ada", "messages": [{"role": "user", "content": "hello"}]},
-                    timeout=0.2,
-                )
+                client.post(path, json=body, headers=headers, timeout=0.2)
         assert within(5, lambda: client.service.asking.busy == 0)
         assert not guard.open
 
