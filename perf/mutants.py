@@ -1,16 +1,15 @@
-"""Breaks one mechanism of the methods at a time, and shows which test or world notices.
+"""Breaks one mechanism at a time, of the methods and of what they stand on, and shows which test notices.
 
-    copy of the repository ── a mutation of `mutations` ──> the tests of its method, the fast ones first ──> noticed by
-                                                                                                     └──> SURVIVED
+    copy of the repository ── a mutation ──> the test that noticed it last ──> the tests of its group ──> noticed by
+                                                                                                └──> SURVIVED
 
-The tests of a method are those of its parts, then its world (`tests/worlds`). Before its mutants they have to pass on
-the unchanged copy. Mutants run one after the other. What is known of a mutant is kept in a file, and not run again
-unless the mutated source or a test has changed; so a run that was ended can be started again.
+Before the mutants of a group, its tests have to pass on the unchanged copy. Mutants run one after the other. What is
+known of a mutant is kept in a file, and not run again unless the mutated source or a test has changed; so a run that
+was ended can be started again. `noticed.json` holds the test that noticed each mutant last.
 
 Usage:
     $ python perf/mutants.py                         # all
-    $ python perf/mutants.py rgmem --timeout 300 --results /tmp/mutants.jsonl
-    $ python perf/mutants.py --page mutants.md
+    $ python perf/mutants.py rgmem queue --timeout 300 --results /tmp/mutants.jsonl
 
 Exits with 1 if a mutant survived.
 """
@@ -32,24 +31,31 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-from mutations import MUTATIONS, Mutation
+from mutations import METHODS, Mutation
+from mutations_rooms import ROOM_TESTS, ROOMS
 
 ROOT = Path(__file__).parents[1]
+MUTATIONS = (*METHODS, *ROOMS)
+NOTICED = Path(__file__).with_name("noticed.json")
+"""By mutant, the test that noticed it last: it is run first."""
 TESTS = {
-    "pramem": ("tests/programs/test_pramem_*.py", "tests/worlds/test_pramem.py"),
-    "pgr": ("tests/programs/test_pgr_*.py", "tests/worlds/test_pgr.py"),
-    "memory_r2": ("tests/programs/test_memory_r2_*.py", "tests/worlds/test_memory_r2.py"),
+    "pramem": ("tests/programs/test_pramem_*.py",),
+    "pgr": ("tests/programs/test_pgr_*.py",),
+    "memory_r2": ("tests/programs/test_memory_r2_*.py",),
     "logo_grpo": (
         *("tests/optimizers/logo_grpo/test_reward.py", "tests/optimizers/logo_grpo/test_groups.py"),
         *("tests/optimizers/logo_grpo/test_counts.py", "tests/engines/local/test_loss.py"),
         *("tests/optimizers/logo_grpo/test_rollouts.py", "tests/optimizers/logo_grpo/test_training.py"),
     ),
-    "h2memory": ("tests/programs/test_h2memory_*.py", "tests/worlds/test_h2memory.py"),
-    "rgmem": ("tests/programs/test_rgmem_*.py", "tests/worlds/test_rgmem.py"),
+    "h2memory": ("tests/programs/test_h2memory_*.py",),
+    "rgmem": ("tests/programs/test_rgmem_*.py",),
+    **ROOM_TESTS,
 }
-"""Where the tests of each method are, in the order in which they run."""
+"""Where the tests of each group are, in the order in which they run."""
 UNCHANGED = "unchanged"
 TIMED_OUT = "timeout"
+NO_SUCH_TEST = 4
+"""What pytest ends with then."""
 SLOWER = 4
 """How many times as long as without a mutation tests may take."""
 
@@ -122,11 +128,13 @@ class Nursery:
         if mutation is None:
             noticed = self._failing(self.tests(method))
         else:
+            last = noticers().get(f"{method}: {mutation.breaks}")
             path = self.copy / mutation.file
             whole = path.read_text(encoding="utf-8")
             path.write_text(self._mutated(mutation), encoding="utf-8")
             try:
-                noticed = self._failing(self.tests(method, mutation.file))
+                noticed = self._failing([last]) if last else ""
+                noticed = noticed or self._failing(self.tests(method, mutation.file))
             finally:
                 path.write_text(whole, encoding="utf-8")
         breaks = mutation.breaks if mutation else UNCHANGED
@@ -138,14 +146,15 @@ class Nursery:
     def _failing(self, tests: Sequence[str]) -> str:
         """The first failing test; "" if there is none."""
         command = [sys.executable, "-B", "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
-        env = {**os.environ, "PYTHONPATH": str(self.library)}
+        # Without the plugins of other packages pytest starts in half of the time.
+        env = {**os.environ, "PYTHONPATH": str(self.library), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
         try:
             run = subprocess.run(
                 command, cwd=self.copy, env=env, timeout=self.timeout, capture_output=True, text=True, check=False
             )
         except subprocess.TimeoutExpired:
             return TIMED_OUT
-        if run.returncode == 0:
+        if run.returncode in (0, NO_SUCH_TEST):
             return ""
         failed = (line.partition(" ")[2] for line in run.stdout.splitlines() if line.startswith(("FAILED ", "ERROR ")))
         return next(failed, f"pytest ended with {run.returncode}").partition(" - ")[0]
@@ -187,37 +196,27 @@ def _known(results: Path) -> dict[tuple[str, str, str], Outcome]:
     return {(each.method, each.breaks, each.digest): each for each in found}
 
 
-HEAD = """# Who notices a broken mechanism
-
-Made by `perf/mutants.py --page`: one mechanism of the methods is broken at a time, and the tests of its method are run,
-those of its parts first, then its world (docs/worlds.md). The first test that fails is named.
-
-| method | what no longer holds | noticed by |
-| --- | --- | --- |
-"""
+def noticers() -> dict[str, str]:
+    """The test that noticed each mutant last, by `group: what is broken`."""
+    return json.loads(NOTICED.read_text(encoding="utf-8"))
 
 
-def page(found: Iterable[Outcome]) -> str:
-    """The outcomes as a page."""
-    rows = [each for each in found if each.breaks != UNCHANGED]
-    told = "".join(f"| {each.method} | {each.breaks} | {_told(each)} |\n" for each in rows)
-    noticed = sum(bool(each.noticed) for each in rows)
-    return f"{HEAD}{told}\n{noticed} of {len(rows)} mutants are noticed.\n"
-
-
-def _told(found: Outcome) -> str:
-    return f"`{found.noticed.replace('|', '/')}`" if found.noticed else "nobody"
+def keep(found: Iterable[Outcome]) -> None:
+    """Writes down which tests noticed the mutants."""
+    kept = noticers() | {f"{each.method}: {each.breaks}": each.noticed for each in found if "::" in each.noticed}
+    rows = {f"{each.method}: {each.breaks}" for each in MUTATIONS}
+    kept = {row: test for row, test in sorted(kept.items()) if row in rows}
+    NOTICED.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def main() -> int:
     """Prints a line per mutant, and how many were noticed."""
     parser = argparse.ArgumentParser(description="Breaks one mechanism at a time; which test notices?")
-    parser.add_argument("methods", nargs="*", metavar="METHOD", help=f"some of {', '.join(TESTS)} [default: all]")
+    parser.add_argument("methods", nargs="*", metavar="GROUP", help=f"some of {', '.join(TESTS)} [default: all]")
     parser.add_argument("--timeout", type=float, default=600.0, help="seconds for one mutant [default: %(default)g]")
     parser.add_argument(
         "--results", type=Path, default=Path("mutants.jsonl"), help="kept results [default: %(default)s]"
     )
-    parser.add_argument("--page", type=Path, help="a file for the table")
     given = parser.parse_args()
     chosen = [each for each in MUTATIONS if each.method in (given.methods or TESTS)]
     if wrong := misplaced(chosen):
@@ -230,8 +229,7 @@ def main() -> int:
             done.append(found)
             if found.breaks != UNCHANGED:
                 noticed, survived = noticed + bool(found.noticed), survived + (not found.noticed)
-    if given.page:
-        given.page.write_text(page(done), encoding="utf-8")
+    keep(done)
     print(f"{noticed} of {noticed + survived} mutants noticed")
     return int(survived > 0)
 

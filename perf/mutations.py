@@ -1,4 +1,4 @@
-"""The mutations of `mutants`: one mechanism broken each, by one piece of source text in the place of another.
+"""The mutations of the methods: one mechanism broken each, by one piece of source text in the place of another.
 
 Every old text stands in its file exactly once; `tests/perf/test_mutants.py` holds that, so that whoever rewords a
 mechanism rewords its mutation. Several lines that belong together are one text.
@@ -22,11 +22,12 @@ class Mutation:
     """What no longer holds; names it."""
 
 
-def _of(method: str, folder: str, *rows: tuple[str, str, str, str]) -> tuple[Mutation, ...]:
+def of(method: str, folder: str, *rows: tuple[str, str, str, str]) -> tuple[Mutation, ...]:
+    """The mutations of a group in one folder, by rows of file, old text, new text and what they break."""
     return tuple(Mutation(method, f"{folder}/{file}.py", old, new, breaks) for file, old, new, breaks in rows)
 
 
-PRAMEM = _of(
+PRAMEM = of(
     "pramem",
     "programs/pramem",
     ("adjustment", "distinct_records) < needed:", "distinct_records) < 1:", "needed support is not looked at"),
@@ -97,7 +98,7 @@ PRAMEM = _of(
     ),
     ("answer", '[hit.text for hit in hits if hit.kind == "alert"]', "[]", "alerts are not shown to the answer"),
 )
-PGR = _of(
+PGR = of(
     "pgr",
     "programs/pgr",
     ("prospection", 'tree = strategy == "tree"', 'tree = strategy == "chain"', "tree and chain are swapped"),
@@ -167,7 +168,7 @@ PGR = _of(
     ),
     ("memory", ">= min_cosine - 1e-6", ">= -2.0", "facts merge that are not alike"),
 )
-MEMORY_R2 = _of(
+MEMORY_R2 = of(
     "memory_r2",
     "programs/memory_r2",
     (
@@ -214,7 +215,7 @@ MEMORY_R2 = _of(
     ("reader", "if hit.speaker == first]", "if hit.speaker != first]", "the reader mixes the speakers up"),
 )
 LOGO_GRPO = (
-    *_of(
+    *of(
         "logo_grpo",
         "optimizers/logo_grpo",
         (
@@ -260,7 +261,7 @@ LOGO_GRPO = (
         "an advantage has the wrong sign",
     ),
 )
-H2MEMORY = _of(
+H2MEMORY = of(
     "h2memory",
     "programs/h2memory",
     (
@@ -306,7 +307,7 @@ H2MEMORY = _of(
     ("situations", "        group[b] = a", "        pass", "linked logs are not one group"),
     ("outlines", 'if content == "needs":', 'if content == "solutions":', "needs and solutions are swapped"),
 )
-RGMEM = _of(
+RGMEM = of(
     "rgmem",
     "programs/rgmem",
     ("evolution", "if relation.count >= theta_inf]", "if relation.count >= 1]", "theta_inf is ignored"),
@@ -348,4 +349,4 @@ RGMEM = _of(
         "layers of the plan are ignored",
     ),
 )
-MUTATIONS = (*PRAMEM, *PGR, *MEMORY_R2, *LOGO_GRPO, *H2MEMORY, *RGMEM)
+METHODS = (*PRAMEM, *PGR, *MEMORY_R2, *LOGO_GRPO, *H2MEMORY, *RGMEM)

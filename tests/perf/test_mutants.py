@@ -1,13 +1,13 @@
 """Mutations fit the sources, and a mutant is told from what the tests of its method notice."""
 
 import json
-import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 PERF = Path(__file__).parents[2] / "perf"
+TEST = "tests/programs/test_pramem_rule.py"
 
 
 @pytest.fixture
@@ -25,8 +25,7 @@ def nursery(mutants, tmp_path):
     (made.copy / "programs/pramem/rule.py").write_text("LIMIT = 3\nOTHER = 4\n")
     for test in made.tests("pramem"):
         (made.copy / test).unlink()
-    (made.copy / "tests/worlds").mkdir(exist_ok=True)
-    (made.copy / "tests/worlds/test_pramem.py").write_text(
+    (made.copy / TEST).write_text(
         "from mempiler.programs.pramem.rule import LIMIT\n\ndef test_limit():\n    assert LIMIT == 3\n"
     )
     return made
@@ -41,19 +40,16 @@ def test_every_old_text_stands_in_its_file_exactly_once(mutants):
     assert mutants.misplaced(mutants.MUTATIONS) == []
 
 
-def test_the_page_has_every_mutation_and_names_tests_that_are_there(mutants):
-    root = PERF.parent
-    page = (root / "docs/mutants.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| (\w+) \| (.+) \| `(\S+?)::(\w+).*` \|$", page, re.M)
-    assert sorted((method, breaks) for method, breaks, _, _ in rows) == sorted(
-        (each.method, each.breaks) for each in mutants.MUTATIONS
-    )
-    for _, _, file, test in rows:
-        assert f"def {test}(" in (root / file).read_text(encoding="utf-8")
+def test_the_tests_that_noticed_are_there_and_of_mutations_that_are_there(mutants):
+    assert set(mutants.noticers()) <= {f"{each.method}: {each.breaks}" for each in mutants.MUTATIONS}
+    for noticed in mutants.noticers().values():
+        file, _, test = noticed.partition("[")[0].partition("::")
+        assert f"def {test}(" in (PERF.parent / file).read_text(encoding="utf-8")
 
 
-def test_there_are_forty_and_some_of_every_method(mutants):
-    assert len(mutants.MUTATIONS) >= 40
+def test_there_are_eighty_of_the_methods_forty_of_the_rest_and_some_of_every_group(mutants):
+    assert (len(mutants.METHODS), len(mutants.ROOMS) >= 40) == (80, True)
+    assert all(list(PERF.parent.glob(pattern)) for patterns in mutants.TESTS.values() for pattern in patterns)
     assert {each.method for each in mutants.MUTATIONS} == set(mutants.TESTS)
     assert len({(each.method, each.breaks) for each in mutants.MUTATIONS}) == len(mutants.MUTATIONS)
 
@@ -74,8 +70,8 @@ def test_a_mutant_is_noticed_or_survives_and_is_not_run_again(mutants, mutation,
     unnoticed = replace(mutation, old="OTHER = 4", new="OTHER = 5", breaks="nothing that is tested")
     results = tmp_path / "results.jsonl"
     found = list(mutants.outcomes(nursery, [mutation, unnoticed], results))
-    assert [each.noticed for each in found] == ["", "tests/worlds/test_pramem.py::test_limit", ""]
-    assert found[1].line().endswith("tests/worlds/test_pramem.py::test_limit")
+    assert [each.noticed for each in found] == ["", f"{TEST}::test_limit", ""]
+    assert found[1].line().endswith(f"{TEST}::test_limit")
     assert found[2].line().endswith("SURVIVED")
     assert (nursery.copy / mutation.file).read_text() == "LIMIT = 3\nOTHER = 4\n"
 
@@ -88,17 +84,21 @@ def test_a_mutant_is_noticed_or_survives_and_is_not_run_again(mutants, mutation,
     assert list(mutants.outcomes(nursery, [mutation, unnoticed], results)) == again
 
 
-def test_the_page_names_who_notices(mutants):
-    told = mutants.page(
-        [
-            mutants.Outcome("pgr", "unchanged", "0", "", 1.0),
-            mutants.Outcome("pgr", "a sign is wrong", "1", "tests/a.py::test_a[x|y]", 1.0),
-            mutants.Outcome("pgr", "a limit is ignored", "2", "", 1.0),
-        ]
-    )
-    assert "| pgr | a sign is wrong | `tests/a.py::test_a[x/y]` |" in told
-    assert "| pgr | a limit is ignored | nobody |" in told
-    assert told.endswith("\n1 of 2 mutants are noticed.\n")
+@pytest.mark.parametrize("last", [f"{TEST}::test_limit", f"{TEST}::test_gone", "tests/gone.py::test_limit"])
+def test_the_test_that_noticed_a_mutant_last_is_run_first_and_the_others_where_it_does_not(
+    mutants, mutation, nursery, tmp_path, monkeypatch, last
+):
+    monkeypatch.setattr(mutants, "NOTICED", tmp_path / "noticed.json")
+    monkeypatch.setattr(mutants, "MUTATIONS", (mutation,))
+    mutants.NOTICED.write_text(json.dumps({"pramem: the limit is ignored": last, "pramem: is no more": last}))
+    ran: list[list[str]] = []
+    failing = nursery._failing
+    nursery._failing = lambda tests: ran.append(list(tests)) or failing(tests)
+    found = nursery.outcome("pramem", mutation)
+    assert found.noticed == f"{TEST}::test_limit"
+    assert ran == ([[last]] if last == found.noticed else [[last], [TEST]])
+    mutants.keep([found])
+    assert mutants.noticers() == {"pramem: the limit is ignored": found.noticed}
 
 
 def test_tests_that_take_long_by_themselves_may_take_longer_when_broken(mutants, mutation, nursery, tmp_path):

@@ -11,7 +11,7 @@ import pytest
 from dspy.utils.exceptions import AdapterParseError
 from mempiler.engines.embedders import embedder
 from mempiler.engines.meter import Meter, MeteredLM
-from mempiler.errors import DataError
+from mempiler.errors import DataError, UserError
 from mempiler.memory.memory import Memory
 from mempiler.programs.catalog import build
 from mempiler.programs.method import Writer
@@ -19,6 +19,7 @@ from mempiler.programs.predictor import predictor
 from mempiler.programs.recording import record_failure
 from mempiler.programs.remember import MemoryCache
 from mempiler.records import Failure
+from mempiler.runs.folder import RunFolder
 from mempiler.runs.results import Row
 from mempiler.runs.run_store import RunStore
 from mempiler.signatures.answering import AnswerFromContext
@@ -184,6 +185,15 @@ def test_equal_calls_share_an_answer_only_where_the_lm_cache_is_on(scripted, tmp
     dspy.cache.reset_memory_cache()
 
 
+def test_an_answer_is_found_again_at_another_address_and_with_another_key(stub, tmp_path):
+    server, settings = stub(), {"cache": False, "num_retries": 0}
+    said = []
+    for url, key in ((server.url, "one"), ("http://127.0.0.1:9/v1", "two")):
+        answers = RunStore(tmp_path / "run.sqlite").answers
+        said.append(MeteredLM(server.model, Meter(), answers=answers, api_base=url, api_key=key, **settings)("Where?"))
+    assert said[0] == said[1]
+
+
 @pytest.mark.parametrize("value", ["short", "long " * 1000, {"of": ["é", 1, None] * 500}])
 def test_a_value_comes_back_as_it_was(tmp_path, value):
     with closing(RunStore(tmp_path / "run.sqlite")) as store:
@@ -191,14 +201,37 @@ def test_a_value_comes_back_as_it_was(tmp_path, value):
         assert store.get("rows", "scope", "id") == value
 
 
-def test_a_row_whose_score_is_no_number_comes_back_as_such(tmp_path):
+def row_of(**fields):
     texts = dict.fromkeys(("group", "category", "question", "gold", "answer"), "")
-    row = Row(id="q", counts=True, score=math.nan, parts={}, recall={}, sources=(), seconds=0.0, **texts)
+    values = {"id": "q", "counts": True, "score": 1.0, "parts": {}, "recall": {}, "sources": (), "seconds": 0.0}
+    return Row(**{**values, **texts, **fields})
+
+
+def test_a_row_whose_score_is_no_number_comes_back_as_such(tmp_path):
+    row = row_of(score=math.nan)
     with closing(RunStore(tmp_path / "run.sqlite")) as store:
         store.rows.put("evaluation", row)
         found = store.rows.known("evaluation", ["q"])["q"]
     assert math.isnan(found.score)
     assert found.answer == row.answer
+
+
+def test_only_rows_of_the_same_phase_that_have_an_answer_are_known(tmp_path):
+    failed = row_of(id="failed", failure=Failure(kind="endpoint", where="answer", message="gone"))
+    with closing(RunStore(tmp_path / "run.sqlite")) as store:
+        store.rows.put("before", row_of())
+        store.rows.put("before", failed)
+        assert list(store.rows.known("before", ["q", "failed"])) == ["q"]
+        assert store.rows.known("after", ["q", "failed"]) == {}
+        assert store.part("variant").rows.known("before", ["q"]) == {}
+
+
+def test_a_run_is_resumed_with_the_settings_it_was_started_with_and_no_others():
+    run = RunFolder.create("evaluate-turn-rag", {"lm": "offline", "seed": 1}).path.name
+    assert RunFolder.resume(run, {"lm": "offline", "seed": 1}).path.name == run
+    for other in ({"lm": "offline", "seed": 2}, {"lm": "offline"}):
+        with pytest.raises(UserError, match=r"was started with seed = 1, not (2|None)"):
+            RunFolder.resume(run, other)
 
 
 @pytest.mark.parametrize("value", ["{not", b"not compressed"])

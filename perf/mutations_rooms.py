@@ -1,0 +1,176 @@
+"""The mutations of what the methods stand on: budgets, runs, saved programs, the store, memory keys, reading, access.
+
+Their groups have few and fast test files. Texts are the shortest that say what is broken, so that they survive a move.
+"""
+
+from __future__ import annotations
+
+from mutations import of
+
+ROOM_TESTS = {
+    "budget": ("tests/engines/test_guard.py", "tests/engines/test_meter.py"),
+    "resume": ("tests/runs/test_run_store.py",),
+    "statistics": ("tests/runs/test_statistics.py",),
+    "saved": ("tests/runs/test_artifact.py", "tests/runs/test_destinations.py"),
+    "queue": ("tests/memory/test_store_memories.py", "tests/memory/test_store_items.py"),
+    "forgetting": (
+        *("tests/memory/test_store_forgetting.py", "tests/memory/test_store_items.py"),
+        "tests/memory/test_store_memories.py",
+    ),
+    "deltas": ("tests/memory/test_deltas.py", "tests/memory/test_indexes.py"),
+    "keys": ("tests/programs/test_identity.py", "tests/programs/test_remember.py"),
+    "reading": (
+        *("tests/reading/test_answer.py", "tests/reading/test_values.py", "tests/reading/test_choices.py"),
+        *("tests/programs/test_auto_adapter.py", "tests/programs/test_injection.py"),
+    ),
+    "access": (
+        *("tests/service/test_tokens_and_limits.py", "tests/service/test_metrics.py"),
+        "tests/service/test_tenants_apart.py",
+    ),
+}
+"""Where the tests of each group are."""
+
+BUDGET = of(
+    "budget",
+    "engines",
+    ("guard", "getattr(spent, field.name) >= limit:", "getattr(spent, field.name) > limit:", "one call too many"),
+    ("guard", "max(0, limit - getattr(reserve, field.name))", "limit", "a phase keeps nothing back"),
+    ("guard", "elif self._row >= DEAD_AFTER:", "elif False:", "a dead endpoint is asked on"),
+    ("guard", "self._row, self._done = 0, self._done + 1", "self._done += 1", "an answer ends no row of failures"),
+    ("guard", "max_calls=self._spent.max_calls - 1)", "max_calls=self._spent.max_calls)", "a cached answer is charged"),
+    ("guard", "self._spent.max_tokens + tokens,", "self._spent.max_tokens + 2 * tokens,", "tokens count twice"),
+    (
+        "meter",
+        "self.meter.add(self.role, usage, cost, calls)",
+        "self.meter.add(self.role, usage, cost)",
+        "one of n counts",
+    ),
+)
+RESUME = (
+    *of(
+        "resume",
+        "runs",
+        ("run_store", '{self._made[key]}"', '0"', "sampled answers are one"),
+        ("run_store", 'self._store.put("answers", key, number, record)', "pass", "answers are not kept"),
+        ("run_store", 'if found["base"] == parent.version', "if True", "changes of another memory are applied"),
+        ("run_store", "if row.failure is None:", "if True:", "a failed question is not asked again"),
+        ("run_store", "scope = self._part + phase", "scope = self._part", "rows of one phase answer another"),
+        ("folder", "if before.get(key) != settings.get(key):", "if False:", "a run goes on with other settings"),
+    ),
+    *of(
+        "resume",
+        "engines",
+        ("meter", 'client = ("api_", "base_url", "timeout")', 'client = ("-",)', "an answer hangs on address and key"),
+    ),
+    *of(
+        "resume",
+        "programs",
+        ("remember", "if self._store is None or node.failures:", "if self._store is None:", "a failed memory is kept"),
+        ("remember", "self.at : self.at + kept]", "self.at : self.at]", "what is stored is prepared again"),
+    ),
+)
+STATISTICS = of(
+    "statistics",
+    "runs",
+    ("statistics", "int(np.sum(differences > _TIE))", "int(np.sum(differences >= 0))", "noise wins"),
+    ("statistics", "/ sizes[drawn].sum(axis=1)", "/ sizes.sum()", "a long conversation weighs as a short one"),
+)
+SAVED = (
+    *of(
+        "saved",
+        "runs",
+        ("manifest", "if manifest.manifest_sha256 != digest:", "if False:", "an altered manifest is loaded"),
+        ("manifest", "if sha256_of(text) != manifest.state_sha256:", "if False:", "an altered state is loaded"),
+        ("artifact", 'if ":" in manifest.method and not allow_code:', "if False:", "code is imported unasked"),
+        ("artifact", "if given is None and named", "if False and named", "a folder chooses where texts go"),
+    ),
+    *of(
+        "saved",
+        "programs",
+        ("state", "config=sampling(predictor.config)", "config=dict(predictor.config)", "keys are saved"),
+        ("state", "check_sampling(name, state.config)", "pass", "an address is loaded"),
+        ("state", "if _marked(dump_values(signature, example)):", "if False:", "a demo names a file"),
+    ),
+)
+QUEUE = of(
+    "queue",
+    "memory",
+    ("store_holding", 'of_user.where(u.version == given("old"))', "of_user", "a commit passes over another"),
+    ("store_reads", "query.where(free, *", "query.where(*", "a claim is taken from its holder"),
+    ("store_reads", "u.claimed_until < now, ", "", "the claim of the dead never ends"),
+    ("store_reads", "or_(queued, unsettled), ~foreign)", "or_(queued, unsettled))", "a foreign memory is claimed"),
+    ("store_reads", "query.order_by(u.claimed_until)", "query.order_by(u.claimed_until.desc())", "the last is first"),
+    ("store_rows", '.values(state="remembered", error=note)', ".values(error=note)", "what is remembered stays queued"),
+    ("store_claims", 'c.state == "queued", unchanged)', 'c.state == "queued")', "a void claim notes a failure"),
+    ("store_rows", "if id and stands.digest == digest:", "if False:", "a repeated session is refused"),
+)
+FORGETTING = of(
+    "forgetting",
+    "memory",
+    ("store_rows", "if row.refused is not None:", "if False:", "an earlier write comes back"),
+    ("erasing", "number = int(last or 0) + 1", "number = int(last or 0)", "who forgets gets no number"),
+    ("store_rows", 'if found.state in ("remembered", "partial"):', "if False:", "a memory keeps a forgotten session"),
+    ("erasing", 'connection.exec_driver_sql("VACUUM")', "pass", "deleted bytes stay between rows"),
+    ("store_forgetting", "for table in t.OWNED:", "for table in t.OWNED[1:]:", "what was said stays"),
+)
+DELTAS = of(
+    "deltas",
+    "memory",
+    ("deltas", "in reversed(how):", "in how:", "places shift while they change"),
+    ("deltas", "or [*kept, *put] != list(after):", "or False:", "the order of keys is lost"),
+    ("deltas", "and type(after) is type(before) and", "and", "True passes for 1"),
+    ("following", "if self._memory() is not memory:", "if self._index is None:", "another version is searched"),
+    ("following", "(old.get(id) is not e and old.get(id) != e)", "id not in old", "an entry keeps its old text"),
+)
+KEYS = of(
+    "keys",
+    "programs",
+    ("identity", "lms, _rollout.get()]", "lms]", "rollouts share a memory"),
+    ("identity", "_source_digest(type(writer)), ", "", "a memory outlives its code"),
+    ("identity", "if not _UNSEEN.search(name)}", "}", "an API key decides a memory"),
+    ("identity", "_adapter_key(adapter), ", "", "the adapter is not in the key"),
+    (
+        "identity",
+        "predictors = writer.predictors_below()\n        lms",
+        "predictors = {}\n        lms",
+        "models share a memory",
+    ),
+    ("remember", "return self._nodes.once(key, make)", "return make()", "each thread writes for itself"),
+)
+READING = (
+    *of(
+        "reading",
+        "reading",
+        ("values", 'self.mends[-1] == Mend("unknown id", place)', "False", "invented ids are kept"),
+        ("answer", 'THOUGHT.sub("", without_blanks(completion))', "without_blanks(completion)", "thinking is answer"),
+        ("answer", 'reader.mend("field", name)', "pass", "a default stands in uncounted"),
+        ("ids", "return found[0] if len(found) == 1 else None", "return found[0]", "an id is guessed"),
+        ("json_text", 'if open_at_end and text[-1] not in "]})":', "if False:", "a cut answer passes for whole"),
+        ("markers", '_PUT[tags].sub(lambda match: f"{match[0]}~", value)', "value", "a value begins a section"),
+    ),
+    *of(
+        "reading",
+        "programs",
+        ("correcting", 'self._error.lm_response or "(empty)"', '"(empty)"', "a model does not see its own slip"),
+        ("correcting", "name: 2 * int(", "name: int(", "a cut answer gets no room"),
+        ("correcting", "repeats(completion):", "False:", "circles get more room"),
+    ),
+)
+ACCESS = of(
+    "access",
+    "service",
+    (
+        "tokens",
+        "        self._refresh()\n        return self._tenants.get",
+        "        return self._tenants.get",
+        "a token stays",
+    ),
+    ("tokens", "self._take({})", "pass", "a broken token file opens"),
+    ("access", 'if (tenant == OPERATOR) != (scope["path"] == METRICS) else', "if False else", "tenants read metrics"),
+    ("access", "if _name(host) not in LOOPBACK:", "if False:", "another host is answered"),
+    ("access", 'if name == b"origin" and', "if False and", "pages of other origins are served"),
+    ("access", "if len(given) == 1 else (", "if given else (", "two tokens are one"),
+    ("access", ".memory(await tenant_of(request), user)", '.memory("", user)', "tenants share users"),
+    ("users", "service.store.users(tenant)", "service.store.users(None)", "a tenant lists all users"),
+)
+ROOMS = (*BUDGET, *RESUME, *STATISTICS, *SAVED, *QUEUE, *FORGETTING, *DELTAS, *KEYS, *READING, *ACCESS)
