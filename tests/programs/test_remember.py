@@ -9,6 +9,7 @@ import dspy
 import pytest
 from dspy.lm15 import ServerError
 from mempiler.engines.embedders import embedder
+from mempiler.programs.adapter import adapter
 from mempiler.programs.catalog import build
 from mempiler.programs.identity import Identities, rollout
 
@@ -173,6 +174,14 @@ def test_the_key_holds_the_settings_of_the_lm(scripted, fact_replies, settings, 
         before = writer_key(program)
     with dspy.context(lm=lm.copy(**settings)):
         assert (writer_key(program) != before) is differs
+
+
+def test_the_key_holds_the_adapter(scripted, fact_replies):
+    program, keys = memory_r2(), set()
+    for name in ("chat", "json", "compact"):
+        with dspy.context(lm=scripted(fact_replies), adapter=adapter(name)):
+            keys.add(writer_key(program))
+    assert len(keys) == 3
 
 
 def test_the_key_does_not_depend_on_the_api_key():
