@@ -34,6 +34,7 @@ BUDGET = of(
     "budget",
     "engines",
     ("guard", "getattr(spent, field.name) >= limit:", "getattr(spent, field.name) > limit:", "one call too many"),
+    ("guard", "while self._dead is None and self._taken_up():", "while False:", "calls in flight overrun a limit"),
     ("guard", "max(0, limit - getattr(reserve, field.name))", "limit", "a phase keeps nothing back"),
     ("guard", "elif self._row >= DEAD_AFTER:", "elif False:", "a dead endpoint is asked on"),
     ("guard", "self._row, self._done = 0, self._done + 1", "self._done += 1", "an answer ends no row of failures"),
@@ -41,8 +42,8 @@ BUDGET = of(
     ("guard", "self._spent.max_tokens + tokens,", "self._spent.max_tokens + 2 * tokens,", "tokens count twice"),
     (
         "meter",
-        "self.meter.add(self.role, usage, cost, calls)",
-        "self.meter.add(self.role, usage, cost)",
+        "self.meter.add(self.role, counted, cost, calls, estimated)",
+        "self.meter.add(self.role, counted, cost, 1, estimated)",
         "one of n counts",
     ),
 )

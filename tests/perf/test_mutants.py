@@ -1,6 +1,7 @@
 """Mutations fit the sources, and a mutant is told from what the tests of its method notice."""
 
 import json
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,16 +20,20 @@ def mutants(monkeypatch: pytest.MonkeyPatch):
 
 
 @pytest.fixture
-def nursery(mutants, tmp_path):
-    """A copy in which the tests of a method are one file of a moment, and its source another."""
-    made = mutants.Nursery(tmp_path, timeout=60)
-    (made.copy / "programs/pramem/rule.py").write_text("LIMIT = 3\nOTHER = 4\n")
-    for test in made.tests("pramem"):
-        (made.copy / test).unlink()
-    (made.copy / TEST).write_text(
-        "from mempiler.programs.pramem.rule import LIMIT\n\ndef test_limit():\n    assert LIMIT == 3\n"
-    )
-    return made
+def nursery(mutants, tmp_path, monkeypatch):
+    """A copy of a repository of two files: a source, and its test."""
+    root = tmp_path / "root"
+    files = {
+        "programs/pramem/rule.py": "LIMIT = 3\nOTHER = 4\n",
+        TEST: "from mempiler.programs.pramem.rule import LIMIT\n\ndef test_limit():\n    assert LIMIT == 3\n",
+    }
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True)
+        (root / name).write_text(text)
+    for command in (["init", "-q"], ["add", "."]):
+        subprocess.run(["git", *command], cwd=root, check=True)
+    monkeypatch.setattr(mutants, "ROOT", root)
+    return mutants.Nursery(tmp_path, timeout=60)
 
 
 @pytest.fixture
