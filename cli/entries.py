@@ -170,7 +170,7 @@ def _chosen(given: dict[str, Any]) -> dict[str, Any]:
     from ..service.bodies import Chosen
     from ..service.refusals import malformed
 
-    names = [name for name in ("where", "since", "until", "as_of") if name in given]
+    names = [name for name in ("where", "since", "until") if name in given]
     said = {name: value for name in names if (value := given.pop(name)) is not None}
     if "where" in said:
         said["where"] = parse_json(said["where"], "where")

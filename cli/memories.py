@@ -244,11 +244,11 @@ def _add_lines(path: str, store: str | None, tenant: str, as_json: bool) -> None
             found = import_lines(opened, tenant, file)
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error}") from error
-    for one in found.refusals:
-        output(errors=True).print(f"{path}: line {one.line}: {one.reason}", soft_wrap=True, markup=False)
-    report(as_json, {"new": found.stored, "known": found.known, "refused": found.refused})
+    for line, reason in found.refused.items():
+        output(errors=True).print(f"{path}: line {line}: {reason}", soft_wrap=True, markup=False)
+    report(as_json, {"new": found.stored, "known": found.known, "refused": len(found.refused)})
     if found.refused:
-        raise DataError(f"{path}: {found.refused} lines were refused, all others are stored")
+        raise DataError(f"{path}: {len(found.refused)} lines were refused, all others are stored")
 
 
 def _sessions(path: str) -> list[tuple[Any, str | None]]:

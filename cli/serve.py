@@ -59,9 +59,6 @@ def _setting(name: str, kind: Any, default: Any, help: str) -> Any:
 @_setting("connections", click.IntRange(1), 1000, "open connections")
 @_setting("header-timeout", SECONDS, 10.0, "seconds for the headers of a request to come")
 @_setting("keep-alive", SECONDS, 30.0, "seconds after which a connection without a request is closed")
-@_setting(
-    "log-lines", click.IntRange(1), 10, "warnings of one kind in a second; of other lines a hundred times as many"
-)
 @_setting("workers", click.IntRange(1), 1, "processes that answer; each has the threads, limits and writers given here")
 @_setting(
     "writers", click.IntRange(0), 128, "users that are written at the same time; 0 leaves that to other processes"
@@ -94,7 +91,7 @@ def command(
     if workers == 1:
         _answer(given, partial(listen, host, port))
         return
-    set_up(given["log_contents"], log_level, given["log_lines"])
+    set_up(given["log_contents"], log_level)
     with TemporaryDirectory(prefix="mempiler-") as folder:
         share(partial(_answer_in_process, {**given, "metrics": Path(folder)}), host, port, workers, given["grace"])
 

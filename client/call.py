@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote
@@ -44,8 +44,6 @@ class Call(Generic[T]):
     body: Any = None
     params: Mapping[str, str | int] | None = None
     """What stands behind the `?` of the address."""
-    lines: Iterable[Mapping[str, Any]] | None = None
-    """JSON lines in the place of a body; they can be read once, so such a call is never sent again."""
     missing: Callable[[], T] | None = None
     """What the result is where the service knows no such user or session; None where that is an error."""
     repeatable: bool = True
@@ -71,7 +69,6 @@ def judged(call: Call[T], found: httpx.Response | httpx.HTTPError, attempt: int,
     Raises:
         MempilerError: The call failed.
     """
-    retries = retries if call.lines is None else 0
     if isinstance(found, httpx.HTTPError):
         if attempt < retries and (call.repeatable or isinstance(found, _NOT_SENT)):
             return Pause(min(LONGEST_PAUSE, 0.2 * 2**attempt))

@@ -16,10 +16,7 @@ remembered.
 from __future__ import annotations
 
 import asyncio
-import json
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
-from datetime import datetime
 from typing import Any, Self, TypeVar
 
 import httpx
@@ -29,9 +26,7 @@ from ..errors import UserError, check_number
 from ..memory.stored import Summary
 from . import verbs
 from .call import Call, Pause, judged
-from .hearing import SILENCE, Event, Hearing
 from .remote import AsyncRemoteMemory, RemoteMemory
-from .verbs import Imported
 
 T = TypeVar("T")
 
@@ -40,7 +35,6 @@ TIMEOUT = 90.0
 CONNECTING = 10.0
 """Seconds to connect."""
 RETRIES = 3
-EVENTS = "/v1/events"
 
 
 class Client:
@@ -57,7 +51,7 @@ class Client:
     """
 
     def __init__(self, url: str, token: str | None = None, timeout: float = TIMEOUT, retries: int = RETRIES) -> None:
-        self._retries, self._patience = retries, timeout
+        self._retries = retries
         self._http = httpx.Client(**_settings(url, token, timeout))
 
     def memory(self, user: str) -> RemoteMemory:
@@ -71,36 +65,6 @@ class Client:
     def users(self) -> list[Summary]:
         """The users of the token's tenant, in order of their names."""
         return self.send(verbs.users())
-
-    def import_sessions(self, sessions: Iterable[Mapping[str, Any]]) -> Imported:
-        """Stores sessions of many users, each an object of `user`, `id`, `messages` and perhaps `metadata`.
-
-        They are sent as they come. An import that was cut off is repeated as a whole; what was stored is `known` then.
-        """
-        return self.send(verbs.import_sessions(sessions))
-
-    def events(self, after: int | None = None) -> Iterator[Event]:
-        """What becomes of sessions, as it happens: without an end, and over connections that break.
-
-        Args:
-            after: The number of the last event that is known, 0 for all that are kept; None for what comes from now on.
-
-        Raises:
-            MempilerError: The service refuses, or was not there for as long as the timeout.
-        """
-        hearing = Hearing(after, self._patience)
-        while True:
-            why: httpx.HTTPError | httpx.Response | None = None
-            try:
-                with self._http.stream("GET", EVENTS, headers=hearing.headers, timeout=SILENCE) as stream:
-                    if not stream.is_success:
-                        stream.read()
-                        why = stream
-                    else:
-                        yield from filter(None, map(hearing.line, stream.iter_lines()))
-            except httpx.HTTPError as error:
-                why = error
-            time.sleep(hearing.broken(why))
 
     def send(self, call: Call[T]) -> T:
         """Makes a call.
@@ -118,8 +82,7 @@ class Client:
 
     def _sent(self, call: Call[Any]) -> httpx.Response | httpx.HTTPError:
         try:
-            content = None if call.lines is None else map(_line, call.lines)
-            return self._http.request(call.method, call.path, json=call.body, params=call.params, content=content)
+            return self._http.request(call.method, call.path, json=call.body, params=call.params)
         except httpx.HTTPError as error:
             return error
 
@@ -138,11 +101,7 @@ class AsyncClient:
     """A service, for asyncio; arguments as `Client`."""
 
     def __init__(self, url: str, token: str | None = None, timeout: float = TIMEOUT, retries: int = RETRIES) -> None:
-        self._retries, self._patience, self._http = (
-            retries,
-            timeout,
-            httpx.AsyncClient(**_settings(url, token, timeout)),
-        )
+        self._retries, self._http = retries, httpx.AsyncClient(**_settings(url, token, timeout))
 
     def memory(self, user: str) -> AsyncRemoteMemory:
         """The memory of a user, known or not.
@@ -156,28 +115,6 @@ class AsyncClient:
         """The users of the token's tenant, in order of their names."""
         return await self.send(verbs.users())
 
-    async def import_sessions(self, sessions: Iterable[Mapping[str, Any]]) -> Imported:
-        """Stores sessions of many users; as `Client.import_sessions`."""
-        return await self.send(verbs.import_sessions(sessions))
-
-    async def events(self, after: int | None = None) -> AsyncIterator[Event]:
-        """What becomes of sessions, as it happens; as `Client.events`."""
-        hearing = Hearing(after, self._patience)
-        while True:
-            why: httpx.HTTPError | httpx.Response | None = None
-            try:
-                async with self._http.stream("GET", EVENTS, headers=hearing.headers, timeout=SILENCE) as stream:
-                    if not stream.is_success:
-                        await stream.aread()
-                        why = stream
-                    else:
-                        async for line in stream.aiter_lines():
-                            if (event := hearing.line(line)) is not None:
-                                yield event
-            except httpx.HTTPError as error:
-                why = error
-            await asyncio.sleep(hearing.broken(why))
-
     async def send(self, call: Call[T]) -> T:
         """Makes a call; errors as those of `Client.send`."""
         attempt = 0
@@ -188,8 +125,7 @@ class AsyncClient:
 
     async def _sent(self, call: Call[Any]) -> httpx.Response | httpx.HTTPError:
         try:
-            content = None if call.lines is None else _awaited(map(_line, call.lines))
-            return await self._http.request(call.method, call.path, json=call.body, params=call.params, content=content)
+            return await self._http.request(call.method, call.path, json=call.body, params=call.params)
         except httpx.HTTPError as error:
             return error
 
@@ -202,21 +138,6 @@ class AsyncClient:
 
     async def __aexit__(self, *error: object) -> None:
         await self.close()
-
-
-def _line(session: Mapping[str, Any]) -> bytes:
-    return json.dumps(session, default=_time).encode() + b"\n"
-
-
-def _time(value: Any) -> str:
-    if isinstance(value, datetime):
-        return value.isoformat()
-    raise UserError(f"{value!r:.100} is no JSON value")
-
-
-async def _awaited(pieces: Iterable[bytes]) -> AsyncIterator[bytes]:
-    for piece in pieces:
-        yield piece
 
 
 def _settings(url: str, token: str | None, timeout: float) -> dict[str, Any]:

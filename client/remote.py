@@ -39,11 +39,10 @@ class RemoteMemory:
         where: Mapping[str, Any] | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
-        as_of: datetime | None = None,
         **query: Any,
     ) -> Answered:
         """Answers from the memory; `query` holds further fields of the task, `options` or `date`."""
-        chosen = {"where": where, "since": since, "until": until, "as_of": as_of}
+        chosen = {"where": where, "since": since, "until": until}
         return self._send(self._verbs.ask(question, chosen, query))
 
     def search(
@@ -54,10 +53,9 @@ class RemoteMemory:
         until: datetime | None = None,
         *,
         where: Mapping[str, Any] | None = None,
-        as_of: datetime | None = None,
     ) -> Found:
         """Finds the entries nearest to a query, and turns that wait; no answer is made."""
-        chosen = {"where": where, "since": since, "until": until, "as_of": as_of}
+        chosen = {"where": where, "since": since, "until": until}
         return self._send(self._verbs.search(query, k, chosen))
 
     def list(
@@ -68,15 +66,14 @@ class RemoteMemory:
         where: Mapping[str, Any] | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
-        as_of: datetime | None = None,
     ) -> Page:
         """Entries in the order of their ids, a page at a time; none for an unknown user."""
-        chosen = {"where": where, "since": since, "until": until, "as_of": as_of}
+        chosen = {"where": where, "since": since, "until": until}
         return self._send(self._verbs.list(cursor, limit, chosen))
 
-    def get(self, entry: str, *, as_of: datetime | None = None) -> Listed | None:
+    def get(self, entry: str) -> Listed | None:
         """An entry by its id; None if there is none."""
-        return self._send(self._verbs.get(entry, as_of))
+        return self._send(self._verbs.get(entry))
 
     def update(self, entry: str, text: str, by: str = "") -> EntryEvent | None:
         """Gives an entry another text; None if there is no such entry."""
@@ -138,11 +135,10 @@ class AsyncRemoteMemory:
         where: Mapping[str, Any] | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
-        as_of: datetime | None = None,
         **query: Any,
     ) -> Answered:
         """Answers from the memory; `query` holds further fields of the task, `options` or `date`."""
-        chosen = {"where": where, "since": since, "until": until, "as_of": as_of}
+        chosen = {"where": where, "since": since, "until": until}
         return await self._send(self._verbs.ask(question, chosen, query))
 
     async def asearch(
@@ -153,10 +149,9 @@ class AsyncRemoteMemory:
         until: datetime | None = None,
         *,
         where: Mapping[str, Any] | None = None,
-        as_of: datetime | None = None,
     ) -> Found:
         """Finds the entries nearest to a query, and turns that wait; no answer is made."""
-        chosen = {"where": where, "since": since, "until": until, "as_of": as_of}
+        chosen = {"where": where, "since": since, "until": until}
         return await self._send(self._verbs.search(query, k, chosen))
 
     async def alist(
@@ -167,15 +162,14 @@ class AsyncRemoteMemory:
         where: Mapping[str, Any] | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
-        as_of: datetime | None = None,
     ) -> Page:
         """Entries in the order of their ids, a page at a time; none for an unknown user."""
-        chosen = {"where": where, "since": since, "until": until, "as_of": as_of}
+        chosen = {"where": where, "since": since, "until": until}
         return await self._send(self._verbs.list(cursor, limit, chosen))
 
-    async def aget(self, entry: str, *, as_of: datetime | None = None) -> Listed | None:
+    async def aget(self, entry: str) -> Listed | None:
         """An entry by its id; None if there is none."""
-        return await self._send(self._verbs.get(entry, as_of))
+        return await self._send(self._verbs.get(entry))
 
     async def aupdate(self, entry: str, text: str, by: str = "") -> EntryEvent | None:
         """Gives an entry another text; None if there is no such entry."""

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -39,31 +39,6 @@ class SessionState:
     id: str
     state: str
     turns: int
-
-
-@dataclass(frozen=True)
-class RefusedLine:
-    """A line of an import that was not stored."""
-
-    line: int
-    reason: str
-
-
-@dataclass(frozen=True)
-class Imported:
-    """What became of the lines of an import."""
-
-    stored: int
-    known: int
-    """Sessions that were stored before."""
-    refused: int
-    refusals: tuple[RefusedLine, ...]
-    """The first of these, by number of the line."""
-
-
-def import_sessions(sessions: Iterable[Mapping[str, Any]]) -> Call[Imported]:
-    """Many sessions of many users, each an object of `user`, `id`, `messages` and perhaps `metadata`."""
-    return Call("POST", "/v1/import", _IMPORTED.validate_python, lines=sessions)
 
 
 def users() -> Call[list[Summary]]:
@@ -109,8 +84,8 @@ class Verbs:
             params["where"] = json.dumps(params["where"])
         return Call("GET", f"{self._at}/entries", _page, params=params, missing=Page)
 
-    def get(self, entry: str, as_of: datetime | None) -> Call[Listed | None]:
-        return Call("GET", self._entry(entry), _listed, params=_moments(as_of=as_of), missing=lambda: None)
+    def get(self, entry: str) -> Call[Listed | None]:
+        return Call("GET", self._entry(entry), _listed, missing=lambda: None)
 
     def update(self, entry: str, text: str, by: str) -> Call[EntryEvent | None]:
         body = {"text": text, "by": by}
@@ -154,7 +129,7 @@ class Verbs:
         return Forgotten(self._owner, True, *counts)
 
 
-_ADDED, _IMPORTED = TypeAdapter(Added), TypeAdapter(Imported)
+_ADDED = TypeAdapter(Added)
 _LISTED, _EVENT = TypeAdapter(Listed), TypeAdapter(EntryEvent)
 
 
@@ -177,9 +152,7 @@ def _messages(session: Item | Messages) -> list[dict[str, Any]]:
     ]
 
 
-def _chosen(
-    where: Mapping[str, Any] | None, since: datetime | None, until: datetime | None, as_of: datetime | None
-) -> dict[str, Any]:
+def _chosen(where: Mapping[str, Any] | None, since: datetime | None, until: datetime | None) -> dict[str, Any]:
     """What of a memory is looked at, as it is sent.
 
     Raises:
@@ -187,7 +160,7 @@ def _chosen(
     """
     Conditions.parse(where)
     conditions = {name: dict(one) if isinstance(one, Mapping) else one for name, one in (where or {}).items()}
-    return {**({"where": conditions} if conditions else {}), **_moments(since=since, until=until, as_of=as_of)}
+    return {**({"where": conditions} if conditions else {}), **_moments(since=since, until=until)}
 
 
 def _moments(**moments: datetime | None) -> dict[str, str]:

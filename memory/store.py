@@ -28,20 +28,16 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
-from datetime import datetime
 from typing import Any
 from uuid import uuid4
 
-from sqlalchemy import Connection, delete, select, update
+from sqlalchemy import delete, select, update
 
-from ..errors import ConflictError, UserError
-from ..records import Item, Turn, comparable
-from . import erasing, events, rebuilding, store_metadata
+from ..errors import ConflictError
+from ..records import Item, Turn
+from . import erasing, rebuilding, store_metadata
 from . import store_amending as amending
-from . import store_past as past
 from . import store_reads as reads
-from . import store_recalls as recalls
 from . import store_rows as rows
 from . import store_tables as t
 from . import store_vectors as vectors
@@ -49,13 +45,10 @@ from .amending import Amendment
 from .metadata import Conditions, Scalar, checked_metadata
 from .store_claims import Claims
 from .store_forgetting import Forgetting
-from .store_past import Then
-from .store_recalls import Recalling
 from .store_tables import of
 from .stored import (
     Added,
     Contents,
-    Events,
     Log,
     Measures,
     Owner,
@@ -68,7 +61,7 @@ from .stored import (
 )
 
 
-class Store(Claims, Forgetting, Recalling):
+class Store(Claims, Forgetting):
     """Raw items, queues and memories of many users in one database.
 
     Args:
@@ -111,36 +104,6 @@ class Store(Claims, Forgetting, Recalling):
         said = checked_metadata(metadata)
         digest = digest or rows.digest_of(item, said)
         return self._commit(lambda db: rows.queue(db, owner, item, digest, since, said))
-
-    def add_many(
-        self, sessions: Sequence[tuple[Owner, Item, str, Mapping[str, Scalar]]], since: int
-    ) -> list[Added | UserError]:
-        """Writes items of many users in one transaction, those that can be.
-
-        Args:
-            sessions: Whose, the item, the digest that identifies a repeated one, and its metadata.
-            since: What `forgets` was when the caller began.
-
-        Returns:
-            What became of each, or why it is not stored; see `add`.
-        """
-
-        def write(db: Connection) -> list[Added | UserError]:
-            found: dict[int, Added | UserError] = {}
-            # In one order everywhere: two that lock the same users must not wait for each other.
-            for n in sorted(range(len(sessions)), key=lambda n: sessions[n][0]):
-                owner, item, digest, metadata = sessions[n]
-                point = db.begin_nested()
-                try:
-                    said = checked_metadata(metadata)
-                    found[n] = rows.queue(db, owner, rows.checked(item), digest, since, said)
-                    point.commit()
-                except UserError as error:
-                    point.rollback()
-                    found[n] = error
-            return [found[n] for n in range(len(sessions))]
-
-        return self._commit(write) if sessions else []
 
     def append(
         self,
@@ -213,23 +176,6 @@ class Store(Claims, Forgetting, Recalling):
             return Snapshot(
                 owner, version, reads.stamp(head), made, waiting, opened, int(head.forgets or 0), head.amended or 0
             )
-
-    def past(self, owner: Owner, then: datetime) -> tuple[Snapshot, Then | None]:
-        """A user, and their memory as it was after the last commit until then; None where there was none yet.
-
-        Args:
-            owner: Whose.
-            then: In UTC where it has no zone.
-
-        Raises:
-            UserError: It is not kept: another memory was written in its place since, by a rebuild for example.
-        """
-        at = comparable(then).timestamp()
-        with self._read() as db:
-            head = reads.head(db, owner)
-            found = past.read(db, owner, at, made=bool(head.writer))
-            about = Snapshot(owner, head.version or "", reads.stamp(head), None, forgets=int(head.forgets or 0))
-            return replace(about, amended=head.amended or 0), found
 
     def vectors(self, owner: Owner, keys: Sequence[bytes]) -> dict[bytes, bytes]:
         """The vectors of a user's texts that are there, by key."""
@@ -308,17 +254,6 @@ class Store(Claims, Forgetting, Recalling):
         with self._read() as db:
             return reads.states(db)
 
-    def events(self, tenant: str, after: int | None = None, most: int = 500) -> Events:
-        """What became of sessions of a tenant, in order.
-
-        Args:
-            tenant: Whose.
-            after: The number of the last one that is known; None for the number from which on news are news.
-            most: Events.
-        """
-        with self._read() as db:
-            return events.read(db, tenant, after, most)
-
     def measures(self) -> Measures:
         """How much there is of all users together."""
         with self._read() as db:
@@ -386,7 +321,6 @@ class Store(Claims, Forgetting, Recalling):
                 tuple(amending.read(db, owner)),
                 store_metadata.of_items(db, owner),
                 store_metadata.of_open(db, owner),
-                recalls.read(db, owner),
             )
 
     def restore(self, users: Iterable[Contents], replace: bool = False) -> int:

@@ -8,7 +8,6 @@ from uuid import uuid4
 
 from sqlalchemy import Connection, exists, update
 
-from . import events
 from . import store_holding as holding
 from . import store_reads as reads
 from . import store_rows as rows
@@ -90,7 +89,7 @@ class Claims(Transactions):
             if version is None:
                 return None
             rows.put_memory(db, claim.owner, document)
-            events.tell(db, claim.owner, rows.taken_in(db, claim.owner, document, note))
+            rows.taken_in(db, claim.owner, document, note)
             return Claim(claim.owner, claim.worker, version)
 
         return self._commit(store)
@@ -102,6 +101,5 @@ class Claims(Transactions):
         mine = update(t.items).where(*of(t.items, claim.owner), c.position == position, c.state == "queued", unchanged)
         with self._write() as db:
             state: State = "failed" if give_up else "queued"
-            failed = mine.values(attempts=c.attempts + 1, error=error, state=state).returning(c.id)
-            told: list[tuple[str, State]] = [(id, state) for id in db.execute(failed).scalars()]
-            events.tell(db, claim.owner, told if give_up else ())
+            failed = mine.values(attempts=c.attempts + 1, error=error, state=state)
+            db.execute(failed)

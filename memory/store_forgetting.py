@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import delete
 
 from ..errors import StoreError
-from . import erasing, events
+from . import erasing
 from . import store_amending as amending
 from . import store_reads as reads
 from . import store_rows as rows
@@ -30,7 +30,6 @@ class Forgetting(Transactions):
             for table in t.OWNED:
                 db.execute(delete(table).where(*of(table, owner)))
             erasing.record(db, owner)
-        self._noted.drop(owner)
         return Forgotten(owner, known, sessions, turns, *self.erase())
 
     def forget_item(self, owner: Owner, id: str) -> Forgotten:
@@ -48,12 +47,9 @@ class Forgetting(Transactions):
             known |= erasing.pending(db, name)
             if known:
                 # Which of them are of that session's texts, nobody knows.
-                for table in (t.vectors, t.recalls):
-                    db.execute(delete(table).where(*of(table, owner)))
+                db.execute(delete(t.vectors).where(*of(t.vectors, owner)))
                 amending.drop_unfounded(db, owner)
-                events.forget_session(db, owner, id)
                 erasing.record(db, name, erasing.a_session_of(owner))
-        self._noted.drop(owner)
         return Forgotten(owner, known, int(left > 0), left, *self.erase())
 
     def erase(self) -> tuple[bool | None, str]:

@@ -37,12 +37,11 @@ from sqlalchemy.dialects import postgresql, sqlite
 from ..errors import ConflictError, UserError
 from ..records import Item, Turn
 from . import erasing, store_metadata
-from . import store_past as past
 from . import store_tables as t
 from .prepared import Prepared, among
 from .store_reads import BATCH
 from .store_tables import given, key_of, mine, of, whose
-from .stored import Added, Contents, Document, Owner, State, check_key, name_of
+from .stored import Added, Contents, Document, Owner, check_key, name_of
 
 I = TypeVar("I", bound=Item)  # noqa: E741
 
@@ -296,10 +295,9 @@ def drop_item(db: Connection, owner: Owner, id: str) -> bool:
 
 def reset(db: Connection, owner: Owner) -> None:
     """Deletes a user's memory and queues every item anew."""
-    for table in (t.memories, t.texts, t.changes, t.vectors, t.recalls):
+    for table in (t.memories, t.texts, t.changes, t.vectors):
         db.execute(delete(table).where(*of(table, owner)))
     db.execute(update(t.items).where(*of(t.items, owner)).values(state="queued", attempts=0, error=""))
-    past.begin(db, owner)
     changed = update(t.users).where(*of(t.users, owner))
     db.execute(changed.values(version=token(), worker="", claimed_until=0.0))
 
@@ -314,12 +312,7 @@ def _taken() -> Update:
     return update(t.items).where(*mine(t.items), c.position.in_(found)).values(state="remembered", error=note)
 
 
-_TAKEN_IN = Prepared(_taken().returning(t.items.c.position, t.items.c.id))
-_IN_PART = (
-    select(t.items.c.id)
-    .with_hint(t.items, "INDEXED BY mempiler_items_state", "sqlite")
-    .where(*mine(t.items), t.items.c.state == "partial")
-)
+_TAKEN_IN = Prepared(_taken())
 _PARTIAL = update(t.items).where(
     *mine(t.items),
     t.items.c.state == "remembered",
@@ -327,15 +320,11 @@ _PARTIAL = update(t.items).where(
 )
 
 
-def taken_in(db: Connection, owner: Owner, document: Document, note: str) -> list[tuple[str, State]]:
-    """Marks the items that are in a memory now; returns the ids of those whose state changed, with the new one."""
-    left = frozenset(document.partial)
-    before = frozenset(db.execute(_IN_PART, whose(owner)).scalars()) if left else left
-    taken = _TAKEN_IN(db, whose(owner, last=document.position, note=note))
+def taken_in(db: Connection, owner: Owner, document: Document, note: str) -> None:
+    """Marks the items that are in a memory now."""
+    _TAKEN_IN(db, whose(owner, last=document.position, note=note))
     for n in range(0, len(document.partial), BATCH):
         db.execute(_PARTIAL.values(state="partial"), whose(owner, ids=document.partial[n : n + BATCH]))
-    changed = [id for _, id in sorted(tuple(row) for row in taken) if id not in left or id not in before]
-    return [(id, "partial" if id in left else "remembered") for id in changed]
 
 
 def restore(db: Connection, contents: Contents) -> None:
@@ -356,7 +345,6 @@ def restore(db: Connection, contents: Contents) -> None:
     db.execute(update(t.users).where(*of(t.users, owner)).values(next_position=last + 1))
     store_metadata.put(db, owner, contents.metadata)
     if contents.document is not None:
-        past.begin(db, owner)
         put_memory(db, owner, contents.document)
     for session in contents.open:
         said = contents.open_metadata.get(session.id, {})
@@ -381,17 +369,14 @@ def put_memory(db: Connection, owner: Owner, document: Document) -> None:
     if change is not None:
         row = {"number": document.log.count, "memory": change.memory, "settled": change.settled}
         _NEW_CHANGE(db, {**key_of(owner), **row})
-        past.note(db, owner, document.log.base, document.log.count, document.position)
         new = whose(owner, **{f"new_{name}": value for name, value in about.items()})
         if db.dialect.name == "postgresql":
             db.execute(_CHANGED_ON_SERVER, new)
         else:
             _CHANGED_HERE(db, {**new, "now": time.time()})
         return
-    past.keep(db, owner)
     db.execute(delete(t.changes).where(*of(t.changes, owner)))
     base = document.log.base or token()
-    past.note(db, owner, base, 0, document.position)
     upsert(db, t.texts, key_of(owner), {"base": base, "memory": document.memory, "settled": document.settled})
     upsert(db, t.memories, key_of(owner), {**about, "json": "", "settled": None, "updated": t.clock(db)})
 

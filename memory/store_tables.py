@@ -8,15 +8,10 @@
     texts       the JSON of that memory, as it was when it was last written as a whole
     changes     what has changed in it since, one row a commit
     vectors     what an embedder made of texts of the user, by a digest of embedder and text
-    recalls     how often each entry of a memory was recalled
     rebuilds    users whose memory is to be written anew, whoever wrote it, until that is done
-    moments     when a memory became which: one row a commit
-    past_texts, past_changes    texts that were written anew since, and their changes
     metadata    what callers said of raw sessions, a JSON object of plain values each
     open_metadata    the same of sessions that have not ended
     amendments  what users changed in single entries of their memories, in order
-    events      what became of sessions, numbered within a tenant
-    event_counts  the last number of each tenant, and up to which one events were dropped
     forgotten   who was forgotten of late, by a digest of the name: a write that began before is refused
 
 Limits: an SQLite file belongs on a local disk (its locks and its log do not work over a network), and has one writer at
@@ -55,6 +50,7 @@ from sqlalchemy import (
     inspect,
     select,
     text,
+    update,
 )
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError
@@ -63,8 +59,11 @@ from ..errors import MissingDependencyError, StoreError, UserError
 from .prepared import driven
 from .stored import Owner
 
-SCHEMA = 1
-"""Version of the tables; `open_engine` refuses others."""
+SCHEMA = 2
+"""Version of the tables; `open_engine` brings those of version 1 up to it, and refuses others."""
+
+DROPPED = ("recalls", "moments", "past_texts", "past_changes", "events", "event_counts")
+"""Tables of version 1 that version 2 has not: what was noted beside memories, and nothing that a user stored."""
 
 _LOCK = 0x7265636F
 """PostgreSQL's advisory lock under which the tables are made."""
@@ -137,44 +136,11 @@ vectors = Table(
     Column("key", LargeBinary, primary_key=True),
     *_filled(vector=LargeBinary),
 )
-recalls = Table(
-    "mempiler_recalls",
-    tables,
-    *_owner(),
-    Column("entry", String, primary_key=True),
-    *_filled(count=Integer),
-)
 rebuilds = Table(
     "mempiler_rebuilds",
     tables,
     *_owner(),
     *_filled(writer=String, begun=Integer, since=Float),
-)
-moments = Table(
-    "mempiler_moments",
-    tables,
-    *_owner(),
-    Column("base", String, primary_key=True),
-    Column("number", Integer, primary_key=True),
-    *_filled(at=Float, position=Integer),
-    Index("mempiler_moments_at", "tenant", "user", "at"),
-)
-past_texts = Table(
-    "mempiler_past_texts",
-    tables,
-    *_owner(),
-    Column("base", String, primary_key=True),
-    *_filled(memory=Text),
-    Column("settled", Text),
-)
-past_changes = Table(
-    "mempiler_past_changes",
-    tables,
-    *_owner(),
-    Column("base", String, primary_key=True),
-    Column("number", Integer, primary_key=True),
-    *_filled(memory=Text),
-    Column("settled", Text),
 )
 metadata = Table(
     "mempiler_metadata",
@@ -204,24 +170,9 @@ forgotten = Table(
     Column("name", String, primary_key=True),
     *_filled(number=Integer, at=Float, erased=Integer),
 )
-events = Table(
-    "mempiler_events",
-    tables,
-    Column("tenant", String, primary_key=True),
-    Column("number", Integer, primary_key=True),
-    *_filled(user=String, session=String, state=String, at=Float),
-    Index("mempiler_events_user", "tenant", "user"),
-)
-event_counts = Table(
-    "mempiler_event_counts",
-    tables,
-    Column("tenant", String, primary_key=True),
-    *_filled(number=Integer, dropped=Integer),
-)
-PAST = (moments, past_texts, past_changes)
 OWNED = (
-    *(items, turns, open_turns, memories, texts, changes, *PAST, vectors, recalls, rebuilds),
-    *(metadata, open_metadata, amendments, events, users),
+    *(items, turns, open_turns, memories, texts, changes, vectors, rebuilds),
+    *(metadata, open_metadata, amendments, users),
 )
 """Every table with rows of a user."""
 
@@ -407,11 +358,15 @@ def _check_schema(connection: Connection, url: str) -> None:
         tables.create_all(connection)
         connection.execute(insert(meta).values(name="schema", value=str(SCHEMA)))
         return
-    found = connection.execute(select(meta.c.value).where(meta.c.name == "schema")).scalar()
-    if found == str(SCHEMA):
+    version = meta.c.name == "schema"
+    found = connection.execute(select(meta.c.value).where(version)).scalar()
+    if found == "1":
+        for name in DROPPED:
+            connection.execute(text(f"DROP TABLE IF EXISTS mempiler_{name}"))
         # A store of before one of the tables gets it; nothing else in it changes.
         tables.create_all(connection)
-    else:
+        connection.execute(update(meta).where(version).values(value=str(SCHEMA)))
+    elif found != str(SCHEMA):
         raise StoreError(
             f"store {url}: its tables are of version {found}, this Mempiler reads {SCHEMA}; with the version that "
             "wrote it run `mempiler memories export`, then `mempiler memories import` into a new store with this one"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from collections import Counter
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -13,24 +11,8 @@ from sqlalchemy import Connection
 
 from . import store_tables as t
 from .group_commit import GroupCommit
-from .stored import Owner
 
 T = TypeVar("T")
-
-
-class Pending:
-    """How often entries were recalled that is not written yet; see `store_recalls`."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.counts: dict[tuple[Owner, int], Counter[str]] = {}
-        """By user, and by what `forgets` was when they were asked."""
-        self.questions = 0
-
-    def drop(self, owner: Owner) -> None:
-        """Forgets what was counted of a user."""
-        with self.lock:
-            self.counts = {key: count for key, count in self.counts.items() if key[0] != owner}
 
 
 class Transactions:
@@ -43,7 +25,6 @@ class Transactions:
         self._writer = self._engine.execution_options(write=True)
         self._reader, self._looker = t.reading(self._engine), t.looking(self._engine)
         self._group = GroupCommit(self._writer) if self._engine.dialect.name == "sqlite" else None
-        self._noted = Pending()
 
     def close(self) -> None:
         """Closes all connections."""

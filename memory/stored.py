@@ -207,8 +207,6 @@ class Contents:
     """Of the items, by position."""
     open_metadata: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
     """Of the open sessions, by id."""
-    recalled: Mapping[str, int] = field(default_factory=dict[str, int])
-    """How often entries were recalled, by id, as far as that was counted; it stays where it is when a user is moved."""
 
 
 @dataclass(frozen=True)
@@ -262,30 +260,6 @@ class Summary:
     stamp: Stamp | None
     updated: float | None
     """Seconds since 1970 of the last change of the memory."""
-
-
-@dataclass(frozen=True)
-class Event:
-    """What became of a session."""
-
-    number: int
-    """Rises within a tenant; those of users who were forgotten are missing."""
-    user: str
-    session: str
-    state: State
-    at: float
-    """Seconds since 1970."""
-
-
-@dataclass(frozen=True)
-class Events:
-    """Events of a tenant behind a number."""
-
-    events: tuple[Event, ...]
-    last: int
-    """The number to go on behind."""
-    missed: bool
-    """Whether some behind that number are not kept any more."""
 
 
 @dataclass(frozen=True)

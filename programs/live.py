@@ -10,7 +10,6 @@ import json
 import uuid
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from typing import Any
 
 from pydantic import ValidationError
@@ -22,11 +21,9 @@ from ..memory.deltas import applied, delta
 from ..memory.following import Line
 from ..memory.memory import Memory
 from ..memory.store import Store
-from ..memory.store_past import Then
-from ..memory.store_reads import text_after
 from ..memory.stored import DOCUMENT, Change, Document, Log, Owner, Parsed, Snapshot, Stamp
 from ..memory.user_vectors import UserVectors
-from ..records import Item, Session, Turn, comparable
+from ..records import Item, Session, Turn
 from .identity import digest
 from .leavings import notice
 from .method import Writer
@@ -61,8 +58,6 @@ class View:
     """What was applied to the settled memory and to what waits; None where they are as they were written."""
     within: Within | None = None
     """What is looked at, of the settled memory and of what waits; everything if None."""
-    position: int | None = None
-    """Of a memory as it was: the position of the last item in it."""
 
     def left(self, items: Iterable[Item]) -> tuple[Item, ...]:
         """What is looked at of raw items, as amendments leave them."""
@@ -150,57 +145,6 @@ def amended(program: MemoryProgram, store: Store, seen: View) -> View:
         return seen
     waiting = replace(seen.waiting, items=kept.amendments.items(seen.waiting.items))
     return replace(seen, settled=kept.left, waiting=waiting, amendments=kept.amendments)
-
-
-def as_it_was(program: MemoryProgram, store: Store, owner: Owner, then: datetime) -> View:
-    """A user's memory as it was after the sessions that were remembered until a time; nothing waits in it.
-
-    Args:
-        program: Reads it.
-        store: Keeps it.
-        owner: Whose it is.
-        then: Amendments of later do not count; in UTC where it has no zone.
-
-    Raises:
-        ProgramError: Another program, embedder or version wrote the memory; the message has the remedy.
-        UserError: It is not kept.
-    """
-    snapshot, found = store.past(owner, then)
-    notice(program, store, snapshot.forgets)
-    if snapshot.stamp is not None:
-        check(snapshot.stamp, _as_writer(program), owner, store.url)
-    memory, settled = _kept_past(program, store, owner, found)
-    view = View(snapshot, None, memory, settled, Waiting(), position=found.position if found else 0)
-    rows = in_force(row for row in store.amendments(owner) if row.at is None or comparable(row.at) <= comparable(then))
-    if not rows:
-        return view
-    amendments = Amendments(rows, program.method.reader.entries(settled))
-    return replace(view, settled=leaving(program.method, settled, amendments), amendments=amendments)
-
-
-def _kept_past(program: MemoryProgram, store: Store, owner: Owner, found: Then | None) -> tuple[Memory, Memory]:
-    """A memory as it was, parsed; of a user the one that was asked for last is kept."""
-    if found is None:
-        return _parsed(program.method.writer, None, owner, store.url)
-    key, which = (*_key(store, owner), "past"), (found.base, found.number)
-    kept: tuple[tuple[str, int], tuple[Memory, Memory]] | None = program.live.peek(key)
-    if kept is None or kept[0] != which:
-        kept = which, _before(program.method.writer, found, owner, store.url)
-        program.live.forget(key)
-        program.live.put(key, kept)
-    return kept[1]
-
-
-def _before(writer: Writer, found: Then, owner: Owner, url: str) -> tuple[Memory, Memory]:
-    """A memory and the settled one, as they were."""
-    try:
-        memory, settled = text_after(found.memory, found.settled, found.changes)
-        before = writer.Memory.model_validate_json(memory)
-        if not writer.settles:
-            return before, before
-        return before, writer.Memory.model_validate_json(settled) if settled else writer.Memory()
-    except (LookupError, TypeError, ValueError) as error:
-        raise _misfit(owner, url, f"{type(error).__name__} in what it was") from error
 
 
 def looked_at(program: MemoryProgram, store: Store, seen: View, within: Within) -> View:

@@ -38,19 +38,18 @@ class UserEntries:
     owner: Owner
     _since: int | None
 
-    def look(self, as_of: datetime | None = None) -> View:
+    def look(self) -> View:
         """The memory and what is not in it yet, or as it was."""
         raise NotImplementedError
 
-    def get(self, entry: str, seen: View | None = None, as_of: datetime | None = None) -> Listed | None:
+    def get(self, entry: str, seen: View | None = None) -> Listed | None:
         """An entry by its id, of the memory or among the turns that are not in it yet; None if there is none.
 
         Args:
             entry: Its id, as `list`, `search` and the evidence of an answer give it.
             seen: Where it is looked for, of `look`; what is there now if None.
-            as_of: In the memory as it was then, see `look`.
         """
-        seen = seen or self.look(as_of)
+        seen = seen or self.look()
         found = entry_of(self.program.method, seen.settled, seen.waiting, entry)
         return self._listed([found], seen)[0] if found else None
 
@@ -59,7 +58,6 @@ class UserEntries:
         cursor: str | None = None,
         limit: int = PAGE,
         seen: View | None = None,
-        as_of: datetime | None = None,
         where: Mapping[str, Any] | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
@@ -72,7 +70,6 @@ class UserEntries:
             cursor: `next` of the page before; None for the first.
             limit: Most entries, 1 to 1000.
             seen: What is listed, of `look`; what is there now if None.
-            as_of: Of the memory as it was then, see `look`.
             where: Conditions of the metadata of sessions (`memory.metadata`): only what rests on such a session.
             since: Only what is of this moment or later; moments without a zone are in UTC.
             until: Only what is from before this moment.
@@ -80,7 +77,7 @@ class UserEntries:
         Raises:
             UserError: The limit, the cursor or a condition is none; or the memory as it was then is not kept.
         """
-        within, seen = self._within(where, since, until), seen or self.look(as_of)
+        within, seen = self._within(where, since, until), seen or self.look()
         found = entries_of(self.program.method, seen.settled, seen.waiting)
         if not within.everything:
             found = {id: (entry, waits) for id, (entry, waits) in found.items() if within.own(entry)}
@@ -200,21 +197,20 @@ class UserEntries:
         """`history` for asyncio."""
         return await in_thread(lambda: self.history(entry))
 
-    async def aget(self, entry: str, as_of: datetime | None = None) -> Listed | None:
+    async def aget(self, entry: str) -> Listed | None:
         """`get` for asyncio."""
-        return await in_thread(lambda: self.get(entry, as_of=as_of))
+        return await in_thread(lambda: self.get(entry))
 
     async def alist(
         self,
         cursor: str | None = None,
         limit: int = PAGE,
-        as_of: datetime | None = None,
         where: Mapping[str, Any] | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
     ) -> Page:
         """`list` for asyncio."""
-        return await in_thread(lambda: self.list(cursor, limit, None, as_of, where, since, until))
+        return await in_thread(lambda: self.list(cursor, limit, None, where, since, until))
 
     def _within(self, where: Mapping[str, Any] | None, since: datetime | None, until: datetime | None) -> Within:
         """What is looked at."""

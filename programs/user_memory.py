@@ -28,7 +28,7 @@ did (when it next asks for anybody); until then it stays there, unseen. A model'
 from __future__ import annotations
 
 import copy
-from collections.abc import AsyncGenerator, Callable, Collection, Generator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Generator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
 from datetime import datetime
 from typing import Any, Self, TypeVar
@@ -43,10 +43,10 @@ from ..memory.memory import Memory
 from ..memory.metadata import Scalar
 from ..memory.store import Store
 from ..memory.stored import Added, Forgotten, Owner, Summary
-from ..records import Context, Found, Hit, Item, Query, Turn
+from ..records import Context, Found, Item, Query, Turn
 from . import live, searching
 from .leavings import leaving_nothing, notice
-from .live import View, amended, as_it_was, drop, looked_at, stamp_of, view
+from .live import View, amended, drop, looked_at, stamp_of, view
 from .program import MemoryProgram
 from .recalling import recalled
 from .remember_queued import LEASE, remember_queued, writing_context
@@ -169,20 +169,13 @@ class UserMemory(UserEntries):
         """
         return remember_queued(self.store, self.program, self.owner, self._lm, self._lease, self._stop)
 
-    def look(self, as_of: datetime | None = None) -> View:
+    def look(self) -> View:
         """The memory and what is not in it yet, read once for several uses.
-
-        Args:
-            as_of: The memory as it was after the sessions remembered until then, without amendments of later; moments
-                without a zone are in UTC. As it is now, if None.
 
         Raises:
             ProgramError: Another program, embedder or version wrote the memory; the message has the remedy.
-            UserError: The memory as it was then is not kept.
         """
         with leaving_nothing(self.program, self.store, self._lm):
-            if as_of is not None:
-                return as_it_was(self.program, self.store, self.owner, as_of)
             return amended(self.program, self.store, view(self.program, self.store, self.owner))
 
     def ask(
@@ -194,7 +187,6 @@ class UserMemory(UserEntries):
         where: Mapping[str, Any] | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
-        as_of: datetime | None = None,
         **query: Any,
     ) -> dspy.Prediction:
         """Answers from the memory and from what is not in it yet.
@@ -207,7 +199,6 @@ class UserMemory(UserEntries):
             where: Conditions of the metadata of sessions (`memory.metadata`): only what rests on such a session.
             since: Only what is of this moment or later; moments without a zone are in UTC.
             until: Only what is from before this moment.
-            as_of: From the memory as it was then, see `look`.
             **query: Further query fields of the task, e.g. `options`, `date`.
 
         Returns:
@@ -217,11 +208,10 @@ class UserMemory(UserEntries):
             ProgramError: Another program, embedder or version wrote the memory; the message has the remedy.
             UserError: A field of the task is missing, or a condition is malformed.
         """
-        seen = self._chosen(seen or self.look(as_of), where, since, until)
+        seen = self._chosen(seen or self.look(), where, since, until)
         with self._working(seen):
             asking = self._query(seen, _fields(question, query), recent)
             answer = self.program.answer(seen.settled, asking, seen.waiting.but(asked))
-        self._noted(seen, answer.context.hits)
         return answer
 
     def recall(
@@ -231,7 +221,6 @@ class UserMemory(UserEntries):
         where: Mapping[str, Any] | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
-        as_of: datetime | None = None,
         asked: Collection[str] = (),
         seen: View | None = None,
     ) -> Context:
@@ -243,15 +232,13 @@ class UserMemory(UserEntries):
             where: As in `ask`.
             since: As in `ask`.
             until: As in `ask`.
-            as_of: As in `ask`.
             asked: Ids of stored turns that whoever asks has before them: they are not recalled.
             seen: What is recalled from, of `look`; what is there now if None.
         """
-        seen = self._chosen(seen or self.look(as_of), where, since, until)
+        seen = self._chosen(seen or self.look(), where, since, until)
         with self._working(seen):
             wanted = Query(text=query, date=date, speakers=_speakers(seen))
             found = recalled(self.program.method, seen.settled, wanted, seen.waiting.but(asked)).whole()
-        self._noted(seen, found.hits)
         return found
 
     def search(
@@ -262,7 +249,6 @@ class UserMemory(UserEntries):
         until: datetime | None = None,
         seen: View | None = None,
         where: Mapping[str, Any] | None = None,
-        as_of: datetime | None = None,
     ) -> Found:
         """Finds the entries nearest to a query, without an answer and without a language model.
 
@@ -273,17 +259,15 @@ class UserMemory(UserEntries):
             until: Only what is from before this moment.
             seen: What is searched, of `look`; what is there now if None.
             where: Conditions of the metadata of sessions (`memory.metadata`): only what rests on such a session.
-            as_of: In the memory as it was then, see `look`.
 
         Raises:
             ProgramError: Another program, embedder or version wrote the memory; the message has the remedy.
             UserError: `k` is not a number from 1 to 1000, or a condition is malformed.
             EndpointError: The embedder cannot be reached.
         """
-        within, seen = self._within(where, since, until), seen or self.look(as_of)
+        within, seen = self._within(where, since, until), seen or self.look()
         with self._working(seen):
             found = searching.search(self.program.method, seen.settled, seen.waiting, query, k, within)
-        self._noted(seen, found.entries)
         return found
 
     def sources(self, ids: Collection[str], seen: View) -> dict[str, Turn]:
@@ -385,19 +369,17 @@ class UserMemory(UserEntries):
         where: Mapping[str, Any] | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
-        as_of: datetime | None = None,
         **query: Any,
     ) -> dspy.Prediction:
         """`ask` for asyncio: the store is read and the memory searched in a thread, and none waits for the answer."""
 
         def look() -> View:
-            return self._chosen(seen or self.look(as_of), where, since, until)
+            return self._chosen(seen or self.look(), where, since, until)
 
         found = await in_thread(look)
         with self._working(found):
             asking = await in_thread(lambda: self._query(found, _fields(question, query), recent))
             answer = await self.program.aanswer(found.settled, asking, found.waiting.but(asked))
-        await in_thread(lambda: self._noted(found, answer.context.hits))
         return answer
 
     async def astream(self, question: str = "", **asked: Any) -> AsyncGenerator[str]:
@@ -417,10 +399,9 @@ class UserMemory(UserEntries):
         where: Mapping[str, Any] | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
-        as_of: datetime | None = None,
     ) -> Context:
         """`recall` for asyncio."""
-        return await in_thread(lambda: self.recall(query, date, where, since, until, as_of))
+        return await in_thread(lambda: self.recall(query, date, where, since, until))
 
     async def asearch(
         self,
@@ -429,10 +410,9 @@ class UserMemory(UserEntries):
         since: datetime | None = None,
         until: datetime | None = None,
         where: Mapping[str, Any] | None = None,
-        as_of: datetime | None = None,
     ) -> Found:
         """`search` for asyncio."""
-        return await in_thread(lambda: self.search(query, k, since, until, where=where, as_of=as_of))
+        return await in_thread(lambda: self.search(query, k, since, until, where=where))
 
     async def aforget(self) -> Forgotten:
         """`forget` for asyncio."""
@@ -446,7 +426,7 @@ class UserMemory(UserEntries):
         """The query of a caller's fields; the raw items are read only for tasks that show the history's end."""
         task = self.program.task
         stored = self.store.items(self.owner) if task.shows_history else []
-        items = (one.item for one in stored if seen.position is None or one.position <= seen.position)
+        items = (one.item for one in stored)
         return task.query(fields, seen.left(items), recent, _speakers(seen))
 
     def _chosen(
@@ -454,9 +434,6 @@ class UserMemory(UserEntries):
     ) -> View:
         """What of a memory is looked at."""
         return looked_at(self.program, self.store, seen, self._within(where, since, until))
-
-    def _noted(self, seen: View, hits: Iterable[Hit]) -> None:
-        self.store.note_recalled(self.owner, (hit.id for hit in hits), seen.snapshot.forgets)
 
     def _forgotten(self, receipt: Forgotten) -> Forgotten:
         notice(self.program, self.store, self.store.forgets(), self._lm)

@@ -18,7 +18,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from .. import __version__
-from . import chat, entries, listening, state, transfer, users
+from . import chat, entries, state, users
 from .access import Access
 from .bodies import ERRORS
 from .limits import BodyLimit
@@ -35,14 +35,13 @@ def make_app(service: Service) -> FastAPI:
         version=__version__,
         description="Long-term memory for chats, per user.",
         lifespan=_lifespan,
-        docs_url=None,
         redoc_url=None,
         responses=ERRORS,
         # A redirect would turn an address that is slightly wrong into another one that deletes more.
         redirect_slashes=False,
     )
     app.state.service = service
-    for routes in (state, users, entries, chat, transfer, listening):
+    for routes in (state, users, entries, chat):
         app.include_router(routes.router)
     if service.settings.mcp:
         from . import agents  # an extra

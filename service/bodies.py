@@ -92,9 +92,6 @@ class Chosen(Body):
     until: Time | None = None
     """Only what is from before this moment; what has no time is left out."""
 
-    as_of: Time | None = None
-    """The memory as it was after the sessions remembered until then; as it is now, if left out."""
-
     @property
     def conditions(self) -> dict[str, Any]:
         """`where` as the Python interface takes it."""

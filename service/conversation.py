@@ -51,8 +51,6 @@ class Request:
     """Added to what is said of the session."""
     chosen: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """What of the memory is looked at: `where`, `since`, `until`, as `UserMemory.ask` takes them."""
-    as_of: datetime | None = None
-    """When the memory is looked at; as it is now if None."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +102,6 @@ def request_of(body: ChatRequest, repeated: bool = False) -> Request:
         repeated=repeated,
         metadata=own.metadata,
         chosen={"where": own.conditions, "since": own.since, "until": own.until},
-        as_of=own.as_of,
     )
 
 
@@ -143,10 +140,7 @@ def converse(
 
 def hear(memory: UserMemory, request: Request, gap: timedelta) -> Heard:
     """Stores what is said in the session it belongs to; arguments and errors as of `converse`."""
-    # What is not kept is refused before anything is stored.
-    then = memory.look(request.as_of) if request.as_of else None
-    heard = _stored(memory, request, gap)
-    return replace(heard, metadata=request.metadata, seen=then or heard.seen)
+    return replace(_stored(memory, request, gap), metadata=request.metadata)
 
 
 def _stored(memory: UserMemory, request: Request, gap: timedelta) -> Heard:

@@ -16,7 +16,7 @@ from ..programs.user_memory import UserMemory
 from ..records import parse_json
 from .access import GUARD, Memory, Places
 from .bodies import Chosen, Text
-from .entry_bodies import AsOf, By, Entries, EntryHistory, EntryId, ListedEntry, NewText, Since, Until
+from .entry_bodies import By, Entries, EntryHistory, EntryId, ListedEntry, NewText, Since, Until
 from .refusals import UNKNOWN_ENTRY, malformed
 from .users import known
 
@@ -49,18 +49,17 @@ async def list_entries(
     limit: Annotated[int, Query(ge=1, le=MOST)] = PAGE,
     since: Since = None,
     until: Until = None,
-    as_of: AsOf = None,
 ) -> Entries:
     """Entries and turns that are not in the memory yet, by id; pages do not shift while others are added."""
     chosen = {"where": where, "since": since, "until": until}
-    found = await work.storing(lambda: memory.list(cursor, limit, known(memory, as_of), **chosen))
+    found = await work.storing(lambda: memory.list(cursor, limit, known(memory), **chosen))
     return Entries(entries=[_shown(one) for one in found.entries], next=found.next)
 
 
 @router.get("/{entry}", summary="Read an entry")
-async def get_entry(entry: EntryId, memory: Memory, work: Places, as_of: AsOf = None) -> ListedEntry:
+async def get_entry(entry: EntryId, memory: Memory, work: Places) -> ListedEntry:
     """One entry, with the sessions and turns that it rests on."""
-    found = await work.storing(lambda: memory.get(entry, known(memory, as_of)))
+    found = await work.storing(lambda: memory.get(entry, known(memory)))
     if found is None:
         raise UNKNOWN_ENTRY()
     return _shown(found)

@@ -19,7 +19,6 @@ EntryId = Annotated[
 ]
 Since = Annotated[Time | None, Query(description="Only what is of this moment or later")]
 Until = Annotated[Time | None, Query(description="Only what is from before this moment")]
-AsOf = Annotated[Time | None, Query(description="The memory as it was after the sessions remembered until then")]
 By = Annotated[str, Field(max_length=LONGEST_BY, examples=["ada"]), AfterValidator(unicode_text)]
 
 

@@ -13,12 +13,9 @@ import json
 import logging
 import os
 import sys
-import threading
 import time
 import traceback
 import uuid
-from collections import Counter
-from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
@@ -88,46 +85,6 @@ def cause_of(error: BaseException) -> str:
     return type(error if below is None else below).__name__
 
 
-class FewOfAKind(logging.Filter):
-    """Lets some lines of each place in the code through in a second, and says afterwards how many it left out.
-
-    Args:
-        most: Warnings and errors; of other lines a hundred times as many.
-        clock: Returns the time in seconds.
-    """
-
-    def __init__(self, most: int, clock: Callable[[], float] = time.monotonic) -> None:
-        super().__init__()
-        self._most, self._clock = most, clock
-        self._lock = threading.Lock()
-        self._second, self._seen = 0, Counter[str]()
-        self._left_out: Counter[str] = Counter()
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        if getattr(record, "left_out", None):
-            return True
-        place = f"{record.name} {record.module}:{record.lineno}"
-        most = self._most if record.levelno >= logging.WARNING else 100 * self._most
-        with self._lock:
-            told = self._next_second()
-            self._seen[place] += 1
-            passes = self._seen[place] <= most
-            self._left_out[place] += not passes
-        for where, count in told.items():
-            log.warning("lines like one before were left out", extra={"like": where, "left_out": count})
-        return passes
-
-    def _next_second(self) -> dict[str, int]:
-        """What was left out in the second that is over."""
-        if (second := int(self._clock())) == self._second:
-            return {}
-        told = {where: count for where, count in self._left_out.items() if count}
-        self._second = second
-        self._seen.clear()
-        self._left_out.clear()
-        return told
-
-
 class RequestLog:
     """ASGI middleware: one line per request, an id in `X-Request-ID`, and 500 for unforeseen errors.
 
@@ -171,10 +128,9 @@ class RequestLog:
         log.info("request", extra=line)
 
 
-def set_up(contents: bool = False, level: str = "info", most: int = 10, stream: TextIO | None = None) -> None:
+def set_up(contents: bool = False, level: str = "info", stream: TextIO | None = None) -> None:
     """Sends every log line of this process through `JsonLines`; for the service's own process only."""
     handler = logging.StreamHandler(stream or sys.stderr)
-    handler.addFilter(FewOfAKind(most))
     handler.setFormatter(JsonLines(contents))
     root = logging.getLogger()
     root.handlers[:] = [handler]

@@ -58,7 +58,7 @@ def serve(
     """
     check_files(service.settings.connections)
     bound = listening()
-    set_up(service.settings.log_contents, level, service.settings.log_lines)
+    set_up(service.settings.log_contents, level)
     config = uvicorn_config(service)
     # uvicorn's own lines come through the same formatter.
     logging.getLogger("uvicorn").setLevel(level.upper())

@@ -68,8 +68,6 @@ class Service:
         self.asking = Pool(limits.threads, limits.queue, limits.timeout, self._share)
         self.storing = Pool(limits.store_threads, limits.store_queue, limits.timeout, self._share)
         self.probe = Probe(store)
-        self.listening: Counter[str] = Counter()
-        """Streams of events that are open, by tenant."""
         crew: Callable[..., Crew[Remembered]] = Crew
         self._memory: Callable[..., UserMemory] = UserMemory
         if spans is not None:

@@ -38,8 +38,6 @@ class Settings:
     """Seconds for the headers of a request to come."""
     keep_alive: float = 30.0
     """Seconds after which a connection without a further request is closed."""
-    log_lines: int = 10
-    """Warnings and errors of a kind that are logged in a second; of other lines a hundred times as many."""
     writers: int = AT_ONCE
     """Users whose queued sessions are written into memories at the same time; 0 leaves that to other processes."""
     lease: float = LEASE
@@ -59,7 +57,7 @@ class Settings:
         """
         for name in ("session_gap", "timeout", "grace", "header_timeout", "keep_alive"):
             check_number(name, getattr(self, name), most=MOST_SECONDS)
-        counts = ("threads", "queue", "store_threads", "store_queue", "connections", "log_lines", "writers")
+        counts = ("threads", "queue", "store_threads", "store_queue", "connections", "writers")
         for name in ("max_body", "max_turns", *counts):
             check_number(name, getattr(self, name))
         check_number("tenant_share", self.tenant_share, most=1)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from fastapi import APIRouter, Request
-from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
+from fastapi import APIRouter
+from fastapi.responses import JSONResponse, PlainTextResponse
 
 from ..errors import StoreError
 from .access import METRICS, Served
 from .bodies import Health, Readiness
-from .docs import HEADERS, docs_page
 from .metrics import Values, sample
 from .refusals import Refusal
 from .service import Service
@@ -41,15 +40,6 @@ async def metrics(service: Served) -> Any:
     """What the service counted, for Prometheus."""
     text = service.metrics.text(service.counted(), service.gauges(), await _held(service))
     return PlainTextResponse(text, media_type="text/plain; version=0.0.4; charset=utf-8")
-
-
-@router.get("/docs", include_in_schema=False)
-async def docs(request: Request) -> Any:
-    """All routes on one page."""
-    state = request.app.state
-    if not hasattr(state, "docs"):
-        state.docs = docs_page(request.app.openapi())
-    return HTMLResponse(state.docs, headers=HEADERS)
 
 
 async def _held(service: Service) -> Values:

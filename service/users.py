@@ -143,7 +143,7 @@ def _shown(hit: Hit, turns: Mapping[str, Turn]) -> dict[str, Any]:
 
 
 def _found(body: Search, memory: UserMemory) -> Found:
-    seen = known(memory, body.as_of)
+    seen = known(memory)
     found = memory.search(body.query, body.k, body.since, body.until, seen, body.conditions)
     turns = memory.sources({id for hits in found for hit in hits for id in hit.sources}, seen)
     rows = [[_shown(hit, turns) for hit in hits] for hits in found]
@@ -151,7 +151,7 @@ def _found(body: Search, memory: UserMemory) -> Found:
 
 
 def _answer(body: Question, service: Service, memory: UserMemory) -> Answer:
-    seen = known(memory, body.as_of)
+    seen = known(memory)
     fields: dict[str, Any] = {"date": body.date or format_time(now())}
     if body.options:
         fields["options"] = body.options
@@ -161,13 +161,13 @@ def _answer(body: Question, service: Service, memory: UserMemory) -> Answer:
     return Answer(answer=str(found.answer), evidence=evidence(memory, found.context, seen))
 
 
-def known(memory: UserMemory, as_of: datetime | None = None) -> View:
-    """What a user's memory holds, or held.
+def known(memory: UserMemory) -> View:
+    """What a user's memory holds.
 
     Raises:
         Refusal: 404: nothing is stored of the user.
     """
-    seen = memory.look(as_of)
+    seen = memory.look()
     if not seen.known:
         raise UNKNOWN_USER()
     return seen

@@ -123,10 +123,9 @@ class Worker:
         return ended
 
     def watch(self) -> None:
-        """Drops what this process keeps of users whom any process forgot, erases what was still to be, keeps counts."""
+        """Drops what this process keeps of users whom any process forgot, and erases what was still to be."""
         notice(self._program, self._store, self._store.forgets(), self._lm)
         self._store.erase()
-        self._store.keep_recalled()
 
     def _write(self) -> None:
         # After a failure one user at a time, until one is written: of a model that is down not everybody need know.

@@ -9,7 +9,6 @@ is read off them, too: it made the entries whose first source it holds, and adde
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -39,8 +38,6 @@ class Kept(Part):
     """Whether it was removed since."""
     earlier: tuple[str, ...] = ()
     """What it said before, oldest first."""
-    recalled: int | None = None
-    """How often a question recalled it; None where that is not known."""
 
 
 class Said(Part):
@@ -72,18 +69,11 @@ class MemoryPage(Part):
     entries: tuple[Kept, ...]
     changes: tuple[str, ...] = ()
     """What users did to single entries, and when; those that stand."""
-    counted: bool = False
-    """Whether it is known what questions recalled."""
 
     @property
     def unused(self) -> int:
         """Turns that no present entry rests on."""
         return sum(not any(not self.entries[n].gone for n in turn.entries) for turn in self.turns)
-
-    @property
-    def never(self) -> tuple[int, ...]:
-        """Present entries that no question recalled, by number."""
-        return tuple(n for n, each in enumerate(self.entries) if each.recalled == 0 and not each.gone)
 
 
 def memory_page(found: Contents) -> MemoryPage:
@@ -92,7 +82,6 @@ def memory_page(found: Contents) -> MemoryPage:
     lines = [(turn.id, turn.line(item.time)) for item, _, _ in items for turn in item.turns]
     place = {id: n for n, (id, _) in enumerate(lines)}
     memory = json.loads(found.document.settled or found.document.memory) if found.document else {}
-    counts = _with_parts(found.recalled)
     entries = tuple(
         Kept(
             kind=kind,
@@ -101,7 +90,6 @@ def memory_page(found: Contents) -> MemoryPage:
             sources=tuple(place[str(source)] for source in entry["sources"] if str(source) in place),
             gone=gone,
             earlier=_earlier(entry),
-            recalled=counts[str(entry["id"])] if counts and entry.get("id") else None,
         )
         for kind, entry, gone in _entries(memory, "memory", False)
     )
@@ -122,7 +110,6 @@ def memory_page(found: Contents) -> MemoryPage:
         turns=tuple(Said(line=line, entries=tuple(behind.get(n, ()))) for n, (_, line) in enumerate(lines)),
         entries=entries,
         changes=tuple(row.line for row in in_force(found.amendments)),
-        counted=bool(found.recalled),
     )
 
 
@@ -150,15 +137,6 @@ def _operations(
     made = tuple(n for n in touched if min(entries[n].sources) >= turns[0])
     added = tuple(n for n in touched if min(entries[n].sources) < turns[0])
     return tuple((name, some) for name, some in ((MADE, made), (ADDED, added)) if some)
-
-
-def _with_parts(counts: Mapping[str, int]) -> Counter[str]:
-    """How often entries were recalled, each with its parts: `e1.2` counts for `e1`, too."""
-    found = Counter(counts)
-    for part, count in counts.items():
-        while part := part.rpartition(".")[0]:
-            found[part] += count
-    return found
 
 
 def _earlier(entry: Mapping[str, Any]) -> tuple[str, ...]:

@@ -5,9 +5,8 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -459,53 +458,6 @@ def test_metadata_are_a_part_of_a_session_and_go_with_it(store: Store, tmp_path:
         assert memory_of(other, "turn-rag").search("tea", where={"mark": SECRET}).entries
     (tmp_path / "other.sqlite").unlink()
     memory.forget_session("s")
-    assert SECRET.encode() not in b"".join(file.read_bytes() for file in tmp_path.glob("memories*"))
-
-
-def moment() -> datetime:
-    """Now, and later than everything before."""
-    time.sleep(0.002)
-    found = datetime.now(UTC)
-    time.sleep(0.002)
-    return found
-
-
-@pytest.mark.parametrize("method", ["turn-rag", "memory-r2", "pgr", "h2memory"])
-def test_a_memory_is_seen_as_it_was(method: str, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After every session, also where its text was written anew since."""
-    monkeypatch.setattr("mempiler.programs.live.SHORT", 0)
-    memory, seen = memory_of(store, method), []
-    before = moment()
-    for n in range(1, 5):
-        add(memory, f"D{n}", f"I moved to the town number {n} and bought a house.")
-        seen.append((moment(), memory.read(), everything(memory)))
-    gone = next(iter(seen[-1][2]))
-    memory.delete(gone)
-    for one in (memory, memory_of(store, method)):
-        for then, value, entries in seen:
-            assert one.look(as_of=then).settled == value
-            assert {entry.id: entry for entry in one.list(limit=1000, as_of=then).entries} == entries
-            assert one.get(gone, as_of=then) == entries.get(gone)
-        assert one.list(as_of=before).entries == ()
-        hits = one.search("town number", 100, as_of=seen[0][0]).entries
-        assert {source for hit in hits for source in hit.sources} == {"D1:1"}
-        told = one.ask("Which town?", as_of=seen[1][0]).context.sources
-        assert set(told) <= {"D1:1", "D2:1"}
-        assert gone not in {entry.id for entry in one.list(limit=1000, as_of=moment()).entries}
-
-
-def test_the_past_of_a_memory_that_was_written_anew_is_not_kept(store: Store, tmp_path: Path) -> None:
-    memory = memory_of(store, "turn-rag")
-    for n in (1, 2):
-        add(memory, f"D{n}", f"The code is {SECRET} {n}. " + "It was a long and rainy day. " * 3000)
-    then = moment()
-    memory.forget_session("D1")
-    with pytest.raises(UserError, match="not kept from that time, but from 20") as refused:
-        memory.list(as_of=then)
-    assert "\n" not in str(refused.value)
-    assert [entry.id for entry in memory.list(as_of=moment()).entries] == ["D2:1"]
-    memory.forget()
-    assert memory.list(as_of=then).entries == ()
     assert SECRET.encode() not in b"".join(file.read_bytes() for file in tmp_path.glob("memories*"))
 
 

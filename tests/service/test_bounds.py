@@ -19,7 +19,7 @@ from mempiler import Store, StoreError, UserError
 from mempiler.engines.models import language_model
 from mempiler.service.breaker import Breaker
 from mempiler.service.connections import check_files, protocol
-from mempiler.service.logs import FewOfAKind, cause_of
+from mempiler.service.logs import cause_of
 from mempiler.service.server import listen
 from mempiler.service.settings import Settings
 from sqlalchemy.exc import OperationalError
@@ -342,26 +342,3 @@ def test_causes_hold_no_contents() -> None:
     assert cause_of(OSError(28, "SECRET")) == os.strerror(28)
     assert cause_of(ValueError("SECRET")) == "ValueError"
     assert cause_of(StoreError("SECRET")) == "StoreError"
-
-
-def test_few_lines_of_a_kind_are_logged_in_a_second() -> None:
-    now = [0.0]
-    lines: list[Any] = []
-    handler = logging.Handler()
-    handler.emit = lines.append  # type: ignore[method-assign]
-    handler.addFilter(FewOfAKind(3, lambda: now[0]))
-    logger, service = logging.getLogger("tests.few"), logging.getLogger("mempiler.service")
-    for one in (logger, service):
-        one.addHandler(handler)
-    try:
-        for n in range(100):
-            logger.error("accept failed %s", n)
-        logger.error("another")
-        assert len(lines) == 4
-        now[0] = 1.0
-        logger.error("another")
-        told = [record for record in lines if getattr(record, "left_out", None)]
-        assert [(record.left_out, record.like.split()[0]) for record in told] == [(97, "tests.few")]
-    finally:
-        for one in (logger, service):
-            one.removeHandler(handler)

@@ -4,7 +4,6 @@ import os
 import re
 import time
 from collections.abc import Callable
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -114,29 +113,7 @@ def test_what_clients_choose_makes_no_new_values() -> None:
     assert requests == 'mempiler_requests_total{method="other",route="none",status="404"} 50'
 
 
-class Page(HTMLParser):
-    """The addresses and scripts of a page."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.links, self.ids, self.tags = list[str](), set[str](), set[str]()
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: Any) -> None:
-        self.tags.add(tag)
-        self.links += [value for name, value in attrs if name in ("src", "href")]
-        self.ids |= {value for name, value in attrs if name == "id"}
-
-
-def test_the_page_of_routes_needs_no_other_machine(client: Any) -> None:
-    answer = client.as_tenant(None).get("/docs")
-    policy = answer.headers["Content-Security-Policy"]
-    assert (answer.status_code, policy.startswith("default-src 'none'; style-src 'sha256-")) == (200, True)
-    page = Page(answer.text)
-    assert not page.tags & {"script", "img", "iframe", "form", "link"}
-    assert {link for link in page.links if not link.startswith("#")} == {"openapi.json"}
-    assert {link.removeprefix("#") for link in page.links if link.startswith("#")} <= page.ids
-    document = client.get("/openapi.json").json()
-    for path, operations in document["paths"].items():
-        for method in operations:
-            assert f"<b>{method.upper()}</b> <code>{path}</code>" in answer.text
+def test_the_frameworks_page_of_routes_needs_no_token(client: Any) -> None:
+    stranger = client.as_tenant(None)
+    assert "/openapi.json" in stranger.get("/docs").text
+    assert "/v1/users/{user}/ask" in stranger.get("/openapi.json").json()["paths"]

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -36,9 +36,6 @@ class Step:
         self.messages = [{"role": "user", "name": "Ada", "content": f"The flower of the day is the {mark}."}]
         self.chosen: dict[str, Any] = {"where": {"mark": chosen}, "since": datetime(2020, 1, 1)}
 
-    def line(self, id: str) -> dict[str, Any]:
-        return {"user": self.user, "id": id, "messages": self.messages, "metadata": self.said}
-
     def raw(self, method: str, path: str, **more: Any) -> str:
         return self.client._http.request(method, path, **more).text
 
@@ -47,27 +44,19 @@ class Step:
         return self.raw("POST", "/v1/chat/completions", json=body)
 
 
-def now() -> dict[str, Any]:
-    return {"as_of": datetime.now(UTC)}
-
-
 FLOWER = "Which flower is it today?"
 CHAT = {"role": "user", "content": "Which flower of the day is it?"}
 TELLING: dict[str, Callable[[Step], Any]] = {
     "ask": lambda of: of.memory.ask(FLOWER),
     "ask, chosen": lambda of: of.memory.ask(FLOWER, **of.chosen),
-    "ask, past": lambda of: of.memory.ask(FLOWER, **now()),
     "search": lambda of: of.memory.search("flower of the day", k=50),
     "search, chosen": lambda of: of.memory.search("flower of the day", k=50, **of.chosen),
-    "search, past": lambda of: of.memory.search("flower of the day", k=50, **now()),
     "list": lambda of: of.memory.list(),
     "list, chosen": lambda of: of.memory.list(**of.chosen),
-    "list, past": lambda of: of.memory.list(limit=2, **now()),
     "get": lambda of: of.memory.get(of.entry),
     "history": lambda of: of.memory.history(of.entry),
     "read": lambda of: of.memory.read(),
     "sessions": lambda of: of.memory.sessions(),
-    "events": lambda of: of.raw("GET", "/v1/events", params={"seconds": 0}, headers={"Last-Event-ID": "0"}),
     "chat": lambda of: of.chat(),
     "chat, chosen": lambda of: of.chat({"metadata": of.said, "where": of.chosen["where"]}),
     "update": lambda of: of.memory.update(of.entry, f"Rather the {of.mark} of {datetime.now()}.", by=of.mark),
@@ -78,7 +67,6 @@ TELLING: dict[str, Callable[[Step], Any]] = {
 VERBS: dict[str, Callable[[Step], Any]] = {
     "add": lambda of: of.memory.add(of.messages, id=f"{of.id}-{of.mark}", metadata=of.said),
     "add under the same id": lambda of: of.memory.add(of.messages, id=of.id, metadata=of.said),
-    "import": lambda of: of.client.import_sessions([of.line(f"{of.id}-{of.mark}-i"), of.line(of.id)]),
     **TELLING,
     "status": lambda of: of.memory.status(),
     "users": lambda of: of.client.users(),
