@@ -1,6 +1,6 @@
 """`mempiler memories search | entries | get | update | delete | undo | history`: the entries of a stored memory.
 
-What they print is what holds now, or held at `--as-of`; a history alone tells what an entry said before. No language
+What they print is what holds now; a history alone tells what an entry said before. No language
 model is asked.
 """
 
@@ -17,14 +17,12 @@ from .options import JSON, STORE, TENANT, WHOSE, open_saved, open_store, output,
 from .rebuild import users_of
 
 _BY = click.option("--by", default="", metavar="NAME", help="who says so, for the history")
-_AS_OF = click.option("--as-of", metavar="TIME", help="the memory as it was then, e.g. 2025-03-05T18:20Z")
 _CHOOSING = [
     click.option(
         "--where", metavar="JSON", help='conditions of the metadata of sessions, e.g. \'{"year": {"gte": 2024}}\''
     ),
     click.option("--since", metavar="TIME", help="only what is of this moment or later, e.g. 2025-03-05"),
     click.option("--until", metavar="TIME", help="only what is from before this moment"),
-    _AS_OF,
 ]
 
 
@@ -79,12 +77,11 @@ def entries(cursor: str | None, limit: int, as_json: bool, **given: Any) -> None
         output(errors=True).print(f"more: --cursor {page.next!r}", soft_wrap=True)
 
 
-@_verb("get", _ENTRY, _AS_OF)
+@_verb("get", _ENTRY)
 def get(entry: str, as_json: bool, **given: Any) -> None:
     """Show one ENTRY of a user's memory, and what it rests on."""
-    chosen = _chosen(given)
     with _memory(**given) as memory:
-        found = _known(memory, entry, memory.get(entry, **chosen))
+        found = _known(memory, entry, memory.get(entry))
     if as_json:
         _print(found)
         return

@@ -28,12 +28,11 @@ at 100,000 entries; there is no skipping of hopeless ones.
 
 from __future__ import annotations
 
-import json
 import math
 from array import array
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
@@ -270,45 +269,6 @@ class Bm25:
         """The inverse document frequency of a term, with the floor of those in half of the documents; 0 if unknown."""
         posting = self._postings.get(term)
         return 0.0 if posting is None else self._current().weight(len(posting.rows))
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        """All postings as arrays, for `loaded`; rows are numbered as if no document had been taken out."""
-        numbers = np.zeros(len(self._rows.keys), np.int64)
-        numbers[self._rows.live()] = np.arange(len(self._rows))
-        postings = self._postings.values()
-        return {
-            "terms": np.frombuffer(json.dumps(list(self._postings)).encode(), np.uint8),
-            "ends": np.cumsum([len(posting.rows) for posting in postings], dtype=np.int64),
-            "rows": numbers[np.frombuffer(b"".join(posting.rows for posting in postings), np.int64)],
-            "counts": np.frombuffer(b"".join(posting.counts for posting in postings), np.uint32),
-        }
-
-    @classmethod
-    def loaded(
-        cls, keys: Sequence[str], dialogues: Sequence[str], shares: Shares, arrays: Mapping[str, np.ndarray]
-    ) -> Bm25:
-        """The scorer that `arrays` are of.
-
-        Args:
-            keys: Of all documents, in the order in which they were first put.
-            dialogues: What each is a turn of.
-            shares: What documents lend.
-            arrays: Of the scorer that was saved.
-        """
-        scorer = cls(shares)
-        scorer._rows = Rows(keys)
-        scorer._neighbours.put_all(range(len(keys)), dialogues)
-        rows, counts, ends = arrays["rows"], arrays["counts"], arrays["ends"]
-        sizes = np.diff(ends, prepend=0)
-        for term, start, end in zip(
-            json.loads(arrays["terms"].tobytes()), (ends - sizes).tolist(), ends.tolist(), strict=True
-        ):
-            scorer._postings[term] = posting = _Posting()
-            posting.extend(rows[start:end], counts[start:end])
-        scorer._terms_in = array("q", np.bincount(sizes, minlength=1).astype(np.int64).tobytes())
-        lengths = np.bincount(rows, counts, minlength=len(keys))
-        scorer._lengths, scorer._total = array("d", lengths.tobytes()), int(lengths.sum())
-        return scorer
 
     def _scores(self, terms: Iterable[str]) -> np.ndarray:
         """BM25 of every row with what neighbours lend, shape [rows], until the next call."""

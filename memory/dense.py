@@ -30,8 +30,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Iterable, Sequence
-from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -41,7 +40,6 @@ from .index import Embedder, Entry, Where, check_search, query_vectors
 from .rows import Rows
 from .standing import Masks, Standing
 from .table import Table
-from .vectors import load_vectors, save_vectors
 
 SPARE = 8
 """Candidates fetched beyond k, so that scores which are equal up to rounding rarely need a second look."""
@@ -124,36 +122,6 @@ class DenseIndex:
         """Ids of all entries, in order of first addition."""
         with self._lock:
             return tuple(self._entries)
-
-    def save(self, folder: str | Path) -> None:
-        """Writes entries, vectors and the embedder's name to a folder.
-
-        Raises:
-            DataError: The folder cannot be written.
-        """
-        with self._lock:
-            entries = list(self._entries.values())
-            dimension = self._table.dimension or self.embedder.dimension
-            vectors = self._table.rows[self._rows.live()] if entries else np.zeros((0, dimension), np.float32)
-        save_vectors(folder, self.kind, entries, self.embedder, vectors)
-
-    @classmethod
-    def load(cls, folder: str | Path, embedder: Embedder | None = None) -> Self:
-        """Reads an index that `save` wrote, without embedding anything.
-
-        Args:
-            folder: The index folder.
-            embedder: The embedder that the index was made with.
-
-        Raises:
-            DataError: A file is missing, altered or of another kind.
-            ProgramError: The embedder is missing, or not the one the index was made with.
-        """
-        embedder, entries, vectors, _ = load_vectors(folder, cls.kind, embedder)
-        index = cls(embedder)
-        if entries:
-            index._insert(entries, vectors)
-        return index
 
     def _insert(self, entries: list[Entry], vectors: np.ndarray) -> None:
         with self._lock:

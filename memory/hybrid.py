@@ -33,8 +33,6 @@ import math
 import threading
 from array import array
 from collections.abc import Iterable, Sequence
-from pathlib import Path
-from typing import Self
 
 import numpy as np
 
@@ -46,7 +44,6 @@ from .neighbours import Shares
 from .rows import SPARE, Rows
 from .sparse import SparseIndex
 from .table import Table
-from .vectors import load_vectors, save_vectors
 
 STEPS = 2048
 """Steps from 0 to 1 of a number of a vector: products have 22 bits then, and single precision holds 24."""
@@ -140,34 +137,6 @@ class HybridIndex:
         with self._lock:
             return tuple(self._entries)
 
-    def save(self, folder: str | Path) -> None:
-        """Writes entries, vectors and the embedder's name to a folder.
-
-        Raises:
-            DataError: The folder cannot be written.
-        """
-        with self._lock:
-            entries, vectors = list(self._entries.values()), self._lines.vectors(self.embedder.dimension)
-        save_vectors(folder, self.kind, entries, self.embedder, vectors, {"shares": self._words.shares.model_dump()})
-
-    @classmethod
-    def load(cls, folder: str | Path, embedder: Embedder | None = None) -> Self:
-        """Reads an index that `save` wrote, without embedding anything.
-
-        Args:
-            folder: The index folder.
-            embedder: The embedder that the index was made with.
-
-        Raises:
-            DataError: A file is missing, altered or of another kind.
-            ProgramError: The embedder is missing, or not the one the index was made with.
-        """
-        embedder, entries, vectors, about = load_vectors(folder, cls.kind, embedder, lambda entry: len(_lines(entry)))
-        index = cls(embedder, Shares.saved(folder, about))
-        if entries:
-            index._insert({entry.id: entry for entry in entries}, _exact(vectors))
-        return index
-
     def _insert(self, new: dict[str, Entry], vectors: np.ndarray) -> None:
         counts = [len(_lines(entry)) for entry in new.values()]
         with self._lock:
@@ -208,13 +177,6 @@ class _Lines:
     def id(self, number: int) -> str:
         """The entry of a column of `cosines`."""
         return self._rows.keys[int(self._rows.live()[number])] or ""
-
-    def vectors(self, dimension: int) -> np.ndarray:
-        """Those of all lines, entry after entry; of that dimension if there is none."""
-        if not len(self._rows):
-            return np.zeros((0, dimension), np.float32)
-        lines, _ = self._ordered()
-        return self._table.rows.copy() if lines is None else self._table.rows[lines]
 
     def put(self, ids: Sequence[str], counts: Sequence[int], vectors: np.ndarray) -> None:
         """Adds entries, or changes those that are there.

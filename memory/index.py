@@ -6,38 +6,24 @@
                                   └── HybridIndex   the sum of both        (memory/hybrid.py)
 
 Every index keeps its entries in the order in which their ids were first added; replacing an entry keeps its place.
-Hits come best first and equal scores keep that order, so that the same calls always give the same hits. An index is a
-folder on disk: `index.json` (kind, settings and the sha256 of the other files), `entries.json`, and for one with
-embeddings `vectors.npy`, for words alone `postings.npz`. Nothing in it is a pickle.
-
-Limits: the digests find files that were altered or cut short by accident; they are no authentication. Saving over
-an older index replaces its files one by one: a crash in the middle is found when loading, not repaired.
+Hits come best first and equal scores keep that order, so that the same calls always give the same hits.
 """
 
 from __future__ import annotations
 
 import contextvars
-import gc
-import hashlib
-import json
 import math
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from pathlib import Path
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
-from pydantic import Field, JsonValue, TypeAdapter, ValidationError
+from pydantic import Field
 
-from ..errors import DataError, UserError
-from ..records import Hit, Record, read_json
+from ..errors import UserError
+from ..records import Hit, Record
 
-SCHEMA = 1
-"""Version of the folder that `save_folder` writes."""
-
-MANIFEST = "index.json"
-ENTRIES = "entries.json"
 DIALOGUE = "dialogue"
 """The tag of an entry that is a turn: entries with an equal one are the turns of one dialogue, in their order."""
 LABEL = "label"
@@ -207,24 +193,6 @@ class Index(Protocol):
         """Ids of all entries, in order of first addition."""
         ...
 
-    def save(self, folder: str | Path) -> None:
-        """Writes the index to a folder.
-
-        Raises:
-            DataError: The folder cannot be written.
-        """
-        ...
-
-    @classmethod
-    def load(cls, folder: str | Path, embedder: Embedder | None = None) -> Self:
-        """Reads an index that `save` wrote; one with embeddings needs the embedder that made it.
-
-        Raises:
-            DataError: A file is missing, altered or of another kind.
-            ProgramError: The embedder is not the one the index was made with.
-        """
-        ...
-
 
 def check_search(queries: Sequence[str], k: int) -> None:
     """Refuses the arguments of `Index.search` that can only be slips.
@@ -236,98 +204,3 @@ def check_search(queries: Sequence[str], k: int) -> None:
         raise UserError(f"search takes a list of queries, got the string {queries!r:.80}; put it in a list")
     if k < 0:
         raise UserError(f"search for k={k} hits; k must be 0 or more")
-
-
-def save_folder(
-    folder: str | Path, kind: str, entries: Sequence[Entry], about: Mapping[str, Any], files: Mapping[str, bytes]
-) -> None:
-    """Writes an index folder: entries, further files, and the manifest last, each moved into place when complete.
-
-    Args:
-        folder: Where to; made if missing.
-        kind: "sparse", "dense" or "hybrid"; `load_folder` insists on it.
-        entries: All entries, in order.
-        about: Settings that the manifest keeps.
-        files: Contents of further files by name.
-
-    Raises:
-        DataError: The folder cannot be written.
-    """
-    folder = Path(folder)
-    contents = {ENTRIES: TypeAdapter(list[Entry]).dump_json(list(entries), indent=1), **files}
-    digests = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
-    manifest = {"schema": SCHEMA, "kind": kind, "about": dict(about), "sha256": digests}
-    contents[MANIFEST] = json.dumps(manifest, indent=1).encode()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, content in contents.items():
-            part = folder / f"{name}.part"
-            part.write_bytes(content)
-            part.replace(folder / name)
-    except OSError as error:
-        raise DataError(f"{folder}: cannot save the index here: {error.strerror}") from error
-
-
-def load_folder(
-    folder: str | Path, kind: str, names: Sequence[str] = (), more: Sequence[str] = ()
-) -> tuple[list[Entry], dict[str, Any], dict[str, bytes]]:
-    """Reads and verifies what `save_folder` wrote.
-
-    Args:
-        folder: The index folder.
-        kind: The kind it has to be.
-        names: The further files it has to hold.
-        more: Files that it may hold.
-
-    Returns:
-        The entries, the settings, and the contents of the further files by name.
-
-    Raises:
-        DataError: A file is missing, altered, or of another kind or schema.
-    """
-    folder = Path(folder)
-    found: JsonValue = read_json(folder / MANIFEST)
-    manifest: dict[str, JsonValue] = found if isinstance(found, dict) else {}
-    about, digests = manifest.get("about"), manifest.get("sha256")
-    if not isinstance(about, dict) or not isinstance(digests, dict):
-        raise DataError(f"{folder / MANIFEST}: not the manifest of an index; point to a folder that save() wrote")
-    if manifest.get("schema") != SCHEMA:
-        raise DataError(f"{folder / MANIFEST}: schema {manifest.get('schema')!r}, this version reads {SCHEMA}; rebuild")
-    if manifest.get("kind") != kind:
-        raise DataError(f"{folder}: holds a {manifest.get('kind')} index, not a {kind} one; load it as what it is")
-    contents = {
-        name: _verified(folder / name, digests.get(name)) for name in (ENTRIES, *names, *sorted({*more} & {*digests}))
-    }
-    try:
-        with _collector_paused():
-            entries = TypeAdapter(list[Entry]).validate_json(contents.pop(ENTRIES))
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise DataError(f"{folder / ENTRIES}: {where}: {first['msg']}; rebuild the index") from error
-    if len({entry.id for entry in entries}) != len(entries):
-        raise DataError(f"{folder / ENTRIES}: two entries have the same id; rebuild the index")
-    return entries, about, contents
-
-
-@contextmanager
-def _collector_paused() -> Generator[None]:
-    """Many objects are made that all stay: looking for cycles among them took three quarters of the time."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        # Who found it paused by another thread leaves it to that one.
-        if was_on:
-            gc.enable()
-
-
-def _verified(path: Path, digest: object) -> bytes:
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror}; rebuild the index") from error
-    if hashlib.sha256(content).hexdigest() != digest:
-        raise DataError(f"{path}: is not as it was saved (sha256 differs); restore it or rebuild the index")
-    return content

@@ -14,14 +14,10 @@ one of them help on the other too.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import Any, Self
+from collections.abc import Iterable, Sequence
 
 import numpy as np
-from pydantic import ValidationError
 
-from ..errors import DataError
 from ..records import Record
 
 
@@ -32,18 +28,6 @@ class Shares(Record):
     """Of the turn before it, the one before that, ..."""
     after: tuple[float, ...] = (0.2,)
     """Of the turn after it, ..."""
-
-    @classmethod
-    def saved(cls, folder: str | Path, about: Mapping[str, Any]) -> Self:
-        """Those that the manifest of an index names; the usual ones if it names none.
-
-        Raises:
-            DataError: They are no shares.
-        """
-        try:
-            return cls.model_validate(about.get("shares", {}))
-        except ValidationError as error:
-            raise DataError(f"{folder}: its shares are {about['shares']!r:.80}; rebuild the index") from error
 
 
 ALONE = Shares(before=(), after=())

@@ -27,24 +27,18 @@ filter is called with it locked, with the best entries first until k have passed
 
 from __future__ import annotations
 
-import io
 import math
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
-from typing import Self
-from zipfile import BadZipFile
 
 import numpy as np
 
-from ..errors import DataError
 from ..records import Hit
 from .bm25 import Bm25
-from .index import Embedder, Entry, Where, check_search, load_folder, save_folder
+from .index import Entry, Where, check_search
 from .neighbours import Shares
-from .tokens import cutter, tokens
+from .tokens import tokens
 
-POSTINGS = "postings.npz"
 MANY = 50
 """New entries from which on they are put into the postings together."""
 
@@ -112,39 +106,3 @@ class SparseIndex:
         """Ids of all entries, in order of first addition."""
         with self._lock:
             return tuple(self._entries)
-
-    def save(self, folder: str | Path) -> None:
-        """Writes entries and postings to a folder.
-
-        Raises:
-            DataError: The folder cannot be written.
-        """
-        file = io.BytesIO()
-        with self._lock:
-            entries = list(self._entries.values())
-            np.savez(file, allow_pickle=False, **self._scorer.arrays())
-        about = {"shares": self.shares.model_dump(), "cutter": cutter()}
-        save_folder(folder, self.kind, entries, about, {POSTINGS: file.getvalue()})
-
-    @classmethod
-    def load(cls, folder: str | Path, embedder: Embedder | None = None) -> Self:
-        """Reads an index that `save` wrote; the embedder is not needed.
-
-        Texts are cut again only where another version of Mempiler or of its stemmer has cut them.
-
-        Raises:
-            DataError: A file is missing, altered or of another kind.
-        """
-        entries, about, files = load_folder(folder, cls.kind, more=[POSTINGS])
-        index = cls(Shares.saved(folder, about))
-        if POSTINGS not in files or about.get("cutter") != cutter():
-            index.add(entries)
-            return index
-        index._entries = {entry.id: entry for entry in entries}
-        dialogues = [entry.dialogue for entry in entries]
-        try:
-            with np.load(io.BytesIO(files[POSTINGS]), allow_pickle=False) as arrays:
-                index._scorer = Bm25.loaded(list(index._entries), dialogues, index.shares, arrays)
-        except (ValueError, EOFError, KeyError, BadZipFile) as error:
-            raise DataError(f"{Path(folder) / POSTINGS}: does not fit the entries; rebuild the index") from error
-        return index

@@ -25,7 +25,6 @@ import unicodedata
 import warnings
 from collections.abc import Iterator
 from functools import lru_cache
-from importlib.metadata import version
 from typing import Any
 
 _FUNCTION_WORDS = """
@@ -37,9 +36,6 @@ what when where which who whom whose why how not no just too very also
 """
 STOP_WORDS = frozenset(_FUNCTION_WORDS.split())
 """About eighty English function words and thirty Chinese ones."""
-
-CUT = 1
-"""Raised when `tokens` begins to give other terms."""
 
 _HAN = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002fa1f"
 _CHINESE = re.compile(f"[{_HAN}]")
@@ -62,11 +58,6 @@ def tokens(text: str) -> list[str]:
     if text.isascii() or not _CHINESE.search(folded):
         return [_stem(word) for word in _WORD.findall(folded) if word not in STOP_WORDS]
     return list(_terms(folded))
-
-
-def cutter() -> str:
-    """Names how texts are cut: terms of the same name meet those of today."""
-    return f"{CUT}, snowballstemmer {version('snowballstemmer')}, jieba {version('jieba')}"
 
 
 def forget_words() -> None:

@@ -261,7 +261,6 @@ def test_deleted_words_are_shown_only_where_they_are_asked_for(filled: Run, fold
         (["memories", "entries", "program", "--user", "ada", "--where", "{"], 2, "where: not valid JSON"),
         (["memories", "entries", "program", "--user", "ada", "--where", '{"a b": 1}'], 2, "where: the name 'a b'"),
         (["memories", "entries", "program", "--user", "ada", "--since", "soon"], 2, "since: "),
-        (["memories", "get", "program", "x", "--user", "ada", "--as-of", "then"], 2, "as_of: "),
         (["memories", "get", "program", "x", "--user", "ada"], 2, "no entry 'x' of user 'ada'; "),
         (["memories", "get", "program", "x", "--user", "ada", "--tenant", "acme"], 2, "no user 'ada'"),
         (["memories", "history", "program", "x", "--user", "ada"], 2, "no entry 'x'"),

@@ -1,18 +1,16 @@
 """The sum of BM25 and cosine, each in its own deviations: worked by hand, and the contract of every index."""
 
 import itertools
-import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
-from mempiler.engines.embedders import TextEmbedder, embedder
-from mempiler.errors import DataError, ProgramError, UserError
+from mempiler.engines.embedders import TextEmbedder
+from mempiler.errors import ProgramError, UserError
 from mempiler.memory.hybrid import HybridIndex
 from mempiler.memory.index import DIALOGUE, Entry, Index
-from mempiler.memory.sparse import SparseIndex
 
 TEXTS = ("Ann moved to Lisbon", "Bob likes jazz", "Cleo sails a boat", "Ann bakes rye bread", "Dan plays the piano")
 
@@ -167,47 +165,3 @@ def test_vectors_of_another_length_are_refused_and_change_nothing() -> None:
         index.add([Entry(id="new", text="jazz")])
     assert len(index) == len(TEXTS)
     assert "new" not in index.ids
-
-
-def test_an_index_is_saved_and_loaded_without_embedding(tmp_path: Any) -> None:
-    index = index_of([*entries(), Entry(id="long", text="one line\nand one more")])
-    index.save(tmp_path)
-    asked: list[str] = []
-
-    def compute(texts: Sequence[str]) -> np.ndarray:
-        asked.extend(texts)
-        return drawn().embed(texts)
-
-    loaded = HybridIndex.load(tmp_path, TextEmbedder("drawn", compute, 24))
-    assert asked == []
-    assert loaded.ids == index.ids
-    assert loaded.search(["jazz in Lisbon"], k=9) == index.search(["jazz in Lisbon"], k=9)
-
-
-def test_an_empty_index_is_saved_and_loaded(tmp_path: Any) -> None:
-    HybridIndex(embedder()).save(tmp_path)
-    assert len(HybridIndex.load(tmp_path, embedder())) == 0
-
-
-def test_a_folder_of_another_kind_or_embedder_is_refused(tmp_path: Any) -> None:
-    index_of(entries()).save(tmp_path / "hybrid")
-    sparse = SparseIndex()
-    sparse.save(tmp_path / "sparse")
-    with pytest.raises(DataError, match="holds a sparse index, not a hybrid one"):
-        HybridIndex.load(tmp_path / "sparse", drawn())
-    with pytest.raises(DataError, match="holds a hybrid index, not a sparse one"):
-        SparseIndex.load(tmp_path / "hybrid")
-    with pytest.raises(ProgramError, match="made with embedder 'drawn', got 'other'"):
-        HybridIndex.load(tmp_path / "hybrid", drawn("other"))
-
-
-def test_a_file_of_too_few_vectors_is_refused(tmp_path: Any) -> None:
-    import hashlib
-
-    index_of([Entry(id="long", text="one\ntwo")]).save(tmp_path)
-    np.save(tmp_path / "vectors.npy", np.zeros((1, 24), np.float32))
-    manifest = json.loads((tmp_path / "index.json").read_text())
-    manifest["sha256"]["vectors.npy"] = hashlib.sha256((tmp_path / "vectors.npy").read_bytes()).hexdigest()
-    (tmp_path / "index.json").write_text(json.dumps(manifest))
-    with pytest.raises(DataError, match="does not fit the 1 entries"):
-        HybridIndex.load(tmp_path, drawn())

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mempiler.errors import DataError
 from mempiler.memory import sparse
 from mempiler.memory.index import DIALOGUE, Entry
 from mempiler.memory.neighbours import ALONE, Neighbours, Shares
@@ -122,24 +121,3 @@ def test_the_turns_of_a_session_are_a_dialogue_and_those_of_logs_are_none() -> N
     assert first == second != ""
     assert log == ""
     assert other not in ("", first)
-
-
-def test_shares_are_saved_with_an_index(tmp_path) -> None:
-    rows = [turn("q", "jazz"), turn("a", "oat milk")]
-    index_of(rows, ALONE).save(tmp_path)
-    assert [hit.id for hit in SparseIndex.load(tmp_path).search(["jazz"], k=5)[0]] == ["q"]
-
-
-def test_an_index_that_was_saved_without_shares_has_the_usual_ones(tmp_path) -> None:
-    index_of([turn("q", "jazz"), turn("a", "oat milk")]).save(tmp_path)
-    manifest = tmp_path / "index.json"
-    manifest.write_text(manifest.read_text().replace('"shares"', '"other"'))
-    assert [hit.id for hit in SparseIndex.load(tmp_path).search(["jazz"], k=5)[0]] == ["q", "a"]
-
-
-def test_shares_that_are_none_are_refused(tmp_path) -> None:
-    index_of([turn("q", "jazz")]).save(tmp_path)
-    manifest = tmp_path / "index.json"
-    manifest.write_text(manifest.read_text().replace('"before"', '"behind"'))
-    with pytest.raises(DataError, match="its shares are"):
-        SparseIndex.load(tmp_path)

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from mempiler.memory import sparse
 from mempiler.memory.bm25 import FLOOR
 from mempiler.memory.index import Entry
 from mempiler.memory.sparse import MANY, SparseIndex
@@ -84,39 +83,3 @@ def test_an_index_that_shrank_to_nothing_finds_nothing_and_can_begin_again():
     assert (len(index), index.search(QUERIES[:2], k=3)) == (0, [[], []])
     index.add([Entry(id="a", text="jazz")])
     assert [hit.id for hit in index.search(["jazz"], k=3)[0]] == ["a"]
-
-
-@pytest.mark.parametrize("size", [0, 1, 600])
-def test_an_index_is_loaded_without_cutting_its_texts_again(tmp_path, monkeypatch, size):
-    index = index_of(entries(size + 2))
-    index.remove(["e0", f"e{size}"])
-    index.save(tmp_path)
-    expected = index.search(QUERIES, k=20)
-    monkeypatch.setattr(sparse, "tokens", lambda text: tokens(text) if text in QUERIES else pytest.fail("cut again"))
-    loaded = SparseIndex.load(tmp_path)
-    assert loaded.ids == index.ids
-    assert loaded.search(QUERIES, k=20) == expected
-
-
-@pytest.mark.parametrize("lost", ["file", "cutter"])
-def test_texts_are_cut_again_where_another_version_has_cut_them(tmp_path, monkeypatch, lost):
-    index = index_of(entries(60))
-    if lost == "file":
-        monkeypatch.setattr(sparse, "POSTINGS", "other.npz")
-    else:
-        monkeypatch.setattr(sparse, "cutter", lambda: "earlier")
-    index.save(tmp_path)
-    monkeypatch.undo()
-    assert SparseIndex.load(tmp_path).search(QUERIES, k=20) == index.search(QUERIES, k=20)
-
-
-def test_a_loaded_index_goes_on_as_the_one_that_was_saved(tmp_path):
-    index = index_of(entries(MANY + 100))
-    index.remove(["e3", "e4"])
-    index.save(tmp_path)
-    loaded = SparseIndex.load(tmp_path)
-    for one in (index, loaded):
-        one.add([Entry(id="e5", text="w1 w9"), Entry(id="new", text="w2 w3")])
-        one.remove(["e7"])
-    assert loaded.ids == index.ids
-    assert loaded.search(QUERIES, k=20) == index.search(QUERIES, k=20)

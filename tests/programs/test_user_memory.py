@@ -424,14 +424,3 @@ def test_a_window_of_time_is_searched_to_its_end(store: Store) -> None:
 def said_turns(day: int) -> tuple[Turn, ...]:
     # The later, the shorter, and so the nearer to the query: the window's days are the last to be found.
     return (Turn(id=f"s{day}:1", speaker="Ada", text="rye bread " + "of the baker " * (30 - day)),)
-
-
-def test_what_questions_recall_is_counted(path: Path) -> None:
-    with Store(path) as store:
-        memory = program(k=1).memory(store, "ada", lm=language_model("offline"))
-        memory.add([*said("I moved to Lisbon."), *said("My cat is called Tom.")], id="s")
-        memory.ask("Where did Ada move?")
-        memory.recall("Where did Ada move?")
-        memory.search("Where did Ada move?", k=1)
-    with Store(path) as store:
-        assert store.dump(Owner("ada")).recalled == {"s:1": 3}

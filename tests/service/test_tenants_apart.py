@@ -98,7 +98,7 @@ def test_no_verb_tells_a_tenant_of_another(clients: dict[str, Client], steps: An
 def test_what_both_say_of_the_same_names_each_is_told_alone(clients: dict[str, Client]) -> None:
     assert {name for name in vars(Verbs) if not name.startswith("_")} <= VERBS.keys()
     both = [Step(clients[tenant], "cleo", mark, "s1", mark) for tenant, mark in MARKS.items()]
-    for verb in ("add", "add under the same id", "import"):
+    for verb in ("add", "add under the same id"):
         for of in both:
             VERBS[verb](of)
     until = time.monotonic() + 10
