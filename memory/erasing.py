@@ -24,7 +24,6 @@ from sqlalchemy.exc import OperationalError
 
 from ..errors import ConflictError
 from . import store_tables as t
-from .prepared import Prepared
 from .store_tables import given
 from .stored import Owner
 
@@ -39,12 +38,12 @@ READER = "somebody reads the store, so its log cannot be emptied; run it again l
 LARGE = "the file is too large to be rewritten while others write; when nobody does, run: sqlite3 FILE VACUUM"
 
 
-_FORGETS = Prepared(select(t.meta.c.value).where(t.meta.c.name == "forgets"))
+_FORGETS = select(t.meta.c.value).where(t.meta.c.name == "forgets")
 
 
 def forgets(db: Connection) -> int:
     """How often anybody was forgotten."""
-    return int(next((row.value for row in _FORGETS(db, {})), 0))
+    return int(db.execute(_FORGETS).scalar() or 0)
 
 
 def name_of(owner: Owner) -> str:
@@ -94,14 +93,12 @@ def refuse(db: Connection, owner: Owner, since: int) -> None:
         raise refusal(owner)
 
 
-_SINCE = Prepared(
-    select(t.forgotten.c.number).where(t.forgotten.c.name == given("name"), t.forgotten.c.number > given("since"))
-)
+_SINCE = select(t.forgotten.c.number).where(t.forgotten.c.name == given("name"), t.forgotten.c.number > given("since"))
 
 
 def forgotten_since(db: Connection, since: int, *owners: Owner) -> bool:
     """Whether one of them was forgotten after that number of the store."""
-    return any(_SINCE(db, {"name": name_of(owner), "since": since}) for owner in owners)
+    return any(db.execute(_SINCE, {"name": name_of(owner), "since": since}).first() for owner in owners)
 
 
 def refusal(owner: Owner) -> ConflictError:

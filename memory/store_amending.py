@@ -13,7 +13,6 @@ from ..errors import UserError
 from . import erasing
 from . import store_tables as t
 from .amending import Amendment
-from .prepared import Prepared
 from .store_reads import BATCH
 from .store_rows import lock
 from .store_tables import given, key_of, mine, of, whose
@@ -21,15 +20,15 @@ from .stored import Owner
 
 MOST = 10_000
 """Most amendments of a user."""
-_ROWS = Prepared(select(t.amendments).where(*mine(t.amendments)).order_by(t.amendments.c.number))
-_LAST = Prepared(select(func.max(t.amendments.c.number).label("number")).where(*mine(t.amendments)))
-_NEW = Prepared(insert(t.amendments))
+_ROWS = select(t.amendments).where(*mine(t.amendments)).order_by(t.amendments.c.number)
+_LAST = select(func.max(t.amendments.c.number).label("number")).where(*mine(t.amendments))
+_NEW = insert(t.amendments)
 _THERE = select(t.turns.c.turn).where(*mine(t.turns), t.turns.c.turn.in_(given("ids")))
 
 
 def read(db: Connection, owner: Owner) -> list[Amendment]:
     """All amendments of a user, in order."""
-    return [_amendment(row) for row in _ROWS(db, whose(owner))]
+    return [_amendment(row) for row in db.execute(_ROWS, whose(owner))]
 
 
 def write(db: Connection, owner: Owner, row: Amendment, since: int) -> bool:
@@ -41,7 +40,7 @@ def write(db: Connection, owner: Owner, row: Amendment, since: int) -> bool:
     """
     known = lock(db, owner, make=False)
     erasing.refuse(db, owner, since)
-    (last,) = _LAST(db, whose(owner))
+    last = db.execute(_LAST, whose(owner)).one()
     if row.number > MOST:
         raise UserError(f"user {owner.user!r} has {MOST} amendments, the most there can be; forget sessions instead")
     if not known or row.number != (last.number or 0) + 1:
@@ -57,7 +56,7 @@ def put(db: Connection, owner: Owner, rows: Iterable[Amendment]) -> None:
             name: getattr(row, name) for name in ("number", "what", "entry", "kind", "text", "new", "by", "undoes")
         }
         at = row.at.replace(tzinfo=UTC).timestamp() if row.at else 0.0
-        _NEW(db, {**key_of(owner), **about, "sources": json.dumps(row.sources), "at": at})
+        db.execute(_NEW, {**key_of(owner), **about, "sources": json.dumps(row.sources), "at": at})
 
 
 def drop_unfounded(db: Connection, owner: Owner) -> None:

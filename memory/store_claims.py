@@ -58,7 +58,7 @@ class Claims(Transactions):
 
         def take(db: Connection) -> list[Claim]:
             now = {} if server else {"now": time.time()}
-            found = find(db, {**about, **now})
+            found = db.execute(find, {**about, **now}).all()
             pairs = zip(found, workers, strict=False)
             claims = [Claim(Owner.stored(user.user, user.tenant), by, user.version) for user, by in pairs]
             for claim in claims:

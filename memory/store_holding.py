@@ -11,7 +11,6 @@ from typing import Any
 from sqlalchemy import Connection, case, update
 
 from . import store_tables as t
-from .prepared import Prepared
 from .store_rows import token
 from .store_tables import given, mine, whose
 from .stored import LONGEST_LEASE, Claim
@@ -23,13 +22,13 @@ class _Holding:
     def __init__(self, now: Any) -> None:
         u, of_user = t.users.c, update(t.users).where(*mine(t.users))
         until = now + given("lease")
-        self.hold = Prepared(of_user.values(worker=given("by"), claimed_until=until))
-        self.let_go = Prepared(of_user.where(u.worker == given("by")).values(worker="", claimed_until=now))
+        self.hold = of_user.values(worker=given("by"), claimed_until=until)
+        self.let_go = of_user.where(u.worker == given("by")).values(worker="", claimed_until=now)
         same = of_user.where(u.version == given("old")).returning(u.version)
-        self.advance = Prepared(same.values(version=given("new"), claimed_until=until))
+        self.advance = same.values(version=given("new"), claimed_until=until)
         held = u.worker == given("by")
         free = {"worker": case((held, ""), else_=u.worker), "claimed_until": case((held, now), else_=u.claimed_until)}
-        self.end = Prepared(same.values(version=given("new"), **free))
+        self.end = same.values(version=given("new"), **free)
 
 
 _HERE, _ON_SERVER = _Holding(given("now")), _Holding(t.SERVER_CLOCK)
@@ -42,13 +41,14 @@ def _holding(db: Connection) -> tuple[_Holding, dict[str, float]]:
 def hold(db: Connection, claim: Claim, lease: float) -> None:
     """Notes who holds a user, and until when."""
     holding, now = _holding(db)
-    holding.hold(db, whose(claim.owner, **now, by=claim.worker, lease=min(lease, LONGEST_LEASE)))
+    lease = min(lease, LONGEST_LEASE)
+    db.execute(holding.hold, whose(claim.owner, **now, by=claim.worker, lease=lease))
 
 
 def let_go(db: Connection, claim: Claim) -> None:
     """Notes that nobody holds a user, if the claim is still good."""
     holding, now = _holding(db)
-    holding.let_go(db, whose(claim.owner, **now, by=claim.worker))
+    db.execute(holding.let_go, whose(claim.owner, **now, by=claim.worker))
 
 
 def advance(db: Connection, claim: Claim, lease: float) -> str | None:
@@ -63,7 +63,7 @@ def advance(db: Connection, claim: Claim, lease: float) -> str | None:
     new = token()
     about = whose(claim.owner, **now, old=claim.version, new=new)
     if lease:
-        made = holding.advance(db, {**about, "lease": min(lease, LONGEST_LEASE)})
+        made = db.execute(holding.advance, {**about, "lease": min(lease, LONGEST_LEASE)})
     else:
-        made = holding.end(db, {**about, "by": claim.worker})
-    return new if made else None
+        made = db.execute(holding.end, {**about, "by": claim.worker})
+    return new if made.first() else None

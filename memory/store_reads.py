@@ -29,7 +29,6 @@ from ..errors import StoreError
 from ..records import AnyItem, Item, Session, Turn
 from . import store_tables as t
 from .deltas import patch
-from .prepared import Prepared, among
 from .store_tables import given, mine, of, whose
 from .stored import LONGEST_LEASE, Change, Document, Log, Measures, Owner, Parsed, Stamp, State, StoredItem, Summary
 
@@ -40,14 +39,12 @@ BATCH = 500
 
 
 _ABOUT = [column for column in t.memories.c if column.name not in ("json", "settled")]
-_HEAD = Prepared(
-    select(
-        select(t.users.c.version).where(*mine(t.users)).scalar_subquery().label("version"),
-        select(t.meta.c.value).where(t.meta.c.name == "forgets").scalar_subquery().label("forgets"),
-        select(func.max(t.amendments.c.number)).where(*mine(t.amendments)).scalar_subquery().label("amended"),
-        *_ABOUT,
-    ).select_from(select(literal(1)).subquery().outerjoin(t.memories, and_(*mine(t.memories))))
-)
+_HEAD = select(
+    select(t.users.c.version).where(*mine(t.users)).scalar_subquery().label("version"),
+    select(t.meta.c.value).where(t.meta.c.name == "forgets").scalar_subquery().label("forgets"),
+    select(func.max(t.amendments.c.number)).where(*mine(t.amendments)).scalar_subquery().label("amended"),
+    *_ABOUT,
+).select_from(select(literal(1)).subquery().outerjoin(t.memories, and_(*mine(t.memories))))
 
 
 def head(db: Connection, owner: Owner) -> Any:
@@ -57,7 +54,7 @@ def head(db: Connection, owner: Owner) -> Any:
         A row: the `version`, None for an unknown user; how often anybody was forgotten (`forgets`); the number of the
         last amendment (`amended`), None without one; and the columns of the memory, None where there is none.
     """
-    (row,) = _HEAD(db, whose(owner))
+    row = db.execute(_HEAD, whose(owner)).one()
     return row
 
 
@@ -103,21 +100,21 @@ def _waiting() -> CompoundSelect[*tuple[Any, ...]]:
     left = item.with_hint(t.items, "INDEXED BY mempiler_items_state", "sqlite")
     left = left.where(
         *mine(t.items),
-        among(i.state, "queued", "failed"),
+        i.state.in_(("queued", "failed")),
         i.position <= given("after"),
     )
     turn = select(o.number, o.json, literal("open"), literal(0), literal(""), o.session, o.added)
     return union_all(behind, left, turn.where(*mine(t.open_turns))).order_by("at", "position")
 
 
-_WAITING = Prepared(_waiting())
+_WAITING = _waiting()
 
 
 def waiting(
     db: Connection, owner: Owner, after: int, parsed: Parsed
 ) -> tuple[tuple[StoredItem, ...], tuple[Session, ...]]:
     """The items behind a position and those that were never remembered, in order; and the open sessions."""
-    found = _WAITING(db, whose(owner, after=after))
+    found = db.execute(_WAITING, whose(owner, after=after)).all()
     items = [row for row in found if row.state != "open"]
     opened: dict[str, list[str]] = {}
     for row in found[len(items) :]:
@@ -140,18 +137,13 @@ def _said(wanted: Any) -> Select[*tuple[Any, ...]]:
 
 
 _SAID = _said(given("ids"))
-# A list is another text each time; SQLite reads one from JSON.
-_SAID_HERE = Prepared(_said(select(func.json_each(given("ids")).table_valued("value").c.value)))
 
 
 def turns(db: Connection, owner: Owner, ids: Sequence[str]) -> dict[str, tuple[Turn, Item]]:
     """Turns of remembered and waiting items by id, each with its item; unknown ids are skipped."""
     texts: dict[str, None] = {}
-    if db.dialect.name == "sqlite":
-        texts = dict.fromkeys(row.json for row in _SAID_HERE(db, whose(owner, ids=json.dumps(ids))))
-    else:
-        for n in range(0, len(ids), BATCH):
-            texts |= dict.fromkeys(db.execute(_SAID, whose(owner, ids=ids[n : n + BATCH])).scalars())
+    for n in range(0, len(ids), BATCH):
+        texts |= dict.fromkeys(db.execute(_SAID, whose(owner, ids=ids[n : n + BATCH])).scalars())
     found = [_ITEM.validate_json(text) for text in texts]
     wanted = set(ids)
     return {turn.id: (turn, item) for item in found for turn in item.turns if turn.id in wanted}
@@ -305,7 +297,7 @@ def _summary(row: Any, counts: Any, open_turns: int) -> Summary:
 
 
 @cache
-def claimable(server: bool, one: bool, partial: bool) -> Prepared:
+def claimable(server: bool, one: bool, partial: bool) -> Select[*tuple[Any, ...]]:
     """Finds the unclaimed users with something to do that have waited longest, and locks their rows.
 
     Its values are `most`, `worker`, `writer`, `embedder`, `schema`, `now` where there is no server, and `whose` for one
@@ -322,11 +314,11 @@ def claimable(server: bool, one: bool, partial: bool) -> Prepared:
     def same(c: Any) -> tuple[Any, Any]:
         return c.tenant == u.tenant, c.user == u.user
 
-    queued = exists().where(*same(i), among(i.state, "queued", *(["partial"] if partial else [])))
+    queued = exists().where(*same(i), i.state.in_(["queued", *(["partial"] if partial else [])]))
     ours = and_(*(m[name] == given(name) for name in ("writer", "embedder", "schema")))
     unsettled = exists().where(*same(m), m.settled_position < m.position)
     foreign = exists().where(*same(m), ~ours)
     query = select(u.tenant, u.user, u.version).where(or_(queued, unsettled), ~foreign)
     free = or_(u.worker.in_(("", given("worker"))), u.claimed_until < now, u.claimed_until > now + LONGEST_LEASE)
     query = query.where(free, *(mine(t.users) if one else ()))
-    return Prepared(query.order_by(u.claimed_until).limit(given("most")).with_for_update(skip_locked=True))
+    return query.order_by(u.claimed_until).limit(given("most")).with_for_update(skip_locked=True)

@@ -38,7 +38,6 @@ from ..errors import ConflictError, UserError
 from ..records import Item, Turn
 from . import erasing, store_metadata
 from . import store_tables as t
-from .prepared import Prepared, among
 from .store_reads import BATCH
 from .store_tables import given, key_of, mine, of, whose
 from .stored import Added, Contents, Document, Owner, check_key, name_of
@@ -104,7 +103,7 @@ def insert_into(db: Connection) -> Any:
     return (postgresql if db.dialect.name == "postgresql" else sqlite).insert
 
 
-_LOCK = Prepared(select(t.users.c.version).where(*mine(t.users)).with_for_update())
+_LOCK = select(t.users.c.version).where(*mine(t.users)).with_for_update()
 
 
 def lock(db: Connection, owner: Owner, make: bool = True) -> bool:
@@ -112,12 +111,12 @@ def lock(db: Connection, owner: Owner, make: bool = True) -> bool:
 
     With `make` it is made then, and another transaction that makes it at the same time is waited for.
     """
-    if _LOCK(db, whose(owner)):
+    if db.execute(_LOCK, whose(owner)).first():
         return True
     blank = {"next_position": 1, "version": token(), "worker": "", "claimed_until": 0.0}
     if not make or upsert(db, t.users, {**key_of(owner), **blank}, {}):
         return False
-    return bool(_LOCK(db, whose(owner)))
+    return db.execute(_LOCK, whose(owner)).first() is not None
 
 
 def _known(id: Any) -> Any:
@@ -151,7 +150,7 @@ def _standing(server: bool) -> Select[*tuple[Any, ...]]:
 
 _NEVER = 2**31 - 1
 """More than anybody can have been forgotten."""
-_STANDING = {server: Prepared(_standing(server)) for server in (False, True)}
+_STANDING = {server: _standing(server) for server in (False, True)}
 
 
 @dataclass(frozen=True)
@@ -178,18 +177,17 @@ def _stands(db: Connection, owner: Owner, id: str, since: int | None, make: bool
     server = db.dialect.name == "postgresql"
     about = whose(owner, id=id, name=erasing.name_of(owner), since=_NEVER if since is None else since)
     # Who writes in SQLite holds the whole file.
-    row = None if server else _STANDING[server](db, about)[0]
+    row = None if server else db.execute(_STANDING[server], about).one()
     if row is None or (row.next_position is None and make):
         lock(db, owner, make)
-        (row,) = _STANDING[server](db, about)
+        row = db.execute(_STANDING[server], about).one()
     if row.refused is not None:
         raise erasing.refusal(owner)
     now = row.now if server else time.time()
     return _Standing(row.next_position or 1, row.position, row.digest, row.last, bool(row.taken), now)
 
 
-_NEW_ITEM, _NEW_OPEN = Prepared(insert(t.items)), Prepared(insert(t.open_turns))
-_ADVANCE = Prepared(update(t.users).where(*mine(t.users)).values(next_position=given("next")))
+_ADVANCE = update(t.users).where(*mine(t.users)).values(next_position=given("next"))
 
 
 def queue(
@@ -225,10 +223,10 @@ def queue(
     item = _numbered(item, id or _free_id(db, owner, stands))
     _take_turns(db, owner, [turn.id for turn in item.turns], position)
     row = {"position": position, "id": item.id, "digest": digest, "json": json_of(item), "state": "queued"}
-    _NEW_ITEM(db, {**key_of(owner), **row, "attempts": 0, "error": "", "added": stands.now})
+    db.execute(insert(t.items), {**key_of(owner), **row, "attempts": 0, "error": "", "added": stands.now})
     if metadata:
         store_metadata.put(db, owner, {position: metadata})
-    _ADVANCE(db, whose(owner, next=position + 1))
+    db.execute(_ADVANCE, whose(owner, next=position + 1))
     return Added(item.id, position, new=True)
 
 
@@ -260,7 +258,7 @@ def append(
     about = {**key_of(owner), "session": session, "added": stands.now}
     if new:
         rows = [{**about, "number": n, "json": json_of(turn)} for (n, _), turn in zip(numbered, new, strict=True)]
-        _NEW_OPEN.each(db, rows)
+        db.execute(insert(t.open_turns), rows)
     if new and metadata:
         store_metadata.add(db, owner, session, metadata)
     return new
@@ -307,12 +305,12 @@ def _taken() -> Update:
     c, inner = t.items.c, t.items.alias()
     # SQLite would look at all items of the user.
     found = select(inner.c.position).with_hint(inner, "INDEXED BY mempiler_items_state", "sqlite")
-    found = found.where(*mine(inner), among(inner.c.state, "queued", "partial"), inner.c.position <= given("last"))
+    found = found.where(*mine(inner), inner.c.state.in_(("queued", "partial")), inner.c.position <= given("last"))
     note = case((c.state == "queued", given("note")), else_=c.error)
     return update(t.items).where(*mine(t.items), c.position.in_(found)).values(state="remembered", error=note)
 
 
-_TAKEN_IN = Prepared(_taken())
+_TAKEN_IN = _taken()
 _PARTIAL = update(t.items).where(
     *mine(t.items),
     t.items.c.state == "remembered",
@@ -322,7 +320,7 @@ _PARTIAL = update(t.items).where(
 
 def taken_in(db: Connection, owner: Owner, document: Document, note: str) -> None:
     """Marks the items that are in a memory now."""
-    _TAKEN_IN(db, whose(owner, last=document.position, note=note))
+    db.execute(_TAKEN_IN, whose(owner, last=document.position, note=note))
     for n in range(0, len(document.partial), BATCH):
         db.execute(_PARTIAL.values(state="partial"), whose(owner, ids=document.partial[n : n + BATCH]))
 
@@ -351,16 +349,13 @@ def restore(db: Connection, contents: Contents) -> None:
         append(db, owner, name_of("session", session.id), session.turns, metadata=said)
 
 
-_NEW_CHANGE = Prepared(insert(t.changes))
-
-
 def _changed(now: Any) -> Any:
     names = ("position", "settled_position", "speakers", "writer", "program", "embedder", "schema")
     new = {name: given(f"new_{name}") for name in names}
     return update(t.memories).where(*mine(t.memories)).values({**new, "updated": now})
 
 
-_CHANGED_HERE, _CHANGED_ON_SERVER = Prepared(_changed(given("now"))), _changed(t.SERVER_CLOCK)
+_CHANGED_HERE, _CHANGED_ON_SERVER = _changed(given("now")), _changed(t.SERVER_CLOCK)
 
 
 def put_memory(db: Connection, owner: Owner, document: Document) -> None:
@@ -368,12 +363,12 @@ def put_memory(db: Connection, owner: Owner, document: Document) -> None:
     change, about = document.change, _about(document)
     if change is not None:
         row = {"number": document.log.count, "memory": change.memory, "settled": change.settled}
-        _NEW_CHANGE(db, {**key_of(owner), **row})
+        db.execute(insert(t.changes), {**key_of(owner), **row})
         new = whose(owner, **{f"new_{name}": value for name, value in about.items()})
         if db.dialect.name == "postgresql":
             db.execute(_CHANGED_ON_SERVER, new)
         else:
-            _CHANGED_HERE(db, {**new, "now": time.time()})
+            db.execute(_CHANGED_HERE, {**new, "now": time.time()})
         return
     db.execute(delete(t.changes).where(*of(t.changes, owner)))
     base = document.log.base or token()
@@ -398,7 +393,7 @@ def _take_turns(db: Connection, owner: Owner, ids: Sequence[str], position: int)
     key, taken, new = key_of(owner), set[str](), _new_turn(db.dialect.name == "postgresql")
     for n in range(0, len(ids), BATCH):
         rows = [{**key, "turn": id, "position": position} for id in ids[n : n + BATCH]]
-        taken.update(row.turn for row in new.each(db, rows))
+        taken.update(row.turn for row in db.execute(new, rows))
     if len(taken) < len(ids):
         twice = next(id for n, id in enumerate(ids) if id in ids[:n] or id not in taken)
         raise ConflictError(
@@ -408,10 +403,10 @@ def _take_turns(db: Connection, owner: Owner, ids: Sequence[str], position: int)
 
 
 @cache
-def _new_turn(server: bool) -> Prepared:
+def _new_turn(server: bool) -> Any:
     """Passes over turns that are there, and returns the others."""
     new = (postgresql if server else sqlite).insert(t.turns)
-    return Prepared(new.on_conflict_do_nothing().returning(t.turns.c.turn))
+    return new.on_conflict_do_nothing().returning(t.turns.c.turn)
 
 
 def _numbered(item: Item, id: str) -> Item:

@@ -56,7 +56,6 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError
 
 from ..errors import MissingDependencyError, StoreError, UserError
-from .prepared import driven
 from .stored import Owner
 
 SCHEMA = 2
@@ -348,7 +347,7 @@ def _sqlite(engine: Engine) -> Engine:
     def _begin(connection: Connection) -> None:
         options = connection.get_execution_options()
         if not options.get("bare"):
-            driven(connection, "BEGIN IMMEDIATE" if options.get("write") else "BEGIN")
+            connection.exec_driver_sql("BEGIN IMMEDIATE" if options.get("write") else "BEGIN")
 
     return engine
 

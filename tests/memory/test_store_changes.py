@@ -114,6 +114,7 @@ def test_a_memory_of_a_store_from_before_changes_is_read_and_continued(
         db.execute(text("UPDATE mempiler_memories SET json = (SELECT memory FROM mempiler_texts)"))
         db.execute(text("DROP TABLE mempiler_texts"))
         db.execute(text("DROP TABLE mempiler_changes"))
+        db.execute(text("UPDATE mempiler_meta SET value = '1' WHERE name = 'schema'"))
     old = build("memory-r2").memory(path, "ada", lm=language_model("offline"))
     assert old.read() == before
     old.add([{"role": "user", "name": "Ada", "content": "I have a dog."}])

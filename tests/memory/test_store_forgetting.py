@@ -199,6 +199,8 @@ def test_store_of_before_gets_the_new_tables(tmp_path: Path) -> None:
     with closing(sqlite3.connect(path)) as database:
         for table in ("forgotten", "rebuilds", "open_metadata"):
             database.execute(f"DROP TABLE mempiler_{table}")
+        database.execute("UPDATE mempiler_meta SET value = '1' WHERE name = 'schema'")
+        database.commit()
     with Store(path) as store:
         assert store.forget(ADA).sessions == 1
 

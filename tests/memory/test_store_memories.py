@@ -220,7 +220,7 @@ def test_tables_of_another_version_are_refused_with_the_remedy(tmp_path: Path) -
     Store(path).close()
     engine = create_engine(f"sqlite:///{path}")
     with engine.begin() as connection:
-        connection.execute(text("UPDATE mempiler_meta SET value = '0'"))
+        connection.execute(text("UPDATE mempiler_meta SET value = '3'"))
     engine.dispose()
-    with pytest.raises(StoreError, match=r"of version 0, this Mempiler reads 1; .*mempiler memories export"):
+    with pytest.raises(StoreError, match=r"of version 3, this Mempiler reads 2; .*mempiler memories export"):
         Store(path)
