@@ -8,9 +8,6 @@ from typing import Any
 
 from .refusals import SLOW_BODY, TOO_LARGE, Refusal
 
-STREAMED = frozenset({"/v1/import"})
-"""Routes that read their body piece by piece, within limits of their own."""
-
 
 class BodyLimit:
     """ASGI middleware that refuses bodies that are large, announced or not, or slow, before they are parsed.
@@ -26,7 +23,7 @@ class BodyLimit:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Passes a request on, with its whole body read; or refuses it."""
-        if scope["type"] != "http" or scope["path"] in STREAMED:
+        if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         announced = dict(scope["headers"]).get(b"content-length", b"0")
