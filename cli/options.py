@@ -43,7 +43,7 @@ SECONDS = Finite(0, MOST_SECONDS, min_open=True)
 BENCHMARK = click.option("--on", "benchmark", required=True, metavar="BENCHMARK", help="see `mempiler list`")
 DATA = click.option("--data", type=click.Path(), help="the benchmark's file [default: the bundled sample]")
 LM = click.option(
-    "--lm", default="offline", show_default=True, help="`offline`, `oracle`, `gguf:NAME`, or any model name DSPy takes"
+    "--lm", default="offline", show_default=True, help="`offline`, `gguf:NAME`, or any model name DSPy takes"
 )
 API_BASE = click.option("--api-base", help="address of an OpenAI-compatible server")
 JSON = click.option("--json", "as_json", is_flag=True, help="print one JSON object")
@@ -208,12 +208,11 @@ def setup_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def make_setup(values: dict[str, Any]) -> Setup:
     """Takes the setup's options out of a command's keyword arguments.
 
-    The embedder of the oracle, and of `local:tiny`, is the offline one unless another is named: the sentences of their
-    worlds are made for it, and a run of theirs is the same whatever weights are here.
+    The embedder of `local:tiny` is the offline one unless another is named: the sentences it is warmed up on are made
+    for it, and its runs are the same whatever weights are here.
     """
     from ..engines.embedders import OFFLINE
     from ..engines.guard import Limits
-    from ..engines.models import is_oracle
     from ..runs.course import TINY
     from ..runs.setup import Setup
     from ..runs.tape.opened import settled
@@ -223,7 +222,7 @@ def make_setup(values: dict[str, Any]) -> Setup:
     named = {name: values.pop(name) for name in ("categories", "metric")}
     options = parse_settings(values.pop("pairs", ())) | {name: value for name, value in named.items() if value}
     setup = Setup(options=options, limits=limits, **{name: values.pop(name) for name in names if name in values})
-    if (is_oracle(setup.lm) or setup.lm == TINY) and not _said("embedder"):
+    if setup.lm == TINY and not _said("embedder"):
         setup = dataclasses.replace(setup, embedder=OFFLINE)
     if setup.replay is None:
         return setup
@@ -366,12 +365,12 @@ def show_plan(console: Console, plan: Plan, as_json: bool) -> None:
 
 def first_line(console: Console, setup: Setup) -> None:
     """Says what the numbers will rest on, before anything else."""
-    from ..engines.models import is_oracle, is_ruled
+    from ..engines.models import is_offline
 
     data = setup.data or ("generated" if _generated(setup.benchmark) else "bundled sample")
     engines = {"offline": "offline engine (extractive, no language model)"}
-    lm = f"{setup.lm} engine (test instrument, not a model)" if is_oracle(setup.lm) else engines.get(setup.lm, setup.lm)
-    known = bool(setup.data) and not is_ruled(setup.lm)
+    lm = engines.get(setup.lm, setup.lm)
+    known = bool(setup.data) and not is_offline(setup.lm)
     warning = "" if known else " - a wiring check, not comparable with published numbers"
     replayed = f", replayed from {setup.replay}" if setup.replay else ""
     console.print(f"data: {data}; LM: {lm}{replayed}{warning}", soft_wrap=True)

@@ -52,8 +52,7 @@ def command(
 ) -> None:
     """Run the sections of the paper NAME on its benchmarks, and print its tables and ours.
 
-    Without --judge-lm an LM-free metric stands in where the benchmark has one, and there are no win rates. With
-    --lm oracle, a test instrument, they run on the paper's world and show that each mechanism matters there.
+    Without --judge-lm an LM-free metric stands in where the benchmark has one, and there are no win rates.
     """
     from ..engines.meter import Meter
     from ..runs.recipes.adaptation import Adaptation

@@ -1,7 +1,6 @@
 """Language models by name.
 
-`offline` is the engine that needs no key (see `engines.offline`: it is no language model). `oracle`, or `oracle:` and
-an error rate, is a test instrument for the worlds of `data.worlds` (`engines.oracle`). `gguf:` and a name of
+`offline` is the engine that needs no key (see `engines.offline`: it is no language model). `gguf:` and a name of
 `mempiler models list` or the path of a GGUF file is one that llama.cpp runs in this process (see `engines.gguf`).
 `local:` and the folder or hub id of a transformers model is one that runs here and can be trained (`engines.local`).
 Every other name goes to DSPy as it is: `openai/gpt-4.1-mini`, `ollama_chat/qwen3`, `hosted_vllm/my-model` with
@@ -12,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +25,6 @@ from .meter import Answers, Meter, MeteredLM, Role, Tape
 from .providers import check_provider
 
 OFFLINE = "offline"
-ORACLE = "oracle"
-"""The test instrument; with a colon and a number behind it, that share of its prompts is answered with nothing."""
 GGUF = "gguf:"
 """What the name of a model begins with that llama.cpp runs in this process."""
 LOCAL = "local:"
@@ -60,8 +57,7 @@ def language_model(
     """Makes a metered language model.
 
     Args:
-        name: `offline`, `oracle` or `oracle:RATE`, `gguf:` and a name or path, `local:` and a folder or hub id, or any
-            name `dspy.LM` takes.
+        name: `offline`, `gguf:` and a name or path, `local:` and a folder or hub id, or any name `dspy.LM` takes.
         meter: Where its calls are counted; a new one if None.
         role: What it is used for.
         guard: Refuses calls over budget or to an unreachable endpoint.
@@ -87,8 +83,6 @@ def language_model(
     """
     # litellm otherwise fetches a price list over the network when it is imported.
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
-    # Rules cost nothing, which is not the same as a price that nobody knows.
-    prices = (0.0, 0.0) if is_oracle(name) else prices
     shared: dict[str, Any] = {"role": role, "guard": guard, "answers": answers, "prices": prices, "tape": tape}
     live = tape is None or tape.live
     if name == OFFLINE:
@@ -98,14 +92,6 @@ def language_model(
         engines = {"engine": engine, "async_engine": AsyncOfflineEngine(engine)}
         sampling = {"temperature": temperature or 0.0, "cache": bool(cache)}
         return MeteredLM("offline/extractive-1", meter or Meter(), **shared, **engines, **sampling)
-    if is_oracle(name):
-        from .oracle import AsyncOracleEngine, OracleEngine
-
-        rate = error_rate(name)
-        engine = OracleEngine(rate)
-        engines = {"engine": engine, "async_engine": AsyncOracleEngine(engine)}
-        told = f":{rate:g}" if rate else ""
-        return MeteredLM(f"oracle/worlds-1{told}", meter or Meter(), **shared, **engines, cache=bool(cache))
     if name.startswith(LOCAL):
         from .local.engine import local_lm
         from .local.roles import RoleModels
@@ -178,33 +164,8 @@ def is_offline(name: str) -> bool:
     return name == OFFLINE or name.startswith("offline/")
 
 
-def is_oracle(name: str) -> bool:
-    """Whether a model name means the oracle engine: a test instrument, not a model."""
-    return name.partition(":")[0] in (ORACLE, "oracle/worlds-1")
-
-
-def is_ruled(name: str) -> bool:
-    """Whether no model is behind a name, but rules."""
-    return is_offline(name) or is_oracle(name)
-
-
-def error_rate(name: str) -> float:
-    """The share of prompts that the oracle of a name answers with nothing.
-
-    Raises:
-        UserError: What stands behind the colon is no number from 0 to 1.
-    """
-    said = name.partition(":")[2]
-    with suppress(ValueError):
-        if 0.0 <= (rate := float(said or 0)) <= 1.0:
-            return rate
-    raise UserError(f"language model {name!r}: {said!r} is no error rate; say {ORACLE}, or {ORACLE}:0.05")
-
-
 def shown(name: str) -> str:
-    """What tables call a model: engines of rules by the names that `--lm` takes."""
-    if is_oracle(name):
-        return ORACLE + name[len(name.partition(":")[0]) :]
+    """What tables call a model: the offline engine by the name that `--lm` takes."""
     return OFFLINE if is_offline(name) else name
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from .models import GGUF, is_local, is_ruled
+from .models import GGUF, is_local, is_offline
 
 
 def token_prices(name: str) -> tuple[float, float] | None:
@@ -13,7 +13,7 @@ def token_prices(name: str) -> tuple[float, float] | None:
     Args:
         name: A model name as `language_model` takes it; engines of rules, local and GGUF models are free.
     """
-    if is_ruled(name) or is_local(name) or name.startswith(GGUF):
+    if is_offline(name) or is_local(name) or name.startswith(GGUF):
         return 0.0, 0.0
     # litellm otherwise fetches a newer table over the network when it is imported.
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")

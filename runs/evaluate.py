@@ -21,7 +21,7 @@ import dspy
 from ..data.benchmark import Benchmark
 from ..data.text_metrics import evidence_recall
 from ..engines.meter import Meter
-from ..engines.models import is_ruled, shown
+from ..engines.models import is_offline, shown
 from ..engines.taken import Taken, taking
 from ..errors import BudgetError, EndpointError, MempilerError
 from ..memory.flight import Flight
@@ -134,7 +134,7 @@ def evaluate(
         lm=shown(lm.model),
         embedder=embedder.name if embedder else None,
         judge=_judge(benchmark),
-        comparable=not benchmark.source.sample and not is_ruled(lm.model),
+        comparable=not benchmark.source.sample and not is_offline(lm.model),
         rows=rows,
         aggregate=benchmark.scorer.aggregate(rows),
         confusion=benchmark.scorer.confusion(rows),

@@ -1,7 +1,7 @@
 """Tables for people and the picture of a comparison. All numbers come from `results`.
 
 Every table says which model, which data and how many questions it rests on. A bundled sample or the offline engine
-heads it with "wiring check, not comparable", the oracle engine with "test instrument, not a model".
+heads it with "wiring check, not comparable".
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ..engines.models import is_oracle
 from ..optimizers.history import Candidate
 from ..optimizers.plan import Plan
 from .leniency import leniency
@@ -21,13 +20,12 @@ from .results import SHOWN, Evaluation, cached_share
 from .statistics import Difference
 
 WIRING = "wiring check, not comparable"
-INSTRUMENT = "test instrument, not a model"
 NO_GAIN = "no gain on the dev questions"
 
 
 def heading(evaluation: Evaluation) -> str:
     """One line on how reliable the numbers are."""
-    warning = "" if evaluation.comparable else f" ({INSTRUMENT if is_oracle(evaluation.lm) else WIRING})"
+    warning = "" if evaluation.comparable else f" ({WIRING})"
     judge = f", judge {evaluation.judge}" if evaluation.judge else ""
     rate = leniency(evaluation.judge)
     judge += "" if rate is None else f", which accepts {rate:.0%} of wrong answers"

@@ -19,7 +19,7 @@ from ..engines.embedders import OFFLINE as OFFLINE_EMBEDDER
 from ..engines.embedders import embedder as make_embedder
 from ..engines.guard import Guard, Limits
 from ..engines.meter import Meter, MeteredLM, Role
-from ..engines.models import GGUF, is_local, is_offline, is_ruled, language_model
+from ..engines.models import GGUF, is_local, is_offline, language_model
 from ..engines.prices import token_prices
 from ..engines.providers import check_askable, check_known
 from ..errors import MOST_SECONDS, EndpointError, MempilerError, UserError, check_number
@@ -161,7 +161,7 @@ class Setup:
     @property
     def default_adapter(self) -> str:
         """The adapter of a program that is not a saved one: "auto" for named models, which have an endpoint to ask."""
-        return self.adapter or ("chat" if is_ruled(self.lm) or is_local(self.lm) else "auto")
+        return self.adapter or ("chat" if is_offline(self.lm) or is_local(self.lm) else "auto")
 
     @property
     def decisive(self) -> dict[str, Any]:
@@ -183,7 +183,7 @@ def check_model(name: str, role: Role, api_base: str | None) -> None:
     Raises:
         UserError: Nobody provides it, its key is not set, or its provider has no such model.
     """
-    if not (is_ruled(name) or is_local(name) or name.startswith(GGUF)):
+    if not (is_offline(name) or is_local(name) or name.startswith(GGUF)):
         lm = language_model(name, Meter(), role, api_base, guard=None, answers=None)
         check_askable(lm)
         check_known(lm)

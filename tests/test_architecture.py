@@ -3,7 +3,6 @@
     cli -> service -> runs -> optimizers -> programs -> memory, signatures -> reading, records -> errors
     data -> signatures, records        engines -> records, and of memory only its Embedder protocols
     client -> memory                   a service's, without its programs
-    data, engines -> grammar, which imports nothing
     programs -> of engines only the embedder that needs no model
     frameworks -> programs, what asks a memory and tells what was found; nothing imports them
     cli, runs -> systems -> memory, engines; what runs inside the systems' environments imports nothing of the package
@@ -31,11 +30,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "records": {"errors"},
     "reading": set(),
-    "grammar": set(),
     "signatures": BASE | {"reading"},
     "memory": BASE,
-    "data": BASE | {"signatures", "reading", "grammar"},
-    "engines": BASE | {"memory", "reading", "grammar"},
+    "data": BASE | {"signatures", "reading"},
+    "engines": BASE | {"memory", "reading"},
     "programs": PROGRAMS,
     "optimizers": OPTIMIZERS,
     "systems": BASE | {"memory", "reading", "engines"},
@@ -195,8 +193,6 @@ def test_breach_is_seen(rule: Callable[[Module], list[str]]) -> None:
         ("data/locomo", "from ..programs.tasks import QuestionAnswering"),
         ("data/synthesis/stories", "from ...programs import tasks"),
         ("engines/offline/answers", "from ...memory.facts import Facts"),
-        ("engines/oracle/pgr", "from ...data.worlds.pgr import PGRWorld"),
-        ("grammar/pgr", "from ..errors import UserError"),
         ("engines/models", "from .. import data"),
         ("errors", "from . import records"),
         ("memory/index", "from ..programs.keys import key"),
@@ -218,7 +214,6 @@ def test_import_against_the_direction_is_seen(path: str, line: str) -> None:
     [
         ("cli/serve", "from ..service.app import app"),
         ("engines/embedders", "from ..memory.index import Embedder"),
-        ("engines/oracle/pgr", "from ...grammar.pgr import read_answer"),
         ("programs/baselines/turn_rag", "from ...memory.index import Index"),
         ("programs/baselines/turn_rag", "from ..method import Method"),
         ("programs/keys", "from .. import __version__"),

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ...engines.models import is_oracle
 from ...optimizers.history import Candidate
 from ...programs.program import MemoryProgram
 from ...programs.state import PredictorState, dump_predictor
 from ..program_changes import as_text, differs, predictor_changes
-from ..report import INSTRUMENT, WIRING, tokens_line
+from ..report import WIRING, tokens_line
 from ..results import OUTCOMES, SHOWN, Evaluation, Row
 from ..results import difference as paired_difference
 from ..seen import ANSWER, Asked, Seen, shortened
@@ -71,7 +70,7 @@ def run_page(
     """
     found, lines = list(phases.values()), Lines()
     last = found[-1]
-    warning = "" if last.comparable else INSTRUMENT if is_oracle(last.lm) else WIRING
+    warning = "" if last.comparable else WIRING
     questions = _questions(found, lines)
     return Page(
         command=command,

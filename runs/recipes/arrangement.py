@@ -64,7 +64,6 @@ def arrange(
     """
     sections, left_out = judgeable(recipe.chosen(only, setup.benchmark), setup, bool(only))
     sections = tuple(replace(section, seeds=seeds or section.seeds or recipe.seeds) for section in sections)
-    left_out += _not_there(recipe, sections, setup.benchmark, only)
     sections, absent = entered(sections, setup)
     sections = adaptation.of(sections)
     setups = tuple(arranged(recipe, section, setup, files_of(sections, setup, data)) for section in sections)
@@ -143,16 +142,6 @@ def judgeable(
     return kept, tuple(
         f"section {name} is scored by a judge and was left out; name one with --judge-lm" for name in missing
     )
-
-
-def _not_there(recipe: Recipe, sections: Sequence[Section], benchmark: str, only: Sequence[str]) -> tuple[str, ...]:
-    """A sentence on what the recipe's world does not show."""
-    if only or not recipe.on_world(benchmark):
-        return ()
-    shown = {section.name for section in sections}
-    missing = ", ".join(each.name for each in recipe.sections if each.name not in shown)
-    told = f"on {benchmark} the paper's tables, duels and analyses are left out"
-    return (f"{told}; so are {missing}, which would show nothing else there" if missing else told,)
 
 
 def _data_set(benchmark: str) -> str:

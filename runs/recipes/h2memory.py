@@ -29,14 +29,12 @@ from dataclasses import replace
 
 from ...data.palbench.statistics import statistics_of
 from ..results import Row
-from .claims import h2memory as claims
 from .columns import over_all, score, tokens
 from .material import Material
 from .papers import printed
 from .recipe import Recipe
 from .section import Section, Variant
 from .tables import OurTable
-from .world import World
 
 OURS, WITH_LOG = "H2Memory", "Vanilla (with log)"
 DRAWN = 80
@@ -125,13 +123,6 @@ def _counts(rows: Sequence[Row], dimension: str, margin: float) -> str:
 _BASELINES = (
     "Turn-level and session-level RAG search by BM25 where no --embedder is named. "
     "Cells are on 0 to 100, S-scores on -100 to 100."
-)
-
-WORLD = World(
-    claims.H2MEMORY,
-    options={"users": 20},
-    # What is right takes needs and principles, which no baseline derives: all of them would stand at nothing.
-    methods=("h2memory",),
 )
 
 H2MEMORY = Recipe(
@@ -232,5 +223,4 @@ H2MEMORY = Recipe(
     options={"palbench.restate": {"metric": "g_score"}, "longmemeval.preference": {"metric": "judge"}},
     offline_options={"longmemeval.preference": {"metric": "f1"}},
     offline_test=4,
-    world=WORLD,
 )

@@ -10,12 +10,11 @@ from typing import Any
 import dspy
 
 from ...data.benchmark import Benchmark
-from ...engines.models import is_oracle
 from ...errors import UserError
 from ...programs.program import MemoryProgram
 from ...records import History
 from ..experiment import chosen_examples
-from ..report import INSTRUMENT, WIRING
+from ..report import WIRING
 from ..setup import Setup
 from .made import Made
 from .section import Section, Variant
@@ -44,9 +43,8 @@ class Material:
         return all(each.evaluation.comparable for each in self.made.values())
 
     def title(self, text: str) -> str:
-        """A picture's title, marked if it is a wiring check or the oracle's."""
-        mark = INSTRUMENT if is_oracle(self.setup.lm) else WIRING
-        return text if self.comparable else f"{text}\n{mark}"
+        """A picture's title, marked if it is a wiring check."""
+        return text if self.comparable else f"{text}\n{WIRING}"
 
     def examples(self) -> list[dspy.Example]:
         """The questions that were asked."""

@@ -10,15 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .claims import pgr as claims
 from .columns import Column, count, part
 from .material import Material
 from .papers import printed
 from .pictures import Picture, bars
 from .recipe import Recipe
-from .section import Duel, Section, Sweep, Variant
+from .section import Duel, Section, Variant
 from .tables import OurTable
-from .world import World
 
 BASELINE, OURS, MEM0 = "query only", "PGR, tree", "Mem0 (no graph)"
 VARIANTS = (
@@ -80,24 +78,6 @@ _GAP = (
     "personamem-v2 draw theirs. Without a judge, recall is that of the evidence's turns or sessions."
 )
 
-WORLD = World(
-    claims.PGR,
-    (
-        Section(
-            "sizes",
-            "breadth and depth of the search",
-            "world.pgr",
-            # Chance finds of a round do not end the search.
-            sweeps=(
-                Sweep("k", (1, 2, 5, 10), "pgr", {"min_new": 1}),
-                Sweep("iterations", (0, 1, 2, 3), "pgr", {"min_new": 1}),
-            ),
-            own="k = 5",
-        ),
-    ),
-    {"users": 20},
-)
-
 PGR = Recipe(
     name="pgr",
     summary="prospection-guided retrieval: its ablations on MemoryQuest",
@@ -120,5 +100,4 @@ PGR = Recipe(
         "implexconv": {"metric": "f1"},
         "personamem-v2": {"metric": "mcq"},
     },
-    world=WORLD,
 )

@@ -27,16 +27,14 @@ import dspy
 from ..evaluate import evaluate
 from ..results import Evaluation
 from ..setup import Runtime
-from .claims import pramem as claims
 from .columns import Column, count, over_all, score, tokens
 from .made import Made
 from .material import Material
 from .papers import printed
 from .pictures import Picture, bars, lines, matrix
 from .recipe import Recipe
-from .section import Section, Sweep, Variant
+from .section import Section, Variant
 from .tables import OurTable
-from .world import World
 
 OURS = "PraMem"
 LONG, SHORT, RAG, SUMMARY = "Long-context", "Truncation", "RAG", "Summary"
@@ -163,25 +161,10 @@ def _without(setting: str, label: str) -> Variant:
     return Variant(label, "pramem", {setting: False})
 
 
-WORLD = World(
-    claims.PRAMEM,
-    (
-        Section(
-            "sizes",
-            "support that a change needs",
-            "world.pramem",
-            sweeps=(Sweep("needed", (1, 2, 3, 4, 6, 8), "pramem"),),
-            own="needed = 3",
-        ),
-    ),
-    {"users": 10},
-)
-
 PRAMEM = Recipe(
     name="pramem",
     summary="practice-derived experience: behaviour prediction on OmniBehavior and MovieLens",
     offline_test=24,
-    world=WORLD,
     sections=(
         Section(
             name="table1",

@@ -18,7 +18,6 @@ from typing import Any
 from ...data.preference import PairJudge, PreferenceJudge
 from ...engines.guard import Guard
 from ...engines.meter import Meter
-from ...engines.models import is_oracle
 from ...errors import UnknownNameError, UserError
 from ...programs.adapter import adapter as make_adapter
 from ...programs.identity import jsonable
@@ -32,7 +31,6 @@ from .done import Done, run_section
 from .made import Made
 from .section import Section
 from .workbench import Note, Workbench
-from .world import World
 
 
 @dataclass(frozen=True)
@@ -54,8 +52,6 @@ class Recipe:
     """The model that takes the offline engine's place, in a recipe that trains weights."""
     rungs: tuple[str, ...] = ()
     """Names of the rungs of its ladder, whose settings can be changed."""
-    world: World | None = None
-    """Where the oracle answers, and its mechanisms are shown to matter."""
 
     @property
     def benchmarks(self) -> tuple[str, ...]:
@@ -67,19 +63,8 @@ class Recipe:
         return bool(members(name, self.benchmarks))
 
     def suited(self, setup: Setup) -> Setup:
-        """A setup with the recipe's own model where it names none but the offline engine; the oracle's is its world."""
-        if is_oracle(setup.lm) and self.world and not setup.benchmark:
-            return replace(setup, benchmark=self.world.name)
-        trains = self.offline_lm and setup.offline and not self.on_world(setup.benchmark)
-        return replace(setup, lm=self.offline_lm) if trains else setup
-
-    def on_world(self, benchmark: str) -> World | None:
-        """The recipe's world, if it is the benchmark."""
-        return self.world if self.world and self.world.name == benchmark else None
-
-    def climbs(self, benchmark: str) -> bool:
-        """Whether a ladder is climbed; none is on the world."""
-        return bool(self.rungs) and not self.on_world(benchmark)
+        """A setup with the recipe's own model where it names none but the offline engine."""
+        return replace(setup, lm=self.offline_lm) if self.offline_lm and setup.offline else setup
 
     def chosen(self, only: Sequence[str] = (), benchmark: str = "") -> tuple[Section, ...]:
         """The sections of these names (all if none is given) that run on a benchmark, moved to it.
@@ -88,19 +73,14 @@ class Recipe:
             UnknownNameError: There is no such section or benchmark.
             UserError: None of the sections runs on the benchmark.
         """
-        world = self.on_world(benchmark)
-        sections = (*self.sections, *(world.sections if world else ()))
-        names = [section.name for section in sections]
+        names = [section.name for section in self.sections]
         for name in only:
             if not any(_named(each, name) for each in names):
                 raise UnknownNameError(f"section of {self.name}", name, names)
-        if benchmark and not world and not self.takes(benchmark):
-            known = (*self.benchmarks, *([self.world.name] if self.world else []))
-            raise UnknownNameError("benchmark of this recipe", benchmark, known)
-        found = [each for each in sections if not only or any(_named(each.name, name) for name in only)]
-        if world:
-            found = list(world.moved(found))
-        elif benchmark:
+        if benchmark and not self.takes(benchmark):
+            raise UnknownNameError("benchmark of this recipe", benchmark, self.benchmarks)
+        found = [each for each in self.sections if not only or any(_named(each.name, name) for name in only)]
+        if benchmark:
             meant = members(benchmark, self.benchmarks)
             on = [(next((n for n in (s.benchmark, *s.others) if n in meant), ""), s) for s in found]
             found = [replace(section, benchmark=name) for name, section in on if name]
@@ -191,9 +171,8 @@ def run_recipe(
             resume was started with other settings; or a model's key is missing.
     """
     setup, wanted = recipe.suited(setup), seeds or recipe.seeds
-    if changes and not recipe.climbs(setup.benchmark):
-        there = f" on {setup.benchmark}" if recipe.rungs else ""
-        raise UserError(f"{recipe.name} has no rungs{there}: --rung-set does not go with it")
+    if changes and not recipe.rungs:
+        raise UserError(f"{recipe.name} has no rungs: --rung-set does not go with it")
     adaptation = adaptation or Adaptation()
     arrangement = arrange(recipe, setup, only, seeds, data, adaptation)
     sections, setups = arrangement.sections, list(arrangement.setups)

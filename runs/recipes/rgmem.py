@@ -26,7 +26,6 @@ import numpy as np
 
 from ...records import History
 from ..statistics import interval
-from .claims import rgmem as claims
 from .columns import Column, category, score, tokens
 from .material import Material
 from .papers import printed
@@ -34,7 +33,6 @@ from .pictures import Picture, lines, scatter
 from .recipe import Recipe
 from .section import Analysis, Section, Sweep, Variant
 from .tables import Cell, Measured, OurTable
-from .world import World
 
 OURS = "RGMem"
 FACTS, LATEST = "recall_user_shared_facts", "acknowledge_latest_user_preferences"
@@ -203,13 +201,6 @@ def _cosine(a: Any, b: Any) -> float:
 _SEVEN = "The paper's setting is 128k. A skill that the file does not have shows 0 questions; it is never filled."
 _AXES = "The paper's axis values are not printed; these are ours, around the default."
 
-_NEVER = 999
-WORLD = World(
-    claims.RGMEM,
-    options={"users": 20},
-    shown=(score("all"), *_SKILLS[:-2], category("what_happened_last", "last event")),
-)
-
 RGMEM = Recipe(
     name="rgmem",
     summary="a memory of several scales with thresholded updates, on PersonaMem and LoCoMo",
@@ -346,5 +337,4 @@ RGMEM = Recipe(
     options={"locomo": {"metric": "judge"}},
     offline_options={"locomo": {"metric": "f1", "categories": "1,2,3,4"}, "longmemeval": {"metric": "f1"}},
     offline_test=24,
-    world=WORLD,
 )

@@ -23,7 +23,7 @@ from typing import Any
 
 from ...engines.guard import Guard
 from ...engines.meter import Meter
-from ...engines.models import is_ruled
+from ...engines.models import is_offline
 from ...programs.catalog import method_class
 from ...programs.identity import digest, jsonable
 from ...programs.program import MemoryProgram
@@ -157,7 +157,7 @@ def config_of(variant: Variant, setup: Setup) -> dict[str, Any]:
 
 def draws(variant: Variant, setup: Setup) -> bool:
     """Whether a second repetition of a variant could differ from the first."""
-    sampling = not is_ruled(setup.lm) and setup.temperature != 0
+    sampling = not is_offline(setup.lm) and setup.temperature != 0
     return sampling or (bool(known(variant.method, {"seed": 0})) and "seed" not in variant.config)
 
 

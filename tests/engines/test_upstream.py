@@ -42,7 +42,7 @@ def test_endpoint_of_a_model_that_speaks_the_chat_of_openai(
     assert key not in repr(found)
 
 
-@pytest.mark.parametrize("name", ["offline", "oracle", "anthropic/claude-sonnet-4-5", "gemini/gemini-2.5-flash"])
+@pytest.mark.parametrize("name", ["offline", "anthropic/claude-sonnet-4-5", "gemini/gemini-2.5-flash"])
 def test_models_of_this_process_and_those_that_speak_otherwise_have_none(name: str) -> None:
     assert upstream_of(language_model(name)) is None
 

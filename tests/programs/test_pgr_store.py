@@ -146,6 +146,14 @@ def test_fifty_new_facts_start_a_consolidation_that_loses_nothing(scripted, make
     assert {turn for fact in memory.facts for turn in fact.sources} == set(make_history(2).turns)
 
 
+@pytest.mark.parametrize(("window_days", "facts"), [(7, [6, 6]), (365, [12])])
+def test_facts_of_as_many_days_as_the_window_has_become_one(scripted, make_history, window_days, facts):
+    settings = {"every": 2, "merge_after": 12, "merge_score": 0.3, "window_days": window_days}
+    with dspy.context(lm=scripted(reply)):
+        memory = store(**settings).remember(make_history(2)).memory
+    assert [fact.frequency for fact in memory.facts] == facts
+
+
 def test_a_merge_that_stays_unparseable_leaves_its_facts_and_is_a_failed_write(scripted, make_history):
     def stubborn(kind, text, n):
         return "no" if kind == "merged_fact" else reply(kind, text, n)

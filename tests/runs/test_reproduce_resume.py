@@ -3,12 +3,10 @@
 import contextlib
 import json
 import sqlite3
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from mempiler.cli import main
 
 WORDS = ["reproduce", "rgmem", "--only", "table3", "--seeds", "1"]
 """RGMem and its ablations, which write three kinds of memories."""
@@ -66,48 +64,6 @@ def test_a_killed_reproduction_goes_on_where_it_was(whole, stub, mempiler_cli, f
     assert resumed.found["run"] == run
     assert set(broken.texts) | set(rest.texts) == set(whole["asked"])
     assert len(rest.texts) == len(whole["asked"]) - kept
-
-
-class Watch:
-    """Waits for variants of a run that asks no server."""
-
-    def __init__(self, home: Path) -> None:
-        self.home = home
-
-    def wait(self, done: int, seconds: float = 60) -> bool:
-        """Whether so many variants were finished in time."""
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            if sum(len(finished(str(run))) for run in self.home.glob("*-reproduce-*")) >= done:
-                return True
-            time.sleep(0.02)
-        return False
-
-
-@pytest.mark.parametrize(
-    ("name", "section", "variants", "options"),
-    [
-        ("rgmem", "table3", 4, ()),
-        ("h2memory", "table2-restate", 5, ()),
-        ("pramem", "fig5", 3, ("--option", "cycles=4")),
-    ],
-)
-def test_a_killed_reproduction_on_its_world_has_the_same_tables(
-    forks, tmp_path, capsys, name, section, variants, options
-):
-    words = ["reproduce", name, "--lm", "oracle", "--only", section, "--threads", "1", "--option", "users=1", *options]
-
-    def tables(*more):
-        main([*words, *more, "--json"])
-        return json.loads(capsys.readouterr().out)
-
-    whole = tables()
-    forks.start(words, tmp_path / "home")
-    run = forks.kill(Watch(tmp_path / "home"), 1)
-    done = len(finished(run))
-    resumed = tables("--resume", run)
-    assert 1 <= done < len(finished(run)) == variants
-    assert told(resumed) == told(whole)
 
 
 def test_a_finished_reproduction_asks_nothing_when_it_is_resumed(stub, mempiler_cli):
