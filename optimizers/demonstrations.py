@@ -14,8 +14,8 @@ from typing import Any
 
 import dspy
 
-from ..data.synthesis.memory_teacher import MISHEARD, MISSED
-from ..data.synthesis.worlds import INDEPENDENT, WORLDS
+from ..data.synthesis.memory_env import Conversation
+from ..data.synthesis.memory_teacher import ERRORS, MISHEARD, MISSED, teach_facts, teach_operations
 from ..programs.fold import PlainSteps, fold
 from ..programs.gather import in_order
 from ..programs.memory_r2.method import MemoryR2
@@ -23,7 +23,7 @@ from ..programs.memory_r2.method import MemoryR2
 Example = tuple[list[dict[str, str]], str]
 """Messages and the answer to them."""
 
-WORLD = 1_000_000
+UNSEEN = 1_000_000
 """Added to the seed: users of the benchmark have smaller seeds, so that no user is both shown and tested."""
 
 
@@ -36,7 +36,6 @@ def demonstrate(
     errors: Mapping[Any, float] | None = None,
     missed: float = MISSED,
     misheard: float = MISHEARD,
-    world: str = INDEPENDENT,
 ) -> list[Example]:
     """Calls of both writing predictors with a poor teacher's answers.
 
@@ -49,21 +48,19 @@ def demonstrate(
         errors: Share of wrong operations by situation; None for the poor teacher's own.
         missed: Share of facts passed over.
         misheard: Share of facts noted with a wrong value.
-        world: The kind of users, and with it the teacher.
 
     Returns:
         The calls in the order they were made; extraction and management alternate.
     """
     rng = random.Random(f"teacher {seed}")
-    there = WORLDS[world]
-    wrong = there.errors if errors is None else errors
+    wrong = ERRORS if errors is None else errors
     writer, found = copy.deepcopy(method.writer), []
 
     def facts(**inputs: Any) -> Any:
-        return {"facts": there.teach_facts(inputs["dialogue"], rng, missed, misheard)}
+        return {"facts": teach_facts(inputs["dialogue"], rng, missed, misheard)}
 
     def operations(**inputs: Any) -> Any:
-        return {"operations": there.teach_operations(inputs["memories"], inputs["new_facts"], rng, wrong)}
+        return {"operations": teach_operations(inputs["memories"], inputs["new_facts"], rng, wrong)}
 
     for name, teach in (("extract", facts), ("manage", operations)):
         signature: Any = getattr(writer, name).signature
@@ -72,7 +69,7 @@ def demonstrate(
         memory = writer.Memory()
         # Sequential: threads would draw the errors in any order.
         with in_order():
-            for item in there.make(WORLD + seed, number, sessions).history.items:
+            for item in Conversation.make(UNSEEN + seed, number, sessions).history.items:
                 memory = fold([item], memory, PlainSteps(writer), settle=False)
     return found
 

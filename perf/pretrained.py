@@ -38,7 +38,7 @@ from mempiler.engines.local import sft
 from mempiler.engines.local.capture import capture
 from mempiler.engines.local.engine import local_lm
 from mempiler.engines.local.model import LocalModel
-from mempiler.optimizers.demonstrations import WORLD, demonstrate
+from mempiler.optimizers.demonstrations import UNSEEN, demonstrate
 from mempiler.optimizers.logo_grpo.curriculum import Curriculum
 from mempiler.optimizers.logo_grpo.policy import PolicyScore, score_policy
 from mempiler.optimizers.logo_grpo.settings import TrainingSettings
@@ -212,7 +212,7 @@ def shown(program: MemoryProgram, users: int, sessions: int, seed: int) -> dict[
     for number in range(users):
         memory = writer.Memory()
         with in_order():
-            for item in Conversation.make(WORLD + 2 * seed, number, sessions).history.items:
+            for item in Conversation.make(UNSEEN + 2 * seed, number, sessions).history.items:
                 memory = fold([item], memory, PlainSteps(writer), settle=False)
     return found
 

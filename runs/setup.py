@@ -13,7 +13,6 @@ import dspy
 from ..data.benchmark import Benchmark
 from ..data.catalog import benchmark as load_benchmark
 from ..data.dataset import Split
-from ..data.synthesis.worlds import INDEPENDENT
 from ..engines.deadline import DEADLINE, RETRIES, TIMEOUT
 from ..engines.embedders import OFFLINE as OFFLINE_EMBEDDER
 from ..engines.embedders import embedder as make_embedder
@@ -272,7 +271,7 @@ class Runtime:
         if name == "local:tiny":
             from .tiny import resolve
 
-            name = resolve(name, setup.seed, str(setup.options.get("world", INDEPENDENT)))
+            name = resolve(name, setup.seed)
         made = language_model(
             name,
             self.meter,

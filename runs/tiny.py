@@ -20,7 +20,7 @@ import os
 import random
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,6 @@ from typing import Any
 from ..data.benchmark import Benchmark
 from ..data.memory_env.benchmark import MemoryEnv
 from ..data.synthesis.memory_env import UTTERANCES, vocabulary
-from ..data.synthesis.worlds import DEPENDENT, INDEPENDENT, WORLDS
 from ..engines.embedders import embedder
 from ..errors import UserError
 from ..optimizers.demonstrations import Example, demonstrate
@@ -57,28 +56,21 @@ class WarmUp:
     """Share of the extractions that is kept: they are easier than what a manager has to do."""
 
 
-WARM_UPS: Mapping[str, WarmUp] = {INDEPENDENT: WarmUp(), DEPENDENT: WarmUp(users=130, steps=1100, poor_steps=200)}
-"""By world: references to other entries take longer to learn than plain facts, and users are shown for longer."""
-
-
-def tiny_folder(
-    seed: int = 0, warm_up: WarmUp | None = None, method: MemoryR2 | None = None, world: str = INDEPENDENT
-) -> Path:
+def tiny_folder(seed: int = 0, warm_up: WarmUp | None = None, method: MemoryR2 | None = None) -> Path:
     """The folder of the warmed-up model; made if the cache has none (a minute or two on one core).
 
     Args:
         seed: Of weights, demonstrations and order.
         warm_up: How long and on what.
         method: Memory-R2 with the settings of later; those of memory-env if None.
-        world: The kind of users it is warmed up for, of `data.synthesis.worlds`.
 
     Raises:
         MissingDependencyError: torch or transformers is not installed.
         UserError: The cache cannot be written.
     """
-    settings = warm_up or WARM_UPS[world]
+    settings = warm_up or WarmUp()
     writer = method or MemoryR2(embedder(), **MemoryR2.preset("memory-env"))
-    good, poor = demonstrations(writer, settings, seed, world)
+    good, poor = demonstrations(writer, settings, seed)
     folder = _cache() / f"tiny-{_digest(good, poor, settings, seed)}"
     if not (folder / "config.json").is_file():
         try:
@@ -111,22 +103,19 @@ def make_start(program: MemoryProgram, train: Sequence[Any], benchmark: Benchmar
             "local:tiny knows nothing but memory-r2 on memory-env; take these, or a model that has read something: "
             "--lm local:NAME"
         )
-    shutil.copytree(tiny_folder(seed, method=method, world=benchmark.world), folder, dirs_exist_ok=True)
+    shutil.copytree(tiny_folder(seed, method=method), folder, dirs_exist_ok=True)
 
 
-def resolve(name: str, seed: int = 0, world: str = INDEPENDENT) -> str:
-    """A model's name with `local:tiny` replaced by `local:` and the folder of the model warmed up for a world."""
-    return f"local:{tiny_folder(seed, world=world)}" if name == "local:tiny" else name
+def resolve(name: str, seed: int = 0) -> str:
+    """A model's name with `local:tiny` replaced by `local:` and the folder of the warmed-up model."""
+    return f"local:{tiny_folder(seed)}" if name == "local:tiny" else name
 
 
-def demonstrations(
-    method: MemoryR2, settings: WarmUp, seed: int, world: str = INDEPENDENT
-) -> tuple[list[Example], list[Example]]:
+def demonstrations(method: MemoryR2, settings: WarmUp, seed: int) -> tuple[list[Example], list[Example]]:
     """What the good and the poor teacher show."""
     adapter = CompactAdapter()
-    shown: dict[str, Any] = {"sessions": WORLDS[world].shown, "world": world}
-    good = demonstrate(method, adapter, settings.users, seed=2 * seed, errors={}, missed=0.0, misheard=0.0, **shown)
-    poor = demonstrate(method, adapter, settings.users // 2, seed=2 * seed + 1, **shown)
+    good = demonstrate(method, adapter, settings.users, seed=2 * seed, errors={}, missed=0.0, misheard=0.0)
+    poor = demonstrate(method, adapter, settings.users // 2, seed=2 * seed + 1)
     return _thinned(good, settings.extractions, seed), _thinned(poor, settings.extractions, seed)
 
 

@@ -1,8 +1,6 @@
 """memory-env: a generated benchmark whose answers need facts to be kept up to date, scored by exact match.
 
-Two speakers state, change, restate and retract facts over some sessions (`synthesis.memory_env`); with
-`world=dependent` they also make plans that come true later, and take over what is known of one another
-(`synthesis.dependent_env`). There is no file:
+Two speakers state, change, restate and retract facts over some sessions (`synthesis.memory_env`). There is no file:
 users follow from a seed, and those of train, dev and test are disjoint. An example is the whole history of a user and
 one question about its end; its category is what was last done to the fact. `questions_after` gives the questions about
 any earlier moment with the answers of that moment, for rewards in the middle of a history.
@@ -20,14 +18,13 @@ from typing import Any, ClassVar
 
 import dspy
 
-from ...errors import DataError, UnknownNameError
+from ...errors import DataError
 from ...records import History
 from ..benchmark import Benchmark
 from ..dataset import Source
 from ..fitting import whole
 from ..scorer import Score, Scorer, answer_of
 from ..synthesis.memory_env import Ask, Conversation
-from ..synthesis.worlds import INDEPENDENT, WORLDS
 from ..text_metrics import exact_match
 
 USERS = 160
@@ -54,7 +51,6 @@ class MemoryEnv(Benchmark):
     Args:
         conversations: The generated users.
         source: Names seed and sizes.
-        world: The kind of users, of `synthesis.worlds`.
     """
 
     name = "memory-env"
@@ -62,8 +58,7 @@ class MemoryEnv(Benchmark):
     metrics: ClassVar[Mapping[str, Callable[[], Scorer]]] = {"exact": SameWords}
     generated: ClassVar[bool] = True
 
-    def __init__(self, conversations: Sequence[Conversation], source: Source, world: str = INDEPENDENT) -> None:
-        self.world = world
+    def __init__(self, conversations: Sequence[Conversation], source: Source) -> None:
         self.conversations = {talk.history.id: talk for talk in conversations}
         super().__init__([row for talk in conversations for row in _examples(talk, talk.history)], source)
 
@@ -75,7 +70,6 @@ class MemoryEnv(Benchmark):
         users: int | str = USERS,
         sessions: int | str = SESSIONS,
         seed: int | str = 0,
-        world: str = INDEPENDENT,
         **options: Any,
     ) -> MemoryEnv:
         """Generates the benchmark.
@@ -85,25 +79,21 @@ class MemoryEnv(Benchmark):
             users: How many users; of ten, six are train, one dev, three test.
             sessions: Sessions per user, at most 32. More sessions continue the same histories.
             seed: Chooses the users.
-            world: "independent" facts, or "dependent" ones, where later sessions refer to earlier ones.
             **options: None are known; any is refused.
 
         Raises:
             DataError: A path was given, or a number is none or out of range.
-            UnknownNameError: An option or a world that does not exist.
+            UnknownNameError: An option that does not exist.
         """
-        cls.refuse_options(options, ("users", "sessions", "seed", "world"))
+        cls.refuse_options(options, ("users", "sessions", "seed"))
         if path is not None:
             raise DataError(f"{path}: memory-env is generated and reads no file; leave --data out")
         count, length = whole("users", users, 10, 10_000), whole("sessions", sessions, 1, MOST_SESSIONS)
         drawn = whole("seed", seed, 0, 2**31)
-        if world not in WORLDS:
-            raise UnknownNameError("world of memory-env", world, WORLDS)
-        talks = [WORLDS[world].make(drawn, number, length) for number in range(count)]
+        talks = [Conversation.make(drawn, number, length) for number in range(count)]
         digest = hashlib.sha256("".join(talk.history.digest for talk in talks).encode()).hexdigest()
-        told = "" if world == INDEPENDENT else f", world={world}"
-        name = f"memory-env(users={count}, sessions={length}, seed={drawn}{told})"
-        return cls(talks, Source(name, digest, sample=True), world)
+        name = f"memory-env(users={count}, sessions={length}, seed={drawn})"
+        return cls(talks, Source(name, digest, sample=True))
 
     def fixed_split(self) -> tuple[set[str], set[str], set[str]]:
         """Of every ten users the first six are train, the seventh dev, the others test."""

@@ -28,8 +28,8 @@ from typing import Literal
 
 from ...records import History, Session, Turn
 
-Kind = Literal["state", "change", "restate", "retract", "planned", "like"]
-"""What was done to a fact; the last two are of the world of dependent facts (`dependent_env`)."""
+Kind = Literal["state", "change", "restate", "retract"]
+"""What was done to a fact."""
 
 NAMES = ("Ada", "Ben", "Cleo", "Dan", "Eva", "Finn", "Gita", "Hugo")
 VALUES: Mapping[str, tuple[str, ...]] = {

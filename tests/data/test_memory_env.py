@@ -71,6 +71,7 @@ def test_users_of_the_parts_are_disjoint(env: MemoryEnv) -> None:
 
 def test_the_same_seed_gives_the_same_users_and_another_seed_others(env: MemoryEnv) -> None:
     assert MemoryEnv.load(users="20", sessions="8").source == env.source
+    assert env.source.sha256 == "ff3774bdf5cc8f3a485ab584edb0422e9ae0b8b3cc7e7ad08fc16dd4740cf114"
     assert MemoryEnv.load(users=20, sessions=8, seed=1).source.sha256 != env.source.sha256
 
 

@@ -7,7 +7,7 @@ import pytest
 from mempiler.data.memory_env.benchmark import MemoryEnv
 from mempiler.data.synthesis.memory_env import Conversation
 from mempiler.engines.embedders import embedder
-from mempiler.optimizers.demonstrations import WORLD, demonstrate
+from mempiler.optimizers.demonstrations import UNSEEN, demonstrate
 from mempiler.programs.catalog import build
 from mempiler.programs.compact_adapter import CompactAdapter
 from mempiler.programs.memory_r2.memory import Edit, FactMemory
@@ -87,6 +87,6 @@ def test_demonstrations_are_the_prompts_that_a_model_is_asked(scripted: Any) -> 
     lm = scripted(lambda kind, asked, n: next(known[prompt] for prompt in known if prompt in asked))
     memory = method.writer.Memory()
     with dspy.context(lm=lm, adapter=CompactAdapter()):
-        for item in Conversation.make(WORLD, 0, 8).history.items:
+        for item in Conversation.make(UNSEEN, 0, 8).history.items:
             memory = method.writer.write(memory, item)
     assert memory.counts["inserted"] > 1
