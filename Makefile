@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-# make integrations SYSTEMS="mem0 langgraph" runs only these; without it, all that are not heavy.
+# make integrations SYSTEMS="mem0 langgraph" runs only these; without it, all.
 SYSTEMS ?=
 
 .PHONY: demo test test-slow check site integrations clean

@@ -24,24 +24,20 @@ def command() -> None:
 @command.command("list")
 @JSON
 def list_systems(as_json: bool) -> None:
-    """List the systems that are shipped, whether they are installed, and those that could not be."""
-    from ..systems.catalog import IMPOSSIBLE, SYSTEMS
+    """List the systems that are shipped, and whether they are installed."""
+    from ..systems.catalog import SYSTEMS
     from ..systems.environment import folder
 
     if as_json:
-        rows = [{**asdict(found), "installed": found.environment.here} for found in SYSTEMS.values()]
-        print_json({"systems": rows, "impossible": [asdict(each) for each in IMPOSSIBLE]})
+        print_json({"systems": [{**asdict(each), "installed": each.environment.here} for each in SYSTEMS.values()]})
         return
     table = Table(title=f"systems in {folder()}", title_justify="left")
-    for name in ("name", "what", "installed", "writes with", "licence", "packages"):
+    for name in ("name", "what", "installed", "licence", "packages"):
         table.add_column(name, overflow="fold")
     for found in SYSTEMS.values():
-        writes = "language model" if found.writes_with_lm else "embedder only"
         here = "yes" if found.environment.here else "no"
-        table.add_row(found.name, found.what, here, writes, found.licence, ", ".join(found.packages))
+        table.add_row(found.name, found.what, here, found.licence, ", ".join(found.packages))
     output().print(table)
-    for each in IMPOSSIBLE:
-        output().print(f"not shipped: {each.name} ({each.package}): {each.failed}", soft_wrap=True, markup=False)
 
 
 @command.command("install")

@@ -28,8 +28,7 @@ class ScriptedEngine(RuledEngine):
         """Answers one request, with calls of tools where there are any."""
         if not request.tools:
             return super().complete(request)
-        agent = any(tool.name == "archival_memory_insert" for tool in request.tools)
-        parts = [_next_of_agent(request)] if agent else _memories(request)
+        parts = _memories(request)
         usage = lm15.Usage(input_tokens=1, output_tokens=1)
         message = lm15.Message("assistant", tuple(parts) or lm15.Message.assistant("nothing").parts)
         reason = "tool_call" if parts else "stop"
@@ -61,22 +60,6 @@ def _memories(request: lm15.Request) -> list[lm15.ToolCallPart]:
     """A memory for every line, all at once."""
     lines = spoken("\n".join(said(request)))
     return [lm15.ToolCallPart(f"call-{n}", "Memory", {"content": line}) for n, line in enumerate(lines)]
-
-
-def _next_of_agent(request: lm15.Request) -> lm15.ToolCallPart:
-    """What an agent that calls one tool at a time does next: a few lines it has not written yet, a note, its answer."""
-    calls = [part for each in request.messages for part in each.parts if isinstance(part, lm15.ToolCallPart)]
-    lines = spoken("\n".join(said(request)))
-    written = "\n".join(str(call.input.get("content", "")) for call in calls).splitlines()
-    left = [line for line in lines if line not in written]
-    given: dict[str, Any]
-    if left:
-        name, given = "archival_memory_insert", {"content": "\n".join(left[:4])}
-    elif calls[-1].name == "archival_memory_insert":
-        name, given = "core_memory_append", {"label": "human", "content": lines[-1]}
-    else:
-        name, given = "send_message", {"message": "I have written it down."}
-    return lm15.ToolCallPart(f"call-{len(calls)}", name, given)
 
 
 def _facts(lines: list[str], prompt: str) -> dict[str, Any]:
@@ -125,18 +108,6 @@ def _edges(lines: list[str], prompt: str) -> dict[str, Any]:
     }
 
 
-def _graph(lines: list[str], prompt: str) -> dict[str, Any]:
-    told = [(line.partition(":")[0], thing, line) for line in lines for thing in _things([line])]
-    names = dict.fromkeys(name for who, thing, _ in told for name in (who, thing))
-    return {
-        "nodes": [{"id": name, "name": name, "type": "Entity", "description": name} for name in names],
-        "edges": [
-            {"source_node_id": who, "target_node_id": thing, "relationship_name": "told_of", "description": line}
-            for who, thing, line in told
-        ],
-    }
-
-
 def _things(lines: list[str]) -> list[str]:
     """The last long word of each line."""
     words = [WORD.findall(line.partition(":")[2]) for line in lines]
@@ -144,8 +115,6 @@ def _things(lines: list[str]) -> list[str]:
 
 
 FORMS: dict[str, Callable[[list[str], str], Any]] = {
-    "KnowledgeGraph": _graph,
-    "SummarizedContent": lambda lines, prompt: {"summary": " ".join(lines), "description": "said"},
     "should_evolve": _evolution,
     '"theme":': _themes,
     '"keywords": \\[': _note,

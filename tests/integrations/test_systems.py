@@ -21,9 +21,9 @@ from mempiler.systems.process import KeptSystem
 from .scripted import scripted_lm
 
 FRAMEWORKS = {"dspy", *(pins.stem for pins in (Path(__file__).parent / "pins").glob("*.txt"))} - SYSTEMS.keys()
-NAMED = os.environ.get("SYSTEMS", "").split() or [each.name for each in SYSTEMS.values() if not each.heavy]
+NAMED = os.environ.get("SYSTEMS", "").split() or list(SYSTEMS)
 CHOSEN = [name for name in NAMED if name not in FRAMEWORKS]
-"""Names of systems to run: all but the heavy ones, unless said; frameworks have a file of their own."""
+"""Names of systems to run; frameworks have a file of their own."""
 
 TOLD = (
     ("Ann", "I moved to Lisbon in spring."),
