@@ -41,7 +41,7 @@ COMMANDS = {
     "list": "Methods, benchmarks, optimizers, adapters.",
     "data": "Look into data files.",
     "models": "Weights of small language models: list, fetch, check.",
-    "systems": "Other people's memory systems: list, install, remove, check.",
+    "systems": "Other people's memory systems: list, install, remove.",
     "judge": "How lenient a judge is, and how far it agrees with people.",
     "ui": "Open the MLflow pages of all runs.",
 }

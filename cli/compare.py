@@ -129,7 +129,7 @@ def _write_page(file: str, runs: Sequence[Recorded]) -> None:
 
 
 def _is_program(name: str) -> bool:
-    from ..programs.foreign.things import ENDS
+    from ..programs.external.resolve import ANSWERS
     from ..programs.names import is_method
     from ..runs.addresses import is_address
     from ..runs.artifact import MANIFEST
@@ -138,7 +138,7 @@ def _is_program(name: str) -> bool:
     folder = Path(name)
     if (folder / RUN).is_file():
         return False
-    if (folder / MANIFEST).is_file() or is_address(name) or is_method(name) or name.endswith(ENDS):
+    if (folder / MANIFEST).is_file() or is_address(name) or is_method(name) or name.endswith(ANSWERS):
         return True
     try:
         RunFolder.open(name)

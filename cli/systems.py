@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import asdict
-from pathlib import Path
 
 import click
 from rich.table import Table
@@ -14,7 +12,7 @@ from .options import JSON, output, print_json
 
 @click.group("systems")
 def command() -> None:
-    """Other people's memory systems: list, install, remove, check.
+    """Other people's memory systems: list, install, remove.
 
     What is installed is scored as any method is: mempiler evaluate system:NAME. Its own package runs, in an environment
     and a process of its own, with the model and the embedder of the run.
@@ -32,11 +30,10 @@ def list_systems(as_json: bool) -> None:
         print_json({"systems": [{**asdict(each), "installed": each.environment.here} for each in SYSTEMS.values()]})
         return
     table = Table(title=f"systems in {folder()}", title_justify="left")
-    for name in ("name", "what", "installed", "licence", "packages"):
+    for name in ("name", "what", "installed"):
         table.add_column(name, overflow="fold")
     for found in SYSTEMS.values():
-        here = "yes" if found.environment.here else "no"
-        table.add_row(found.name, found.what, here, found.licence, ", ".join(found.packages))
+        table.add_row(found.name, found.what, "yes" if found.environment.here else "no")
     output().print(table)
 
 
@@ -58,14 +55,3 @@ def remove_system(name: str) -> None:
 
     removed = shipped(name).environment.remove()
     output().print(f"{name}: {'removed' if removed else 'was not installed'}")
-
-
-@command.command("check")
-@click.argument("name")
-def check_system(name: str) -> None:
-    """Compare the packages of NAME with the pinned ones, and start it once."""
-    from ..systems.catalog import factory, shipped
-
-    shipped(name).environment.check()
-    with tempfile.TemporaryDirectory(prefix="mempiler-check-") as place, factory(name)(Path(place)) as system:
-        output().print(f"{name}: as pinned, starts, {len(system)} entries", soft_wrap=True)

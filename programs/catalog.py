@@ -19,9 +19,9 @@ from typing import Any
 from ..engines.embedders import embedder as offline_embedder
 from ..errors import ProgramError, UnknownNameError, UserError
 from ..memory.index import Embedder
-from .foreign.things import imported, program_of, takes_embedder, thing_of
+from .external.resolve import program_of, takes_embedder, thing_of
 from .method import Method, Policy
-from .names import METHODS, POLICIES, plugins
+from .names import METHODS, POLICIES, imported, plugins
 from .program import MemoryProgram
 from .remember import MemoryCache
 from .tasks.task import task as task_class
@@ -40,7 +40,7 @@ def build(
 
     Args:
         method: A name of `METHODS`, `module:Class` of one's own, or `pgr+` or `logs+` and one of these. Or what is no
-            method: `module:thing` that answers or is searched, the URL of an endpoint (`foreign.things`).
+            method: `module:thing` that answers or is searched, the URL of an endpoint (`external.resolve`).
         task: A name of `tasks.TASKS`.
         embedder: Vectors for methods that search by meaning; the offline embedder for those that cannot do without, if
             None. It compares spelling: name an embedding model for real use. Thresholds for cosines that `config` does

@@ -25,7 +25,10 @@ from dspy.utils.exceptions import (
 
 from ..records import Failure
 from ..records.context import FailureKind
-from .foreign.searchable import ForeignError
+
+
+class ExternalError(Exception):
+    """Raised if something external failed to do what it was asked: the failure of the questions that hang on it."""
 
 
 class CutShortError(AdapterParseError):
@@ -66,7 +69,7 @@ _KINDS: tuple[tuple[type[BaseException], FailureKind], ...] = (
 def failure_of(where: str, error: BaseException) -> Failure:
     """The failure that stands for an error in tables."""
     kind, message = kind_of(error), one_line(error)
-    if kind == "error" and not isinstance(error, ForeignError):
+    if kind == "error" and not isinstance(error, ExternalError):
         message = f"{type(error).__name__}: {message}"
     return Failure(kind=kind, where=where, message=message)
 

@@ -18,8 +18,10 @@ import pkgutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
+from typing import Any
 
 from .. import programs as package
+from ..errors import UserError
 
 
 @dataclass(frozen=True)
@@ -55,3 +57,20 @@ def is_method(name: str) -> bool:
     """Whether `build` would look for a method under this name, rather than for a file or a run."""
     policy, plus, _ = name.partition("+")
     return name in METHODS or ":" in name or bool(plus and policy in POLICIES) or name in plugins()
+
+
+def imported(name: str, path: str = "") -> Any:
+    """What `module:attribute` names.
+
+    Args:
+        name: What failures call it.
+        path: Where it is; the name itself if empty.
+
+    Raises:
+        UserError: It cannot be imported.
+    """
+    module, _, attribute = (path or name).partition(":")
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise UserError(f"method {name!r}: cannot be imported: {error}") from error

@@ -34,7 +34,7 @@ from ..errors import ProgramError, UserError
 from ..memory.index import Embedder
 from ..programs.adapter import ADAPTERS
 from ..programs.catalog import build, needs_embedder
-from ..programs.foreign.things import ENDS, WEB, program_of, takes_embedder
+from ..programs.external.resolve import ANSWERS, WEB, program_of, takes_embedder
 from ..programs.program import MemoryProgram
 from ..programs.state import (
     PredictorState,
@@ -46,8 +46,8 @@ from ..programs.state import (
     signature_of,
 )
 from .addresses import is_address, resolve
+from .external import SYSTEM, shipped
 from .manifest import MANIFEST, SCHEMA, STATE, Manifest, digest_of, manifest_in, sha256_of, states_in, text_of
-from .outside import SYSTEM, shipped
 from .signing import SIGNATURE, Author, author_of, read_private, sign
 
 _KNOWN = (set[str](), {MANIFEST, STATE}, {MANIFEST, STATE, SIGNATURE})
@@ -189,7 +189,7 @@ def open_program(
     manifest = manifest_in(folder)
     author = author_of(folder, manifest.manifest_sha256, trust)
     states = states_in(folder, manifest)
-    if manifest.method.startswith(WEB) or manifest.method.endswith(ENDS):
+    if manifest.method.startswith(WEB) or manifest.method.endswith(ANSWERS):
         raise ProgramError(f"{folder}: its method {manifest.method!r} is an address or a file; no saved program is one")
     if ":" in manifest.method and not allow_code:
         raise ProgramError(

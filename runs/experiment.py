@@ -33,9 +33,9 @@ from .addresses import pinned
 from .artifact import Manifest, check_writable, is_intact, read_manifest, save, versions
 from .compare import keep_rows
 from .evaluate import Progress, evaluate
+from .external import name_in_tables, read_answers, with_answers
 from .folder import RunFolder
 from .outcome import Compiled, Troubles
-from .outside import named, scored, with_answers
 from .pages.build import known_facts, program_changes, run_page, states
 from .pages.keep import keep_page
 from .pages.page import Page
@@ -74,7 +74,7 @@ def run_evaluate(
 
     Args:
         name: A method name, `module:Class`, or a saved program: its folder, or `models:/NAME@ALIAS`. Or what else can
-            be scored (`outside`), by its name or itself: a callable, a module, a class with `add` and `search`.
+            be scored (`external`), by its name or itself: a callable, a module, a class with `add` and `search`.
         setup: Data and models.
         part: Which questions: all, or a part of the split that compile uses.
         config: Constructor arguments of the method.
@@ -87,8 +87,8 @@ def run_evaluate(
         tape: A recording to share with other evaluations; the setup's own if None.
         folder: Where it is kept, as a part of a larger run, and resumed with that; a new one, or the setup's, if None.
     """
-    thing = scored(pinned(name) if isinstance(name, str) else name)
-    name, benchmark = named(thing), setup.load()
+    thing = read_answers(pinned(name) if isinstance(name, str) else name)
+    name, benchmark = name_in_tables(thing), setup.load()
     examples = with_answers(thing, benchmark, chosen_examples(setup, benchmark, part))
     chosen = {"part": part, "config": dict(config or {})}
     with taped(setup, "evaluate", name, {"part": part}, tape) as (setup, tape):
@@ -354,7 +354,7 @@ def _sharing(runtime: Runtime, name: str | Any, config: Mapping[str, Any] | None
     if runtime.setup.workers == 1:
         return None
     if not isinstance(name, str):
-        raise UserError(f"{named(name)} is only in this process; leave --workers out, or name it module:thing")
+        raise UserError(f"{name_in_tables(name)} is only in this process; leave --workers out, or name it module:thing")
     return Sharing(runtime, name, dict(config or {}), allow_code)
 
 

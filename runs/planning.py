@@ -18,7 +18,7 @@ from ..programs.catalog import answering, build, needs_embedder, preset
 from ..programs.program import MemoryProgram
 from .addresses import program_folder
 from .experiment import Part, chosen_examples
-from .outside import refuse_planning
+from .external import refuse_planning
 from .setup import Setup
 
 

@@ -26,13 +26,13 @@ from ..memory.flight import Flight
 from ..programs.adapter import adapter as make_adapter
 from ..programs.auto_adapter import AutoAdapter
 from ..programs.catalog import answering, build, needs_embedder, preset
-from ..programs.foreign.things import program_of, takes_embedder
+from ..programs.external.resolve import program_of, takes_embedder
 from ..programs.program import MemoryProgram
 from ..programs.remember import MemoryCache
 from .addresses import program_folder
 from .artifact import chosen_embedder, load, read_manifest
+from .external import in_subprocess, name_in_tables, resolve_external
 from .folder import RunFolder
-from .outside import apart, named, outside
 from .results import MAX_LOST
 from .tape.opened import Tape, limits_of
 from .tracking_traces import default_traces
@@ -363,7 +363,7 @@ class Runtime:
 
         Args:
             name: A method name, `module:Class`, or a saved program: its folder, or `models:/NAME/VERSION`. Or what is
-                scored beside these (`outside`), by its name or itself.
+                scored beside these (`external`), by its name or itself.
             benchmark: Whose task the program is for.
             config: Constructor arguments of the method.
             allow_code: Whether a saved `module:Class` method may be imported.
@@ -384,15 +384,15 @@ class Runtime:
             program = answering(program, benchmark.task)
             program.cache = cache
             return program
-        thing = outside(name) if isinstance(name, str) else name
+        thing = resolve_external(name) if isinstance(name, str) else name
         if thing is not None:
             config = dict(config or {})
             if config.pop("isolated", isinstance(name, str)) and isinstance(name, str):
-                thing = apart(name, thing)
+                thing = in_subprocess(name, thing)
             embedder = self._embedder(setup.embedder) if takes_embedder(thing) else None
             place = self.folder.path / "systems"
             adapter = setup.default_adapter
-            return program_of(thing, named(name), benchmark.task, embedder, cache, adapter, place, config)
+            return program_of(thing, name_in_tables(name), benchmark.task, embedder, cache, adapter, place, config)
         embedder = self._embedder(setup.embedder) if needs_embedder(name) else None
         settings = {**preset(name, benchmark.name, benchmark.unsaid), **dict(config or {})}
         return build(name, benchmark.task, embedder, cache, setup.default_adapter, **settings)

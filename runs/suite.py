@@ -21,11 +21,11 @@ from ..engines.guard import Guard
 from ..engines.meter import Meter
 from ..errors import Stopped, UnknownNameError, UserError
 from ..optimizers.plan import Plan
-from ..programs.foreign.recorded import Answers
+from ..programs.external.answers import Answers
 from ..programs.remember import MemoryCache
 from .evaluate import Progress
 from .experiment import Note, Part, run_evaluate
-from .outside import scored
+from .external import read_answers
 from .planning import plan_evaluate
 from .results import Evaluation
 from .setup import Setup
@@ -84,7 +84,7 @@ def run_suite(
     if setup.workers != 1:
         raise UserError(f"{setup.benchmark} is a suite, whose parts share memories; give --workers with --on PART")
     setups = part_setups(setup)
-    thing = scored(name)
+    thing = read_answers(name)
     if isinstance(thing, Answers):
         thing.check_parts(list(setups))
     with taped(setup, "evaluate", name, {"part": part}) as (setup, tape):

@@ -1,24 +1,25 @@
 """The systems that are shipped.
 
-    `system:mem0`  ──> factory("mem0")(folder, embedder=...) ──> a `KeptSystem`: add, search, snapshot, close, kill
+    `system:mem0`  ──> factory("mem0")(folder, embedder=...) ──> a `System`: add, search, snapshot, close, kill
 
 Example:
     >>> from mempiler.systems.catalog import SYSTEMS
-    >>> SYSTEMS["mem0"].licence
-    'Apache-2.0'
+    >>> SYSTEMS["memos"].what
+    'MemOS: its general textual memory in Qdrant'
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
 
-from ..engines.embedders import embedder as offline_embedder
 from ..errors import UnknownNameError
+from ..records import Item
 from .environment import Environment
-from .process import KeptSystem, Program
+from .process import Program, System
 
 FOLDER = Path(__file__).parent
 
@@ -29,9 +30,6 @@ class Shipped:
 
     name: str
     what: str
-    packages: tuple[str, ...]
-    """Those that are asked for; `pins` has all that come with them."""
-    licence: str
     writes_with_lm: bool = True
     """Whether it asks a language model when it is given a session."""
 
@@ -46,42 +44,15 @@ class Shipped:
         return Environment(self.name, FOLDER / "pins" / f"{self.name}.txt")
 
 
-SYSTEMS = {
-    found.name: found
-    for found in (
-        Shipped("mem0", "Mem0, open source: extracted facts in Qdrant", ("mem0ai",), "Apache-2.0"),
-        Shipped(
-            "langmem",
-            "LangMem: memories by calls of tools, in LangGraph's store",
-            ("langmem", "langchain-openai"),
-            "MIT",
-        ),
-        Shipped(
-            "graphiti",
-            "Graphiti, the library behind Zep: a temporal graph in Kuzu",
-            ("graphiti-core[kuzu]", "httpx"),
-            "Apache-2.0",
-        ),
-        Shipped(
-            "a-mem",
-            "A-Mem: linked notes that evolve, in Chroma",
-            ("a-mem", "chromadb", "litellm", "nltk", "scikit-learn"),
-            "MIT",
-        ),
-        Shipped(
-            "memoryos",
-            "MemoryOS: short, middle and long-term memory",
-            ("memoryos-pro", "faiss-cpu"),
-            "MIT",
-        ),
-        Shipped(
-            "memos",
-            "MemOS: its general textual memory in Qdrant",
-            ("MemoryOS", "qdrant-client"),
-            "Apache-2.0",
-        ),
-    )
-}
+_SHIPPED = (
+    Shipped("mem0", "Mem0, open source: extracted facts in Qdrant"),
+    Shipped("langmem", "LangMem: memories by calls of tools, in LangGraph's store"),
+    Shipped("graphiti", "Graphiti, the library behind Zep: a temporal graph in Kuzu"),
+    Shipped("a-mem", "A-Mem: linked notes that evolve, in Chroma"),
+    Shipped("memoryos", "MemoryOS: short, middle and long-term memory"),
+    Shipped("memos", "MemOS: its general textual memory in Qdrant"),
+)
+SYSTEMS = {found.name: found for found in _SHIPPED}
 """What is shipped, by name."""
 
 
@@ -96,24 +67,32 @@ def shipped(name: str) -> Shipped:
     return SYSTEMS[name]
 
 
-def factory(name: str) -> Callable[..., KeptSystem]:
+def factory(name: str) -> Callable[..., System]:
     """Makes a system's memories, one per history.
 
     Args:
         name: Of the system.
 
     Returns:
-        `make(folder, embedder=None)`: a running system, which stores below the folder. Without an embedder it is given
-        the offline one.
+        `make(folder, embedder=None)`: a running system, which stores below the folder.
 
     Raises:
         UnknownNameError: There is no such system.
         UserError: It is not installed; the message has the command that installs it.
     """
     found = shipped(name)
-    program = Program(name, found.environment.python(), found.file)
+    return partial(System, Program(name, found.environment.python(), found.file))
 
-    def make(folder: Path, embedder: Any = None) -> KeptSystem:
-        return KeptSystem(program, folder, embedder or offline_embedder())
 
-    return make
+def isolated(target: str, folder: bool) -> Callable[..., System]:
+    """Makes the memories of a user's own store, each in a process of its own, under this interpreter.
+
+    What crashes there, hangs or fills the disk is the failure of one history.
+
+    Args:
+        target: `module:Class`, or a function that makes one.
+        folder: Whether it is given its folder when it is made.
+    """
+    path = [str(Path(each).absolute()) for each in sys.path]
+    settings = {"target": target, "folder": folder, "path": path, "records": Item.__module__}
+    return partial(System, Program(target, Path(sys.executable), FOLDER / "inside" / "own.py", settings))

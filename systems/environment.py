@@ -1,6 +1,6 @@
 """Environments of other people's systems: made from scratch from pinned packages, below the user's cache.
 
-    pins/mem0.txt ──> ~/.cache/mempiler/systems/mem0-3f9c2a71/        one folder per set of pins and version of Python
+    pins/mem0.txt ──> ~/.cache/mempiler/systems/mem0/3f9c2a71/        one folder per set of pins and version of Python
                                                      └── .complete    written last: without it, it is made anew
 
 The folder is `MEMPILER_SYSTEMS`, or `mempiler/systems` of the user's cache. Two that install the same wait for each
@@ -23,8 +23,6 @@ from ..engines.weights import cache
 from ..errors import EndpointError, UserError
 
 STAMP = ".complete"
-TORCH = "torch=="
-"""A line that begins so is installed first and by itself: a range of another package would bring gigabytes for GPUs."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +41,7 @@ class Environment:
     def path(self) -> Path:
         """Its folder; other pins have another one."""
         version = f"{sys.version_info[0]}.{sys.version_info[1]}".encode()
-        return folder() / f"{self.name}-{hashlib.sha256(self.pins.read_bytes() + version).hexdigest()[:8]}"
+        return folder() / self.name / hashlib.sha256(self.pins.read_bytes() + version).hexdigest()[:8]
 
     @property
     def here(self) -> bool:
@@ -58,7 +56,7 @@ class Environment:
         """
         if not self.here:
             raise UserError(f"the system {self.name} is not installed; run: mempiler systems install {self.name}")
-        return self._python
+        return self.path / "bin" / "python"
 
     def install(self) -> Path:
         """Makes it from scratch, unless it is there.
@@ -72,7 +70,9 @@ class Environment:
             with FileLock(folder() / f".{self.name}.lock"):
                 if not self.here:
                     self.remove()
-                    self._make()
+                    self._run([sys.executable, "-m", "venv", str(self.path)])
+                    pip = [str(self.path / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "install"]
+                    self._run([*pip, "--quiet", "--no-deps", "--requirement", str(self.pins)])
                     (self.path / STAMP).touch()
         except OSError as error:
             raise UserError(
@@ -81,48 +81,22 @@ class Environment:
         return self.path
 
     def remove(self) -> bool:
-        """Removes it, and those of other pins; returns whether there was any."""
-        found = [path for path in folder().glob(f"{self.name}-*") if path.name.rpartition("-")[0] == self.name]
-        for path in found:
-            # The stamp first: a removal that is broken off leaves nothing that looks whole.
-            (path / STAMP).unlink(missing_ok=True)
-            shutil.rmtree(path)
-        return bool(found)
+        """Removes it, with those of other pins; returns whether there was any."""
+        place = folder() / self.name
+        # The stamp first: a removal that is broken off leaves nothing that looks whole.
+        for stamp in place.glob(f"*/{STAMP}"):
+            stamp.unlink()
+        found = place.is_dir()
+        shutil.rmtree(place, ignore_errors=True)
+        return found
 
-    def check(self) -> None:
-        """Compares the packages that are there with the pins.
-
-        Raises:
-            UserError: It is not installed, or others are there.
-        """
-        listed = self._run([str(self.python()), "-m", "pip", "--disable-pip-version-check", "freeze", "--all"])
-        wanted = {line.strip().lower() for line in self.pins.read_text("utf-8").splitlines() if "==" in line}
-        missing = sorted(wanted - {line.strip().lower() for line in listed.splitlines()})
-        if missing:
-            told = f"{len(missing)} of {len(wanted)} packages are others, such as {missing[0]}"
-            fix = f"mempiler systems remove {self.name}, then install"
-            raise UserError(f"the environment of {self.name} was changed: {told}; run: {fix}")
-
-    @property
-    def _python(self) -> Path:
-        return self.path / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
-
-    def _make(self) -> None:
-        self._run([sys.executable, "-m", "venv", str(self.path)])
-        pip = [str(self._python), "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-deps"]
-        torch = [line for line in self.pins.read_text("utf-8").splitlines() if line.startswith(TORCH)]
-        if torch:
-            self._run([*pip, *torch])
-        self._run([*pip, "--requirement", str(self.pins)])
-
-    def _run(self, command: list[str]) -> str:
+    def _run(self, command: list[str]) -> None:
         # Settings of the user's pip hold, such as an index of their own; their Python path would mix environments.
         kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
         done = subprocess.run(command, capture_output=True, text=True, env=kept, stdin=subprocess.DEVNULL)
         if done.returncode:
             last = next((line for line in reversed(done.stderr.splitlines()) if line.strip()), "no reason was told")
             raise EndpointError(f"{self.name} cannot be installed: {last.strip()[:300]}")
-        return done.stdout
 
 
 def folder() -> Path:

@@ -1,11 +1,10 @@
 """A memory system in a process of its own, as an object with `add` and `search`.
 
-    System ── JSON lines ──> worker, in the system's environment ──> its package
+    System ── JSON over a socket ──> worker, in the system's environment ──> its package
       └── Proxy <── HTTP on loopback ── its calls of models
 
 The worker gets a folder to store in, an environment without the user's keys, and bounds of memory and of any one file.
-One that crashes or answers nonsense is ended with all that it started, and the call raises `SystemFailedError` with the
-reason; so does every later call. One that hangs, or fills the disk with many files, is for the caller to `kill`.
+One that hangs is for the caller to `kill`.
 
 Limits: order among programs that mean no harm, no prison (see `inside.worker`).
 """
@@ -16,27 +15,28 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import threading
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
+from ..engines.embedders import embedder as offline_embedder
 from ..errors import MempilerError, SystemFailedError
-from ..memory.index import Entry
-from ..records import Item
-from .proxy import CHAT_MODEL, EMBEDDING_MODEL, Embeds, Proxy
+from ..memory.index import Embedder
+from ..records import Item, Turn
+from .proxy import CHAT_MODEL, EMBEDDING_MODEL, Proxy
 
 WORKER = Path(__file__).parent / "inside" / "worker.py"
 LOG = "worker.log"
 """What the package prints, in the folder of the system."""
-LINE = 64 << 20
+LONGEST = 64 << 20
 """Most bytes of an answer."""
-MEMORY, FILE = 8 << 30, 4 << 30
-"""Bytes that a worker may have in memory, and in one file."""
 
 
 @dataclass(frozen=True)
@@ -47,119 +47,124 @@ class Program:
     python: Path
     file: Path
     settings: Mapping[str, Any] = field(default_factory=dict)
-    memory: int = MEMORY
-    largest: int = FILE
 
 
 class System:
     """A running memory system of one history; close it.
 
-    Its folder holds all that it knows once its package is closed, which then goes on in another process: packages hold
-    on to what they had open.
+    One that crashes or answers nonsense is ended with all that it started, and the call raises the reason; so does
+    every later call. An error of the package is one of the call alone.
 
     Args:
         program: What is run.
         folder: Where it stores; made if missing.
-        embedder: The embedder that it is given; its language model is that of DSPy's settings when it is called.
+        embedder: The embedder that it is given, the offline one if None; its language model is that of DSPy's settings
+            when it is called.
 
     Raises:
-        SystemFailedError: It does not start.
+        SystemFailedError: It does not start; of a method: it failed.
     """
 
-    def __init__(self, program: Program, folder: Path, embedder: Embeds) -> None:
+    def __init__(self, program: Program, folder: Path, embedder: Embedder | None = None) -> None:
         self.name, self.folder, self._program = program.name, folder.absolute(), program
-        self._dead: str | None = None
-        self._calls = threading.RLock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._worker: Any = None
+        self._dead, self._calls = "", threading.RLock()
+        self._own: bool | None = None
+        """Whether it can keep itself; None for one of which a copy of its folder is a copy."""
         for name in ("store", "home", "tmp"):
             (self.folder / name).mkdir(parents=True, exist_ok=True)
-        size = int(embedder.embed(["size"]).shape[1])
-        self._proxy = Proxy(embedder)
-        own = {"url": self._proxy.url, "key": self._proxy.key, "lm": CHAT_MODEL, "embedder": EMBEDDING_MODEL}
-        self._settings = {**program.settings, **own, "dimension": size}
+        embeds = embedder or offline_embedder()
+        size = int(embeds.embed(["size"]).shape[1])
+        self._proxy = Proxy(embeds)
+        given = {"url": self._proxy.url, "key": self._proxy.key, "lm": CHAT_MODEL, "embedder": EMBEDDING_MODEL}
+        self._settings = {**program.settings, **given, "dimension": size}
         try:
-            self._process = self._started()
+            self._start()
         except BaseException:
-            self._proxy.close()
-            raise
-        try:
-            self._open()
-        except BaseException:
-            self.close()
+            self._end("is closed")
             raise
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
+    @property
+    def keeps(self) -> bool:
+        """Whether `snapshot` and `restore` can be called."""
+        return self._own is not False
 
     def __len__(self) -> int:
         """How many entries it stores."""
         return int(self._ask("count"))
 
-    def __bool__(self) -> bool:
-        return True
-
     def add(self, session: Item) -> None:
-        """Gives it one more session.
+        """Gives it one more session, if anything was said in it."""
+        turns = [_turn(turn, _written(turn.time or session.time)) for turn in session.turns]
+        if turns:
+            self._ask("add", session={"id": session.id, "time": _written(session.time), "turns": turns})
 
-        Raises:
-            SystemFailedError: It failed.
-        """
-        turns = [
-            {"id": turn.id, "speaker": turn.speaker, "text": turn.content, "time": _said(turn.time or session.time)}
-            for turn in session.turns
-        ]
-        self._ask("add", session={"id": session.id, "time": _said(session.time), "turns": turns})
+    def search(self, query: str, k: int) -> Any:
+        """What it finds for a query, best first: texts, or objects with `text` and, where known, `ids` of turns."""
+        return self._ask("search", query=query, k=k)
 
-    def search(self, query: str, k: int) -> Sequence[Entry]:
-        """What it finds for a query, best first, at most `k` entries.
+    def ask(self, question: str) -> Any:
+        """What one that answers by itself says: an object with `answer` and `recalled`."""
+        return self._ask("ask", question=question)
 
-        Raises:
-            SystemFailedError: It failed, or answered no list of entries.
-        """
-        found = self._ask("search", query=query, k=k)
-        try:
-            return [_entry(number, each) for number, each in enumerate(found)][:k]
-        except (TypeError, ValueError, KeyError, AttributeError):
-            raise self._failed(f"answered no list of entries: {json.dumps(found)[:200]}") from None
+    def snapshot(self, folder: Path) -> None:
+        """Keeps what it knows in an empty folder."""
+        if self._own:
+            self._ask("snapshot", folder=str(folder.absolute()))
+        else:
+            self._closed(lambda store: shutil.copytree(store, folder, dirs_exist_ok=True))
+
+    def restore(self, folder: Path) -> None:
+        """Takes what another one kept; called before anything is added."""
+        if self._own:
+            self._ask("restore", folder=str(folder.absolute()))
+        else:
+            self._closed(lambda store: (shutil.rmtree(store), shutil.copytree(folder, store)))
 
     def close(self) -> None:
         """Ends the worker, in order if it still answers, and all that it started."""
         with self._calls:
-            if self._dead is None:
-                with suppress(MempilerError):
-                    self._ask("close")
+            with suppress(MempilerError):
+                self._ask("close")
             self._end("is closed")
 
     def kill(self) -> None:
         """Ends it at once, from any thread; a call that is going on raises."""
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        self._signal()
         with self._calls:
             self._end("was ended")
 
-    def _open(self) -> None:
-        self._ask("open", folder=str(self.folder / "store"), settings=self._settings)
+    def _closed(self, work: Callable[[Path], Any]) -> None:
+        """Works on its folder while nothing runs: packages hold on to what they had open."""
+        with self._calls:
+            self._ask("close")
+            self._stop()
+            work(self.folder / "store")
+            self._start()
 
-    def _started(self) -> subprocess.Popen[bytes]:
+    def _start(self) -> None:
         program = self._program
-        limits = json.dumps({"memory": program.memory, "file": program.largest})
+        here, there = socket.socketpair()
         # Isolated: neither the folder of the file nor the user's own packages are looked into.
-        command = [str(program.python), "-I", str(WORKER), str(program.file), limits]
+        command = [str(program.python), "-I", "-u", str(WORKER), str(program.file), str(there.fileno())]
         try:
-            with (self.folder / LOG).open("ab") as log:
-                return subprocess.Popen(
+            with (self.folder / LOG).open("ab") as log, there:
+                self._process = subprocess.Popen(
                     command,
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
                     stderr=log,
                     cwd=self.folder,
                     env=self._environment(),
+                    pass_fds=[there.fileno()],
                     start_new_session=True,
                 )
         except OSError as error:
+            here.close()
             raise SystemFailedError(self.name, f"cannot be started: {error}") from error
+        self._worker = Connection(here.detach())
+        self._own = self._ask("open", folder=str(self.folder / "store"), settings=self._settings)
 
     def _environment(self) -> dict[str, str]:
         """No key of the user's, no telemetry, no hub; a home and a folder for scratch below its own."""
@@ -179,115 +184,62 @@ class System:
 
     def _ask(self, call: str, **given: Any) -> Any:
         with self._calls:
-            if self._dead is not None:
+            if self._dead:
                 raise SystemFailedError(self.name, self._dead)
             self._proxy.serve_here()
-            line = self._answered({"call": call, **given})
+            try:
+                self._worker.send_bytes(json.dumps({"call": call, **given}).encode())
+                answer = json.loads(self._worker.recv_bytes(LONGEST))
+            except (OSError, EOFError, ValueError):
+                raise self._end(self._last_words()) from None
             failure, self._proxy.failure = self._proxy.failure, None
             if failure is not None:
                 # A limit, or an endpoint that is gone: no fault of the system, whatever it made of it.
                 raise failure
-            try:
-                answer = json.loads(line)
-                error = answer.get("error")
-                if error is None:
-                    return answer["result"]
-            except (ValueError, KeyError, AttributeError):
-                raise self._failed(f"answered {line[:100]!r}") from None
-            raise SystemFailedError(self.name, f"{call}: {error}")
-
-    def _answered(self, call: Mapping[str, Any]) -> bytes:
-        pipes = self._process
-        assert pipes.stdin is not None
-        assert pipes.stdout is not None
-        try:
-            pipes.stdin.write(json.dumps(call).encode() + b"\n")
-            pipes.stdin.flush()
-        except (OSError, ValueError):  # the latter of a pipe that is closed here
-            raise self._failed(self._last_words()) from None
-        line = pipes.stdout.readline(LINE)
-        if not line.endswith(b"\n"):
-            raise self._failed(f"answered more than {LINE >> 20} MB" if line else self._last_words())
-        return line
+            if answer.get("error") is not None:
+                raise SystemFailedError(self.name, f"{call}: {answer['error']}")
+            return answer.get("result")
 
     def _last_words(self) -> str:
         """Why a worker that is gone may have gone."""
+        assert self._process is not None
         try:
-            code = self._process.wait(5)
+            code = self._process.wait(2)
         except subprocess.TimeoutExpired:
-            return "closed its output"
+            return "gave no answer that can be read"
         with (self.folder / LOG).open("rb") as log:
             log.seek(max(0, log.seek(0, os.SEEK_END) - 4096))
             lines = log.read().decode("utf-8", "replace").splitlines()
         said = next((line.strip() for line in reversed(lines) if line.strip()), "nothing")
-        return (
-            f"ended by {signal.Signals(-code).name if code < 0 else f'itself, status {code}'}; last said: {said[:300]}"
-        )
+        how = signal.Signals(-code).name if code < 0 else f"itself, status {code}"
+        return f"ended by {how}; last said: {said[:300]}"
 
-    def _failed(self, reason: str) -> SystemFailedError:
-        self._end(reason)
+    def _end(self, reason: str) -> SystemFailedError:
+        """Ends the worker and lets go of the endpoint, once; the error that says why."""
+        if not self._dead:
+            self._dead = reason
+            self._stop()
+            self._proxy.close()
         return SystemFailedError(self.name, reason)
 
-    def _end(self, reason: str) -> None:
-        """Kills the process group, and lets go of the pipes and the endpoint."""
-        if self._dead is not None:
-            return
-        self._dead = reason
-        self._stop()
-        self._proxy.close()
-
     def _stop(self) -> None:
+        """Ends the process with all that it started, and lets go of the connection."""
+        if self._process is not None:
+            self._signal()
+            self._process.wait()
+        if self._worker is not None:
+            self._worker.close()
+
+    def _signal(self) -> None:
         with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout):
-            assert pipe is not None
-            with suppress(OSError):
-                pipe.close()
+            if self._process is not None:
+                os.killpg(self._process.pid, signal.SIGKILL)
 
 
-class KeptSystem(System):
-    """A memory system that keeps all it knows below its folder, so that a copy of that is a copy of it."""
-
-    def snapshot(self, folder: Path) -> None:
-        """Copies what it knows.
-
-        Args:
-            folder: Where to; empty.
-
-        Raises:
-            SystemFailedError: It does not close, or open again.
-        """
-        with self._elsewhere():
-            shutil.copytree(self.folder / "store", folder, dirs_exist_ok=True)
-
-    def restore(self, folder: Path) -> None:
-        """Takes what another one knew; called before anything is added.
-
-        Args:
-            folder: A snapshot.
-
-        Raises:
-            SystemFailedError: It does not open it.
-        """
-        with self._elsewhere():
-            shutil.rmtree(self.folder / "store")
-            shutil.copytree(folder, self.folder / "store")
-
-    @contextmanager
-    def _elsewhere(self) -> Generator[None]:
-        with self._calls:
-            self._ask("close")
-            self._stop()
-            yield
-            self._process = self._started()
-            self._open()
+def _turn(turn: Turn, time: str) -> dict[str, Any]:
+    said = {"id": turn.id, "speaker": turn.speaker, "text": turn.content, "time": time}
+    return {**said, "line": f"({time}) {turn.speaker}: {turn.content}", "record": turn.model_dump(mode="json")}
 
 
-def _said(time: datetime | None) -> str:
+def _written(time: datetime | None) -> str:
     return time.isoformat(sep=" ") if time else ""
-
-
-def _entry(number: int, found: Mapping[str, Any]) -> Entry:
-    sources = tuple(str(each) for each in found.get("ids") or ())
-    return Entry(id=f"entry-{number}", text=found["text"], sources=sources)

@@ -59,7 +59,7 @@ def register(
         installed: Whether its environment is there.
         lm: Whether it says that it writes with a language model.
     """
-    found = Scripted(name, "a test's", (), "MIT", writes_with_lm=lm, place=place)
+    found = Scripted(name, "a test's", writes_with_lm=lm, place=place)
     patch.setitem(catalog.SYSTEMS, name, found)
     patch.setenv("MEMPILER_SYSTEMS", str(place / "systems"))
     (place / "pins.txt").touch()

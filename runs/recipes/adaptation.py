@@ -22,7 +22,7 @@ from ...programs.program import MemoryProgram
 from ...programs.state import signature_of
 from ..addresses import program_folder
 from ..artifact import read_manifest, read_states
-from ..outside import settings_outside
+from ..external import external_settings
 from .section import Section, Sweep, Variant
 
 _NOT_SETTINGS = ("self", "embedder", "inner")
@@ -96,7 +96,7 @@ def setting_of(method: str, name: str) -> str | None:
     if dot and of.replace("_", "-") != method.replace("_", "-"):
         return None
     _, plus, inner = method.partition("+")
-    theirs = settings_outside(method)
+    theirs = external_settings(method)
     if theirs is not None:
         return setting if setting in theirs else None
     if setting in _parameters(method_class(method)):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from ...engines.models import OFFLINE
 from ...errors import UnknownNameError, UserError
-from ..outside import plannable
+from ..external import plannable
 from ..planning import start_program
 from ..setup import Setup
 from ..suite import takes_option

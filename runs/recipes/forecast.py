@@ -31,7 +31,7 @@ from ...programs.adapter import adapter as make_adapter
 from ...programs.identity import digest
 from ...programs.program import MemoryProgram
 from ..experiment import chosen_examples
-from ..outside import plannable
+from ..external import plannable
 from ..planning import conversing, start_program
 from ..setup import Setup
 from .adaptation import Adaptation

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ...systems.catalog import shipped
-from ..outside import SYSTEM
+from ..external import SYSTEM
 from ..setup import Setup
 from .section import Section, Variant
 

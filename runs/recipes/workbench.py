@@ -32,8 +32,8 @@ from ..artifact import read_manifest
 from ..compare import recorded
 from ..evaluate import Progress
 from ..experiment import run_evaluate
+from ..external import external_settings
 from ..folder import RunFolder
-from ..outside import settings_outside
 from ..results import Evaluation
 from ..setup import Runtime, Setup
 from ..tracking import nested_in
@@ -163,7 +163,7 @@ def draws(variant: Variant, setup: Setup) -> bool:
 
 def known(method: str, config: Mapping[str, Any]) -> dict[str, Any]:
     """Those settings that a method has."""
-    parameters = settings_outside(method)
+    parameters = external_settings(method)
     if parameters is None:
         parameters = inspect.signature(method_class(method).__init__).parameters
     return {name: value for name, value in config.items() if name in parameters}

@@ -1,7 +1,6 @@
 """A-Mem: a note per turn, with keywords, context and tags by the language model, links between notes, and evolution.
 
-Its notes lie in an embedded Chroma. It embeds by sentence-transformers, whose weights would be fetched; its retriever
-is given the run's embedder instead, by the interface that Chroma has for it: neither torch nor weights are needed.
+Its notes lie in an embedded Chroma, which embeds by sentence-transformers: the run's embedder stands in.
 """
 
 from __future__ import annotations
@@ -11,47 +10,11 @@ import types
 from pathlib import Path
 from typing import Any
 
-import openai
-from chromadb import Documents, EmbeddingFunction, Embeddings
-from chromadb.utils import embedding_functions
-
-for name, imported in {
-    "sentence_transformers": ["SentenceTransformer"],
-    "transformers": ["AutoModel", "AutoTokenizer"],
-}.items():
-    # Imported by name, never used with this retriever.
-    sys.modules[name] = types.ModuleType(name)
-    for each in imported:
-        setattr(sys.modules[name], each, None)
-
-
-class Embedder(EmbeddingFunction[Documents]):
-    """The run's embedder."""
-
-    def __init__(self, model_name: str = "") -> None:
-        self.client = openai.OpenAI()
-
-    def __call__(self, input: Documents) -> Embeddings:
-        """Vectors of texts."""
-        found = self.client.embeddings.create(model="any", input=list(input)).data
-        return [each.embedding for each in found]
-
-    @staticmethod
-    def name() -> str:
-        """What Chroma calls it."""
-        return "run"
-
-    @staticmethod
-    def build_from_config(config: dict[str, Any]) -> Embedder:
-        """As `get_config` told."""
-        return Embedder()
-
-    def get_config(self) -> dict[str, Any]:
-        """Nothing to tell."""
-        return {}
-
-
-embedding_functions.SentenceTransformerEmbeddingFunction = Embedder
+sys.path.append(str(Path(__file__).parent))
+# Imported by name, never used with this retriever.
+unused: Any = types.ModuleType("transformers")
+unused.AutoModel = unused.AutoTokenizer = None
+sys.modules["transformers"] = unused
 
 from agentic_memory.memory_system import AgenticMemorySystem  # noqa: E402
 

@@ -56,8 +56,6 @@ class System:
         """One episode of messages."""
         time = datetime.fromisoformat(session["time"]) if session["time"] else datetime(1970, 1, 1)
         lines = [f"{turn['speaker']}: {turn['text']}" for turn in session["turns"]]
-        if not lines:
-            return
         added = self._wait(
             self.graph.add_episode(
                 name=session["id"],

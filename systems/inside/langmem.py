@@ -35,9 +35,7 @@ class System:
 
     def add(self, session: dict[str, Any]) -> None:
         """What is new in a memory is taken to rest on the session's turns."""
-        if not session["turns"]:
-            return
-        said = [f"({turn['time']}) {turn['speaker']}: {turn['text']}" for turn in session["turns"]]
+        said = [turn["line"] for turn in session["turns"]]
         before = {item.key: item.value for item in self._items()}
         self.manager.invoke({"messages": [{"role": "user", "content": "\n".join(said)}]})
         for item in self._items():

@@ -36,13 +36,9 @@ class System:
 
     def add(self, session: dict[str, Any]) -> None:
         """One `add` of all turns; extracted facts tell no turn, so they stand for the whole session."""
-        turns = session["turns"]
-        messages = [
-            {"role": "user", "content": f"({turn['time']}) {turn['speaker']}: {turn['text']}"} for turn in turns
-        ]
-        metadata = {"time": session["time"], "turns": [turn["id"] for turn in turns]}
-        if messages:
-            self.memory.add(messages, user_id=USER, metadata=metadata)
+        messages = [{"role": "user", "content": turn["line"]} for turn in session["turns"]]
+        metadata = {"time": session["time"], "turns": [turn["id"] for turn in session["turns"]]}
+        self.memory.add(messages, user_id=USER, metadata=metadata)
 
     def search(self, query: str, k: int) -> list[dict[str, Any]]:
         """Its search with its defaults."""

@@ -1,39 +1,21 @@
 """MemoryOS of its authors' package: short, middle and long-term memory of pairs of what was said and answered.
 
-The history's first speaker is its user, all others are its assistant. It embeds by sentence-transformers, whose
-weights would be fetched; that name is a class here which asks the run's embedder. What it requires, `faiss-gpu` and an
-old numpy, has no build for this Python: faiss-cpu and a present numpy stand in.
+The history's first speaker is its user, all others are its assistant. The run's embedder stands in for
+sentence-transformers. What it requires, `faiss-gpu` and an old numpy, has no build for this Python: faiss-cpu and a
+present numpy stand in.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-import types
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import openai
+# At the end: this file is called as the package is.
+sys.path.append(str(Path(__file__).parent))
 
-
-class SentenceTransformer:
-    """The run's embedder."""
-
-    def __init__(self, name: str) -> None:
-        self.client = openai.OpenAI()
-
-    def encode(self, texts: list[str], convert_to_numpy: bool = True) -> np.ndarray:
-        """Vectors of texts."""
-        found = self.client.embeddings.create(model="any", input=texts).data
-        return np.array([each.embedding for each in found], dtype=np.float32)
-
-
-stand_in: Any = types.ModuleType("sentence_transformers")
-stand_in.SentenceTransformer = SentenceTransformer
-sys.modules["sentence_transformers"] = stand_in
-
-from memoryos import Memoryos  # noqa: E402
+from memoryos import Memoryos
 
 
 class System:

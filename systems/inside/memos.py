@@ -49,9 +49,7 @@ class System:
 
     def add(self, session: dict[str, Any]) -> None:
         """What is extracted from a session is taken to rest on all its turns."""
-        if not session["turns"]:
-            return
-        said = [f"({turn['time']}) {turn['speaker']}: {turn['text']}" for turn in session["turns"]]
+        said = [turn["line"] for turn in session["turns"]]
         found = self.memory.extract([{"role": "user", "content": "\n".join(said)}])
         for item in found:
             item.metadata.sources = [{"type": "chat", "message_id": turn["id"]} for turn in session["turns"]]

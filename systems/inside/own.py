@@ -6,7 +6,6 @@ it is given as in any other process. What it asks through DSPy goes to the model
 
 from __future__ import annotations
 
-import asyncio
 import importlib
 import inspect
 import sys
@@ -19,7 +18,6 @@ class System:
 
     def __init__(self, folder: str, settings: dict[str, Any]) -> None:
         sys.path[:0] = settings["path"]
-        self.runner = asyncio.Runner()
         self.session = importlib.import_module(settings["records"]).Session
         module, _, name = settings["target"].partition(":")
         make = getattr(importlib.import_module(module), name)
@@ -29,45 +27,30 @@ class System:
             self.settings = dspy.context(lm=model)
             self.settings.__enter__()  # for as long as the process lives
         self.system = make(Path(folder)) if settings["folder"] else make()
+        self.keeps = hasattr(self.system, "snapshot") and hasattr(self.system, "restore")
 
-    def add(self, session: dict[str, Any]) -> None:
-        self.said(self.system.add(self.session.model_validate(session)))
+    def add(self, session: dict[str, Any]) -> Any:
+        turns = [turn["record"] for turn in session["turns"]]
+        given = {"id": session["id"], "time": session["time"] or None, "turns": turns}
+        return self.system.add(self.session.model_validate(given))
 
-    def search(self, query: str, k: int) -> list[Any]:
-        found = self.said(self.system.search(query, k))
-        return [plain(entry) for entry in (found["results"] if isinstance(found, dict) else found)]
+    def search(self, query: str, k: int) -> Any:
+        return self.system.search(query, k)
 
-    def ask(self, question: str) -> list[Any]:
-        found = self.said(self.system.ask(question))
+    async def ask(self, question: str) -> dict[str, Any]:
+        found = self.system.ask(question)
+        found = await found if inspect.isawaitable(found) else found
         answer, recalled = found if isinstance(found, tuple) else (found, None)
-        return [answer, None if recalled is None else [plain(entry) for entry in recalled]]
+        return {"answer": answer, "recalled": recalled}
 
-    def snapshot(self, folder: str) -> None:
-        self.said(self.system.snapshot(Path(folder)))
+    def snapshot(self, folder: str) -> Any:
+        return self.system.snapshot(Path(folder))
 
-    def restore(self, folder: str) -> None:
-        self.said(self.system.restore(Path(folder)))
+    def restore(self, folder: str) -> Any:
+        return self.system.restore(Path(folder))
 
-    def close(self) -> None:
-        if hasattr(self.system, "close"):
-            self.said(self.system.close())
+    def close(self) -> Any:
+        return self.system.close() if hasattr(self.system, "close") else None
 
     def __len__(self) -> int:
         return len(self.system)
-
-    def said(self, value: Any) -> Any:
-        """A value, or what a coroutine comes to."""
-        return self.runner.run(awaited(value)) if inspect.isawaitable(value) else value
-
-
-def plain(entry: Any) -> Any:
-    """An entry as JSON can hold it: a text, or an object of its fields."""
-    if isinstance(entry, str | dict):
-        return entry
-    names = ("text", "memory", "content", "page_content", "id", "sources", "ids", "score")
-    return {name: getattr(entry, name) for name in names if hasattr(entry, name)}
-
-
-async def awaited(value: Any) -> Any:
-    """What is awaited."""
-    return await value

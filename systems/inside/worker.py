@@ -1,8 +1,8 @@
-"""The loop of a worker: one JSON line asks for one call of a memory system, one JSON line answers it.
+"""The loop of a worker: one JSON object asks for one call of a memory system, one JSON object answers it.
 
-    python -I worker.py FILE LIMITS        FILE has a class `System`, see below; LIMITS is a JSON object of bytes
+    python -I worker.py FILE SOCKET        FILE has a class `System`, see below; SOCKET is the number of an open one
 
-    {"call": "open", "folder": ..., "settings": {...}}      {"result": null}
+    {"call": "open", "folder": ..., "settings": {...}}      {"result": null}      or whether it keeps itself
     {"call": "add", "session": {...}}                       {"result": null}
     {"call": "search", "query": ..., "k": 5}                {"result": [{"text": ..., "ids": [...]}]}
     {"call": "count"}                                       {"result": 12}
@@ -10,14 +10,16 @@
 
     class System:
         def __init__(self, folder: str, settings: dict): ...     keeps what it stores below the folder
-        def add(self, session: dict): ...                         {"id", "time", "turns": [{"id", "speaker", "text"}]}
+        def add(self, session: dict): ...                         {"id", "time", "turns"}, as `process` sends it
         def search(self, query: str, k: int): ...                 texts, or objects {"text", "ids"}, best first
         def __len__(self): ...                                    entries stored
         def close(self): ...                                      writes what is not written yet; may be left out
+        keeps = True                                              it has snapshot(folder) and restore(folder)
 
-The lines go over copies of the two standard streams, taken before the package is imported; what the package prints goes
-to the log. The worker ends, with all that it has started, as soon as nobody holds the other end of its input, be the
-package busy or not.
+A method may be a coroutine. Objects in an answer are sent as those of their fields that say something of an entry.
+
+They go over a socket; what the package prints goes to the log. The worker ends, with all that it has started, as soon
+as nobody holds the other end, be the package busy or not.
 
 Limits: memory and the size of one file are limited by the system, where it can. The package runs with the rights of the
 user: this is order among programs that mean no harm, no prison.
@@ -25,7 +27,9 @@ user: this is order among programs that mean no harm, no prison.
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
+import inspect
 import json
 import os
 import queue
@@ -35,80 +39,85 @@ import sys
 import threading
 import traceback
 import uuid
+from contextlib import suppress
+from multiprocessing.connection import Connection
 from typing import Any
+
+FIELDS = ("text", "memory", "content", "page_content", "id", "sources", "ids", "score")
+"""What is read of an entry that is an object."""
+MEMORY, FILE = 8 << 30, 2 << 30
+"""Bytes that a package may write to in memory, and in one file."""
 
 
 def main() -> None:
-    """Answers calls until the input ends."""
-    asked, answers = os.fdopen(os.dup(0), "r", encoding="utf-8"), os.fdopen(os.dup(1), "w", encoding="utf-8")
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.dup2(2, 1)
-    sys.stdout = open(1, "w", encoding="utf-8", errors="replace", buffering=1, closefd=False)  # noqa: SIM115
-    limit(json.loads(sys.argv[2]))
+    """Answers calls until nobody asks."""
+    os.set_inheritable(int(sys.argv[2]), False)
+    asking = Connection(int(sys.argv[2]))
+    limit()
     drawn = random.Random()
     # Ids that a package draws stand in its prompts: drawn anew, a run that goes on would pay for its calls again.
     uuid.uuid4 = lambda: uuid.UUID(int=drawn.getrandbits(128), version=4)
     calls: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
-    threading.Thread(target=hear, args=(asked, calls), daemon=True).start()
-    system: Any = None
+    threading.Thread(target=hear, args=(asking, calls), daemon=True).start()
+    system, runner = None, asyncio.Runner()
     while True:
         call = calls.get()
         try:
             kind = call.pop("call")
             if kind == "open":
-                system, result = load(sys.argv[1])(**call), None
-            elif kind == "add":
-                drawn.seed(json.dumps(call))
-                result = system.add(**call)
-            elif kind == "search":
-                result = found(system.search(**call))
+                system = load(sys.argv[1])(**call)
+                result = getattr(system, "keeps", None)
             elif kind == "count":
                 result = len(system)
             else:
+                drawn.seed(json.dumps(call))
                 result = getattr(system, kind, lambda: None)(**call)
-            answer = json.dumps({"result": result})
+            if inspect.isawaitable(result):
+                result = runner.run(awaited(result))
+            answer = json.dumps({"result": result}, default=fields)
         except Exception as error:
             traceback.print_exc()
             answer = json.dumps({"error": f"{type(error).__name__}: {' '.join(str(error).split())[:1000]}"})
-        answers.write(answer + "\n")
-        answers.flush()
+        asking.send_bytes(answer.encode())
 
 
-def hear(asked: Any, calls: Any) -> None:
-    """Passes calls on; ends the whole process group with the input."""
-    for line in asked:
-        calls.put(json.loads(line))
+def hear(asking: Connection[Any, Any], calls: queue.SimpleQueue[dict[str, Any]]) -> None:
+    """Passes calls on; ends the whole process group when nobody is left to ask."""
+    with suppress(EOFError, OSError):
+        while True:
+            calls.put(json.loads(asking.recv_bytes()))
     os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
-def limit(limits: dict[str, int]) -> None:
-    """Limits the memory that is written to, the size of any file, and memory dumps."""
-    try:
+def limit() -> None:
+    """Limits the memory that is written to, and the size of any file; leaves no memory dumps."""
+    with suppress(ImportError, ValueError, OSError):  # not on every system
         import resource
-    except ImportError:  # not on this system
-        return
-    for name, most in {"RLIMIT_DATA": limits["memory"], "RLIMIT_FSIZE": limits["file"], "RLIMIT_CORE": 0}.items():
-        try:
-            resource.setrlimit(getattr(resource, name), (most, most))
-        except (ValueError, OSError, AttributeError):
-            continue
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (FILE, FILE))
+        resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
+
+
+async def awaited(value: Any) -> Any:
+    """What is awaited."""
+    return await value
+
+
+def fields(entry: Any) -> dict[str, Any]:
+    """What JSON has no form for, as an entry: an object of its fields."""
+    found = {name: getattr(entry, name) for name in FIELDS if hasattr(entry, name)}
+    if not found:
+        raise TypeError(f"{type(entry).__name__} is no entry, and not JSON serializable")
+    return found
 
 
 def load(path: str) -> Any:
     """The class `System` of a file; under a name of its own, since the file is called as the package is."""
-    spec = importlib.util.spec_from_file_location("system_inside", path)
-    if spec is None or spec.loader is None:
-        raise RuntimeError(f"{path} is no Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["system_inside"] = module
+    spec: Any = importlib.util.spec_from_file_location("system_inside", path)
+    module = sys.modules["system_inside"] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module.System
-
-
-def found(result: Any) -> list[dict[str, Any]]:
-    """Entries as objects, whatever they came as."""
-    return [entry if isinstance(entry, dict) else {"text": entry} for entry in result]
 
 
 if __name__ == "__main__":

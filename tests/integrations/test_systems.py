@@ -6,6 +6,7 @@ nothing, or loses what it stored, fails. The model is scripted, the embedder the
 
 import os
 import time
+from contextlib import closing
 from pathlib import Path
 
 import dspy
@@ -16,7 +17,7 @@ from mempiler.engines.taken import taking
 from mempiler.errors import EndpointError
 from mempiler.records import Session, Turn
 from mempiler.systems.catalog import SYSTEMS, factory, shipped
-from mempiler.systems.process import KeptSystem
+from mempiler.systems.process import System
 
 from .scripted import scripted_lm
 
@@ -61,33 +62,29 @@ def name(request: pytest.FixtureRequest) -> str:
     return name
 
 
-def test_packages_are_the_pinned_ones(name: str) -> None:
-    shipped(name).environment.check()
-
-
 def test_what_is_told_is_found_by_its_own_calls(name: str, tmp_path: Path) -> None:
     meter = Meter()
-    with dspy.context(lm=scripted_lm(meter)), factory(name)(tmp_path, embedder=embedder()) as system:
+    with dspy.context(lm=scripted_lm(meter)), closing(_started(name, tmp_path)) as system:
         with taking() as writing:
             system.add(FIRST)
             system.add(SECOND)
         assert writing.taken.calls == meter.read().calls["task"]
-        assert (writing.taken.calls > 0) == shipped(name).writes_with_lm
+        assert writing.taken.calls > 0
         assert len(system) > 0
         found = system.search("Which greyhound did Ann adopt?", k=5)
     assert 0 < len(found) <= 5
-    assert any("greyhound" in entry.text for entry in found)
-    assert {"D1:3", "D2:1"} & {source for entry in found for source in entry.sources}
+    assert any("greyhound" in entry["text"] for entry in found)
+    assert {"D1:3", "D2:1"} & {source for entry in found for source in entry.get("ids", ())}
 
 
 def test_what_was_kept_is_found_by_another_process(name: str, tmp_path: Path) -> None:
     with dspy.context(lm=scripted_lm()):
-        with _started(name, tmp_path / "one") as first:
+        with closing(_started(name, tmp_path / "one")) as first:
             first.add(FIRST)
             before = _texts(first)
             first.snapshot(tmp_path / "kept")
             assert _texts(first) == before
-        with _started(name, tmp_path / "two") as second:
+        with closing(_started(name, tmp_path / "two")) as second:
             second.restore(tmp_path / "kept")
             assert _texts(second) == before
             stored = len(second)
@@ -108,7 +105,7 @@ def test_what_is_written_again_asks_the_same(name: str, tmp_path: Path) -> None:
             return reply(request)  # pyright: ignore
 
         lm.engine.reply = listening
-        with dspy.context(lm=lm), _started(name, tmp_path / str(number)) as system:
+        with dspy.context(lm=lm), closing(_started(name, tmp_path / str(number))) as system:
             system.add(FIRST)
             system.add(SECOND)
         asked.append(sorted(prompts))
@@ -118,6 +115,7 @@ def test_what_is_written_again_asks_the_same(name: str, tmp_path: Path) -> None:
 def test_one_that_is_killed_leaves_nothing(name: str, tmp_path: Path) -> None:
     system = _started(name, tmp_path)
     process = system._process
+    assert process is not None
     system.kill()
     assert process.wait(10) < 0
     started = time.monotonic()
@@ -125,9 +123,9 @@ def test_one_that_is_killed_leaves_nothing(name: str, tmp_path: Path) -> None:
     assert time.monotonic() - started < 5
 
 
-def _started(name: str, folder: Path) -> KeptSystem:
+def _started(name: str, folder: Path) -> System:
     return factory(name)(folder, embedder=embedder())
 
 
-def _texts(system: KeptSystem) -> list[str]:
-    return [entry.text for entry in system.search("Which greyhound did Ann adopt?", k=5)]
+def _texts(system: System) -> list[str]:
+    return [entry["text"] for entry in system.search("Which greyhound did Ann adopt?", k=5)]

@@ -57,11 +57,9 @@ def test_settings_limits_and_a_second_go_hold_for_systems():
     assert [(made.label, len(made.evaluation.rows)) for made in again.rows] == [("ours", 6), ("theirs", 6)]
     # Two of its six questions were answered, and kept, before the limit.
     assert [sum(made.evaluation.calls.values()) for made in again.rows] == [6, 4]
-    wide = run_recipe(
-        RECIPE, SETUP, adaptation=Adaptation({"timeout": 50.0, "system:scripted.max_mb": 9, "turn_rag.k": 2})
-    )
+    wide = run_recipe(RECIPE, SETUP, adaptation=Adaptation({"timeout": 50.0, "system:scripted.k": 3, "turn_rag.k": 2}))
     assert {row.hits for row in wide.rows[0].evaluation.rows} == {2}
-    names = ("timeout = 50.0", "system:scripted.max_mb = 9", "turn_rag.k = 2")
+    names = ("timeout = 50.0", "system:scripted.k = 3", "turn_rag.k = 2")
     assert wide.notes[1:] == tuple(f"{name} in every variant that has it" for name in names)
 
 

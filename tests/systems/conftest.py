@@ -3,16 +3,16 @@
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 from mempiler.engines.embedders import embedder
 from mempiler.records import Session, Turn
-from mempiler.systems.process import KeptSystem, Program
+from mempiler.systems.process import Program, System
 
-Start = Callable[..., KeptSystem]
+Start = Callable[..., System]
 
 ITEM = Session(id="D1", turns=(Turn(id="D1:1", speaker="Ann", text="I moved to Lisbon."),))
 
@@ -24,13 +24,13 @@ def start(tmp_path: Path) -> Iterator[Start]:
     Everything that was started is closed at the end.
     """
     plain = """
-        import json, os, pathlib, signal, subprocess, sys, time, urllib.request
+        import contextlib, json, os, pathlib, signal, subprocess, sys, time, urllib.request
 
         print("greetings")
         os.write(1, b'{"result": "garbage"}\\n')
 
-        def ask(path, key=None, **body):
-            headers = {"Authorization": "Bearer " + (key or os.environ["OPENAI_API_KEY"])}
+        def ask(path, **body):
+            headers = {"Authorization": "Bearer " + os.environ["OPENAI_API_KEY"], "Content-Type": "application/json"}
             request = urllib.request.Request(os.environ["OPENAI_BASE_URL"] + path, json.dumps(body).encode(), headers)
             try:
                 with urllib.request.urlopen(request, timeout=30) as answer:
@@ -56,13 +56,13 @@ def start(tmp_path: Path) -> Iterator[Start]:
     with ExitStack() as open_ones:
         number = iter(range(100))
 
-        def make(methods: str = "", **program: Any) -> KeptSystem:
+        def make(methods: str = "", **program: Any) -> System:
             place = tmp_path / f"system-{next(number)}"
             place.mkdir()
             body = textwrap.indent(textwrap.dedent(methods).strip() or "pass", "    ")
             file = place / "scripted.py"
             file.write_text(f"{textwrap.dedent(plain)}\nclass System(Plain):\n{body}\n", encoding="utf-8")
             made = Program("scripted", Path(sys.executable), file, **program)
-            return open_ones.enter_context(KeptSystem(made, place / "folder", embedder()))
+            return open_ones.enter_context(closing(System(made, place / "folder", embedder())))
 
         yield make

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from mempiler.engines.embedders import embedder
 from mempiler.errors import SystemFailedError
-from mempiler.systems.process import LOG, KeptSystem, Program
+from mempiler.systems.process import LOG, Program, System
 
 from .conftest import ITEM, Start
 
@@ -16,21 +16,13 @@ from .conftest import ITEM, Start
 def test_what_is_added_is_found_with_its_turns(start: Start) -> None:
     system = start()
     system.add(ITEM)
-    (found,) = system.search("Where does Ann live?", k=5)
-    assert (found.text, found.sources) == ("I moved to Lisbon.", ("D1:1",))
+    assert system.search("Where does Ann live?", k=5) == [{"text": "I moved to Lisbon.", "ids": ["D1:1"]}]
     assert len(system) == 1
-
-
-def test_no_more_is_found_than_was_asked_for(start: Start) -> None:
-    system = start()
-    for _ in range(3):
-        system.add(ITEM)
-    assert len(system.search("Lisbon", k=2)) == 2
 
 
 def test_plain_texts_are_entries_too(start: Start) -> None:
     system = start("def search(self, query, k): return ['one', 'two']")
-    assert [entry.text for entry in system.search("x", k=5)] == ["one", "two"]
+    assert system.search("x", k=5) == ["one", "two"]
 
 
 def test_what_it_prints_goes_to_its_log(start: Start, capfd: pytest.CaptureFixture[str]) -> None:
@@ -49,6 +41,15 @@ def test_an_error_is_of_one_call(start: Start) -> None:
     assert system.search("x", k=1) == []
 
 
+GARBAGE = """
+    def add(self, session):
+        for number in range(3, 999):
+            with contextlib.suppress(OSError):
+                os.write(number, bytes([255]) * 12)
+        time.sleep(60)
+"""
+
+
 @pytest.mark.parametrize(
     ("methods", "reason"),
     [
@@ -56,15 +57,13 @@ def test_an_error_is_of_one_call(start: Start) -> None:
         ("def add(self, session): print('out of luck', flush=True); os.abort()", "SIGABRT; last said: out of luck"),
         ("def add(self, session): os.kill(os.getpid(), signal.SIGKILL)", "ended by SIGKILL"),
         ("def add(self, session): sys.exit('gave up')", "status 1; last said: gave up"),
-        ("def search(self, query, k): return [{'no': 'text'}]", "answered no list of entries"),
-        ("def search(self, query, k): return [1]", "answered no list of entries"),
+        (GARBAGE, "gave no answer that can be read"),
     ],
 )
 def test_a_crash_is_one_error_and_so_is_every_call_after_it(start: Start, methods: str, reason: str) -> None:
     system = start(methods)
-    call = (lambda: system.add(ITEM)) if "def add" in methods else (lambda: system.search("x", k=1))
     with pytest.raises(SystemFailedError, match=f"^scripted: .*{reason}"):
-        call()
+        system.add(ITEM)
     with pytest.raises(SystemFailedError, match=reason):
         system.search("x", k=1)
 
@@ -72,7 +71,7 @@ def test_a_crash_is_one_error_and_so_is_every_call_after_it(start: Start, method
 @pytest.mark.parametrize(
     ("methods", "reason"),
     [
-        ("def search(self, query, k): return 3", "TypeError: 'int' object is not iterable"),
+        ("def search(self, query, k): return {1: object()}", "not JSON serializable"),
         ("def search(self, query, k): return [{'text': 'x', 'ids': [object()]}]", "not JSON serializable"),
     ],
 )
@@ -88,7 +87,7 @@ def test_one_that_does_not_start_is_one_error(start: Start) -> None:
 
 def test_a_python_that_is_not_there_is_one_error(tmp_path: Path) -> None:
     with pytest.raises(SystemFailedError, match=r"cannot be started: .*nowhere"):
-        KeptSystem(Program("gone", tmp_path / "nowhere", tmp_path / "x.py"), tmp_path / "folder", embedder())
+        System(Program("gone", tmp_path / "nowhere", tmp_path / "x.py"), tmp_path / "folder", embedder())
 
 
 SPAWNING = """
@@ -128,26 +127,22 @@ def test_one_that_holds_on_ends_when_nobody_listens(start: Start) -> None:
     """As when the process that started it was killed, and could end nothing."""
     system = start(SPAWNING.format(then="time.sleep(600)"))
     child = system.folder / "store" / "child"
-    process = system._process
-    assert process.stdin is not None
-    process.stdin.write(b'{"call": "add", "session": {"turns": []}}\n')
-    process.stdin.flush()
+    system._worker.send_bytes(b'{"call": "add", "session": {"turns": []}}')
     _until(lambda: child.exists() and child.read_text() != "")
-    process.stdin.close()
-    assert process.wait(20) != 0
+    system._worker.close()
+    assert system._process is not None
+    assert system._process.wait(20) != 0
     _until(lambda: not _runs(int(child.read_text())))
 
 
 def test_a_file_that_grows_too_large_is_refused(start: Start) -> None:
-    grow = "def add(self, session): (self.folder / 'big').write_bytes(bytes(3 << 20))"
-    system = start(grow, largest=1 << 20)
+    system = start("def add(self, session): (self.folder / 'big').open('wb').truncate(3 << 30)")
     with pytest.raises(SystemFailedError, match=r"add: OSError: .*too large"):
         system.add(ITEM)
-    assert (system.folder / "store" / "big").stat().st_size <= 1 << 20
 
 
 def test_memory_that_grows_too_large_is_refused(start: Start) -> None:
-    system = start("def add(self, session): bytearray(2 << 30)", memory=1 << 30)
+    system = start("def add(self, session): bytearray(9 << 30)")
     with pytest.raises(SystemFailedError, match="add: MemoryError"):
         system.add(ITEM)
     assert system.search("x", k=1) == []
@@ -158,8 +153,8 @@ def test_it_is_given_no_key_of_the_user(start: Start, monkeypatch: pytest.Monkey
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-mine-too")
     system = start("def search(self, query, k): return [json.dumps(dict(os.environ))]")
     (told,) = system.search("x", k=1)
-    assert "sk-mine" not in told.text
-    assert str(system.folder / "home") in told.text
+    assert "sk-mine" not in told
+    assert str(system.folder / "home") in told
 
 
 def test_a_snapshot_is_what_another_one_goes_on_with(start: Start, tmp_path: Path) -> None:

@@ -2,11 +2,11 @@
 
 import json
 import threading
+from contextlib import closing
 from typing import Any
-from urllib.error import HTTPError
-from urllib.request import Request, urlopen
 
 import dspy
+import httpx
 import numpy as np
 import openai
 import pytest
@@ -35,7 +35,7 @@ def test_calls_are_those_of_the_run(start: Start) -> None:
     used = meter.read()
     assert (used.calls["task"], work.taken.calls) == (1, 1)
     assert used.input_tokens == work.taken.input_tokens > 0
-    answer = json.loads(system.search("x", k=1)[0].text)
+    answer = json.loads(system.search("x", k=1)[0]["text"])
     assert "Lisbon" in answer["choices"][0]["message"]["content"]
     assert answer["usage"]["prompt_tokens"] == used.input_tokens
 
@@ -55,36 +55,32 @@ def test_a_budget_ends_the_run_and_not_the_system(start: Start) -> None:
         system.add(ITEM)
         with pytest.raises(BudgetError, match="max-calls 1"):
             system.add(ITEM)
-    assert json.loads(system.search("x", k=9)[1].text)["status"] == 400
+    assert json.loads(system.search("x", k=9)[1]["text"])["status"] == 400
 
 
 def test_a_system_without_a_model_hears_so(start: Start) -> None:
     system = start(ASKING)
     system.add(ITEM)
-    assert "no language model was given" in system.search("x", k=1)[0].text
+    assert "no language model was given" in system.search("x", k=1)[0]["text"]
 
 
 def test_a_client_of_openai_gets_what_it_asks_for() -> None:
-    with dspy.context(lm=language_model("offline")), Proxy(embedder()) as proxy:
+    with dspy.context(lm=language_model("offline")), closing(Proxy(embedder())) as proxy:
         proxy.serve_here()
         with openai.OpenAI(base_url=proxy.url, api_key=proxy.key, max_retries=0) as client:
             texts = ["Ann moved", "", "Bob likes jazz"]
             rows = [each.embedding for each in client.embeddings.create(model="any", input=texts).data]
             whole = client.chat.completions.create(model="any", temperature=0.1, max_tokens=9, **ASKED)  # type: ignore
-            stream = client.chat.completions.create(model="any", stream=True, **ASKED)  # type: ignore
-            pieces = [piece.choices[0].delta.content for piece in stream if piece.choices]
-            named = [each.id for each in client.models.list()]
     np.testing.assert_allclose(rows, embedder().embed(texts), atol=1e-6)
-    assert pieces == [whole.choices[0].message.content]
+    assert "Lisbon" in str(whole.choices[0].message.content)
     assert whole.choices[0].finish_reason == "stop"
-    assert len(named) == 2
 
 
 def test_a_strict_tool_is_called_as_any() -> None:
     function = {"name": "Memory", "parameters": {"type": "object", "properties": {}}, "strict": True}
     tools: Any = [{"type": "function", "function": function}]
     told: Any = [{"role": "user", "content": "Ann: I moved to Lisbon."}]
-    with dspy.context(lm=scripted_lm()), Proxy(embedder()) as proxy:
+    with dspy.context(lm=scripted_lm()), closing(Proxy(embedder())) as proxy:
         proxy.serve_here()
         with openai.OpenAI(base_url=proxy.url, api_key=proxy.key, max_retries=0) as client:
             answer: Any = client.chat.completions.create(model="any", messages=told, tools=tools)
@@ -95,31 +91,29 @@ def test_a_strict_tool_is_called_as_any() -> None:
 @pytest.mark.parametrize(
     ("path", "body", "key", "status", "reason"),
     [
-        ("/embeddings", {"input": ["x"]}, "another", 401, "the key is another"),
+        ("/embeddings", {"input": ["x"]}, "another", 400, "the key is another"),
         ("/embeddings", {"input": [[1, 2]]}, None, 400, "a text or a list of texts"),
         ("/embeddings", {"input": "x", "dimensions": 7}, None, 400, "384 numbers, not 7"),
         ("/chat/completions", {"messages": []}, None, 400, "messages has to be a list"),
-        ("/chat/completions", ["x"], None, 400, "a JSON object"),
-        ("/audio", {}, None, 400, "there is no /v1/audio"),
+        ("/chat/completions", {**ASKED, "stream": True}, None, 400, "stream"),
+        ("/chat/completions", ["x"], None, 422, "valid dictionary"),
+        ("/audio", {}, None, 400, "there is no audio"),
     ],
 )
 def test_other_requests_are_refused(path: str, body: Any, key: str | None, status: int, reason: str) -> None:
-    with dspy.context(lm=language_model("offline")), Proxy(embedder()) as proxy:
+    with dspy.context(lm=language_model("offline")), closing(Proxy(embedder())) as proxy:
         proxy.serve_here()
         headers = {"Authorization": f"Bearer {key or proxy.key}"}
-        request = Request(proxy.url + path, json.dumps(body).encode(), headers)
-        with pytest.raises(HTTPError) as refused:
-            urlopen(request)
-        with refused.value as answer:
-            assert answer.code == status
-            assert reason in json.load(answer)["error"]["message"]
+        found = httpx.post(proxy.url + path, json=body, headers=headers)
+    assert found.status_code == status
+    assert reason in found.text
 
 
 def test_many_threads_are_answered_and_counted() -> None:
     meter = Meter()
-    with dspy.context(lm=language_model("offline", meter)), Proxy(embedder()) as proxy, taking() as work:
+    with dspy.context(lm=language_model("offline", meter)), closing(Proxy(embedder())) as proxy, taking() as work:
         proxy.serve_here()
-        asking = [threading.Thread(target=proxy.answer, args=("/v1/chat/completions", ASKED)) for _ in range(16)]
+        asking = [threading.Thread(target=proxy.answer, args=("chat/completions", ASKED)) for _ in range(16)]
         for each in asking:
             each.start()
         for each in asking:

@@ -1,12 +1,11 @@
 """What is scored that is no method of ours and no saved program: resolved here from a name, or given in Python.
 
 system:NAME          a shipped adapter of somebody's memory system (`systems`)
-module:thing, http://..., answers.jsonl, or an object        `programs.foreign.things`
+module:thing, http://..., answers.jsonl, or an object        `programs.external.resolve`
 """
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -14,23 +13,24 @@ import dspy
 
 from ..data.benchmark import Benchmark
 from ..errors import UserError
-from ..programs.foreign.recorded import Answers
-from ..programs.foreign.things import (
-    ENDS,
+from ..programs.external.answers import Answers
+from ..programs.external.program import parameters
+from ..programs.external.resolve import (
+    ANSWERS,
+    WEB,
     answers,
     asks_itself,
-    is_searchable,
+    is_store,
     name_of,
     settings_of,
     takes_embedder,
-    takes_folder,
     thing_of,
 )
 
 SYSTEM = "system:"
 
 
-def outside(name: str) -> Any | None:
+def resolve_external(name: str) -> Any | None:
     """What a name stands for, if that is no method of ours.
 
     Raises:
@@ -39,18 +39,17 @@ def outside(name: str) -> Any | None:
     return shipped(name.removeprefix(SYSTEM)) if name.startswith(SYSTEM) else thing_of(name)
 
 
-def apart(name: str, thing: Any) -> Any:
-    """A store that is named, in processes of its own, one for each history; anything else is what it was.
+def in_subprocess(name: str, thing: Any) -> Any:
+    """A class or factory of stores that is named, in processes of its own, one for each history; else what it was.
 
     One that asks for the run's embedder has it in this process only.
     """
-    made = inspect.isclass(thing) or inspect.isroutine(thing)
-    if name.startswith(SYSTEM) or not made or answers(thing) or takes_embedder(thing):
+    made = isinstance(thing, type) or not hasattr(thing, "add")
+    if name.startswith((SYSTEM, *WEB)) or not made or not is_store(thing) or takes_embedder(thing):
         return thing
-    from ..systems.own import alone
+    from ..systems.catalog import isolated
 
-    keeps = hasattr(thing, "snapshot") and hasattr(thing, "restore")
-    make: Any = alone(name, takes_folder(thing), asks_itself(thing), keeps)
+    make: Any = isolated(name, "folder" in parameters(thing))
     make.asks = asks_itself(thing)
     return make
 
@@ -66,25 +65,25 @@ def shipped(name: str) -> Any:
     return factory(name)
 
 
-def scored(thing: Any) -> Any:
+def read_answers(thing: Any) -> Any:
     """What a run scores: a file of answers is read, once; anything else is what it was."""
-    return thing_of(thing) if isinstance(thing, str) and thing.endswith(ENDS) else thing
+    return thing_of(thing) if isinstance(thing, str) and thing.endswith(ANSWERS) else thing
 
 
-def named(thing: Any) -> str:
+def name_in_tables(thing: Any) -> str:
     """The name of what is scored; of a file without its folder, which is private."""
     if isinstance(thing, Answers):
         return thing.path.name
     return thing if isinstance(thing, str) else name_of(thing)
 
 
-def settings_outside(name: str) -> frozenset[str] | None:
+def external_settings(name: str) -> frozenset[str] | None:
     """The settings of what is no method of ours; None for a method.
 
     Raises:
         UserError: There is no such system, module or file.
     """
-    thing = outside(name)
+    thing = resolve_external(name)
     return None if thing is None else frozenset(settings_of(thing))
 
 
@@ -94,8 +93,8 @@ def plannable(name: str) -> bool:
     Raises:
         UserError: There is no such system, module or file.
     """
-    thing = outside(name)
-    return thing is None or (answers(thing) and not is_searchable(thing))
+    thing = resolve_external(name)
+    return thing is None or (answers(thing) and not isinstance(thing, Answers))
 
 
 def refuse_planning(name: str) -> None:

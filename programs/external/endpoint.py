@@ -1,18 +1,14 @@
 """A running chat endpoint with a memory of its own: any server with OpenAI's chat completions.
 
-    session  ── one message, in the name of a new `user` ──> the endpoint remembers (or not)
-    question ── one message of the same `user` ──> answer
-
 Every history is a `user` of its own, and every message a conversation of its own (`metadata.session`), so nothing but
 the endpoint's memory joins them. Its `usage` is counted; evidence that a service of ours names is taken as recalled.
 
-Limits: the endpoint sees questions as messages, and may remember them too. What it knows cannot be kept: a run that is
-killed while a history is written gives it to a new user.
+Limits: the endpoint sees questions as messages, and may remember them too. A run that is killed while a history is
+written gives it to a new user.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import uuid
 from pathlib import Path
@@ -21,16 +17,15 @@ from typing import Any, cast
 from ...engines.taken import Taken, note
 from ...errors import EndpointError, UserError
 from ...records import Item
-from .searchable import ForeignError
+from ..failing import ExternalError
 
 KEY = "OPENAI_API_KEY"
 """The environment variable with the endpoint's key."""
 REMEMBER = "Please remember this conversation. Answer with the word OK."
-USER = "user.json"
 
 
 class Endpoint:
-    """The memory of one user at an endpoint.
+    """The memory of one user at an endpoint, as a store.
 
     Args:
         url: Its base URL, e.g. "http://127.0.0.1:8000/v1".
@@ -43,30 +38,28 @@ class Endpoint:
     def __init__(self, url: str, model: str, timeout: float) -> None:
         import openai
 
-        key = os.environ.get(KEY) or "none"
         self.url, self.model, self.user = url, model, f"mempiler-{uuid.uuid4().hex}"
+        key = os.environ.get(KEY) or "none"
         self._client = openai.OpenAI(base_url=url, api_key=key, timeout=timeout, max_retries=2)
 
     def add(self, session: Item) -> None:
         """Says a session to it, with the date before every line."""
         self._said("\n".join([REMEMBER, "", *session.lines()]), session.id)
 
-    def ask(self, question: str) -> tuple[str, Any]:
+    def ask(self, question: str) -> tuple[Any, Any]:
         """Its answer, and the evidence that it names, if it does."""
         found = self._said(question, f"question-{uuid.uuid4().hex}")
-        answer = found.choices[0].message.content if found.choices else None
-        if not isinstance(answer, str):
-            raise ForeignError(f"{self.url}: answered no text")
         more: Any = getattr(found, "mempiler", None)
+        answer = found.choices[0].message.content if found.choices else None
         return answer, cast("dict[str, Any]", more).get("evidence") if isinstance(more, dict) else None
 
     def snapshot(self, folder: Path) -> None:
         """Keeps the name of the user."""
-        (folder / USER).write_text(json.dumps(self.user), encoding="utf-8")
+        (folder / "user").write_text(self.user, encoding="utf-8")
 
     def restore(self, folder: Path) -> None:
         """Takes up the user of that name."""
-        self.user = str(json.loads((folder / USER).read_text(encoding="utf-8")))
+        self.user = (folder / "user").read_text(encoding="utf-8")
 
     def close(self) -> None:
         """Ends the connections."""
@@ -75,35 +68,17 @@ class Endpoint:
     def _said(self, text: str, session: str) -> Any:
         import openai
 
+        message: Any = {"role": "user", "content": text}
         try:
             found = self._client.chat.completions.create(
-                model=self.model,
-                user=self.user,
-                messages=[{"role": "user", "content": text}],
-                metadata={"session": session},
+                model=self.model, user=self.user, messages=[message], metadata={"session": session}
             )
         except openai.AuthenticationError as error:
             raise UserError(f"{self.url}: refuses the key; set {KEY}") from error
         except openai.APITimeoutError as error:
-            raise ForeignError(f"{self.url}: no answer in time") from error
+            raise ExternalError(f"{self.url}: no answer in time") from error
         except openai.APIConnectionError as error:
             raise EndpointError(f"{self.url}: cannot be reached") from error
         usage = found.usage
         note(Taken(1, usage.prompt_tokens if usage else 0, usage.completion_tokens if usage else 0, unpriced=1))
         return found
-
-
-class Chat:
-    """What makes the memory of one history at an endpoint.
-
-    Args:
-        url: Its base URL.
-        model: The model's name there.
-        timeout: Seconds that one request may take.
-    """
-
-    def __init__(self, url: str, model: str, timeout: float) -> None:
-        self.url, self.model, self.timeout = url, model, timeout
-
-    def __call__(self, folder: Path) -> Endpoint:
-        return Endpoint(self.url, self.model, self.timeout)

@@ -1,0 +1,9 @@
+"""Anything that answers questions about a history, as a program like ours: same questions, same reader, same scorers.
+
+    add(session), search(query, k)       stores.py       written once per history; our reader answers, or its own `ask`
+    (history, question) -> answer        program.py      a callable, or a `dspy.Module`, which optimizers compile
+    http://...                           endpoint.py     a chat endpoint with a memory of its own
+    answers.jsonl                        answers.py      answers that were made elsewhere
+
+`resolve.program_of` tells which one a thing is.
+"""

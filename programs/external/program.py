@@ -1,0 +1,203 @@
+"""Programs of what is no method of ours: a store that is searched, or whatever answers by itself.
+
+    store                      settle: it is written (`stores`) ── search(query, k) ──> hits ──> the benchmark's task
+    thing(history, question)   answer, or (answer, recalled), or a mapping or `dspy.Prediction` of these
+
+The memory is the history itself, so memories stay values. `question` is a text with everything about the question in
+it; a thing with a parameter `options`, `date` or `query` is given that by name, and options are then not in the text. A
+module's predictors are the program's, so every optimizer compiles it. The task only says what a question is made of
+where the thing answers: its prompt is not asked.
+
+Limits: a thing runs in this process, in a thread that is left behind where it hangs.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import Any, cast
+
+import dspy
+
+from ...memory.index import Entry
+from ...memory.memory import Memory
+from ...memory.turns import turn_entries
+from ...records import AnyItem, Context, History, Hit, Item, Query
+from ..failing import ExternalError
+from ..method import Method, Reader, Writer
+from ..program import MemoryProgram
+from ..recording import record_context
+from ..tasks.task import Task
+from ..waiting import Waiting
+from .calls import CallThread
+from .hits import hits_of
+from .stores import Stores
+
+
+class HistoryMemory(Memory):
+    """The items, in time order."""
+
+    items: tuple[AnyItem, ...] = ()
+
+    @cached_property
+    def history(self) -> History:
+        """The items as a history, named by what is in it."""
+        found = History(id="", items=self.items)
+        return found.model_copy(update={"id": found.digest[:12]})
+
+    def entries(self) -> tuple[Entry, ...]:
+        return tuple(entry for item in self.items for entry in turn_entries(item))
+
+
+class ExternalWriter(Writer):
+    """Keeps every item; gives a system every session of a history, once, when the history is settled."""
+
+    Memory = HistoryMemory
+
+    def __init__(self, system: str, stores: Stores | None) -> None:
+        super().__init__()
+        self.stores = stores
+
+    def write(self, memory: HistoryMemory, item: Item, prepared: Any = None) -> HistoryMemory:
+        return memory.model_copy(update={"items": (*memory.items, item)})
+
+    def settle(self, memory: HistoryMemory) -> HistoryMemory:
+        if self.stores is not None:
+            self.stores.write(memory.history)
+        return memory
+
+    @property
+    def asks(self) -> bool:
+        return self.stores is not None
+
+
+class ExternalReader(Reader):
+    """Recalls what a system finds, or has a thing or a system answer."""
+
+    free = False
+
+    def __init__(self, name: str, stores: Stores | None, thing: Any, k: int, timeout: float) -> None:
+        super().__init__()
+        self.system, self.stores, self.k, self.timeout = name, stores, k, timeout
+        # A module is copied with its program; a function is shared by all copies.
+        self.thing: Any = thing if isinstance(thing, dspy.Module) else _function(thing)
+
+    def search(
+        self, memory: HistoryMemory, queries: Sequence[str], k: int = 10, min_score: float | None = None
+    ) -> list[list[Hit]]:
+        return [list(self.stores.search(memory.history, each, k)) if self.stores else [] for each in queries]
+
+    def recall(self, memory: HistoryMemory, query: Query) -> Context:
+        return Context(hits=tuple(self.search(memory, [query.probe], self.k)[0]))
+
+    def otherwise(self, memory: HistoryMemory, query: Query) -> Sequence[Hit]:
+        return ()
+
+    def size(self, memory: HistoryMemory) -> tuple[int | None, int | None]:
+        return self.stores.size(memory.history) if self.stores else (None, None)
+
+    def answered(self, history: History, query: Query) -> Any:
+        """What the system, or the thing, answers to a query about a history."""
+        if self.stores is not None:
+            return self.stores.answer(history, _text(query))
+        takes = parameters(getattr(self.thing, "forward", self.thing))
+        about = {"options": list(query.options), "date": query.when, "query": query}
+        named: dict[str, Any] = {name: value for name, value in about.items() if name in takes}
+        given: tuple[Any, ...] = history, _text(query, "options" in named)
+        if "kwargs" in takes:  # a prompt by itself, as `dspy.Predict("history, question -> answer")`
+            lines = "\n".join(line for item in history for line in item.lines())
+            given, named = (), {**named, "history": lines, "question": given[1]}
+        calls = CallThread(self.system, self.timeout)
+        try:
+            return calls.call("answer", self.thing, *given, **named)
+        finally:
+            calls.close()
+
+
+class External(Method):
+    """What is no method of ours: a system with stores, or a thing that is shown the history with every question.
+
+    Args:
+        name: What tables call it.
+        settings: What was set, by name.
+        stores: The system's.
+        thing: A callable or a module.
+    """
+
+    def __init__(self, name: str, settings: Mapping[str, Any], stores: Stores | None = None, thing: Any = None) -> None:
+        reader = ExternalReader(name, stores, thing, settings.get("k", 0), settings.get("timeout", 60.0))
+        super().__init__(ExternalWriter(name, stores), reader)
+        self.stores = stores
+
+    @property
+    def config(self) -> dict[str, Any]:
+        return dict(self._settings["settings"])
+
+    def close(self) -> None:
+        if self.stores is not None:
+            self.stores.close()
+
+
+class AnsweringProgram(MemoryProgram):
+    """A program whose method answers; its task has no prompt."""
+
+    def answer(
+        self,
+        memory: Any,
+        query: Query,
+        waiting: Waiting | None = None,
+        recalled: Callable[[Context], None] = lambda context: None,
+    ) -> dspy.Prediction:
+        since = (*(waiting.items if waiting else ()), *query.since)
+        known: History = memory.history
+        history = known.model_copy(update={"items": (*known.items, *since)}) if since else known
+        outputs, found = _read(cast(ExternalReader, self.method.reader).answered(history, query))
+        context = Context(hits=hits_of(found, history))
+        record_context(context)
+        recalled(context)
+        return dspy.Prediction(**{**outputs, "context": context, "memory": memory})
+
+
+def silent(task: type[Task]) -> Task:
+    """A task that makes the same queries and has no prompt."""
+    return type(task.__name__, (task,), {"prompt": None, "__module__": task.__module__})()
+
+
+def parameters(thing: Any) -> Mapping[str, inspect.Parameter]:
+    """What something that can be called takes; nothing for what cannot."""
+    try:
+        return inspect.signature(thing).parameters
+    except (TypeError, ValueError):
+        return {}
+
+
+def _function(thing: Any) -> Any:
+    def call(*given: Any, **named: Any) -> Any:
+        return thing(*given, **named)
+
+    return functools.update_wrapper(call, thing, updated=())
+
+
+def _text(query: Query, apart: bool = False) -> str:
+    """A question as a text; its options too, unless they are given apart."""
+    text = query.line if query.modality == "question" else query.probe
+    return text if apart or not query.options else "\n".join([text, *query.options])
+
+
+def _read(given: Any) -> tuple[dict[str, Any], Any]:
+    """The outputs of an answer and what was recalled for it."""
+    outputs: dict[str, Any] = {"answer": given}
+    found: Any = None
+    if isinstance(given, dspy.Prediction | Mapping):
+        fields = dict(cast("Mapping[str, Any]", given).items())
+        found = fields.pop("recalled", fields.pop("context", None))
+        outputs = {name: value for name, value in fields.items() if name != "memory"}
+    elif isinstance(given, tuple) and len(pair := cast("tuple[Any, ...]", given)) == 2:
+        outputs, found = {"answer": pair[0]}, pair[1]
+    answer = outputs.get("answer")
+    if not isinstance(answer, str | int | float | list):
+        raise ExternalError(f"answered {type(answer).__name__}, expected a text or (text, recalled)")
+    found = found.hits if isinstance(found, Context) else found
+    return {**outputs, "answer": str(answer) if isinstance(answer, int | float) else answer}, found
