@@ -163,7 +163,7 @@ def _evaluated(
         raise UserError("--resume and --plan are for one run; evaluate the program by itself, then compare the runs")
     part, config, allow_code = values.pop("part"), parse_settings(values.pop("config")), values.pop("allow_code")
     setup, errors, found = make_setup(values), output(errors=True), {}
-    first_line(console, setup)
+    first_line(console, setup, part=part)
     benchmark = setup.load()
     asked = {str(example.id) for example in chosen_examples(setup, benchmark, part)}
     for run in others:

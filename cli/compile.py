@@ -52,7 +52,7 @@ def command(
 
     setup, errors = make_setup(values), output(errors=True)
     console = errors if as_json else output()
-    first_line(console, setup)
+    first_line(console, setup, method)
     seeded = {"seed": setup.seed, "threads": setup.threads, "settings": parse_settings(settings)}
     how = Compilation(values.pop("optimizer"), values.pop("stage"), **seeded)
     if planned:

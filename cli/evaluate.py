@@ -68,9 +68,9 @@ def command(
     setup, errors = make_setup(values), output(errors=True)
     config = config if model is None else (*config, f"model={json.dumps(model)}")
     console = errors if as_json else output()
-    first_line(console, setup)
-    program = pinned(program)
-    if is_suite(setup.benchmark):
+    program, suite = pinned(program), is_suite(setup.benchmark)
+    first_line(console, setup, program, part, counts=not suite)
+    if suite:
         _evaluate_suite(console, program, setup, part, parse_settings(config), allow_code, as_json, planned)
         return
     if planned:

@@ -45,8 +45,8 @@ def command(kind: Any, method: str, as_json: bool, config: tuple[str, ...], **va
     out, rewards = Path(values.pop("out")), parse_settings(values.pop("rewards"))
     values.pop("planned")
     setup = make_setup(values)
-    first_line(output(errors=as_json), setup)
     method = str(Path(method).absolute()) if Path(method).is_dir() else pinned(method)
+    first_line(output(errors=as_json), setup, method, own["part"])
     export = Export(method=method, config=parse_settings(config), setup=kept(setup), reward=rewards, **own)
     written = write(kind, export, out)
     if as_json:

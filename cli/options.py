@@ -130,13 +130,6 @@ _ASKING = [
 
 _EMBEDDER = "`minilm` or `e5` (see `mempiler models`), `offline` (compares spelling), or an embedding model's name"
 
-
-def _default_embedder() -> str:
-    from ..engines.embedders import default_embedder
-
-    return default_embedder()
-
-
 _SILENCE = "seconds of silence after which a call to a model has failed"
 _DEADLINE = "seconds for a call to a model, its retries and waits included"
 
@@ -158,8 +151,10 @@ _SETUP = [
     click.option("--prompt-api-base", help="address of its server"),
     click.option("--judge-lm", help="judges answers, for benchmarks and metrics that need it"),
     click.option("--judge-api-base", help="address of its server"),
-    click.option("--embedder", default=_default_embedder, show_default="the best that is here", help=_EMBEDDER),
-    click.option("--embedder-api-base", help=_EMBEDDER_API_BASE),
+    click.option(
+        "--embedder", default="offline", show_default=True, envvar="MEMPILER_EMBEDDER", show_envvar=True, help=_EMBEDDER
+    ),
+    click.option("--embedder-api-base", envvar="MEMPILER_EMBEDDER_API_BASE", show_envvar=True, help=_EMBEDDER_API_BASE),
     click.option("--adapter", help=_ADAPTER),
     click.option("--train", type=click.IntRange(0), help="training questions [default: all of the train split]"),
     click.option("--dev", type=click.IntRange(0), help="dev questions"),
@@ -206,14 +201,8 @@ def setup_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def make_setup(values: dict[str, Any]) -> Setup:
-    """Takes the setup's options out of a command's keyword arguments.
-
-    The embedder of `local:tiny` is the offline one unless another is named: the sentences it is warmed up on are made
-    for it, and its runs are the same whatever weights are here.
-    """
-    from ..engines.embedders import OFFLINE
+    """Takes the setup's options out of a command's keyword arguments."""
     from ..engines.guard import Limits
-    from ..runs.course import TINY
     from ..runs.setup import Setup
     from ..runs.tape.opened import settled
 
@@ -222,8 +211,6 @@ def make_setup(values: dict[str, Any]) -> Setup:
     named = {name: values.pop(name) for name in ("categories", "metric")}
     options = parse_settings(values.pop("pairs", ())) | {name: value for name, value in named.items() if value}
     setup = Setup(options=options, limits=limits, **{name: values.pop(name) for name in names if name in values})
-    if setup.lm == TINY and not _said("embedder"):
-        setup = dataclasses.replace(setup, embedder=OFFLINE)
     if setup.replay is None:
         return setup
     return settled(setup, frozenset(filter(_said, ("lm", "embedder"))))
@@ -363,17 +350,42 @@ def show_plan(console: Console, plan: Plan, as_json: bool) -> None:
         print_plan(console, plan)
 
 
-def first_line(console: Console, setup: Setup) -> None:
-    """Says what the numbers will rest on, before anything else."""
+def first_line(console: Console, setup: Setup, program: str = "", part: str | None = None, counts: bool = True) -> None:
+    """Says what the numbers will rest on, before anything else.
+
+    Args:
+        console: Where it is printed.
+        setup: Data and models.
+        program: What is asked; a saved one has an adapter and an embedder of its own.
+        part: The questions that are asked; None where a program is compiled on a split.
+        counts: Whether the questions are counted, which reads the data.
+    """
     from ..engines.models import is_offline
+    from ..runs.addresses import program_folder
+    from ..runs.artifact import read_manifest
 
     data = setup.data or ("generated" if _generated(setup.benchmark) else "bundled sample")
     engines = {"offline": "offline engine (extractive, no language model)"}
     lm = engines.get(setup.lm, setup.lm)
+    folder = program_folder(program) if program else None
+    made = None if folder is None else read_manifest(folder)
+    embedder = setup.embedder if made is None else made.embedder or "none"
+    adapter = setup.adapter or (setup.default_adapter if made is None else made.adapter)
+    asked = f" ({_questions(setup, part)} questions)" if counts else ""
     known = bool(setup.data) and not is_offline(setup.lm)
     warning = "" if known else " - a wiring check, not comparable with published numbers"
     replayed = f", replayed from {setup.replay}" if setup.replay else ""
-    console.print(f"data: {data}; LM: {lm}{replayed}{warning}", soft_wrap=True)
+    models = f"LM: {lm}; embedder: {embedder}; adapter: {adapter}"
+    console.print(f"data: {data}{asked}; {models}{replayed}{warning}", soft_wrap=True)
+
+
+def _questions(setup: Setup, part: Any) -> str:
+    from ..runs.experiment import chosen_examples
+
+    if part is not None:
+        return str(len(chosen_examples(setup, setup.load(), part)))
+    split = setup.split(setup.load())
+    return f"{len(split.train)} train, {len(split.dev)} dev, {len(split.test)} test"
 
 
 def _generated(benchmark: str) -> bool:

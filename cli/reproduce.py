@@ -70,7 +70,7 @@ def command(
     console, errors, meter = output(errors=True) if as_json else output(), output(errors=True), Meter()
     named = {section.benchmark for section in found.chosen(only, setup.benchmark)}
     benchmark = named.pop() if len(named) == 1 else setup.benchmark
-    first_line(console, replace(setup, data=", ".join(data) or None, benchmark=benchmark))
+    first_line(console, replace(setup, data=", ".join(data) or None, benchmark=benchmark), counts=False)
     if planned:
         forecast = plan_recipe(found, setup, only, seeds, files, adaptation, parse_settings(changes))
         if as_json:

@@ -96,7 +96,7 @@ def command(method: str, as_json: bool, planned: bool, config: tuple[str, ...], 
     course, setup, errors = _course(given, values["lm"], values["benchmark"]), make_setup(values), output(errors=True)
     if course.compared:
         setup = replace(setup, options={"users": USERS[course.quick], **setup.options})
-    first_line(errors if as_json else output(), setup)
+    first_line(errors if as_json else output(), setup, method)
     meter = Meter()
     with progress(errors, meter, setup.limits) as note:
         outcome = run_train(method, setup, course, out, parse_settings(config), note, allow_code, meter)

@@ -31,7 +31,6 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.util import find_spec
 from typing import Self
 
 import numpy as np
@@ -41,7 +40,7 @@ from .embedding_endpoints import Compute, any_litellm, openai_compatible
 from .hashed import DIMENSION, OFFLINE, OFFLINE_UNRELATED, forget_features, hashed
 from .vector_file import VectorFile
 from .vectors import Kept
-from .weights import WEIGHTS, present, verify
+from .weights import present, verify
 
 
 @dataclass(frozen=True)
@@ -62,7 +61,7 @@ MODELS = {
     "minilm": Model(256, (0.0835, 0.0859)),
     "e5": Model(512, (0.7925, 0.0257), "query: ", "passage: "),
 }
-"""Models that run in this process, the preferred first; their files are in `engines.weights`.
+"""Models that run in this process; their files are in `engines.weights`.
 
 Both find as much beside BM25, and MiniLM takes a third of the time. Alone E5 finds more, in any language; its
 `unrelated` was measured with weights rebuilt from a copy of 4 bits. What was saved relies on the vectors of a name:
@@ -230,12 +229,6 @@ def _begun(texts: Sequence[str], beginning: str) -> Sequence[str]:
     if not beginning or isinstance(texts, str):
         return texts
     return [beginning + text if text.strip() else "" for text in texts]
-
-
-def default_embedder() -> str:
-    """The best embedder that is here: a model whose weights were fetched, or "offline"."""
-    installed = all(find_spec(package) for package in ("onnxruntime", "tokenizers"))
-    return next((name for name in MODELS if installed and WEIGHTS[name].here), OFFLINE)
 
 
 def measure_unrelated(embedder: TextEmbedder, texts: Sequence[str]) -> tuple[float, float]:

@@ -79,20 +79,7 @@ class Usage:
         return Usage(**{each.name: getattr(self, each.name) + getattr(other, each.name) for each in fields(self)})
 
     def __sub__(self, other: Usage) -> Usage:
-        return Usage(
-            _less(self.calls, other.calls),
-            self.cached - other.cached,
-            self.failed - other.failed,
-            self.input_tokens - other.input_tokens,
-            self.output_tokens - other.output_tokens,
-            self.cost - other.cost,
-            self.unpriced - other.unpriced,
-            _less(self.answers, other.answers),
-            _less(self.faults, other.faults),
-            self.told_tokens - other.told_tokens,
-            self.reused_tokens - other.reused_tokens,
-            self.estimated - other.estimated,
-        )
+        return Usage(**{each.name: getattr(self, each.name) - getattr(other, each.name) for each in fields(self)})
 
     def by_role(self) -> dict[str, int]:
         """Calls by role with zeros, and the cached ones: what reports print."""
@@ -414,10 +401,6 @@ def _tokens(lm: MeteredLM, call: Any, result: CallResult, told: tuple[int, int])
 def _prompt_tokens(lm: MeteredLM, call: Any) -> int:
     """About how many tokens a call sends, the schema that its answer has to fit included."""
     return estimate_tokens(json.dumps(request_of(lm, call), ensure_ascii=False, default=_schema))
-
-
-def _less(counts: Counter[Any], before: Counter[Any]) -> Counter[Any]:
-    return Counter({name: count - before[name] for name, count in counts.items() if count != before[name]})
 
 
 def request_of(lm: MeteredLM, call: Any) -> dict[str, Any]:

@@ -29,7 +29,8 @@ def heading(evaluation: Evaluation) -> str:
     judge = f", judge {evaluation.judge}" if evaluation.judge else ""
     rate = leniency(evaluation.judge)
     judge += "" if rate is None else f", which accepts {rate:.0%} of wrong answers"
-    return f"{evaluation.program} on {evaluation.benchmark}, LM {evaluation.lm}{judge}{warning}"
+    models = f"LM {evaluation.lm}" + (f", embedder {evaluation.embedder}" if evaluation.embedder else "")
+    return f"{evaluation.program} on {evaluation.benchmark}, {models}{judge}{warning}"
 
 
 def print_evaluation(console: Console, evaluation: Evaluation) -> None:

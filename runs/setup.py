@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -117,14 +118,21 @@ class Setup:
             # A resumed run does not repeat its calls, so a recording would lack them.
             raise UserError(f"--{asked[0]} does not go with --{asked[1]}; start a run of its own for it")
 
+    @cached_property
+    def _benchmark(self) -> Benchmark:
+        return load_benchmark(self.benchmark, self.data, **self.options)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_benchmark"}
+
     def load(self, compiling: bool = False) -> Benchmark:
-        """Reads the benchmark.
+        """The benchmark, which is read once.
 
         Raises:
             UserError: One is to be compiled on that is a simulated conversation: optimizers run a program on single
                 examples.
         """
-        benchmark = load_benchmark(self.benchmark, self.data, **self.options)
+        benchmark = self._benchmark
         if compiling and benchmark.interaction is not None:
             raise UserError(f"{benchmark.name} is a simulated conversation: nothing compiles on it, evaluate on it")
         return benchmark

@@ -99,15 +99,19 @@ def test_compile_prints_one_json_object_and_saves(capsys, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [["evaluate", "turn-rag", "--test", "4"], ["compile", "turn-rag", "--with", "labeled", *SMALL]],
-    ids=lambda arguments: arguments[0],
+    ("arguments", "asked"),
+    [
+        (["evaluate", "turn-rag", "--test", "4"], "(4 questions)"),
+        (["compile", "turn-rag", "--with", "labeled", *SMALL], "(12 train, 4 dev, 6 test questions)"),
+    ],
+    ids=["evaluate", "compile"],
 )
-def test_the_first_line_says_what_the_numbers_rest_on(capsys, arguments):
+def test_the_first_line_says_what_the_numbers_rest_on(capsys, arguments, asked):
     code, out, err = run(capsys, *arguments, "--on", "locomo")
     first = out.splitlines()[0]
     assert (code, err) == (0, "")
-    assert all(words in first for words in ("bundled sample", "offline engine", "not comparable"))
+    told = "bundled sample", asked, "LM: offline engine", "embedder: offline", "adapter: chat", "not comparable"
+    assert all(words in first for words in told)
     assert "wiring check, not comparable" in out.split("\n", 1)[1]
     assert "MLflow run" in out
 

@@ -63,11 +63,11 @@ def test_a_comparison_has_three_seeds_and_many_users(monkeypatch: pytest.MonkeyP
     assert asked(monkeypatch, "--option", "users=50")[0].options["users"] == 50
 
 
-def test_a_comparison_is_the_same_whatever_embedders_are_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mempiler.engines.embedders.default_embedder", lambda: "minilm")
-    assert asked(monkeypatch)[0].embedder == "offline"
+def test_the_embedder_is_the_offline_one_unless_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert asked(monkeypatch, "--lm", "local:x")[0].embedder == "offline"
+    monkeypatch.setenv("MEMPILER_EMBEDDER", "minilm")
+    assert asked(monkeypatch)[0].embedder == "minilm"
     assert asked(monkeypatch, "--embedder", "e5")[0].embedder == "e5"
-    assert asked(monkeypatch, "--lm", "local:x")[0].embedder == "minilm"
 
 
 def test_a_quick_comparison_is_smaller_unless_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ import mempiler
 import numpy as np
 import pytest
 from mempiler.cli import main
-from mempiler.engines.embedders import MODELS, TextEmbedder, default_embedder, embedder
+from mempiler.engines.embedders import MODELS, TextEmbedder, embedder
 from mempiler.engines.fetch import fetch
 from mempiler.engines.onnx.convert import convert
 from mempiler.engines.onnx.encoder import Encoder
@@ -198,15 +198,19 @@ def test_an_encoder_is_no_language_model_and_has_no_address(tiny: Tiny) -> None:
         embedder("minilm", "http://localhost:1/v1")
 
 
-def test_the_best_that_is_here_is_the_default(unfetched: Tiny, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    assert default_embedder() == "offline"
-    fetch(WEIGHTS["minilm"], str(unfetched.source))
-    assert default_embedder() == "minilm"
-    words = ["memory-r2", "--on", "locomo", "--train", "1", "--dev", "1", "--test", "1", "--json"]
-    main(["evaluate", *words])
-    assert json.loads(capsys.readouterr().out)["embedder"] == "minilm"
-    monkeypatch.setattr("mempiler.engines.embedders.find_spec", lambda name: None)
-    assert default_embedder() == "offline"
+def test_what_was_fetched_does_not_choose_the_embedder(
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Any
+) -> None:
+    words = ["--on", "locomo", "--test", "1", "--json"]
+    for name in ("offline", "minilm"):
+        main(["evaluate", "memory-r2", *words])
+        printed = capsys.readouterr()
+        assert json.loads(printed.out)["embedder"] == name
+        assert f"; embedder: {name}; adapter: chat" in printed.err.splitlines()[0]
+        monkeypatch.setenv("MEMPILER_EMBEDDER", "minilm")
+    save(build("memory-r2", embedder=embedder("e5"), adapter="json"), tmp_path / "program")
+    main(["evaluate", str(tmp_path / "program"), *words])
+    assert "; embedder: e5; adapter: json" in capsys.readouterr().err.splitlines()[0]
 
 
 def test_a_saved_program_may_name_a_model_of_this_process(tiny: Tiny, tmp_path: Path) -> None:

@@ -67,6 +67,8 @@ def test_an_evaluation_shows_categories_and_what_they_rest_on():
     assert ["5", "(not", "in", "score)", "1", "1.000", "1.000", "0", "0"] in rows
     assert ["score", "2", "0.375", "0.375", "0", "0"] in rows
     assert "turn-rag on locomo, LM openai/x" in text
+    named = evaluation({"1": [0.5]}).model_copy(update={"embedder": "e5"})
+    assert "LM openai/x, embedder e5" in printed(print_evaluation, named)
     assert "resampled by question" in text
 
 
