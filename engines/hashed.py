@@ -7,12 +7,13 @@ five, where BM25 finds .55. It is there to run and test everything without a mod
 from __future__ import annotations
 
 import re
-import unicodedata
 import zlib
 from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
+
+from ..records.folding import folded
 
 OFFLINE = "offline"
 """Its name. Saved indexes rely on its vectors: change them only together with the name."""
@@ -45,7 +46,7 @@ def hashed(texts: Sequence[str]) -> np.ndarray:
 def _hashed_text(text: str) -> np.ndarray:
     """Signed feature hashing: 1 + log(count) of each feature, times its weight, into one of 384 sums."""
     parts = []
-    for run in _RUN.finditer(unicodedata.normalize("NFKC", text).lower()):
+    for run in _RUN.finditer(folded(text)):
         if run["han"]:
             parts += [_features(piece) for piece in _pieces(run["han"])]
         elif run[0] not in _FUNCTION_WORDS:

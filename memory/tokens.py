@@ -13,7 +13,9 @@ Example:
 
 Limits: function words and stems are English; words of other alphabets are matched whole. Chinese is cut for search,
 which adds the words inside of long words. Japanese and Thai have no word cutter here: a run of kana or Thai letters
-is one term. The first Chinese text costs about a second, in which jieba reads its dictionary.
+is one term. The first Chinese text costs about a second, in which jieba reads its dictionary. Texts are hostile input,
+and jieba and the stemmer take the square of a length: runs of Chinese signs are cut at 500, and words of more than 64
+letters, which are keys and links, are terms as they are.
 """
 
 from __future__ import annotations
@@ -21,11 +23,12 @@ from __future__ import annotations
 import logging
 import re
 import threading
-import unicodedata
 import warnings
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
+
+from ..records.folding import folded
 
 _FUNCTION_WORDS = """
 a an the and or but if so of to in on at for from with by as about into than then that this these those there
@@ -40,7 +43,9 @@ STOP_WORDS = frozenset(_FUNCTION_WORDS.split())
 _HAN = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002fa1f"
 _CHINESE = re.compile(f"[{_HAN}]")
 _WORD = re.compile(r"[^\W_]+")
-_RUN = re.compile(rf"(?P<han>[{_HAN}]+)|[^\W_{_HAN}]+")
+_RUN = re.compile(rf"(?P<han>[{_HAN}]{{1,500}})|[^\W_{_HAN}]+")
+_LONGEST = 64
+"""Letters of a word that is stemmed; with them the words that are kept take at most 30 MB."""
 _JIEBA_LOCK = threading.Lock()
 
 
@@ -53,11 +58,10 @@ def tokens(text: str) -> list[str]:
     Returns:
         The terms in order, repeated as often as they occur; [] for a text of function words only.
     """
-    # NFKC folds nothing in ASCII.
-    folded = text.lower() if text.isascii() else unicodedata.normalize("NFKC", text).lower()
-    if text.isascii() or not _CHINESE.search(folded):
-        return [_stem(word) for word in _WORD.findall(folded) if word not in STOP_WORDS]
-    return list(_terms(folded))
+    text = folded(text)
+    if text.isascii() or not _CHINESE.search(text):
+        return [_term(word) for word in _WORD.findall(text) if word not in STOP_WORDS]
+    return list(_terms(text))
 
 
 def forget_words() -> None:
@@ -70,10 +74,14 @@ def _terms(text: str) -> Iterator[str]:
         if run["han"]:
             yield from (word for word in _jieba().cut_for_search(run["han"]) if word not in STOP_WORDS)
         elif run[0] not in STOP_WORDS:
-            yield _stem(run[0])
+            yield _term(run[0])
 
 
-@lru_cache(maxsize=65_536)
+def _term(word: str) -> str:
+    return word if len(word) > _LONGEST else _stem(word)
+
+
+@lru_cache(maxsize=32_768)
 def _stem(word: str) -> str:
     from snowballstemmer import stemmer
 

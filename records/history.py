@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import re
 import reprlib
-import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any, TypeVar
 from pydantic import JsonValue, ValidationError
 
 from ..errors import DataError
+from .folding import folded
 from .items import AnyItem, Item, Record, Session, Turn, one_line
 from .json_input import read_json
 
@@ -160,7 +160,7 @@ def _speaker(message: Mapping[str, Any]) -> Any:
     if not isinstance(name, str):
         return name
     name = one_line(name)
-    letters = re.sub(r"[\W_]+", "", unicodedata.normalize("NFKC", name)).casefold()
+    letters = re.sub(r"[\W_]+", "", folded(name))
     return name if letters and letters not in ROLES else role
 
 

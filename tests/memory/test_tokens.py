@@ -1,8 +1,11 @@
 import threading
+import time
+import tracemalloc
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mempiler.engines.hashed import hashed
 from mempiler.memory.tokens import STOP_WORDS, tokens
 
 
@@ -71,3 +74,48 @@ def test_threads_get_the_same_stems():
         thread.join()
     assert all(result == expected for result in results.values())
     assert len(results) == 8
+
+
+MARKS = "a" + "\u0301\u0316" * 60_000
+HOSTILE = {
+    "one sign of Chinese": "火" * 120_000,
+    "one letter": "y" * 600_000,
+    "marks out of order": MARKS,
+    "marks and half-width marks": "a" + "\u0301\uff9e" * 60_000,
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_text_is_cut_at_once(name):
+    tokens("火 first: jieba reads its dictionary")
+    started = time.process_time()
+    assert tokens(HOSTILE[name])
+    # Each took 10 to 50 seconds in jieba, the stemmer or Python's normal forms, which take the square of the length.
+    assert time.process_time() - started < 4
+
+
+def test_marks_out_of_order_are_embedded_at_once():
+    started = time.process_time()
+    assert hashed([MARKS]).any()
+    assert time.process_time() - started < 4
+
+
+@pytest.mark.parametrize(
+    ("text", "terms"),
+    [
+        ("あ" * 40 + " ｶﾞ running " + "=" * 100 + "e\u0301" + "\u0301" * 100, ["あ" * 40, "ガ", "run", "é"]),
+        ("喜欢" * 400, ["喜欢"] * 400),
+        ("x" * 63 + "s " + "x" * 64 + "s", ["x" * 63, "x" * 64 + "s"]),
+    ],
+)
+def test_long_runs_keep_their_terms(text, terms):
+    assert tokens(text) == terms
+
+
+def test_long_words_are_not_kept():
+    tracemalloc.start()
+    try:
+        tokens(" ".join(f"{n}{'x' * 20_000}" for n in range(200)))
+        assert tracemalloc.get_traced_memory()[0] < 1_000_000
+    finally:
+        tracemalloc.stop()
