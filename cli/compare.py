@@ -15,17 +15,16 @@ from rich.table import Table
 from rich.text import Text
 
 from ..errors import UserError
-from .options import Finite, first_line, make_setup, output, parse_settings, print_json, setup_options
+from .options import MIN_N, Finite, first_line, make_setup, output, parse_settings, print_json, setup_options
 from .progress import progress
 
 if TYPE_CHECKING:
     from ..runs.compare import Comparison, Paired, Recorded
     from ..runs.preference import Preferences
+    from ..runs.statistics import Difference
 
 _JUDGING = ("judge_lm", "judge_api_base", "threads")
 """Options of --preference that finished runs do not refuse."""
-_SHORT = {"not told apart": "-", "too few to tell": ""}
-"""Verdicts as the table has room for."""
 
 
 @click.command("compare")
@@ -38,7 +37,8 @@ _SHORT = {"not told apart": "-", "too few to tell": ""}
     show_default=True,
     help="which questions programs are evaluated on",
 )
-@click.option("--gate", is_flag=True, help="end with code 1 if another is worse than the baseline")
+@click.option("--gate", is_flag=True, help="end with code 1 if another is worse, or nobody can tell")
+@MIN_N
 @click.option("--margin", type=Finite(0), help="--gate: worse, too, where the mean difference is below -MARGIN")
 @click.option("--preference", is_flag=True, help="have --judge-lm say whose responses it prefers: win rates")
 @click.option(
@@ -50,6 +50,7 @@ def command(
     names: tuple[str, ...],
     as_json: bool,
     gate: bool,
+    min_n: int,
     margin: float | None,
     preference: bool,
     page: str | None,
@@ -75,9 +76,9 @@ def command(
         check_model(judging["judge_lm"], "judge", judging["judge_api_base"])
     console = output(errors=True) if as_json else output()
     runs = _runs(ctx, names, values, console)
-    found = [compare(runs[0], other) for other in runs[1:]]
+    found = [compare(runs[0], other, min_n) for other in runs[1:]]
     if page is not None:
-        _write_page(page, runs)
+        _write_page(page, runs, min_n)
     preferred = _preferred(runs, judging) if preference else []
     verdict = _gate(found, margin) if gate else None
     if as_json:
@@ -120,12 +121,12 @@ def _runs(ctx: click.Context, names: Sequence[str], values: dict[str, Any], cons
     return [run for run in (found[name] for name in names) if run is not None]
 
 
-def _write_page(file: str, runs: Sequence[Recorded]) -> None:
+def _write_page(file: str, runs: Sequence[Recorded], min_n: int) -> None:
     from ..runs.pages.keep import as_html
     from ..runs.pages.open import side_by_side
     from ..runs.pages.render import write
 
-    write(Path(file), as_html(side_by_side(runs)))
+    write(Path(file), as_html(side_by_side(runs, min_n)))
 
 
 def _is_program(name: str) -> bool:
@@ -205,12 +206,12 @@ def _win_rate(found: Preferences, baseline: str) -> str:
 
 
 def _gate(found: Sequence[Comparison], margin: float | None) -> tuple[bool, str]:
-    """Whether nothing is worse than the baseline, and that in one line."""
-    worse = [each for each in found if each.worse(margin)]
-    if worse:
-        told = "; ".join(f"{each.other.name} {_difference(each.overall)}" for each in worse)
-        return False, f"gate: worse than {found[0].baseline.name}: {told}"
-    told = "; ".join(f"{each.other.name} {_difference(each.overall)}" for each in found)
+    """Whether nothing is worse than the baseline and everything can be told, and that in one line."""
+    refused = [(each, why) for each in found if (why := each.refusal(margin))]
+    told = "; ".join(f"{each.other.name} {why} ({each.overall.difference})" for each, why in refused)
+    if refused:
+        return False, f"gate: against {found[0].baseline.name}: {told}"
+    told = "; ".join(f"{each.other.name} ({each.overall.difference})" for each in found)
     return True, f"gate: nothing worse than {found[0].baseline.name}: {told}"
 
 
@@ -223,8 +224,7 @@ def _print(console: Any, runs: Sequence[Recorded], found: Sequence[Comparison]) 
     for letter, each in zip(letters[1:], found, strict=True):
         console.print()
         console.print(_table(letter, each))
-        console.print("p: sign test; verdict: - not told apart, ? n too small to tell", soft_wrap=True)
-        console.print(f"{letter} against {letters[0]}: {_told(each.overall)}", soft_wrap=True)
+        console.print(f"{letter} against {letters[0]}: {_told(each.overall.difference)}", soft_wrap=True)
         for warning in each.warnings:
             console.print(f"note: {warning}", soft_wrap=True)
     console.print()
@@ -235,7 +235,7 @@ def _table(letter: str, comparison: Comparison) -> Table:
     table = Table(box=SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
     for name in ("category", "n", "A", letter, f"{letter} - A", "95 % interval", "+/-/=", "p", "verdict"):
         side = "left" if name in ("category", "verdict") else "right"
-        table.add_column(name, justify=side, no_wrap=name != "category")
+        table.add_column(name, justify=side, no_wrap=name not in ("category", "verdict"))
     for found in comparison.by.values():
         table.add_row(Text(found.name if found.in_score else f"{found.name} (not in score)"), *_cells(found))
     table.add_section()
@@ -246,29 +246,22 @@ def _table(letter: str, comparison: Comparison) -> Table:
 def _cells(found: Paired) -> list[str]:
     difference, span = found.difference, found.difference.interval
     return [
-        str(found.n),
+        str(difference.n),
         _number(found.a),
         _number(found.b),
-        f"{difference.mean:+.3f}" if found.n else "-",
+        f"{difference.mean:+.3f}" if difference.n else "-",
         f"{span.low:+.3f} {span.high:+.3f}" if span else "-",
         f"{difference.wins}/{difference.losses}/{difference.ties}",
-        f"{difference.p_sign:.2g}" if found.n else "-",
-        f"{_SHORT.get(found.verdict, found.verdict)}{' ?' if found.doubts else ''}",
+        difference.short_p if difference.n else "-",
+        difference.verdict,
     ]
 
 
-def _told(found: Paired) -> str:
+def _told(found: Difference) -> str:
     """The headline difference in words."""
-    doubts = f"; n is too small to tell: {', '.join(found.doubts)}" if found.doubts else ""
-    return f"{_difference(found)}, sign test p = {found.difference.p_sign:.3g}: {found.verdict}{doubts}"
-
-
-def _difference(found: Paired) -> str:
-    span = found.difference.interval
-    if span is None:
-        return f"no interval from {found.n} shared questions of the score"
-    interval = f"95 % interval [{span.low:+.3f}, {span.high:+.3f}] (resampled by {span.unit})"
-    return f"paired difference {found.difference.mean:+.3f} on {found.n} questions, {interval}"
+    unit = f" (95 % interval and p by {found.interval.unit})" if found.interval else ""
+    few = f"; --min-n is {found.min_n}" if found.verdict == "too few to tell" else ""
+    return f"{found}{unit}: {found.verdict}{few}"
 
 
 def _usage_table(letters: Sequence[str], runs: Sequence[Recorded]) -> Table:

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from .options import (
+    MIN_N,
     RECORD,
     REPLAY,
     SIGN_KEY,
@@ -34,15 +35,16 @@ from .progress import progress
 @click.option("--optimizer-set", "settings", multiple=True, metavar="NAME=VALUE", help="a setting of the optimizer")
 @click.option("--out", type=click.Path(), help="folder for the program [default: a new one under runs/local]")
 @SIGN_KEY
-@click.option("--force", is_flag=True, help="keep the compiled program even without a sure gain on the dev questions")
+@MIN_N
+@click.option("--force", is_flag=True, help="keep the compiled program even without a significant gain on dev")
 def command(
     method: str, as_json: bool, planned: bool, config: tuple[str, ...], settings: tuple[str, ...], **values: Any
 ) -> None:
     """Tune METHOD and save the program.
 
     METHOD is a name, module:Class, or a saved program to start from: its folder, or models:/NAME@ALIAS. The result is
-    scored on held-out test questions before and after, and kept only if it gains on the dev questions: the paired 95 %
-    interval must not reach below zero.
+    scored on held-out test questions before and after, and kept only for a significant gain on the dev questions: the
+    paired 95 % interval must not reach below zero, and the p of a permutation test must be below .05.
     """
     from ..engines.meter import Meter
     from ..optimizers.compile import Compilation
@@ -65,7 +67,7 @@ def command(
         print_json(outcome.summary())
         return
     found = outcome.start, outcome.result, outcome.difference
-    print_comparison(console, *found, outcome.promoted, outcome.refused)
+    print_comparison(console, *found, outcome.refused)
     console.print(f"whole run: {spent_line(outcome.usage)}", soft_wrap=True)
     for line in outcome.troubles.lines(outcome.run.name):
         console.print(line, soft_wrap=True)

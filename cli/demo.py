@@ -28,7 +28,7 @@ def command() -> None:
     with progress(errors, meter, setup.limits) as note:
         outcome = run_compile("turn-rag", setup, Compilation("knn"), out=folder / "program", note=note, meter=meter)
     found = outcome.start, outcome.result, outcome.difference
-    print_comparison(console, *found, outcome.promoted, outcome.refused)
+    print_comparison(console, *found, outcome.refused)
     row = max(outcome.result.counted, key=lambda row: row.score)
     example = next(example for example in setup.load().examples if example.id == row.id)
     history = folder / "history.json"

@@ -55,6 +55,9 @@ SIGN_KEY = click.option(
     show_envvar=True,
     help="PEM file of the private key that signs the program, see `mempiler keys`",
 )
+MIN_N = click.option(
+    "--min-n", type=click.IntRange(1), default=20, show_default=True, help="fewer questions than these tell nothing"
+)
 PLAN = click.option("--plan", "planned", is_flag=True, help="print what the run will take, and spend nothing")
 OPTION = click.option(
     "--option", "pairs", multiple=True, metavar="NAME=VALUE", help="an option of the benchmark, e.g. length=128k"

@@ -12,7 +12,8 @@ from .options import ALLOW_CODE, JSON, SIGN_KEY, TRUST, output, print_json
 @click.command("register")
 @click.argument("program", type=click.Path())
 @click.option("--name", required=True, help="the registered model; made if it is new")
-@click.option("--alias", help="points to this program from now on, e.g. prod; it must not be worse than the one before")
+@click.option("--alias", help="points to this program from now on, e.g. prod; it must be better than the one before")
+@click.option("--min-n", type=click.IntRange(1), help="fewer dev questions tell nothing [default: as it was compiled]")
 @click.option("--force", is_flag=True, help="register it whatever the gate says")
 @JSON
 @SIGN_KEY
@@ -22,6 +23,7 @@ def command(
     program: str,
     name: str,
     alias: str | None,
+    min_n: int | None,
     force: bool,
     as_json: bool,
     sign_key: str | None,
@@ -30,12 +32,13 @@ def command(
 ) -> None:
     """Register PROGRAM (the folder of a saved program, or models:/NAME/VERSION) as a version of a model.
 
-    It is refused without a score on dev questions, or with a lower one than the program behind the alias.
+    It is refused without a score on dev questions, and unless it is significantly better there than the program behind
+    the alias.
     models:/NAME@ALIAS then stands for it wherever a program folder does, and MLflow can serve it.
     """
     from ..runs.register import register
 
-    done = register(program, name, alias, force, allow_code, trust, sign_key)
+    done = register(program, name, alias, force, allow_code, trust, sign_key, min_n)
     if as_json:
         print_json(done.summary())
         return

@@ -13,8 +13,9 @@ Made by `perf/evidence.py`; numbers are what was measured and nothing else. The 
 (GGUF, Q4_K_M unless "run by" says otherwise), which llama.cpp runs on one or two cores. `locomo` is the genuine LoCoMo,
 conv-26 to train and conv-30 for dev and test (questions of categories 1 to 4 count); everything else is a bundled
 sample. That of PAL-Bench (users in English) words four needs alike for every user: demos of another one come close to
-the answers. Every compiled program is scored, kept or not (`--force`); "kept" says what the gate on the dev questions
-would have done. Intervals are 95 %, paired by question; those of four questions are narrower than they ought to be.
+the answers. Every compiled program is scored, kept or not (`--force`); "kept" says whether the interval on the dev
+questions lies above zero; they are fewer than the 20 that a promotion wants (`--min-n`). Intervals are 95 %, paired by
+question; those of four questions are narrower than they ought to be.
 Greedily (temperature 0 under "What it took") two runs need not give every answer alike: with several prompts at a time
 the engine rounds one otherwise in another batch. turn-rag with labeled demos was .284 -> .282 with two at a time, and
 .300 -> .279 with one, where nothing depends on that; sampled at .8, .165 -> .268 once and .279 -> .270 another time, so

@@ -75,6 +75,10 @@ STATISTICS = of(
     "runs",
     ("statistics", "int(np.sum(differences > _TIE))", "int(np.sum(differences >= 0))", "noise wins"),
     ("statistics", "/ sizes[drawn].sum(axis=1)", "/ sizes.sum()", "a long conversation weighs as a short one"),
+    ("statistics", "self.n < self.min_n", "False", "a few questions decide"),
+    ("statistics", "self.p < LEVEL and self.mean > _TIE", "self.mean > _TIE", "chance is a gain"),
+    ("statistics", "and self.interval.low >= -_TIE", "", "a gain that reaches below zero is kept"),
+    ("statistics", "group if by_group else n, []", "n, []", "users are not drawn whole"),
 )
 SAVED = (
     *of(

@@ -7,9 +7,8 @@ The run's folder is the one source: `run.json` holds the summary and the paramet
 compile: `start_rows.jsonl` and `result_rows.jsonl`) one scored question a line. Questions are paired by id, words and
 gold answer; one that failed counts as 0 in its run.
 
-Limits: the interval is that of `statistics.paired`, with its unit. Every category is judged by itself: of twenty
-categories that do not differ, one seems to differ by chance. Latency is what a question took in its own run, waiting
-for memories and other threads included.
+Limits: every category is judged by itself: of twenty that do not differ, one seems to differ by chance. Latency is
+what a question took in its own run, waiting for memories and other threads included.
 """
 
 from __future__ import annotations
@@ -27,13 +26,9 @@ from ..records.json_input import decode
 from .folder import RUN, RunFolder
 from .matrix import confusion_picture, write
 from .report import heading
-from .results import Evaluation, Row, cached_share, mean
-from .statistics import Difference, paired
+from .results import Evaluation, Row, cached_share, difference, mean, pairs
+from .statistics import MIN_N, Difference
 
-MIN_QUESTIONS = 20
-"""Fewer shared questions than these are called too few, for any interval."""
-LEVEL = 0.05
-"""What the sign test must be able to fall below."""
 BASIS = {
     "benchmark": "benchmark",
     "data_sha256": "data (sha256)",
@@ -92,54 +87,16 @@ class Paired:
 
     name: str
     in_score: bool
-    n: int
     a: float | None
     """Mean score of the baseline on these questions; None without any."""
     b: float | None
     difference: Difference
-    """b - a."""
-
-    @property
-    def verdict(self) -> str:
-        """`better` or `worse` where the interval leaves out zero, else why no difference is shown."""
-        found = self.difference.interval
-        if found is None:
-            return "too few to tell"
-        if self.difference.ties == self.n:
-            return "equal"
-        return "better" if found.low > 0 else "worse" if found.high < 0 else "not told apart"
-
-    @property
-    def doubts(self) -> tuple[str, ...]:
-        """Why n is too small for a verdict; empty if it is not."""
-        decided = self.n - self.difference.ties
-        found = []
-        if self.n < MIN_QUESTIONS:
-            found.append(f"n = {self.n} is below {MIN_QUESTIONS} questions")
-        if decided and 2 / 2**decided >= LEVEL:
-            least = min(1.0, 2 / 2**decided)
-            found.append(f"only {decided} scored differently: the sign test cannot fall below p = {least:.2g}")
-        return tuple(found)
+    """b - a, with the verdict."""
 
     def to_dict(self) -> dict[str, Any]:
         """The object `compare --json` prints of it."""
-        found = self.difference
-        return {
-            "name": self.name,
-            "in_score": self.in_score,
-            "n": self.n,
-            "a": self.a,
-            "b": self.b,
-            "difference": found.mean if self.n else None,
-            "interval": None if found.interval is None else [found.interval.low, found.interval.high],
-            "interval_unit": None if found.interval is None else found.interval.unit,
-            "wins": found.wins,
-            "losses": found.losses,
-            "ties": found.ties,
-            "p_sign": found.p_sign,
-            "verdict": self.verdict,
-            "doubts": list(self.doubts),
-        }
+        scores = {"a": self.a, "b": self.b}
+        return {"name": self.name, "in_score": self.in_score, **scores, "difference": self.difference.to_dict()}
 
 
 @dataclass(frozen=True)
@@ -154,14 +111,16 @@ class Comparison:
     by: Mapping[str, Paired]
     warnings: tuple[str, ...]
 
-    def worse(self, margin: float | None = None) -> bool:
-        """Whether the other run is worse than the baseline.
+    def refusal(self, margin: float | None = None) -> str | None:
+        """Why the other run may not take the baseline's place; None if it may.
 
         Args:
-            margin: Also worse where the mean difference is below minus this much.
+            margin: Worse, too, where the mean difference is below minus this much.
         """
         found = self.overall.difference
-        return self.overall.verdict == "worse" or (margin is not None and self.overall.n > 0 and found.mean < -margin)
+        if found.verdict == "worse" or (margin is not None and found.mean < -margin):
+            return "worse"
+        return found.verdict if found.verdict == "too few to tell" else None
 
     def to_dict(self) -> dict[str, Any]:
         """The object `compare --json` prints of it."""
@@ -174,30 +133,34 @@ class Comparison:
         }
 
 
-def compare(baseline: Recorded, other: Recorded) -> Comparison:
+def compare(baseline: Recorded, other: Recorded, min_n: int = MIN_N) -> Comparison:
     """Pairs the questions of two runs.
+
+    Args:
+        baseline: A finished run.
+        other: What is compared with it.
+        min_n: Below so many questions there is no verdict.
 
     Raises:
         UserError: They have no question in common.
     """
-    asked = {question(row): row for row in baseline.evaluation.rows}
-    pairs = [(asked[question(row)], row) for row in other.evaluation.rows if question(row) in asked]
-    if not pairs:
+    both = pairs(baseline.evaluation.rows, other.evaluation.rows)
+    if not both:
         raise UserError(
             f"{other.name} and {baseline.name} have no question in common; compare runs on the same data and part"
         )
     names = {**other.evaluation.names, **baseline.evaluation.names}
     categories = {
-        category: [pair for pair in pairs if pair[0].category == category]
-        for category in sorted({row.category for row, _ in pairs})
+        category: [pair for pair in both if pair[0].category == category]
+        for category in sorted({row.category for row, _ in both})
     }
     return Comparison(
         baseline,
         other,
-        len(pairs),
-        _paired("score", [pair for pair in pairs if pair[0].counts and pair[1].counts], True),
-        {key: _paired(names.get(key, key), found, found[0][0].counts) for key, found in categories.items()},
-        tuple(_warnings(baseline, other, len(pairs))),
+        len(both),
+        _paired("score", [pair for pair in both if pair[0].counts and pair[1].counts], True, min_n),
+        {key: _paired(names.get(key, key), found, found[0][0].counts, min_n) for key, found in categories.items()},
+        tuple(_warnings(baseline, other, len(both))),
     )
 
 
@@ -242,15 +205,10 @@ def keep_rows(folder: RunFolder, phase: str, evaluation: Evaluation) -> None:
         write(confusion_picture(evaluation.confusion, heading(evaluation)), folder.path / f"{phase}_confusion.png")
 
 
-def question(row: Row) -> tuple[str, str, str]:
-    """What a question is known by in several runs: id, words, gold answer."""
-    return row.id, row.question, row.gold
-
-
-def _paired(name: str, pairs: list[tuple[Row, Row]], in_score: bool) -> Paired:
-    before, after = [a.score for a, _ in pairs], [b.score for _, b in pairs]
-    found = paired(after, before, [a.group for a, _ in pairs])
-    return Paired(name, in_score, len(pairs), mean(before), mean(after), found)
+def _paired(name: str, both: list[tuple[Row, Row]], in_score: bool, min_n: int) -> Paired:
+    before, after = [a for a, _ in both], [b for _, b in both]
+    a, b = (mean([row.score for row in rows]) for rows in (before, after))
+    return Paired(name, in_score, a, b, difference(before, after, min_n))
 
 
 def _warnings(baseline: Recorded, other: Recorded, shared: int) -> Iterator[str]:

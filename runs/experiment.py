@@ -2,9 +2,9 @@
 
     compile:  split ── start saved ── start on dev ── optimizer on train ── result on dev: promote? ── test ── save, log
 
-Test questions are scored once, after the decision. The compiled program is kept only if it beats its start on the dev
-questions beyond chance (`promotion`). The optimizer gets what is left of the budget after the scoring that must follow
-is set aside. Everything is logged to one MLflow run.
+Test questions are scored once, after the decision. The compiled program is kept only if it is significantly better than
+its start on the dev questions (`promotion`). The optimizer gets what is left of the budget after the scoring that must
+follow is set aside. Everything is logged to one MLflow run.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def run_compile(
         out: Folder for the program; one in the run's folder if None. It holds a loadable program from the first
             moment on.
         config: Constructor arguments of the method.
-        force: Keeps the compiled program even without a sure gain on the dev questions.
+        force: Keeps the compiled program even without a significant gain on the dev questions.
         note: Called with the name of each phase.
         allow_code: Whether a saved `module:Class` method may be imported.
         meter: Counts the calls; a new one if None.
@@ -277,7 +277,8 @@ def _compile(
     model = None if history.trained is None else keep(history.trained, runtime.folder.path / "model")
     with dspy.context(lm=history.trained or dspy.settings.lm):
         second = score(compiled, split.dev, "dev questions, after") if compiled is not None else None
-    decided = promotion(first, second, guard.struck)
+    min_n = runtime.setup.min_n
+    decided = promotion(first, second, guard.struck, min_n)
     promoted = compiled is not None and (force or decided.refused is None)
     before = score(start, split.test, "test questions, before")
     with dspy.context(lm=history.trained or dspy.settings.lm):
@@ -287,7 +288,7 @@ def _compile(
         before,
         after,
         (first, second),
-        difference(before, after),
+        difference(before.counted, after.counted, min_n),
         promoted,
         Path(),
         tuple(history.candidates),
@@ -387,7 +388,7 @@ def _page(
     facts += known_facts(logged, kept.identities.of_program(kept))
     facts += [("Whole run", spent_line(outcome.usage))]
     notes = [*outcome.troubles.lines(outcome.run.name)]
-    verdict = difference_line(outcome.difference, outcome.promoted, outcome.refused)
+    verdict = difference_line(outcome.difference, outcome.refused)
     changes = program_changes(states(start), states(kept))
     return run_page("compile", outcome.run.name, phases, facts, notes, verdict, changes, outcome.candidates)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -82,7 +81,7 @@ class Compiled:
         Scores are in the order of the split, groups are numbered: no id of a user leaves the run.
         """
         found = self.dev[1] if self.promoted and self.dev[1] is not None else self.dev[0]
-        scored = {"score": found.score, "n": found.n, "stopped": found.stopped}
+        scored = {"score": found.score, "n": found.n, "min_n": self.difference.min_n, "stopped": found.stopped}
         groups = list(dict.fromkeys(row.group for row in found.counted))
         rows = {
             "scores": [row.score for row in found.counted],
@@ -95,9 +94,9 @@ class Compiled:
         return {
             "start": self.start.summary(),
             "result": self.result.summary(),
-            "difference": _plain(self.difference),
+            "difference": self.difference.to_dict(),
             "dev": {"start": self.dev[0].score, "result": self.dev[1].score if self.dev[1] else None},
-            "dev_difference": None if self.decided.gain is None else _plain(self.decided.gain),
+            "dev_difference": None if self.decided.gain is None else self.decided.gain.to_dict(),
             "promoted": self.promoted,
             "refused": self.refused,
             "program": str(self.program),
@@ -109,14 +108,3 @@ class Compiled:
             "run_id": self.run_id,
             "model": self.model,
         }
-
-
-def _plain(found: Difference) -> dict[str, Any]:
-    """A difference as JSON."""
-    span = found.interval
-    return {
-        "mean": None if math.isnan(found.mean) else found.mean,
-        "interval": None if span is None else [span.low, span.high],
-        "interval_unit": None if span is None else span.unit,
-        "p_sign": found.p_sign,
-    }

@@ -4,8 +4,8 @@
 
 The gate is on the dev questions, the ones that decided whether the compile kept its program: the test questions are
 for reporting, and choosing by them would use them up. A program without a score there is refused, and so is one that
-did not score surely higher than what the alias names now, by the paired interval a compile decides by, or was scored on
-other questions, which cannot be compared. `force` lets it pass, and the version says so.
+is not significantly better than what the alias names now, by the verdict a compile decides by, or was scored on other
+questions, which cannot be compared. `force` lets it pass, and the version says so.
 
 The model holds no pickle: a few lines of code (`registered_model.ENTRY`), the program's JSON files, the sources of this
 package, so that it is served by the code it was registered with, and the exact versions of what they need.
@@ -39,11 +39,11 @@ from .artifact import (
     read_manifest,
     sign_folder,
 )
-from .promotion import in_words
+from .promotion import refusal
 from .registered_model import ENTRY, example_row, inputs_of
 from .registry import DIGEST, SIGNER, resolve, signer_of
 from .signing import SIGNATURE
-from .statistics import paired
+from .statistics import MIN_N, paired
 from .tracking import Tracker, client, first_line, tracking_uri
 
 PART = "model"
@@ -82,6 +82,7 @@ def register(
     allow_code: bool = False,
     trust: str | Path | None = None,
     sign_key: str | Path | None = None,
+    min_n: int | None = None,
 ) -> Registered:
     """Makes a saved program a version of a registered model, and lets the alias point to it.
 
@@ -93,6 +94,7 @@ def register(
         allow_code: Whether a program's `module:Class` method may be imported.
         trust: A trust file that must name the program's signer.
         sign_key: PEM file of a private key: the version is signed with it.
+        min_n: Below so many dev questions nothing is promoted; if None, as when the program was compiled.
 
     Raises:
         UserError: The gate refuses it, the name or alias is none that MLflow takes, or the store cannot be reached.
@@ -106,7 +108,7 @@ def register(
     manifest = read_manifest(folder)
     # Nothing is sent to the embedder here, so the folder may name it.
     opened = open_program(folder, allow_code, chosen_embedder(folder, manifest.embedder, None), trust)
-    told = gate(manifest, *_current(_checked(name), alias), force=force)
+    told = gate(manifest, *_current(_checked(name), alias), force=force, min_n=min_n)
     with tempfile.TemporaryDirectory() as scratch:
         copied = _copied(folder, Path(scratch) / "program", sign_key)
         signer = signer_of(copied, manifest.manifest_sha256)
@@ -117,7 +119,9 @@ def register(
     return Registered(name, number, alias, known is None, told)
 
 
-def gate(manifest: Manifest, other: Manifest | None = None, address: str = "", force: bool = False) -> str:
+def gate(
+    manifest: Manifest, other: Manifest | None = None, address: str = "", force: bool = False, min_n: int | None = None
+) -> str:
     """Whether a program may take another's place.
 
     Args:
@@ -125,6 +129,7 @@ def gate(manifest: Manifest, other: Manifest | None = None, address: str = "", f
         other: Of the program that the alias names; None where it names none.
         address: The alias.
         force: Say what is wrong, and let it pass.
+        min_n: As of `register`.
 
     Returns:
         What was found, in one line.
@@ -132,7 +137,7 @@ def gate(manifest: Manifest, other: Manifest | None = None, address: str = "", f
     Raises:
         UserError: It may not; the message says why.
     """
-    against, scored = _refusal(manifest, other, address), manifest.scores.get("gate", {})
+    against, scored = _refusal(manifest, other, address, min_n), manifest.scores.get("gate", {})
     if against is not None:
         if not force:
             raise UserError(f"{against}; --force registers it all the same")
@@ -144,7 +149,7 @@ def gate(manifest: Manifest, other: Manifest | None = None, address: str = "", f
     return f"{told}, {address} has {before['score']:.3f} ({before['lm']})"
 
 
-def _refusal(manifest: Manifest, other: Manifest | None, address: str) -> str | None:
+def _refusal(manifest: Manifest, other: Manifest | None, address: str, min_n: int | None) -> str | None:
     """Why a program may not be registered; None if it may."""
     scored = manifest.scores.get("gate")
     if not scored or scored["score"] is None:
@@ -162,22 +167,18 @@ def _refusal(manifest: Manifest, other: Manifest | None, address: str) -> str | 
             return f"{address} was scored on another {what} ({values}); compile on the same one"
     if scored["judge"] != before["judge"]:
         return f"{address} was scored by another judge ({scored['judge']} here, {before['judge']} there)"
-    if scored["score"] < before["score"]:
-        return f"it is worse than {address} on the dev questions: {scored['score']:.3f} < {before['score']:.3f}"
-    return _unsure(scored, before, address)
+    return _no_gain(scored, before, address, min_n or scored.get("min_n", MIN_N))
 
 
-def _unsure(scored: Mapping[str, Any], before: Mapping[str, Any], address: str) -> str | None:
+def _no_gain(scored: Mapping[str, Any], before: Mapping[str, Any], address: str, min_n: int) -> str | None:
     """Why the dev questions do not show that a program is better than another; None if they do."""
     for found, whose in ((before, address), (scored, "the program")):
         if not found.get("scores"):
             return f"{whose} keeps no score of each dev question to compare by; compile it again"
     if len(scored["scores"]) != len(before["scores"]):
         return f"{address} was scored on another number of dev questions ({scored['n']} here, {before['n']} there)"
-    found = paired(scored["scores"], before["scores"], [str(group) for group in scored["groups"]])
-    if found.is_gain:
-        return None
-    return f"it is not surely better than {address} on the dev questions: {in_words(found)}"
+    groups = [str(group) for group in scored["groups"]]
+    return refusal(paired(scored["scores"], before["scores"], groups, min_n=min_n), f" over {address}")
 
 
 def _current(name: str, alias: str | None) -> tuple[Manifest | None, str]:

@@ -20,7 +20,6 @@ from .results import SHOWN, Evaluation, cached_share
 from .statistics import Difference
 
 WIRING = "wiring check, not comparable"
-NO_GAIN = "no gain on the dev questions"
 
 
 def heading(evaluation: Evaluation) -> str:
@@ -73,7 +72,6 @@ def print_comparison(
     start: Evaluation,
     result: Evaluation,
     difference: Difference,
-    promoted: bool,
     refused: str | None = None,
 ) -> None:
     """Prints before and after by category, and the paired difference with its interval, or why the start was kept."""
@@ -96,24 +94,17 @@ def print_comparison(
         change = f"{(sizes[1] or 0) - (sizes[0] or 0):+,.0f}"
         table.add_row("prompt tokens a question", "", _size(sizes[0]), _size(sizes[1]), change)
     console.print(table)
-    console.print(difference_line(difference, promoted, refused), soft_wrap=True)
+    console.print(difference_line(difference, refused), soft_wrap=True)
     for name, evaluation in (("before", start), ("after", result)):
         console.print(f"{name}: {usage_line(evaluation)}", soft_wrap=True)
         print_answers(console, evaluation, name)
 
 
-def difference_line(difference: Difference, promoted: bool, refused: str | None = None) -> str:
+def difference_line(difference: Difference, refused: str | None = None) -> str:
     """The paired difference in words, or why the compiled program was not kept."""
-    if not promoted:
-        return f"{refused or NO_GAIN}; the start was kept (--force keeps the compiled program)"
-    found = difference.interval
-    if found is None or difference.mean is None:
-        return "too few test questions to tell a difference"
-    verdict = "better" if found.low > 0 else "worse" if found.high < 0 else "not told apart"
-    return (
-        f"paired difference {difference.mean:+.3f}, 95 % interval [{found.low:+.3f}, {found.high:+.3f}] "
-        f"(resampled by {found.unit}), sign test p = {difference.p_sign:.3g}: {verdict}"
-    )
+    if refused is not None:
+        return f"{refused}. Kept the original program; use --force to keep the compiled one."
+    return f"test questions, after minus before: {difference}: {difference.verdict}"
 
 
 def print_suite(console: Console, name: str, by: Mapping[str, float | None], score: float | None) -> None:

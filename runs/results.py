@@ -12,7 +12,7 @@ from ..data.confusion import Confusion
 from ..engines.taken import Taken
 from ..records import Failure
 from .seen import Seen
-from .statistics import Difference, interval, paired
+from .statistics import MIN_N, Difference, interval, paired
 
 RECALL_AT = (5, 20)
 SHOWN = "shown"
@@ -359,11 +359,22 @@ class Evaluation(BaseModel):
         }
 
 
-def difference(start: Evaluation, result: Evaluation) -> Difference:
-    """Paired difference (result minus start) over the headline questions both have answered."""
-    before = {row.id: row for row in start.counted}
-    both = [(before[row.id], row) for row in result.counted if row.id in before]
-    return paired([b.score for _, b in both], [a.score for a, _ in both], [a.group for a, _ in both])
+def question(row: Row) -> tuple[str, str, str]:
+    """What a question is known by in several runs: id, words, gold answer."""
+    return row.id, row.question, row.gold
+
+
+def pairs(before: Sequence[Row], after: Sequence[Row]) -> list[tuple[Row, Row]]:
+    """The rows of the questions that both were asked."""
+    known = {question(row): row for row in before}
+    return [(known[question(row)], row) for row in after if question(row) in known]
+
+
+def difference(before: Sequence[Row], after: Sequence[Row], min_n: int = MIN_N) -> Difference:
+    """Paired difference of the scores, after minus before, over the questions that both were asked."""
+    both = pairs(before, after)
+    scores = [b.score for _, b in both], [a.score for a, _ in both]
+    return paired(*scores, [a.group for a, _ in both], min_n=min_n)
 
 
 def mean(values: Sequence[float]) -> float | None:

@@ -35,6 +35,7 @@ from .artifact import chosen_embedder, load, read_manifest
 from .external import in_subprocess, name_in_tables, resolve_external
 from .folder import RunFolder
 from .results import MAX_LOST
+from .statistics import MIN_N
 from .tape.opened import Tape, limits_of
 from .tracking_traces import default_traces
 from .workers import Workers, check_workers
@@ -82,6 +83,8 @@ class Setup:
     limits: Limits = field(default_factory=Limits)
     max_lost: float = MAX_LOST
     """The share of lost predictor calls above which a run is broken: told, and never promoted."""
+    min_n: int = MIN_N
+    """With fewer questions than these no program is said to be better than another, and none is promoted."""
     repeat: int = 0
     """Which repetition of a run: from 1 on, a model that samples answers anew."""
     resume: str | None = None
@@ -110,6 +113,7 @@ class Setup:
         for name in ("retries", "train", "dev", "test", "traces"):
             check_number(name, getattr(self, name))
         check_number("threads", self.threads, least=1)
+        check_number("min_n", self.min_n, least=1)
         check_workers(self.workers, self.lm, self.prompt_lm, self.judge_lm)
         asked = [name for name in ("record", "replay", "resume") if getattr(self, name) is not None]
         if self.workers != 1 and (self.record or self.replay):

@@ -35,7 +35,7 @@ class Against:
 
     def summary(self) -> dict[str, Any]:
         """Plain JSON."""
-        return {"row": self.row, "against": self.other, **{kind: _told(getattr(self, kind)) for kind in KINDS}}
+        return {"row": self.row, "against": self.other, **{kind: getattr(self, kind).to_dict() for kind in KINDS}}
 
 
 @dataclass(frozen=True)
@@ -107,8 +107,3 @@ def _baseline(row: TrainedRow, rows: Sequence[TrainedRow]) -> TrainedRow | None:
 def _against(row: TrainedRow, other: TrainedRow) -> Against:
     found = {kind: paired(row.scores[kind], other.scores[kind], row.groups) for kind in KINDS}
     return Against(row.label, other.label, **found)
-
-
-def _told(found: Difference) -> dict[str, Any]:
-    span = None if found.interval is None else [found.interval.low, found.interval.high]
-    return {"mean": found.mean, "interval": span, "wins": found.wins, "losses": found.losses, "p_sign": found.p_sign}

@@ -10,10 +10,9 @@ from ...programs.program import MemoryProgram
 from ...programs.state import PredictorState, dump_predictor
 from ..program_changes import as_text, differs, predictor_changes
 from ..report import WIRING, tokens_line
-from ..results import OUTCOMES, SHOWN, Evaluation, Row
-from ..results import difference as paired_difference
+from ..results import OUTCOMES, SHOWN, Evaluation, Row, difference
 from ..seen import ANSWER, Asked, Seen, shortened
-from ..statistics import Difference, interval
+from ..statistics import Interval, interval
 from .page import (
     RIGHT,
     Call,
@@ -156,28 +155,19 @@ def _measured(rows: Sequence[Row]) -> Measured:
     values = [row.score for row in rows]
     if not values:
         return Measured(value=None, n=0)
-    found = interval(values, [row.group for row in rows])
-    span = {} if found is None else {"low": found.low, "high": found.high, "unit": found.unit}
-    return Measured(value=sum(values) / len(values), n=len(values), **span)
+    span = interval(values, [row.group for row in rows])
+    return Measured(value=sum(values) / len(values), n=len(values), **_ends(span))
 
 
-def _gap(found: Difference, n: int) -> Measured | None:
-    span = found.interval
-    if not n:
-        return None
-    ends = {} if span is None else {"low": span.low, "high": span.high, "unit": span.unit}
-    return Measured(value=found.mean, n=n, **ends)
+def _ends(span: Interval | None) -> dict[str, Any]:
+    return {} if span is None else {"low": span.low, "high": span.high, "unit": span.unit}
 
 
 def _category(key: str, name: str, found: Sequence[Evaluation], rows: Sequence[Sequence[Row]]) -> Category:
     gap = None
     if len(found) > 1:
-        # As if all of its questions counted: those outside the headline are compared, too.
-        sides = [
-            each.model_copy(update={"rows": tuple(row.model_copy(update={"counts": True}) for row in some)})
-            for each, some in ((found[0], rows[0]), (found[-1], rows[-1]))
-        ]
-        gap = _gap(paired_difference(*sides), min(map(len, (rows[0], rows[-1]))))
+        told = difference(rows[0], rows[-1])
+        gap = Measured(value=told.mean, n=told.n, **_ends(told.interval)) if told.n else None
     counts = all(row.counts for some in rows for row in some)
     return Category(key=key, name=name, counts=counts, scores=tuple(map(_measured, rows)), difference=gap)
 

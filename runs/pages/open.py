@@ -6,11 +6,12 @@ import string
 from collections.abc import Sequence
 
 from ...errors import UserError
-from ..compare import Recorded, compare, question, recorded
+from ..compare import Recorded, compare, recorded
 from ..folder import RunFolder
 from ..report import heading
-from ..results import Evaluation
+from ..results import Evaluation, difference, question
 from ..seen import Asked, Entry, Seen
+from ..statistics import MIN_N
 from .build import run_page
 from .keep import read_page
 from .page import Page, Shown
@@ -42,8 +43,12 @@ def open_page(name: str) -> Page:
     return run_page(command, run.name, phases)
 
 
-def side_by_side(runs: Sequence[Recorded]) -> Page:
+def side_by_side(runs: Sequence[Recorded], min_n: int = MIN_N) -> Page:
     """One page of several runs, over the questions that all were asked; the first is the baseline.
+
+    Args:
+        runs: Finished ones.
+        min_n: Below so many questions there is no verdict.
 
     Raises:
         UserError: There are too many, or they have no question in common.
@@ -63,7 +68,10 @@ def side_by_side(runs: Sequence[Recorded]) -> Page:
         sides[letter] = found.model_copy(update={"rows": rows})
     facts = [(letter, f"{run.name}: {heading(run.evaluation)}") for letter, run in zip(letters, runs, strict=True)]
     notes = dict.fromkeys(note for other in runs[1:] for note in compare(runs[0], other).warnings)
-    return run_page("compare", " against ".join(run.name for run in reversed(runs)), sides, facts, list(notes))
+    gaps = {letter: difference(sides["A"].counted, sides[letter].counted, min_n) for letter in letters[1:]}
+    verdict = "; ".join(f"{letter} against A: {gap}: {gap.verdict}" for letter, gap in gaps.items())
+    name = " against ".join(run.name for run in reversed(runs))
+    return run_page("compare", name, sides, facts, list(notes), verdict)
 
 
 def _with_seen(run: Recorded) -> Evaluation:

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..compare import Paired
-from ..results import Expense, Row, mean
-from ..statistics import paired
+from ..results import Expense, Row
+from ..statistics import Difference, paired
 from .made import Made
 from .tables import Cell, Measured, OurTable
 
-DIFFERENCES = ("variant", "n", "difference", "95 % interval", "better", "worse", "equal", "sign test p", "")
+DIFFERENCES = ("variant", "n", "difference", "95 % interval", "better", "worse", "equal", "p", "verdict")
 EXPENSES = (
     "variant",
     "memories",
@@ -45,36 +44,33 @@ def differences(made: Sequence[Made], own: str = "") -> OurTable | None:
     if len(made) < 2:
         return None
     base = next((each for each in made if each.label == own), made[0])
-    found = [_paired(base, each) for each in made if each is not base]
-    doubts = dict.fromkeys(f"{told.name}: {doubt}" for told in found for doubt in told.doubts)
-    title = f"paired differences of the score to {base.label}"
-    return OurTable(title, DIFFERENCES, tuple(map(_difference, found)), "; ".join(doubts))
+    rows = tuple(_row(each.label, _paired(base, each)) for each in made if each is not base)
+    return OurTable(f"paired differences of the score to {base.label}", DIFFERENCES, rows)
 
 
-def _paired(base: Made, other: Made) -> Paired:
+def _paired(base: Made, other: Made) -> Difference:
     """How a variant did against the own one, on the questions that both were asked."""
     before, after = base.by_id(_counted), other.by_id(_counted)
     groups = {row.id: row.group for row in base.evaluation.rows}
     shared = [id for id in before if id in after]
     a, b = [before[id] for id in shared], [after[id] for id in shared]
-    return Paired(other.label, True, len(shared), mean(a), mean(b), paired(b, a, [groups[id] for id in shared]))
+    return paired(b, a, [groups[id] for id in shared])
 
 
-def _difference(told: Paired) -> tuple[Cell, ...]:
-    found = told.difference
-    if not told.n:
-        return (told.name, "0", None, "-", "0", "0", "0", "-", told.verdict)
+def _row(label: str, found: Difference) -> tuple[Cell, ...]:
+    if not found.n:
+        return (label, "0", None, "-", "0", "0", "0", "-", found.verdict)
     span = None if found.interval is None else (found.interval.low, found.interval.high)
     return (
-        told.name,
-        str(told.n),
-        Measured(found.mean, 3, told.n, span, "" if found.interval is None else found.interval.unit),
+        label,
+        str(found.n),
+        Measured(found.mean, 3, found.n, span, "" if found.interval is None else found.interval.unit),
         "-" if span is None else f"[{span[0]:+.3f}, {span[1]:+.3f}]",
         str(found.wins),
         str(found.losses),
         str(found.ties),
-        f"{found.p_sign:.3g}",
-        told.verdict,
+        found.short_p,
+        found.verdict,
     )
 
 

@@ -56,17 +56,17 @@ class Model:
 
 @pytest.fixture
 def compile_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scripted: Any, capsys: Any) -> Any:
-    """`compile_with(name, model, *words)` runs the command on twelve users' questions: code, JSON object."""
+    """`compile_with(name, model, *words)` runs the command on six users' questions: code, JSON object."""
     rows = [
         {
             "user": f"user{u}",
             "id": f"{u}-{q}",
-            "messages": [{"role": "user", "content": f"Fact {u}{q} is near marker {u}{q}."} for q in range(4)],
+            "messages": [{"role": "user", "content": f"Fact {u}{q} is near marker {u}{q}."} for q in range(8)],
             "question": f"What is fact {u}{q}?",
             "answer": f"marker {u}{q}",
         }
         for u in range(6)
-        for q in range(4)
+        for q in range(8)
     ]
     (tmp_path / "questions.jsonl").write_text("\n".join(map(json.dumps, rows)))
 
@@ -81,9 +81,9 @@ def compile_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scripted: Any,
 
         monkeypatch.setattr("mempiler.runs.setup.language_model", language_model)
         told = [word for setting in SETTINGS.get(name, []) for word in ("--optimizer-set", setting)]
-        data = ["--on", "jsonl", "--data", str(tmp_path / "questions.jsonl"), "--lm", "scripted/test"]
+        data = ["--on", "jsonl", "--data", str(tmp_path / "questions.jsonl"), "--lm", "scripted/test", "--train", "16"]
         capsys.readouterr()
-        main(["compile", "turn-rag", "--with", name, *data, "--threads", "1", *told, *words])
+        main(["compile", "turn-rag", "--with", name, *data, "--threads", "1", "--min-n", "8", *told, *words])
         return json.loads(capsys.readouterr().out) if "--json" in words else {"out": capsys.readouterr().out}
 
     return run

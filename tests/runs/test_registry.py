@@ -26,7 +26,7 @@ DATA = {"name": "locomo", "metric": "F1", "sha256": "d1", "split_sha256": "s1"}
 
 
 def manifest_of(score: float | None = 0.5, **changes: Any) -> Manifest:
-    scored = {"split": "dev", "score": score, "n": 20, "stopped": None, "lm": "offline", "judge": None}
+    scored = {"split": "dev", "score": score, "n": 20, "min_n": 20, "stopped": None, "lm": "offline", "judge": None}
     scored |= {name: value for name, value in changes.items() if name in scored}
     scored |= {"scores": [score] * scored["n"], "groups": [n // 10 for n in range(scored["n"])]}
     scored |= {name: changes[name] for name in ("scores", "groups") if name in changes}
@@ -102,12 +102,12 @@ def test_an_alias_follows_the_better_program(program, name):
 def test_a_worse_program_is_refused_and_the_alias_stays(program, name):
     register(program(0.5, "Old."), name, "prod")
     told = refusal(register, program(0.4, "New."), name, "prod")
-    assert told.startswith(f"it is worse than models:/{name}@prod on the dev questions: 0.400 < 0.500; --force")
+    assert told.startswith(f"No significant gain over models:/{name}@prod on dev (-0.100 [-0.100, -0.100], p = ")
     assert words_of(load(f"models:/{name}@prod")) == "Old."
     assert len(client().search_model_versions(f"name = '{name}'")) == 1
     done = register(program(0.4, "New."), name, "prod", force=True)
     assert words_of(load(done.address)) == "New."
-    assert version_of(done.address).tags["mempiler.gate"].startswith("forced: it is worse than")
+    assert version_of(done.address).tags["mempiler.gate"].startswith("forced: No significant gain over")
 
 
 def test_a_program_without_scores_is_refused_unless_forced(program, name):
@@ -123,7 +123,6 @@ def test_a_program_without_scores_is_refused_unless_forced(program, name):
         (manifest_of(0.4), None, None),
         (manifest_of(0.5), manifest_of(0.5), None),
         (manifest_of(0.0), manifest_of(0.0), None),
-        (manifest_of(0.49, n=30), manifest_of(0.5), "it is worse than"),
         (manifest_of(None, n=0), None, "no score on dev questions"),
         (manifest_of(0.9, stopped="budget reached: max-calls 9"), None, "its scoring was stopped (budget reached"),
         (manifest_of(0.9), manifest_of(None, n=0), "has no score on dev questions to compare with"),
@@ -135,9 +134,21 @@ def test_a_program_without_scores_is_refused_unless_forced(program, name):
         (manifest_of(0.9, judge="j2"), manifest_of(0.5), "another judge (j2 here, None there)"),
         (manifest_of(0.9, lm="openai/x"), manifest_of(0.5), None),
         # A gain on two of twenty questions and a loss on one; then on six, and none lost.
-        (manifest_of(0.55, scores=[*[0.5] * 17, 1.0, 1.0, 0.0]), manifest_of(0.5), "not surely better"),
+        (
+            manifest_of(0.55, scores=[*[0.5] * 17, 1.0, 1.0, 0.0]),
+            manifest_of(0.5),
+            "No significant gain over models:/m@",
+        ),
         (manifest_of(0.65, scores=[*[0.5] * 14, *[1.0] * 6]), manifest_of(0.5), None),
-        (manifest_of(0.5, metric="F1"), manifest_of(0.5), "not surely better"),
+        (manifest_of(0.62, scores=[*[0.5] * 15, *[1.0] * 5]), manifest_of(0.5), "p = .062, n = 20)"),
+        (manifest_of(0.5, metric="F1"), manifest_of(0.5), "No significant gain over"),
+        # The least n is that of the compile.
+        (
+            manifest_of(0.9, n=19),
+            manifest_of(0.5, n=19, lm="x"),
+            "Too few dev questions to tell a gain over models:/m@",
+        ),
+        (manifest_of(0.9, n=19, min_n=19), manifest_of(0.5, n=19), None),
         (manifest_of(0.9, n=30), manifest_of(0.5), "another number of dev questions (30 here, 20 there)"),
         (manifest_of(0.9, scores=[]), manifest_of(0.5), "the program keeps no score of each dev question"),
         (manifest_of(0.9), manifest_of(0.5, scores=[]), "models:/m@prod keeps no score of each dev question"),
@@ -153,6 +164,12 @@ def test_gate(new, old, told):
         gate(new, old, "models:/m@prod", force=True)
         == f"forced: {found.removesuffix('; --force registers it all the same')}"
     )
+
+
+def test_the_gate_takes_another_least_n():
+    others = manifest_of(0.9), manifest_of(0.5, lm="x"), "models:/m@prod"
+    assert gate(*others)
+    assert "--min-n is 21" in refusal(gate, *others, min_n=21)
 
 
 def test_the_very_program_behind_the_alias_passes():
@@ -264,7 +281,7 @@ def test_a_compile_says_what_the_gate_will_compare(tmp_path):
     scored, manifest = outcome.gate(), read_manifest(tmp_path / "out")
     decisive = outcome.dev[1] if outcome.promoted else outcome.dev[0]
     assert decisive is not None
-    assert (scored["split"], scored["score"], scored["n"]) == ("dev", decisive.score, decisive.n)
+    assert (scored["split"], scored["score"], scored["n"], scored["min_n"]) == ("dev", decisive.score, decisive.n, 20)
     assert manifest.scores["gate"] == scored
     assert manifest.benchmark["metric"]
     assert gate(manifest).startswith("dev ")

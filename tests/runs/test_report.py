@@ -77,14 +77,14 @@ def test_a_wiring_check_is_headed_so_on_one_line(comparable):
     long = evaluation({"1": [0.5]}, comparable=comparable, program="a-very-long-method-name-" * 4)
     for text in (
         printed(print_evaluation, long),
-        printed(print_comparison, long, long, difference(long, long), True),
+        printed(print_comparison, long, long, difference(long.counted, long.counted)),
     ):
         assert (WIRING in text.splitlines()[0]) is not comparable
 
 
 def test_a_comparison_shows_both_and_the_difference():
     before, after = evaluation({"1": [0.0, 0.5]}), evaluation({"1": [0.5, 1.0]})
-    text = printed(print_comparison, before, after, difference(before, after), True)
+    text = printed(print_comparison, before, after, difference(before.counted, after.counted))
     rows = [line.replace("│", " ").split() for line in text.splitlines() if "│" in line]
     assert ["1", "2", "0.250", "0.750", "+0.500"] in rows
     assert ["score", "2", "0.250", "0.750", "+0.500"] in rows
@@ -94,37 +94,37 @@ def test_a_comparison_shows_both_and_the_difference():
 def test_names_of_users_are_printed_as_they_are(name):
     found = evaluation({name: [0.5, 0.0]})
     assert name in printed(print_evaluation, found)
-    assert name in printed(print_comparison, found, found, difference(found, found), True)
+    assert name in printed(print_comparison, found, found, difference(found.counted, found.counted))
     comparison_picture(found, found).savefig(io.BytesIO())
 
 
 def test_a_category_that_a_limit_left_out_has_no_number():
     before, after = evaluation({"1": [0.5], "2": [0.5]}), evaluation({"1": [1.0]})
-    text = printed(print_comparison, before, after, difference(before, after), True)
+    text = printed(print_comparison, before, after, difference(before.counted, after.counted))
     rows = [line.replace("│", " ").split() for line in text.splitlines() if "│" in line]
     assert ["2", "1", "0.500", "-", "-"] in rows
     comparison_picture(before, after).savefig(io.BytesIO())
 
 
 def test_the_line_says_why_the_start_was_kept():
-    found = difference(evaluation({"1": [0.5]}), evaluation({"1": [0.5]}))
-    assert difference_line(found, False, "no sure gain: +0.020").startswith("no sure gain: +0.020; the start was kept")
+    found = difference(evaluation({"1": [0.5]}).counted, evaluation({"1": [0.5]}).counted)
+    kept = "Kept the original program; use --force to keep the compiled one."
+    assert difference_line(found, "No gain (+0.020)") == f"No gain (+0.020). {kept}"
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "promoted", "words"),
+    ("before", "after", "words"),
     [
-        ([0.0] * 9, [1.0] * 9, True, "better"),
-        ([1.0] * 9, [0.0] * 9, True, "worse"),
-        ([0.0, 1.0] * 4, [1.0, 0.0] * 4, True, "not told apart"),
-        ([0.0], [1.0], True, "too few test questions"),
-        ([], [], True, "too few test questions"),
-        ([0.0] * 9, [1.0] * 9, False, "the start was kept (--force"),
+        ([0.0] * 20, [1.0] * 20, "after minus before: +1.000 [+1.000, +1.000], p = .0002, n = 20: better"),
+        ([1.0] * 20, [0.0] * 20, ": worse"),
+        ([0.0, 1.0] * 10, [1.0, 0.0] * 10, ": not told apart"),
+        ([0.0] * 9, [1.0] * 9, "n = 9: too few to tell"),
+        ([], [], "n = 0: too few to tell"),
     ],
 )
-def test_the_difference_in_words(before, after, promoted, words):
-    found = difference(evaluation({"1": before}), evaluation({"1": after}))
-    assert words in difference_line(found, promoted)
+def test_the_difference_in_words(before, after, words):
+    found = difference(evaluation({"1": before}).counted, evaluation({"1": after}).counted)
+    assert difference_line(found).endswith(words)
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_the_price_of_a_gain_is_in_the_table_of_a_compile():
     )
     rows = [
         [cell.strip() for cell in line.strip("│").split("│")]
-        for line in printed(print_comparison, before, after, difference(before, after), True).splitlines()
+        for line in printed(print_comparison, before, after, difference(before.counted, after.counted)).splitlines()
         if "│" in line
     ]
     assert ["prompt tokens a question", "", "1,200", "3,400", "+2,200"] in rows

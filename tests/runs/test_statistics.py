@@ -5,6 +5,8 @@ import random
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from mempiler.errors import UserError
 from mempiler.runs.statistics import Interval, crossed, interval, paired
 
@@ -85,28 +87,76 @@ def test_coverage_holds_for_groups_and_not_for_questions() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wins", "losses", "ties", "p_sign"),
+    ("differences", "groups", "p"),
     [
-        (8, 2, 0, 0.109375),
-        (8, 2, 90, 0.109375),
-        (2, 8, 0, 0.109375),
-        (6, 0, 1, 0.03125),
-        (5, 5, 0, 1.0),
-        (0, 0, 3, 1.0),
+        # Of equal size, 8 of 10: 2 x (1 + 10 + 45) / 2^10; 6 of 6: 2 / 2^6; ties do not count.
+        ([0.8] * 8 + [-0.8] * 2, "a", 0.109375),
+        ([0.8] * 8 + [-0.8] * 2 + [0.0] * 90, "a", 0.109375),
+        ([-0.8] * 8 + [0.8] * 2, "a", 0.109375),
+        ([0.5] * 6 + [0.0], "a", 0.03125),
+        ([0.5] * 5, "a", 0.0625),
+        ([0.5, -0.5], "a", 1.0),
+        ([0.0] * 3, "a", 1.0),
+        # How much counts, not who won: wherever the large one is below zero, the sum is as low as this or lower.
+        ([0.1] * 5 + [-1.0], "a", 1.0),
+        # A sum of .9 or more has none of the five below zero, or one of the two smallest: 3 of 32.
+        ([0.1, 0.2, 0.3, 0.4, -0.1], "a", 2 * 3 / 32),
+        # Whole groups are flipped from five on: 2 / 2^5 for twenty questions, all better; 2 / 2^6 for six groups.
+        ([0.5] * 20, "abcde", 0.0625),
+        ([0.5] * 24, "abcdef", 0.03125),
+        ([0.5] * 20, "abcd", 2 * 1 / 10_000),
     ],
 )
-def test_sign_test_worked_by_hand(wins: int, losses: int, ties: int, p_sign: float) -> None:
-    """8 of 10: 2 x (1 + 10 + 45) / 1024 = .109375; 6 of 6: 2 / 64 = .03125; ties do not count."""
-    a = [0.9] * wins + [0.2] * losses + [0.4] * ties
-    b = [0.1] * wins + [0.8] * losses + [0.4] * ties
-    result = paired(a, b, ["one"] * len(a))
-    assert (result.wins, result.losses, result.ties) == (wins, losses, ties)
-    assert result.p_sign == pytest.approx(p_sign, abs=1e-12)
+def test_permutation_test_worked_by_hand(differences: list[float], groups: str, p: float) -> None:
+    names = [groups[n % len(groups)] for n in range(len(differences))]
+    result = paired([0.1 + each for each in differences], [0.1] * len(differences), names)
+    assert result.p == pytest.approx(p, abs=1e-12)
 
 
-def test_sign_test_stays_exact_for_thousands() -> None:
-    result = paired([1.0] * 2000 + [0.0] * 1000, [0.0] * 2000 + [1.0] * 1000, ["one"] * 3000, resamples=1)
-    assert 0 < result.p_sign < 1e-70
+def test_permutation_test_of_many_questions_is_drawn_and_seeded() -> None:
+    """40 of 60 of equal size: the normal approximation gives z = (40 - 30 - .5) / 3.873 = 2.453, p = .0142."""
+    a, b, groups = [1.0] * 40 + [0.0] * 20, [0.0] * 40 + [1.0] * 20, ["a"] * 60
+    assert paired(a, b, groups).p == pytest.approx(0.0142, abs=0.003)
+    assert paired(a, b, groups, seed=3).p == paired(a, b, groups, seed=3).p != paired(a, b, groups, seed=4).p
+
+
+@pytest.mark.parametrize(
+    ("differences", "groups", "min_n", "verdict"),
+    [
+        ([0.5] * 20, "a", 20, "better"),
+        ([-0.5] * 20, "a", 20, "worse"),
+        ([0.5] * 19, "a", 20, "too few to tell"),
+        ([0.5] * 19, "a", 19, "better"),
+        ([0.5], "a", 1, "too few to tell"),
+        ([], "a", 1, "too few to tell"),
+        ([0.0] * 20, "a", 20, "not told apart"),
+        ([0.5, -0.5] * 10, "a", 20, "not told apart"),
+        # The interval leaves out zero, the permutation test does not: five of forty, and five groups.
+        ([1.0] * 5 + [0.0] * 35, "a", 20, "not told apart"),
+        ([0.5] * 20, "abcde", 20, "not told apart"),
+        # The other way round: p = .024, and one large loss lets the interval reach below zero.
+        ([0.25] * 12 + [-0.75] + [0.025] * 3, "a", 16, "not told apart"),
+        ([0.5] * 24, "abcdef", 20, "better"),
+    ],
+)
+def test_verdict_wants_interval_permutation_test_and_a_least_n(
+    differences: list[float], groups: str, min_n: int, verdict: str
+) -> None:
+    names = [groups[n % len(groups)] for n in range(len(differences))]
+    assert paired(differences, [0.0] * len(differences), names, min_n=min_n).verdict == verdict
+
+
+@given(
+    st.lists(st.tuples(st.integers(-4, 4), st.integers(0, 8)), min_size=2, max_size=40),
+    st.permutations(range(40)),
+)
+@settings(max_examples=60, deadline=None)
+def test_neither_order_nor_names_of_groups_decide(rows: list[tuple[int, int]], order: list[int]) -> None:
+    """What is drawn must be the same: a registry numbers the groups that a compile knows by name."""
+    there = paired([score / 4 for score, _ in rows], [0.0] * len(rows), [f"user {group}" for _, group in rows])
+    other = [rows[n] for n in order if n < len(rows)]
+    back = paired([score / 4 for score, _ in other], [0.0] * len(rows), [str(97 * group % 89) for _, group in other])
+    assert (there.interval, there.p, there.verdict) == (back.interval, back.p, back.verdict)
 
 
 def test_paired_is_the_difference_of_means() -> None:
@@ -130,7 +180,7 @@ def test_swapping_the_programs_mirrors_the_result() -> None:
     b, _ = _scores(random.Random(10), groups=6)
     there, back = paired(a, b, groups), paired(b, a, groups)
     assert there.mean == pytest.approx(-back.mean)
-    assert (there.wins, there.losses, there.p_sign) == (back.losses, back.wins, back.p_sign)
+    assert (there.wins, there.losses, there.p) == (back.losses, back.wins, back.p)
 
 
 def test_rounding_noise_is_a_tie() -> None:
@@ -140,7 +190,7 @@ def test_rounding_noise_is_a_tie() -> None:
 def test_paired_without_questions_is_not_a_number() -> None:
     result = paired([], [], [])
     assert math.isnan(result.mean)
-    assert (result.interval, result.p_sign) == (None, 1.0)
+    assert (result.interval, result.p, str(result)) == (None, 1.0, "n = 0")
 
 
 @pytest.mark.parametrize(
