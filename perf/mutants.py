@@ -156,7 +156,11 @@ class Nursery:
             return TIMED_OUT
         if run.returncode in (0, NO_SUCH_TEST):
             return ""
-        failed = (line.partition(" ")[2] for line in run.stdout.splitlines() if line.startswith(("FAILED ", "ERROR ")))
+        failed = (
+            line.partition(" ")[2]
+            for line in run.stdout.splitlines()
+            if line.startswith(("FAILED tests/", "ERROR tests/"))
+        )
         return next(failed, f"pytest ended with {run.returncode}").partition(" - ")[0]
 
 

@@ -36,6 +36,10 @@ class Tree(BaseModel):
     note: str | None = None
 
 
+class Plain(BaseModel):
+    value: Any
+
+
 LEAVES = [Leaf(text=text) for text in ("a", "b", "c", "d", "e")]
 TREES = st.builds(
     Tree,
@@ -72,6 +76,12 @@ def test_the_next_version_itself_is_made_from_the_one_before_and_shares_what_sta
 @given(tree=TREES)
 def test_nothing_changed_is_no_change(tree: Tree) -> None:
     assert delta(tree, tree) == delta(tree, tree.model_copy()) == {}
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, True), (1.0, 1), (False, 0)])
+def test_an_equal_value_of_another_type_is_a_change(before: Any, after: Any) -> None:
+    found = after_patch(Plain(value=before), Plain(value=after))
+    assert json.dumps(found) == json.dumps({"value": after})
 
 
 @pytest.mark.parametrize(

@@ -82,6 +82,14 @@ def test_two_tokens_at_once_are_none(filled: Any) -> None:
     assert httpx.get(f"{filled.address}/v1/users", headers=both).status_code == 401
 
 
+def test_a_tenant_is_told_of_its_own_users_alone(connect: Any) -> None:
+    client = connect()
+    for tenant, user in (("acme", "ada"), ("globex", "ben")):
+        client.as_tenant(tenant).add("I moved.", user=user)
+    for tenant, user in (("acme", "ada"), ("globex", "ben")):
+        assert [found["user"] for found in client.as_tenant(tenant).get("/v1/users").json()["users"]] == [user]
+
+
 def test_service_without_tokens_answers_to_this_machine_only(connect: Any) -> None:
     client = connect(tokens=False).as_tenant(None)
     assert client.get("/v1/users").status_code == 200
