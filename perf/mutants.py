@@ -98,7 +98,7 @@ class Nursery:
     """
 
     def __init__(self, folder: Path, timeout: float) -> None:
-        self.timeout = timeout
+        self.timeout, self.noticers = timeout, noticers()
         self.copy = folder / "repository"
         listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True).stdout
         for name in filter(None, listed.decode().split("\0")):
@@ -128,7 +128,7 @@ class Nursery:
         if mutation is None:
             noticed = self._failing(self.tests(method))
         else:
-            last = noticers().get(f"{method}: {mutation.breaks}")
+            last = self.noticers.get(f"{method}: {mutation.breaks}")
             path = self.copy / mutation.file
             whole = path.read_text(encoding="utf-8")
             path.write_text(self._mutated(mutation), encoding="utf-8")

@@ -10,7 +10,7 @@ from mutations import of
 ROOM_TESTS = {
     "budget": ("tests/engines/test_guard.py", "tests/engines/test_meter.py"),
     "resume": ("tests/runs/test_run_store.py",),
-    "statistics": ("tests/runs/test_statistics.py",),
+    "statistics": ("tests/runs/test_statistics.py", "tests/runs/test_one_verdict.py"),
     "saved": ("tests/runs/test_artifact.py", "tests/runs/test_destinations.py"),
     "queue": ("tests/memory/test_store_memories.py", "tests/memory/test_store_items.py"),
     "forgetting": (
@@ -79,6 +79,8 @@ STATISTICS = of(
     ("statistics", "self.p < LEVEL and self.mean > _TIE", "self.mean > _TIE", "chance is a gain"),
     ("statistics", "and self.interval.low >= -_TIE", "", "a gain that reaches below zero is kept"),
     ("statistics", "group if by_group else n, []", "n, []", "users are not drawn whole"),
+    ("promotion", "if compiled.broken:", "if False:", "a broken run is promoted"),
+    ("promotion", "if not (_whole(start) and _whole(compiled)):", "if False:", "unanswered questions decide"),
 )
 SAVED = (
     *of(

@@ -96,6 +96,7 @@ def test_the_test_that_noticed_a_mutant_last_is_run_first_and_the_others_where_i
     monkeypatch.setattr(mutants, "NOTICED", tmp_path / "noticed.json")
     monkeypatch.setattr(mutants, "MUTATIONS", (mutation,))
     mutants.NOTICED.write_text(json.dumps({"pramem: the limit is ignored": last, "pramem: is no more": last}))
+    nursery.noticers = mutants.noticers()
     ran: list[list[str]] = []
     failing = nursery._failing
     nursery._failing = lambda tests: ran.append(list(tests)) or failing(tests)

@@ -389,4 +389,4 @@ def test_a_broken_run_is_not_promoted(scripted, make_history):
     after = run(scripted(right), questions(make_history(1), 4))
     broken = after.model_copy(update={"answers": {"task.answer": {"ok": 3, "lost": 1}}})
     refused = promotion(start, broken).refused
-    assert refused == "the compiled program's score is of a broken run: 25% of its answers were lost, more than 10%"
+    assert refused == "The compiled program's score is of a broken run: 25% of its answers were lost, more than 10%"

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mempiler.errors import UserError
@@ -77,3 +78,17 @@ def test_no_two_places_disagree_on_the_same_rows(rows: Scored, min_n: int, rando
     except UserError:
         passed = False
     assert passed is (verdict == "better")
+
+
+@pytest.mark.parametrize(
+    ("changed", "refused"),
+    [
+        ({}, None),
+        ({"answers": {"task.answer": {"ok": 20, "lost": 10}}}, "The compiled program's score is of a broken run"),
+        ({"stopped": "max-calls 100"}, "Not all dev questions were answered"),
+    ],
+)
+def test_a_gain_of_a_broken_or_unfinished_run_is_none(changed: dict[str, Any], refused: str | None) -> None:
+    start, compiled = (evaluation([(f"q{n}", score, "a") for n in range(30)]) for score in (0.0, 1.0))
+    found = promotion(start, compiled.model_copy(update=changed)).refused
+    assert found is None if refused is None else (found or "").startswith(refused)
