@@ -1,0 +1,163 @@
+"""A real service in a process of its own under what would take it down, and under two hundred users at once.
+
+    slowloris, idle            300 connections that send a byte now and then, or nothing; 300 files allowed
+    wait, trickle, endless     the model says 429 with `Retry-After: 3600`; its answer trickles; does not end
+    disk                       the disk of an SQLite file is full (files of at most 2 MB), and has room again
+    stopped                    PostgreSQL's processes are stopped, and go on
+
+While it lasts `/health`, and but for the last two a route that needs the store, is answered in 5 s; for the last two
+`/ready` says 503 in 3 s. Memory grows by less than 200 MB, the log has less than 1 MB; afterwards all is well in 20 s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import resource
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.postgres import Postgres
+from tests.service.crowd import crowd
+from tests.service.served import Served
+from tests.stub_server import StubServer, every
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in /proc")]
+SECONDS = 8.0
+FILES = 300
+
+
+def memory_of(process: int) -> float:
+    """Resident memory in MB."""
+    text = Path(f"/proc/{process}/status").read_text()
+    return int(text.partition("VmRSS:")[2].split()[0]) / 1024
+
+
+def survives(service: Served, routes: tuple[str, ...], heal: Callable[[], object], unready: bool = False) -> None:
+    """Asks while something lasts, ends it, and holds what must be."""
+    begun, before, told = time.monotonic(), memory_of(service.process.pid), not unready
+    # Whether a store can be written is tried every ten seconds.
+    while time.monotonic() < begun + (SECONDS if told else 2 * SECONDS):
+        assert [route for route in routes if service.ask("GET", route, timeout=5) != 200] == []
+        told = told or service.ask("GET", "/ready", timeout=3) == 503
+        assert memory_of(service.process.pid) - before < 200
+        time.sleep(0.2)
+    heal()
+    assert told, "/ready never said 503"
+    assert service.well(20) is not None
+    assert service.log.stat().st_size < 1_000_000
+
+
+@contextlib.contextmanager
+def until_healed(work: Callable[[threading.Event], object], threads: int) -> Iterator[Callable[[], None]]:
+    """Runs some work in threads until the value is called."""
+    over = threading.Event()
+    running = [threading.Thread(target=work, args=(over,)) for _ in range(threads)]
+
+    def heal() -> None:
+        over.set()
+        for thread in running:
+            thread.join()
+
+    for thread in running:
+        thread.start()
+    try:
+        yield heal
+    finally:
+        heal()
+
+
+@pytest.mark.parametrize("sends", [True, False], ids=["slowloris", "idle"])
+def test_many_connections_keep_nobody_out(tmp_path: Path, sends: bool) -> None:
+    def connect(over: threading.Event) -> None:
+        sockets: list[socket.socket] = []
+        while not over.wait(0.5):
+            with contextlib.suppress(OSError):
+                while len(sockets) < FILES:
+                    sockets.append(socket.create_connection(("127.0.0.1", service.port), timeout=1))
+            for one in list(sockets) if sends else ():
+                try:
+                    one.sendall(b"G")
+                except OSError:
+                    one.close()
+                    sockets.remove(one)
+        for one in sockets:
+            one.close()
+
+    def limits() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (FILES, FILES))
+
+    options = ["--connections", "40", "--header-timeout", "3"]
+    with Served(tmp_path, options, limits=limits) as service, until_healed(connect, 1) as heal:
+        survives(service, ("/health", "/v1/users"), heal)
+
+
+@pytest.mark.parametrize("fault", ["wait", "trickle", "endless"])
+def test_a_model_that_does_not_let_go_keeps_nobody_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    body = {"user": "ada", "messages": [{"role": "user", "content": "Where do I live?"}]}
+
+    def chat(over: threading.Event) -> None:
+        while not over.wait(0.2):
+            service.ask("POST", "/v1/chat/completions", body, timeout=5)
+
+    with StubServer(every(fault)) as model:
+        options = ["--lm", model.model, "--api-base", model.url, "--lm-deadline", "10"]
+        with Served(tmp_path, options) as service, until_healed(chat, 40) as heal:
+            survives(service, ("/health", "/v1/users"), heal)
+
+
+def test_a_full_disk_is_told_and_got_over(tmp_path: Path) -> None:
+    unlimited = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+
+    def limits() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2_000_000, resource.RLIM_INFINITY))
+
+    with Served(tmp_path, limits=limits) as service:
+        for text in ("word " * 20_000, "word " * 200):
+            while service.add(text) == 201:
+                pass
+        heal = lambda: resource.prlimit(service.process.pid, resource.RLIMIT_FSIZE, unlimited)  # noqa: E731
+        survives(service, ("/health",), heal, unready=True)
+        # What is said before the service begins is no JSON.
+        lines = [json.loads(line) for line in service.log.read_text().splitlines() if line.startswith("{")]
+        assert any("full" in line.get("cause", "") or "disk" in line.get("cause", "") for line in lines)
+
+
+def test_a_database_server_that_is_stopped_is_told_and_got_over(tmp_path: Path) -> None:
+    try:
+        server = Postgres()
+    except RuntimeError as error:
+        pytest.skip(str(error))
+    try:
+        with Served(tmp_path, store=server.emptied()) as service:
+            main = int((server._folder / "data" / "postmaster.pid").read_text().split()[0])
+            processes = [main, *map(int, Path(f"/proc/{main}/task/{main}/children").read_text().split())]
+            for process in processes:
+                os.kill(process, signal.SIGSTOP)
+            heal = lambda: [os.kill(process, signal.SIGCONT) for process in processes]  # noqa: E731
+            survives(service, ("/health",), heal, unready=True)
+    finally:
+        server.stop()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_two_hundred_users_meet_no_error_and_no_word_of_another(tmp_path: Path, workers: int) -> None:
+    with Served(tmp_path, workers=workers) as service:
+        found: dict[str, Any] = asyncio.run(crowd(service.address, 200, SECONDS, service.tokens))
+    assert [name for name in found if name.startswith("error")] == []
+    assert found["leaks"] == 0
+    assert found["recalled"] > 0.5 * found["questions"] > 0
