@@ -1,11 +1,11 @@
 """What adding a session of three facts, and a search, cost in mem0; run by the interpreter that has mem0.
 
-Its own `Memory` with its faiss store on disk; language model and embedder answer at once. Prints one JSON object
-per size: CPU milliseconds of an add and of a search after it, medians.
+Its own `Memory` with its faiss store on disk; language model and embedder answer at once. Prints a JSON object: CPU
+milliseconds of an add and of a search after it, medians, beside so many entries.
 
 Usage:
     $ python -m venv /tmp/mem0 && /tmp/mem0/bin/pip install mem0ai faiss-cpu
-    $ /tmp/mem0/bin/python perf/peer_mem0.py 100 1000
+    $ /tmp/mem0/bin/python perf/measures/mem0.py 1000
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ DIMENSION, ROUNDS = 384, 15
 class Model:
     """Three new facts a call."""
 
-    def __init__(self) -> None:
-        self.number = 0
+    number = 0
 
     def generate_response(self, *given: Any, **named: Any) -> str:
         """The answer to any prompt."""
@@ -51,19 +50,11 @@ class Embedder:
         return [self.embed(text) for text in texts]
 
 
-def main() -> None:
-    os.environ.update({"MEM0_TELEMETRY": "False", "OPENAI_API_KEY": "none", "OMP_NUM_THREADS": "1"})
-    for size in map(int, sys.argv[1:]):
-        with tempfile.TemporaryDirectory() as folder:
-            os.environ["MEM0_DIR"] = folder
-            print(json.dumps({"size": size, **measured(folder, size)}), flush=True)
-
-
 def measured(folder: str, size: int) -> dict[str, float]:
     """Milliseconds of an add and a search."""
     from mem0 import Memory
 
-    store = {"collection_name": "cost", "path": f"{folder}/faiss", "embedding_model_dims": DIMENSION}
+    store = {"collection_name": "bench", "path": f"{folder}/faiss", "embedding_model_dims": DIMENSION}
     memory = Memory.from_config(
         {"vector_store": {"provider": "faiss", "config": store}, "history_db_path": f"{folder}/history.db"}
     )
@@ -87,4 +78,6 @@ def taken(work: Callable[[], Any]) -> float:
 
 
 if __name__ == "__main__":
-    main()
+    with tempfile.TemporaryDirectory() as home:
+        os.environ |= {"MEM0_TELEMETRY": "False", "OPENAI_API_KEY": "none", "OMP_NUM_THREADS": "1", "MEM0_DIR": home}
+        print(json.dumps(measured(home, int(sys.argv[1]))))
