@@ -7,7 +7,7 @@ negative one; such terms get a small positive weight here, so that the first fac
 
 `memory.bm25` scores memories of any size: rank-bm25, which gives the same hits and scores (to 1e-9), rebuilds its
 statistics after each change (10 ms per thousand entries) and reads every entry for every term of a query. It is what
-the tests compare with. `python perf/cost_search.py` measures both in one run, and bm25s.
+the tests compare with. `python perf/bench.py --only search` measures both in one run, and bm25s.
 
 Measured on two LoCoMo conversations, conv-26 and conv-30 (231 questions of categories 1-4, one entry per turn):
 evidence recall .605 in the first 5 and .789 in the first 20; .546 and .705 where no turn lends anything

@@ -23,6 +23,7 @@ Usage:
 from __future__ import annotations
 
 import argparse
+import logging
 import multiprocessing
 import os
 import re
@@ -43,6 +44,8 @@ run, with how many times as much ours takes. CPU is that of the whole process, m
 requests per second are of two cores that clients and service share. Aims are the project's own; a row whose aim does
 not hold says what bounds it. Models answer at once, or after a set time: nothing here tells how good an answer is. The
 same machine is up to twice as fast from one day to the next, so read a row beside its peer.
+
+Up to commit b9d2176 there were rows of loading an index from a folder and of worker processes, both of which are gone.
 """
 ADD = "2 calls of DSPy's and 5 transactions; of 12,000 facts 2 ms of faiss, .6 of moving the index, Python's collector"
 HITS = "at 9,500, of 15.4 ms for 40 probes: faiss 8.8, 1,200 validated hits 4.5, ordering 1.3, exact scores .6"
@@ -252,6 +255,7 @@ def _start(given: Namespace) -> Iterator[Row]:
 
 def measured(part: str, given: Namespace) -> tuple[float, list[tuple[str, ...]]]:
     """Prints the rows of a part that are asked for; the machine's load before, and the rows as texts."""
+    logging.getLogger("dspy").setLevel(logging.ERROR)
     load, found = os.getloadavg()[0], list[tuple[str, ...]]()
     for row in rows(part, given):
         if given.only in (None, part) or (given.only not in PARTS and re.search(given.only, f"{row.work}, {row.at}")):

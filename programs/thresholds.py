@@ -4,7 +4,7 @@
     build("pgr", embedder=embedder("minilm"), min_score=.2)    .2: whoever names a setting decides
     build("pgr", embedder=embedder("openai/..."))              .3, the method's default, which is its paper's
 
-Chosen with `perf/embedders.py --choose` on the facts and questions of LoCoMo's conv-26, checked on conv-30:
+Chosen with `perf/embedders.py` of commit b9d2176 on the facts and questions of LoCoMo's conv-26, checked on conv-30:
 
     related   above half of the facts of another conversation      named   above 999 of 1,000 of them
     near      above 19 of 20 of them                               close   half of the evidence is above

@@ -26,7 +26,7 @@ CONTEXT = 8192
 MOST_SLOTS = 8
 _SAMPLE = 1 << 20
 _REPEATED, _GUESSED = 6, 12
-"""So many tokens that stood before are followed by so many guesses; `perf/guesses.py` measures what it gives."""
+"""So many tokens that stood before are followed by so many guesses; docs/local_models.md tells what it gives."""
 
 
 class GgufServer:

@@ -141,7 +141,7 @@ def test_no_text_does_anything(browser: Browser, said: str, tmp_path: Path) -> N
 
 
 def test_two_thousand_questions_are_there_in_two_seconds(browser: Browser, tmp_path: Path) -> None:
-    """Of the size of LoCoMo's ten conversations; `perf/pages.py` measures runs of that shape."""
+    """Of the size of LoCoMo's ten conversations."""
     lines = [f"[D{n}:1] Ann: {'said before ' * 12}{n}" for n in range(6000)]
     rows = []
     for n in range(1986):
