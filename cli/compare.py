@@ -15,7 +15,17 @@ from rich.table import Table
 from rich.text import Text
 
 from ..errors import UserError
-from .options import MIN_N, Finite, first_line, make_setup, output, parse_settings, print_json, setup_options
+from .options import (
+    MIN_N,
+    OVERWRITE,
+    Finite,
+    first_line,
+    make_setup,
+    output,
+    parse_settings,
+    print_json,
+    setup_options,
+)
 from .progress import progress
 
 if TYPE_CHECKING:
@@ -44,6 +54,7 @@ _JUDGING = ("judge_lm", "judge_api_base", "threads")
 @click.option(
     "--page", type=click.Path(dir_okay=False), metavar="FILE", help="write a page of all questions, side by side"
 )
+@OVERWRITE
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -54,6 +65,7 @@ def command(
     margin: float | None,
     preference: bool,
     page: str | None,
+    overwrite: bool,
     **values: Any,
 ) -> None:
     """Compare every OTHER with the BASELINE on the questions that both were asked.
@@ -61,7 +73,9 @@ def command(
     Each is a run (its folder, the end of the folder's name, or its MLflow run id). A method name or the folder of a
     saved program is evaluated first; that needs --on.
     """
+    from ..records.whole_file import refuse_foreign
     from ..runs.compare import compare
+    from ..runs.pages.render import GENERATOR
 
     if not names[1:]:
         raise UserError(f"one run is nothing to compare: name another beside {names[0]!r}")
@@ -74,6 +88,8 @@ def command(
         from ..runs.setup import check_model
 
         check_model(judging["judge_lm"], "judge", judging["judge_api_base"])
+    if page is not None:
+        refuse_foreign(Path(page), GENERATOR, force=overwrite)
     console = output(errors=True) if as_json else output()
     runs = _runs(ctx, names, values, console)
     found = [compare(runs[0], other, min_n) for other in runs[1:]]
@@ -122,11 +138,12 @@ def _runs(ctx: click.Context, names: Sequence[str], values: dict[str, Any], cons
 
 
 def _write_page(file: str, runs: Sequence[Recorded], min_n: int) -> None:
+    from ..records.whole_file import replacing
     from ..runs.pages.keep import as_html
     from ..runs.pages.open import side_by_side
-    from ..runs.pages.render import write
 
-    write(Path(file), as_html(side_by_side(runs, min_n)))
+    with replacing(Path(file)) as page:
+        page.write(as_html(side_by_side(runs, min_n)))
 
 
 def _is_program(name: str) -> bool:

@@ -12,12 +12,13 @@ import dspy
 from rich.console import Console
 from rich.table import Table
 
-from ..data.synthesis.journal import Journal
+from ..data.synthesis.journal import JOURNAL, Journal
 from ..data.synthesis.runner import Report, Runner
 from ..engines.guard import Guard, Limits
 from ..engines.meter import Meter
 from ..engines.models import endpoint_errors, language_model
 from ..errors import BudgetError, EndpointError, Stopped
+from ..records.whole_file import refuse_foreign, replacing
 
 SHOWN = 20
 """Rejections printed; the rest are in the report file."""
@@ -67,9 +68,10 @@ def generate(
         BudgetError: A limit struck; `--resume` goes on.
     """
     meter, folder = Meter(), Path(out) / "generation"
+    refuse_foreign(Path(out), "", f"{folder.name}/{JOURNAL}")
     guard = Guard(Limits(max_calls=writer.max_calls, max_usd=writer.max_usd))
     model = language_model(writer.name, meter, api_base=writer.api_base, guard=guard)
-    with Journal.open(folder / "journal.jsonl", resume) as journal:
+    with Journal.open(folder / JOURNAL, resume) as journal:
         runner = Runner(journal, attempts, threads)
         files: list[Path] = []
         try:
@@ -88,7 +90,8 @@ def generate(
                 **runner.report.to_dict(),
             }
             report = folder / "report.json"
-            report.write_text(json.dumps(summary, indent=1, ensure_ascii=False), encoding="utf-8")
+            with replacing(report) as file:
+                json.dump(summary, file, indent=1, ensure_ascii=False)
             _show(console, runner.report, report)
     return summary
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -16,6 +15,7 @@ from .entries import COMMANDS
 from .options import (
     ALL_TENANTS,
     JSON,
+    OVERWRITE,
     STORE,
     TENANT,
     USER,
@@ -138,15 +138,17 @@ def show(store: str | None, user: str, tenant: str, as_json: bool, **showing: An
 @command.command("view")
 @click.argument("user")
 @click.option("--page", required=True, type=click.Path(dir_okay=False), metavar="FILE", help="the page to write")
+@OVERWRITE
 @STORE
 @TENANT
 @_showing
-def view(user: str, page: str, store: str | None, tenant: str, **showing: Any) -> None:
+def view(user: str, page: str, overwrite: bool, store: str | None, tenant: str, **showing: Any) -> None:
     """Write a page of USER's memory: sessions, what was made of each turn, and what every entry rests on."""
     from ..runs.pages.memory import memory_html, memory_page
+    from ..runs.pages.render import GENERATOR
 
     shown = memory_page(_shown(store, user, tenant, **showing))
-    with _writing(page) as file:
+    with _writing(page, GENERATOR, overwrite) as file:
         file.write(memory_html(shown))
     told = f"{len(shown.sessions)} sessions, {len(shown.entries)} entries, {shown.unused} turns in none"
     output(errors=True).print(f"{page}: {told}", soft_wrap=True)
@@ -154,29 +156,30 @@ def view(user: str, page: str, store: str | None, tenant: str, **showing: Any) -
 
 @command.command("export")
 @click.argument("path", type=click.Path())
+@OVERWRITE
 @STORE
 @USER
 @ALL_TENANTS
-def export(path: str, store: str | None, user: str | None, tenant: str | None) -> None:
+def export(path: str, overwrite: bool, store: str | None, user: str | None, tenant: str | None) -> None:
     """Write users as JSON lines to the file PATH, or to standard output if it is `-`."""
-    from ..memory.transfer import export_users
+    from ..memory.transfer import MARK, export_users
 
-    with open_store(store) as opened, _writing(path) as file:
+    with open_store(store) as opened, _writing(path, MARK, overwrite) as file:
         count = export_users(opened, file, tenant, user)
     output(errors=True).print(f"{count} users", soft_wrap=True)
 
 
 @command.command("import")
-@click.argument("path", type=click.Path())
+@click.argument("path", type=click.File(encoding="utf-8-sig"))
 @STORE
 @click.option("--replace", is_flag=True, help="forget users who are there already first")
 @JSON
-def import_file(path: str, store: str | None, replace: bool, as_json: bool) -> None:
+def import_file(path: TextIO, store: str | None, replace: bool, as_json: bool) -> None:
     """Read users from the JSON lines of the file PATH, or from standard input if it is `-`."""
     from ..memory.transfer import import_users
 
-    with _reading(path) as lines, open_store(store, make=True) as opened:
-        count = import_users(opened, lines, path, replace)
+    with open_store(store, make=True) as opened:
+        count = import_users(opened, path, path.name, replace)
     report(as_json, {"users": count})
 
 
@@ -267,36 +270,11 @@ def _summary(found: Summary) -> dict[str, Any]:
     return {"tenant": found.owner.tenant, "user": found.owner.user, **rest, "written_by": stamp}
 
 
-@contextmanager
-def _writing(path: str) -> Iterator[TextIO]:
-    from ..errors import UserError
+def _writing(path: str, mark: str, overwrite: bool) -> AbstractContextManager[TextIO]:
+    from ..records.whole_file import refuse_foreign, replacing
 
     if path == "-":
-        yield sys.stdout
-        return
-    part = Path(f"{path}.part")
-    try:
-        # What users said is for nobody else's eyes, whatever the umask.
-        part.unlink(missing_ok=True)
-        os.close(os.open(part, os.O_CREAT | os.O_EXCL, 0o600))
-        with part.open("w", encoding="utf-8") as file:
-            yield file
-        part.replace(path)
-    except OSError as error:
-        raise UserError(f"{path}: cannot be written: {error.strerror or error}") from error
-    finally:
-        part.unlink(missing_ok=True)
-
-
-@contextmanager
-def _reading(path: str) -> Iterator[Iterable[str]]:
-    from ..errors import DataError
-
-    try:
-        if path == "-":
-            yield sys.stdin
-            return
-        with Path(path).open(encoding="utf-8-sig") as file:
-            yield file
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: cannot be read: {error}") from error
+        return nullcontext(sys.stdout)
+    refuse_foreign(Path(path), mark, force=overwrite)
+    # What users said is for nobody else's eyes, whatever the umask.
+    return replacing(Path(path), 0o600)

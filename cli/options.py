@@ -58,6 +58,7 @@ SIGN_KEY = click.option(
 MIN_N = click.option(
     "--min-n", type=click.IntRange(1), default=20, show_default=True, help="fewer questions than these tell nothing"
 )
+OVERWRITE = click.option("--force", "overwrite", is_flag=True, help="overwrite a file that Mempiler did not write")
 PLAN = click.option("--plan", "planned", is_flag=True, help="print what the run will take, and spend nothing")
 OPTION = click.option(
     "--option", "pairs", multiple=True, metavar="NAME=VALUE", help="an option of the benchmark, e.g. length=128k"

@@ -27,6 +27,8 @@ from .store import Store
 from .store_rows import checked
 from .stored import Contents, Document, Owner, Stamp, State, StoredItem, name_of
 
+MARK = '{"mempiler": "memories"'
+"""The beginning of a file of memories."""
 SCHEMA = 1
 Number = Annotated[int, Field(ge=0, lt=2**31 - 1)]
 """What a column of a database holds."""

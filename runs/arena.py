@@ -23,6 +23,7 @@ from pydantic import BaseModel, ConfigDict
 
 from ..errors import DataError, UserError
 from ..records.json_input import decode, read_text
+from ..records.whole_file import refuse_foreign, replacing
 from .compare import Recorded, recorded
 from .folder import RUN, RunFolder
 from .home import make_folder
@@ -134,18 +135,17 @@ def write(found: Sequence[Entry], folder: Path) -> tuple[Path, Path]:
     """Writes `index.html` and `arena.json` into a folder.
 
     Raises:
-        UserError: It cannot be written.
+        UserError: It cannot be written, or holds something else.
     """
     from .arena_page import page
 
     make_folder(folder)
     html, data = folder / "index.html", folder / "arena.json"
-    rows = {"entries": [each.model_dump(mode="json") for each in found]}
-    try:
-        html.write_text(page(found), encoding="utf-8")
-        data.write_text(json.dumps(rows, indent=1, ensure_ascii=False), encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"{folder}: cannot be written: {error.strerror or error}; choose another --out") from error
+    refuse_foreign(folder, '"entries"', data.name)
+    with replacing(html) as file:
+        file.write(page(found))
+    with replacing(data) as file:
+        json.dump({"entries": [each.model_dump(mode="json") for each in found]}, file, indent=1, ensure_ascii=False)
     return html, data
 
 

@@ -45,6 +45,7 @@ from ..programs.state import (
     parse_predictor,
     signature_of,
 )
+from ..records.whole_file import refuse_foreign
 from .addresses import is_address, resolve
 from .external import SYSTEM, shipped
 from .manifest import MANIFEST, SCHEMA, STATE, Manifest, digest_of, manifest_in, sha256_of, states_in, text_of
@@ -354,6 +355,7 @@ def _staging(folder: Path) -> Iterator[Path]:
     """A temporary folder beside `folder`, on the same disk; removed unless it holds the only copy of a program."""
     if folder.exists() and not (folder.is_dir() and {path.name for path in folder.iterdir()} in _KNOWN):
         raise UserError(f"{folder}: exists and is no saved program; choose another --out")
+    refuse_foreign(folder, '"schema_version"', MANIFEST)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         staging = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))

@@ -23,6 +23,7 @@ from pydantic import ValidationError
 
 from ..errors import DataError, UserError
 from ..records.json_input import decode
+from ..records.whole_file import replacing
 from .folder import RUN, RunFolder
 from .matrix import confusion_picture, write
 from .report import heading
@@ -194,13 +195,8 @@ def keep_rows(folder: RunFolder, phase: str, evaluation: Evaluation) -> None:
     Raises:
         UserError: They cannot be written.
     """
-    path = folder.path / f"{phase}_rows.jsonl"
-    try:
-        path.write_text(
-            "".join(f"{row.model_dump_json(exclude={'seen'})}\n" for row in evaluation.rows), encoding="utf-8"
-        )
-    except OSError as error:
-        raise UserError(f"{path}: cannot be written: {error.strerror or error}") from error
+    with replacing(folder.path / f"{phase}_rows.jsonl") as file:
+        file.writelines(f"{row.model_dump_json(exclude={'seen'})}\n" for row in evaluation.rows)
     if evaluation.confusion is not None:
         write(confusion_picture(evaluation.confusion, heading(evaluation)), folder.path / f"{phase}_confusion.png")
 

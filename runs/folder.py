@@ -19,6 +19,7 @@ from typing import Any
 
 from ..errors import DataError, MempilerError, Stopped, UserError
 from ..records import read_json
+from ..records.whole_file import replacing
 from .home import home, make_folder, new_run_folder
 from .run_store import RunStore
 
@@ -172,12 +173,8 @@ class RunFolder:
 
     def write(self, record: dict[str, Any]) -> None:
         """Replaces `run.json` at once."""
-        temporary = self.path / f".{RUN}"
-        try:
-            temporary.write_text(json.dumps(record, indent=1, ensure_ascii=False), encoding="utf-8")
-            temporary.replace(self.path / RUN)
-        except OSError as error:
-            raise UserError(f"{self.path}: cannot be written: {error.strerror or error}") from error
+        with replacing(self.path / RUN) as file:
+            json.dump(record, file, indent=1, ensure_ascii=False)
 
 
 def _run_id(path: Path) -> str:

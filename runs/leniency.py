@@ -12,6 +12,7 @@ from typing import Any
 
 from ..errors import DataError
 from ..records import read_json
+from ..records.whole_file import replacing
 from .home import home, make_folder
 
 FILE = "judges.json"
@@ -27,9 +28,9 @@ def keep(judge: str, rate: float | None) -> None:
     if rate is None:
         return
     make_folder(home())
-    scratch = home() / f".{FILE}"
-    scratch.write_text(json.dumps({**_known(), judge: rate}, indent=1), encoding="utf-8")
-    scratch.replace(home() / FILE)
+    known = {**_known(), judge: rate}
+    with replacing(home() / FILE) as file:
+        json.dump(known, file, indent=1)
 
 
 def leniency(judge: str | None) -> float | None:

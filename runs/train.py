@@ -45,6 +45,7 @@ from ..optimizers.logo_grpo.settings import TrainingSettings
 from ..optimizers.logo_grpo.teleprompter import LoGoGRPO
 from ..optimizers.logo_grpo.teleprompter import Note as TrainingNote
 from ..programs.program import MemoryProgram
+from ..records.whole_file import replacing
 from .artifact import Manifest, check_writable, save
 from .course import TINY, Course, flat
 from .experiment import Note
@@ -364,6 +365,5 @@ class _Job:
 
 
 def _write(path: Path, text: str) -> None:
-    temporary = path.with_name(f".{path.name}")
-    temporary.write_text(json.dumps(json.loads(text), ensure_ascii=False), encoding="utf-8")
-    temporary.replace(path)
+    with replacing(path) as file:
+        json.dump(json.loads(text), file, ensure_ascii=False)

@@ -15,6 +15,9 @@ from typing import Any, Self, TextIO
 
 from ...errors import DataError, UserError
 from ...records.json_input import decode
+from ...records.whole_file import replacing
+
+JOURNAL = "journal.jsonl"
 
 
 class Journal:
@@ -94,13 +97,9 @@ def write_json(path: Path, content: Any) -> Path:
     """Writes a file of the data set as a whole or not at all; its folder is made if missing.
 
     Raises:
-        DataError: It cannot be written.
+        UserError: It cannot be written.
     """
-    part = path.with_suffix(".part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(json.dumps(content, indent=1, ensure_ascii=False), encoding="utf-8")
-        part.replace(path)
-    except OSError as error:
-        raise DataError(f"{path}: cannot be written: {error.strerror}; choose another --out") from error
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as file:
+        json.dump(content, file, indent=1, ensure_ascii=False)
     return path

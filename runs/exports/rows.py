@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ...optimizers.logo_grpo.rollout import together
+from ...records.whole_file import replacing
 from .environment import Environment
 
 ROWS = "rows.jsonl"
@@ -21,11 +22,10 @@ ROWS = "rows.jsonl"
 
 def write_rows(environment: Environment, file: Path) -> int:
     """Writes the rows of an environment, all or none, and returns how many there are."""
-    count, partial = 0, file.with_name(f".{file.name}.partial")
-    with partial.open("w", encoding="utf-8") as out:
+    count = 0
+    with replacing(file) as out:
         for count, row in enumerate(environment.rows(), 1):  # noqa: B007
             out.write(json.dumps(row, ensure_ascii=False) + "\n")
-    partial.replace(file)
     return count
 
 

@@ -11,9 +11,10 @@ from pydantic import ValidationError
 
 from ...errors import DataError
 from ...programs.failing import one_line
+from ...records.whole_file import replacing
 from .page import Page
 from .reasons import REASONS, counted
-from .render import mended, render, write
+from .render import mended, render
 
 HTML, DOCUMENT = "report.html", "report.json"
 _log = logging.getLogger("mempiler")
@@ -30,8 +31,10 @@ def keep_page(folder: Path, make: Callable[[], Page]) -> Path | None:
     try:
         page = make()
         dumped = page.model_dump(mode="json", exclude_defaults=True)
-        write(folder / DOCUMENT, mended(json.dumps(dumped, ensure_ascii=False, separators=(",", ":"))))
-        write(folder / HTML, as_html(page))
+        with replacing(folder / DOCUMENT) as file:
+            file.write(mended(json.dumps(dumped, ensure_ascii=False, separators=(",", ":"))))
+        with replacing(folder / HTML) as file:
+            file.write(as_html(page))
     except Exception as error:  # whatever a model said, and wherever it broke a page
         _log.warning("no page of %s: %s", folder.name, one_line(error))
         return None

@@ -22,9 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from ... import __version__
-from ...errors import UserError
 
 FOLDER = Path(__file__).parent
+GENERATOR = '<meta name="generator" content="Mempiler'
+"""What every page has in its head."""
 _ESCAPED = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029\x7f"}
 
 
@@ -73,20 +74,6 @@ def embedded(value: Any) -> str:
 def mended(text: str) -> str:
     """The text with a mark in the place of each half of a character, which no file can hold."""
     return text.encode("utf-8", "replace").decode() if _halved(text) else text
-
-
-def write(path: Path, text: str) -> None:
-    """Writes a page at once.
-
-    Raises:
-        UserError: It cannot be written.
-    """
-    temporary = path.with_name(f".{path.name}")
-    try:
-        temporary.write_text(text, encoding="utf-8")
-        temporary.replace(path)
-    except OSError as error:
-        raise UserError(f"{path}: cannot be written: {error.strerror or error}") from error
 
 
 def _halved(text: str) -> bool:

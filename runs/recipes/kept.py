@@ -17,6 +17,7 @@ from typing import Any
 from ...engines.meter import Usage
 from ...errors import DataError
 from ...optimizers.logo_grpo.policy import PolicyScore
+from ...records.whole_file import replacing
 from ..results import Evaluation, difference
 from .rungs import Step, sampled_difference, sureness
 
@@ -42,9 +43,8 @@ def keep_step(step: Step, dev: Evaluation, folder: Path) -> None:
         "model": step.model,
         "told": step.told,
     }
-    partial = folder / f"{FILE}.partial"
-    partial.write_text(json.dumps(plain), encoding="utf-8")
-    partial.replace(folder / FILE)
+    with replacing(folder / FILE) as file:
+        json.dump(plain, file)
 
 
 def kept_step(folder: Path, before: Step | None, dev_before: Evaluation | None) -> tuple[Step, Evaluation] | None:

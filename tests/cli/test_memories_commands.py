@@ -250,7 +250,7 @@ def test_deleted_words_are_shown_only_where_they_are_asked_for(filled: Run, fold
         (["memories", "forget", "--user", "ada", "--session", "x"], 2, "no session 'x' of user 'ada'"),
         (["memories", "add", "chat.json", "--user", ""], 2, "user '' must be a text"),
         (["memories", "import", "chat.json"], 2, "no memories of Mempiler"),
-        (["memories", "import", "none.jsonl"], 2, "none.jsonl: cannot be read"),
+        (["memories", "import", "none.jsonl"], 2, "'none.jsonl': No such file or directory"),
         (["memories", "export", "no/folder/x.jsonl"], 2, "cannot be written"),
         (["memories", "remember", "chat.json"], 2, "no saved program here"),
         (["rebuild", "program", "--user", "bob"], 2, "no user 'bob'"),

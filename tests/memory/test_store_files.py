@@ -56,7 +56,6 @@ def test_export_is_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ther
         fill(store)
     if there:
         Path("all.jsonl").write_text("old")
-        Path("all.jsonl.part").write_text("left behind")
-    main(["memories", "export", "all.jsonl", "--store", "s.sqlite"])
+    main(["memories", "export", "all.jsonl", "--store", "s.sqlite", "--force"])
     assert modes(tmp_path)["all.jsonl"] == "0o600"
     assert Path("all.jsonl").read_text().count("\n") == 2

@@ -15,6 +15,7 @@ import dspy
 import mempiler
 import pytest
 from mempiler.cli import main
+from mempiler.errors import UserError
 from mempiler.optimizers.logo_grpo.reward import answer, penalty, reward
 from mempiler.optimizers.logo_grpo.rollout import rerun, single_attempt
 from mempiler.runs.exports.environment import Environment
@@ -190,6 +191,6 @@ def test_rows_that_break_off_leave_no_file_that_could_be_trained_on(tmp_path: Pa
             yield {"prompt": []}
             raise OSError("no space left")
 
-    with pytest.raises(OSError, match="no space"):
+    with pytest.raises(UserError, match=r"rows\.jsonl: cannot be written: no space"):
         write_rows(Breaks(), tmp_path / "rows.jsonl")  # pyright: ignore[reportArgumentType]
-    assert not (tmp_path / "rows.jsonl").exists()
+    assert list(tmp_path.iterdir()) == []

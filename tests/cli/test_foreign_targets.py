@@ -1,0 +1,104 @@
+"""Where something of somebody else's stands, nothing is written; what Mempiler wrote itself is written anew."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mempiler.cli import main
+
+Run = Callable[..., tuple[int, str]]
+CHAT = [{"role": "user", "name": "Ada", "content": "I moved to Lisbon.", "time": "2024-03-05"}]
+FILES = {
+    "view": ("memories", "view", "ada", "--page"),
+    "export": ("memories", "export"),
+    "compare": ("compare", "one", "two", "--page"),
+}
+"""The commands that write a file, up to its name."""
+FOLDERS = {
+    "arena": ("arena", "report", "one", "--out"),
+    "compile": ("compile", "turn-rag", "--on", "locomo", "--with", "labeled", "--out"),
+    "palset": ("data", "make", "palset", "--users", "1", "--out"),
+    "export": ("export", "trl", "memory-r2", "--on", "locomo", "--out"),
+}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A results folder with a memory of Ada's and two runs."""
+    folder = tmp_path_factory.mktemp("home")
+    (folder / "chat.json").write_text(json.dumps(CHAT))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MEMPILER_HOME", str(folder))
+        main(["memories", "add", str(folder / "chat.json"), "--user", "ada"])
+        for name in ("one", "two"):
+            main(["evaluate", "turn-rag", "--on", "locomo", "--test", "2", "--part", "test"])
+            (run,) = (path.parent for path in folder.glob("2*/run.json"))
+            run.rename(folder / name)
+    return folder
+
+
+@pytest.fixture
+def run(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    monkeypatch.setenv("MEMPILER_HOME", str(made))
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments: str) -> tuple[int, str]:
+        code: Any = 0
+        capsys.readouterr()
+        try:
+            main(list(arguments))
+        except SystemExit as ended:
+            code = ended.code
+        return int(code or 0), capsys.readouterr().err.strip()
+
+    return call
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_that_is_not_ours_is_overwritten_by_force_alone(run: Run, name: str) -> None:
+    notes, command = Path("notes"), FILES[name]
+    notes.write_text("my notes on mempiler")
+    code, err = run(*command, "notes")
+    assert (code, notes.read_text()) == (2, "my notes on mempiler")
+    assert err == (
+        "mempiler: notes: is there already and was not written by Mempiler; choose another name, or give --force"
+    )
+    assert run(*command, "notes", "--force")[0] == 0
+    first = notes.read_text()
+    assert run(*command, "notes")[0] == 0, "ours by now"
+    assert notes.read_text() == first != "my notes on mempiler"
+    assert [path.name for path in Path().iterdir()] == ["notes"], "nothing is left beside it"
+
+
+def test_a_page_does_not_take_the_place_of_an_export(run: Run) -> None:
+    assert run(*FILES["export"], "backup")[0] == 0
+    before = Path("backup").read_text()
+    assert run(*FILES["view"], "backup")[0] == 2
+    assert Path("backup").read_text() == before
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_what_is_no_file_is_never_replaced(run: Run, name: str, tmp_path: Path) -> None:
+    (tmp_path / "null").symlink_to("/dev/null")
+    code, err = run(*FILES[name], "null", "--force")
+    assert (code, "was not written by Mempiler; choose another name" in err) == (2, True)
+    assert (tmp_path / "null").is_symlink()
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_a_folder_that_is_not_ours_is_left_alone(run: Run, name: str) -> None:
+    mine = {"index.html": "my page", "manifest.json": "{}", "state.json": "{}"}
+    Path("site").mkdir()
+    for file, text in mine.items():
+        Path("site", file).write_text(text)
+    code, err = run(*FOLDERS[name], "site")
+    assert (code, err.splitlines()[-1].partition(" ")[0]) == (2, "mempiler:")
+    assert {path.name: path.read_text() for path in Path("site").iterdir()} == mine
+
+
+@pytest.mark.parametrize("name", ["arena", "compile"])
+def test_a_folder_of_ours_is_written_anew(run: Run, name: str) -> None:
+    for _ in range(2):
+        assert run(*FOLDERS[name], "ours")[0] == 0
