@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import stat
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,6 +24,8 @@ from ..records import parse_json, read_json
 
 SCHEMA = 2
 MANIFEST, STATE = "manifest.json", "state.json"
+MOST_BYTES = 64 * 2**20
+"""Of a file of a saved program."""
 
 
 class Manifest(BaseModel):
@@ -62,6 +65,7 @@ def manifest_in(folder: Path) -> Manifest:
     """
     if not (folder / MANIFEST).is_file():
         raise ProgramError(f"{folder}: no saved program here ({MANIFEST} is missing)")
+    _check_file(folder / MANIFEST)
     try:
         raw = read_json(folder / MANIFEST)
     except RecursionError as error:
@@ -110,12 +114,22 @@ def text_of(path: Path) -> str:
     """The text of one of a program's files.
 
     Raises:
-        ProgramError: It cannot be read.
+        ProgramError: It cannot be read, or is no file of the folder.
     """
     try:
+        _check_file(path)
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ProgramError(f"{path}: cannot be read: {error}") from error
+
+
+def _check_file(path: Path) -> None:
+    """Refuses links out of the folder, devices and pipes, which may not end, and what is larger than any program."""
+    about = path.stat()
+    if not path.resolve().is_relative_to(path.parent.resolve()) or not stat.S_ISREG(about.st_mode):
+        raise ProgramError(f"{path}: is a link out of the folder, or no file; put the file itself there")
+    if about.st_size > MOST_BYTES:
+        raise ProgramError(f"{path}: has {about.st_size:,} bytes, a saved program at most {MOST_BYTES:,}")
 
 
 def digest_of(manifest: Manifest) -> str:

@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ProgramError, UserError
+from .manifest import text_of
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -190,8 +191,8 @@ def _signer(folder: Path, digest: str) -> bytes | None:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
     try:
-        given: Any = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+        given: Any = json.loads(text_of(path))
+    except (ProgramError, ValueError, RecursionError) as error:
         raise ProgramError(f"{path}: the signature cannot be read; sign the program again, or do not use it") from error
     texts: Mapping[str, Any] = given if isinstance(given, dict) else {}
     key, signature = _decoded(texts.get("public_key")), _decoded(texts.get("signature"))

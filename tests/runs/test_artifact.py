@@ -1,7 +1,11 @@
 """Saved programs: the same prompts after loading, and one line for anything that does not fit."""
 
 import json
+import os
 import shutil
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -159,9 +163,30 @@ def rehashed(state: str) -> Any:
     return write
 
 
+def instead(name: str, put: Callable[[Path], object]) -> Any:
+    """Something else where a file of the program was."""
+
+    def replace(folder: Path) -> None:
+        (folder / name).rename(folder.parent / name)
+        put(folder / name)
+
+    return replace
+
+
+def large(path: Path) -> None:
+    path.touch()
+    os.truncate(path, 2**27)
+
+
+NO_FILE = "is a link out of the folder, or no file; put the file itself there"
+
+
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
+        (instead("state.json", lambda path: path.symlink_to(path.parent.parent / path.name)), ("state.json", NO_FILE)),
+        (instead("manifest.json", lambda path: path.symlink_to(f"../{path.name}")), ("manifest.json", NO_FILE)),
+        (instead("state.json", large), ("state.json", "has 134,217,728 bytes")),
         (flip_byte, ("state.json", "altered after it was saved")),
         (edit_manifest(config={"k": 3}), ("manifest.json", "altered after it was saved")),
         (edit_manifest(adapter="json"), ("manifest.json", "altered after it was saved")),
@@ -266,6 +291,23 @@ def test_a_predictor_too_few_or_too_many_is_named(tmp_path, monkeypatch, saved_a
     assert all(word in message for word in words), message
 
 
+@pytest.mark.parametrize("put", [lambda path: path.symlink_to("/dev/zero"), os.mkfifo], ids=["device", "pipe"])
+def test_what_has_no_end_is_not_read(saved, put):
+    """In a process of its own: a reader of a pipe that nobody writes to could not be stopped here."""
+    instead("state.json", put)(saved)
+    code = "import sys; from mempiler.runs.artifact import load; load(sys.argv[1])"
+    ran = subprocess.run([sys.executable, "-c", code, saved], capture_output=True, text=True, timeout=60, check=False)
+    assert ran.stderr.rstrip().endswith(NO_FILE)
+
+
+def test_a_link_within_the_folder_is_followed(saved):
+    """As in volumes of Kubernetes."""
+    (saved / "..data").mkdir()
+    (saved / "state.json").rename(saved / "..data" / "state.json")
+    (saved / "state.json").symlink_to("..data/state.json")
+    assert load(saved).name == "turn-rag"
+
+
 def test_saving_replaces_an_older_program(saved):
     save(build("turn-rag", k=3), saved)
     assert load(saved).method.config["k"] == 3
@@ -279,6 +321,15 @@ def test_a_folder_that_holds_anything_else_is_left_alone(tmp_path, names):
     with pytest.raises(UserError, match="is no saved program; choose another"):
         save(program_of("turn-rag"), tmp_path)
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == dict.fromkeys(names, "mine")
+
+
+def test_a_web_app_with_files_of_these_names_is_left_alone(tmp_path):
+    mine = {"manifest.json": '{"name": "my app", "icons": []}', "state.json": '{"open": true}'}
+    for name, text in mine.items():
+        (tmp_path / name).write_text(text)
+    with pytest.raises(UserError, match="was not written by Mempiler; choose another name"):
+        save(program_of("turn-rag"), tmp_path)
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == mine
 
 
 def test_an_empty_folder_is_filled(tmp_path):
