@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -156,17 +157,43 @@ def view(user: str, page: str, overwrite: bool, store: str | None, tenant: str, 
 
 @command.command("export")
 @click.argument("path", type=click.Path())
+@click.option("--skip-damaged", is_flag=True, help="leave out rows that cannot be read, and name them")
 @OVERWRITE
 @STORE
 @USER
 @ALL_TENANTS
-def export(path: str, overwrite: bool, store: str | None, user: str | None, tenant: str | None) -> None:
+def export(
+    path: str, skip_damaged: bool, overwrite: bool, store: str | None, user: str | None, tenant: str | None
+) -> None:
     """Write users as JSON lines to the file PATH, or to standard output if it is `-`."""
     from ..memory.transfer import MARK, export_users
 
+    skipped: list[str] | None = [] if skip_damaged else None
     with open_store(store) as opened, _writing(path, MARK, overwrite) as file:
-        count = export_users(opened, file, tenant, user)
-    output(errors=True).print(f"{count} users", soft_wrap=True)
+        count = export_users(opened, file, tenant, user, skipped)
+    errors = output(errors=True)
+    for line in skipped or ():
+        errors.print(f"skipped: {line}", soft_wrap=True)
+    errors.print(f"{count} users{'' if skipped is None else f', {len(skipped)} damaged rows skipped'}", soft_wrap=True)
+
+
+@command.command("check")
+@STORE
+@USER
+@ALL_TENANTS
+@JSON
+def check(store: str | None, user: str | None, tenant: str | None, as_json: bool) -> None:
+    """List the rows of a store that cannot be read; ends with code 1 if there are some."""
+    from ..memory.transfer import export_users
+
+    found: list[str] = []
+    with open_store(store) as opened, Path(os.devnull).open("w", encoding="utf-8") as nowhere:
+        count = export_users(opened, nowhere, tenant, user, found)
+    if as_json:
+        print_json({"users": count, "damaged": found})
+    else:
+        output().print("\n".join([*found, f"{count} users read, {len(found)} damaged rows"]), soft_wrap=True)
+    sys.exit(1 if found else 0)
 
 
 @command.command("import")

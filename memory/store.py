@@ -26,6 +26,7 @@ double work, or holds up a user for `LONGEST_LEASE` seconds at most.
 
 from __future__ import annotations
 
+import dataclasses
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -306,21 +307,32 @@ class Store(Claims, Forgetting):
         """Drops what this process keeps of users: SQLAlchemy's compiled statements hold the values they came with."""
         self._engine.clear_compiled_cache()
 
-    def dump(self, owner: Owner) -> Contents:
-        """Everything of a user at one moment."""
+    def dump(self, owner: Owner, skipped: list[str] | None = None) -> Contents:
+        """Everything of a user at one moment.
+
+        Args:
+            owner: Who.
+            skipped: Damaged rows are left out, and named here; without a memory, all items are queued.
+
+        Raises:
+            StoreError: A row is damaged, and `skipped` is None.
+        """
         with self._read() as db:
-            c, made = t.items.c, reads.document(db, owner, reads.head(db, owner))
-            digests = db.execute(select(c.digest).where(*of(t.items, owner)).order_by(c.position)).scalars()
-            items, opened = tuple(reads.items(db, owner)), tuple(reads.open_sessions(db, owner))
+            head = reads.head(db, owner)
+            digests = {row.position: row.digest for row in db.execute(select(t.items).where(*of(t.items, owner)))}
+            items, opened = reads.items(db, owner, skipped), tuple(reads.open_sessions(db, owner, skipped))
+            made = reads.whole_document(db, owner, head, skipped)
+            if made is None and head.writer:
+                items = [dataclasses.replace(item, state="queued", attempts=0, error="") for item in items]
             return Contents(
                 owner,
-                items,
-                tuple(digests),
+                tuple(items),
+                tuple(digests[item.position] for item in items),
                 opened,
                 made,
-                tuple(amending.read(db, owner)),
-                store_metadata.of_items(db, owner),
-                store_metadata.of_open(db, owner),
+                tuple(amending.read(db, owner, skipped)),
+                store_metadata.of_items(db, owner, skipped),
+                store_metadata.of_open(db, owner, skipped),
             )
 
     def restore(self, users: Iterable[Contents], replace: bool = False) -> int:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal
 
+from pydantic import TypeAdapter
 from sqlalchemy import Connection, delete, func, insert, select
 
 from ..errors import UserError
@@ -15,9 +16,10 @@ from . import store_tables as t
 from .amending import Amendment
 from .store_reads import BATCH
 from .store_rows import lock
-from .store_tables import given, key_of, mine, of, whose
+from .store_tables import each, given, key_of, mine, of, whose
 from .stored import Owner
 
+_WHAT: TypeAdapter[Literal["delete", "update", "undo"]] = TypeAdapter(Literal["delete", "update", "undo"])
 MOST = 10_000
 """Most amendments of a user."""
 _ROWS = select(t.amendments).where(*mine(t.amendments)).order_by(t.amendments.c.number)
@@ -26,9 +28,10 @@ _NEW = insert(t.amendments)
 _THERE = select(t.turns.c.turn).where(*mine(t.turns), t.turns.c.turn.in_(given("ids")))
 
 
-def read(db: Connection, owner: Owner) -> list[Amendment]:
+def read(db: Connection, owner: Owner, skipped: list[str] | None = None) -> list[Amendment]:
     """All amendments of a user, in order."""
-    return [_amendment(row) for row in db.execute(_ROWS, whose(owner))]
+    rows = db.execute(_ROWS, whose(owner))
+    return each(t.amendments, owner, "number", rows, _amendment, skipped)
 
 
 def write(db: Connection, owner: Owner, row: Amendment, since: int) -> bool:
@@ -76,7 +79,7 @@ def _amendment(row: Any) -> Amendment:
     at = datetime.fromtimestamp(row.at, UTC).replace(tzinfo=None) if row.at else None
     return Amendment(
         number=row.number,
-        what=row.what,
+        what=_WHAT.validate_python(row.what),
         entry=row.entry,
         kind=row.kind,
         text=row.text,

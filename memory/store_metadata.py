@@ -17,21 +17,25 @@ from ..records import Session
 from . import store_tables as t
 from .metadata import Conditions, checked_metadata
 from .store_reads import BATCH, open_sessions
-from .store_tables import given, key_of, mine, of, whose
+from .store_tables import each, given, key_of, mine, of, whose
 from .stored import Owner
 
 _OF_ITEMS = select(t.metadata.c.position, t.metadata.c.json).where(*mine(t.metadata))
 _OF_OPEN = select(t.open_metadata.c.session, t.open_metadata.c.json).where(*mine(t.open_metadata))
 
 
-def of_items(db: Connection, owner: Owner) -> dict[int, dict[str, Any]]:
+def of_items(db: Connection, owner: Owner, skipped: list[str] | None = None) -> dict[int, dict[str, Any]]:
     """What callers said of items, by position."""
-    return {row.position: json.loads(row.json) for row in db.execute(_OF_ITEMS, whose(owner))}
+    return dict(each(t.metadata, owner, "position", db.execute(_OF_ITEMS, whose(owner)), _said, skipped))
 
 
-def of_open(db: Connection, owner: Owner) -> dict[str, dict[str, Any]]:
+def of_open(db: Connection, owner: Owner, skipped: list[str] | None = None) -> dict[str, dict[str, Any]]:
     """What callers said of open sessions, by their ids."""
-    return {row.session: json.loads(row.json) for row in db.execute(_OF_OPEN, whose(owner))}
+    return dict(each(t.open_metadata, owner, "session", db.execute(_OF_OPEN, whose(owner)), _said, skipped))
+
+
+def _said(row: Any) -> tuple[Any, dict[str, Any]]:
+    return row[0], dict(json.loads(row.json))
 
 
 def put(db: Connection, owner: Owner, metadata: Mapping[int, Mapping[str, Any]]) -> None:
@@ -89,8 +93,12 @@ def sessions(db: Connection, owner: Owner, turns: Sequence[str]) -> dict[str, tu
     found = {turn.id: (session.id, said) for session, said in _opened(db, owner) for turn in session.turns}
     for n in range(0, len(turns), BATCH):
         rows = db.execute(_FROM, whose(owner, ids=turns[n : n + BATCH]))
-        found |= {row.turn: (row.id, json.loads(row.json) if row.json else {}) for row in rows}
+        found |= dict(each(t.metadata, owner, "id", rows, _of_session))
     return found
+
+
+def _of_session(row: Any) -> tuple[str, tuple[str, dict[str, Any]]]:
+    return row.turn, (row.id, json.loads(row.json) if row.json else {})
 
 
 def _opened(db: Connection, owner: Owner) -> list[tuple[Session, dict[str, Any]]]:

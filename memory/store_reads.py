@@ -13,6 +13,7 @@ from sqlalchemy import (
     CompoundSelect,
     Connection,
     Select,
+    Table,
     and_,
     case,
     distinct,
@@ -29,10 +30,11 @@ from ..errors import StoreError
 from ..records import AnyItem, Item, Session, Turn
 from . import store_tables as t
 from .deltas import patch
-from .store_tables import given, mine, of, whose
+from .store_tables import each, given, mine, of, skip, whose
 from .stored import LONGEST_LEASE, Change, Document, Log, Measures, Owner, Parsed, Stamp, State, StoredItem, Summary
 
 _ITEM: TypeAdapter[Any] = TypeAdapter(AnyItem)
+_STATE: TypeAdapter[State] = TypeAdapter(State)
 NOTHING = Log()
 BATCH = 500
 """Ids per query; SQLite takes some 30,000 variables."""
@@ -65,12 +67,16 @@ _OPEN = (
 )
 
 
-def open_sessions(db: Connection, owner: Owner) -> list[Session]:
+def open_sessions(db: Connection, owner: Owner, skipped: list[str] | None = None) -> list[Session]:
     """The sessions of a user that have not ended, with their turns so far, in order of their first turn."""
-    said: dict[str, list[str]] = {}
-    for row in db.execute(_OPEN, whose(owner)):
-        said.setdefault(row.session, []).append(row.json)
-    return [_session(id, [Turn.model_validate_json(text) for text in texts]) for id, texts in said.items()]
+    said: dict[str, list[Turn]] = {}
+    for id, turn in each(t.open_turns, owner, "session", db.execute(_OPEN, whose(owner)), _turn, skipped):
+        said.setdefault(id, []).append(turn)
+    return [_session(id, turns) for id, turns in said.items()]
+
+
+def _turn(row: Any) -> tuple[str, Turn]:
+    return row.session, Turn.model_validate_json(row.json)
 
 
 def _session(id: str, turns: Sequence[Turn]) -> Session:
@@ -80,13 +86,14 @@ def _session(id: str, turns: Sequence[Turn]) -> Session:
 _ITEMS = select(t.items).where(*mine(t.items)).order_by(t.items.c.position)
 
 
-def items(db: Connection, owner: Owner) -> list[StoredItem]:
+def items(db: Connection, owner: Owner, skipped: list[str] | None = None) -> list[StoredItem]:
     """All items of a user, in order."""
-    return [_item(row) for row in db.execute(_ITEMS, whose(owner))]
+    return each(t.items, owner, "position", db.execute(_ITEMS, whose(owner)), _item, skipped)
 
 
 def _item(row: Any) -> StoredItem:
-    return StoredItem(row.position, _ITEM.validate_json(row.json), row.state, row.attempts, row.error)
+    state = _STATE.validate_python(row.state)
+    return StoredItem(row.position, _ITEM.validate_json(row.json), state, row.attempts, row.error)
 
 
 def _waiting() -> CompoundSelect[*tuple[Any, ...]]:
@@ -119,10 +126,11 @@ def waiting(
     opened: dict[str, list[str]] = {}
     for row in found[len(items) :]:
         opened.setdefault(row.session, []).append(row.json)
-    texts = (text for said in opened.values() for text in said)
-    turns = parsed.turns.all({text: partial(Turn.model_validate_json, text) for text in texts})
+    read_turn = partial(_one, t.open_turns, owner, Turn.model_validate_json)
+    turns = parsed.turns.all({row.json: partial(read_turn, row) for row in found[len(items) :]})
     sessions = {id: (id, *said) for id, said in opened.items()}
-    wanted: dict[Hashable, Callable[[], Any]] = {row.json: partial(_ITEM.validate_json, row.json) for row in items}
+    read_item = partial(_one, t.items, owner, _ITEM.validate_json)
+    wanted: dict[Hashable, Callable[[], Any]] = {row.json: partial(read_item, row) for row in items}
     for id, key in sessions.items():
         wanted[key] = partial(_session, id, [turns[text] for text in opened[id]])
     values = parsed.items.all(wanted)
@@ -130,10 +138,15 @@ def waiting(
     return kept, tuple(values[key] for key in sessions.values())
 
 
+def _one(table: Table, owner: Owner, read: Callable[[str], Any], row: Any) -> Any:
+    """What the JSON of a row says."""
+    return each(table, owner, "position", [row], lambda row: read(row.json))[0]
+
+
 def _said(wanted: Any) -> Select[*tuple[Any, ...]]:
     """The items of the turns of some ids."""
     places = select(t.turns.c.position).where(*mine(t.turns), t.turns.c.turn.in_(wanted))
-    return select(t.items.c.json).where(*mine(t.items), t.items.c.position.in_(places))
+    return select(t.items.c.position, t.items.c.json).where(*mine(t.items), t.items.c.position.in_(places))
 
 
 _SAID = _said(given("ids"))
@@ -141,10 +154,10 @@ _SAID = _said(given("ids"))
 
 def turns(db: Connection, owner: Owner, ids: Sequence[str]) -> dict[str, tuple[Turn, Item]]:
     """Turns of remembered and waiting items by id, each with its item; unknown ids are skipped."""
-    texts: dict[str, None] = {}
+    rows: dict[int, Any] = {}
     for n in range(0, len(ids), BATCH):
-        texts |= dict.fromkeys(db.execute(_SAID, whose(owner, ids=ids[n : n + BATCH])).scalars())
-    found = [_ITEM.validate_json(text) for text in texts]
+        rows |= {row.position: row for row in db.execute(_SAID, whose(owner, ids=ids[n : n + BATCH]))}
+    found = [_one(t.items, owner, _ITEM.validate_json, row) for row in rows.values()]
     wanted = set(ids)
     return {turn.id: (turn, item) for item in found for turn in item.turns if turn.id in wanted}
 
@@ -181,17 +194,35 @@ def document(db: Connection, owner: Owner, head: Any, since: Log = NOTHING) -> D
     changes = tuple(Change(*row) for row in db.execute(_CHANGES, whose(owner, count=log.count)))
     length = sum(len(change.memory) + len(change.settled or "") for change in changes)
     log = replace(log, changes=log.changes + length, count=log.count + len(changes))
-    names, reached = tuple(json.loads(head.speakers)), head.settled_position
-    if known:
-        return Document("", head.position, None, reached, names, made, since=changes, log=log)
+    reached = head.settled_position
     try:
+        names = tuple(json.loads(head.speakers))
+        if known:
+            return Document("", head.position, None, reached, names, made, since=changes, log=log)
         memory, settled = text_after(text[0], text[1], changes)
     except (LookupError, TypeError, ValueError) as error:
         raise StoreError(
             f"the stored memory of user {owner.user!r} does not fit together ({type(error).__name__}); "
             f"run: mempiler rebuild PROGRAM --user {owner.user!r} --force"
-        ) from error
+        ) from None
     return Document(memory, head.position, settled, reached, names, made, log=log)
+
+
+def whole_document(db: Connection, owner: Owner, head: Any, skipped: list[str] | None) -> Document | None:
+    """The memory of a user, whose text was looked at; None without one, or where it is damaged and skipped.
+
+    Raises:
+        StoreError: It is damaged, and `skipped` is None.
+    """
+    try:
+        found = document(db, owner, head)
+        for stored in (found.memory, found.settled or "{}") if found else ():
+            json.loads(stored)
+        return found
+    except (StoreError, ValueError):
+        tables = f"{t.memories.name}, {t.texts.name} or {t.changes.name}"
+        skip(f"{tables}: user {owner.user!r}", skipped)
+        return None
 
 
 def text_after(memory: str, settled: str | None, changes: Sequence[Change]) -> tuple[str, str | None]:

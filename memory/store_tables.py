@@ -23,10 +23,11 @@ from __future__ import annotations
 import os
 import stat
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import (
     Column,
@@ -68,6 +69,7 @@ _LOCK = 0x7265636F
 """PostgreSQL's advisory lock under which the tables are made."""
 
 tables = MetaData()
+R = TypeVar("R")
 
 
 def _owner() -> tuple[Column[Any], Column[Any]]:
@@ -210,6 +212,44 @@ def key_of(owner: Owner) -> dict[str, str]:
     return {"tenant": owner.tenant, "user": owner.user}
 
 
+def each(
+    table: Table,
+    owner: Owner,
+    key: str,
+    rows: Iterable[Any],
+    read: Callable[[Any], R],
+    skipped: list[str] | None = None,
+) -> list[R]:
+    """Reads rows of a user, one by one.
+
+    Args:
+        table: Where they are from.
+        owner: Whose they are.
+        key: The column that tells them apart.
+        rows: As the database gave them.
+        read: Reads one.
+        skipped: Damaged rows are left out, and named here.
+
+    Raises:
+        StoreError: A row is damaged, and `skipped` is None. The message says which, and not what it holds.
+    """
+    found: list[R] = []
+    for row in rows:
+        try:
+            found.append(read(row))
+        except (ValueError, TypeError, LookupError):
+            skip(f"{table.name}: user {owner.user!r}, {key} {getattr(row, key)!r}", skipped)
+    return found
+
+
+def skip(row: str, skipped: list[str] | None) -> None:
+    """Adds the name of a damaged row to those that are skipped; None is a StoreError."""
+    if skipped is None:
+        check = "`mempiler memories check` lists such rows, `mempiler memories export --skip-damaged` leaves them out"
+        raise StoreError(f"{row}: the row is damaged; {check}") from None
+    skipped.append(row)
+
+
 def open_engine(url: str | Path, timeout: float) -> Engine:
     """Opens a database and makes its tables if it has none.
 
@@ -244,7 +284,7 @@ def store_errors(engine: Engine) -> Generator[None]:
     """
     try:
         yield
-    except SQLAlchemyError as error:
+    except (SQLAlchemyError, UnicodeDecodeError) as error:
         cause = error.orig if isinstance(error, DBAPIError) else error
         # The first line says what is wrong; what follows in PostgreSQL's errors are the values of a row.
         reason = " ".join(str(cause).partition("\n")[0].split())
@@ -286,6 +326,7 @@ _FIXES = {
     "readonly database": "make the file and its folder writable",
     "unable to open": "make its folder, and make it writable",
     "not a database": "give another --store: this file is none",
+    "codec can't decode": "restore a backup",
     "malformed": "restore a backup, or export what can be read and import it anew",
     "refused": "start the server, or give another --store",
 }
@@ -340,6 +381,8 @@ def _sqlite(engine: Engine) -> Engine:
     @event.listens_for(engine, "connect")
     def _connect(connection: Any, record: Any) -> None:
         connection.isolation_level = None
+        # Bytes that are no text fail nothing but what reads them: `\\xff` stands in no JSON.
+        connection.text_factory = partial(str, encoding="utf-8", errors="backslashreplace")
         for pragma in ("journal_mode=WAL", "synchronous=FULL", "secure_delete=ON"):
             connection.execute(f"PRAGMA {pragma}")
 

@@ -106,7 +106,9 @@ class UserLine(_Line):
     """Of open sessions, by id."""
 
 
-def export_users(store: Store, file: TextIO, tenant: str | None = None, user: str | None = None) -> int:
+def export_users(
+    store: Store, file: TextIO, tenant: str | None = None, user: str | None = None, skipped: list[str] | None = None
+) -> int:
     """Writes users as JSON lines.
 
     Args:
@@ -114,14 +116,18 @@ def export_users(store: Store, file: TextIO, tenant: str | None = None, user: st
         file: Where to.
         tenant: Only this tenant's.
         user: Only this user.
+        skipped: Damaged rows are left out, and named here.
 
     Returns:
         How many were written.
+
+    Raises:
+        StoreError: A row is damaged, and `skipped` is None.
     """
     file.write(json.dumps({"mempiler": "memories", "schema": SCHEMA}) + "\n")
     owners = [found.owner for found in store.users(tenant, user)]
     for owner in owners:
-        line = _line(store, owner)
+        line = _line(store, owner, skipped)
         # A file without them can be read by a version that does not know them.
         unsaid = {name for name in ("amendments", "metadata", "open_metadata") if not getattr(line, name)}
         file.write(line.model_dump_json(exclude=unsaid) + "\n")
@@ -182,9 +188,11 @@ def _contents(line: UserLine) -> Contents:
     return Contents(owner, items, digests, opened, _document(line.document), amendments, metadata, of_open)
 
 
-def _line(store: Store, owner: Owner) -> UserLine:
-    found = store.dump(owner)
+def _line(store: Store, owner: Owner, skipped: list[str] | None) -> UserLine:
+    found = store.dump(owner, skipped)
     items = zip(found.items, found.digests, strict=True)
+    # An item or a turn that is skipped leaves its metadata behind.
+    positions, opened = {stored.position for stored in found.items}, {session.id for session in found.open}
     return UserLine(
         tenant=owner.tenant,
         user=owner.user,
@@ -192,8 +200,8 @@ def _line(store: Store, owner: Owner) -> UserLine:
         open=found.open,
         document=_document_line(found.document) if found.document else None,
         amendments=tuple(AmendmentLine.model_validate(vars(row)) for row in found.amendments),
-        metadata={position: dict(said) for position, said in found.metadata.items()},
-        open_metadata={id: dict(said) for id, said in found.open_metadata.items()},
+        metadata={position: dict(said) for position, said in found.metadata.items() if position in positions},
+        open_metadata={id: dict(said) for id, said in found.open_metadata.items() if id in opened},
     )
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import to_json
 
-from ..errors import ProgramError, UserError
+from ..errors import ProgramError, StoreError, UserError
 from ..memory.amending import Amendment, Amendments, in_force
 from ..memory.deltas import applied, delta
 from ..memory.following import Line
@@ -317,7 +317,7 @@ def _advanced(
             memory = applied(memory, json.loads(change.memory))
             settled = settled if change.settled is None else applied(memory, json.loads(change.settled))
     except (LookupError, TypeError, ValueError) as error:
-        raise _misfit(owner, url, f"{type(error).__name__} in what was changed") from error
+        raise _misfit(owner, url, f"{type(error).__name__} in what was changed") from None
     return memory, settled if writer.settles else memory
 
 
@@ -331,11 +331,11 @@ def _parsed(writer: Writer, document: Document | None, owner: Owner, url: str) -
             return memory, memory
         return memory, writer.Memory.model_validate_json(document.settled) if document.settled else writer.Memory()
     except ValidationError as error:
-        raise _misfit(owner, url, error.errors()[0]["msg"]) from error
+        raise _misfit(owner, url, error.errors()[0]["type"]) from None
 
 
-def _misfit(owner: Owner, url: str, what: str) -> ProgramError:
-    return ProgramError(
+def _misfit(owner: Owner, url: str, what: str) -> StoreError:
+    return StoreError(
         f"the memory of user {owner.user!r} does not fit its program: {what}; "
         f"run: mempiler rebuild PROGRAM --store {url} --user {owner.user!r} --force"
     )

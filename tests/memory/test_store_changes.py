@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mempiler import ProgramError, Session, Store, StoreError, Turn
+from mempiler import Session, Store, StoreError, Turn
 from mempiler.engines.models import language_model
 from mempiler.memory.stored import Change, Document, Log, Owner, Stamp
 from mempiler.programs.catalog import build
@@ -161,5 +161,5 @@ def test_changes_of_another_process_that_do_not_fit_are_said(tmp_path: Path) -> 
     said(writing, 2)
     with create_engine(f"sqlite:///{path}").begin() as db:
         db.execute(text("UPDATE mempiler_changes SET memory = :broken"), {"broken": '{"turns": {"sorted": 1}}'})
-    with pytest.raises(ProgramError, match="does not fit its program: ValueError in what was changed; run: mempiler"):
+    with pytest.raises(StoreError, match="does not fit its program: ValueError in what was changed; run: mempiler"):
         reading.read()

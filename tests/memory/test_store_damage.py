@@ -1,0 +1,209 @@
+"""Rows that a failing disk or a stranger's tool has changed: named by where they are, never by what they hold."""
+
+import io
+import json
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mempiler import Session, Store, Turn, build
+from mempiler.cli import main
+from mempiler.engines.models import language_model
+from mempiler.errors import StoreError
+from mempiler.memory.amending import Amendment
+from mempiler.memory.store_tables import items, open_engine
+from mempiler.memory.stored import Owner
+from mempiler.memory.transfer import export_users
+from sqlalchemy import update
+
+ADA, BOB = Owner("ada"), Owner("bob")
+SECRET = "falcon"
+"""Of everything that the damaged rows hold."""
+
+
+def session(id: str) -> Session:
+    return Session(id=id, turns=(Turn(id="", speaker="Ada", text=f"the code is {SECRET}"),))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A store of two users: two remembered sessions each, an amendment, a session that waits, and an open one."""
+    path = tmp_path / "s.sqlite"
+    program = build("turn-rag")
+    with Store(path) as store:
+        for owner in (ADA, BOB):
+            for id in ("s1", "s2"):
+                store.add(owner, session(id), metadata={"code": SECRET})
+            program.memory(store, owner.user, lm=language_model("offline")).remember()
+            store.amend(owner, Amendment(1, "delete", "s1:1", "turn", SECRET, ("s1:1",)))
+            store.add(owner, session("s3"))
+            store.append(owner, "s4", session("s4").turns, metadata={"code": SECRET})
+    return path
+
+
+def hurt(path: Path, table: str, column: str, value: str, where: str = "") -> None:
+    """Changes a column of Ada's rows; `{}` in the new value is the old one."""
+    before, _, after = value.partition("{}") if "{}" in value else (value, "", "")
+    new = f"cast(x'{before.encode('latin-1').hex()}' as text)"
+    new += f" || {column} || '{after}'" if "{}" in value else ""
+    with sqlite3.connect(path) as db:
+        db.execute(f"UPDATE mempiler_{table} SET {column} = {new} WHERE user = 'ada'{where}")
+    db.close()
+
+
+CHECK = "`mempiler memories check`"
+CUT, BYTES = '{"x": "falcon', "\xff falcon {}"
+"""What is no JSON; and what is no text: of a byte that no UTF-8 has."""
+DAMAGE: list[tuple[str, str, str, str]] = [
+    ("items", "json", CUT, " AND position = 3"),
+    ("items", "json", '{"id": "falcon", "turns": 7}', " AND position = 3"),
+    ("items", "json", BYTES, " AND position = 3"),
+    ("items", "state", SECRET, " AND position = 3"),
+    ("open_turns", "json", CUT, ""),
+    ("open_turns", "json", BYTES, ""),
+    ("texts", "memory", CUT, ""),
+    ("texts", "memory", BYTES, ""),
+    ("memories", "speakers", CUT, ""),
+    ("memories", "speakers", "7", ""),
+    ("metadata", "json", CUT, " AND position = 1"),
+    ("open_metadata", "json", BYTES, ""),
+    ("amendments", "sources", CUT, ""),
+    ("amendments", "sources", BYTES, ""),
+    ("amendments", "what", SECRET, ""),
+]
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs `mempiler memories` over the store."""
+
+    def call(*arguments: str, store: Path = path) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code: Any = 0
+        try:
+            main(["memories", *arguments, "--store", str(store)])
+        except SystemExit as ended:
+            code = ended.code
+        said = capsys.readouterr()
+        return int(code or 0), said.out, said.err.strip()
+
+    return call
+
+
+@pytest.mark.parametrize(("table", "column", "value", "where"), DAMAGE)
+def test_a_damaged_row_is_named_left_out_and_kept_to_itself(
+    path: Path, run: Run, tmp_path: Path, table: str, column: str, value: str, where: str
+) -> None:
+    hurt(path, table, column, value, where)
+    tables = "memories, mempiler_texts or mempiler_changes" if table in ("memories", "texts") else table
+    row = f"mempiler_{tables}: user 'ada'"
+
+    code, out, err = run("export", str(tmp_path / "all.jsonl"))
+    assert (code, out, err.startswith(f"mempiler: {row}")) == (4, "", True)
+    assert (SECRET in err, "\n" in err, (tmp_path / "all.jsonl").exists()) == (False, False, False)
+
+    code, out, err = run("check")
+    assert (code, out.startswith(row), out.splitlines()[1:]) == (1, True, ["2 users read, 1 damaged rows"])
+    assert SECRET not in out + err
+
+    code, out, err = run("export", str(tmp_path / "all.jsonl"), "--skip-damaged")
+    assert (code, out, err.splitlines()[1:]) == (0, "", ["2 users, 1 damaged rows skipped"])
+    assert err.startswith(f"skipped: {row}")
+
+    assert run("import", str(tmp_path / "all.jsonl"), store=tmp_path / "new.sqlite")[0] == 0
+    assert run("check", store=tmp_path / "new.sqlite")[:2] == (0, "2 users read, 0 damaged rows\n")
+    with Store(path) as before, Store(tmp_path / "new.sqlite") as after:
+        assert after.dump(BOB) == before.dump(BOB)
+        left = {stored.item.id for stored in after.items(ADA)} | {one.id for one in after.dump(ADA).open}
+        gone = {"items": {"s3"}, "open_turns": {"s4"}}.get(table, set())
+        assert left == {"s1", "s2", "s3", "s4"} - gone
+
+
+def raised(read: Callable[[], Any]) -> Exception | None:
+    try:
+        read()
+    except Exception as error:
+        return error
+    return None
+
+
+@pytest.mark.parametrize(("table", "column", "value", "where"), DAMAGE)
+def test_no_way_of_reading_says_what_a_damaged_row_holds(
+    path: Path, table: str, column: str, value: str, where: str
+) -> None:
+    hurt(path, table, column, value, where)
+    with Store(path) as store:
+        reads: list[Callable[[], Any]] = [
+            lambda: store.read(ADA),
+            lambda: store.items(ADA),
+            lambda: store.turns(ADA, ["s3:1"]),
+            lambda: store.sessions(ADA, ["s1:1"]),
+            lambda: store.amendments(ADA),
+            lambda: store.end(ADA, "s4"),
+            lambda: store.dump(ADA),
+            lambda: build("turn-rag").memory(store, "ada", lm=language_model("offline")).look(),
+        ]
+        errors = [error for error in map(raised, reads) if error is not None]
+        assert errors
+        for error in errors:
+            assert (isinstance(error, StoreError), "'ada'" in str(error)) == (True, True), error
+            assert (SECRET in str(error), error.__cause__) == (False, None)
+        assert store.read(BOB).document
+        assert store.forget(ADA), "damage is no reason to keep what is to be forgotten"
+
+
+def test_damage_is_found_in_stores_of_each_kind(store: Any, url: str) -> None:
+    for id in ("s1", "s2"):
+        store.add(ADA, session(id), metadata={"code": SECRET})
+    engine = open_engine(url, 5)
+    with engine.begin() as db:
+        db.execute(update(items).where(items.c.id == "s1").values(json=CUT))
+    engine.dispose()
+    with pytest.raises(StoreError, match=r"^mempiler_items: user 'ada', position 1: the row is damaged") as caught:
+        store.items(ADA)
+    assert SECRET not in str(caught.value)
+    assert export_users(store, file := io.StringIO(), skipped=(skipped := [])) == 1
+    assert skipped == ["mempiler_items: user 'ada', position 1"]
+    assert [item["item"]["id"] for item in json.loads(file.getvalue().splitlines()[1])["items"]] == ["s2"]
+
+
+def test_changes_that_do_not_fit_together_are_damage(path: Path, run: Run) -> None:
+    hurt(path, "changes", "memory", '{"turns": {"sorted": 1}}')
+    assert run("check")[1].splitlines()[0].endswith("mempiler_changes: user 'ada'")
+    assert run("export", "-", "--skip-damaged")[0] == 0
+
+
+def test_check_counts_the_users_that_are_asked_for(path: Path, run: Run) -> None:
+    hurt(path, "items", "json", CUT)
+    assert run("check", "--user", "bob")[:2] == (0, "1 users read, 0 damaged rows\n")
+    code, out, _ = run("check", "--json")
+    assert (code, json.loads(out)["users"], len(json.loads(out)["damaged"])) == (1, 2, 3)
+
+
+def test_a_store_whose_tables_are_no_text_is_one_line(path: Path, run: Run) -> None:
+    with sqlite3.connect(path) as db:
+        db.execute("PRAGMA writable_schema = 1")
+        db.execute("UPDATE sqlite_master SET sql = cast(x'43524541544520ff' as text) WHERE name = 'mempiler_meta'")
+    db.close()
+    code, _, err = run("list")
+    assert (code, "\n" in err, err.startswith(f"mempiler: store sqlite:///{path}: 'utf-8' codec")) == (4, False, True)
+    assert err.endswith("restore a backup")
+
+
+@pytest.mark.parametrize(("table", "column"), [("memories", "embedder"), ("items", "error"), ("items", "digest")])
+def test_names_that_are_no_text_are_shown_by_their_bytes(path: Path, run: Run, table: str, column: str) -> None:
+    hurt(path, table, column, "\xff")
+    assert run("list")[0] == run("show", "--user", "ada", "--as-written")[0] == 0
+    code, out, _ = run("export", "-")
+    assert (code, "\\\\xff" in out) == (0, True)
+
+
+def test_what_is_whole_is_exported_as_ever(path: Path) -> None:
+    with Store(path) as store:
+        plain, skipping = io.StringIO(), io.StringIO()
+        assert export_users(store, plain) == export_users(store, skipping, skipped=[]) == 2
+        assert plain.getvalue() == skipping.getvalue()
