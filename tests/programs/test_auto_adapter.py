@@ -144,18 +144,22 @@ def test_models_in_this_process_are_not_asked() -> None:
 def test_an_unreadable_answer_is_asked_for_once_more_and_a_cut_one_with_more_room() -> None:
     chosen = SchemaAdapter({"type": "object"})
     signature = dspy.Signature("question -> number: int")
-    replies, seen = ["no number", '{"number": 3}'], []
+    replies, seen, asked = ["no number", '{"number": 3}'], [], []
 
     def lm_of(replies: list[str]) -> Any:
         class Scripted(dspy.utils.DummyLM):
             def __call__(self, prompt: Any = None, messages: Any = None, **kwargs: Any) -> Any:
                 seen.append(kwargs)
+                asked.append(messages)
                 return [replies.pop(0)]
 
         return Scripted([])
 
     lm = lm_of(replies)
     assert chosen(lm, {}, signature, [], {"question": "?"}) == [{"number": 3}]
+    slip, request = asked[1][-2:]
+    assert (slip["role"], slip["content"], request["role"]) == ("assistant", "no number", "user")
+    assert "number: is missing" in request["content"]
     replies.extend([CutText('{"numb'), '{"number": 4}'])
     assert chosen(lm, {"max_tokens": 10}, signature, [], {"question": "?"}) == [{"number": 4}]
     assert [one.get("max_tokens") for one in seen] == [None, None, 10, 20]
