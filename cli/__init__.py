@@ -37,7 +37,7 @@ COMMANDS = {
     "rebuild": "Write stored memories anew after a program or embedder changed.",
     "serve": "Serve a saved program and its memories over HTTP, with an OpenAI-compatible chat.",
     "mcp": "Give an agent a stored memory as tools of the Model Context Protocol.",
-    "reproduce": "Run a paper's variants; print its tables and ours, apart.",
+    "reproduce": "Run a paper's variants; print ours beside its tables.",
     "list": "Methods, benchmarks, optimizers, adapters.",
     "data": "Look into data files.",
     "models": "Weights of small language models: list, fetch, check.",

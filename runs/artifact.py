@@ -19,7 +19,7 @@ import logging
 import shlex
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -158,7 +158,6 @@ def load(
     allow_code: bool = False,
     embedder: Embedder | None = None,
     trust: str | Path | None = None,
-    changed: Mapping[str, Any] | None = None,
 ) -> MemoryProgram:
     """Loads a saved program.
 
@@ -168,14 +167,12 @@ def load(
         embedder: Makes the vectors, e.g. one behind an address of your own; None takes the one that the manifest names,
             where that runs in this process or the program's signer is trusted.
         trust: A trust file (`signing`): the program must be signed with one of its keys.
-        changed: Settings of the method in the place of those it was saved with, for ablations: the prompts that the
-            changed method has are loaded, one that only it has is that of the code.
 
     Raises:
         ProgramError: The folder was altered, is of another version, does not fit this code, or its signature is wrong.
         DataError: It holds no saved program.
     """
-    return open_program(folder, allow_code, embedder, trust, changed).program
+    return open_program(folder, allow_code, embedder, trust).program
 
 
 def open_program(
@@ -183,7 +180,6 @@ def open_program(
     allow_code: bool = False,
     embedder: Embedder | None = None,
     trust: str | Path | None = None,
-    changed: Mapping[str, Any] | None = None,
 ) -> Opened:
     """Loads a saved program, and says what its folder tells of it; arguments and errors as of `load`."""
     folder = _fetched(folder)
@@ -198,10 +194,8 @@ def open_program(
             "load it with allow_code=True (--allow-code) if you trust it"
         )
     embedder = _embedder(folder, manifest, embedder, trust is not None)
-    program = _built(folder, manifest, embedder, changed or {})
-    if changed:
-        states = _fitting(program, states)
-    _take(folder, program, manifest, states, whole=not changed)
+    program = _built(folder, manifest, embedder)
+    _take(folder, program, manifest, states)
     _say(folder, author, trust)
     return Opened(program, manifest, folder, author, trust is not None)
 
@@ -288,14 +282,14 @@ def _embedder(folder: Path, manifest: Manifest, given: Embedder | None, trusted:
     return given or make_embedder(named)
 
 
-def _built(folder: Path, manifest: Manifest, embedder: Embedder | None, changed: Mapping[str, Any]) -> MemoryProgram:
+def _built(folder: Path, manifest: Manifest, embedder: Embedder | None) -> MemoryProgram:
     """The program as the code makes it; the manifest chooses among names and settings that the code knows."""
     if manifest.adapter not in ADAPTERS:
         raise ProgramError(f"{folder}: its adapter {manifest.adapter!r} is none of {', '.join(ADAPTERS)}")
     taken = sorted(set(manifest.config) & set(inspect.signature(build).parameters))
     if taken:
         raise ProgramError(f"{folder}: its config holds {taken[0]!r}, which is no setting of {manifest.method!r}")
-    system, config = _system(manifest), {**manifest.config, **changed}
+    system, config = _system(manifest), dict(manifest.config)
     try:
         if system is not None:
             return program_of(system, manifest.method, manifest.task, embedder, adapter=manifest.adapter, config=config)
@@ -309,36 +303,22 @@ def _system(manifest: Manifest) -> Any | None:
     return shipped(manifest.method.removeprefix(SYSTEM)) if manifest.method.startswith(SYSTEM) else None
 
 
-def _take(
-    folder: Path, program: MemoryProgram, manifest: Manifest, states: dict[str, PredictorState], whole: bool
-) -> None:
-    """Gives a program the saved states, where `whole` all that it has; all are checked before the first is assigned."""
+def _take(folder: Path, program: MemoryProgram, manifest: Manifest, states: dict[str, PredictorState]) -> None:
+    """Gives a program the saved states; all are checked before the first is assigned."""
     predictors = program.all_predictors()
-    signatures = {name: fields for name, fields in manifest.signatures.items() if whole or name in states}
-    missing = sorted(({*states, *signatures}) - set(predictors))
+    missing = sorted(({*states, *manifest.signatures}) - set(predictors))
     if missing:
         raise ProgramError(
             f"{folder}: saved predictor {missing[0]} is not in the code; compile again with this version"
         )
     absent = sorted(set(predictors) - set(states))
-    if absent and whole:
+    if absent:
         raise ProgramError(f"{folder}: predictor {absent[0]} of the code is not in the saved program; compile again")
-    for name, fields in signatures.items():
+    for name, fields in manifest.signatures.items():
         check_fields(name, fields, fingerprint(signature_of(predictors[name])))
     parsed = {name: parse_predictor(predictors[name], state, name) for name, state in states.items()}
     for name, state in parsed.items():
         load_predictor(predictors[name], state)
-
-
-def _fitting(program: MemoryProgram, states: dict[str, PredictorState]) -> dict[str, PredictorState]:
-    """The states that a program of other settings has a predictor for, with the same fields."""
-    found = {}
-    for name, predictor in program.all_predictors().items():
-        state = states.get(name)
-        fields = [] if state is None else [[each.name, each.kind, each.type, each.shape] for each in state.fields]
-        if state is not None and fields == fingerprint(signature_of(predictor)):
-            found[name] = state
-    return found
 
 
 def _say(folder: Path, author: Author | None, trust: str | Path | None) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from ..errors import UserError
@@ -97,6 +97,24 @@ class Course:
         fewer = replace(curriculum, tokens=curriculum.tokens // 16)
         settings = replace(self.settings, validate_every=2, curriculum=fewer)
         return replace(self, quick=True, seeds=1, settings=settings)
+
+    def changed(self, settings: Mapping[str, Any]) -> Course:
+        """The course with other numbers: of itself, of its training or its curriculum; all others are the trainer's.
+
+        Raises:
+            UserError: One is of the wrong kind or does not fit.
+        """
+        given = {name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()}
+        own, training, stages = (
+            {name: given.pop(name) for name in [*given] if name in {each.name for each in fields(kind)}}
+            for kind in (Course, TrainingSettings, Curriculum)
+        )
+        try:
+            curriculum = replace(self.settings.curriculum, **stages)
+            shaped = replace(self.settings, curriculum=curriculum, **training)
+        except TypeError as error:
+            raise UserError(f"a setting of the training is of the wrong kind: {error}") from error
+        return replace(self, settings=shaped, train_kwargs={**self.train_kwargs, **given}, **own)
 
     def names(self) -> list[str]:
         """The objectives in the order of training.

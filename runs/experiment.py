@@ -95,7 +95,7 @@ def run_evaluate(
         if folder is None:
             runtime = Runtime.start(setup, "evaluate", name, chosen, meter, guard, tape)
         else:
-            runtime = Runtime(setup, meter or Meter(), guard or Guard(setup.limits), folder, tape=tape, ablating=True)
+            runtime = Runtime(setup, meter or Meter(), guard or Guard(setup.limits), folder, tape=tape)
         with runtime.folder.recording():
             benchmark = runtime.judged(benchmark)
             program = runtime.program(thing, benchmark, config, allow_code, cache)
@@ -118,6 +118,9 @@ def run_compile(
     note: Note = lambda phase: None,
     allow_code: bool = False,
     meter: Meter | None = None,
+    guard: Guard | None = None,
+    tags: Mapping[str, str] | None = None,
+    run: RunFolder | None = None,
 ) -> Compiled:
     """Compiles a program against a benchmark's metric, scores it before and after, saves and logs it.
 
@@ -132,6 +135,9 @@ def run_compile(
         note: Called with the name of each phase.
         allow_code: Whether a saved `module:Class` method may be imported.
         meter: Counts the calls; a new one if None.
+        guard: Limits to share with other runs; the setup's own if None.
+        tags: Labels of the MLflow run, e.g. `nested_in(parent)`.
+        run: Where it is kept, as a part of a larger run, and resumed with that; a new one, or the setup's, if None.
     """
     how = replace(how or Compilation(), seed=setup.seed, threads=setup.threads)
     if setup.dev == 0 and not force:
@@ -141,7 +147,10 @@ def run_compile(
     chosen = {"optimizer": how.optimizer, "stage": how.stage, "settings": dict(how.settings or {})}
     with taped(setup, "compile", method, {"with": how.optimizer, "stage": how.stage}) as (setup, tape):
         decided = {**chosen, "config": dict(config or {}), "force": force}
-        runtime = Runtime.start(setup, "compile", method, decided, meter, tape=tape)
+        if run is None:
+            runtime = Runtime.start(setup, "compile", method, decided, meter, guard, tape=tape)
+        else:
+            runtime = Runtime(setup, meter or Meter(), guard or Guard(setup.limits), run, tape=tape)
         with runtime.folder.recording():
             benchmark = runtime.judged(benchmark)
             start = runtime.program(method, benchmark, config, allow_code)
@@ -155,7 +164,8 @@ def run_compile(
                 save(start, folder, manifest, setup.sign_key)
             sharing = _sharing(runtime, method, config, allow_code)
             with closing(start.method):
-                outcome = _tracked(runtime, start, benchmark, split, how, force, note, folder, manifest, sharing)
+                kept = folder, manifest
+                outcome = _tracked(runtime, start, benchmark, split, how, force, note, *kept, sharing, tags)
     keep_rows(runtime.folder, "start", outcome.start)
     keep_rows(runtime.folder, "result", outcome.result)
     ended = outcome.stopped or outcome.troubles.ended
@@ -218,11 +228,12 @@ def _tracked(
     folder: Path,
     manifest: Manifest,
     sharing: Sharing | None,
+    tags: Mapping[str, str] | None,
 ) -> Compiled:
     """Compiles in an MLflow run, saves what is kept, and logs it."""
     chosen = {"name": how.optimizer, "stage": how.stage, "seed": how.seed, "settings": dict(how.settings or {})}
     title = f"compile-{start.name}-{benchmark.name}-{how.optimizer}-{runtime.folder.mark}"
-    with Tracker(title, {"command": "compile"}) as tracker:
+    with Tracker(title, {"command": "compile", **(tags or {})}) as tracker:
         logged = parameters(start, runtime.setup, benchmark)
         logged |= {f"optimizer.{key}": value for key, value in chosen.items()}
         runtime.folder.update(run_id=tracker.run_id, parameters=logged, versions=versions())

@@ -22,7 +22,6 @@ from ..programs.external.resolve import (
     asks_itself,
     is_store,
     name_of,
-    settings_of,
     takes_embedder,
     thing_of,
 )
@@ -75,16 +74,6 @@ def name_in_tables(thing: Any) -> str:
     if isinstance(thing, Answers):
         return thing.path.name
     return thing if isinstance(thing, str) else name_of(thing)
-
-
-def external_settings(name: str) -> frozenset[str] | None:
-    """The settings of what is no method of ours; None for a method.
-
-    Raises:
-        UserError: There is no such system, module or file.
-    """
-    thing = resolve_external(name)
-    return None if thing is None else frozenset(settings_of(thing))
 
 
 def plannable(name: str) -> bool:

@@ -69,7 +69,6 @@ def start_program(
     benchmark: Benchmark,
     config: Mapping[str, Any] | None,
     allow_code: bool = False,
-    ablating: bool = False,
 ) -> MemoryProgram:
     """A method's program or a saved one as a run begins with it, without its models.
 
@@ -78,7 +77,7 @@ def start_program(
     """
     folder = program_folder(name)
     if folder is not None:
-        return answering(setup.saved(folder, allow_code, config if ablating else None), benchmark.task)
+        return answering(setup.saved(folder, allow_code), benchmark.task)
     refuse_planning(name)
     # The offline embedder replaces a paid one: the recalled context has the same size.
     embedder = make_embedder() if needs_embedder(name) else None

@@ -145,14 +145,14 @@ class Setup:
         """Splits it by this setup."""
         return benchmark.split(self.train, self.dev, self.test, self.seed)
 
-    def saved(self, folder: Path, allow_code: bool = False, changed: Mapping[str, Any] | None = None) -> MemoryProgram:
-        """Loads a saved program, with the embedder and the trust file of this setup; `changed` as `artifact.load`.
+    def saved(self, folder: Path, allow_code: bool = False) -> MemoryProgram:
+        """Loads a saved program, with the embedder and the trust file of this setup.
 
         Raises:
             ProgramError: It does not fit this code, or may not be used.
         """
         embedder = chosen_embedder(folder, self.embedder, self.embedder_api_base)
-        return load(folder, allow_code, embedder, self.trust, changed)
+        return load(folder, allow_code, embedder, self.trust)
 
     def check_models(self) -> None:
         """Refuses a model that could not be asked, whatever its role: one that is asked last would be found out last.
@@ -214,8 +214,6 @@ class Runtime:
     """Adapters by name: all roles of a run share what they found out about endpoints."""
     tape: Tape | None = None
     """What the calls are recorded on, or played from."""
-    ablating: bool = False
-    """Whether a saved program may be run with other settings than its own."""
 
     @classmethod
     def start(
@@ -387,9 +385,9 @@ class Runtime:
         setup, cache = self.setup, cache or MemoryCache(self.folder.store.nodes)
         folder = program_folder(name) if isinstance(name, str) else None
         if folder is not None:
-            if config and not self.ablating:
+            if config:
                 raise UserError(f"{name}: a saved program keeps its settings; compile a new one with --set instead")
-            program = self._saved(folder, allow_code, config)
+            program = self._saved(folder, allow_code)
             if program.task.name != benchmark.task and program.task.predictors():
                 raise UserError(f"{name}: is for {program.task.name}, but {benchmark.name} asks for {benchmark.task}")
             # A task that calls no model was not tuned: the writers were trained, for any reader.
@@ -417,18 +415,18 @@ class Runtime:
 
         return make() if self.tape is None else self.tape.embedder(name, make, self.guard)
 
-    def _saved(self, folder: Path, allow_code: bool, changed: Mapping[str, Any] | None) -> MemoryProgram:
+    def _saved(self, folder: Path, allow_code: bool) -> MemoryProgram:
         """A saved program, its embedder on the tape if there is one."""
         setup = self.setup
         if self.tape is None:
-            return setup.saved(folder, allow_code, changed)
+            return setup.saved(folder, allow_code)
         made_with = read_manifest(folder).embedder or OFFLINE_EMBEDDER
 
         def make() -> Any:
             chosen = chosen_embedder(folder, setup.embedder, setup.embedder_api_base)
             return chosen or (make_embedder(made_with) if setup.trust else None)
 
-        return load(folder, allow_code, self.tape.embedder(made_with, make, self.guard), setup.trust, changed)
+        return load(folder, allow_code, self.tape.embedder(made_with, make, self.guard), setup.trust)
 
 
 def parameters(program: MemoryProgram, setup: Setup, benchmark: Benchmark) -> dict[str, Any]:

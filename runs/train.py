@@ -74,6 +74,9 @@ def run_train(
     note: Note = lambda phase: None,
     allow_code: bool = False,
     meter: Meter | None = None,
+    guard: Guard | None = None,
+    tags: Mapping[str, str] | None = None,
+    run: RunFolder | None = None,
 ) -> Trained:
     """Trains the language model behind a method, scores it on held-out users, saves and logs model and program.
 
@@ -86,6 +89,9 @@ def run_train(
         note: Called with the name of each phase.
         allow_code: Whether a saved `module:Class` method may be imported.
         meter: Counts the calls; a new one if None.
+        guard: Limits to share with other runs; the setup's own if None.
+        tags: Labels of the MLflow run, e.g. `nested_in(parent)`.
+        run: Where it is kept, as a part of a larger run, and resumed with that; a new one, or the setup's, if None.
 
     Raises:
         UserError: The model cannot be trained in this process, or a setting does not fit.
@@ -105,13 +111,16 @@ def run_train(
     if benchmark.scorer.asked:
         raise UserError(f"{benchmark.name} is scored by a judge, which is no reward to train on; choose a metric")
     split = setup.split(benchmark)
-    runtime = Runtime.start(setup, "train", method, _decisive(course, config), meter)
+    if run is None:
+        runtime = Runtime.start(setup, "train", method, _decisive(course, config), meter, guard)
+    else:
+        runtime = Runtime(setup, meter or Meter(), guard or Guard(setup.limits), run)
     with runtime.folder.recording():
         program = runtime.program(method, benchmark, config, allow_code)
         folder = Path(out) if out else runtime.folder.program
         check_writable(folder, setup.sign_key)
         job = _Job(runtime, program, benchmark, split, course, note)
-        outcome = job.tracked(names, folder, partial(_one, method, setup, course, config, allow_code, job.path))
+        outcome = job.tracked(names, folder, partial(_one, method, setup, course, config, allow_code, job.path), tags)
     runtime.folder.update(status="finished", result=outcome.summary())
     return outcome
 
@@ -160,17 +169,20 @@ class _Job:
         self.split, self.course, self.note = split, course, note
         self.path = runtime.folder.path.absolute()
 
-    def tracked(self, names: list[str], folder: Path, one: Callable[[str, int, str], None]) -> Trained:
+    def tracked(
+        self, names: list[str], folder: Path, one: Callable[[str, int, str], None], tags: Mapping[str, str] | None
+    ) -> Trained:
         """Trains in an MLflow run, saves what the asked objective gave, and logs it.
 
         Args:
             names: The objectives.
             folder: For the program.
             one: Does one training in another process.
+            tags: Further labels of the MLflow run.
         """
         setup, course = self.runtime.setup, self.course
         title = f"train-{self.program.name}-{self.benchmark.name}-{course.objective}-{self.runtime.folder.mark}"
-        with Tracker(title, {"command": "train"}) as tracker:
+        with Tracker(title, {"command": "train", **(tags or {})}) as tracker:
             logged = parameters(self.program, setup, self.benchmark) | flat(course)
             self.runtime.folder.update(run_id=tracker.run_id, parameters=logged)
             tracker.params(logged)

@@ -211,15 +211,6 @@ class GraphMemory(Memory):
         """Ids of the turns behind units of evidence, in their order, each once."""
         return tuple(dict.fromkeys(turn for id in evidence for turn in self.evidence[id].sources))
 
-    def course(self, target: str = USER, operator: Operator | None = None) -> list[Firing]:
-        """How the theory of a node or event edge went: its firings, oldest first.
-
-        The Sigma of one entry and of the next are the text before and after; the user's are the macroscopic profiles
-        of Figure 7.
-        """
-        fired = [entry for entry in self.journal if entry.target == target]
-        return [entry for entry in fired if operator in (None, entry.operator)]
-
     def depth(self) -> int:
         """LM calls of all operators so far that had to follow one another: per step K1, K2, and the levels of K3."""
         return len({(entry.step, entry.operator, entry.level) for entry in self.journal})

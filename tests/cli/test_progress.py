@@ -15,8 +15,8 @@ from mempiler.errors import UserError
 from mempiler.optimizers.compile import Compilation
 from mempiler.programs.catalog import build
 from mempiler.runs.experiment import run_compile, run_evaluate
-from mempiler.runs.recipes.catalog import recipe
-from mempiler.runs.recipes.recipe import run_recipe
+from mempiler.runs.papers.paper import read_paper
+from mempiler.runs.papers.reproduction import reproduce
 from mempiler.runs.setup import Setup
 from rich.console import Console
 
@@ -135,7 +135,7 @@ def test_a_reproduce_finds_a_missing_key_before_anything_is_begun(
     monkeypatch.setenv("MEMPILER_HOME", str(tmp_path))
     setup = Setup(benchmark="", embedder="offline", **{role: "openai/gpt-4.1-mini"})
     with pytest.raises(UserError, match="there is no key; set OPENAI_API_KEY"):
-        run_recipe(recipe("rgmem"), setup)
+        reproduce(read_paper("rgmem"), setup)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -159,9 +159,10 @@ def test_theories_rest_on_evidence_and_so_on_turns(scripted, graph_replies, make
 def test_the_journal_tells_the_course_of_the_profile(scripted, graph_replies, make_history):
     with dspy.context(lm=scripted(graph_replies)):
         memory = made(3).remember(make_history(12)).memory
-    assert [entry.step for entry in memory.course()] == [5, 9]
-    assert memory.course()[-1].theory == memory.nodes["user"].flow
-    assert memory.course()[0].theory.sigma != memory.course()[1].theory.sigma
+    first, last = (entry for entry in memory.journal if entry.target == "user")
+    assert [first.step, last.step] == [5, 9]
+    assert last.theory == memory.nodes["user"].flow
+    assert first.theory.sigma != last.theory.sigma
 
 
 def prompts_of(lm, kind):

@@ -1,0 +1,164 @@
+"""What a paper's sections run on: models, file, options and variants of each, and what is left out and why.
+
+--data palbench=FILE    every section on palbench or a part of it
+--option language=zh    every benchmark that has this option
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ...engines.models import OFFLINE, is_local
+from ...errors import UnknownNameError, UserError
+from ...programs.catalog import method_class
+from ...systems.catalog import shipped
+from ..experiment import Part
+from ..external import SYSTEM
+from ..setup import Setup
+from ..suite import takes_option
+from .paper import Paper, Section, Variant
+
+
+@dataclass(frozen=True)
+class Arranged:
+    """A section with what it runs on."""
+
+    section: Section
+    setup: Setup
+    """With the section's benchmark, data and options."""
+    labels: tuple[str, ...]
+    """The variants that can be run."""
+    part: Part
+    """Which questions are asked: where a variant is tuned, those that nothing learned from."""
+    seeds: int
+
+
+def arrange(
+    paper: Paper,
+    setup: Setup,
+    names: Sequence[str] = (),
+    files: Mapping[str, str] | None = None,
+    seeds: int | None = None,
+) -> tuple[tuple[Arranged, ...], tuple[str, ...]]:
+    """Finds out what each section runs on, and a sentence on what is left out or smaller than in the paper.
+
+    Args:
+        paper: Whose sections.
+        setup: Models and sizes; its `data` is the file of the only benchmark.
+        names: Of the sections; all if empty.
+        files: By benchmark, or by what it is a part of.
+        seeds: Repetitions; those of the paper if None.
+
+    Raises:
+        UserError: A name or a file fits nothing, or no section can be run.
+    """
+    told: dict[str, None] = {}
+    found: list[Arranged] = []
+    for section in paper.chosen(names):
+        own = replace(setup, **section.offline) if setup.offline else setup
+        if reason := _needs(section, own):
+            told[f"section {section.name} {reason}"] = None
+            continue
+        missing = {label: _missing(paper.variants[label], own) for label in section.variants}
+        told |= dict.fromkeys(f"{label} is left out: {reason}" for label, reason in missing.items() if reason)
+        labels = tuple(label for label, reason in missing.items() if not reason)
+        part: Part = "test" if any(paper.variants[label].tuned for label in labels) else "all"
+        times = seeds or section.seeds or paper.seeds
+        found.append(Arranged(section, _setup(paper, section, own, files or {}), labels, part, times))
+    if not found:
+        raise UserError(next(iter(told)))
+    _check_files(paper, [each.section for each in found], setup, files or {})
+    if setup.test is None and any(each.setup.test is not None for each in found):
+        told[f"on the bundled samples: {paper.offline_test} questions a section; --test N takes others"] = None
+    if any(each.seeds > 1 and not _draws(paper.variants[v], each.setup) for each in found for v in each.labels):
+        told["what neither samples nor draws by a seed is run once, however many seeds there are"] = None
+    return tuple(found), tuple(told)
+
+
+def repeated(variant: Variant, arranged: Arranged) -> list[Setup]:
+    """The setups in which a variant is evaluated, one for each repetition that could differ."""
+    setup = replace(arranged.setup, options={**arranged.setup.options, **variant.options})
+    return [replace(setup, repeat=n) for n in range(arranged.seeds if _draws(variant, setup) else 1)]
+
+
+def settings_of(variant: Variant, setup: Setup) -> dict[str, Any]:
+    """The settings that a variant is built with: a repetition has a seed of its own, where the method draws."""
+    drawn = {"seed": setup.seed + setup.repeat} if setup.repeat and _has_seed(variant.program) else {}
+    return {**drawn, **variant.settings}
+
+
+def _setup(paper: Paper, section: Section, setup: Setup, files: Mapping[str, str]) -> Setup:
+    """The setup of a section; the command line overrides the paper."""
+    name = section.benchmark
+    data = files.get(name) or files.get(_data_set(name)) or setup.data
+    known = paper.benchmarks.get(name)
+    suited = {} if known is None else known.judged if setup.judge_lm else known.unjudged
+    others = [each.benchmark for each in paper.sections]
+    given = {
+        option: value
+        for option, value in setup.options.items()
+        # What none of the paper's benchmarks has is refused where it is read.
+        if takes_option(name, option, value) or not any(takes_option(each, option, value) for each in others)
+    }
+    few = setup.offline and data is None and setup.test is None and not section.all_questions
+    judge = setup.judge_lm or (OFFLINE if section.needs == "judge" else None)
+    return replace(
+        setup,
+        benchmark=name,
+        data=data,
+        options={**section.options, **suited, **given},
+        test=paper.offline_test if few else setup.test,
+        judge_lm=judge,
+    )
+
+
+def _needs(section: Section, setup: Setup) -> str:
+    """What a section lacks; empty where it can be run."""
+    if section.needs == "judge" and not setup.judge_lm and not setup.offline:
+        return "is scored by a judge; name its model with --judge-lm"
+    if section.needs == "training" and not is_local(setup.lm):
+        return f"trains a model in this process, which {setup.lm} is not; use --lm local:NAME"
+    return ""
+
+
+def _missing(variant: Variant, setup: Setup) -> str:
+    """Why a variant cannot be run; empty where it can."""
+    if not variant.program.startswith(SYSTEM):
+        return ""
+    system = shipped(variant.program.removeprefix(SYSTEM))
+    if not system.environment.here:
+        return f"{variant.program} is not installed; run: mempiler systems install {system.name}"
+    if system.writes_with_lm and setup.offline:
+        return f"{variant.program} writes with a language model, which the offline engine is not; name one with --lm"
+    return ""
+
+
+def _check_files(paper: Paper, sections: Sequence[Section], setup: Setup, files: Mapping[str, str]) -> None:
+    """Refuses files that are of no section, or of several."""
+    names = list(dict.fromkeys(section.benchmark for section in sections))
+    known = {*names, *map(_data_set, names)}
+    for name in files:
+        if name not in known:
+            raise UnknownNameError("benchmark of these sections", name, names)
+    data_sets = list(dict.fromkeys(map(_data_set, names)))
+    if setup.data and len(data_sets) > 1:
+        told = " ".join(f"--data {name}=FILE" for name in data_sets)
+        raise UserError(f"{setup.data} is one file for {len(data_sets)} benchmarks; say {told}, or choose a --section")
+
+
+def _data_set(benchmark: str) -> str:
+    """What a benchmark is a part of: "palbench" of "palbench.select"."""
+    return benchmark.partition(".")[0]
+
+
+def _draws(variant: Variant, setup: Setup) -> bool:
+    """Whether a second repetition of a variant could differ from the first."""
+    sampling = not setup.offline and setup.temperature != 0
+    return sampling or (_has_seed(variant.program) and "seed" not in variant.settings)
+
+
+def _has_seed(program: str) -> bool:
+    return not program.startswith(SYSTEM) and "seed" in inspect.signature(method_class(program).__init__).parameters

@@ -1,0 +1,230 @@
+"""A paper as data: its variants, the sections that evaluate them, and what it printed.
+
+rgmem.json ── Paper ── variants: a program and its settings, by label
+├── sections: variants x benchmark, the columns of our table, the printed tables beside it
+├── printed: the paper's tables, as they stand there
+└── not_drawn: what no table of variants can show, and why
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import resources
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from ...errors import DataError, UnknownNameError
+
+PAPERS = ("h2memory", "memory-r2", "pgr", "pramem", "rgmem")
+
+Cell = str | int | float | None
+
+
+class _Plain(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Printed(_Plain):
+    """Cells as a paper prints them."""
+
+    title: str
+    """The paper and the table's number."""
+    model: str
+    """The models behind it, and n if the paper gives it."""
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    note: str = ""
+    """What a reader must know before comparing anything with it."""
+
+
+class Column(_Plain):
+    """A column of our table."""
+
+    name: str
+    of: Literal["score", "category", "part", "metric", "count", "tokens", "calls", "minutes"] = "score"
+    """What a cell is: the mean score, of all questions or of a category, or of a part of it; a metric of all answers
+    together; the mean of a count of the recall, of tokens of the context, or of calls; minutes to write a memory."""
+    key: str = ""
+    """The category, part, metric or count."""
+    printed: tuple[str, ...] = ()
+    """The printed columns that stand beside it."""
+    digits: int = 3
+
+
+class Tuning(_Plain):
+    """How the program of a variant is compiled or trained before it is evaluated."""
+
+    optimizer: str
+    """As `compile --with` takes it, or "logo-grpo"."""
+    stage: Literal["read", "write", "all"] = "all"
+    start: str = ""
+    """The variant whose program it begins from; the method as it is if empty."""
+    train: int | None = None
+    """Training questions at most; what the command line says if None."""
+    settings: Mapping[str, Any] = {}
+
+
+class Variant(_Plain):
+    """One row of our tables."""
+
+    program: str
+    """A method, or somebody else's system: `system:NAME`."""
+    settings: Mapping[str, Any] = {}
+    options: Mapping[str, Any] = {}
+    """Options of the benchmark in this row alone, e.g. {"against": "turn-rag"}."""
+    tuned: Tuning | None = None
+    rows: tuple[str, ...] = ()
+    """Printed rows that stand beside it, besides one of its label."""
+    columns: tuple[str, ...] = ()
+    """The printed columns that are its own, where a printed row holds several variants."""
+
+
+class Duel(_Plain):
+    """Two variants whose answers a judge compares."""
+
+    label: str
+    one: str
+    other: str
+
+
+class Section(_Plain):
+    """A table: variants on one benchmark."""
+
+    name: str
+    title: str
+    benchmark: str
+    variants: tuple[str, ...]
+    own: str
+    """The variant that the others are compared with."""
+    columns: tuple[Column, ...]
+    printed: tuple[str, ...] = ()
+    """Keys of the paper's printed tables."""
+    duels: tuple[Duel, ...] = ()
+    options: Mapping[str, Any] = {}
+    """Options of the benchmark in this section."""
+    seeds: int | None = None
+    """Repetitions, where they are not those of the whole paper."""
+    needs: Literal["judge", "training", ""] = ""
+    """What it cannot be without; left out, and said, where that is not there."""
+    offline: Mapping[str, str] = {}
+    """Models and adapter that take the offline engine's place."""
+    all_questions: bool = False
+    """Whether the offline engine answers all questions of a bundled sample, since a few lack what the section shows."""
+    note: str = ""
+
+
+class Options(_Plain):
+    """Options of a benchmark, with a judge and without one."""
+
+    judged: Mapping[str, Any] = {}
+    unjudged: Mapping[str, Any] = {}
+
+
+class NotDrawn(_Plain):
+    """What the paper shows and a table of variants cannot."""
+
+    what: str
+    why: str
+    printed: tuple[str, ...] = ()
+
+
+class Paper(_Plain):
+    """What to run for a paper, and what it printed."""
+
+    name: str
+    summary: str
+    variants: Mapping[str, Variant]
+    """By label."""
+    sections: tuple[Section, ...]
+    printed: Mapping[str, tuple[Printed, ...]] = {}
+    benchmarks: Mapping[str, Options] = {}
+    seeds: int = 1
+    offline_test: int | None = None
+    """Questions a section where the offline engine answers about a bundled sample, unless --test says otherwise."""
+    not_drawn: tuple[NotDrawn, ...] = ()
+
+    def chosen(self, names: Sequence[str]) -> tuple[Section, ...]:
+        """The sections of these names; "table2" also means "table2-restate"; all if there are none.
+
+        Raises:
+            UnknownNameError: A section is not there.
+        """
+        known = [section.name for section in self.sections]
+        for name in names:
+            if not any(_means(name, each) for each in known):
+                raise UnknownNameError(f"section of {self.name}", name, known)
+        return tuple(each for each in self.sections if not names or any(_means(name, each.name) for name in names))
+
+    def tables(self, section: Section) -> tuple[Printed, ...]:
+        """The printed tables of a section."""
+        return tuple(table for key in section.printed for table in self.printed[key])
+
+    def beside(self, section: Section, label: str, column: Column) -> tuple[Cell, ...]:
+        """The printed cells that stand beside one of ours, a cell for each table that has one."""
+        variant = self.variants[label]
+        wanted = [name for name in column.printed if not variant.columns or name in variant.columns]
+        return tuple(
+            cell
+            for table in self.tables(section)
+            for row in table.rows
+            for name, cell in zip(table.columns, row, strict=True)
+            if row[0] in (label, *variant.rows) and name in wanted and cell is not None
+        )
+
+    def wrong(self) -> Iterator[str]:
+        """What does not fit in it, in words."""
+        for key, tables in self.printed.items():
+            for table in tables:
+                for n, row in enumerate(table.rows, 1):
+                    if len(row) != len(table.columns):
+                        yield f"{key}: row {n} has {len(row)} cells, and there are {len(table.columns)} columns"
+        shown = [key for each in (*self.sections, *self.not_drawn) for key in each.printed]
+        yield from (f"{key} is shown nowhere" for key in self.printed if key not in shown)
+        yield from (f"there is no printed table {key!r}" for key in shown if key not in self.printed)
+        for section in self.sections:
+            named = (*section.variants, section.own, *(end for duel in section.duels for end in (duel.one, duel.other)))
+            yield from (f"{section.name}: no variant {name!r}" for name in named if name not in self.variants)
+            if section.own not in section.variants:
+                yield f"{section.name}: its own variant {section.own!r} is none of its rows"
+        for label, variant in self.variants.items():
+            if variant.tuned and variant.tuned.start and variant.tuned.start not in self.variants:
+                yield f"{label}: begins from {variant.tuned.start!r}, which is no variant"
+
+
+def read_paper(name: str) -> Paper:
+    """A paper of the suite.
+
+    Raises:
+        UnknownNameError: There is none of this name.
+        DataError: Its file is not what a paper is.
+    """
+    if name not in PAPERS:
+        raise UnknownNameError("paper", name, PAPERS)
+    file = f"{name.replace('-', '_')}.json"
+    return parse(file, resources.files(__package__ or "").joinpath(file).read_bytes())
+
+
+def parse(name: str, content: bytes) -> Paper:
+    """A paper from the content of its file.
+
+    Args:
+        name: The file's, for errors.
+        content: JSON.
+
+    Raises:
+        DataError: It is no JSON of a paper, or names in it do not fit.
+    """
+    try:
+        paper = Paper.model_validate_json(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise DataError(": ".join(filter(None, (name, where, first["msg"])))) from None
+    if wrong := next(paper.wrong(), None):
+        raise DataError(f"{name}: {wrong}")
+    return paper
+
+
+def _means(name: str, section: str) -> bool:
+    return section == name or section.startswith(f"{name}-")

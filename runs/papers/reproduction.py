@@ -1,0 +1,235 @@
+"""Runs the sections of a paper: each variant once a seed, an ordinary evaluation, compile or training of its own.
+
+    Paper ── arrange ──> section, setup ── variant ── tuned? run_compile or run_train ──> a program
+                                               └── run_evaluate, once a seed ──> VariantResult ──> SectionResult
+
+Every evaluation and every tuning is a part of the reproduction's run, with a folder of its own under `parts/`, and
+their answers and memories are in one store. A part that is finished is read when the run is resumed; one that was
+broken off goes on as its own command would. The same program with the same settings on the same data is evaluated once,
+in however many sections it stands.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ...data.preference import PreferenceJudge
+from ...engines.guard import Guard
+from ...engines.meter import Meter
+from ...engines.models import endpoint_errors
+from ...errors import BudgetError, EndpointError, MempilerError, Stopped, UserError
+from ...optimizers.compile import Compilation
+from ...programs.adapter import adapter as make_adapter
+from ...programs.identity import digest, jsonable
+from ...programs.remember import MemoryCache
+from ..artifact import read_manifest
+from ..compare import recorded
+from ..course import Course
+from ..evaluate import Progress
+from ..experiment import run_compile, run_evaluate
+from ..folder import RunFolder
+from ..preference import Preferences, preferences
+from ..report import heading
+from ..results import Evaluation
+from ..setup import Runtime, Setup
+from ..tracking import Tracker, nested_in
+from ..train import run_train
+from .arrangement import Arranged, arrange, repeated, settings_of
+from .cells import Aggregate, VariantResult
+from .paper import Paper, Tuning
+from .results import Reproduced, SectionResult
+
+LOGO = "logo-grpo"
+"""The optimizer that `train` runs; the others are those of `compile --with`."""
+Note = Callable[[str], Progress | None]
+"""Called with the name of each variant; may return a progress callback for it."""
+
+
+def reproduce(
+    paper: Paper,
+    setup: Setup,
+    names: Sequence[str] = (),
+    files: Mapping[str, str] | None = None,
+    seeds: int | None = None,
+    note: Note = lambda phase: None,
+    meter: Meter | None = None,
+) -> Reproduced:
+    """Runs sections of a paper, logged as one MLflow run with a nested one for each variant and seed.
+
+    Args:
+        paper: What to run.
+        setup: Models, sizes and limits; where it names a run to resume, what is finished there is read.
+        names: Of the sections; all if empty.
+        files: By benchmark; the setup's own is that of the only benchmark.
+        seeds: Repetitions; those of the paper if None.
+        note: Called with the name of each variant.
+        meter: Counts the calls; a new one if None.
+
+    Raises:
+        UserError: A name or a file fits nothing, the run to resume was started with other settings, or a model's key
+            is missing.
+        EndpointError: A model cannot be reached; the message says how to resume.
+    """
+    arranged, notes = arrange(paper, setup, names, files, seeds)
+    for each in arranged:
+        each.setup.check_models()
+        each.setup.load()
+    asked = _asked(paper, arranged, setup, files or {})
+    title = f"reproduce-{paper.name}"
+    folder = RunFolder.resume(setup.resume, asked) if setup.resume else RunFolder.create(title, asked)
+    with folder.recording(), Tracker(title, {"command": "reproduce"}) as tracker:
+        tracker.params(asked)
+        folder.update(run_id=tracker.run_id)
+        work = _Work(paper, folder, tracker.run_id, meter or Meter(), Guard(setup.limits), note)
+        done = tuple(work.section(replace(each, setup=replace(each.setup, resume=None))) for each in arranged)
+        result = Reproduced(paper, done, folder.path, tracker.run_id, notes, work.guard.struck)
+        for each in done:
+            tracker.metrics({f"{each.section.name}.{row.label}.score": row.evaluation.score for row in each.rows})
+        summary = result.summary()
+        tracker.json("reproduced.json", summary)
+        text = json.dumps(summary, indent=1, ensure_ascii=False)
+        (folder.path / "reproduced.json").write_text(text, encoding="utf-8")
+        folder.update(status="stopped" if result.stopped else "finished")
+    return result
+
+
+@dataclass
+class _Work:
+    """What the sections of one run share."""
+
+    paper: Paper
+    folder: RunFolder
+    parent: str
+    """MLflow run that the others are nested in."""
+    meter: Meter
+    guard: Guard
+    note: Note
+
+    def __post_init__(self) -> None:
+        self.cache = MemoryCache(self.folder.store.nodes)
+
+    def section(self, arranged: Arranged) -> SectionResult:
+        """Evaluates the variants of a section; after a limit, those that are finished are read."""
+        section, found, failed = arranged.section, dict[str, VariantResult](), dict[str, str]()
+        aggregate = arranged.setup.load().scorer.aggregate
+        for label in arranged.labels:
+            try:
+                result = self._variant(label, arranged, aggregate)
+            except (EndpointError, Stopped):
+                raise
+            except BudgetError:
+                continue
+            except MempilerError as error:
+                if self.guard.dead is not None:
+                    raise
+                failed[label] = " ".join(str(error).split())
+                continue
+            # Scores over a part of the questions are not compared.
+            if result is not None and not any(each.stopped for each in result.evaluations):
+                found[label] = result
+        rows = tuple(found.values())
+        first = heading(rows[0].evaluation).partition(" on ")[2] if rows else ""
+        return SectionResult(self.paper, section, first, rows, failed, self._win_rates(arranged, found))
+
+    def _variant(self, label: str, arranged: Arranged, aggregate: Aggregate) -> VariantResult | None:
+        """A variant's evaluations; None where a limit was reached before its first."""
+        variant, found, runs = self.paper.variants[label], list[Evaluation](), list[Path]()
+        for setup in repeated(variant, arranged):
+            program, config = variant.program, settings_of(variant, setup)
+            settings = _settings("evaluate", program, setup, config=config, part=arranged.part)
+            if variant.tuned is not None:
+                tuned = self._tuned(label, arranged)
+                if tuned is None:
+                    return None
+                settings |= {"tuned": tuned.path.name}
+                program, config = str(tuned.program), {}
+                setup = replace(setup, lm=read_manifest(program).lms.get("task", setup.lm))
+            folder = self._part(variant.program, settings)
+            if folder is None:
+                return None
+            if not folder.finished:
+                shared = {**self._shared(label, arranged), "cache": self.cache, "folder": folder}
+                run_evaluate(program, setup, arranged.part, config, **shared)
+            found.append(recorded(str(folder.path)).evaluation)
+            runs.append(folder.path)
+        return VariantResult(label, tuple(found), tuple(runs), aggregate)
+
+    def _tuned(self, label: str, arranged: Arranged) -> RunFolder | None:
+        """The part that tunes a variant's program; None where a limit was reached before its end."""
+        variant = self.paper.variants[label]
+        how, program = variant.tuned or Tuning(optimizer=""), variant.program
+        setup = replace(arranged.setup, options={**arranged.setup.options, **variant.options})
+        setup = setup if how.train is None else replace(setup, train=how.train)
+        command = "train" if how.optimizer == LOGO else "compile"
+        settings = _settings(command, program, setup, config=variant.settings, tuned=how.model_dump())
+        if how.start:
+            begun = self._tuned(how.start, arranged)
+            if begun is None:
+                return None
+            settings |= {"begun": begun.path.name}
+            program = str(begun.program)
+            setup = replace(setup, lm=read_manifest(program).lms.get("task", setup.lm))
+        folder = self._part(f"{how.optimizer}-{variant.program}", settings)
+        if folder is None or folder.finished:
+            return folder
+        # A saved program has its settings.
+        shared = {**self._shared(label, arranged), "config": {} if how.start else dict(variant.settings), "run": folder}
+        if command == "train":
+            run_train(program, setup, Course.for_model(setup.lm).changed(how.settings), **shared)
+        else:
+            run_compile(program, setup, Compilation(how.optimizer, how.stage, settings=dict(how.settings)), **shared)
+        if folder.finished or self.guard.struck is not None:
+            return folder if folder.finished else None
+        raise UserError(f"its optimizer ended before its time; --resume {self.folder.path.name} goes on with it")
+
+    def _shared(self, label: str, arranged: Arranged) -> dict[str, Any]:
+        """What the jobs of a run share, and the name of one."""
+        told = f"{arranged.section.name}/{label}"
+
+        def note(phase: str) -> Progress | None:
+            return self.note(f"{told}: {phase}")
+
+        tags = {**nested_in(self.parent), "variant": told}
+        return {"meter": self.meter, "guard": self.guard, "tags": tags, "note": note}
+
+    def _part(self, name: str, settings: dict[str, Any]) -> RunFolder | None:
+        """A part of the run; None where a limit was reached before it was begun."""
+        slug = "".join(char if char.isalnum() or char in "-_." else "-" for char in name)[:60]
+        name = f"{slug}-{digest(settings)[:12]}"
+        if self.guard.struck is not None and not (self.folder.has(name) and self.folder.part(name, settings).finished):
+            return None
+        return self.folder.part(name, settings)
+
+    def _win_rates(self, arranged: Arranged, found: Mapping[str, VariantResult]) -> dict[str, Preferences]:
+        """How often a judge prefers one variant's answers to another's; none without a judge."""
+        setup, rates = arranged.setup, dict[str, Preferences]()
+        duels = [duel for duel in arranged.section.duels if {duel.one, duel.other} <= found.keys()]
+        if not setup.judge_lm or not duels or self.guard.struck is not None:
+            return rates
+        model = Runtime(setup, self.meter, self.guard, self.folder).model("judge")
+        judge = PreferenceJudge(model, make_adapter(setup.adapter or "chat"))
+        for duel in duels:
+            ends = [recorded(str(found[label].runs[0])) for label in (duel.other, duel.one)]
+            try:
+                with endpoint_errors():
+                    rates[duel.label] = preferences(ends[0], ends[1], judge, setup.threads)
+            except BudgetError:
+                break
+        return rates
+
+
+def _settings(command: str, program: str, setup: Setup, **values: Any) -> dict[str, Any]:
+    """What decides a part, as its folder keeps it: tuples are lists then."""
+    asked = {"command": command, "part_of": "reproduce", "program": program, **setup.decisive, **values}
+    return json.loads(json.dumps(asked, default=jsonable))
+
+
+def _asked(paper: Paper, arranged: Sequence[Arranged], setup: Setup, files: Mapping[str, str]) -> dict[str, Any]:
+    """What decides a run's tables, as its folder keeps it."""
+    asked = _settings("reproduce", paper.name, setup, sections=[each.section.name for each in arranged])
+    asked |= {"seeds": [each.seeds for each in arranged]}
+    return asked | {f"data.{name}": str(Path(path).absolute()) for name, path in files.items()}

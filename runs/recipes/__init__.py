@@ -1,1 +1,0 @@
-"""Recipes: the tables of a paper beside ours, never mixed."""

@@ -1,0 +1,47 @@
+"""A small paper: baselines on the bundled sample of LoCoMo, with two printed tables."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from mempiler.runs.papers.paper import Paper, parse
+
+TURNS = {
+    "name": "turns",
+    "title": "turns against nothing",
+    "benchmark": "locomo",
+    "variants": ["three turns", "nothing"],
+    "own": "nothing",
+    "columns": [{"name": "all", "printed": ["Avg."]}, {"name": "tokens", "of": "tokens", "digits": 0}],
+    "printed": ["table1"],
+    "duels": [{"label": "turns over nothing", "one": "three turns", "other": "nothing"}],
+}
+SIZES = {
+    "name": "sizes",
+    "title": "how many turns",
+    "benchmark": "locomo",
+    "variants": ["k = 1", "k = 3"],
+    "own": "k = 3",
+    "columns": [{"name": "all"}],
+}
+PLAIN: dict[str, Any] = {
+    "name": "tiny",
+    "summary": "two baselines",
+    "variants": {
+        "three turns": {"program": "turn-rag", "settings": {"k": 3}, "rows": ["RAG"]},
+        "nothing": {"program": "no-memory"},
+        "k = 1": {"program": "turn-rag", "settings": {"k": 1}},
+        "k = 3": {"program": "turn-rag", "settings": {"k": 3}},
+    },
+    "printed": {
+        "table1": [{"title": "Table 1", "model": "m", "columns": ["method", "Avg."], "rows": [["RAG", 38.1]]}],
+    },
+    "sections": [TURNS, SIZES],
+}
+
+
+@pytest.fixture
+def make_paper() -> Callable[..., Paper]:
+    """Makes the small paper with some of its fields changed."""
+    return lambda **changes: parse("tiny.json", json.dumps({**PLAIN, **changes}).encode())

@@ -1,0 +1,79 @@
+"""Cells: what each kind of column reads off the evaluations of a variant, its n, interval and spread."""
+
+import pytest
+from mempiler.runs.papers.cells import VariantResult
+from mempiler.runs.papers.paper import Column
+from mempiler.runs.results import Evaluation, Expense, Row
+
+
+def row(n, score, group, **values):
+    plain = {"counts": True, "question": "", "parts": {}, "recall": {}, "sources": (), "seconds": 0.0, "category": "x"}
+    return Row(**{**plain, "id": str(n), "group": group, "gold": "1", "answer": str(score), "score": score, **values})
+
+
+def evaluated(rows, **values):
+    plain = {"embedder": None, "comparable": False, "calls": {}, "tokens": {}, "cost": None, "write_failures": 0}
+    return Evaluation(program="x", benchmark="x", lm="x", rows=tuple(rows), seconds=0.0, **{**plain, **values})
+
+
+def scored(scores, groups=6, **values):
+    return evaluated((row(n, each, f"u{n % groups}") for n, each in enumerate(scores)), **values)
+
+
+def best(rows):
+    return {"best": max(row.score for row in rows)} if rows else {}
+
+
+ROWS = [
+    row(0, 1.0, "u0", parts={"f1": 0.5}, context_tokens=10, calls=1, recall_counts={"first": 4}),
+    row(1, 0.0, "u1", parts={"f1": 0.1}, context_tokens=30, calls=3, category="y"),
+    row(2, 1.0, "u2", counts=False, category="y", calls=2),
+]
+
+
+@pytest.mark.parametrize(
+    ("of", "key", "value", "n"),
+    [
+        ("score", "", 0.5, 2),
+        ("category", "y", 0.5, 2),
+        ("part", "f1", 0.3, 2),
+        ("tokens", "", 20.0, 2),
+        ("count", "first", 4 / 3, 3),
+        ("calls", "", 2.0, 3),
+        ("metric", "best", 1.0, 3),
+        ("minutes", "", 0.5, 3),
+        ("category", "z", None, 0),
+        ("metric", "other", None, 0),
+    ],
+)
+def test_a_column_reads_its_part_of_an_evaluation(of, key, value, n):
+    written = Expense(units=2, calls=0, input_tokens=0, output_tokens=0, cost=None, seconds=60.0)
+    found = VariantResult("x", (evaluated(ROWS, aggregate={"best": 1.0}, construction=written),))
+    cell = found.cell(Column(name="c", of=of, key=key))
+    assert (cell.value, cell.n) == (pytest.approx(value), n)
+
+
+@pytest.mark.parametrize(("groups", "unit"), [(6, "group"), (2, "question")])
+def test_a_metric_of_all_answers_is_computed_anew_for_every_draw(groups, unit):
+    """The best of twelve scores, of which one is 1: a draw without it has 0.5 at best."""
+    found = VariantResult("x", (scored([0.5] * 11 + [1.0], groups, aggregate={"best": 1.0}),), aggregate=best)
+    cell = found.cell(Column(name="best", of="metric", key="best"))
+    assert (cell.value, cell.n, cell.interval, cell.unit) == (1.0, 12, (0.5, 1.0), unit)
+
+
+def test_the_interval_of_the_score_is_that_of_its_summary():
+    found = scored([0.0, 1.0, 1.0, 0.0, 1.0, 1.0, 0.0])
+    cell = VariantResult("x", (found,)).cell(Column(name="all"))
+    assert (list(cell.interval or ()), cell.unit) == (found.summary()["interval"], found.summary()["interval_unit"])
+
+
+def test_seeds_are_a_mean_with_a_spread():
+    cell = VariantResult("x", (scored([0.0] * 6), scored([1.0] * 6))).cell(Column(name="all"), (38.1, "40"))
+    assert cell.lines() == ["0.500 ± 0.707", "[0.500, 0.500]", "paper 38.1; 40"]
+
+
+def test_a_difference_is_paired_on_shared_questions():
+    own, other = (VariantResult("x", (scored(scores),)) for scores in ([1.0] * 24, [0.0, 1.0] * 11))
+    found = other.difference(own)
+    assert (found.n, found.mean, found.wins, found.losses, found.ties) == (22, -0.5, 0, 11, 11)
+    assert found.verdict == "worse"

@@ -1,0 +1,204 @@
+"""A reproduction: each variant an ordinary run of its own, a table of ours with the paper's cells beside it."""
+
+import json
+from pathlib import Path
+
+import pytest
+from mempiler.cli import app, main
+from mempiler.engines.guard import Limits
+from mempiler.runs.compare import recorded
+from mempiler.runs.papers.paper import read_paper
+from mempiler.runs.papers.reproduction import reproduce
+from mempiler.runs.setup import Setup
+from mempiler.runs.tracking import client
+
+from tests.scripted_system import register
+
+SETUP = Setup(benchmark="", test=6, threads=2)
+
+
+def rows_of(made):
+    return {row["label"]: row for section in made.summary()["sections"] for row in section["rows"]}
+
+
+def test_a_variant_is_a_run_of_its_own_and_equal_ones_are_one(make_paper):
+    made = reproduce(make_paper(), SETUP)
+    rows = rows_of(made)
+    assert list(rows) == ["three turns", "nothing", "k = 1", "k = 3"]
+    assert rows["three turns"]["runs"] == rows["k = 3"]["runs"]
+    assert len({run for row in rows.values() for run in row["runs"]}) == 3
+    alone = recorded(rows["k = 1"]["runs"][0]).evaluation
+    assert rows["k = 1"]["cells"]["all"]["value"] == alone.score
+    assert (rows["k = 1"]["n"], len(alone.rows)) == (alone.n, 6)
+    assert json.loads((made.run / "reproduced.json").read_text()) == json.loads(json.dumps(made.summary()))
+
+
+def test_a_row_has_the_papers_cell_an_interval_and_a_difference(make_paper):
+    made = reproduce(make_paper(), SETUP, ["turns"])
+    ours, own = rows_of(made)["three turns"], rows_of(made)["nothing"]
+    cell = ours["cells"]["all"]
+    assert (cell["n"], cell["printed"], own["cells"]["all"]["printed"]) == (ours["n"], (38.1,), ())
+    assert cell["interval"][0] <= cell["value"] <= cell["interval"][1]
+    found = ours["difference"]
+    assert (found["to"], found["n"], own["difference"]) == ("nothing", ours["n"], None)
+    assert found["verdict"] == "too few to tell"
+    assert found["mean"] == pytest.approx(cell["value"] - own["cells"]["all"]["value"])
+    assert found["interval"][0] <= found["mean"] <= found["interval"][1]
+    assert (ours["takes"]["calls"], ours["failures"], ours["lost"]) == (6, 0, 0.0)
+
+
+def test_every_run_is_nested_in_the_one_of_the_reproduction(make_paper):
+    made = reproduce(make_paper(), SETUP, ["sizes"])
+    mlflow = client()
+    assert mlflow.get_run(made.run_id).info.status == "FINISHED"
+    for row in made.sections[0].rows:
+        assert mlflow.get_run(row.evaluation.run_id).data.tags["mlflow.parentRunId"] == made.run_id
+
+
+def test_a_judge_gives_win_rates(make_paper):
+    made = reproduce(make_paper(), Setup(benchmark="", test=6, judge_lm="offline"), ["turns"])
+    rate = made.sections[0].win_rates["turns over nothing"]
+    assert (rate.n, rate.run) == (6, made.sections[0].rows[0].runs[0].name)
+    assert 0 <= rate.rate <= 1
+    assert reproduce(make_paper(), SETUP, ["turns"]).sections[0].win_rates == {}
+
+
+def test_seeds_repeat_what_draws_and_nothing_else(make_paper, tmp_path, monkeypatch):
+    (tmp_path / "drawing.py").write_text(
+        "from mempiler.programs.baselines.turn_rag import TurnRAG\n"
+        "class Drawing(TurnRAG):\n"
+        "    def __init__(self, k: int = 3, seed: int = 0) -> None:\n"
+        "        super().__init__(k)\n"
+        "        self.seed = seed\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    drawing = {"program": "drawing:Drawing"}
+    variants = {
+        "three turns": drawing,
+        "fixed": {**drawing, "settings": {"seed": 7}},
+        "nothing": {"program": "no-memory"},
+    }
+    paper = make_paper(variants=variants, sections=[_turns(["three turns", "fixed", "nothing"])], seeds=3)
+    made = reproduce(paper, SETUP)
+    assert {label: len(row["runs"]) for label, row in rows_of(made).items()} == {
+        "three turns": 3, "fixed": 1, "nothing": 1,
+    }  # fmt: skip
+    spreads = {label: row["cells"]["all"]["spread"] is not None for label, row in rows_of(made).items()}
+    assert spreads == {"three turns": True, "fixed": False, "nothing": False}
+    assert made.notes == ("what neither samples nor draws by a seed is run once, however many seeds there are",)
+
+
+def test_a_compiled_row_is_compiled_and_then_asked_what_nothing_learned_from(make_paper):
+    """The second begins from the program that the first one kept."""
+    first = {"optimizer": "labeled", "settings": {"max_labeled_demos": 2}}
+    second = {"optimizer": "bootstrap", "start": "demos", "settings": {"max_tries": 2}}
+    variants = {
+        "three turns": {"program": "turn-rag"},
+        "demos": {"program": "turn-rag", "settings": {"k": 2}, "tuned": first},
+        "more demos": {"program": "turn-rag", "tuned": second},
+    }
+    paper = make_paper(variants=variants, sections=[_turns(list(variants), own="three turns")])
+    made = reproduce(paper, Setup(benchmark="", train=8, dev=4, test=4, threads=2))
+    assert {row.label: len(row.evaluation.rows) for row in made.sections[0].rows} == dict.fromkeys(variants, 4)
+    assert not made.failed
+    found = {json.loads(path.read_text())["settings"]["command"]: path for path in made.run.glob("parts/*/run.json")}
+    assert set(found) == {"evaluate", "compile"}
+    begun = [json.loads(path.read_text())["settings"] for path in made.run.glob("parts/bootstrap-*/run.json")]
+    assert [each["begun"].partition("-turn-rag")[0] for each in begun] == ["labeled"]
+    (kept,) = made.run.glob("parts/labeled-*/program/manifest.json")
+    assert json.loads(kept.read_text())["config"]["k"] == 2
+
+
+def test_a_variant_that_fails_is_named_and_the_others_are_run(make_paper, capsys, monkeypatch):
+    variants = {"three turns": {"program": "turn-rag", "settings": {"colour": 3}}, "nothing": {"program": "no-memory"}}
+    paper = make_paper(
+        variants=variants,
+        sections=[_turns(["three turns", "nothing"])],
+        not_drawn=[{"what": "Figure 7", "why": "a picture"}],
+    )
+    monkeypatch.setattr("mempiler.runs.papers.paper.read_paper", lambda name: paper)
+    with pytest.raises(SystemExit) as ended:
+        main(["reproduce", "tiny", "--test", "4"])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert ended.value.code == 1
+    assert "failed: three turns: " in shown
+    assert "colour" in shown
+    assert "│ nothing │" in shown
+    assert "not drawn: Figure 7: a picture" in shown
+
+
+def test_a_limit_holds_for_the_whole_paper(make_paper):
+    made = reproduce(make_paper(), Setup(benchmark="", test=6, threads=1, limits=Limits(max_calls=8)))
+    assert "max-calls" in str(made.stopped)
+    assert [row.label for section in made.sections for row in section.rows] == ["three turns", "k = 3"]
+    assert json.loads((made.run / "run.json").read_text())["status"] == "stopped"
+
+
+def test_a_system_that_is_not_installed_is_left_out_and_named(make_paper, tmp_path, monkeypatch):
+    for name in ("scripted", "absent"):
+        (tmp_path / name).mkdir()
+        register(name, tmp_path / name, monkeypatch, installed=name == "scripted")
+    monkeypatch.setenv("MEMPILER_SYSTEMS", str(tmp_path / "scripted" / "systems"))
+    variants = {
+        "three turns": {"program": "turn-rag"},
+        "theirs": {"program": "system:scripted", "settings": {"k": 3}},
+        "the other": {"program": "system:absent"},
+    }
+    paper = make_paper(variants=variants, sections=[_turns(list(variants), own="three turns")])
+    made = reproduce(paper, Setup(benchmark="", test=4, threads=1))
+    assert list(rows_of(made)) == ["three turns", "theirs"]
+    told = "the other is left out: system:absent is not installed; run: mempiler systems install absent"
+    assert made.notes == (told,)
+
+
+def test_the_command_prints_the_papers_tables_and_ours(capsys):
+    app.main(["reproduce", "rgmem", "--section", "table3", "--test", "4"], standalone_mode=False)
+    shown = capsys.readouterr().out
+    assert "As the paper prints it: RGMem, Table 3; gpt-4.1-mini" in shown
+    assert "Ours: locomo, LM offline (wiring check, not comparable)" in shown
+    assert "paper 86.17" in shown
+    assert "Figure 7" not in shown
+
+
+@pytest.mark.parametrize(
+    ("name", "section", "labels"),
+    [
+        ("pgr", "memoryquest", ["query only", "PGR, tree", "PGR, chain"]),
+        ("rgmem", "table1", ["turn RAG", "RGMem"]),
+        ("h2memory", "table2-select", ["Vanilla (with log)", "H2Memory"]),
+        ("h2memory", "table3", ["against Vanilla (with log)"]),
+        ("pramem", "table1", ["Long-context", "RAG"]),
+        ("pramem", "fig3", ["Truncation", "RAG"]),
+    ],
+)
+def test_no_answer_of_an_offline_table_is_unreadable(name, section, labels):
+    """Answers have only forms that can be read, so that nothing has to be compiled first."""
+    paper = read_paper(name)
+    (whole,) = (each for each in paper.sections if each.name == section)
+    few = whole.model_copy(update={"variants": tuple(labels), "own": labels[0], "duels": ()})
+    made = reproduce(paper.model_copy(update={"sections": (few,)}), Setup(benchmark="", test=4, embedder="offline"))
+    assert not made.failed
+    assert [row.label for row in made.sections[0].rows] == labels
+    for row in made.sections[0].rows:
+        found = row.evaluation
+        answers = {end: count for ends in found.answers.values() for end, count in ends.items()}
+        assert (found.n, found.failures, set(answers)) == (4, 0, {"ok"}), row.label
+        unread = {value for key, value in found.aggregate.items() if key.startswith(("failed", "invalid"))}
+        assert unread <= {0}
+
+
+def _turns(labels, own="nothing"):
+    return {
+        "name": "turns",
+        "title": "turns",
+        "benchmark": "locomo",
+        "variants": labels,
+        "own": own,
+        "columns": [{"name": "all", "printed": ["Avg."]}],
+        "printed": ["table1"],
+    }
+
+
+def test_files_of_a_run_are_where_the_note_says(make_paper):
+    made = reproduce(make_paper(), SETUP, ["sizes"])
+    assert all(Path(path, "report.html").is_file() for row in made.sections[0].rows for path in row.runs)
