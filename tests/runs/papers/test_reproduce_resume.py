@@ -80,7 +80,7 @@ def test_a_reproduction_goes_on_with_a_larger_budget(whole, stub, mempiler_cli):
     ended = mempiler_cli(first, *WORDS, "--max-calls", "30", test=2)
     more.model = first.model
     resumed = mempiler_cli(more, *WORDS, "--resume", ended.found["run"], test=2)
-    assert ended.found["stopped"] == "budget reached: max-calls 30"
+    assert ended.found["stopped"] == "max-calls 30"
     assert (len(first.texts), len(more.texts)) == (30, len(whole["asked"]) - 30)
     assert told(resumed.found) == told(whole["found"])
 
