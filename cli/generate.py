@@ -14,9 +14,11 @@ from rich.table import Table
 
 from ..data.synthesis.journal import JOURNAL, Journal
 from ..data.synthesis.runner import Report, Runner
+from ..engines.embedders import TextEmbedder
 from ..engines.guard import Guard, Limits
 from ..engines.meter import Meter
 from ..engines.models import endpoint_errors, language_model
+from ..engines.prices import needed_prices
 from ..errors import BudgetError, EndpointError, Stopped
 from ..records.whole_file import refuse_foreign, replacing
 
@@ -46,6 +48,7 @@ def generate(
     attempts: int,
     threads: int,
     resume: bool,
+    embedder: TextEmbedder | None = None,
 ) -> dict[str, Any]:
     """Runs a job, writes `OUT/generation/report.json` and prints it, also when the run is stopped.
 
@@ -58,6 +61,7 @@ def generate(
         attempts: How often a step is asked before it is given up.
         threads: Calls in flight.
         resume: Whether the run in the folder goes on.
+        embedder: One whose endpoint, if it has one, is counted and limited with the model.
 
     Returns:
         The report: files written, numbers by step, every rejection, models and calls.
@@ -70,7 +74,10 @@ def generate(
     meter, folder = Meter(), Path(out) / "generation"
     refuse_foreign(Path(out), "", f"{folder.name}/{JOURNAL}")
     guard = Guard(Limits(max_calls=writer.max_calls, max_usd=writer.max_usd))
-    model = language_model(writer.name, meter, api_base=writer.api_base, guard=guard)
+    prices = needed_prices(writer.name, writer.max_usd)
+    model = language_model(writer.name, meter, api_base=writer.api_base, guard=guard, prices=prices)
+    if embedder is not None and embedder.account is not None:
+        embedder.account.open(meter, guard)
     with Journal.open(folder / JOURNAL, resume) as journal:
         runner = Runner(journal, attempts, threads)
         files: list[Path] = []

@@ -51,7 +51,7 @@ def run_memoryquest(
         return make_memoryquest(chosen, Path(out), runner, vectors, note)
 
     writer = Writer(lm, api_base, max_calls, max_usd)
-    summary = generate(console, out, writer, about, job, 3, threads, resume)
+    summary = generate(console, out, writer, about, job, 3, threads, resume, vectors)
     files = summary["files"]
     said = f"{len(files)} of {len(chosen)} users written to {out}, {summary['calls']} calls"
     console.print(

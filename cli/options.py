@@ -176,7 +176,7 @@ _SETUP = [
     click.option("--retries", type=click.IntRange(0), default=RETRIES, show_default=True, help="of a call that failed"),
     click.option("--lm-deadline", type=SECONDS, default=DEADLINE, show_default=True, help=_DEADLINE),
     click.option("--max-usd", type=USD, help="stop when so much money is spent"),
-    click.option("--max-calls", type=click.IntRange(0), help="stop after so many LM calls"),
+    click.option("--max-calls", type=click.IntRange(0), help="stop after so many calls of models, embedders' too"),
     click.option("--max-tokens", type=click.IntRange(0), help="stop after so many tokens"),
     click.option("--max-minutes", type=Finite(0), help="stop after so many minutes"),
     click.option(
@@ -379,8 +379,8 @@ def first_line(console: Console, setup: Setup, program: str = "", part: str | No
     known = bool(setup.data) and not is_offline(setup.lm)
     warning = "" if known else " - a wiring check, not comparable with published numbers"
     replayed = f", replayed from {setup.replay}" if setup.replay else ""
-    models = f"LM: {lm}; embedder: {embedder}; adapter: {adapter}"
-    console.print(f"data: {data}{asked}; {models}{replayed}{warning}", soft_wrap=True)
+    models = f"LM: {lm}{replayed}; embedder: {embedder}; adapter: {adapter}"
+    console.print(f"data: {data}{asked}; {models}{warning}", soft_wrap=True)
 
 
 def _questions(setup: Setup, part: Any) -> str:

@@ -36,7 +36,7 @@ from typing import Self
 import numpy as np
 
 from ..errors import EndpointError, UserError
-from .embedding_endpoints import Compute, any_litellm, openai_compatible
+from .embedding_endpoints import Account, Compute, any_litellm, openai_compatible
 from .hashed import DIMENSION, OFFLINE, OFFLINE_UNRELATED, forget_features, hashed
 from .vector_file import VectorFile
 from .vectors import Kept
@@ -85,6 +85,7 @@ class TextEmbedder:
         kept: Keeps vectors from one process to the next; None for those that cost too little.
         query: What a query begins with, and what a passage begins with, for models that tell them apart.
         passage: See `query`.
+        account: Counts what an endpoint takes; None where there is none.
     """
 
     def __init__(
@@ -97,6 +98,7 @@ class TextEmbedder:
         kept: Kept | None = None,
         query: str = "",
         passage: str = "",
+        account: Account | None = None,
     ) -> None:
         self.name = name
         self.dimension = dimension
@@ -104,7 +106,7 @@ class TextEmbedder:
         self._compute = compute
         self._capacity = capacity
         self._kept = kept
-        self.query, self.passage = query, passage
+        self.query, self.passage, self.account = query, passage, account
         self._cache: OrderedDict[str, np.ndarray] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -218,10 +220,12 @@ def embedder(name: str = OFFLINE, api_base: str | None = None, threads: int | No
         return TextEmbedder(name, hashed, DIMENSION, OFFLINE_UNRELATED)
     if name in MODELS:
         return _model(name, threads)
+    account = Account(name)
     if api_base or name.startswith("openai/"):
         base = api_base or os.environ.get("OPENAI_BASE_URL") or None
-        return TextEmbedder(name, openai_compatible(name, base), kept=Kept(f"{name}\0{base or ''}", VectorFile()))
-    return TextEmbedder(name, any_litellm(name), kept=Kept(name, VectorFile()))
+        kept = Kept(f"{name}\0{base or ''}", VectorFile())
+        return TextEmbedder(name, openai_compatible(name, base, account), kept=kept, account=account)
+    return TextEmbedder(name, any_litellm(name, account), kept=Kept(name, VectorFile()), account=account)
 
 
 def _begun(texts: Sequence[str], beginning: str) -> Sequence[str]:

@@ -9,11 +9,16 @@ import os
 import weakref
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..errors import EndpointError, MempilerError, UserError
+from ..records import estimate_tokens
+
+if TYPE_CHECKING:
+    from .guard import Guard
+    from .meter import Meter
 
 BATCH = 64
 """Texts per request to an endpoint."""
@@ -24,12 +29,51 @@ Compute = Callable[[Sequence[str]], np.ndarray]
 """Embeds distinct texts, none of them blank, as [n, dimension]."""
 
 
-def openai_compatible(name: str, base: str | None) -> Compute:
+class Account:
+    """Counts the requests to an embedding model's endpoint, once a run has opened it."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._run: tuple[Meter, Guard, float | None] | None = None
+
+    def open(self, meter: Meter, guard: Guard) -> None:
+        """From here on the meter counts each request as a call, which the guard refuses where a limit is reached.
+
+        Raises:
+            UserError: There is a limit of cost, and the model's price is not known.
+        """
+        from .prices import needed_prices, token_prices
+
+        prices = needed_prices(self._name, guard.limits.max_usd) or token_prices(self._name)
+        self._run = meter, guard, prices and prices[0]
+
+    def ask(self, texts: list[str], request: Callable[[list[str]], Any]) -> Any:
+        """The answer of the endpoint; tokens are estimated where it does not tell them."""
+        from .guard import Spent
+        from .meter import PROMPT
+
+        if self._run is None:
+            return request(texts)
+        meter, guard, price = self._run
+        estimated = sum(map(estimate_tokens, texts))
+        with guard.reserving(Spent(0, PROMPT * estimated, PROMPT * estimated * (price or 0.0))):
+            guard.admit()
+            answer = request(texts)
+            told = getattr(getattr(answer, "usage", None), "prompt_tokens", 0)
+            tokens = told or estimated
+            cost = None if price is None else tokens * price
+            meter.add("embedding", {"prompt_tokens": tokens}, cost, estimated=not told)
+            guard.worked(tokens, cost)
+        return answer
+
+
+def openai_compatible(name: str, base: str | None, account: Account) -> Compute:
     """Asks an OpenAI-compatible server, OpenAI itself where no address is given.
 
     Args:
         name: Of the model, with `openai/` or without.
         base: Address, up to and including its /v1.
+        account: Counts the requests.
     """
     model = name.removeprefix("openai/")
 
@@ -51,12 +95,13 @@ def openai_compatible(name: str, base: str | None) -> Compute:
 
     def compute(texts: Sequence[str]) -> np.ndarray:
         request = client().embeddings.create
-        return _batches(name, texts, lambda batch: request(model=model, input=batch, encoding_format="float").data)
+        ask = lambda batch: request(model=model, input=batch, encoding_format="float")  # noqa: E731
+        return _batches(name, texts, lambda batch: account.ask(batch, ask).data)
 
     return compute
 
 
-def any_litellm(name: str) -> Compute:
+def any_litellm(name: str, account: Account) -> Compute:
     """Asks any embedding model of litellm by its name."""
 
     def compute(texts: Sequence[str]) -> np.ndarray:
@@ -68,7 +113,8 @@ def any_litellm(name: str) -> Compute:
         litellm.suppress_debug_info = True
         request: Callable[..., Any] = litellm.embedding
         try:
-            return _batches(name, texts, lambda batch: request(model=name, input=batch, max_retries=RETRIES).data)
+            ask = lambda batch: request(model=name, input=batch, max_retries=RETRIES)  # noqa: E731
+            return _batches(name, texts, lambda batch: account.ask(batch, ask).data)
         except MempilerError as error:
             # Asked only now: some providers take credentials from elsewhere, such as AWS profiles.
             missing = litellm.validate_environment(name)["missing_keys"]

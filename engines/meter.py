@@ -82,8 +82,8 @@ class Usage:
         return Usage(**{each.name: getattr(self, each.name) - getattr(other, each.name) for each in fields(self)})
 
     def by_role(self) -> dict[str, int]:
-        """Calls by role with zeros, and the cached ones: what reports print."""
-        return {**{role: self.calls[role] for role in ROLES}, "cached": self.cached}
+        """Calls by role with zeros, and the cached ones: what reports print; "embedding" where an endpoint was."""
+        return {**{role: self.calls[role] for role in ROLES}, **self.calls, "cached": self.cached}
 
 
 class Meter:
@@ -103,7 +103,7 @@ class Meter:
             return replace(self._usage, answers=self._answers.copy(), faults=self._faults.copy())
 
     def add(
-        self, role: Role, usage: dict[str, Any], cost: float | None, calls: int = 1, estimated: bool = False
+        self, role: str, usage: dict[str, Any], cost: float | None, calls: int = 1, estimated: bool = False
     ) -> None:
         """Counts calls that reached a model; `estimated` where the endpoint did not tell their usage."""
         reused = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from ..errors import UserError
 from .models import GGUF, is_local, is_offline
 
 
@@ -23,3 +24,15 @@ def token_prices(name: str) -> tuple[float, float] | None:
     if not found or found.get("input_cost_per_token") is None:
         return None
     return float(found["input_cost_per_token"]), float(found.get("output_cost_per_token") or 0.0)
+
+
+def needed_prices(name: str, max_usd: float | None) -> tuple[float, float] | None:
+    """`token_prices` where a cost limit is set, else None.
+
+    Raises:
+        UserError: The price is unknown: the limit could not be enforced.
+    """
+    prices = None if max_usd is None else token_prices(name)
+    if max_usd is not None and prices is None:
+        raise UserError(f"the price of {name} is not known, so --max-usd cannot hold; use --max-calls or --max-tokens")
+    return prices

@@ -264,7 +264,10 @@ def _row(program: MemoryProgram, benchmark: Benchmark, sizes: Flight, example: d
         if len(record.recalled) == 1:
             clock.mark("recalled", record.recalled[0])
         context = prediction.get("context") or (record.contexts[-1] if record.contexts else None)
-        recall = _recall(program, benchmark, example, context, memory)
+        try:
+            recall = _recall(program, benchmark, example, context, memory)
+        except BudgetError as error:  # an embedding endpoint's
+            return str(error)
         size = sizes.once(example.history.digest, lambda: _size(program, memory)) if memory is not None else _UNKNOWN
     return row_of(
         benchmark,

@@ -20,7 +20,7 @@ from ..engines.embedders import embedder as make_embedder
 from ..engines.guard import Guard, Limits
 from ..engines.meter import Meter, MeteredLM, Role
 from ..engines.models import GGUF, is_local, is_offline, language_model
-from ..engines.prices import token_prices
+from ..engines.prices import needed_prices
 from ..engines.providers import check_askable, check_known
 from ..errors import MOST_SECONDS, EndpointError, MempilerError, UserError, check_number
 from ..memory.flight import Flight
@@ -275,7 +275,7 @@ class Runtime:
             api_base: Address of its server.
             temperature: What it samples at; None leaves it to the provider.
         """
-        setup, prices = self.setup, self._prices(name)
+        setup, prices = self.setup, needed_prices(name, self.setup.limits.max_usd)
         if self.tape is not None:
             name = self.tape.model(role, name)
         if name == "local:tiny":
@@ -300,21 +300,6 @@ class Runtime:
             tape=self.tape,
         )
         return made if self.tape is None else self.tape.fitted(role, made)
-
-    def _prices(self, name: str) -> tuple[float, float] | None:
-        """The price of a model's tokens, if a cost limit is set.
-
-        Raises:
-            UserError: The price is unknown: the limit could not be enforced.
-        """
-        if self.setup.limits.max_usd is None:
-            return None
-        prices = token_prices(name)
-        if prices is None:
-            raise UserError(
-                f"the price of {name} is not known, so --max-usd cannot hold; use --max-calls or --max-tokens"
-            )
-        return prices
 
     def adapter(self, name: str) -> dspy.Adapter:
         """The run's adapter of a name."""
@@ -411,20 +396,29 @@ class Runtime:
         """The embedder of a name, on the tape if there is one."""
 
         def make() -> Any:
-            return make_embedder(name, self.setup.embedder_api_base)
+            return self._counted(make_embedder(name, self.setup.embedder_api_base))
 
         return make() if self.tape is None else self.tape.embedder(name, make, self.guard)
 
+    def _counted(self, embedder: Any) -> Any:
+        """An embedder, whose endpoint is in the run's limits and tables if it has one."""
+        account = getattr(embedder, "account", None)
+        if account is not None:
+            account.open(self.meter, self.guard)
+        return embedder
+
     def _saved(self, folder: Path, allow_code: bool) -> MemoryProgram:
-        """A saved program, its embedder on the tape if there is one."""
+        """A saved program, its embedder counted, and on the tape if there is one."""
         setup = self.setup
         if self.tape is None:
-            return setup.saved(folder, allow_code)
+            program = setup.saved(folder, allow_code)
+            self._counted(program.method.embedder)
+            return program
         made_with = read_manifest(folder).embedder or OFFLINE_EMBEDDER
 
         def make() -> Any:
             chosen = chosen_embedder(folder, setup.embedder, setup.embedder_api_base)
-            return chosen or (make_embedder(made_with) if setup.trust else None)
+            return self._counted(chosen or (make_embedder(made_with) if setup.trust else None))
 
         return load(folder, allow_code, self.tape.embedder(made_with, make, self.guard), setup.trust)
 

@@ -5,9 +5,9 @@
                                      here:   what has no row  ──┘
 
 A conversation belongs to one worker, so its memory is written once. Rows are those of an evaluation without workers,
-and are filed here, so a resumed run asks none of them again. Every limit is dealt out by questions. What a worker does
-not spend of its share is left for this process, which asks what workers left: one whose share was spent, or one that
-was killed; all of its share counts as spent then.
+and are filed here, so a resumed run asks none of them again. Every limit is dealt out by questions, and each
+worker may overrun its share by one call. What a worker does not spend of its share is left for this process, which asks
+what workers left: one whose share was spent, or one that was killed; all of its share counts as spent then.
 
 Workers of this machine share the run's file, so that a memory is written once for all scorings of a run. A task of Ray
 keeps its answers and memories for itself, until it ends.

@@ -178,6 +178,8 @@ class StubServer:
 
     def reply(self, body: dict[str, Any]) -> tuple[int, bytes] | None:
         """Status and body of the answer to a request, or None to cut the connection."""
+        if "input" in body:
+            return 200, _embedded(body, self.usage)
         text = "\n".join(str(message.get("content")) for message in body["messages"])
         with self._changed:
             self.texts.append(text)
@@ -298,6 +300,16 @@ def _chunks(completion: dict[str, Any], usage: bool) -> Iterator[Any]:
     if usage:
         yield {**head, "choices": [], "usage": completion["usage"]}
     yield "[DONE]"
+
+
+def _embedded(body: dict[str, Any], usage: bool) -> bytes:
+    """The offline embedder's vectors."""
+    from mempiler.engines.embedders import embedder
+
+    rows = [row.tolist() for row in embedder().embed(body["input"])]
+    data = [{"object": "embedding", "index": n, "embedding": row} for n, row in enumerate(rows)]
+    told = {"usage": {"prompt_tokens": 100, "total_tokens": 100}} if usage else {}
+    return json.dumps({"object": "list", "model": body["model"], "data": data, **told}).encode()
 
 
 def _completion(

@@ -3,15 +3,20 @@
 from typing import Any
 
 import dspy
+import litellm
 import pytest
 from mempiler.data.catalog import benchmark
+from mempiler.engines.embedders import embedder
 from mempiler.engines.guard import Guard, Limits
 from mempiler.engines.meter import Meter
 from mempiler.engines.models import language_model
+from mempiler.errors import BudgetError, UserError
 from mempiler.programs.catalog import build
 from mempiler.runs.evaluate import evaluate
+from mempiler.runs.experiment import run_evaluate
 from mempiler.runs.report import usage_line
 from mempiler.runs.results import Evaluation
+from mempiler.runs.setup import Setup
 
 LIMITS = [("max_usd", 0.005), ("max_tokens", 10_000), ("max_calls", 30)]
 
@@ -54,3 +59,51 @@ def test_a_limit_holds_where_the_endpoint_tells_no_usage(stub: Any, name: str, l
     assert calls == found.tokens["estimated_calls"] == len(server.texts) < 30
     assert asked <= found.tokens["input"] <= 1.3 * asked
     assert f"tokens (estimated for {calls} calls: the endpoint reports no usage)" in usage_line(found)
+
+
+def embedded(server: Any, **limits: Any) -> Evaluation:
+    """Evaluates on the offline engine, with an embedder behind an address."""
+    setup = Setup("locomo", test=4, embedder=server.model, embedder_api_base=server.url, limits=Limits(**limits))
+    return run_evaluate("turn-rag", setup)
+
+
+def test_an_embedding_endpoint_is_in_limits_and_tables(stub: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = stub()
+    with pytest.raises(UserError, match=f"the price of {server.model} is not known"):
+        embedded(server, max_usd=1)
+    monkeypatch.setitem(litellm.model_cost, server.model, {"input_cost_per_token": 1e-6})
+    stopped = embedded(server, max_usd=150e-6)
+    assert (stopped.stopped, stopped.rows, len(server.requests)) == ("budget reached: max-usd 0.00015", (), 2)
+    found = embedded(server)
+    sent = found.tokens["input"] - found.answering.input_tokens
+    # What the first of them had embedded is not asked for again.
+    assert (found.calls["embedding"], sent) == (len(server.requests) - 2, 100 * (len(server.requests) - 2))
+    assert found.cost == pytest.approx(sent * 1e-6)
+    assert f"{found.calls['embedding']} embedding; " in usage_line(found)
+
+
+@pytest.mark.parametrize(
+    ("limits", "requests"), [(Limits(max_usd=150e-6), 2), (Limits(max_tokens=150), 2), (Limits(max_calls=3), 3)]
+)
+def test_an_embedding_endpoint_is_in_every_limit(
+    stub: Any, monkeypatch: pytest.MonkeyPatch, limits: Limits, requests: int
+) -> None:
+    server, meter, guard = stub(), Meter(), Guard(limits)
+    monkeypatch.setitem(litellm.model_cost, server.model, {"input_cost_per_token": 1e-6})
+    made = embedder(server.model, server.url)
+    assert made.account is not None
+    made.account.open(meter, guard)
+    with pytest.raises(BudgetError):
+        made.embed([f"text {n}" for n in range(1000)])
+    used = meter.read()
+    assert (len(server.requests), dict(used.calls)) == (requests, {"embedding": requests})
+    assert (used.input_tokens, used.cost, used.estimated) == (100 * requests, pytest.approx(1e-4 * requests), 0)
+
+
+def test_tokens_of_an_embedding_endpoint_are_estimated_where_it_tells_none(stub: Any) -> None:
+    server, meter = stub(usage=False), Meter()
+    made = embedder(server.model, server.url)
+    assert made.account is not None
+    made.account.open(meter, Guard())
+    made.embed(["x" * 40, "\u6d77" * 10])
+    assert (meter.read().input_tokens, meter.read().estimated) == (25, 1)
