@@ -5,11 +5,10 @@ run one after the other, each in a process of its own. Walls are of the machine 
 the cores.
 
     memory    what grows with a memory: adds, questions, queues; beside mem0
-    entries   the verbs of single entries
     search    words and vectors; beside bm25s, rank-bm25 and faiss
     calls     how many calls of a model there are, where a memory is written once
     evaluate  what is around calls of a model; beside dspy.Evaluate
-    service   requests over HTTP, statements, many users
+    service   requests over HTTP, many users
     runs      the store of runs
     start     the first question of a process
 
@@ -36,7 +35,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-PARTS = ("memory", "entries", "search", "calls", "evaluate", "service", "runs", "start")
+PARTS = ("memory", "search", "calls", "evaluate", "service", "runs", "start")
 HEAD = """# Costs
 
 What everything but the language model costs; made by `python perf/bench.py --write docs/costs.md`, peers in the same
@@ -46,6 +45,8 @@ not hold says what bounds it. Models answer at once, or after a set time: nothin
 same machine is up to twice as fast from one day to the next, so read a row beside its peer.
 
 Up to commit b9d2176 there were rows of loading an index from a folder and of worker processes, both of which are gone.
+Counts that no machine changes are held by tests: the texts that a question embeds (`tests/memory/test_user_vectors.py`)
+and the SQL statements of a request (`tests/service/test_statements.py`).
 """
 ADD = "2 calls of DSPy's and 5 transactions; of 12,000 facts 2 ms of faiss, .6 of moving the index, Python's collector"
 HITS = "at 9,500, of 15.4 ms for 40 probes: faiss 8.8, 1,200 validated hits 4.5, ordering 1.3, exact scores .6"
@@ -113,7 +114,6 @@ def rows(part: str, given: Namespace) -> Iterator[Row]:
     """The rows of a part."""
     return {
         "memory": _memory,
-        "entries": _entries,
         "search": _search,
         "calls": _calls,
         "evaluate": _evaluate,
@@ -136,22 +136,8 @@ def _memory(given: Namespace) -> Iterator[Row]:
         row = partial(Row, "memory", at=f"{size:,} turns", measure=partial(memory.turns, size), aim=10)
         yield row("turn-rag, remember one session", value="add")
         yield row("turn-rag, next ask", value="first")
-    row = partial(Row, "memory", at="100 users x 200", measure=partial(memory.users, 100, 200), aim=1, unit="texts")
-    yield row("texts embedded per ask", value="again")
-    yield row("  by a new process", value="new process")
     for size in (200, 1_000, 5_000):
         yield Row("memory", "ask with queued turns", f"{size:,} turns", partial(memory.queued, size), "ask", 10)
-
-
-def _entries(given: Namespace) -> Iterator[Row]:
-    from measures import memory
-
-    verbs = ["search", "get", "list, a page of 100", "list where, half", "update", "delete", "undo", "history"]
-    verbs += ["search, first after a deletion", "search, first after a session", "search where, half"]
-    verbs += ["search where, one session", "recall where, first, half"]
-    for size in (1_000, 10_000):
-        for verb in verbs:
-            yield Row("entries", verb, f"{size:,} turns", partial(memory.entries, size), verb)
 
 
 def _search(given: Namespace) -> Iterator[Row]:
@@ -211,10 +197,8 @@ def _service(given: Namespace) -> Iterator[Row]:
     from measures import service
 
     for name, (aim, bound) in REQUESTS.items():
-        row = partial(Row, "service", value=name)
-        yield row(f"service: {name}", "20 sessions", service.cpu, aim=aim, peers=["models"], bound=bound)
-        bound = "two durable writes of 3 each, a view of 2, evidence that was not read before"
-        yield row(f"service: {name}, statements", "SQLite", service.statements, aim=8, unit="SQL", bound=bound)
+        row = partial(Row, "service", at="20 sessions", measure=service.cpu, peers=["models"], bound=bound)
+        yield row(f"service: {name}", value=name, aim=aim)
     share = "{took:.0f} s: {service:.0f} s of CPU in the service, {clients:.0f} s in its clients"
     bound = f"{{per second:.0f}} requests a second of one process; {share}"
     note = "errors and leaks 0; p99 {p99:.2f} s"

@@ -1,4 +1,4 @@
-"""What a memory costs as it grows: adding a session, the first question after it, the verbs of single entries.
+"""What a memory costs as it grows: adding a session, the first question after it, questions while some wait.
 
 CPU milliseconds, medians, with a language model that answers at once, with a fact of every turn. `mem0` is measured
 beside it where an interpreter has it, with a model that answers at once, too: one call, no prompt that is checked, and
@@ -46,65 +46,11 @@ def turns(size: int) -> Found:
 
 
 @cache
-def users(count: int, size: int) -> Found:
-    """Texts embedded per question, where so many users have so many facts each: by a process, and by a new one."""
-    from mempiler.engines.embedders import TextEmbedder, embedder
-    from mempiler.engines.vector_file import VectorFile
-    from mempiler.engines.vectors import Kept
-
-    embedded, found, lm = [0], list[float](), scripted(ScriptedEngine())
-
-    def compute(texts: Any) -> Any:
-        embedded[0] += len(texts)
-        return embedder().embed(texts)
-
-    with tempfile.TemporaryDirectory() as folder, Store(Path(folder) / "s.sqlite") as store:
-        kept = Kept("counted", VectorFile(Path(folder) / "vectors.sqlite"))
-        first, second = (
-            build("memory-r2", embedder=TextEmbedder("counted", compute, 384, kept=kept)) for _ in range(2)
-        )
-        for user in range(count):
-            first.memory(store, f"u{user}", lm=lm).add(_session(user, size))
-        for turn, program in enumerate((first, first, second)):
-            embedded[0] = 0
-            for user in range(count):
-                program.memory(store, f"u{user}", lm=lm).recall(f"Which piano does Ada have? {turn} {user}")
-            found.append(embedded[0] / count)
-    return {"again": found[1], "new process": found[2]}
-
-
-@cache
 def queued(size: int) -> Found:
     """A question of a user so many turns of whom are not remembered yet."""
     with _grown("memory-r2", size, remember=False) as memory:
         memory.recall("Which piano does Ada have?")
         return {"ask": _median(lambda n: memory.recall(f"Which bicycle {n} does Ada have?"))}
-
-
-@cache
-def entries(size: int) -> Found:
-    """The verbs of single entries of turn RAG, each time of another one; half of the sessions have a value."""
-    with _grown("turn-rag", size) as memory:
-        new, half = iter(range(10**5, 10**6)), {"half": 1}
-
-        def search(n: int) -> None:
-            memory.search(PLACES[n % 10])
-
-        return {
-            "search": _median(search),
-            "get": _median(lambda n: memory.get(f"S{n}:1")),
-            "list, a page of 100": _median(lambda n: memory.list(f"S{n * 3}:1", 100)),
-            "list where, half": _median(lambda n: memory.list(f"S{n * 3}:1", 100, where=half)),
-            "search where, half": _median(lambda n: memory.search(PLACES[n % 10], where=half)),
-            "search where, one session": _median(lambda n: memory.search(PLACES[n % 10], where={"number": n})),
-            "recall where, first, half": _median(lambda n: memory.recall("piano", where=half | {"number": {"gte": n}})),
-            "delete": _median(lambda n: memory.delete(f"S{n + 1}:1")),
-            "search, first after a deletion": _median(search, lambda n: memory.delete(f"S{n + 1}:2")),
-            "search, first after a session": _median(search, lambda n: memory.add(_session(next(new), 10))),
-            "update": _median(lambda n: memory.update(f"S{n + 1}:3", "I sold the piano.")),
-            "undo": _median(lambda n: memory.undo(f"S{n + 1}:3")),
-            "history": _median(lambda n: memory.history(f"S{n + 1}:3")),
-        }
 
 
 def _session(number: int, turns: int) -> Session:
@@ -125,7 +71,7 @@ def _grown(method: str, size: int, remember: bool = True, **settings: Any) -> It
     with tempfile.TemporaryDirectory() as folder, Store(Path(folder) / "s.sqlite") as store:
         memory = build(method, **settings).memory(store, "ada", lm=scripted(ScriptedEngine()))
         for n in range(size // 10):
-            memory.add(_session(n, 10), remember=False, metadata={"half": n % 2, "number": n})
+            memory.add(_session(n, 10), remember=False)
         if remember:
             memory.remember()
         yield memory
@@ -142,12 +88,9 @@ def _asked(memory: Any, turns: int) -> Found:
     return {name: median(each[2:]) for name, each in zip(("add", "first", "next"), taken, strict=True)}
 
 
-def _median(call: Callable[[int], Any], before: Callable[[int], Any] = lambda n: None) -> float:
-    """CPU milliseconds of a call; what comes before each is not counted."""
-    taken: list[float] = []
-    for n in range(ROUNDS):
-        before(n)
-        taken.append(cpu_ms(lambda n=n: call(n)))
+def _median(call: Callable[[int], Any]) -> float:
+    """CPU milliseconds of a call."""
+    taken = [cpu_ms(lambda n=n: call(n)) for n in range(ROUNDS)]
     return median(taken[2:])
 
 

@@ -1,8 +1,7 @@
 """What a request costs the service, how many users it carries, and what a command's start costs.
 
 CPU is that of the service's process (`mempiler serve`, offline engine, turn RAG, SQLite), asked by one client over one
-connection, each request of another user of 20 sessions in turn; the writers rest meanwhile. Statements are counted in
-process, by SQLite itself, those that begin and end a transaction apart.
+connection, each request of another user of 20 sessions in turn; the writers rest meanwhile.
 """
 
 from __future__ import annotations
@@ -22,14 +21,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import httpx
 import psutil
 from mempiler import Store, build
-from mempiler.engines.models import language_model
-from mempiler.service.app import make_app
-from mempiler.service.service import Service
-from mempiler.service.settings import Settings
-from sqlalchemy import event
 
 sys.path.append(str(Path(__file__).parents[2]))
 from tests.service.crowd import crowd as asked_by
@@ -37,7 +30,6 @@ from tests.service.served import Served
 
 Found = dict[str, float]
 USERS, SESSIONS, ROUNDS = 20, 20, 5
-TRANSACTION = ("BEGIN", "COMMIT", "ROLLBACK", "SAVEPOINT", "RELEASE", "PRAGMA")
 EVALUATE = ("-m", "mempiler", "evaluate", "turn-rag", "--on", "locomo", "--test", "5")
 Request = Callable[[int], tuple[str, str, Any]]
 """The number of a user -> method, path and body."""
@@ -69,35 +61,6 @@ def cpu() -> Found:
                 for _, user in itertools.product(range(ROUNDS), range(USERS)):
                     send(request, user)
                 found[name] = 1000 * (_spent(service) - before) / (ROUNDS * USERS)
-    return found
-
-
-@cache
-def statements() -> Found:
-    """SQL statements of each kind of request."""
-    found, seen = Found(), list[str]()
-    with tempfile.TemporaryDirectory() as folder, Store(Path(folder) / "memories.sqlite") as store:
-        _fill(store, "default")
-        app = make_app(Service(build("turn-rag"), store, language_model("offline"), settings=Settings(writers=0)))
-
-        @event.listens_for(store._engine, "connect")
-        def trace(connection: Any, record: Any) -> None:
-            connection.set_trace_callback(seen.append)
-
-        # Those that are open by now are not traced.
-        store._engine.dispose()
-
-        async def ask() -> None:
-            transport = httpx.ASGITransport(app=app)
-            async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
-                for name, request in _requests().items():
-                    for _ in range(3):
-                        method, path, body = request(0)
-                        seen.clear()
-                        (await client.request(method, path, json=body)).raise_for_status()
-                    found[name] = sum(text.split()[0] not in TRANSACTION for text in seen)
-
-        asyncio.run(ask())
     return found
 
 
@@ -162,8 +125,8 @@ def _requests() -> dict[str, Request]:
         return f"What is the secret word of garden {next(number) % SESSIONS}?"
 
     def chat(user: int) -> tuple[str, str, Any]:
-        body = {"user": f"u{user}", "messages": [{"role": "user", "content": question()}]}
-        return "POST", "/v1/chat/completions", body
+        said = {"role": "user", "content": question()}
+        return "POST", "/v1/chat/completions", {"user": f"u{user}", "messages": [said]}
 
     return {
         "models": lambda user: ("GET", "/v1/models", None),
@@ -173,11 +136,11 @@ def _requests() -> dict[str, Request]:
     }
 
 
-def _fill(store: Store, tenant: str = "acme") -> None:
+def _fill(store: Store) -> None:
     """Users whose sessions are all remembered."""
     program = build("turn-rag")
     for user in range(USERS):
-        memory = program.memory(store, f"u{user}", tenant)
+        memory = program.memory(store, f"u{user}", "acme")
         for n in range(SESSIONS):
             memory.add(_said(n), remember=False)
         memory.remember()
