@@ -3,6 +3,7 @@
     <!-- docstring: programs/pgr/method.py -->    the docstring of a module, its drawings as code, its parts as headings
     <!-- section: coverage.md, PGR: deviations -->    what another page says under a heading, or under several: A / B
     <!-- list: optimizers -->    a table of what `mempiler list` prints
+    <!-- table: evidence.json, cells: method | on | start -->    columns of records of a file in docs/data
 
 A notebook becomes a page with what its cells print. It runs while the site is built, in a folder of its own, so a cell
 that fails is a site that is not built.
@@ -27,7 +28,7 @@ ROOT = DOCS.parent
 PATIENCE = 120
 """Seconds that a cell of a notebook may take."""
 
-_ASKED = re.compile(r"^<!-- (docstring|section|list): (.+?) -->$", re.MULTILINE)
+_ASKED = re.compile(r"^<!-- (docstring|section|list|table): (.+?) -->$", re.MULTILINE)
 _COLOURS = re.compile(r"\\u001b\[[\d;]*m")
 """In JSON."""
 _FETCHED = "https://unpkg.com/iframe-worker/shim"
@@ -75,10 +76,11 @@ def filled(markdown: str) -> str:
     """The text of a page with what it asks for.
 
     Raises:
-        LookupError: A heading or a list is not there.
+        LookupError: A heading, a list or a column is not there.
         FileNotFoundError: A file is not there.
     """
-    kinds: Mapping[str, Callable[[str], str]] = {"docstring": docstring, "section": section, "list": listed}
+    kinds: Mapping[str, Callable[[str], str]]
+    kinds = {"docstring": docstring, "section": section, "list": listed, "table": table}
     return _ASKED.sub(lambda found: kinds[found[1]](found[2]), markdown)
 
 
@@ -101,6 +103,22 @@ def listed(kind: str) -> str:
     """A table of the names that commands take."""
     rows = _entries(kind)
     return "\n".join(["| name | what it is |", "| --- | --- |", *(f"| `{name}` | {told} |" for name, told in rows)])
+
+
+def table(place: str) -> str:
+    """Columns of the records of a data file; a value that its record names under `above zero` is bold."""
+    file, _, rest = place.partition(", ")
+    kind, _, named = rest.partition(": ")
+    records, columns = json.loads((DOCS / "data" / file).read_text(encoding="utf-8"))[kind], named.split(" | ")
+    if unknown := [name for name in columns if not any(name in record for record in records)]:
+        raise LookupError(f"{place}: no record has {unknown}")
+    lines = [columns, ["---"] * len(columns)]
+    for record in records:
+        shown = {name: _shown(record.get(name)) for name in columns}
+        lines.append(
+            [f"**{shown[name]}**" if name in record.get("above zero", ()) else shown[name] for name in columns]
+        )
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def executed(path: Path, home: str) -> dict[str, Any]:
@@ -138,6 +156,20 @@ def as_page(notebook: Mapping[str, Any]) -> str:
         said = "".join(text for output in cell["outputs"] for text in _said(output)).strip("\n")
         parts += [_fenced(said, "text")] if said else []
     return "\n\n".join(parts) + "\n"
+
+
+def _shown(value: Any) -> str:
+    """A value of a record; `{"mean": ..., "interval": [..., ...]}` is a difference."""
+    if isinstance(value, dict):
+        low, high = value["interval"]
+        return f"{value['mean']:+.3f} [{low:+.3f}, {high:+.3f}]"
+    if isinstance(value, list):
+        return " / ".join(map(_shown, value))
+    if isinstance(value, float):
+        return f"{value:.3f}".removeprefix("0") if 0 <= value < 1 else f"{value:,.1f}"
+    if value is None or isinstance(value, bool):
+        return {None: "-", True: "yes", False: "no"}[value]
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def _paragraphs(lines: Iterable[str]) -> Iterable[str]:

@@ -1,8 +1,8 @@
 """Everything that has a cost of its own, in one table: CPU, walls, files, calls; beside its peers, with what bounds it.
 
-Rows are a list (`rows`); what they measure is in `measures`, each of which gives several numbers and is run once. Parts
-run one after the other, each in a process of its own. Walls are of the machine as it is: run it with nothing else on
-the cores.
+Rows are a list by part (`PARTS`); what they measure is in `measures`, each of which gives several numbers and is run
+once. Parts run one after the other, each in a process of its own. Walls are of the machine as it is: run it with
+nothing else on the cores.
 
     memory    what grows with a memory: adds, questions, queues; beside mem0
     search    words and vectors; beside bm25s, rank-bm25 and faiss
@@ -35,7 +35,6 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-PARTS = ("memory", "search", "calls", "evaluate", "service", "runs", "start")
 HEAD = """# Costs
 
 What everything but the language model costs; made by `python perf/bench.py --write docs/costs.md`, peers in the same
@@ -64,14 +63,9 @@ class Row:
     """One line of the table.
 
     Args:
-        part: Where it stands.
-        work: What is measured.
-        at: The size at which it was measured.
-        measure: Gives numbers by name.
-        value: The name of ours.
+        part: Where it stands, with `work`, `at` a size.
+        measure: Gives numbers by name; `value` is ours, `peers` are those of others.
         aim: What it is to stay under, or above where `above`; None for none.
-        unit: Of the number.
-        peers: Names of what others took.
         of: The peer so many times whose number the aim is.
         above: Whether more is better.
         note: What is told beside it; names in braces are numbers.
@@ -108,19 +102,6 @@ class Row:
 def _peer(name: str, ours: float, found: Mapping[str, float]) -> str:
     """What a peer took, and how many times as much ours takes."""
     return f"{name} {found[name]:.3g} ({ours / found[name]:.2g} x)" if found.get(name) else f"{name} not here"
-
-
-def rows(part: str, given: Namespace) -> Iterator[Row]:
-    """The rows of a part."""
-    return {
-        "memory": _memory,
-        "search": _search,
-        "calls": _calls,
-        "evaluate": _evaluate,
-        "service": _service,
-        "runs": _runs,
-        "start": _start,
-    }[part](given)
 
 
 def _memory(given: Namespace) -> Iterator[Row]:
@@ -237,21 +218,31 @@ def _start(given: Namespace) -> Iterator[Row]:
         )
 
 
+PARTS: Mapping[str, Callable[[Namespace], Iterator[Row]]] = {
+    "memory": _memory,
+    "search": _search,
+    "calls": _calls,
+    "evaluate": _evaluate,
+    "service": _service,
+    "runs": _runs,
+    "start": _start,
+}
+"""The rows of every part."""
+COLUMNS = ("work", "at", "ours", "aim", "unit", "holds", "peers; what bounds it")
+_LINE = "{:<46}{:>20}{:>10}{:>10}  {:<11}{:<6} {}"
+
+
 def measured(part: str, given: Namespace) -> tuple[float, list[tuple[str, ...]]]:
     """Prints the rows of a part that are asked for; the machine's load before, and the rows as texts."""
     logging.getLogger("dspy").setLevel(logging.ERROR)
     load, found = os.getloadavg()[0], list[tuple[str, ...]]()
-    for row in rows(part, given):
+    for row in PARTS[part](given):
         if given.only in (None, part) or (given.only not in PARTS and re.search(given.only, f"{row.work}, {row.at}")):
             if not found:
                 print(f"\n{part} (load {load:.1f})\n{_LINE.format(*COLUMNS)}", flush=True)
             found.append(row.cells())
             print(_LINE.format(*found[-1]), flush=True)
     return load, found
-
-
-COLUMNS = ("work", "at", "ours", "aim", "unit", "holds", "peers; what bounds it")
-_LINE = "{:<46}{:>20}{:>10}{:>10}  {:<11}{:<6} {}"
 
 
 def section(part: str, load: float, found: Sequence[Sequence[str]]) -> str:

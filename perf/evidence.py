@@ -1,240 +1,238 @@
-"""The evidence page: methods at their start and compiled, with a language model of half a billion weights.
+"""What compiling does to a small language model: runs the commands of docs/data/evidence.json, and keeps the figures.
 
-    cells (method, optimizer, adapter) ── mempiler compile ──> perf/evidence_cells/CELL.json ── --write ──> the page
+    cell: a command, and its split ── mempiler compile ──> its figures ──> tables over all cells ──> docs/evidence.md
 
-Every cell is one `mempiler compile` in a process of its own, with a results folder of its own below OUT. A cell that is
-done is not run again; one that was killed goes on with `--resume`. What the page says is what the cells hold: they are
-in the repository, so that runs on several machines add up to one page.
+Every cell is one `mempiler compile` in a process of its own, with a results folder of its own below OUT; one that was
+killed goes on with `--resume`. A cell without figures is run, one that has them is not; a further one is a further
+entry of "cells" with `on`, `seed`, `lm` and `command`. The file is in the repository, so that runs on several machines
+add up. The site draws the tables of the page from it.
 
-The genuine LoCoMo is not in the repository; the page names its digest. Nothing else may use the cores meanwhile: the
+The genuine LoCoMo is not in the repository; a cell keeps its digest. Nothing else may use the cores meanwhile: the
 engine then is many times slower, though not different.
 
 Usage:
-    $ python perf/evidence.py --locomo locomo2.json --out evidence --only turn-rag            # runs what is missing
-    $ python perf/evidence.py --write docs/evidence.md                                        # the page, runs nothing
+    $ python perf/evidence.py --locomo locomo2.json --only turn-rag
+    $ python perf/evidence.py --locomo locomo2.json --only "gepa --adapter chat" --again
 """
 
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
-from mempiler.engines.weights import weights
+from mempiler.runs.statistics import paired
 
-CELLS = Path(__file__).with_name("evidence_cells")
-SIZES = {"train": 24, "dev": 12, "test": 32}
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One compiled program."""
-
-    method: str
-    optimizer: str
-    adapter: str
-    benchmark: str = "locomo"
-    lm: str = "qwen2.5-coder-0.5b"
-    more: tuple[str, ...] = ()
-    """Further options."""
-    sizes: dict[str, int] = field(default_factory=lambda: dict(SIZES))
-    sample: bool = False
-    """LoCoMo's bundled sample instead of the genuine file."""
-    seed: int = 0
-    """Of the split: which user of a benchmark without a split of its own is tested."""
-
-    @property
-    def on(self) -> str:
-        """Its benchmark, as tables name it."""
-        return f"{self.benchmark}.sample" if self.sample else self.benchmark
-
-    @property
-    def name(self) -> str:
-        """Its folder."""
-        seeded = (f"seed{self.seed}",) if self.seed else ()
-        return "-".join((self.method, self.on, self.optimizer, self.adapter, self.lm, *seeded))
-
-    def command(self, locomo: str, file: str | None) -> list[str]:
-        """What a user would type."""
-        data = ["--data", locomo] if self.benchmark == "locomo" and not self.sample else []
-        sizes = [part for name, size in self.sizes.items() for part in (f"--{name}", str(size))]
-        chosen = ["--with", self.optimizer, "--adapter", self.adapter, "--lm", f"gguf:{file or self.lm}"]
-        return [
-            "compile",
-            self.method,
-            "--on",
-            self.benchmark,
-            *data,
-            *chosen,
-            *sizes,
-            "--threads",
-            "4",
-            "--force",
-            *(("--seed", str(self.seed)) if self.seed else ()),
-            *self.more,
-        ]
-
-
-BUDGET = ("--max-minutes", "120")
-SMALL: dict[str, tuple[str, ...]] = {
-    "labeled": (),
-    "bootstrap-random": ("--optimizer-set", "num_candidate_programs=2"),
-    "mipro": ("--optimizer-set", "num_trials=3", "--optimizer-set", "num_candidates=3"),
-    "gepa": ("--optimizer-set", "max_metric_calls=40"),
-    "copro": ("--optimizer-set", "breadth=2", "--optimizer-set", "depth=1"),
-}
-"""Settings that fit an optimizer into the minutes of two cores."""
-ENGLISH = ("--option", "language=en")
-"""PAL-Set's sample has three users in each of two languages: demos are to be in that of the test."""
-READ = ("--stage", "read")
-"""Memories are written once, by the prompts of the start."""
-SAMPLE = {"train": 3, "dev": 4, "test": 16}
-"""Of LoCoMo's sample: questions of one conversation to train, of one for dev, and of two to test."""
-PRACTICE = {"rounds": 1, "virtual_scenes": 2, "proposals": 3, "practice_tokens": 1000, "predict_tokens": 600}
-"""PraMem with one round of practice: the paper's 80 take millions of tokens a user."""
-SUBJECTS: tuple[tuple[str, str, dict[str, int], dict[str, int]], ...] = (
-    ("memory-r2", "locomo", SAMPLE, {"parts": 1}),
-    ("turn-rag", "locomo", SIZES, {}),
-    ("pgr+turn-rag", "locomo", SAMPLE, {"iterations": 1}),
-    ("rgmem", "locomo", SAMPLE, {}),
-    ("h2memory", "palbench.restate", {"train": 4, "dev": 4, "test": 4}, {}),
-    ("pramem", "omnibehavior", {"train": 3, "dev": 6, "test": 12}, PRACTICE),
-)
-"""Methods, each on a benchmark, with sizes and settings. What writes with the model has bundled samples, and fewer
-parts and rounds than by default: a genuine conversation takes hours."""
-SEEDS = {"palbench.restate": (0, 4, 6)}
-"""With these each of the three English users of PAL-Bench's sample is the test part once; other splits stay."""
-
-
-def cells() -> Iterator[Cell]:
-    """All of them, what says most first: every method, then every optimizer, then plain chat."""
-    for adapter in ("auto", "chat"):
-        for optimizer, settings in SMALL.items():
-            for method, benchmark, sizes, values in SUBJECTS:
-                fewer = tuple(part for name, value in values.items() for part in ("--set", f"{name}={value}"))
-                spoken = ENGLISH if benchmark.startswith("palbench") else ()
-                more = (*fewer, *spoken, *settings, *(() if method == "turn-rag" else READ), *BUDGET)
-                sample = benchmark == "locomo" and method != "turn-rag"
-                for seed in SEEDS.get(benchmark, (0,)):
-                    yield Cell(method, optimizer, adapter, benchmark, more=more, sizes=sizes, sample=sample, seed=seed)
-    yield Cell("turn-rag", "bootstrap-random", "auto", lm="smollm2", more=(*SMALL["bootstrap-random"], *BUDGET))
+Cell = dict[str, Any]
+DATA = Path(__file__).parents[1] / "docs" / "data" / "evidence.json"
+LOCOMO = "locomo2.json"
+"""What the genuine file is called in commands."""
+PHASES = {"start": "start", "compiled": "result"}
+KEPT = ("category", "counts", "score", "failure", "context_tokens")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="What compiling does to a small language model.")
-    parser.add_argument("--locomo", help="the genuine file")
+    parser.add_argument("--locomo", required=True, help="the genuine file")
+    parser.add_argument("--data", type=Path, default=DATA, help="the cells [default: those of the documentation]")
     parser.add_argument("--out", type=Path, default=Path("evidence"), help="folder of the runs")
-    parser.add_argument("--cells", type=Path, default=CELLS, help="folder of what is kept of them")
-    parser.add_argument("--only", default="", help="cells whose name begins so; several with commas")
-    parser.add_argument("--minutes", type=float, default=1e9, help="begin no cell after so many")
+    parser.add_argument("--only", default="", help="cells whose command holds this")
+    parser.add_argument("--again", action="store_true", help="also cells that have figures")
     parser.add_argument("--engine", default="the wheel of xllamacpp", help="what runs llama.cpp, for the page")
     parser.add_argument("--file", help="a GGUF file that runs instead of the named weights, e.g. in another encoding")
-    parser.add_argument("--write", type=Path, help="write the page of the cells that are there, and run nothing")
-    parser.add_argument("--ladder", type=Path, help="results of perf/pretrained.py, for the page")
     chosen = parser.parse_args()
-    if chosen.write:
-        from evidence_page import page
-
-        ladder = []
-        if chosen.ladder:
-            from pretrained import rungs
-
-            ladder = rungs(chosen.ladder)
-        found = [done for cell in cells() if (done := _done(chosen.cells, cell)) is not None]
-        before = chosen.write.read_text(encoding="utf-8") if chosen.write.exists() else ""
-        chosen.write.write_text(page(found, ladder, before), encoding="utf-8")
-        return
-    if chosen.locomo is None:
-        parser.error("cells need --locomo FILE")
-    end = time.monotonic() + 60 * chosen.minutes
-    for cell in cells():
-        wanted = cell.name.startswith(tuple(chosen.only.split(",")))
-        if wanted and time.monotonic() < end and "outcome" not in (_done(chosen.cells, cell) or {}):
-            _run(cell, chosen)
+    found = json.loads(chosen.data.read_text(encoding="utf-8"))
+    for cell in found["cells"]:
+        if chosen.only in cell["command"] and ("start" not in cell or chosen.again):
+            run(cell, chosen)
+            keep(found, chosen.data)
 
 
-def _done(kept: Path, cell: Cell) -> dict[str, Any] | None:
-    path = kept / f"{cell.name}.json"
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+def keep(found: dict[str, Any], path: Path) -> None:
+    """Writes cells, and the tables over all that have figures; a line each."""
+    done = [cell for cell in found["cells"] if "start" in cell]
+    found |= {"overview": overview(done), "together": together(done), "adapters": adapters(done)}
+    between = ",\n"
+    parts = (f'"{name}": [\n{between.join(map(json.dumps, rows))}\n]' for name, rows in found.items())
+    path.write_text(f"{{{between.join(parts)}}}\n", encoding="utf-8")
 
 
-def _run(cell: Cell, chosen: argparse.Namespace) -> None:
-    """Runs or resumes a cell; a failed one leaves its last line instead of numbers."""
-    home = (chosen.out / cell.name / "home").resolve()
-    command = cell.command(chosen.locomo, chosen.file)
-    print(f"{time.strftime('%H:%M')} {cell.name}", flush=True)
-    # A cell with a result is not run again, so the last run that is there was stopped, killed, or failed.
+def run(cell: Cell, chosen: argparse.Namespace) -> None:
+    """Runs or resumes a cell; a failed one has its last line instead of figures."""
+    model = f"gguf:{chosen.file or cell['lm']}"
+    words = [model if word.startswith("gguf:") else word for word in shlex.split(cell["command"])]
+    shown = [re.sub(r"^gguf:.*/", "gguf:", word) for word in words]
+    words = [chosen.locomo if word == LOCOMO else word for word in words]
+    home = (chosen.out / re.sub(r"\W+", "-", cell["command"]) / "home").resolve()
+    print(f"{time.strftime('%H:%M')} {cell['command']}", flush=True)
+    # The last run that is there was stopped, killed, or failed.
     resumed = [f"--resume={path.parent.name}" for path in sorted(home.glob("*/run.json"))[-1:]]
-    start = time.monotonic()
+    began = time.monotonic()
     done = subprocess.run(
-        [sys.executable, "-m", "mempiler", *command, *resumed, "--json"],
+        [sys.executable, "-m", *words, *resumed, "--json"],
         env={**os.environ, "MEMPILER_HOME": str(home)},
         capture_output=True,
         text=True,
     )
-    taken = time.monotonic() - start
-    shown = [Path(part).name if part == chosen.locomo else part for part in command]
-    if chosen.file:
-        shown = [part.replace(chosen.file, Path(chosen.file).name) for part in shown]
-    result = {
-        "cell": cell.name,
-        "on": cell.on,
-        "seed": cell.seed,
-        "lm": cell.lm,
-        "command": shlex.join(["mempiler", *shown]),
-        "weights": _digest(chosen.file) if chosen.file else weights(cell.lm).files[0].sha256,
-        "engine": chosen.engine,
-        "temperature": 0.0,
-        "seconds": round(taken),
-        "resumed": bool(resumed),
-    }
     if done.returncode:
-        result["failed"] = (done.stderr.strip().splitlines() or ["no output"])[-1]
-        print(f"      failed: {result['failed']}", flush=True)
-    else:
-        outcome = json.loads(done.stdout)
-        folder = Path(outcome["run"])
-        result |= _shown(outcome, json.loads((folder / "run.json").read_text(encoding="utf-8")))
-        result["rows"] = {phase: _rows(folder / f"{phase}_rows.jsonl") for phase in ("start", "result")}
-        print(f"      {outcome['start']['score']:.3f} -> {outcome['result']['score']:.3f}, {taken:.0f} s", flush=True)
-    chosen.cells.mkdir(parents=True, exist_ok=True)
-    (chosen.cells / f"{cell.name}.json").write_text(json.dumps(result) + "\n", encoding="utf-8")
+        cell["failed"] = (done.stderr.strip().splitlines() or ["no output"])[-1]
+        print(f"      failed: {cell['failed']}", flush=True)
+        return
+    cell.pop("failed", None)
+    outcome = json.loads(done.stdout)
+    folder = Path(outcome["run"])
+    about = json.loads((folder / "run.json").read_text(encoding="utf-8"))["parameters"]
+    rows = {phase: _rows(folder / f"{name}_rows.jsonl") for phase, name in PHASES.items()}
+    cell |= {"command": shlex.join(shown), "run by": chosen.engine, "seconds": round(time.monotonic() - began)}
+    cell |= figures(outcome, about, rows) | {"went on": bool(resumed)}
+    print(f"      {cell['start']:.3f} -> {cell['compiled']:.3f}, {cell['seconds']} s", flush=True)
 
 
-def _shown(outcome: dict[str, Any], run: dict[str, Any]) -> dict[str, Any]:
-    """What the page says of a run: no folder, address or text of this machine."""
-    phases = {name: {part: outcome[name][part] for part in _PHASE} for name in ("start", "result")}
-    named = {name: outcome[name] for name in ("usage", "stopped", "difference", "dev_difference")}
-    optimizer = {name: outcome["optimizer"][name] for name in ("optimizer", "notes")}
-    parameters = {name: run["parameters"][name] for name in ("adapter", "embedder", "data_sha256")}
-    return {"outcome": {**phases, **named, "optimizer": optimizer}, "run": {"parameters": parameters}}
+def figures(outcome: dict[str, Any], about: dict[str, Any], rows: dict[str, list[dict[str, Any]]]) -> Cell:
+    """What is kept of a run: no folder, address or text of this machine."""
+    usage, start, result = (outcome[name] for name in ("usage", "start", "result"))
+    answers = usage["answers"]
+    writing = Counter[str]()
+    for name, counts in answers.items():
+        writing.update(counts if ".writer." in name else {})
+    cached = usage.get("prompt_cache") or {}
+    found: Cell = {
+        "method": start["program"],
+        "with": outcome["optimizer"]["optimizer"],
+        "adapter": about["adapter"],
+        "embedder": about["embedder"],
+        "n": start["n"],
+        "start": start["score"],
+        "compiled": result["score"],
+        "difference": _gain(outcome["difference"]),
+        "on dev": _gain(outcome["dev_difference"]),
+        "notes": outcome["optimizer"].get("notes", []),
+        "calls": usage["calls"]["task"] + usage["calls"]["prompt"],
+        "from cache": usage["calls"].get("cached", 0),
+        "tokens in": usage["tokens"]["input"],
+        "cached": cached["reused"] / cached["told"] if cached.get("told") else None,
+        "tokens a question": [each["prompt_tokens"] and round(each["prompt_tokens"]) for each in (start, result)],
+        "tokens out": usage["tokens"]["output"],
+        "lost calls": sum(counts.get("lost", 0) for counts in answers.values()),
+        "unwritten": writing["lost"] / writing.total() if writing else None,
+        "ended by": outcome["stopped"],
+        "data": about["data_sha256"],
+        "temperature": 0,
+    }
+    for phase, each in rows.items():
+        found |= {f"{name}, {phase}": value for name, value in _stages([row for row in each if row["counts"]]).items()}
+    same = rows["start"] == rows["compiled"] and start["prompt_tokens"] == result["prompt_tokens"]
+    better = found["on dev"] is not None and found["on dev"]["mean"] > 0 and found["on dev"]["interval"][0] >= 0
+    found["kept"] = "as the start" if same else "yes" if better else "no"
+    return found | {"questions": {phase: _columns(each) for phase, each in rows.items()}}
 
 
-_PHASE = ("program", "n", "score", "prompt_tokens")
+def together(cells: Iterable[Cell]) -> list[Cell]:
+    """What splits with different test users say together."""
+    splits = _grouped(cells, lambda cell: (cell["method"], cell["on"], cell["with"], cell["adapter"], cell["lm"]))
+    return [_pooled(found) for found in splits.values() if len(found) > 1]
 
 
-def _digest(path: str) -> str:
-    with Path(path).open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def overview(cells: Iterable[Cell]) -> list[Cell]:
+    """A row per method, benchmark and adapter; a column per optimizer: a score, and whether its interval is above 0."""
+    rows = _grouped(cells, lambda cell: (cell["method"], cell["on"], cell["adapter"], cell["lm"]))
+    lines: list[Cell] = []
+    for (method, on, adapter, lm), found in rows.items():
+        by = {name: _pooled(each) for name, each in _grouped(found, lambda cell: cell["with"]).items()}
+        first = next(iter(by.values()))
+        line = {"method": method, "on": on, "adapter": adapter, "lm": lm, "n": first["n"], "start": first["start"]}
+        line |= {name: "=" if each["same"] else each["compiled"] for name, each in by.items()}
+        above = [name for name, each in by.items() if each["difference"]["interval"][0] > 0]
+        lines.append({**line, "above zero": above})
+    return lines
+
+
+def adapters(cells: Iterable[Cell]) -> list[Cell]:
+    """The same questions under JSON schemas and under plain chat: starts first, then what was compiled."""
+    sides: dict[str, dict[tuple[Any, ...], tuple[Cell, str]]] = {"auto": {}, "chat": {}}
+    for phase in PHASES:
+        for cell in cells:
+            named = cell["with"] if phase == "compiled" else "(start)"
+            sides[cell["adapter"]].setdefault(
+                (cell["method"], cell["on"], cell["seed"], cell["lm"], named), (cell, phase)
+            )
+    lines: list[Cell] = []
+    for (method, on, seed, lm, named), auto in sides["auto"].items():
+        if chat := sides["chat"].get((method, on, seed, lm, named)):
+            scores = [_scores(*each) for each in (auto, chat)]
+            line = {"method": method, "on": on, "seed": seed, "lm": lm, "with": named, "n": len(scores[0])}
+            gain = paired(scores[1], scores[0], [str(n) for n in range(len(scores[0]))]).to_dict()
+            line |= {"auto": fmean(scores[0]), "chat": fmean(scores[1]), "difference": _gain(gain)}
+            for name, (cell, phase) in (("auto", auto), ("chat", chat)):
+                line |= {f"lost, {name}": cell[f"lost, {phase}"], f"unwritten, {name}": cell["unwritten"]}
+            lines.append(line)
+    return lines
+
+
+def _pooled(cells: Sequence[Cell]) -> Cell:
+    """One cell over the splits of several."""
+    first = {name: cells[0][name] for name in ("method", "on", "with", "adapter", "lm")}
+    before, after = ([score for cell in cells for score in _scores(cell, phase)] for phase in PHASES)
+    gain = paired(after, before, [str(cell["seed"]) for cell in cells for _ in _scores(cell, "start")]).to_dict()
+    about = {"splits": len(cells), "n": len(before), "start": fmean(before), "compiled": fmean(after)}
+    difference = cells[0]["difference"] if len(cells) == 1 else _gain(gain)
+    same = all(cell["kept"] == "as the start" for cell in cells)
+    return first | about | {"difference": difference, "better": gain["wins"], "worse": gain["losses"], "same": same}
+
+
+def _grouped(cells: Iterable[Cell], key: Callable[[Cell], Any]) -> dict[Any, list[Cell]]:
+    found: dict[Any, list[Cell]] = {}
+    for cell in cells:
+        found.setdefault(key(cell), []).append(cell)
+    return found
+
+
+def _scores(cell: Cell, phase: str) -> list[float]:
+    asked = cell["questions"][phase]
+    return [score for score, counts in zip(asked["score"], asked["counts"], strict=True) if counts]
+
+
+def _stages(rows: Sequence[dict[str, Any]]) -> Cell:
+    """Where questions are lost, in shares of those that count."""
+    shown = [row for row in rows if row["shown"]]
+    missed = [row for row in shown if row["failure"] is None and row["score"] == 0]
+    return {
+        "lost": sum(row["failure"] is not None for row in rows) / len(rows),
+        "not shown": sum(row["shown"] == 0 for row in rows) / len(rows),
+        "shown and missed": len(missed) / len(rows),
+        "score where shown": fmean(row["score"] for row in shown) if shown else None,
+        "n where shown": len(shown),
+        "words": [round(fmean(row[name] for row in rows), 1) for name in ("answer_words", "gold_words")],
+    }
 
 
 def _rows(path: Path) -> list[dict[str, Any]]:
-    lines = path.read_text(encoding="utf-8").splitlines()
-    kept = ("category", "counts", "score", "recall", "failure", "context_tokens")
+    rows = map(json.loads, path.read_text(encoding="utf-8").splitlines())
     words = {"answer_words": "answer", "gold_words": "gold"}
     return [
-        {name: row[name] for name in kept} | {name: len(row[of].split()) for name, of in words.items()}
-        for row in map(json.loads, lines)
+        {name: row[name] for name in KEPT}
+        | {"shown": row["recall"].get("shown")}
+        | {name: len(row[of].split()) for name, of in words.items()}
+        for row in rows
     ]
+
+
+def _columns(rows: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
+    return {name: [row[name] for row in rows] for name in rows[0]}
+
+
+def _gain(found: dict[str, Any] | None) -> Cell | None:
+    return found and {"mean": found["mean"], "interval": found["interval"]}
 
 
 if __name__ == "__main__":

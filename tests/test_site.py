@@ -89,6 +89,14 @@ def test_a_heading_that_is_not_there_is_said(hooks: ModuleType) -> None:
         hooks.filled("<!-- section: coverage.md, PGR / Nothing -->")
 
 
+def test_a_table_shows_columns_of_records_and_a_column_that_is_not_there_is_said(hooks: ModuleType) -> None:
+    shown = hooks.table("evidence.json, overview: method | adapter | n | labeled | mipro | copro").splitlines()
+    assert shown[0] == "| method | adapter | n | labeled | mipro | copro |"
+    assert "| h2memory | chat | 12 | **.725** | = | - |" in shown
+    with pytest.raises(LookupError, match="no record has"):
+        hooks.table("evidence.json, overview: method | nothing")
+
+
 def test_a_docstring_has_its_drawings_and_parts(hooks: ModuleType) -> None:
     found = hooks.docstring("programs/pramem/method.py")
     assert "```text\nwrite    records and profile join the memory; no LM call\n" in found

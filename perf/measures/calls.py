@@ -55,10 +55,8 @@ def remembered(file: str | None, conversation: str | None) -> Found:
     ways["rebuilt, cached"] = _asked(examples, False, True)
     if len({answers for *_, answers in ways.values()}) > 1:
         raise RuntimeError("the answers are not the same")
-    return {
-        **{name: float(calls) for name, (calls, *_) in ways.items()},
-        **{f"{name}, s": seconds for name, (_, seconds, _) in ways.items()},
-    }
+    counts = {name: float(calls) for name, (calls, *_) in ways.items()}
+    return counts | {f"{name}, s": seconds for name, (_, seconds, _) in ways.items()}
 
 
 @cache
@@ -77,16 +75,11 @@ def evaluation(threads: int, questions: int, latency: float) -> Found:
     with tempfile.TemporaryDirectory() as folder:
         _evaluated(Path(folder), 4, 8, 0.0)  # what is imported and compiled at the first call
         _by_dspy(4, 8, 0.0)
-        ours, theirs = (
-            [median(each) for each in zip(*taken, strict=True)]
-            for taken in zip(
-                *(
-                    (_evaluated(Path(folder), threads, questions, latency), _by_dspy(threads, questions, latency))
-                    for _ in range(ROUNDS)
-                ),
-                strict=True,
-            )
-        )
+        both = [
+            (_evaluated(Path(folder), threads, questions, latency), _by_dspy(threads, questions, latency))
+            for _ in range(ROUNDS)
+        ]
+    ours, theirs = ([median(each) for each in zip(*side, strict=True)] for side in zip(*both, strict=True))
     ideal = latency * math.ceil(questions / threads)
     return {
         "CPU ms": 1000 * ours[1] / questions,

@@ -31,6 +31,10 @@ from tests.service.served import Served
 Found = dict[str, float]
 USERS, SESSIONS, ROUNDS = 20, 20, 5
 EVALUATE = ("-m", "mempiler", "evaluate", "turn-rag", "--on", "locomo", "--test", "5")
+IMPORTS = {
+    "import dspy": ("-c", "import dspy"),
+    "import MLflow and its store": ("-c", "import mlflow.store.tracking.sqlalchemy_store"),
+}
 Request = Callable[[int], tuple[str, str, Any]]
 """The number of a user -> method, path and body."""
 
@@ -86,15 +90,9 @@ def start(*command: str) -> Found:
     """CPU seconds of a command: the first time in a results folder, and from then on; beside what it has to import."""
     with tempfile.TemporaryDirectory() as home:
         first = _seconds(home, *command)
-        works = {
-            "again": command,
-            "import dspy": ("-c", "import dspy"),
-            "import MLflow and its store": ("-c", "import mlflow.store.tracking.sqlalchemy_store"),
-        }
-        return {
-            "first": first,
-            **{name: median(_seconds(home, *w) for _ in range(ROUNDS)) for name, w in works.items()},
-        }
+        works = {"again": command} | (IMPORTS if command == EVALUATE else {})
+        found = {name: median(_seconds(home, *work) for _ in range(ROUNDS)) for name, work in works.items()}
+        return {"first": first, **found}
 
 
 def _seconds(home: str, *arguments: str) -> float:

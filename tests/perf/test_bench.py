@@ -22,7 +22,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_the_page_has_every_row(bench: Any) -> None:
     page = (ROOT / "docs/costs.md").read_text(encoding="utf-8")
-    declared = {(row.work, row.at) for part in bench.PARTS for row in bench.rows(part, GIVEN)}
+    declared = {(row.work, row.at) for part in bench.PARTS for row in bench.PARTS[part](GIVEN)}
     cells = [line.strip("|").split(" | ") for line in page.splitlines() if line.startswith("| ")]
     assert declared == {(row[0].removeprefix(" "), row[1]) for row in cells if row[0] not in (" work", " ---")}
 
@@ -51,7 +51,7 @@ def test_rows_are_chosen_by_part_or_by_pattern(bench: Any, capsys: pytest.Captur
 def test_counts_of_calls_are_those_of_the_page(bench: Any) -> None:
     page = (ROOT / "docs/costs.md").read_text(encoding="utf-8")
     rows = {
-        row.work: row.cells() for row in bench.rows("calls", GIVEN) if "way" not in row.work and "once" in row.value
+        row.work: row.cells() for row in bench.PARTS["calls"](GIVEN) if "way" not in row.work and "once" in row.value
     }
     found = rows["memory-r2, all questions of a conversation"]
     assert f"| {found[0]} | {found[1]} | {found[2]} |" in page

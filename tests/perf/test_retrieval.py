@@ -36,14 +36,11 @@ def test_turns_that_lend_their_scores_find_no_less(retrieval: Any, name: str) ->
     assert lent[0] > raw[0]
 
 
-def test_every_way_is_printed_and_choices_are_tried_on_the_other_half(
+def test_every_way_is_printed(
     retrieval: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sample = Path(retrieval.benchmark.__code__.co_filename).parent / "samples" / "locomo.json"
     monkeypatch.setattr(sys, "argv", ["retrieval.py", "--data", str(sample)])
-    monkeypatch.setattr(retrieval, "GRID", [ALONE, retrieval.Shares()])
     retrieval.main()
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines[3:8]] == ["raw", "lent", "embedder", "sum", "hybrid"]
-    assert sum(line.startswith("chosen:") for line in lines) == 2
-    assert sum("as built in" in line for line in lines) == 4
