@@ -8,7 +8,6 @@ import click
 
 from .options import (
     MIN_N,
-    RECORD,
     REPLAY,
     SIGN_KEY,
     WORKERS,
@@ -27,7 +26,6 @@ from .progress import progress
 @click.command("compile")
 @click.argument("method")
 @setup_options
-@RECORD
 @REPLAY
 @WORKERS
 @click.option("--with", "optimizer", default="bootstrap", show_default=True, help="see `mempiler list`")

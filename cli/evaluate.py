@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .options import (
-    RECORD,
     REPLAY,
     WORKERS,
     first_line,
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
 @click.command("evaluate")
 @click.argument("program")
 @setup_options
-@RECORD
 @REPLAY
 @WORKERS
 @click.option("--model", help="which of an endpoint's models answers, where PROGRAM is its URL")

@@ -63,11 +63,8 @@ PLAN = click.option("--plan", "planned", is_flag=True, help="print what the run 
 OPTION = click.option(
     "--option", "pairs", multiple=True, metavar="NAME=VALUE", help="an option of the benchmark, e.g. length=128k"
 )
-RECORD = click.option(
-    "--record", type=click.Path(), metavar="FILE", help="write every model call and its answer into a new file"
-)
 REPLAY = click.option(
-    "--replay", type=click.Path(), metavar="FILE", help="take answers from such a file, models too; nothing is called"
+    "--replay", metavar="RUN", help="take every answer from a run's store, models too; nothing is called"
 )
 SET = click.option("--set", "config", multiple=True, metavar="NAME=VALUE", help="a setting of the method, e.g. k=20")
 
@@ -207,17 +204,14 @@ def setup_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def make_setup(values: dict[str, Any]) -> Setup:
     """Takes the setup's options out of a command's keyword arguments."""
     from ..engines.guard import Limits
-    from ..runs.setup import Setup
-    from ..runs.tape.opened import settled
+    from ..runs.setup import Setup, replayed_setup
 
     limits = Limits(**{name: values.pop(name) for name in ("max_usd", "max_calls", "max_tokens", "max_minutes")})
     names = [field.name for field in dataclasses.fields(Setup) if field.name not in ("options", "limits", "repeat")]
     named = {name: values.pop(name) for name in ("categories", "metric")}
     options = parse_settings(values.pop("pairs", ())) | {name: value for name, value in named.items() if value}
     setup = Setup(options=options, limits=limits, **{name: values.pop(name) for name in names if name in values})
-    if setup.replay is None:
-        return setup
-    return settled(setup, frozenset(filter(_said, ("lm", "embedder"))))
+    return replayed_setup(setup, lambda name: name in ("lm", "embedder") and _said(name))
 
 
 def _said(name: str) -> bool:

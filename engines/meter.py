@@ -164,25 +164,14 @@ class Answers(Protocol):
         ...
 
 
-class Tape(Protocol):
-    """A recording of a run's calls that is being made or played; `runs.tape` has both."""
+class Replayed(Protocol):
+    """A run whose answers are given again; `runs.replay` has one over its store."""
 
-    @property
-    def live(self) -> bool:
-        """Whether calls reach their models: the recording is being made."""
-        ...
-
-    def admitted(self, lm: MeteredLM, call: Any, make: Callable[[], CallResult]) -> Callable[[], CallResult]:
-        """Asks the model's guard for a call, and returns what brings its answer.
-
-        Args:
-            lm: Whose call it is.
-            call: The prepared call.
-            make: Makes the call.
+    def answer(self, lm: MeteredLM, call: Any) -> CallResult:
+        """The answer to a prepared call.
 
         Raises:
-            BudgetError: A limit is reached, or was when this was recorded.
-            UserError: The recording does not have the call.
+            UserError: The run has none.
         """
         ...
 
@@ -198,7 +187,7 @@ class MeteredLM(dspy.LM):
         answers: Answers of earlier calls of the run, so that a resumed run calls the model only for missing ones.
         prices: US dollars per input and output token, for answers that come without a cost.
         bounds: What a call may take at most, its retries among it; None leaves both to DSPy.
-        tape: A recording that the calls go into or come from; DSPy's LM cache is not asked then.
+        replay: A run whose answers are given instead of any call.
         **settings: Everything else that `dspy.LM` takes.
     """
 
@@ -214,7 +203,7 @@ class MeteredLM(dspy.LM):
         answers: Answers | None = None,
         prices: tuple[float, float] | None = None,
         bounds: Bounds | None = None,
-        tape: Tape | None = None,
+        replay: Replayed | None = None,
         **settings: Any,
     ) -> None:
         self.meter = meter
@@ -223,7 +212,7 @@ class MeteredLM(dspy.LM):
         self.guard = guard or Guard()
         self.answers = answers
         self.bounds = bounds
-        self.tape = tape
+        self.replay = replay
         if bounds is not None:
             settings["num_retries"] = 0
         super().__init__(model, **settings)
@@ -259,7 +248,7 @@ class MeteredLM(dspy.LM):
     async def acall(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
         call = prepare(self, prompt, messages, self._seeded(kwargs), asynchronous=True)
         # Where there are limits a call may have to wait for those in flight.
-        if self.tape is not None or self.answers is not None or self._blocks or self.guard.limits:
+        if self.replay is not None or self.answers is not None or self._blocks or self.guard.limits:
             return self._finished(messages or prompt, call, await in_thread(lambda: self._result(call)))
         async with self.guard.lane(self.endpoint).aplace():
             self.guard.admit()
@@ -309,13 +298,9 @@ class MeteredLM(dspy.LM):
         return Spent(call.n - 1, asked + answer, self.priced(None, asked, answer) or 0.0)
 
     def _admitted(self, call: Any) -> CallResult:
-        if self.tape is None:
-            self.guard.admit()
-            answer = lambda: self._executed(call)  # noqa: E731
-        else:
-            answer = self.tape.admitted(self, call, lambda: self._executed(replace(call, cache=False)))
+        self.guard.admit()
         try:
-            result = answer()
+            result = self._executed(call) if self.replay is None else self.replay.answer(self, call)
         except Exception as error:
             self._failed(error)
             raise
@@ -323,7 +308,7 @@ class MeteredLM(dspy.LM):
 
     def _failed(self, error: Exception) -> None:
         self.meter.add_failed()
-        if isinstance(error, NobodyWaitsError) or not (self.tape is None or self.tape.live):
+        if isinstance(error, NobodyWaitsError) or self.replay is not None:
             return
         if isinstance(error, LMInvalidRequestError) and not isinstance(error, LMUnsupportedModelError):
             return  # this prompt is refused, for its content or length; the endpoint is well

@@ -21,7 +21,7 @@ from ..errors import EndpointError, UserError
 from .bounds import Bounds
 from .deadline import DEADLINE, RETRIES, TIMEOUT
 from .guard import Guard
-from .meter import Answers, Meter, MeteredLM, Role, Tape
+from .meter import Answers, Meter, MeteredLM, Replayed, Role
 from .providers import check_provider
 
 OFFLINE = "offline"
@@ -52,7 +52,7 @@ def language_model(
     repeat: int = 0,
     loaded: dict[str, Any] | None = None,
     slots: int = 1,
-    tape: Tape | None = None,
+    replay: Replayed | None = None,
 ) -> MeteredLM:
     """Makes a metered language model.
 
@@ -74,8 +74,8 @@ def language_model(
         repeat: Which repetition of the same run: from 1 on, a model that samples answers anew instead of from a cache.
         loaded: Models of this process by name: one that is there is not loaded again, one that is not is added.
         slots: Prompts that a GGUF model works on at the same time.
-        tape: A recording that the calls go into, or come from; for the latter `name` is the recorded name of the model,
-            of which neither weights nor a key are needed.
+        replay: A run whose answers are given; `name` is then the one that the model had in it, and neither weights
+            nor a key are needed.
 
     Raises:
         UserError: The name is not one DSPy takes, or there is no such local model.
@@ -83,8 +83,8 @@ def language_model(
     """
     # litellm otherwise fetches a price list over the network when it is imported.
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
-    shared: dict[str, Any] = {"role": role, "guard": guard, "answers": answers, "prices": prices, "tape": tape}
-    live = tape is None or tape.live
+    shared: dict[str, Any] = {"role": role, "guard": guard, "answers": answers, "prices": prices, "replay": replay}
+    live = replay is None
     if name == OFFLINE:
         from .offline import AsyncOfflineEngine, OfflineEngine
 

@@ -182,15 +182,13 @@ def _strict(node: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _known(lm: Any) -> bool:
-    """What the run that is resumed found out, else what the endpoint says."""
-    answers = getattr(lm, "answers", None)
-    if answers is None:
+    """Whether an endpoint holds answers to a schema; a run that is resumed or replayed has its answer already."""
+    if getattr(lm, "answers", None) is None:
         return _holds(lm)
-    # Kept by the model's name alone: an optimizer asks by copies of the model that sample otherwise.
-    alone = lm.copy()
-    alone.answers = None
-    record, _ = answers.once(f"endpoint of {lm.model}", lambda: {"held": _holds(alone)}, merged=True)
-    return bool(record["held"])
+    # The same question for all copies of the model, by which an optimizer samples in other ways.
+    alone = lm.copy(rollout_id=None)
+    alone.kwargs["temperature"] = None
+    return _holds(alone)
 
 
 def _holds(lm: Any) -> bool:

@@ -43,9 +43,8 @@ from .promotion import promotion
 from .report import difference_line, spent_line
 from .reserve import first_spent, reserve
 from .results import Evaluation, counts_of, difference
-from .setup import Runtime, Setup, parameters
+from .setup import Runtime, Setup, parameters, replayed_setup
 from .shards import Sharing
-from .tape.opened import Tape, taped
 from .tracked import show_compile, show_evaluation
 from .tracking import Tracker
 
@@ -67,7 +66,6 @@ def run_evaluate(
     cache: MemoryCache | None = None,
     guard: Guard | None = None,
     tags: Mapping[str, str] | None = None,
-    tape: Tape | None = None,
     folder: RunFolder | None = None,
 ) -> Evaluation:
     """Scores a method or a saved program, logged as one MLflow run.
@@ -84,25 +82,24 @@ def run_evaluate(
         cache: Memories to share with other evaluations; one that the run keeps on disk if None.
         guard: Limits to share with other evaluations; the setup's own if None.
         tags: Labels of the MLflow run, e.g. `nested_in(parent)`.
-        tape: A recording to share with other evaluations; the setup's own if None.
         folder: Where it is kept, as a part of a larger run, and resumed with that; a new one, or the setup's, if None.
     """
+    setup = replayed_setup(setup)
     thing = read_answers(pinned(name) if isinstance(name, str) else name)
     name, benchmark = name_in_tables(thing), setup.load()
     examples = with_answers(thing, benchmark, chosen_examples(setup, benchmark, part))
     chosen = {"part": part, "config": dict(config or {})}
-    with taped(setup, "evaluate", name, {"part": part}, tape) as (setup, tape):
-        if folder is None:
-            runtime = Runtime.start(setup, "evaluate", name, chosen, meter, guard, tape)
-        else:
-            runtime = Runtime(setup, meter or Meter(), guard or Guard(setup.limits), folder, tape=tape)
-        with runtime.folder.recording():
-            benchmark = runtime.judged(benchmark)
-            program = runtime.program(thing, benchmark, config, allow_code, cache)
-            benchmark = runtime.company(benchmark, program, allow_code)
-            sharing = _sharing(runtime, thing, config, allow_code)
-            with closing(program.method):
-                found = _evaluate(runtime, program, benchmark, examples, part, note, tags, sharing)
+    if folder is None:
+        runtime = Runtime.start(setup, "evaluate", name, chosen, meter, guard)
+    else:
+        runtime = Runtime(setup, meter or Meter(), guard or Guard(setup.limits), folder)
+    with runtime.folder.recording():
+        benchmark = runtime.judged(benchmark)
+        program = runtime.program(thing, benchmark, config, allow_code, cache)
+        benchmark = runtime.company(benchmark, program, allow_code)
+        sharing = _sharing(runtime, thing, config, allow_code)
+        with closing(program.method):
+            found = _evaluate(runtime, program, benchmark, examples, part, note, tags, sharing)
     keep_rows(runtime.folder, "evaluation", found)
     runtime.folder.update(status="stopped" if found.stopped else "finished", result=found.summary())
     return found
@@ -139,33 +136,33 @@ def run_compile(
         tags: Labels of the MLflow run, e.g. `nested_in(parent)`.
         run: Where it is kept, as a part of a larger run, and resumed with that; a new one, or the setup's, if None.
     """
+    setup = replayed_setup(setup)
     how = replace(how or Compilation(), seed=setup.seed, threads=setup.threads)
     if setup.dev == 0 and not force:
         raise UserError("without dev questions nothing can show a gain; raise --dev, or keep the result with --force")
     method, benchmark = pinned(method), setup.load(compiling=True)
     split = setup.split(benchmark)
     chosen = {"optimizer": how.optimizer, "stage": how.stage, "settings": dict(how.settings or {})}
-    with taped(setup, "compile", method, {"with": how.optimizer, "stage": how.stage}) as (setup, tape):
-        decided = {**chosen, "config": dict(config or {}), "force": force}
-        if run is None:
-            runtime = Runtime.start(setup, "compile", method, decided, meter, guard, tape=tape)
-        else:
-            runtime = Runtime(setup, meter or Meter(), guard or Guard(setup.limits), run, tape=tape)
-        with runtime.folder.recording():
-            benchmark = runtime.judged(benchmark)
-            start = runtime.program(method, benchmark, config, allow_code)
-            with runtime.context(start):
-                plan_job(start, benchmark, split.train, how, runtime.model("prompt"))
-            folder = Path(out) if out else runtime.folder.program
-            lms = {"task": setup.lm, "prompt": setup.prompt_lm or setup.lm}
-            manifest = Manifest(method=start.name, task=benchmark.task, benchmark=_data(benchmark, split), lms=lms)
-            check_writable(folder, setup.sign_key)
-            if not is_intact(folder):
-                save(start, folder, manifest, setup.sign_key)
-            sharing = _sharing(runtime, method, config, allow_code)
-            with closing(start.method):
-                kept = folder, manifest
-                outcome = _tracked(runtime, start, benchmark, split, how, force, note, *kept, sharing, tags)
+    decided = {**chosen, "config": dict(config or {}), "force": force}
+    if run is None:
+        runtime = Runtime.start(setup, "compile", method, decided, meter, guard)
+    else:
+        runtime = Runtime(setup, meter or Meter(), guard or Guard(setup.limits), run)
+    with runtime.folder.recording():
+        benchmark = runtime.judged(benchmark)
+        start = runtime.program(method, benchmark, config, allow_code)
+        with runtime.context(start):
+            plan_job(start, benchmark, split.train, how, runtime.model("prompt"))
+        folder = Path(out) if out else runtime.folder.program
+        lms = {"task": setup.lm, "prompt": setup.prompt_lm or setup.lm}
+        manifest = Manifest(method=start.name, task=benchmark.task, benchmark=_data(benchmark, split), lms=lms)
+        check_writable(folder, setup.sign_key)
+        if not is_intact(folder):
+            save(start, folder, manifest, setup.sign_key)
+        sharing = _sharing(runtime, method, config, allow_code)
+        with closing(start.method):
+            kept = folder, manifest
+            outcome = _tracked(runtime, start, benchmark, split, how, force, note, *kept, sharing, tags)
     keep_rows(runtime.folder, "start", outcome.start)
     keep_rows(runtime.folder, "result", outcome.result)
     ended = outcome.stopped or outcome.troubles.ended

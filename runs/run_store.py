@@ -6,6 +6,7 @@ row is committed at once (write-ahead log), so a killed process loses only calls
     answers    digest of a call (model, messages, settings, rollout id) and its number -> the provider's answer
     nodes      writer key and history prefix                            -> memory and the steps that wrote it
     rows       phase and question id                                    -> the scored row
+    vectors    embedder and digest of a text                            -> what it made of it
 
 A node holds what changed in the memory since the node before it, which it names: where that was written again with
 another result, it is not used. So the file grows with the histories, not with their squares.
@@ -13,6 +14,7 @@ another result, it is not used. So the file grows with the histories, not with t
 
 from __future__ import annotations
 
+import base64
 import copy
 import json
 import sqlite3
@@ -26,6 +28,7 @@ from typing import Any
 from uuid import uuid4
 
 import dspy
+import numpy as np
 
 from ..engines.taken import Taken
 from ..errors import DataError, UserError
@@ -46,7 +49,7 @@ _AT_ONCE = 500
 
 
 class RunStore:
-    """The three tables of a run.
+    """The four tables of a run.
 
     Args:
         path: The SQLite file; created if it is not there.
@@ -63,7 +66,7 @@ class RunStore:
             self._database = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
             self._database.execute("PRAGMA journal_mode=WAL")
             self._database.execute("PRAGMA synchronous=NORMAL")
-            for name in ("answers", "nodes", "rows"):
+            for name in ("answers", "nodes", "rows", "vectors"):
                 self._database.execute(_TABLES.format(name=name))
         except sqlite3.OperationalError as error:
             raise UserError(f"{path}: cannot be opened: {error}") from error
@@ -72,6 +75,7 @@ class RunStore:
         self.answers = AnswerTable(self)
         self.nodes = NodeTable(self)
         self.rows = RowTable(self)
+        self.vectors = VectorTable(self)
 
     def part(self, name: str) -> RunStore:
         """The same file for a part of the run: rows of its own, memories and equal answers are those of all parts.
@@ -118,6 +122,17 @@ class RunStore:
         # Steps repeat what was said before them, and prompts repeat it again.
         kept = text if len(text) < _LONG else zlib.compress(text.encode(), 1)
         self._execute("written", f"INSERT OR REPLACE INTO {table} VALUES (?, ?, ?)", (scope, id, kept))
+
+    def all(self, table: str, scope: str) -> list[Any]:
+        """The JSON values of all rows of a scope, in the order of the numbers that end their ids.
+
+        Raises:
+            UserError: The file cannot be read any more.
+            DataError: It is damaged.
+        """
+        found = self._execute("read", f"SELECT id FROM {table} WHERE scope=?", (scope,))
+        parted = sorted((part, int(number), id) for (id,) in found for part, _, number in [id.rpartition(":")])
+        return [self.get(table, scope, id) for _, _, id in parted]
 
     def ids(self, table: str, scope: str, ids: Sequence[str]) -> set[str]:
         """Those of some ids that have a row.
@@ -194,6 +209,10 @@ class AnswerTable:
         # A call that has a number of its own is nobody else's.
         return self._flight.once((key, number), make) if merged else make(), not made
 
+    def all(self, key: str) -> list[dict[str, Any]]:
+        """The records of all calls of a digest, in the order in which they were made."""
+        return self._store.all("answers", key)
+
     def __deepcopy__(self, memo: object = None) -> AnswerTable:
         return self
 
@@ -251,6 +270,31 @@ class RowTable:
         """Writes the row of a question that was answered; failed ones are tried again when the run is resumed."""
         if row.failure is None:
             self._store.put_text("rows", self._part + phase, row.id, row.model_dump_json())
+
+
+class VectorTable:
+    """What embedders made of texts, as float32, by the digest of the text."""
+
+    def __init__(self, store: RunStore) -> None:
+        self._store = store
+
+    def about(self, embedder: str) -> dict[str, Any] | None:
+        """What was written down of an embedder; None for one that the run did not use."""
+        return self._store.get("vectors", embedder, "")
+
+    def describe(self, embedder: str, about: dict[str, Any]) -> None:
+        """Writes down what there is to know of an embedder."""
+        self._store.put("vectors", embedder, "", about)
+
+    def known(self, embedder: str, keys: Sequence[str]) -> dict[str, np.ndarray]:
+        """The vectors that are there, by key."""
+        found = {key: self._store.get("vectors", embedder, key) for key in self._store.ids("vectors", embedder, keys)}
+        return {key: np.frombuffer(base64.b64decode(str(value)), "<f4") for key, value in found.items()}
+
+    def put(self, embedder: str, vectors: Mapping[str, np.ndarray]) -> None:
+        """Writes vectors by key."""
+        for key, vector in vectors.items():
+            self._store.put("vectors", embedder, key, base64.b64encode(vector.astype("<f4").tobytes()).decode())
 
 
 def _read(found: dict[str, Any], writer: Writer, parent: Node) -> Memory | None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from ..data.benchmark import Benchmark
 from ..data.catalog import benchmark as load_benchmark
 from ..data.dataset import Split
 from ..engines.deadline import DEADLINE, RETRIES, TIMEOUT
+from ..engines.embedders import IN_PROCESS
 from ..engines.embedders import OFFLINE as OFFLINE_EMBEDDER
 from ..engines.embedders import embedder as make_embedder
 from ..engines.guard import Guard, Limits
@@ -34,13 +35,15 @@ from .addresses import program_folder
 from .artifact import chosen_embedder, load, read_manifest
 from .external import in_subprocess, name_in_tables, resolve_external
 from .folder import RunFolder
+from .replay import Replay, note_model, recorded
 from .results import MAX_LOST
 from .statistics import MIN_N
-from .tape.opened import Tape, limits_of
 from .tracking_traces import default_traces
 from .workers import Workers, check_workers
 
-_FREE = "threads workers limits resume timeout retries lm_deadline trust sign_key record traces"
+_FREE = "threads workers limits resume timeout retries lm_deadline trust sign_key traces"
+_REPLAYED = ("lm", "prompt_lm", "judge_lm", "embedder", "adapter", "temperature")
+"""Fields of a setup that a replay takes from the run."""
 _NOT_DECISIVE = {*_FREE.split(), *(f"{role}api_base" for role in ("", "prompt_", "judge_", "embedder_"))}
 """Fields of a setup that a resumed run may change: they do not decide its result."""
 
@@ -89,10 +92,8 @@ class Setup:
     """Which repetition of a run: from 1 on, a model that samples answers anew."""
     resume: str | None = None
     """A run to resume: its paid calls are not repeated."""
-    record: str | None = None
-    """A new file that every call is written into, with its answer."""
     replay: str | None = None
-    """Such a file, whose answers are given in the place of any call; its models stand for those of the setup."""
+    """A run whose answers are given in the place of any call; its models stand for those of the setup."""
     traces: int | None = field(default_factory=default_traces)
     """Of how many questions MLflow gets traces, wrong answers first; None for all."""
     trust: str | None = None
@@ -104,8 +105,8 @@ class Setup:
         """Refuses numbers that no run can go by, and what excludes each other.
 
         Raises:
-            UserError: One is negative, infinite, NaN or too large; a run is recorded that does not make all its calls,
-                or several processes would each load a model.
+            UserError: One is negative, infinite, NaN or too large; a run that replays another one is resumed, or has
+                several processes; or several processes would each load a model.
         """
         check_number("temperature", self.temperature, most=10)
         check_number("timeout", self.timeout, most=MOST_SECONDS)
@@ -115,12 +116,10 @@ class Setup:
         check_number("threads", self.threads, least=1)
         check_number("min_n", self.min_n, least=1)
         check_workers(self.workers, self.lm, self.prompt_lm, self.judge_lm)
-        asked = [name for name in ("record", "replay", "resume") if getattr(self, name) is not None]
-        if self.workers != 1 and (self.record or self.replay):
-            raise UserError(f"--workers does not go with --{asked[0]}, which is one process's")
-        if len(asked) > 1:
-            # A resumed run does not repeat its calls, so a recording would lack them.
-            raise UserError(f"--{asked[0]} does not go with --{asked[1]}; start a run of its own for it")
+        if self.workers != 1 and self.replay:
+            raise UserError("--workers does not go with --replay, which is one process's")
+        if self.replay and self.resume:
+            raise UserError("--replay does not go with --resume; start a run of its own for it")
 
     @cached_property
     def _benchmark(self) -> Benchmark:
@@ -188,6 +187,29 @@ class Setup:
         return is_offline(self.lm)
 
 
+def replayed_setup(setup: Setup, given: Callable[[str], bool] = lambda name: False) -> Setup:
+    """The setup with the models, embedder, adapter and temperature of the run that it replays, if it does.
+
+    Args:
+        setup: Names the run, or none.
+        given: Whether a field was set on purpose, be it to its default.
+
+    Raises:
+        UserError: There is no such run, or the setup names other models than it had.
+    """
+    if setup.replay is None:
+        return setup
+    folder = RunFolder.open(setup.replay)
+    ran = folder.read()["settings"]
+    defaults = {field.name: field.default for field in fields(setup)}
+    for name in _REPLAYED:
+        mine, before = getattr(setup, name), ran.get(name, defaults[name])
+        if (mine != defaults[name] or given(name)) and mine != before:
+            option = f"--{name.replace('_', '-')}"
+            raise UserError(f"--replay {setup.replay}: ran with {option} {before}, not {mine}; leave {option} out")
+    return replace(setup, replay=str(folder.path), **{name: ran.get(name, defaults[name]) for name in _REPLAYED})
+
+
 def check_model(name: str, role: Role, api_base: str | None) -> None:
     """Refuses a model that could not be asked.
 
@@ -212,8 +234,8 @@ class Runtime:
     """Local models by name: all roles of a run share one copy of the weights."""
     adapters: Flight = field(default_factory=Flight)
     """Adapters by name: all roles of a run share what they found out about endpoints."""
-    tape: Tape | None = None
-    """What the calls are recorded on, or played from."""
+    replay: Replay | None = None
+    """The run whose answers are given."""
 
     @classmethod
     def start(
@@ -224,7 +246,6 @@ class Runtime:
         settings: Mapping[str, Any],
         meter: Meter | None = None,
         guard: Guard | None = None,
-        tape: Tape | None = None,
     ) -> Runtime:
         """Makes the run's folder, or opens the one that is resumed.
 
@@ -235,7 +256,6 @@ class Runtime:
             settings: Everything else that decides the result.
             meter: Counts the calls; a new one if None.
             guard: Holds the limits; one of its own if None.
-            tape: What the calls are recorded on, or played from.
 
         Raises:
             UserError: The run to resume is not there, or was started with other settings; a model's key is missing.
@@ -247,11 +267,9 @@ class Runtime:
             folder = RunFolder.resume(setup.resume, asked)
         else:
             folder = RunFolder.create(f"{command}-{program}-{setup.benchmark}", asked)
-        runtime = cls(setup, meter or Meter(), guard or Guard(limits_of(setup, tape)), folder, tape=tape)
-        if tape is not None:
-            named: dict[Role, str | None] = {"task": setup.lm, "prompt": setup.prompt_lm, "judge": setup.judge_lm}
-            tape.begin({role: (name, runtime.model(role)) for role, name in named.items() if name})
-        return runtime
+        guard = guard or Guard(setup.limits)
+        replay = None if setup.replay is None else Replay(setup.replay, guard)
+        return cls(setup, meter or Meter(), guard, folder, replay=replay)
 
     def model(self, role: Role = "task") -> MeteredLM:
         """The language model of a role."""
@@ -267,7 +285,7 @@ class Runtime:
         return self.named(name, role, api_base, setup.temperature if role == "task" else None)
 
     def named(self, name: str, role: Role, api_base: str | None, temperature: float | None = None) -> MeteredLM:
-        """A language model by its name, with the limits, the store and the tape of the run.
+        """A language model by its name, with the limits and the store of the run.
 
         Args:
             name: As `language_model` takes it.
@@ -275,9 +293,9 @@ class Runtime:
             api_base: Address of its server.
             temperature: What it samples at; None leaves it to the provider.
         """
-        setup, prices = self.setup, needed_prices(name, self.setup.limits.max_usd)
-        if self.tape is not None:
-            name = self.tape.model(role, name)
+        setup, prices, asked = self.setup, needed_prices(name, self.setup.limits.max_usd), name
+        if self.replay is not None:
+            name = self.replay.model(role, name)
         if name == "local:tiny":
             from .tiny import resolve
 
@@ -297,9 +315,12 @@ class Runtime:
             loaded=self.loaded,
             slots=setup.threads,
             repeat=setup.repeat if role == "task" else 0,
-            tape=self.tape,
+            replay=self.replay,
         )
-        return made if self.tape is None else self.tape.fitted(role, made)
+        if self.replay is not None:
+            made = self.replay.fitted(role, made)
+        note_model(self.folder, role, asked, made)
+        return made
 
     def adapter(self, name: str) -> dspy.Adapter:
         """The run's adapter of a name."""
@@ -393,12 +414,10 @@ class Runtime:
         return build(name, benchmark.task, embedder, cache, setup.default_adapter, **settings)
 
     def _embedder(self, name: str) -> Any:
-        """The embedder of a name, on the tape if there is one."""
-
-        def make() -> Any:
-            return self._counted(make_embedder(name, self.setup.embedder_api_base))
-
-        return make() if self.tape is None else self.tape.embedder(name, make, self.guard)
+        """The embedder of a name, counted, whose vectors the run keeps; that of the run that is replayed."""
+        if self.replay is not None and name != OFFLINE_EMBEDDER:
+            return recorded(self.replay.embedder(name), self.folder.store)
+        return recorded(self._counted(make_embedder(name, self.setup.embedder_api_base)), self.folder.store)
 
     def _counted(self, embedder: Any) -> Any:
         """An embedder, whose endpoint is in the run's limits and tables if it has one."""
@@ -408,19 +427,14 @@ class Runtime:
         return embedder
 
     def _saved(self, folder: Path, allow_code: bool) -> MemoryProgram:
-        """A saved program, its embedder counted, and on the tape if there is one."""
-        setup = self.setup
-        if self.tape is None:
-            program = setup.saved(folder, allow_code)
-            self._counted(program.method.embedder)
-            return program
-        made_with = read_manifest(folder).embedder or OFFLINE_EMBEDDER
-
-        def make() -> Any:
-            chosen = chosen_embedder(folder, setup.embedder, setup.embedder_api_base)
-            return self._counted(chosen or (make_embedder(made_with) if setup.trust else None))
-
-        return load(folder, allow_code, self.tape.embedder(made_with, make, self.guard), setup.trust)
+        """A saved program, its embedder counted, and its vectors kept by the run."""
+        setup, made_with = self.setup, read_manifest(folder).embedder or OFFLINE_EMBEDDER
+        if self.replay is not None:
+            return load(folder, allow_code, self._embedder(made_with), setup.trust)
+        chosen: Any = chosen_embedder(folder, setup.embedder, setup.embedder_api_base)
+        if chosen is None and made_with in IN_PROCESS:
+            chosen = make_embedder(made_with)
+        return load(folder, allow_code, chosen and recorded(self._counted(chosen), self.folder.store), setup.trust)
 
 
 def parameters(program: MemoryProgram, setup: Setup, benchmark: Benchmark) -> dict[str, Any]:

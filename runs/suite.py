@@ -28,8 +28,7 @@ from .experiment import Note, Part, run_evaluate
 from .external import read_answers
 from .planning import plan_evaluate
 from .results import Evaluation
-from .setup import Setup
-from .tape.opened import limits_of, taped
+from .setup import Setup, replayed_setup
 from .tracking import Tracker, nested_in
 
 
@@ -79,6 +78,7 @@ def run_suite(
         UnknownNameError: No part has an option of the setup.
         DataError: Recorded answers do not name the parts that they are of.
     """
+    setup = replayed_setup(setup)
     if setup.resume:
         raise UserError(f"{setup.benchmark} is a suite, whose parts are runs of their own; resume one with --on PART")
     if setup.workers != 1:
@@ -87,23 +87,21 @@ def run_suite(
     thing = read_answers(name)
     if isinstance(thing, Answers):
         thing.check_parts(list(setups))
-    with taped(setup, "evaluate", name, {"part": part}) as (setup, tape):
-        setups = part_setups(setup)
-        shared = meter or Meter(), MemoryCache(), Guard(limits_of(setup, tape))
-        with Tracker(f"evaluate-{name}-{setup.benchmark}", {"command": "evaluate"}) as tracker:
-            tags = nested_in(tracker.run_id)
-            try:
-                found = {
-                    short: run_evaluate(name, each, part, config, _named(note, short), allow_code, *shared, tags, tape)
-                    for short, each in setups.items()
-                }
-            except Stopped as stop:
-                raise Stopped(stop.kept) from stop  # a suite has no run of its own that could be resumed
-            program = next(iter(found.values())).program
-            suite = SuiteEvaluation(setup.benchmark, program, found, tracker.run_id)
-            scores = {f"suite.{short}": value for short, value in suite.by.items()}
-            tracker.metrics({"suite.score": suite.score, **scores})
-            tracker.json("suite.json", suite.summary())
+    shared = meter or Meter(), MemoryCache(), Guard(setup.limits)
+    with Tracker(f"evaluate-{name}-{setup.benchmark}", {"command": "evaluate"}) as tracker:
+        tags = nested_in(tracker.run_id)
+        try:
+            found = {
+                short: run_evaluate(name, each, part, config, _named(note, short), allow_code, *shared, tags)
+                for short, each in setups.items()
+            }
+        except Stopped as stop:
+            raise Stopped(stop.kept) from stop  # a suite has no run of its own that could be resumed
+        program = next(iter(found.values())).program
+        suite = SuiteEvaluation(setup.benchmark, program, found, tracker.run_id)
+        scores = {f"suite.{short}": value for short, value in suite.by.items()}
+        tracker.metrics({"suite.score": suite.score, **scores})
+        tracker.json("suite.json", suite.summary())
     return suite
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from dspy.clients.call_result import CallResult
 from dspy.utils.exceptions import LMError, LMTimeoutError
 from mempiler.engines.meter import Meter
 from mempiler.engines.models import language_model
@@ -69,22 +70,21 @@ def test_answer_that_a_run_kept_has_no_pieces(ask: Any) -> None:
         assert lm.meter.read().calls == {"task": 1}
 
 
-def test_recording_hears_the_pieces_and_its_replay_has_none(ask: Any) -> None:
-    kept: list[Any] = []
+def test_replayed_calls_have_no_pieces(ask: Any) -> None:
+    made: list[Any] = []
 
-    class Tape:
-        live = True
+    class Kept:
+        def once(self, key: str, compute: Callable[[], dict[str, Any]], merged: bool = False) -> tuple[Any, bool]:
+            made.append(compute())
+            return made[-1], False
 
-        def admitted(self, lm: Any, call: Any, make: Callable[[], Any]) -> Callable[[], Any]:
-            def made() -> Any:
-                kept.append(kept[0] if kept else make())
-                return kept[0]
-
-            return made
+    class Replayed:
+        def answer(self, lm: Any, call: Any) -> Any:
+            return CallResult.load(made[0])
 
     with StubServer(answer=lambda body: "fine") as server:
-        lm = named(server, tape=Tape())
-        assert [ask(lm) for _ in range(2)] == [(["fine"], [["fine"]]), (["fine"], [])]
+        assert ask(named(server, answers=Kept())) == (["fine"], [["fine"]])
+        assert ask(named(server, replay=Replayed())) == (["fine"], [])
         assert len(server.requests) == 1
 
 

@@ -129,10 +129,10 @@ def test_a_killed_run_goes_on_to_the_same_table(
 def test_a_run_over_a_system_that_calls_tools_is_recorded_and_replayed(
     words: list[str], endpoint: Endpoint, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    main([*words, *_models("recorded"), "--record", str(tmp_path / "x.rec")])
+    main([*words, *_models("recorded")])
     recorded = json.loads(capsys.readouterr().out)
     endpoint.hold_after(0)
-    main([*words, *_models("recorded"), "--replay", str(tmp_path / "x.rec")])
+    main([*words, *_models("recorded"), "--replay", "last"])
     replayed = json.loads(capsys.readouterr().out)
     rows, again = (_rows(RunFolder.open(each["run_id"]).path) for each in (recorded, replayed))
     assert rows == again

@@ -1,9 +1,9 @@
-"""Makes the recordings of this folder, each with the table that its replay must give.
+"""Makes the runs of this folder, each with the table that its replay must give.
 
     python tests/recordings/make.py [--lm gguf:qwen2.5-coder-0.5b] [--stub] [NAME ...]
 
-A recording that is there is replaced. `--stub` asks a server on this machine instead, which answers with the offline
-engine: for a first version of a recording, or to try this script.
+A run that is there is replaced. `--stub` asks a server on this machine instead, which answers with the offline
+engine: for a first version of a run, or to try this script.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import contextlib
 import io
 import json
 import os
+import sqlite3
 import sys
 import tempfile
 import time
@@ -80,16 +81,31 @@ def run(words: list[str]) -> dict[str, Any]:
 
 
 def make(name: str, models: list[str]) -> None:
-    """Makes a recording and its table."""
-    target, started = HERE / f"{name}.rec", time.monotonic()
-    fresh = target.with_suffix(".new")
-    fresh.unlink(missing_ok=True)
+    """Makes a run and its table: of the run's folder, what a replay needs."""
+    from mempiler.runs.folder import RunFolder
+
+    target, started = HERE / name, time.monotonic()
     embedder = ["--embedder", EMBEDDERS.get(name, "offline")]
-    found = run([*command(name), *models, *embedder, "--threads", "1", "--record", str(fresh)])
-    fresh.replace(target)
+    found = run([*command(name), *models, *embedder, "--threads", "1"])
+    ran = RunFolder.open("last")
+    record = {part: ran.read()[part] for part in ("settings", "status", "models")}
+    record["settings"]["data"] = record["settings"]["data"] and Path(record["settings"]["data"]).name
+    target.mkdir(exist_ok=True)
+    (target / "run.json").write_text(f"{json.dumps(record, indent=1, ensure_ascii=False)}\n", encoding="utf-8")
+    store = target / "run.sqlite"
+    store.write_bytes(b"")
+    with (
+        contextlib.closing(sqlite3.connect(ran.path / "run.sqlite")) as whole,
+        contextlib.closing(sqlite3.connect(store, isolation_level=None)) as kept,
+    ):
+        whole.backup(kept)
+        for table in ("nodes", "rows"):
+            kept.execute(f"DELETE FROM {table}")
+        kept.execute("PRAGMA journal_mode=DELETE")
+        kept.execute("VACUUM")
     text = json.dumps(found, indent=1, ensure_ascii=False)
-    target.with_suffix(".json").write_text(f"{text}\n", encoding="utf-8")
-    size, seconds = target.stat().st_size, time.monotonic() - started
+    (HERE / f"{name}.json").write_text(f"{text}\n", encoding="utf-8")
+    size, seconds = store.stat().st_size, time.monotonic() - started
     print(f"{name}: {size} bytes, {seconds:.0f} s", file=sys.stderr, flush=True)
 
 
@@ -104,7 +120,7 @@ def stub() -> Iterator[list[str]]:
 
 
 def main() -> None:
-    """Makes the recordings that are named, or all."""
+    """Makes the runs that are named, or all."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(RECORDINGS))
     parser.add_argument("--lm", default=LM)

@@ -1,7 +1,8 @@
-"""Every method as a real model ran it: the recordings of tests/recordings, replayed without the model."""
+"""Every method as a real model ran it: the runs of tests/recordings, replayed without the model."""
 
 import importlib.util
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,9 @@ make: Any = importlib.util.module_from_spec(_SPEC)
 _SPEC.loader.exec_module(make)
 
 
-def test_every_command_has_its_recording_and_its_table() -> None:
-    for suffix in (".rec", ".json"):
-        found = {path.stem for path in FOLDER.glob(f"*{suffix}")} - {"palset_en"}
-        assert found == set(make.RECORDINGS), "run: python tests/recordings/make.py"
+def test_every_command_has_its_run_and_its_table() -> None:
+    runs = {path.parent.name for path in FOLDER.glob("*/run.sqlite")}
+    assert runs == {path.stem for path in FOLDER.glob("*.json")} - {"palset_en"} == set(make.RECORDINGS)
 
 
 def test_every_method_of_a_paper_is_recorded() -> None:
@@ -29,12 +29,11 @@ def test_every_method_of_a_paper_is_recorded() -> None:
 
 
 @pytest.mark.parametrize("name", make.RECORDINGS)
-def test_a_replay_gives_the_recorded_table(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    path = FOLDER / f"{name}.rec"
+def test_a_replay_gives_the_table_of_the_run(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     again = f"if its prompts were changed on purpose: python tests/recordings/make.py {name!r}"
-    assert path.stat().st_size < 300_000
+    ran = shutil.copytree(FOLDER / name, tmp_path / "run")
     try:
-        found = make.run([*make.command(name), "--threads", "2", "--replay", str(path)])
+        found = make.run([*make.command(name), "--threads", "2", "--replay", str(ran)])
     except SystemExit:
         pytest.fail(f"{capsys.readouterr().err.splitlines()[-1]}; {again}")
-    assert found == json.loads(path.with_suffix(".json").read_text(encoding="utf-8")), again
+    assert found == json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8")), again

@@ -72,8 +72,7 @@ def test_a_meter_includes_what_another_has_counted() -> None:
     [
         ({"lm": "gguf:qwen"}, "--api-base"),
         ({"judge_lm": "local:model"}, "--api-base"),
-        ({"record": "tape"}, "--record"),
-        ({"replay": "tape"}, "--replay"),
+        ({"replay": "run"}, "--replay"),
         ({"workers": 0}, "number of processes"),
         ({"workers": "two"}, "number of processes"),
     ],

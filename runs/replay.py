@@ -1,0 +1,167 @@
+"""Replays a finished run: every call and every vector is taken from its store, and one that it lacks ends the run.
+
+    run A ── answers by request digest, vectors by text ──> run.sqlite
+    run B, --replay A ── the same requests ──> the same answers; no network, no weights, no key
+
+A replay is a run like any other: it counts calls, keeps limits and has a store of its own, which can be replayed too.
+Equal requests get the answers of then in the order in which they were made.
+
+Limits: of a call that failed there is no answer, so a replay ends at it. A model that can be trained has no recorded
+weights, and is not replayed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Self
+
+import numpy as np
+from dspy.clients.call_result import CallResult
+
+from ..engines.embedders import OFFLINE, TextEmbedder
+from ..engines.guard import Guard
+from ..engines.meter import MeteredLM, digest_of, request_of
+from ..engines.models import context_window, is_local
+from ..errors import UserError
+from .folder import RunFolder
+from .run_store import RunStore
+
+QUOTED = 80
+"""Characters of a prompt that a message quotes."""
+
+
+class Replay:
+    """A run whose answers are given again; may be used from many threads.
+
+    Args:
+        run: The run, as `RunFolder.open` takes it.
+        guard: Ends the replay where an answer is missing.
+
+    Raises:
+        UserError: There is no such run, or it was not recorded.
+    """
+
+    def __init__(self, run: str, guard: Guard) -> None:
+        self._folder, self._guard = RunFolder.open(run), guard
+        self._models: dict[str, dict[str, Any]] = self._folder.read().get("models", {})
+        self._asked: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    @property
+    def _store(self) -> RunStore:
+        return self._folder.store
+
+    def model(self, role: str, name: str) -> str:
+        """The name by which the model of a role is made: the one it had.
+
+        Raises:
+            UserError: The run had none, or it is one that can be trained.
+        """
+        found = self._model(role)
+        if found is None or is_local(found["model"]):
+            raise UserError(f"--replay {self._folder.path.name}: ran without a {role} model that can be replayed")
+        return name if name == OFFLINE else str(found["model"])
+
+    def fitted(self, role: str, lm: MeteredLM) -> MeteredLM:
+        """The model, with the sizes that the one of then had."""
+        found = self._model(role) or {}
+        lm.window = found.get("window")
+        lm.kwargs |= {"max_tokens": found["max_tokens"]} if found.get("max_tokens") is not None else {}
+        return lm
+
+    def answer(self, lm: MeteredLM, call: Any) -> CallResult:
+        """The answer to a call.
+
+        Raises:
+            UserError: The run has none; it ends the replay.
+        """
+        key = digest_of(request_of(lm, call))
+        with self._lock:
+            number = self._asked[key]
+            self._asked[key] += 1
+        found = self._store.answers.all(key)
+        if number >= len(found):
+            about = "was not asked so often" if found else "was not asked"
+            raise self._missing(f"{lm.role} model {about}: {_beginning(call)!r}")
+        made = CallResult.load(found[number])
+        # It is counted as the call that it was.
+        made.cache_hit, made.usage = False, dict(found[number].get("usage") or {})
+        return made
+
+    def embedder(self, name: str) -> TextEmbedder:
+        """The embedder of then, with the vectors that it made."""
+        about = self._store.vectors.about(name)
+        if about is None:
+            raise UserError(f"--replay {self._folder.path.name}: holds no vectors of {name}")
+
+        def compute(texts: Sequence[str]) -> np.ndarray:
+            known = self._store.vectors.known(name, [_key(text) for text in texts])
+            missing = next((text for text in texts if _key(text) not in known), None)
+            if missing is not None:
+                raise self._missing(f"no vector of {name} was made for {missing[:QUOTED]!r}")
+            return np.stack([known[_key(text)] for text in texts])
+
+        return TextEmbedder(name, compute, **about)
+
+    def _model(self, role: str) -> dict[str, Any] | None:
+        return self._models.get(role) or (self._models.get("task") if role == "prompt" else None)
+
+    def _missing(self, what: str) -> UserError:
+        name = self._folder.path.name
+        error = UserError(f"--replay {name}: {what}; data, options, prompts or earlier answers differ from that run's")
+        self._guard.stop(error)
+        return error
+
+    def __deepcopy__(self, memo: object = None) -> Self:
+        return self
+
+
+def note_model(folder: RunFolder, role: str, asked: str, lm: MeteredLM) -> None:
+    """Writes down which model a role had, for a replay."""
+    models = folder.read().get("models", {})
+    sizes = {"max_tokens": lm.kwargs.get("max_tokens"), "window": context_window(lm)}
+    found = {"lm": asked, "model": lm.model, **sizes}
+    if models.get(role) != found:
+        folder.update(models={**models, role: found})
+
+
+def recorded(embedder: TextEmbedder, store: RunStore) -> TextEmbedder:
+    """An embedder whose vectors the run keeps; the offline one, which costs nothing, as it is.
+
+    A text that the run knows already, e.g. of before it was killed, is not embedded again.
+    """
+    if embedder.name == OFFLINE:
+        return embedder
+    unrelated = embedder.unrelated and (float(embedder.unrelated[0]), float(embedder.unrelated[1]))
+    begins = {"query": embedder.query, "passage": embedder.passage}
+    store.vectors.describe(embedder.name, {"unrelated": unrelated, **begins})
+
+    def compute(texts: Sequence[str]) -> np.ndarray:
+        keys = {text: _key(text) for text in texts}
+        known = store.vectors.known(embedder.name, list(keys.values()))
+        new = [text for text, key in keys.items() if key not in known]
+        if new:
+            made = dict(zip((keys[text] for text in new), embedder.embed_as_given(new), strict=True))
+            store.vectors.put(embedder.name, made)
+            known |= made
+        return np.stack([known[keys[text]] for text in texts])
+
+    return TextEmbedder(
+        embedder.name, compute, embedder.dimension, unrelated, query=embedder.query, passage=embedder.passage
+    )
+
+
+def _key(text: str) -> str:
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
+
+
+def _beginning(call: Any) -> str:
+    """The first words of what is asked."""
+    messages = call.legacy.get("messages") or [{}]
+    text = messages[-1].get("content")
+    if isinstance(text, list):
+        text = next((part.get("text") for part in text if isinstance(part, dict) and part.get("text")), "")
+    return " ".join(str(text or "").split())[:QUOTED]

@@ -1,0 +1,110 @@
+"""Runs are replayed without any server: the same table, or one line that says which call is missing."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from mempiler.cli import main
+from mempiler.engines.embedders import TextEmbedder
+from mempiler.runs.experiment import run_evaluate
+from mempiler.runs.setup import Setup
+
+EVALUATE = ["evaluate", "turn-rag", "--part", "test"]
+WRITING = ["evaluate", "rgmem", "--part", "test"]
+COMMANDS = {
+    "evaluate": EVALUATE,
+    "evaluate-writing": WRITING,
+    "bootstrap": ["compile", "turn-rag", "--with", "bootstrap", "--optimizer-set", "max_tries=4"],
+    "gepa": ["compile", "turn-rag", "--with", "gepa", "--optimizer-set", "max_metric_calls=10"],
+}
+UNSTEADY = {"seconds", "run_id", "run", "program", "latency"}
+"""Of a table: what is another time's or another folder's."""
+
+
+def table(found: Any) -> Any:
+    """What a command printed, without times and folders."""
+    if isinstance(found, dict):
+        return {name: table(value) for name, value in found.items() if name not in UNSTEADY}
+    return [table(each) for each in found] if isinstance(found, list) else found
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_replay_gives_the_table_of_the_run_without_a_server(stub, mempiler_cli, monkeypatch, name):
+    server = stub()
+    made = mempiler_cli(server, *COMMANDS[name])
+    assert (made.code, len(server.texts) > 4) == (0, True)
+    server.die()
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    played = mempiler_cli(server, *COMMANDS[name], "--replay", "last", threads=1)
+    assert (played.code, played.err.count("mempiler:")) == (0, 0), played.line
+    assert table(played.found) == table(made.found)
+    again = mempiler_cli(server, *COMMANDS[name], "--replay", "last", threads=4)
+    assert table(again.found) == table(made.found)
+
+
+@pytest.mark.parametrize(
+    ("words", "sizes"),
+    [
+        (EVALUATE, {"test": 5}),
+        ([*EVALUATE, "--set", "k=1"], {}),
+        (["evaluate", "recursive-summary", "--part", "test"], {}),
+        (COMMANDS["bootstrap"], {}),
+    ],
+    ids=["questions", "setting", "method", "compile"],
+)
+def test_a_missing_call_is_one_line_and_nothing_is_asked(stub, mempiler_cli, words, sizes):
+    server = stub()
+    assert mempiler_cli(server, *EVALUATE).code == 0
+    asked = len(server.texts)
+    ran = mempiler_cli(server, *words, "--replay", "last", **sizes)
+    assert (ran.code, ran.out, len(server.texts)) == (2, "", asked)
+    assert "task model was not asked: '" in ran.line
+    assert "--resume" not in ran.line
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["--replay", "nothing"], "no run 'nothing'"),
+        (["--replay", "last", "--lm", "openai/other"], "ran with --lm "),
+        (["--replay", "last", "--temperature", "0.4"], "ran with --temperature None, not 0.4"),
+        (["--replay", "last", "--resume", "last"], "--replay does not go with --resume"),
+        (["--replay", "last", "--workers", "2"], "--workers does not go with --replay"),
+    ],
+)
+def test_what_cannot_be_replayed_is_one_line(stub, mempiler_cli, capsys, words, line):
+    mempiler_cli(stub(), *EVALUATE)
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as ended:
+        main([*EVALUATE, "--on", "locomo", "--train", "8", "--dev", "4", "--test", "4", *words])
+    assert (ended.value.code, line in capsys.readouterr().err) == (2, True)
+
+
+def test_limits_count_replayed_calls(stub, mempiler_cli):
+    server = stub()
+    made = mempiler_cli(server, *WRITING)
+    assert made.found["calls"]["task"] > 2
+    stopped = mempiler_cli(server, *WRITING, "--replay", "last", "--max-calls", "2")
+    assert stopped.found["stopped"] is not None
+
+
+def test_vectors_are_those_of_the_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    def compute(texts: Any) -> np.ndarray:
+        asked.extend(texts)
+        return np.array([[len(text), text.count("a"), text.count("e") + 1] for text in texts], np.float32)
+
+    monkeypatch.setattr(
+        "mempiler.runs.setup.make_embedder", lambda name, api_base=None: TextEmbedder(name, compute, query="q: ")
+    )
+    sizes = {"train": 4, "dev": 4, "test": 4}
+    made = run_evaluate("turn-rag", Setup("locomo", embedder="openai/e", **sizes))
+    assert asked
+    asked.clear()
+    played = run_evaluate("turn-rag", Setup("locomo", embedder="openai/e", replay="last", **sizes))
+    assert asked == []
+    assert [row.model_dump(include={"id", "answer", "score", "sources"}) for row in played.rows] == [
+        row.model_dump(include={"id", "answer", "score", "sources"}) for row in made.rows
+    ]
