@@ -17,6 +17,7 @@ from .progress import progress
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from ..runs.papers.cells import Cell
     from ..runs.papers.paper import Paper, Printed
     from ..runs.papers.results import Reproduced, SectionResult
     from ..runs.statistics import Difference
@@ -138,12 +139,23 @@ def _print_ours(console: Console, found: SectionResult) -> None:
             # Numbers may not be cut.
             shown.add_column(name.replace("_", " "), justify="right", min_width=7, overflow="fold")
         for row in found.rows:
-            cells = ["\n".join(cell.lines()) for cell in found.cells(row)]
+            cells = [_cell(cell) for cell in found.cells(row)]
             shown.add_row(row.label, str(row.evaluation.n), *cells, _difference(found.difference(row)))
         console.print(shown)
         console.print(_takes(found))
     for line in _remarks(found):
         console.print(line, soft_wrap=True)
+
+
+def _cell(cell: Cell) -> str:
+    """The number, its interval, and the paper's cells, a line each."""
+
+    def text(value: float) -> str:
+        return f"{value:,.{cell.digits}f}"
+
+    lines = ["-"] if cell.value is None else [text(cell.value) + (f" ± {text(cell.spread)}" if cell.spread else "")]
+    lines += [] if cell.interval is None else [f"[{text(cell.interval[0])}, {text(cell.interval[1])}]"]
+    return "\n".join([*lines, *([f"paper {'; '.join(map(str, cell.printed))}"] if cell.printed else [])])
 
 
 def _difference(found: Difference | None) -> str:
@@ -177,5 +189,7 @@ def _remarks(found: SectionResult) -> Iterator[str]:
         yield f"win rate, {label}: {value} over {rate.n} questions, judged in both orders"
     for label, error in found.failed.items():
         yield f"failed: {label}: {error}"
+    for label in found.broken:
+        yield f"broken: {label}: so many of its calls were lost that its score says little; see mempiler failures"
     if found.section.note:
         yield found.section.note

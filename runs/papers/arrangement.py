@@ -94,8 +94,7 @@ def _setup(paper: Paper, section: Section, setup: Setup, files: Mapping[str, str
     """The setup of a section; the command line overrides the paper."""
     name = section.benchmark
     data = files.get(name) or files.get(_data_set(name)) or setup.data
-    known = paper.benchmarks.get(name)
-    suited = {} if known is None else known.judged if setup.judge_lm else known.unjudged
+    suited = (paper.judged if setup.judge_lm else paper.unjudged).get(name, {})
     others = [each.benchmark for each in paper.sections]
     given = {
         option: value

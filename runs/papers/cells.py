@@ -45,20 +45,6 @@ class Cell:
     printed: tuple[str | int | float | None, ...] = ()
     """The paper's cells that stand beside it."""
 
-    def lines(self) -> list[str]:
-        """The number, its interval, and the paper's cells, a line each."""
-        if self.value is None:
-            return ["-", *self._beside()]
-        spread = "" if self.spread is None else f" ± {self._text(self.spread)}"
-        span = [] if self.interval is None else [f"[{self._text(self.interval[0])}, {self._text(self.interval[1])}]"]
-        return [self._text(self.value) + spread, *span, *self._beside()]
-
-    def _beside(self) -> list[str]:
-        return [f"paper {'; '.join(map(str, self.printed))}"] if self.printed else []
-
-    def _text(self, value: float) -> str:
-        return f"{value:,.{self.digits}f}"
-
 
 @dataclass(frozen=True)
 class VariantResult:

@@ -114,13 +114,6 @@ class Section(_Plain):
     note: str = ""
 
 
-class Options(_Plain):
-    """Options of a benchmark, with a judge and without one."""
-
-    judged: Mapping[str, Any] = {}
-    unjudged: Mapping[str, Any] = {}
-
-
 class NotDrawn(_Plain):
     """What the paper shows and a table of variants cannot."""
 
@@ -138,7 +131,10 @@ class Paper(_Plain):
     """By label."""
     sections: tuple[Section, ...]
     printed: Mapping[str, tuple[Printed, ...]] = {}
-    benchmarks: Mapping[str, Options] = {}
+    judged: Mapping[str, Mapping[str, Any]] = {}
+    """By benchmark: its options with a judge."""
+    unjudged: Mapping[str, Mapping[str, Any]] = {}
+    """By benchmark: its options without one, e.g. another metric."""
     seeds: int = 1
     offline_test: int | None = None
     """Questions a section where the offline engine answers about a bundled sample, unless --test says otherwise."""

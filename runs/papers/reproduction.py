@@ -26,6 +26,7 @@ from ...optimizers.compile import Compilation
 from ...programs.adapter import adapter as make_adapter
 from ...programs.identity import digest, jsonable
 from ...programs.remember import MemoryCache
+from ...records.whole_file import replacing
 from ..artifact import read_manifest
 from ..compare import recorded
 from ..course import Course
@@ -91,8 +92,8 @@ def reproduce(
             tracker.metrics({f"{each.section.name}.{row.label}.score": row.evaluation.score for row in each.rows})
         summary = result.summary()
         tracker.json("reproduced.json", summary)
-        text = json.dumps(summary, indent=1, ensure_ascii=False)
-        (folder.path / "reproduced.json").write_text(text, encoding="utf-8")
+        with replacing(folder.path / "reproduced.json") as file:
+            json.dump(summary, file, indent=1, ensure_ascii=False)
         folder.update(status="stopped" if result.stopped else "finished")
     return result
 

@@ -37,6 +37,11 @@ class SectionResult:
         own = next((each for each in self.rows if each.label == self.section.own), None)
         return None if own is None or row is own else row.difference(own)
 
+    @property
+    def broken(self) -> tuple[str, ...]:
+        """Variants of which so many calls were lost that their scores say little."""
+        return tuple(row.label for row in self.rows if any(each.broken for each in row.evaluations))
+
     def summary(self) -> dict[str, Any]:
         """Plain JSON."""
         section = self.section
@@ -48,6 +53,7 @@ class SectionResult:
             "printed": [table.model_dump(mode="json") for table in self.paper.tables(section)],
             "rows": [self._row(row) for row in self.rows],
             "failed": dict(self.failed),
+            "broken": list(self.broken),
             "win_rates": {label: found.to_dict() for label, found in self.win_rates.items()},
         }
 
@@ -84,8 +90,8 @@ class Reproduced:
 
     @property
     def failed(self) -> bool:
-        """Whether a variant ended in an error."""
-        return any(section.failed for section in self.sections)
+        """Whether a variant ended in an error, or its score is that of a broken run."""
+        return any(each.failed or each.broken for each in self.sections)
 
     def summary(self) -> dict[str, Any]:
         """Plain JSON: our tables with the paper's beside them."""

@@ -1,8 +1,11 @@
 """Cells: what each kind of column reads off the evaluations of a variant, its n, interval and spread."""
 
+from pathlib import Path
+
 import pytest
 from mempiler.runs.papers.cells import VariantResult
 from mempiler.runs.papers.paper import Column
+from mempiler.runs.papers.results import Reproduced, SectionResult
 from mempiler.runs.results import Evaluation, Expense, Row
 
 
@@ -69,7 +72,8 @@ def test_the_interval_of_the_score_is_that_of_its_summary():
 
 def test_seeds_are_a_mean_with_a_spread():
     cell = VariantResult("x", (scored([0.0] * 6), scored([1.0] * 6))).cell(Column(name="all"), (38.1, "40"))
-    assert cell.lines() == ["0.500 ± 0.707", "[0.500, 0.500]", "paper 38.1; 40"]
+    assert (cell.value, cell.interval, cell.printed) == (0.5, (0.5, 0.5), (38.1, "40"))
+    assert cell.spread == pytest.approx(0.7071, abs=1e-4)
 
 
 def test_a_difference_is_paired_on_shared_questions():
@@ -77,3 +81,11 @@ def test_a_difference_is_paired_on_shared_questions():
     found = other.difference(own)
     assert (found.n, found.mean, found.wins, found.losses, found.ties) == (22, pytest.approx(-21 / 22), 0, 21, 1)
     assert found.verdict == "worse"
+
+
+def test_a_variant_that_lost_too_many_calls_is_broken(make_paper):
+    paper, whole = make_paper(), VariantResult("nothing", (scored([1.0]),))
+    lost = VariantResult("three turns", (scored([1.0], answers={"task.answer": {"ok": 1, "lost": 1}}),))
+    found = SectionResult(paper, paper.sections[0], "", (whole, lost), {}, {})
+    assert found.broken == ("three turns",)
+    assert Reproduced(paper, (found,), Path(), "", (), None).failed

@@ -32,7 +32,7 @@ def test_every_variant_of_every_section_can_be_built(name):
     assert paper.name == name
     for section in paper.sections:
         assert section.benchmark in BENCHMARKS
-        options = {**section.options, **getattr(paper.benchmarks.get(section.benchmark), "unjudged", {})}
+        options = {**section.options, **paper.unjudged.get(section.benchmark, {})}
         benchmark = (setup := Setup(benchmark=section.benchmark, options=options)).load()
         for label in section.variants:
             variant = paper.variants[label]

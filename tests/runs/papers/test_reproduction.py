@@ -1,11 +1,13 @@
 """A reproduction: each variant an ordinary run of its own, a table of ours with the paper's cells beside it."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from mempiler.cli import app, main
 from mempiler.engines.guard import Limits
+from mempiler.engines.meter import Meter
 from mempiler.runs.compare import recorded
 from mempiler.runs.papers.paper import read_paper
 from mempiler.runs.papers.reproduction import reproduce
@@ -15,6 +17,19 @@ from mempiler.runs.tracking import client
 from tests.scripted_system import register
 
 SETUP = Setup(benchmark="", test=6, threads=2)
+SPLIT = Setup(benchmark="", train=8, dev=4, test=4, threads=1)
+TUNED = {
+    "three turns": {"program": "turn-rag"},
+    "demos": {
+        "program": "turn-rag",
+        "settings": {"k": 2},
+        "tuned": {"optimizer": "labeled", "settings": {"max_labeled_demos": 2}},
+    },
+    "more demos": {
+        "program": "turn-rag",
+        "tuned": {"optimizer": "bootstrap", "start": "demos", "settings": {"max_tries": 2}},
+    },
+}
 
 
 def rows_of(made):
@@ -90,23 +105,30 @@ def test_seeds_repeat_what_draws_and_nothing_else(make_paper, tmp_path, monkeypa
 
 def test_a_compiled_row_is_compiled_and_then_asked_what_nothing_learned_from(make_paper):
     """The second begins from the program that the first one kept."""
-    first = {"optimizer": "labeled", "settings": {"max_labeled_demos": 2}}
-    second = {"optimizer": "bootstrap", "start": "demos", "settings": {"max_tries": 2}}
-    variants = {
-        "three turns": {"program": "turn-rag"},
-        "demos": {"program": "turn-rag", "settings": {"k": 2}, "tuned": first},
-        "more demos": {"program": "turn-rag", "tuned": second},
-    }
-    paper = make_paper(variants=variants, sections=[_turns(list(variants), own="three turns")])
-    made = reproduce(paper, Setup(benchmark="", train=8, dev=4, test=4, threads=2))
-    assert {row.label: len(row.evaluation.rows) for row in made.sections[0].rows} == dict.fromkeys(variants, 4)
+    paper = make_paper(variants=TUNED, sections=[_turns(list(TUNED), own="three turns")])
+    made = reproduce(paper, SPLIT)
+    assert {row.label: len(row.evaluation.rows) for row in made.sections[0].rows} == dict.fromkeys(TUNED, 4)
     assert not made.failed
-    found = {json.loads(path.read_text())["settings"]["command"]: path for path in made.run.glob("parts/*/run.json")}
-    assert set(found) == {"evaluate", "compile"}
+    found = {json.loads(path.read_text())["settings"]["command"] for path in made.run.glob("parts/*/run.json")}
+    assert found == {"evaluate", "compile"}
     begun = [json.loads(path.read_text())["settings"] for path in made.run.glob("parts/bootstrap-*/run.json")]
     assert [each["begun"].partition("-turn-rag")[0] for each in begun] == ["labeled"]
     (kept,) = made.run.glob("parts/labeled-*/program/manifest.json")
     assert json.loads(kept.read_text())["config"]["k"] == 2
+
+
+@pytest.mark.parametrize("calls", [6, 14])
+def test_a_compile_that_a_limit_broke_off_goes_on_and_pays_nothing_twice(make_paper, calls):
+    paper = make_paper(variants=TUNED, sections=[_turns(list(TUNED), own="three turns")])
+    meters = [Meter() for _ in range(3)]
+    whole = reproduce(paper, SPLIT, meter=meters[0])
+    broken = reproduce(paper, replace(SPLIT, limits=Limits(max_calls=calls)), meter=meters[1])
+    resumed = reproduce(paper, replace(SPLIT, resume=str(broken.run)), meter=meters[2])
+    assert (len(broken.sections[0].rows) < 3, resumed.stopped) == (True, None)
+    paid = [sum(meter.read().calls.values()) for meter in meters]
+    assert paid[1] + paid[2] == paid[0]
+    cells = [{label: row["cells"] for label, row in rows_of(each).items()} for each in (whole, resumed)]
+    assert cells[0] == cells[1]
 
 
 def test_a_variant_that_fails_is_named_and_the_others_are_run(make_paper, capsys, monkeypatch):
