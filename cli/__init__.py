@@ -31,7 +31,6 @@ COMMANDS = {
     "failures": "List the questions and writes of a run that failed.",
     "register": "Put a saved program into MLflow's model registry, behind a gate.",
     "push": "Put a saved program on the Hugging Face hub.",
-    "keys": "Make a key pair, and sign saved programs with it.",
     "ask": "Ask a saved program a question about a history, or about a stored memory.",
     "memories": "Stored memories: add, remember, list, show, view, export, import, forget; their entries.",
     "rebuild": "Write stored memories anew after a program or embedder changed.",

@@ -189,7 +189,7 @@ def _evaluated(
             raise UserError(f"{run.name} was asked none of these questions; give it the same --data and --part")
     folders = {name: program_folder(name) for name in names}
     for folder in filter(None, folders.values()):
-        read_states(folder, setup.trust)
+        read_states(folder)
     for name in names:
         folder = folders[name]
         if part == "all" and folder is not None and compiled_on(folder, benchmark):

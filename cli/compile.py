@@ -9,7 +9,6 @@ import click
 from .options import (
     MIN_N,
     REPLAY,
-    SIGN_KEY,
     WORKERS,
     first_line,
     make_setup,
@@ -32,7 +31,6 @@ from .progress import progress
 @click.option("--stage", type=click.Choice(["read", "write", "all"]), default="all", show_default=True)
 @click.option("--optimizer-set", "settings", multiple=True, metavar="NAME=VALUE", help="a setting of the optimizer")
 @click.option("--out", type=click.Path(), help="folder for the program [default: a new one under runs/local]")
-@SIGN_KEY
 @MIN_N
 @click.option("--force", is_flag=True, help="keep the compiled program even without a significant gain on dev")
 def command(

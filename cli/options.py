@@ -18,7 +18,6 @@ from rich.text import Text
 
 from ..engines.deadline import DEADLINE, RETRIES, TIMEOUT
 from ..errors import MOST_SECONDS, UserError
-from .trust import trust_option
 
 if TYPE_CHECKING:
     from ..engines.guard import Guard
@@ -48,13 +47,6 @@ LM = click.option(
 API_BASE = click.option("--api-base", help="address of an OpenAI-compatible server")
 JSON = click.option("--json", "as_json", is_flag=True, help="print one JSON object")
 ALLOW_CODE = click.option("--allow-code", is_flag=True, help="let a saved program import its module:Class method")
-SIGN_KEY = click.option(
-    "--sign-key",
-    type=click.Path(),
-    envvar="MEMPILER_SIGN_KEY",
-    show_envvar=True,
-    help="PEM file of the private key that signs the program, see `mempiler keys`",
-)
 MIN_N = click.option(
     "--min-n", type=click.IntRange(1), default=20, show_default=True, help="fewer questions than these tell nothing"
 )
@@ -106,7 +98,6 @@ TENANT = click.option("--tenant", default="default", show_default=True, help="ke
 ALL_TENANTS = click.option("--tenant", help="only this tenant [default: all]")
 
 
-TRUST = trust_option()
 _EMBEDDER_API_BASE = "address of an OpenAI-compatible embedding server"
 _READING = [
     click.option(
@@ -116,7 +107,6 @@ _READING = [
         help="the embedder the program was made with; needless for one of this process",
     ),
     click.option("--embedder-api-base", envvar="MEMPILER_EMBEDDER_API_BASE", show_envvar=True, help=_EMBEDDER_API_BASE),
-    TRUST,
     ALLOW_CODE,
 ]
 _ASKING = [
@@ -189,7 +179,6 @@ _SETUP = [
     PLAN,
     JSON,
     SET,
-    TRUST,
     ALLOW_CODE,
 ]
 
@@ -233,15 +222,13 @@ def reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def open_saved(
-    program: str, embedder: str | None, embedder_api_base: str | None, trust: str | None, allow_code: bool
-) -> Opened:
+def open_saved(program: str, embedder: str | None, embedder_api_base: str | None, allow_code: bool) -> Opened:
     """A saved program, by its folder or as models:/NAME@ALIAS."""
     from ..runs.addresses import pinned
     from ..runs.artifact import chosen_embedder, open_program
 
     folder = pinned(program)
-    return open_program(folder, allow_code, chosen_embedder(folder, embedder, embedder_api_base), trust)
+    return open_program(folder, allow_code, chosen_embedder(folder, embedder, embedder_api_base))
 
 
 def open_asked(

@@ -15,7 +15,7 @@ from .options import JSON, output, print_json
 def command(program: str, address: str, private: bool, as_json: bool) -> None:
     """Put PROGRAM (the folder of a saved program, or its address) on the Hugging Face hub at ADDRESS, hf://OWNER/NAME.
 
-    Only its JSON files go there: prompts, demos, manifest, signature. hf://OWNER/NAME@COMMIT then stands for it
+    Only its JSON files go there: prompts, demos, manifest. hf://OWNER/NAME@COMMIT then stands for it
     wherever a program folder does. Needs a token of the hub: HF_TOKEN, or `hf auth login`.
     """
     from ..errors import UserError

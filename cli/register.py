@@ -6,7 +6,7 @@ import shlex
 
 import click
 
-from .options import ALLOW_CODE, JSON, SIGN_KEY, TRUST, output, print_json
+from .options import ALLOW_CODE, JSON, output, print_json
 
 
 @click.command("register")
@@ -16,8 +16,6 @@ from .options import ALLOW_CODE, JSON, SIGN_KEY, TRUST, output, print_json
 @click.option("--min-n", type=click.IntRange(1), help="fewer dev questions tell nothing [default: as it was compiled]")
 @click.option("--force", is_flag=True, help="register it whatever the gate says")
 @JSON
-@SIGN_KEY
-@TRUST
 @ALLOW_CODE
 def command(
     program: str,
@@ -26,8 +24,6 @@ def command(
     min_n: int | None,
     force: bool,
     as_json: bool,
-    sign_key: str | None,
-    trust: str | None,
     allow_code: bool,
 ) -> None:
     """Register PROGRAM (the folder of a saved program, or models:/NAME/VERSION) as a version of a model.
@@ -38,7 +34,7 @@ def command(
     """
     from ..runs.register import register
 
-    done = register(program, name, alias, force, allow_code, trust, sign_key, min_n)
+    done = register(program, name, alias, force, allow_code, min_n)
     if as_json:
         print_json(done.summary())
         return

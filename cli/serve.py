@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Callable
 from dataclasses import fields
@@ -16,14 +15,6 @@ import click
 
 from ..errors import MOST_SECONDS, MempilerError, UserError
 from .options import ALLOW_CODE, SECONDS, Finite, open_store
-from .trust import told_of_programs, trust_option
-
-
-def _log_lines() -> logging.Formatter:
-    from ..service.logs import JsonLines
-
-    # The path of a program and the id of a key are nothing that users said.
-    return JsonLines(contents=True)
 
 
 def _setting(name: str, kind: Any, default: Any, help: str) -> Any:
@@ -74,7 +65,6 @@ def _setting(name: str, kind: Any, default: Any, help: str) -> Any:
 )
 @click.option("--log-contents", is_flag=True, envvar="MEMPILER_LOG_CONTENTS", help="log what is asked and answered")
 @click.option("--api-base", envvar="MEMPILER_API_BASE", help="address of an OpenAI-compatible server")
-@trust_option(_log_lines)
 @ALLOW_CODE
 def command(
     host: str, port: int, workers: int, token_file: str | None, lm_deadline: float, log_level: str, **given: Any
@@ -99,8 +89,7 @@ def command(
 def _answer_in_process(given: dict[str, Any], bound: socket, started: Callable[[], None]) -> None:
     """`_answer` in a process of its own, which says itself why it could not start."""
     try:
-        with told_of_programs(_log_lines()):
-            _answer(given, lambda: bound, started)
+        _answer(given, lambda: bound, started)
     except MempilerError as error:
         click.echo(f"mempiler: {error}", err=True)
         sys.exit(error.exit_code)
@@ -123,7 +112,7 @@ def _answer(given: dict[str, Any], listening: Callable[[], socket], started: Cal
     tokens = Tokens(given["token_file"]) if given["token_file"] is not None else None
     folder = program_folder(given["program"]) or given["program"]
     embedder = chosen_embedder(folder, given["embedder"], given["embedder_api_base"])
-    loaded = open_program(folder, given["allow_code"], embedder, given["trust"])
+    loaded = open_program(folder, given["allow_code"], embedder)
     model = language_model(
         loaded.model(given["lm"]),
         api_base=given["api_base"],

@@ -10,7 +10,6 @@ from click.core import ParameterSource
 
 from ..errors import UserError
 from .options import (
-    SIGN_KEY,
     Finite,
     first_line,
     make_setup,
@@ -76,7 +75,6 @@ USERS = {False: 400, True: 100}
 @click.option("--answer-api-base", help="address of its server")
 @click.option("--reward-set", "rewards", multiple=True, metavar="NAME=VALUE", help="e.g. compression=0.2")
 @click.option("--train-set", "kwargs", multiple=True, metavar="NAME=VALUE", help="e.g. learning_rate=2e-4")
-@SIGN_KEY
 @click.option("--out", help="folder for the program [default: in the run's folder under runs/local]")
 def command(method: str, as_json: bool, planned: bool, config: tuple[str, ...], out: str | None, **values: Any) -> None:
     """Train the model behind METHOD on its memory operations, and save model and program.

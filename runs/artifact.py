@@ -3,11 +3,10 @@
     save(program, folder, manifest)     all or nothing: written beside, then renamed
     load(folder)                        everything is verified first; a mismatch names what differs and what to do
 
-The state holds prompts (instructions, fields, demos) by predictor name; never a language model, a key or a pickle. A
-third file, `signature.json`, says who vouches for the other two (`signing`).
+The state holds prompts (instructions, fields, demos) by predictor name; never a language model, a key or a pickle.
 
 A folder decides what a model is asked, never where: addresses, headers, keys, and the names of models come from whoever
-runs the program. Only a folder whose signer is in a trust file may name its model and embedder by itself.
+runs the program.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ from __future__ import annotations
 import importlib.metadata
 import inspect
 import json
-import logging
 import shlex
 import shutil
 import tempfile
@@ -48,13 +46,11 @@ from ..programs.state import (
 from ..records.whole_file import refuse_foreign
 from .addresses import is_address, resolve
 from .external import SYSTEM, shipped
-from .manifest import MANIFEST, SCHEMA, STATE, Manifest, digest_of, manifest_in, sha256_of, states_in, text_of
-from .signing import SIGNATURE, Author, author_of, read_private, sign
+from .manifest import MANIFEST, SCHEMA, STATE, Manifest, digest_of, manifest_in, sha256_of, states_in
 
-_KNOWN = (set[str](), {MANIFEST, STATE}, {MANIFEST, STATE, SIGNATURE})
+_KNOWN = (set[str](), {MANIFEST, STATE})
 """What a folder may hold that is replaced."""
 PACKAGES = ("mempiler", "dspy", "litellm", "mlflow", "pydantic")
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -64,23 +60,18 @@ class Opened:
     program: MemoryProgram
     manifest: Manifest
     folder: Path
-    author: Author | None
-    """Who signed it; None if nobody did."""
-    trusted: bool
-    """Whether a trust file names the author."""
 
     def model(self, chosen: str | None) -> str:
         """The name of the language model to ask.
 
         Args:
-            chosen: By whoever runs the program; None takes the one that the manifest names, where that is the offline
-                engine or the author is trusted.
+            chosen: By whoever runs the program; None takes the offline engine, where the manifest names that.
 
         Raises:
             UserError: Nobody chose one, and the folder may not choose it by itself.
         """
         named = self.manifest.lms.get("task", OFFLINE)
-        if chosen or named == OFFLINE or self.trusted:
+        if chosen or named == OFFLINE:
             return chosen or named
         raise UserError(
             f"{self.folder}: was compiled with {named!r}; "
@@ -88,25 +79,19 @@ class Opened:
         )
 
 
-def save(
-    program: MemoryProgram,
-    folder: str | Path,
-    manifest: Manifest | None = None,
-    sign_key: str | Path | None = None,
-) -> Manifest:
+def save(program: MemoryProgram, folder: str | Path, manifest: Manifest | None = None) -> Manifest:
     """Saves a program.
 
     Args:
         program: What to save.
         folder: Where; an older saved program there is replaced, anything else is not.
         manifest: What is known of it beyond itself (benchmark, scores, ...).
-        sign_key: PEM file of the private key that signs it, see `signing`.
 
     Returns:
         The manifest as written.
 
     Raises:
-        UserError: The folder holds something else, or cannot be written, or the key is none.
+        UserError: The folder holds something else, or cannot be written.
     """
     folder = Path(folder)
     predictors = program.all_predictors()
@@ -133,58 +118,30 @@ def save(
         }
     )
     manifest = manifest.model_copy(update={"manifest_sha256": digest_of(manifest)})
-    files = {STATE: state, MANIFEST: manifest.model_dump_json(indent=1)}
-    _write(folder, files if sign_key is None else {**files, SIGNATURE: sign(manifest.manifest_sha256, sign_key)})
+    _write(folder, {STATE: state, MANIFEST: manifest.model_dump_json(indent=1)})
     return manifest
 
 
-def sign_folder(folder: str | Path, sign_key: str | Path) -> Manifest:
-    """Signs a saved program; an older signature is replaced.
-
-    Raises:
-        ProgramError: The folder was altered.
-        UserError: The key is none, or the folder cannot be written.
-    """
-    folder = Path(folder)
-    manifest = manifest_in(folder)
-    states_in(folder, manifest)
-    text = sign(manifest.manifest_sha256, sign_key)
-    _write(folder, {STATE: text_of(folder / STATE), MANIFEST: text_of(folder / MANIFEST), SIGNATURE: text})
-    return manifest
-
-
-def load(
-    folder: str | Path,
-    allow_code: bool = False,
-    embedder: Embedder | None = None,
-    trust: str | Path | None = None,
-) -> MemoryProgram:
+def load(folder: str | Path, allow_code: bool = False, embedder: Embedder | None = None) -> MemoryProgram:
     """Loads a saved program.
 
     Args:
         folder: A folder that `save` wrote, or an address: `models:/NAME@ALIAS`, `hf://OWNER/NAME@REVISION`.
         allow_code: Whether a method given as `module:Class` may be imported; only for folders you trust.
         embedder: Makes the vectors, e.g. one behind an address of your own; None takes the one that the manifest names,
-            where that runs in this process or the program's signer is trusted.
-        trust: A trust file (`signing`): the program must be signed with one of its keys.
+            where that runs in this process.
 
     Raises:
-        ProgramError: The folder was altered, is of another version, does not fit this code, or its signature is wrong.
+        ProgramError: The folder was altered, is of another version, or does not fit this code.
         DataError: It holds no saved program.
     """
-    return open_program(folder, allow_code, embedder, trust).program
+    return open_program(folder, allow_code, embedder).program
 
 
-def open_program(
-    folder: str | Path,
-    allow_code: bool = False,
-    embedder: Embedder | None = None,
-    trust: str | Path | None = None,
-) -> Opened:
+def open_program(folder: str | Path, allow_code: bool = False, embedder: Embedder | None = None) -> Opened:
     """Loads a saved program, and says what its folder tells of it; arguments and errors as of `load`."""
     folder = _fetched(folder)
     manifest = manifest_in(folder)
-    author = author_of(folder, manifest.manifest_sha256, trust)
     states = states_in(folder, manifest)
     if manifest.method.startswith(WEB) or manifest.method.endswith(ANSWERS):
         raise ProgramError(f"{folder}: its method {manifest.method!r} is an address or a file; no saved program is one")
@@ -193,11 +150,10 @@ def open_program(
             f"{folder}: its method {manifest.method!r} is code outside Mempiler; "
             "load it with allow_code=True (--allow-code) if you trust it"
         )
-    embedder = _embedder(folder, manifest, embedder, trust is not None)
+    embedder = _embedder(folder, manifest, embedder)
     program = _built(folder, manifest, embedder)
     _take(folder, program, manifest, states)
-    _say(folder, author, trust)
-    return Opened(program, manifest, folder, author, trust is not None)
+    return Opened(program, manifest, folder)
 
 
 def chosen_embedder(folder: str | Path, name: str | None, api_base: str | None) -> Embedder | None:
@@ -217,14 +173,12 @@ def chosen_embedder(folder: str | Path, name: str | None, api_base: str | None) 
     return make_embedder(made_with, api_base)
 
 
-def check_writable(folder: str | Path, sign_key: str | Path | None = None) -> None:
-    """Checks that `save` can write a folder and sign it, before any paid call.
+def check_writable(folder: str | Path) -> None:
+    """Checks that `save` can write a folder, before any paid call.
 
     Raises:
-        UserError: The folder holds something else, or cannot be written, or the key is none.
+        UserError: The folder holds something else, or cannot be written.
     """
-    if sign_key is not None:
-        read_private(sign_key)
     with _staging(Path(folder).resolve()):
         pass
 
@@ -238,27 +192,24 @@ def is_intact(folder: str | Path) -> bool:
     return True
 
 
-def read_states(folder: str | Path, trust: str | Path | None = None) -> dict[str, PredictorState]:
+def read_states(folder: str | Path) -> dict[str, PredictorState]:
     """Reads and checks the state of every predictor by name, without building the program.
 
     Raises:
-        ProgramError: The folder was altered, another version of Mempiler wrote it, or its signature is not right.
+        ProgramError: The folder was altered, or another version of Mempiler wrote it.
     """
     folder = _fetched(folder)
-    return states_in(folder, read_manifest(folder, trust))
+    return states_in(folder, manifest_in(folder))
 
 
-def read_manifest(folder: str | Path, trust: str | Path | None = None) -> Manifest:
-    """Reads and checks a manifest, and the signature, if there is one; with a trust file there must be one.
+def read_manifest(folder: str | Path) -> Manifest:
+    """Reads and checks a manifest.
 
     Raises:
-        ProgramError: It was altered, another version of Mempiler wrote it, or the signature is wrong.
+        ProgramError: It was altered, or another version of Mempiler wrote it.
         DataError: There is none, or it is not JSON.
     """
-    folder = _fetched(folder)
-    manifest = manifest_in(folder)
-    author_of(folder, manifest.manifest_sha256, trust)
-    return manifest
+    return manifest_in(_fetched(folder))
 
 
 def _fetched(folder: str | Path) -> Path:
@@ -266,7 +217,7 @@ def _fetched(folder: str | Path) -> Path:
     return resolve(folder) if is_address(folder) else Path(folder)
 
 
-def _embedder(folder: Path, manifest: Manifest, given: Embedder | None, trusted: bool) -> Embedder | None:
+def _embedder(folder: Path, manifest: Manifest, given: Embedder | None) -> Embedder | None:
     """The embedder that a program needs, if any; texts go to it, so the folder alone does not choose one far away."""
     system = _system(manifest)
     if not (needs_embedder(manifest.method) if system is None else takes_embedder(system)):
@@ -274,7 +225,7 @@ def _embedder(folder: Path, manifest: Manifest, given: Embedder | None, trusted:
     named = manifest.embedder or OFFLINE_EMBEDDER
     if given is not None and given.name != named:
         raise ProgramError(f"{folder}: was made with the embedder {named!r}, not {given.name!r}")
-    if given is None and named not in IN_PROCESS and not trusted:
+    if given is None and named not in IN_PROCESS:
         raise ProgramError(
             f"{folder}: was made with the embedder {named!r}; "
             f"give --embedder {shlex.quote(named)} (embedder=... in Python) if texts may be sent to it"
@@ -319,15 +270,6 @@ def _take(folder: Path, program: MemoryProgram, manifest: Manifest, states: dict
     parsed = {name: parse_predictor(predictors[name], state, name) for name, state in states.items()}
     for name, state in parsed.items():
         load_predictor(predictors[name], state)
-
-
-def _say(folder: Path, author: Author | None, trust: str | Path | None) -> None:
-    if author is None:
-        log.info("program %s: unsigned", folder)
-    elif trust is None:
-        log.info("program %s: signed by %s (not checked against a trust file)", folder, author.id)
-    else:
-        log.info("program %s: signed by %s (%s)", folder, author.name, author.id)
 
 
 @contextmanager

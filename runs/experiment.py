@@ -156,9 +156,9 @@ def run_compile(
         folder = Path(out) if out else runtime.folder.program
         lms = {"task": setup.lm, "prompt": setup.prompt_lm or setup.lm}
         manifest = Manifest(method=start.name, task=benchmark.task, benchmark=_data(benchmark, split), lms=lms)
-        check_writable(folder, setup.sign_key)
+        check_writable(folder)
         if not is_intact(folder):
-            save(start, folder, manifest, setup.sign_key)
+            save(start, folder, manifest)
         sharing = _sharing(runtime, method, config, allow_code)
         with closing(start.method):
             kept = folder, manifest
@@ -250,7 +250,7 @@ def _tracked(
         # A program whose weights were trained is asked with them from here on.
         lms = {**manifest.lms, "task": outcome.model} if outcome.promoted and outcome.model else manifest.lms
         manifest = manifest.model_copy(update={"optimizer": made, "scores": scores, "lms": lms})
-        save(kept, folder, manifest, runtime.setup.sign_key)
+        save(kept, folder, manifest)
         _log(tracker, outcome)
         tracker.page(keep_page(runtime.folder.path, partial(_page, outcome, start, kept, benchmark, logged)))
         with runtime.context(start):

@@ -25,7 +25,6 @@ from .artifact import is_intact, read_states
 from .home import home, make_folder
 from .manifest import MANIFEST, STATE
 from .registry import keep
-from .signing import SIGNATURE
 
 _ADDRESS = re.compile(rf"{HUB}(?P<repo>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w./-]+))?")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -84,17 +83,13 @@ def push(folder: str | Path, name: str, private: bool = False) -> str:
         raise UserError(f"{name}: a commit is made by pushing; leave out @{revision}")
     read_states(folder)
     with _told(name):
-        from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, get_token
+        from huggingface_hub import CommitOperationAdd, HfApi, get_token
 
         if not get_token():
             raise UserError(f"{name}: pushing needs a token of the hub; set HF_TOKEN, or run: hf auth login")
         hub = HfApi()
         hub.create_repo(repo, private=private, exist_ok=True)
-        files = [file for file in (MANIFEST, STATE, SIGNATURE) if (folder / file).is_file()]
-        changes: list[Any] = [CommitOperationAdd(file, folder / file) for file in files]
-        # The signature of another program would refuse this one.
-        if SIGNATURE not in files and SIGNATURE in _files(hub, repo):
-            changes.append(CommitOperationDelete(SIGNATURE))
+        changes = [CommitOperationAdd(file, folder / file) for file in (MANIFEST, STATE)]
         done = hub.create_commit(repo, changes, commit_message="Push a program of Mempiler")
     return f"{HUB}{repo}@{done.oid}"
 
@@ -123,14 +118,13 @@ def _downloaded(name: str, repo: str, commit: str, scratch: Path) -> Path:
         from huggingface_hub import HfApi
 
         hub = HfApi()
-        there = _files(hub, repo, commit)
-        if not {MANIFEST, STATE} <= there:
+        if not {MANIFEST, STATE} <= _files(hub, repo, commit):
             raise ProgramError(f"{name}: no saved program there ({MANIFEST} and {STATE} are not in its top folder)")
-        for file in sorted(there & {MANIFEST, STATE, SIGNATURE}):
+        for file in (MANIFEST, STATE):
             hub.hf_hub_download(repo, file, revision=commit, local_dir=scratch / "loaded")
     fetched = scratch / "program"
     fetched.mkdir()
-    for file in sorted(there & {MANIFEST, STATE, SIGNATURE}):
+    for file in (MANIFEST, STATE):
         (scratch / "loaded" / file).rename(fetched / file)
     return fetched
 

@@ -4,7 +4,7 @@
     state.json       what was tuned, by predictor
 
 The manifest holds the digest of the state, and its own. Both show that a file was damaged or edited by hand. They show
-no more: whoever writes the files can write the digests too (`signing`).
+no more: whoever writes the files can write the digests too.
 """
 
 from __future__ import annotations

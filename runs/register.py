@@ -37,12 +37,10 @@ from .artifact import (
     chosen_embedder,
     open_program,
     read_manifest,
-    sign_folder,
 )
 from .promotion import refusal
 from .registered_model import ENTRY, example_row, inputs_of
-from .registry import DIGEST, SIGNER, resolve, signer_of
-from .signing import SIGNATURE
+from .registry import DIGEST, resolve
 from .statistics import MIN_N, paired
 from .tracking import Tracker, client, first_line, tracking_uri
 
@@ -80,8 +78,6 @@ def register(
     alias: str | None = None,
     force: bool = False,
     allow_code: bool = False,
-    trust: str | Path | None = None,
-    sign_key: str | Path | None = None,
     min_n: int | None = None,
 ) -> Registered:
     """Makes a saved program a version of a registered model, and lets the alias point to it.
@@ -92,8 +88,6 @@ def register(
         alias: Points to the version from here on; what it points to now is what the gate compares with.
         force: Registers whatever the gate decides.
         allow_code: Whether a program's `module:Class` method may be imported.
-        trust: A trust file that must name the program's signer.
-        sign_key: PEM file of a private key: the version is signed with it.
         min_n: Below so many dev questions nothing is promoted; if None, as when the program was compiled.
 
     Raises:
@@ -107,13 +101,12 @@ def register(
         raise ProgramError(f"{program}: no saved program here; give the folder that `mempiler compile` made")
     manifest = read_manifest(folder)
     # Nothing is sent to the embedder here, so the folder may name it.
-    opened = open_program(folder, allow_code, chosen_embedder(folder, manifest.embedder, None), trust)
+    opened = open_program(folder, allow_code, chosen_embedder(folder, manifest.embedder, None))
     told = gate(manifest, *_current(_checked(name), alias), force=force, min_n=min_n)
     with tempfile.TemporaryDirectory() as scratch:
-        copied = _copied(folder, Path(scratch) / "program", sign_key)
-        signer = signer_of(copied, manifest.manifest_sha256)
-        known = _known(name, {DIGEST: manifest.manifest_sha256, SIGNER: signer})
-        number = known or _version(copied, opened.program, manifest, name, told, signer)
+        copied = _copied(folder, Path(scratch) / "program")
+        known = _known(name, manifest.manifest_sha256)
+        number = known or _version(copied, opened.program, manifest, name, told)
     if alias:
         _asked("set_registered_model_alias", name, alias, number)
     return Registered(name, number, alias, known is None, told)
@@ -194,31 +187,26 @@ def _current(name: str, alias: str | None) -> tuple[Manifest | None, str]:
     return (read_manifest(resolve(address)) if alias in aliases else None), address
 
 
-def _copied(folder: Path, target: Path, sign_key: str | Path | None) -> Path:
-    """A copy of a program's files, signed if there is a key."""
+def _copied(folder: Path, target: Path) -> Path:
+    """A copy of a program's files."""
     target.mkdir()
-    for name in (MANIFEST, STATE, SIGNATURE):
-        if (folder / name).exists():
-            shutil.copyfile(folder / name, target / name)
-    if sign_key is not None:
-        sign_folder(target, sign_key)
+    for name in (MANIFEST, STATE):
+        shutil.copyfile(folder / name, target / name)
     return target
 
 
-def _known(name: str, tags: Mapping[str, str]) -> str | None:
-    """The version that is this very program, signed by the same key, if there is one."""
+def _known(name: str, digest: str) -> str | None:
+    """The version that is this very program, if there is one."""
     found = _asked("search_model_versions", f"name = '{name}'")
-    ready = [(each, dict(each.tags)) for each in found if each.status == "READY"]
-    same = [each for each, has in ready if all(has.get(tag, "") == value for tag, value in tags.items())]
+    same = [each for each in found if each.status == "READY" and dict(each.tags).get(DIGEST) == digest]
     return str(max(int(each.version) for each in same)) if same else None
 
 
-def _version(folder: Path, program: MemoryProgram, manifest: Manifest, name: str, told: str, signer: str) -> str:
+def _version(folder: Path, program: MemoryProgram, manifest: Manifest, name: str, told: str) -> str:
     """Logs the model in its own run and makes it a version; returns the number."""
     scored = manifest.scores.get("gate", {})
     tags = {
         DIGEST: manifest.manifest_sha256,
-        SIGNER: signer,
         "mempiler.version": __version__,
         "mempiler.gate": told,
         "method": manifest.method,

@@ -3,12 +3,11 @@
 MLflow runs the few lines of `ENTRY` (models from code: nothing is pickled), which hand the saved program in the model's
 artifacts to `Served`. The language model is not part of it. The server's environment names it:
 
-    MEMPILER_LM                 the model; needless for the offline engine, and where MEMPILER_TRUST names the signer
+    MEMPILER_LM                 the model; needless for the offline engine
     MEMPILER_LMS                further models that a request may ask for with params {"lm": ...}, comma-separated
     MEMPILER_API_BASE           address of an OpenAI-compatible server
     MEMPILER_EMBEDDER           the embedder, if it is not the offline one; needless likewise
     MEMPILER_EMBEDDER_API_BASE  address of the embedder's
-    MEMPILER_TRUST              a trust file (`signing`), one of whose keys must have signed the program
     MEMPILER_ALLOW_CODE         1: a program whose method is a module:Class of your own may import it
 
 Limits: a row brings its whole past. The rows of one request share memories, so that two questions about one past write
@@ -66,14 +65,14 @@ class Served:
         folder: The saved program.
 
     Raises:
-        ProgramError: It does not fit this code, or is not signed as the environment asks for.
+        ProgramError: It does not fit this code.
         UserError: The environment names no model.
     """
 
     def __init__(self, folder: str | Path) -> None:
         given = os.environ.get
         embedder = chosen_embedder(folder, given("MEMPILER_EMBEDDER"), given("MEMPILER_EMBEDDER_API_BASE"))
-        opened = open_program(folder, given("MEMPILER_ALLOW_CODE") == "1", embedder, given("MEMPILER_TRUST") or None)
+        opened = open_program(folder, given("MEMPILER_ALLOW_CODE") == "1", embedder)
         self.program, self.lm = opened.program, opened.model(given("MEMPILER_LM"))
         further = [name.strip() for name in os.environ.get("MEMPILER_LMS", "").split(",")]
         self.lms = tuple(dict.fromkeys([self.lm, *filter(None, further)]))

@@ -3,9 +3,9 @@
     models:/locomo-qa@prod ── pinned ──> models:/locomo-qa/3 ── resolve ──> runs/local/registry/<digest>/
 
 A registered version is a model that `mlflow models serve` runs (see `register`); of it only the JSON files of the saved
-program are fetched, its signature among them, checked like any saved program, and kept under their digest. None of the
-code in the registry is run. The digest is also a tag of the version, so that artifacts that were exchanged below the
-registry are refused; someone with write access to the registry can change both, but not sign with a key of yours.
+program are fetched, checked like any saved program, and kept under their digest. None of the code in the registry is
+run. The digest is also a tag of the version, so that artifacts that were exchanged below the registry are refused;
+someone with write access to the registry can change both.
 """
 
 from __future__ import annotations
@@ -20,13 +20,10 @@ from ..errors import ProgramError, UserError
 from .addresses import REGISTERED
 from .artifact import MANIFEST, is_intact, read_manifest, read_states
 from .home import home, make_folder
-from .signing import author_of
 from .tracking import client, first_line, tracking_uri
 
 DIGEST = "mempiler.manifest_sha256"
 """Tag of a version: the digest of its program's manifest, which holds that of the prompts."""
-SIGNER = "mempiler.signed_by"
-"""Tag of a version: the id of the key that signed its program; empty for an unsigned one."""
 INSIDE = "artifacts/program"
 """The program's path in the files of a version."""
 _ADDRESS = re.compile(r"models:/(?P<name>[^/@:'\"]+)(?:@(?P<alias>[^/@]+)|/(?P<version>\d+))")
@@ -58,14 +55,12 @@ def resolve(name: str | Path) -> Path:
         ProgramError: The version is no program of Mempiler, or was altered.
     """
     found = version_of(name)
-    digest, signer = (dict(found.tags).get(tag) for tag in (DIGEST, SIGNER))
+    digest = dict(found.tags).get(DIGEST)
     if digest is None or not re.fullmatch(r"[0-9a-f]{64}", digest):
         raise ProgramError(f"{name}: version {found.version} was not made by `mempiler register`; register a program")
-    # One signed by another key is another copy; none of the tags is believed before the files are checked.
-    signed = f"-{signer}" if signer and re.fullmatch(r"[0-9a-f]{16}", signer) else ""
-    folder = home().absolute() / "registry" / f"{digest[:16]}{signed}"
+    folder = home().absolute() / "registry" / digest[:16]
     if not (is_intact(folder) and read_manifest(folder).manifest_sha256 == digest):
-        _fetch(str(name), str(found.source), folder, digest, signer or "")
+        _fetch(str(name), str(found.source), folder, digest)
     return folder
 
 
@@ -86,16 +81,6 @@ def keep(fetched: Path, folder: Path) -> None:
             raise UserError(f"{told}; set MEMPILER_HOME to another folder") from error
 
 
-def signer_of(folder: Path, digest: str) -> str:
-    """The id of the key that signed a program; empty if none did.
-
-    Raises:
-        ProgramError: The signature is wrong.
-    """
-    author = author_of(folder, digest)
-    return author.id if author else ""
-
-
 def version_of(name: str | Path) -> Any:
     """MLflow's entity of a version: `name`, `version`, `source`, `tags`.
 
@@ -114,7 +99,7 @@ def version_of(name: str | Path) -> Any:
         raise UserError(f"{name}: {first_line(error)} (MLflow store {tracking_uri()})") from error
 
 
-def _fetch(name: str, source: str, folder: Path, digest: str, signer: str) -> None:
+def _fetch(name: str, source: str, folder: Path, digest: str) -> None:
     """Downloads beside the target, checks, and lets it take the target's place."""
     make_folder(folder.parent)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".fetch-") as scratch:
@@ -124,8 +109,6 @@ def _fetch(name: str, source: str, folder: Path, digest: str, signer: str) -> No
         read_states(fetched)
         if read_manifest(fetched).manifest_sha256 != digest:
             raise ProgramError(f"{name}: the program was altered after it was registered (its sha256 does not match)")
-        if signer_of(fetched, digest) != signer:
-            raise ProgramError(f"{name}: the signature was exchanged after the program was registered")
         keep(fetched, folder)
 
 

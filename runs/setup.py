@@ -41,7 +41,7 @@ from .statistics import MIN_N
 from .tracking_traces import default_traces
 from .workers import Workers, check_workers
 
-_FREE = "threads workers limits resume timeout retries lm_deadline trust sign_key traces"
+_FREE = "threads workers limits resume timeout retries lm_deadline traces"
 _REPLAYED = ("lm", "prompt_lm", "judge_lm", "embedder", "adapter", "temperature")
 """Fields of a setup that a replay takes from the run."""
 _NOT_DECISIVE = {*_FREE.split(), *(f"{role}api_base" for role in ("", "prompt_", "judge_", "embedder_"))}
@@ -96,10 +96,6 @@ class Setup:
     """A run whose answers are given in the place of any call; its models stand for those of the setup."""
     traces: int | None = field(default_factory=default_traces)
     """Of how many questions MLflow gets traces, wrong answers first; None for all."""
-    trust: str | None = None
-    """A trust file, one of whose keys must have signed the saved programs that are loaded."""
-    sign_key: str | None = None
-    """PEM file of the private key that signs the programs that are saved."""
 
     def __post_init__(self) -> None:
         """Refuses numbers that no run can go by, and what excludes each other.
@@ -145,13 +141,13 @@ class Setup:
         return benchmark.split(self.train, self.dev, self.test, self.seed)
 
     def saved(self, folder: Path, allow_code: bool = False) -> MemoryProgram:
-        """Loads a saved program, with the embedder and the trust file of this setup.
+        """Loads a saved program, with the embedder of this setup.
 
         Raises:
             ProgramError: It does not fit this code, or may not be used.
         """
         embedder = chosen_embedder(folder, self.embedder, self.embedder_api_base)
-        return load(folder, allow_code, embedder, self.trust)
+        return load(folder, allow_code, embedder)
 
     def check_models(self) -> None:
         """Refuses a model that could not be asked, whatever its role: one that is asked last would be found out last.
@@ -430,11 +426,11 @@ class Runtime:
         """A saved program, its embedder counted, and its vectors kept by the run."""
         setup, made_with = self.setup, read_manifest(folder).embedder or OFFLINE_EMBEDDER
         if self.replay is not None:
-            return load(folder, allow_code, self._embedder(made_with), setup.trust)
+            return load(folder, allow_code, self._embedder(made_with))
         chosen: Any = chosen_embedder(folder, setup.embedder, setup.embedder_api_base)
         if chosen is None and made_with in IN_PROCESS:
             chosen = make_embedder(made_with)
-        return load(folder, allow_code, chosen and recorded(self._counted(chosen), self.folder.store), setup.trust)
+        return load(folder, allow_code, chosen and recorded(self._counted(chosen), self.folder.store))
 
 
 def parameters(program: MemoryProgram, setup: Setup, benchmark: Benchmark) -> dict[str, Any]:

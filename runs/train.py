@@ -118,7 +118,7 @@ def run_train(
     with runtime.folder.recording():
         program = runtime.program(method, benchmark, config, allow_code)
         folder = Path(out) if out else runtime.folder.program
-        check_writable(folder, setup.sign_key)
+        check_writable(folder)
         job = _Job(runtime, program, benchmark, split, course, note)
         outcome = job.tracked(names, folder, partial(_one, method, setup, course, config, allow_code, job.path), tags)
     runtime.folder.update(status="finished", result=outcome.summary())
@@ -210,7 +210,7 @@ class _Job:
                 optimizer=made,
                 scores=scores,
             )
-            save(self.program, folder, manifest, setup.sign_key)
+            save(self.program, folder, manifest)
             for row in rows:
                 tracker.metrics({f"{row.label}.{key}": value for key, value in row.numbers().items()})
             self._report(outcome, tracker)

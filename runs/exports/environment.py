@@ -38,7 +38,7 @@ from ..setup import Runtime, Setup
 
 FILE = "export.json"
 _SETUP = ("benchmark", "data", "options", "lm", "api_base", "temperature", "embedder", "embedder_api_base", "adapter")
-_SETUP += ("train", "dev", "test", "seed", "timeout", "retries", "lm_deadline", "trust")
+_SETUP += ("train", "dev", "test", "seed", "timeout", "retries", "lm_deadline")
 """Fields of a setup that an export keeps."""
 
 

@@ -19,7 +19,7 @@ from mempiler.memory.stored import Owner
 
 USERS = [Owner("ada"), Owner("bob"), Owner("cleo", "acme"), Owner("dan", "acme")]
 SESSIONS = 3
-ASKING = {"embedder": None, "embedder_api_base": None, "trust": None, "allow_code": False}
+ASKING = {"embedder": None, "embedder_api_base": None, "allow_code": False}
 
 
 @pytest.fixture(scope="module")

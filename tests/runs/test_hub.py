@@ -8,12 +8,10 @@ from typing import Any
 import mempiler
 import pytest
 from mempiler.cli import main
-from mempiler.errors import EndpointError, ProgramError, UserError
+from mempiler.errors import EndpointError, UserError
 from mempiler.runs import addresses
-from mempiler.runs.artifact import sign_folder
 from mempiler.runs.hub import push
 from mempiler.runs.manifest import MANIFEST, STATE
-from mempiler.runs.signing import SIGNATURE, make_keys
 
 from ..hub_server import READER, HubServer
 
@@ -59,18 +57,6 @@ def test_a_name_is_pinned_to_its_commit_and_goes_on_when_the_branch_does(hub: Hu
         "turn-rag",
         "turn-rag",
     ]
-
-
-def test_signature_goes_with_the_program_and_no_older_one_stays(hub: HubServer, saved: Path, tmp_path: Path) -> None:
-    make_keys(tmp_path / "ada")
-    sign_folder(saved, tmp_path / "ada")
-    signed = push(saved, ADDRESS)
-    assert mempiler.load(signed, trust=tmp_path / "ada.pub").name == "turn-rag"
-    (saved / SIGNATURE).unlink()
-    unsigned = push(saved, ADDRESS)
-    assert SIGNATURE not in hub.repos["ada/memory"][-1][1]
-    with pytest.raises(ProgramError, match=r"unsigned|not signed"):
-        mempiler.load(unsigned, trust=tmp_path / "ada.pub")
 
 
 def _altered(files: dict[str, bytes]) -> None:

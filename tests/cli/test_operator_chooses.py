@@ -1,0 +1,105 @@
+"""Whoever runs a saved program chooses the model and the embedder that it is asked with; its folder does not."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import mempiler
+import pytest
+from mempiler.cli import main
+from mempiler.programs.catalog import build
+from mempiler.runs.artifact import Manifest, read_manifest
+
+CHAT = [{"role": "user", "name": "Ada", "content": "I moved to Lisbon last week.", "time": "2024-03-05"}]
+SIZES = ["--on", "locomo", "--train", "4", "--dev", "2", "--test", "2"]
+STORE = ["--store", "memories.sqlite"]
+Run = Callable[..., tuple[int, str, list[str]]]
+
+LOADING = {
+    "ask": ["ask", "{program}", "Where did Ada move?", "--history", "chat.json"],
+    "ask stored": ["ask", "{program}", "Where did Ada move?", "--user", "ada", *STORE],
+    "remember": ["memories", "remember", "{program}", *STORE],
+    "rebuild": ["rebuild", "{program}", *STORE],
+    "plan": ["evaluate", "{program}", *SIZES, "--plan"],
+    "serve": ["serve", "{program}", "--store", "serve.sqlite", "--host", "0.0.0.0"],
+}
+"""Commands that load a saved program."""
+
+
+@pytest.fixture
+def run(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs a command in a folder with a program and a chat."""
+    monkeypatch.chdir(tmp_path)
+    Path("chat.json").write_text(json.dumps(CHAT))
+    save("program", "offline")
+
+    def call(*words: str) -> tuple[int, str, list[str]]:
+        code: Any = 0
+        capsys.readouterr()
+        try:
+            main(list(words))
+        except SystemExit as ended:
+            code = ended.code
+        captured = capsys.readouterr()
+        return int(code or 0), captured.out, captured.err.splitlines()
+
+    assert call("memories", "add", "chat.json", "--user", "ada", *STORE)[0] == 0
+    return call
+
+
+def save(folder: str, model: str) -> None:
+    mempiler.save(build("turn-rag", k=3), folder, Manifest(method="", task="", lms={"task": model}))
+
+
+def words_of(command: str, program: str = "program") -> list[str]:
+    return [word.format(program=program) for word in LOADING[command]]
+
+
+@pytest.mark.parametrize("command", ["ask", "remember"])
+def test_standard_output_stays_one_json_object(run, command):
+    code, out, err = run(*words_of(command), "--json")
+    assert code == 0, err
+    assert json.loads(out)
+    assert err == []
+
+
+@pytest.mark.parametrize("command", ["ask", "ask stored", "remember", "rebuild", "serve"])
+def test_the_folder_does_not_choose_the_model(run, command):
+    save("program", "huggingface/https://evil")
+    code, _, err = run(*words_of(command), *(["--host", "127.0.0.1"] if command == "serve" else []))
+    assert code == 2
+    told = "program: was compiled with 'huggingface/https://evil'; give --lm huggingface/https://evil (or MEMPILER_LM)"
+    assert err[-1].startswith(f"mempiler: {told}")
+
+
+@pytest.mark.parametrize("by", ["option", "variable"])
+def test_the_operator_chooses_the_model(run, stub, monkeypatch, by):
+    server = stub()
+    save("program", server.model)
+    given = ["--api-base", server.url]
+    if by == "option":
+        given += ["--lm", server.model]
+    else:
+        monkeypatch.setenv("MEMPILER_LM", server.model)
+    code, out, err = run(*words_of("ask"), *given, "--json")
+    assert code == 0, err
+    assert json.loads(out)["lm"] == server.model
+    assert len(server.texts) == 1
+
+
+def test_the_operator_chooses_the_embedder(run, monkeypatch):
+    program: Any = build("fact-store")
+    monkeypatch.setattr(program.method.embedder, "name", "openai/far")
+    mempiler.save(program, "facts", Manifest(method="", task="", lms={"task": "offline"}))
+    assert read_manifest("facts").embedder == "openai/far"
+    code, _, err = run(*words_of("remember", "facts"))
+    assert (code, err[-1].startswith("mempiler: facts: was made with the embedder 'openai/far'; give --embedder")) == (
+        2,
+        True,
+    )
+    assert run(*words_of("remember", "facts"), "--embedder", "openai/far")[0] == 0
+    code, _, err = run(*words_of("plan", "facts"))
+    assert (code, "give --embedder" in err[-1]) == (2, True)
+    code, _, err = run(*words_of("plan", "facts"), "--embedder", "openai/far")
+    assert "embedder 'openai/far' needs a key" in err[-1]
