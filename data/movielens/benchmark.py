@@ -10,8 +10,8 @@ An example holds `history` (the profile, then all ratings before the asked ones)
 `question`, `options`, `focus` (inputs; there is no evidence), `answer`, `category` and `id` (labels).
 
 Limits: the paper prints no number for this benchmark, nor how many users and which ratings it asked; ours are
-the newest 30 of 100 drawn users. The set may not be passed on (GroupLens): the sample is our own, in the same form,
-made by `data.synthesis.movielens`; what it holds is no real person's taste, and it is easier than the real thing.
+the newest 30 of 100 drawn users. The set may not be passed on (GroupLens): the sample is our own, in the same form;
+what it holds is no real person's taste, and it is easier than the real thing.
 """
 
 from __future__ import annotations

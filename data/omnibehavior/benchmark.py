@@ -16,8 +16,8 @@ An example holds `history`, `recent`, `question`, `options`, `focus` (inputs; th
 
 Limits: OmniBehavior's own final score also rates watch seconds and replies to customer service, which are no
 yes-or-no questions and not asked here. The released code rounds the metrics of a field to hundredths of a percent
-before it takes means; here nothing is rounded, so that means may differ by .006 %. The sample is our own, made by
-`data.synthesis.omnibehavior`; no real user is in it.
+before it takes means; here nothing is rounded, so that means may differ by .006 %. The sample is our own; no
+real user is in it.
 """
 
 from __future__ import annotations

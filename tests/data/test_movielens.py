@@ -11,7 +11,6 @@ from mempiler.data.catalog import benchmark
 from mempiler.data.check import check
 from mempiler.data.movielens.benchmark import MovieLens
 from mempiler.data.movielens.reader import RATINGS
-from mempiler.data.synthesis.movielens import SITTING, taste, write_movielens
 from mempiler.errors import DataError, MempilerError, UnknownNameError
 from mempiler.records import Failure
 from mempiler.runs.results import Row
@@ -183,13 +182,6 @@ def test_one_answer_scores_by_its_class(folder, answer, value, unparsed):
     assert (score.value, score.parts["unparsed"]) == (value, unparsed)
 
 
-def test_the_sample_is_what_its_generator_writes(tmp_path):
-    write_movielens(tmp_path)
-    source = benchmark("movielens").source
-    assert source.sample
-    assert MovieLens.load(tmp_path).source.sha256 == source.sha256
-
-
 def test_the_sample_has_eight_users_with_more_than_300_ratings_and_accents():
     found = benchmark("movielens")
     assert {found.group(example) for example in found.examples} == {f"user{n}" for n in range(1, 9)}
@@ -210,16 +202,6 @@ def test_the_sample_can_be_learnt_from():
         guess = max(sorted(set(votes)), key=votes.count) if votes else 3
         right.append(guess == int(example.answer))
     assert sum(right) / len(right) > 0.6
-
-
-def test_a_taste_changes_and_has_an_hour():
-    import random
-
-    one = taste(random.Random(3))
-    assert one.rating((one.turned,), one.turn - 1, late=False) == 5
-    assert one.rating((one.turned,), one.turn, late=False) == 1
-    assert one.rating((one.nightly,), 0, late=True) - one.rating((one.nightly,), 0, late=False) == one.night
-    assert SITTING > 0
 
 
 def test_options_of_load_are_known_by_name():

@@ -12,7 +12,6 @@ from mempiler.data.check import check
 from mempiler.data.omnibehavior.benchmark import OmniBehavior
 from mempiler.data.omnibehavior.periods import Periods, seed_offset
 from mempiler.data.omnibehavior.scenes import QUESTIONS
-from mempiler.data.synthesis.omnibehavior import write_omnibehavior, write_prepared
 from mempiler.errors import DataError, MempilerError
 from mempiler.runs.results import Row
 
@@ -257,17 +256,6 @@ def test_one_answer_scores_by_its_option():
     assert found.score(example, dspy.Prediction(answer=example.answer.lower())).value == 1.0
     assert found.score(example, dspy.Prediction(answer="Yes and No")).value in (0.0, 1.0)
     assert "names none of the options" in found.score(example, dspy.Prediction(answer="maybe")).feedback
-
-
-def test_the_samples_are_what_their_generator_writes(tmp_path):
-    write_omnibehavior(tmp_path / "raw")
-    write_prepared(tmp_path / "experiment_data.json")
-    source = benchmark("omnibehavior").source
-    assert source.sample
-    assert OmniBehavior.load(tmp_path / "raw").source.sha256 == source.sha256
-    bundled = source.path.replace("samples/omnibehavior", "samples/omnibehavior_prepared")
-    with open(f"{bundled}/experiment_data.json", "rb") as file:  # noqa: PTH123
-        assert file.read() == (tmp_path / "experiment_data.json").read_bytes()
 
 
 def test_the_sample_holds_eight_users_in_two_languages_with_both_answers():

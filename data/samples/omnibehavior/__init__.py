@@ -1,1 +1,1 @@
-"""A sample in OmniBehavior's raw form, our own, made by `data.synthesis.omnibehavior`."""
+"""A sample in OmniBehavior's raw form, our own: eight invented users with known habits."""

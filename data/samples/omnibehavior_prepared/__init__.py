@@ -1,1 +1,1 @@
-"""A sample of a prepared OmniBehavior experiment, our own, made by `data.synthesis.omnibehavior`."""
+"""A sample of a prepared OmniBehavior experiment, our own: two invented users with known habits."""
