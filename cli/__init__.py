@@ -25,7 +25,6 @@ COMMANDS = {
     "export": "A benchmark and a method as an environment for trainers that run elsewhere.",
     "evaluate": "Score a method or a saved program on a benchmark.",
     "compare": "Tell whether runs or programs differ, question by question.",
-    "arena": "Put finished runs on one page: methods, other systems, recorded answers.",
     "diff": "Show what differs between two saved programs.",
     "show": "Show a run: scores, which questions it got wrong and why, one with its prompt.",
     "failures": "List the questions and writes of a run that failed.",

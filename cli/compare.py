@@ -54,6 +54,13 @@ _JUDGING = ("judge_lm", "judge_api_base", "threads")
 @click.option(
     "--page", type=click.Path(dir_okay=False), metavar="FILE", help="write a page of all questions, side by side"
 )
+@click.option(
+    "--wrong-golds",
+    multiple=True,
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="leave out questions whose gold answer is known to be wrong; may be given again",
+)
 @OVERWRITE
 @click.pass_context
 def command(
@@ -65,6 +72,7 @@ def command(
     margin: float | None,
     preference: bool,
     page: str | None,
+    wrong_golds: tuple[str, ...],
     overwrite: bool,
     **values: Any,
 ) -> None:
@@ -92,6 +100,11 @@ def command(
         refuse_foreign(Path(page), GENERATOR, force=overwrite)
     console = output(errors=True) if as_json else output()
     runs = _runs(ctx, names, values, console)
+    if wrong_golds:
+        from ..runs.wrong_golds import read_wrong_golds
+
+        golds = read_wrong_golds(wrong_golds)
+        runs = [golds.left_out(run) for run in runs]
     found = [compare(runs[0], other, min_n) for other in runs[1:]]
     if page is not None:
         _write_page(page, runs, min_n)

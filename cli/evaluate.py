@@ -53,7 +53,7 @@ def command(
     """Score PROGRAM on a benchmark.
 
     PROGRAM is a method name, module:Class, or a saved program: its folder, or models:/NAME@ALIAS. Or what else answers:
-    module:thing, the URL of a chat endpoint, a file of answers (*.jsonl), system:NAME; see docs/arena.md.
+    module:thing, the URL of a chat endpoint, a file of answers (*.jsonl), system:NAME; see docs/own_systems.md.
     """
     from ..engines.meter import Meter
     from ..runs.addresses import pinned, program_folder

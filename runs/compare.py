@@ -27,7 +27,7 @@ from ..records.whole_file import replacing
 from .folder import RUN, RunFolder
 from .matrix import confusion_picture, write
 from .report import heading
-from .results import Evaluation, Row, cached_share, difference, mean, pairs
+from .results import SHOWN, Evaluation, Row, cached_share, difference, mean, pairs
 from .statistics import MIN_N, Difference
 
 BASIS = {
@@ -62,7 +62,7 @@ class Recorded:
         return self.phases["evaluation" if "evaluation" in self.phases else "result"]
 
     def usage(self) -> dict[str, Any]:
-        """Score, failures, calls, tokens, US dollars and mean seconds per question, over all questions of the run."""
+        """Score, recall, failures, calls, tokens, US dollars and mean seconds a question, over all questions."""
         found = self.evaluation
         spent = found.spent
         return {
@@ -73,6 +73,10 @@ class Recorded:
             "n": found.n,
             "score": found.score,
             "failures": found.failures,
+            "recall": found.retrieval().get(SHOWN),
+            "right": found.right,
+            "junk": found.junk,
+            "disk": found.disk,
             "calls": spent["calls"],
             "tokens": spent["tokens"],
             "prompt_tokens": found.prompt_tokens,

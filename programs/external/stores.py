@@ -2,7 +2,7 @@
 
 A system with `snapshot` and `restore` is kept under the digest of what it was given: a longer history goes on from
 there, a run that was killed takes it up again, and stores that were not asked for long are closed. Any other is written
-anew where it is not running. See docs/arena.md for what a system may have; all but `kill` is called from one thread.
+anew where it is not running. docs/own_systems.md says what a system may have; all but `kill` is called from one thread.
 """
 
 from __future__ import annotations

@@ -17,7 +17,6 @@ FILES = {
 }
 """The commands that write a file, up to its name."""
 FOLDERS = {
-    "arena": ("arena", "report", "one", "--out"),
     "compile": ("compile", "turn-rag", "--on", "locomo", "--with", "labeled", "--out"),
     "palset": ("data", "make", "palset", "--users", "1", "--out"),
     "export": ("export", "trl", "memory-r2", "--on", "locomo", "--out"),
@@ -98,7 +97,7 @@ def test_a_folder_that_is_not_ours_is_left_alone(run: Run, name: str) -> None:
     assert {path.name: path.read_text() for path in Path("site").iterdir()} == mine
 
 
-@pytest.mark.parametrize("name", ["arena", "compile"])
+@pytest.mark.parametrize("name", ["compile"])
 def test_a_folder_of_ours_is_written_anew(run: Run, name: str) -> None:
     for _ in range(2):
         assert run(*FOLDERS[name], "ours")[0] == 0

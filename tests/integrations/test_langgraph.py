@@ -1,4 +1,4 @@
-"""The agent of `docs/arena.md`, with the published `langgraph`, in an environment that `make integrations` makes.
+"""The agent of `docs/own_systems.md`, with the published `langgraph`, in an environment that `make integrations` makes.
 
 The pins were resolved with our own constraints, so that the packages stand beside ours as a user's would.
 """
@@ -14,7 +14,7 @@ import pytest
 from mempiler.errors import EndpointError
 from mempiler.systems.environment import Environment
 
-from tests.arena_page import OF_A_GRAPH, write_files
+from tests.own_systems_page import OF_A_GRAPH, write_files
 
 ENVIRONMENT = Environment("langgraph", Path(__file__).parent / "langgraph.txt")
 

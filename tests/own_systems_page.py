@@ -1,9 +1,9 @@
-"""What `docs/arena.md` is made of: its files, its commands, and which of these need LangGraph."""
+"""What `docs/own_systems.md` is made of: its files, its commands, and which of these need LangGraph."""
 
 import re
 from pathlib import Path
 
-PAGE = (Path(__file__).parents[1] / "docs" / "arena.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[1] / "docs" / "own_systems.md").read_text(encoding="utf-8")
 FILES: dict[str, str] = dict(re.findall(r"^\*\*([\w.]+)\*\*\n\n```\w+\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE))
 BLOCKS: list[tuple[str, str]] = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
 COMMANDS: list[str] = re.findall(r"^\$ PYTHONPATH=\. (.*)$", PAGE, re.MULTILINE)
