@@ -26,8 +26,6 @@ from functools import lru_cache
 from math import exp
 from typing import Any
 
-from .porter import porter_stem
-
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _LOCOMO_ARTICLES = re.compile(r"\b(?:a|an|the|and)\b")
 _SQUAD_ARTICLES = re.compile(r"\b(?:a|an|the)\b")
@@ -55,7 +53,15 @@ def stems(text: str) -> list[str]:
 @lru_cache(maxsize=65536)
 def stem(word: str) -> str:
     """Porter stem of one word."""
-    return porter_stem(word)
+    return str(_stemmer().stem(word))
+
+
+@lru_cache(maxsize=1)
+def _stemmer() -> Any:
+    # Importing it brings SciPy, so that it waits for the first score.
+    from nltk.stem.porter import PorterStemmer
+
+    return PorterStemmer()
 
 
 def squad_words(text: str) -> list[str]:

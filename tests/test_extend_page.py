@@ -197,27 +197,3 @@ def test_the_benchmark_refuses_another_file(tmp_path: Path, text: str, message: 
 def test_the_benchmark_refuses_an_option_it_does_not_know(folder: Path) -> None:
     with pytest.raises(UnknownNameError, match="unknown option of trivia 'metric'"):
         benchmark("trivia:Trivia", folder / "trivia.json", metric="f1")
-
-
-@pytest.mark.usefixtures("importable")
-def test_the_module_with_a_state_is_trained_on_a_random_model(tmp_path: Path) -> None:
-    pytest.importorskip("torch", reason="the `local` extra is not installed: pip install '.[local]'")
-    pytest.importorskip("transformers", reason="the `local` extra is not installed: pip install '.[local]'")
-    import dspy
-    from diary import Diary, train
-    from mempiler.engines.local.engine import local_lm
-    from mempiler.engines.local.model import LocalModel
-    from mempiler.engines.local.tiny import create
-    from mempiler.programs.adapter import adapter
-
-    said = ["my pet is a cat", "my city is Rome", "these days my pet is a dog"]
-    history = mempiler.History.parse([[{"role": "user", "name": "Ann", "content": text}] for text in said], id="ann")
-    example = dspy.Example(history=history, question="What is the pet?", answer="dog", id="q")
-    create(tmp_path, [([{"role": "user", "content": " ".join(said)}], "dog cat Rome pet city")], seed=0)
-    model = LocalModel.load(tmp_path, device="cpu", threads=1)
-    before = model.fingerprint
-    lm: Any = local_lm(model, max_tokens=12)
-    with dspy.context(lm=lm, adapter=adapter("compact")):
-        trained = train([example.with_inputs("history", "question")], rollouts=2, steps=1)
-    assert isinstance(trained, Diary)
-    assert lm.engine.model.fingerprint != before

@@ -128,7 +128,7 @@ _NO_CODE: dict[str, Any] = {"trust_remote_code": False}
 def _read(name: str, dtype: Any) -> tuple[Any, Any]:
     import transformers
 
-    folder = Path(_folder(name))
+    folder = Path(name)
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{name}: is a file; name the folder of a model, or a GGUF file")
     if not folder.is_dir() and (folder.is_absolute() or name.startswith(("./", "../", "~"))):
@@ -144,10 +144,3 @@ def _read(name: str, dtype: Any) -> tuple[Any, Any]:
     except (OSError, ValueError) as error:
         raise UserError(f"{name}: its base model {base} is not there; put it back, or load that one") from error
     return PeftModel.from_pretrained(model, name, is_trainable=True), tokenizer
-
-
-def _folder(name: str) -> str:
-    """The folder or hub id to read; GGUF weights become a folder."""
-    from .dequantized import dequantized, is_gguf
-
-    return str(dequantized(name)) if is_gguf(name) else name

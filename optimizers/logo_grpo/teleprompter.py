@@ -15,7 +15,7 @@ The paper's idea to the code:
     curriculum 8 -> 16 -> 32                     `curriculum.Curriculum`
     group-relative advantages, clipped loss      the trainer behind DSPy's provider protocol (`trainer.Trainer`)
 
-Any method that writes session by session can be trained, and any module with a state (`stateful`); only weights change,
+Any method that writes session by session can be trained; only weights change,
 prompts stay as they are.
 
 Deviations from the released code: local reruns sample (there they may be greedy by accident); a penalty for unreadable
@@ -45,7 +45,6 @@ from .policy import PolicyScore, by_history, score_policy
 from .reward import Metric, released_f1
 from .rollout import single_attempt
 from .settings import TrainingSettings
-from .stateful import trainable
 from .trainer import Trainer
 
 Askable = Callable[[History, int, Sequence[dspy.Example]], Sequence[dspy.Example]]
@@ -111,7 +110,7 @@ class LoGoGRPO(FinetuneTeleprompter):
         """Trains the student's language model, under the adapter of the context.
 
         Args:
-            student: The program, or a module with a state (`stateful.Stateful`); only its writing predictors are
+            student: The program; only its writing predictors are
                 trained, and it is not changed itself.
             trainset: Questions with answers; their histories are the training conversations.
             teacher: Not taken: rollouts come from the student alone.
@@ -125,7 +124,8 @@ class LoGoGRPO(FinetuneTeleprompter):
         """
         if teacher is not None:
             raise UserError("LoGo-GRPO takes no teacher: its rollouts come from the student alone")
-        given, student = student, trainable(student, [*trainset, *(valset or ())], self.settings.weights)
+        if not isinstance(student, MemoryProgram):
+            raise UserError(f"{type(student).__name__} cannot be trained: LoGo-GRPO takes a MemoryProgram")
         lm = single_lm(student)
         trainset, valset = self._counted(trainset), self._counted(valset or ())
         histories = [history for history, _ in by_history(trainset) if len(history)]
@@ -153,20 +153,19 @@ class LoGoGRPO(FinetuneTeleprompter):
                 self.progress = run.train(self.progress)
         finally:
             trainer.close()
-        return given.deepcopy()
+        return student.deepcopy()
 
     def validated(self, student: Any, valset: Sequence[dspy.Example]) -> dict[str, float]:
         """How good the student's language model is as it is, on the questions that choose a checkpoint.
 
         Args:
-            student: The program, or a module with a state.
+            student: The program.
             valset: The questions.
 
         Returns:
             `validation`, the sampled score, `validation_greedy`, and `validation_failures`, the share of sampled
             completions that could not be read.
         """
-        student = trainable(student, valset, self.settings.weights)
         with dspy.context(adapter=single_attempt(student), trace=None, disable_history=True):
             return self._validated(student, single_lm(student), self._counted(valset))
 
