@@ -17,7 +17,7 @@ def command() -> None:
 @command.command("check")
 @click.option("--judge-lm", default="offline", show_default=True, help="the judge: any model name DSPy takes")
 @click.option("--judge-api-base", help="address of its server")
-@click.option("--adapter", default="chat", show_default=True, help="chat, json or xml")
+@click.option("--adapter", default="chat", show_default=True, help="chat, json, auto or compact")
 @click.option("--data", type=click.Path(), help="labelled answers, one JSON object a line [default: the bundled ones]")
 @click.option("--on", "benchmark", metavar="BENCHMARK", help="check the judge of this benchmark [default: ours]")
 @click.option("--threads", type=click.IntRange(1), default=8, show_default=True, help="answers in flight")

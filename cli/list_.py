@@ -14,7 +14,6 @@ ADAPTERS = {
     "auto": "answers held to a JSON schema where the endpoint can, else chat",
     "chat": "fields under headings; a malformed answer is asked for once more, with the error",
     "json": "one JSON object, in the model's structured output where it has one",
-    "xml": "fields in tags",
     "compact": "one line per input, the bare value as answer; for small models, no second try",
 }
 

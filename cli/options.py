@@ -125,7 +125,7 @@ _SILENCE = "seconds of silence after which a call to a model has failed"
 _DEADLINE = "seconds for a call to a model, its retries and waits included"
 
 _ADAPTER = (
-    "auto, chat, json, xml or compact "
+    "auto, chat, json or compact "
     "[default: auto for named models, chat for offline and local ones, or the saved program's]"
 )
 

@@ -7,13 +7,12 @@ import dspy
 from ..errors import UnknownNameError
 from .auto_adapter import AutoAdapter
 from .compact_adapter import CompactAdapter
-from .correcting import CorrectingAdapter, JsonAdapter, XmlAdapter
+from .correcting import CorrectingAdapter, JsonAdapter
 
 ADAPTERS = {
     "auto": AutoAdapter,
     "chat": CorrectingAdapter,
     "json": JsonAdapter,
-    "xml": XmlAdapter,
     "compact": CompactAdapter,
 }
 

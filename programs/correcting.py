@@ -149,8 +149,6 @@ class Correcting(dspy.ChatAdapter):
         """The inputs of a request or a demo; no value holds a marker of this layout."""
         fields = signature.input_fields
         shown = self._neutral(fields, inputs)
-        if self.layout == "xml":
-            return super().format_user_message_content(signature, shown, prefix, suffix, main_request)
         # As ChatAdapter does, but for the validator that it makes for every value.
         parts = [f"[[ ## {name} ## ]]\n{_text(field, shown[name])}" for name, field in fields.items() if name in shown]
         end = [self.user_message_output_requirements(signature)] if main_request else []
@@ -167,7 +165,7 @@ class Correcting(dspy.ChatAdapter):
         return super().format_assistant_message_content(signature, shown, missing_field_message)
 
     def _neutral(self, names: Iterable[str], values: Any) -> dict[str, Any]:
-        return {name: neutral(values[name], self.layout == "xml") for name in names if name in values}
+        return {name: neutral(values[name]) for name in names if name in values}
 
     def _once(self, part: str, signature: type[dspy.Signature], render: Callable[[], str]) -> str:
         # Instructions are named beside the signature: InferRules edits them in place.
@@ -208,15 +206,6 @@ class JsonAdapter(Correcting, dspy.JSONAdapter):
     """`dspy.JSONAdapter`, read tolerantly."""
 
     layout = "json"
-
-
-class XmlAdapter(Correcting, dspy.XMLAdapter):
-    """`dspy.XMLAdapter`, read tolerantly."""
-
-    layout = "xml"
-
-    def __init__(self, corrections: int = 1) -> None:
-        super().__init__(corrections, use_json_adapter_fallback=False)
 
 
 _JSON: dict[type, TypeAdapter[Any]] = {kind: TypeAdapter(kind) for kind in (list, dict)}

@@ -42,9 +42,9 @@ class Words:
         self._send = send
         self._sent: list[str] = []
 
-    def begin(self, signature: type[dspy.Signature], layout: Layout) -> Take:
+    def begin(self, layout: Layout) -> Take:
         """Begins to read an attempt of the model; returns what takes its pieces."""
-        growing, again = Growing(signature, ANSWER, layout), "".join(self._sent)
+        growing, again = Growing(ANSWER, layout), "".join(self._sent)
 
         def take(piece: str) -> None:
             nonlocal again
@@ -140,4 +140,4 @@ def overheard(signature: type[dspy.Signature], layout: Layout) -> AbstractContex
     words = _answering.get()
     if words is None or not followed(signature, ANSWER):
         return nullcontext()
-    return in_pieces(lambda: words.begin(signature, layout))
+    return in_pieces(lambda: words.begin(layout))

@@ -1,6 +1,6 @@
 """Reading an answer: the fields of a signature from a completion, in the layout asked for or another.
 
-    [[ ## facts ## ]] ...        headers, tags or one JSON object: as asked for
+    [[ ## facts ## ]] ...        headers or one JSON object: as asked for
     {"facts": [...]}             bare or fenced JSON
     [...]                        the value alone, of a signature with one output that must be there
     **Facts:** ...               headings in words
@@ -23,9 +23,8 @@ from .kinds import admits_none, annotated
 from .markers import restored
 from .mends import Mend, UnreadableError
 from .values import ValueReader
-from .xml_text import tagged
 
-Layout = Literal["headers", "json", "xml"]
+Layout = Literal["headers", "json"]
 """How an answer was asked for."""
 
 # Answers are hostile input: no pattern of this room may take more than linear time, so repeats that meet are bounded.
@@ -70,7 +69,7 @@ def read_answer(
         try:
             if name not in texts:
                 raise UnreadableError(name, "is missing")
-            found[name] = reader.read(_restored(name, texts[name], layout), annotated(field), name)
+            found[name] = reader.read(_restored(name, texts[name]), annotated(field), name)
         except UnreadableError:
             if field.is_required() and not admits_none(field.annotation):
                 raise
@@ -95,10 +94,10 @@ def _whole_object(signature: type[dspy.Signature], text: str) -> dict[str, Any] 
     return value if isinstance(value, dict) and all(name in value for name in names) else None
 
 
-def _restored(name: str, value: Any, layout: Layout) -> Any:
+def _restored(name: str, value: Any) -> Any:
     """A value with the markers of the words that the prompt showed."""
     try:
-        return restored(value, layout == "xml")
+        return restored(value)
     except RecursionError:
         raise UnreadableError(name, "holds too many values inside one another") from None
 
@@ -111,7 +110,7 @@ def _laid_out(signature: type[dspy.Signature], text: str, layout: Layout) -> tup
     names = list(signature.output_fields)
     fields = signature.output_fields
     needed = [name for name in names if fields[name].is_required() and not admits_none(fields[name].annotation)]
-    marked = _sections(HEADER, text, names) | (tagged(signature, text) if layout == "xml" else {})
+    marked = _sections(HEADER, text, names)
     if all(name in marked for name in needed) and marked:
         return marked, True
     for found in (_from_json(signature, text, needed), _sections(_headings(names), text, names)):

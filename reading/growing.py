@@ -5,11 +5,11 @@
     "ved. [["                            "ved. [", for the last bracket may be part of a mended marker
 
 What is given is certain, whatever follows: put together it is the beginning of what `answer.read_answer` reads in the
-end. Blanks at the end are held back, and what may become a header, a tag, an escape or a mended marker.
+end. Blanks at the end are held back, and what may become a header, an escape or a mended marker.
 
-The same layouts are followed as are asked for: headers, tags, one JSON object. An answer in another form gives nothing
-before its end, and neither does one that says what it has to say in an odd way: a second object, an output twice, tags
-inside a text. Of a JSON object the beginning holds as long as the object is sound; who sends what is given on has to
+The same layouts are followed as are asked for: headers, one JSON object. An answer in another form gives nothing before
+its end, and neither does one that says what it has to say in an odd way: a second object, an output twice. Of a JSON
+object the beginning holds as long as the object is sound; who sends what is given on has to
 compare it with what was read.
 """
 
@@ -23,7 +23,6 @@ import dspy
 
 from .answer import HEADER, THOUGHT, Layout, without_blanks
 from .kinds import annotated
-from .xml_text import opening_of, unescaped
 
 _LONG_RUN = 40
 """Blanks that become one, see `answer.without_blanks`; more need not be kept."""
@@ -35,10 +34,8 @@ _PART_OF_HEADER = re.compile(
     re.MULTILINE,
 )
 """`answer.HEADER`, or a beginning of it, at the end of a text."""
-_SIGN = {False: "#＃<[", True: "#＃<[&"}
+_SIGNS = "#＃<["
 """What a mended marker begins with, see `markers`; a tilde follows."""
-_ENTITY = re.compile(r"&[a-z]{0,4}\Z")
-_PART_OF_TAG = re.compile(r"(?:</?\w{0,99}|<\w{1,99}\s[^<>]{0,200}/?)\Z")
 _UNITS = re.compile(
     r'(?:[^"\\\x00-\x1f]|\\["\\/bfnrt]|\\u(?![dD][89a-fA-F])[0-9a-fA-F]{4}'
     r"|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})*"
@@ -61,13 +58,12 @@ class Growing:
     """One output of an answer that is being written.
 
     Args:
-        signature: Whose outputs are due.
         name: The output; one that `followed` allows.
         layout: How the outputs were asked for.
     """
 
-    def __init__(self, signature: type[dspy.Signature], name: str, layout: Layout = "headers") -> None:
-        self._signature, self._name, self._layout = signature, name, layout
+    def __init__(self, name: str, layout: Layout = "headers") -> None:
+        self._name, self._layout = name, layout
         self._blanks = ""
         self._before: str | None = ""
         self._reader: _Reader | None = None
@@ -118,18 +114,16 @@ class Growing:
         return said
 
     def _chosen(self, said: str) -> _Reader:
-        if self._layout == "xml":
-            return _Tagged(self._signature, self._name)
         return _Written(self._name) if self._layout == "json" and said.lstrip()[:1] == "{" else _Headed(self._name)
 
     def _certain(self, text: str) -> str:
         """What no mend of a marker, and no cutting of blanks at the ends, can change."""
-        text, signs = self._held + text, _SIGN[self._layout == "xml"]
+        text = self._held + text
         strips = not isinstance(self._reader, _Written)
         if strips and not self._given:
             text = text.lstrip()
-        mended = re.search(f"[{re.escape(signs)}]~", text)
-        end = mended.start() if mended else len(text) - (text[-1:] in signs and bool(text))
+        mended = re.search(f"[{re.escape(_SIGNS)}]~", text)
+        end = mended.start() if mended else len(text) - (text[-1:] in _SIGNS and bool(text))
         self._stuck = mended is not None
         certain = text[:end].rstrip() if strips else text[:end]
         self._held = text[len(certain) :]
@@ -205,61 +199,6 @@ class _Written:
         self._own = bool(value[2]) and _is_object(f"{self._text[:start]}{self._key}: 0}}")
         self.done, self._at = not self._own, value.end()
         return self._own
-
-
-class _Tagged:
-    """What stands between the tags of the output."""
-
-    def __init__(self, signature: type[dspy.Signature], name: str) -> None:
-        self.done = False
-        self._opening, self._name = opening_of(signature), name.casefold()
-        self._text = ""
-        self._inside = ""
-        self._had: set[str] = set()
-
-    def read(self, said: str) -> str:
-        self._text += said
-        while not self.done and self._inside != self._name and self._passes():
-            pass
-        return self._own() if self._inside == self._name else ""
-
-    def _passes(self) -> bool:
-        """Goes on behind the next tag; whether there was one."""
-        if self._inside:
-            tag = re.compile(rf"</{re.escape(self._inside)}>", re.IGNORECASE).search(self._text)
-            if tag:
-                self._had.add(self._inside)
-                self._inside = ""
-            else:
-                self._text = self._text[-len(self._inside) - len("</>") :]
-        else:
-            tag = self._opening.search(self._text)
-            if tag and tag[1].casefold() not in self._had:
-                self._had.add(tag[1].casefold())
-                self._inside = "" if tag[2] else tag[1].casefold()
-                self.done = bool(tag[2]) and tag[1].casefold() == self._name
-            elif not tag:
-                self._text = self._text[_open_tag(self._text) :]
-        if tag:
-            self._text = self._text[tag.end() :]
-        return tag is not None
-
-    def _own(self) -> str:
-        closing = re.compile(rf"</{re.escape(self._name)}>", re.IGNORECASE).search(self._text)
-        opening = self._opening.search(self._text)
-        ends = [tag.start() for tag in (closing, opening) if tag]
-        self.done = bool(ends)
-        end = min(ends, default=_open_tag(self._text))
-        if not self.done and (entity := _ENTITY.search(self._text, 0, end)):
-            end = entity.start()
-        found, self._text = unescaped(self._text[:end]), self._text[end:]
-        return found
-
-
-def _open_tag(text: str) -> int:
-    """Where the text ends, or the beginning of a tag at its end."""
-    start = text.rfind("<")
-    return start if start >= 0 and _PART_OF_TAG.fullmatch(text, start) else len(text)
 
 
 def _is_object(text: str) -> bool:

@@ -7,7 +7,7 @@ memory keeps the words as they were said.
     headers     ## name ##                            of fields, in the layout of `dspy.ChatAdapter`
     tokens      <|im_end|>  <end_of_turn>  [INST]     of chat templates, which servers read in texts too
     cuts        <<CUSTOM-TYPE-START...                where DSPy takes images out of a text
-    tags        <answer>  </item>  &lt;               in the XML layout only
+    tags        <memory>  </item>  &lt;               only where a text is shown between tags
 
 `restored(neutral(text)) == text` for every text: where tildes stand already, one more is put.
 """
@@ -35,7 +35,7 @@ def _pattern(places: Mapping[str, str], between: str) -> re.Pattern[str]:
 
 
 _PUT = {False: _pattern(_PLACES, ""), True: _pattern(_TAGS, "")}
-_TAKE = {False: _pattern(_PLACES, "~"), True: _pattern(_TAGS, "~")}
+_TAKE = _pattern(_PLACES, "~")
 
 
 def neutral(value: Any, tags: bool = False) -> Any:
@@ -52,11 +52,11 @@ def neutral(value: Any, tags: bool = False) -> Any:
     return _each(value, lambda part: neutral(part, tags))
 
 
-def restored(value: Any, tags: bool = False) -> Any:
-    """The value before `neutral`."""
+def restored(value: Any) -> Any:
+    """The value before `neutral` without tags."""
     if isinstance(value, str):
-        return _TAKE[tags].sub(lambda match: match[0][:-1], value)
-    return _each(value, lambda part: restored(part, tags))
+        return _TAKE.sub(lambda match: match[0][:-1], value)
+    return _each(value, restored)
 
 
 def _each(value: Any, change: Any) -> Any:

@@ -1,8 +1,7 @@
 """Reading a DSPy prompt back - instructions, fields, types, demos, the request - and writing a reply in its form.
 
-Understands the prompts of `dspy.ChatAdapter`, `dspy.JSONAdapter` and `dspy.XMLAdapter`; any other text is "plain". The
-request is the last user message that asks for output fields, so a complaint that a reply does not parse changes
-nothing. Limit: XML prompts show nested types as tags without types; DSPy then falls back to JSON.
+Understands the prompts of `dspy.ChatAdapter` and `dspy.JSONAdapter`; any other text is "plain". The request is the last
+user message that asks for output fields, so a complaint that a reply does not parse changes nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from itertools import pairwise
 from typing import Any, NamedTuple
-from xml.sax.saxutils import escape
 
 from dspy import lm15
 
@@ -27,14 +25,13 @@ _JSON = "Outputs will be a JSON object with the following fields."
 _MISSING = "Not supplied for this "
 _FIELD = re.compile(r"^\d+\. `(\w+)` \((.+?)\):(?: |$)", re.M)
 _HEADER = re.compile(r"^\[\[ ## (\w+) ## \]\]", re.M)
-_TAG = re.compile(r"^<(\w+)>$", re.M)
 _NOTE = re.compile(r"\{(\w+)\}\s+# note: the value you produce (.*)")
 _MODEL = re.compile(r'"\$ref": "#/\$defs/([^"]+)"')
 _TYPES = {"int": "integer", "float": "number", "bool": "boolean", "list": "array", "set": "array", "dict": "object"}
 
 
 class Prompt(NamedTuple):
-    """A request, read: its style ("chat", "json", "xml"; "plain" has one input, "prompt"); demos as far as supplied."""
+    """A request, read: its style ("chat", "json"; "plain" has one input, "prompt"); demos as far as supplied."""
 
     style: str
     instructions: str
@@ -54,7 +51,7 @@ def read_prompt(request: lm15.Request) -> Prompt:
         text = next((text for role, text in reversed(turns) if role == "user"), "")
         return Prompt("plain", system, {"prompt": text.strip()})
     structure, _, instructions = rest.partition("In adhering to this structure, your objective is:")
-    style = "json" if _JSON in structure else "chat" if "[[ ##" in structure else "xml"
+    style = "json" if _JSON in structure else "chat"
     shown = "\n".join(json.loads(structure.partition(_JSON)[2]).values()) if style == "json" else structure
     notes, names = dict(_NOTE.findall(shown)), [name for name, _ in _FIELD.findall(given)]
     types = {name: _type(annotation, notes.get(name, "")) for name, annotation in _FIELD.findall(wanted)}
@@ -73,8 +70,6 @@ def render(style: str, values: Mapping[str, Any]) -> str:
     if style == "json":
         return json.dumps(values, ensure_ascii=False, indent=2)
     texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in values.items()}
-    if style == "xml":
-        return "\n\n".join(f"<{name}>\n{escape(text)}\n</{name}>" for name, text in texts.items())
     # A header in a value would end it.
     fields = [f"[[ ## {name} ## ]]\n" + _HEADER.sub(r"\1:", text) for name, text in texts.items()]
     return "\n\n".join([*fields, "[[ ## completed ## ]]\n"])
@@ -93,13 +88,12 @@ def _fields(text: str, style: str, names: Collection[str]) -> dict[str, str]:
         texts = {name: part if isinstance(part, str) else json.dumps(part) for name, part in value.items()}
     else:
         heads, rest = [], [*names]
-        for match in (_TAG if style == "xml" else _HEADER).finditer(text):
+        for match in _HEADER.finditer(text):
             if match[1] in rest:
                 rest = rest[rest.index(match[1]) + 1 :]
                 heads.append(match)
         ends = [*(match.start() for match in heads[1:]), len(text)]
         texts = {head[1]: text[head.end() : end].strip() for head, end in zip(heads, ends, strict=False)}
-        texts = {name: text.removesuffix(f"</{name}>").strip() for name, text in texts.items()}
     return {name: text for name, text in texts.items() if name in names and text and not text.startswith(_MISSING)}
 
 

@@ -234,7 +234,7 @@ def kept(setup: Setup) -> dict[str, Any]:
         UserError: The adapter asks its endpoint what it can, which is not the trainer's.
     """
     if setup.adapter == "auto":
-        raise UserError("--adapter auto asks an endpoint what it can; choose chat, json, xml or compact for an export")
+        raise UserError("--adapter auto asks an endpoint what it can; choose chat, json or compact for an export")
     data = str(Path(setup.data).absolute()) if setup.data else None
     return {name: value for name, value in asdict(replace(setup, data=data)).items() if name in _SETUP}
 

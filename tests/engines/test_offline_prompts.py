@@ -29,7 +29,6 @@ DEMOS = [{"question": "When did Joe leave?", "answer": "3 March 2022"}, {"contex
 ADAPTERS = {
     "chat": lambda: dspy.ChatAdapter(use_json_adapter_fallback=False),
     "json": dspy.JSONAdapter,
-    "xml": lambda: dspy.XMLAdapter(use_json_adapter_fallback=False),
 }
 
 
@@ -51,7 +50,7 @@ def test_every_adapter_gets_the_same_answer(adapter: str, kind: Any) -> None:
         assert program(context=CONTEXT, question=QUESTION).answer == "7 May 2023"
 
 
-@pytest.mark.parametrize("adapter", ["chat", "json", "xml"])
+@pytest.mark.parametrize("adapter", ADAPTERS)
 def test_a_retry_conversation_is_answered_like_the_request(adapter: str) -> None:
     signature = make_signature("context, question -> answer")
     messages = ADAPTERS[adapter]().format(signature, DEMOS, {"context": CONTEXT, "question": QUESTION})

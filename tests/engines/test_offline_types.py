@@ -49,7 +49,6 @@ class Tree(pydantic.BaseModel):
 ADAPTERS = {
     "chat": lambda: dspy.ChatAdapter(use_json_adapter_fallback=False),
     "json": dspy.JSONAdapter,
-    "xml": lambda: dspy.XMLAdapter(use_json_adapter_fallback=False),
 }
 FLAT = [
     str,
@@ -96,14 +95,6 @@ def test_a_flat_type_is_filled(kind: Any, adapter: str) -> None:
 @pytest.mark.parametrize("kind", NESTED, ids=str)
 def test_a_nested_type_is_filled(kind: Any, adapter: str) -> None:
     assert_valid(predict({"value": kind}, adapter).value, kind)
-
-
-@pytest.mark.parametrize("kind", [Whole, list[Whole]], ids=str)
-def test_nested_types_reach_xml_prompts_through_the_json_fallback(kind: Any) -> None:
-    lm = dspy.LM("offline/extractive-1", engine=OfflineEngine(), temperature=0.0, cache=False)
-    signature = make_signature({"context": (str, dspy.InputField()), "value": (kind, dspy.OutputField())}, "Fill it.")
-    with dspy.context(lm=lm, adapter=dspy.XMLAdapter()):
-        assert_valid(dspy.Predict(signature)(context=LINES).value, kind)
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ PIECES = [
 ]
 """What hostile texts are made of; {in} and {out} are names of fields."""
 TOKENS = ("<|im_", "[INST]", "</s>", "<end_of_turn>", "<<CUSTOM-TYPE")
-LAYOUTS = ["chat", "json", "xml", "schema"]
+LAYOUTS = ["chat", "json", "schema"]
 
 
 def _signatures() -> list[type[dspy.Signature]]:
@@ -145,12 +145,6 @@ def _answer(layout: str, signature: Any, quote: str) -> str:
         values[name] = json.loads(TypeAdapter(type(value)).dump_json(value))
     if layout in ("json", "schema"):
         return json.dumps(values, ensure_ascii=False)
-    if layout == "xml":
-        # Texts as a model quotes them, without an escape; the rest as DSPy writes it.
-        return "\n\n".join(
-            f"<{name}>\n{value}\n</{name}>" if isinstance(value, str) else dspy.XMLAdapter._value_to_xml(value, name)
-            for name, value in values.items()
-        )
     texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in values.items()}
     return "\n\n".join([*(f"[[ ## {name} ## ]]\n{text}" for name, text in texts.items()), "[[ ## completed ## ]]\n"])
 
@@ -181,7 +175,7 @@ texts = st.lists(st.sampled_from(PIECES), min_size=1, max_size=8)
 @settings(max_examples=400, deadline=None)
 def test_neutral_texts_are_restored_exactly(text, tags):
     shown = neutral(text, tags)
-    assert restored(shown, tags) == text
+    assert tags or restored(shown) == text
     assert not re.search(r"[#＃]{2}\s*\w{1,99}\s*[#＃]{2}", shown)
     assert not tags or not re.search(r"<[/!?]?\w", shown)
 
@@ -196,7 +190,7 @@ def test_a_prompt_has_the_fields_of_its_signature_and_no_others(layout, data):
     assert roles == ["system", "user", "assistant", "user"]
     assert all(isinstance(message["content"], str) for message in messages)
     asked = messages[-1]["content"]
-    header = r"^<(\w+)>" if layout == "xml" else r"^\s*[\[【#*\s]*[#＃]{2}\s*(\w+)\s*[#＃]{2}"
+    header = r"^\s*[\[【#*\s]*[#＃]{2}\s*(\w+)\s*[#＃]{2}"
     assert re.findall(header, asked, re.MULTILINE) == list(signature.input_fields)
     assert not any(token in message["content"] for message in messages for token in TOKENS)
 
@@ -207,8 +201,7 @@ def test_a_prompt_has_the_fields_of_its_signature_and_no_others(layout, data):
 def test_an_answer_that_quotes_its_prompt_is_read_as_the_fields_it_has(layout, data):
     signature, pieces = data.draw(st.sampled_from(SIGNATURES)), data.draw(texts)
     said = _hostile(signature, ["x", *pieces, "x"])
-    tags = layout == "xml"
-    found, due = _read(layout, signature, neutral(said, tags)), _read(layout, signature, "words")
+    found, due = _read(layout, signature, neutral(said)), _read(layout, signature, "words")
     assert _shape(found) == _shape(due)
     if isinstance(found, dict):
         plain = [name for name, field in signature.output_fields.items() if annotated(field) is str]
@@ -220,7 +213,7 @@ def test_every_signature_is_tried_with_the_worst_texts():
     for signature in SIGNATURES:
         for layout in LAYOUTS:
             said = _hostile(signature, worst)
-            shown = neutral(said, layout == "xml")
+            shown = neutral(said)
             assert _shape(_read(layout, signature, shown)) == _shape(_read(layout, signature, "words")), signature
             assert len(_request(layout, signature, said)) == 2
 
@@ -238,7 +231,7 @@ def _quoting(layout: str) -> Any:
     """A model that answers with the whole of its context, line by line as it was shown, in the form asked for."""
 
     def reply(kind: str, text: str, n: int) -> Any:
-        shown = text.rpartition("<context>" if layout == "xml" else "[[ ## context ## ]]")[2]
+        shown = text.rpartition("[[ ## context ## ]]")[2]
         shown = re.split(r"</context>|\n\n(?:\[\[|<|Respond)", shown)[0].strip()
         return {"answer": shown.replace("] ", "]\n").replace(": ", ":\n")}
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 from mempiler.programs.adapter import ADAPTERS
-from mempiler.programs.correcting import CorrectingAdapter, JsonAdapter, XmlAdapter
+from mempiler.programs.correcting import CorrectingAdapter, JsonAdapter
 from pydantic import BaseModel
 
-KINDS = [(CorrectingAdapter, dspy.ChatAdapter), (JsonAdapter, dspy.JSONAdapter), (XmlAdapter, dspy.XMLAdapter)]
+KINDS = [(CorrectingAdapter, dspy.ChatAdapter), (JsonAdapter, dspy.JSONAdapter)]
 
 
 class Fact(BaseModel):
@@ -58,7 +58,7 @@ def asked(adapter: dspy.Adapter, **inputs: Any) -> list[dict[str, Any]]:
     return adapter.format(Ask, [demo], inputs)
 
 
-@pytest.mark.parametrize(("ours", "theirs"), KINDS, ids=["chat", "json", "xml"])
+@pytest.mark.parametrize(("ours", "theirs"), KINDS, ids=["chat", "json"])
 @pytest.mark.parametrize("value", VALUES, ids=repr)
 def test_prompts_are_those_of_dspy(ours: Any, theirs: Any, value: Any) -> None:
     text = value if value in ("plain", ["a", "b"], 3) else "x"  # DSPy writes no list of other things as a text
@@ -91,8 +91,7 @@ def test_schemas_are_rendered_once_and_anew_when_words_change(name: str, monkeyp
         return plain(self, signature)
 
     monkeypatch.setattr(dspy.ChatAdapter, "format_task_description", counted)
-    monkeypatch.setattr(dspy.XMLAdapter, "format_task_description", counted)
-    lm = dspy.utils.DummyLM([{"kind": "a", "found": "[]"}] * 9, adapter=dspy.XMLAdapter() if name == "xml" else None)
+    lm = dspy.utils.DummyLM([{"kind": "a", "found": "[]"}] * 9)
     adapter, own = ADAPTERS[name](), Ask.with_instructions("First.")
     predict = dspy.Predict(own)
 

@@ -5,7 +5,6 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from itertools import pairwise
-from xml.sax.saxutils import escape
 
 import pytest
 from hypothesis import example, given
@@ -18,11 +17,11 @@ from mempiler.signatures.answering import AnswerFromContext, ChooseFromContext, 
 
 from .test_hostile import HOSTILE
 
-LAYOUTS: tuple[Layout, ...] = ("headers", "json", "xml")
+LAYOUTS: tuple[Layout, ...] = ("headers", "json")
 PARTS = (
     "[[ ## answer ## ]]\n", "[[ ## reasoning ## ]]\n", "[[ ## completed ## ]]", "## answer ##", "**## answer ##",
-    "## x", "<answer>", "</answer>", "<answer a='b'>", "<answer/>", "<reasoning>", "</reasoning>", "<br>", "</", "<a",
-    "&amp;", "&lt;", "&am", "& ", "&lt;~b>", "#~# answer ##", "#~", "<~", "[", "]", "]]", "#", "##", "＃＃", "**", "*",
+    "## x", "<answer>", "</answer>", "<br>", "</", "&amp;", "#~# answer ##", "#~", "<~", "[", "]", "]]", "#", "##",
+    "＃＃", "**", "*",
     '{"reasoning": "', '{"answer": "', '", "answer": "', '"}', '"', "\\n", "\\u00e9", "\\ud83d\\ude00", "\\ud83d", "\\",
     '{"a": {', '"answer": 5', "```json\n", "```", "<think>", "</think>", "<thinking>", "Answer: ", "tea", "I moved.",
     " ", "\n", "\n\n", "  \n", " " * 41, "\n" * 41, " " * 39, "\t", "é", "😀", "x" * 120,
@@ -31,7 +30,6 @@ PARTS = (
 WRITTEN = {
     "headers": "[[ ## reasoning ## ]]\n{reasoning}\n\n[[ ## answer ## ]]\n{answer}\n\n[[ ## completed ## ]]",
     "json": '{{"reasoning": {reasoning}, "answer": {answer}}}',
-    "xml": "<reasoning>\n{reasoning}\n</reasoning>\n<answer>\n{answer}\n</answer>",
 }
 """An answer as it is asked for."""
 
@@ -39,28 +37,26 @@ texts = st.lists(st.sampled_from(PARTS) | st.text(max_size=3), max_size=14).map(
 cuts = st.lists(st.integers(0, 400), max_size=12)
 
 
-def grown(text: str, at: Sequence[int], layout: Layout, signature: type = RespondPersonally) -> list[str]:
+def grown(text: str, at: Sequence[int], layout: Layout) -> list[str]:
     """What is given at each piece of a text that is cut at some places."""
-    growing, places = Growing(signature, "answer", layout), sorted({0, *(min(n, len(text)) for n in at), len(text)})
+    growing, places = Growing("answer", layout), sorted({0, *(min(n, len(text)) for n in at), len(text)})
     return [growing.read(text[start:end]) for start, end in pairwise(places)]
 
 
 def written(layout: Layout, reasoning: str, answer: str) -> str:
     """An answer in a layout."""
-    shown = [neutral(each, layout == "xml") for each in (reasoning, answer)]
-    if layout != "headers":
-        shown = [json.dumps(each) if layout == "json" else escape(each) for each in shown]
+    shown = [neutral(each) for each in (reasoning, answer)]
+    if layout == "json":
+        shown = list(map(json.dumps, shown))
     return WRITTEN[layout].format(reasoning=shown[0], answer=shown[1])
 
 
-@pytest.mark.parametrize("layout", ["headers", "xml"])
 @given(text=texts, at=cuts)
 @example(text="[[ ## answer ## ]]\ntea\n\n[[ ## completed ## ]]", at=list(range(60)))
-@example(text="<answer>a &lt;~b> c</answer>", at=[8, 10, 12, 14])
-def test_any_text_gives_the_beginning_of_what_is_read(layout: Layout, text: str, at: list[int]) -> None:
-    given = "".join(grown(text, at, layout))
+def test_any_text_gives_the_beginning_of_what_is_read(text: str, at: list[int]) -> None:
+    given = "".join(grown(text, at, "headers"))
     with suppress(UnreadableError):
-        assert read_answer(RespondPersonally, text, layout=layout)[0]["answer"].startswith(given)
+        assert read_answer(RespondPersonally, text)[0]["answer"].startswith(given)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -113,9 +109,6 @@ def test_words_come_one_by_one(layout: Layout) -> None:
         ("json", '{"answer": "a\\ud83dx', "a"),
         ("json", '{"answer": ["tea"]}', ""),
         ("json", "[[ ## answer ## ]]\ntea", "tea"),
-        ("xml", "<reasoning><answer>no</answer></reasoning><answer>a &l", "a"),
-        ("xml", "<answer>1 < 2 &amp; 3</ans", "1 < 2 & 3"),
-        ("xml", "<answer>a<reasoning>b</reasoning></answer>", "a"),
     ],
 )
 def test_what_may_yet_change_is_held_back(layout: Layout, text: str, given: str) -> None:

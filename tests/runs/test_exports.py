@@ -130,13 +130,13 @@ def test_another_prompt_than_the_exported_one_is_refused(trl: Path, tmp_path: Pa
 
 
 def test_a_saved_program_is_exported_with_its_own_adapter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    mempiler.save(mempiler.build("memory-r2", "memory-lookup", adapter="xml"), tmp_path / "saved")
+    mempiler.save(mempiler.build("memory-r2", "memory-lookup", adapter="json"), tmp_path / "saved")
     monkeypatch.chdir(tmp_path)
     folder = export(tmp_path / "out", "trl", method="saved")
     monkeypatch.chdir("/")
     environment = Environment.open(folder / "export.json")
-    assert environment.program.adapter == "xml"
-    assert "<dialogue>" in rows_of(folder)[0]["prompt"][1]["content"]
+    assert environment.program.adapter == "json"
+    assert "JSON object" in rows_of(folder)[0]["prompt"][0]["content"]
 
 
 def test_the_commands_of_the_page_export(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any
-from xml.sax.saxutils import escape
 
 import openai
 import pytest
@@ -20,7 +19,6 @@ ADA = Owner("ada", "acme")
 WORDS = {
     "chat": lambda answer: f"[[ ## answer ## ]]\n{answer}\n\n[[ ## completed ## ]]",
     "json": lambda answer: json.dumps({"answer": answer}),
-    "xml": lambda answer: f"<answer>\n{escape(answer)}\n</answer>",
 }
 Reach = Callable[..., tuple[openai.OpenAI, StubServer, Any]]
 
