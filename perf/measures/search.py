@@ -63,7 +63,7 @@ def changes(kind: str, size: int) -> Found:
         text = lambda n: " ".join(documents[n % size])  # noqa: E731
     else:
         index = {"dense": DenseIndex, "hybrid": HybridIndex}[kind](Drawn(size + 10_000))
-        index.add(_entry(n, str(n)) for n in range(size))
+        index.add(Entry(id=str(n), text=str(n), tags={DIALOGUE: str(n // 20)}) for n in range(size))
     new, query, found = count(size), text(size + 1), Found()
     index.search([query], K)
     works: dict[str, Callable[[], None]] = {
@@ -112,7 +112,7 @@ class Drawn:
 
 
 def _entry(n: int, text: str) -> Entry:
-    return Entry(id=str(n), text=text, tags={DIALOGUE: str(n // 20)})
+    return Entry(id=str(n), text=text)
 
 
 @cache
