@@ -69,11 +69,11 @@ def scripted(engine: ScriptedEngine, **more: Any) -> Any:
 
 
 @contextmanager
-def asking(lm: Any) -> Iterator[Any]:
+def asking(lm: Any, **more: Any) -> Iterator[Any]:
     """The model is asked meanwhile."""
     import dspy
 
-    with dspy.context(lm=lm, trace=None, warn_on_type_mismatch=False, disable_history=True):
+    with dspy.context(lm=lm, trace=None, warn_on_type_mismatch=False, disable_history=True, **more):
         yield lm
 
 
