@@ -13,7 +13,6 @@ from mempiler.engines.models import language_model
 from mempiler.errors import AnswerChangedError
 from mempiler.programs.tasks.task import QuestionAnswering
 from mempiler.programs.words import Words, wanted
-from mempiler.signatures.answering import AnswerFromContext
 
 from tests.stub_server import StubServer
 
@@ -143,7 +142,7 @@ def test_attempts_go_on_where_they_say_the_same(attempts: list[str], sent: list[
     found: list[str] = []
     words = Words(found.append)
     for attempt in attempts:
-        words.begin(AnswerFromContext, "headers")(f"[[ ## answer ## ]]\n{attempt}")
+        words.begin("headers")(f"[[ ## answer ## ]]\n{attempt}")
     assert found == sent
     assert words.rest("To Lisbon, she said.") == "To Lisbon, she said.".removeprefix("".join(sent))
     with pytest.raises(AnswerChangedError, match="another one"):
