@@ -11,6 +11,7 @@
     ├── AnswerChangedError         an answer that was sent as it came became another one (exit code 3)
     ├── ServiceError               a service of Mempiler does not answer, or cannot at the moment (exit code 3)
     ├── StoreError                 memories could not be read or written: full disk, lock, server down (exit code 4)
+    ├── BrokenRunError             too many questions of a run failed for its score to count (exit code 4)
     ├── SystemFailedError        another's memory system crashed or answered nonsense; what it was to do is a failed row
     ├── BudgetError              a limit of calls, tokens, cost or time was reached; finished work is kept (exit code 0)
     └── InternalError              an internal contract was broken: a bug (exit code 70)
@@ -120,6 +121,12 @@ class ServiceError(MempilerError):
 
 class StoreError(MempilerError):
     """Raised if the store cannot be opened, read or written; no transaction is left half written."""
+
+    exit_code = 4
+
+
+class BrokenRunError(MempilerError):
+    """Raised if more questions of a run failed than `--max-lost` allows; nothing rests on its score."""
 
     exit_code = 4
 

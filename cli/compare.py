@@ -187,6 +187,7 @@ def _evaluated(
     from ..runs.artifact import read_states
     from ..runs.compare import recorded
     from ..runs.experiment import chosen_examples, compiled_on, run_evaluate
+    from ..runs.results import refuse_broken
 
     if not values["benchmark"]:
         raise UserError(f"{names[0]!r} is a program, not a run; name the benchmark to evaluate it on with --on")
@@ -211,6 +212,7 @@ def _evaluated(
         with progress(errors, meter, setup.limits) as note:
             evaluation = run_evaluate(name, setup, part, config, note, allow_code, meter)
         found[name] = recorded(str(evaluation.run_id))
+        refuse_broken(evaluation, found[name].name)
     return found
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,6 +20,11 @@ from .options import (
     show_plan,
 )
 from .progress import progress
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ..runs.outcome import Compiled
 
 
 @click.command("compile")
@@ -46,7 +51,7 @@ def command(
     from ..optimizers.compile import Compilation
     from ..runs.experiment import run_compile
     from ..runs.planning import plan_compile
-    from ..runs.report import print_comparison, spent_line
+    from ..runs.results import refuse_broken
 
     setup, errors = make_setup(values), output(errors=True)
     console = errors if as_json else output()
@@ -61,9 +66,16 @@ def command(
         outcome = run_compile(method, setup, how, config=parse_settings(config), note=note, meter=meter, **values)
     if as_json:
         print_json(outcome.summary())
-        return
-    found = outcome.start, outcome.result, outcome.difference
-    print_comparison(console, *found, outcome.refused)
+    else:
+        _print(console, outcome)
+    for found in (outcome.dev[0], outcome.start, outcome.result):
+        refuse_broken(found, outcome.run.name)
+
+
+def _print(console: Console, outcome: Compiled) -> None:
+    from ..runs.report import print_comparison, spent_line
+
+    print_comparison(console, outcome.start, outcome.result, outcome.difference, outcome.refused)
     console.print(f"whole run: {spent_line(outcome.usage)}", soft_wrap=True)
     for line in outcome.troubles.lines(outcome.run.name):
         console.print(line, soft_wrap=True)

@@ -61,6 +61,7 @@ def command(
     from ..runs.folder import RunFolder
     from ..runs.planning import plan_evaluate
     from ..runs.report import print_evaluation
+    from ..runs.results import refuse_broken
     from ..runs.suite import is_suite
 
     setup, errors = make_setup(values), output(errors=True)
@@ -81,12 +82,14 @@ def command(
     meter = Meter()
     with progress(errors, meter, setup.limits) as note:
         found = run_evaluate(program, setup, part, parse_settings(config), note, allow_code, meter)
+    run = RunFolder.open(str(found.run_id)).path
     if as_json:
         print_json(found.summary())
-        return
-    print_evaluation(console, found)
-    console.print(f"MLflow run: {found.run_id} (mempiler ui)")
-    console.print(page_line(RunFolder.open(str(found.run_id)).path), soft_wrap=True)
+    else:
+        print_evaluation(console, found)
+        console.print(f"MLflow run: {found.run_id} (mempiler ui)")
+        console.print(page_line(run), soft_wrap=True)
+    refuse_broken(found, run.name)
 
 
 def _evaluate_suite(
@@ -101,6 +104,7 @@ def _evaluate_suite(
 ) -> None:
     from ..engines.meter import Meter
     from ..runs.report import print_evaluation, print_plan, print_suite
+    from ..runs.results import refuse_broken
     from ..runs.suite import plan_suite, run_suite
 
     if planned:
@@ -117,8 +121,10 @@ def _evaluate_suite(
         found = run_suite(program, setup, part, config, note, allow_code, meter)
     if as_json:
         print_json(found.summary())
-        return
+    else:
+        for evaluation in found.parts.values():
+            print_evaluation(console, evaluation)
+        print_suite(console, found.suite, found.by, found.score)
+        console.print(f"MLflow run: {found.run_id} (mempiler ui)")
     for evaluation in found.parts.values():
-        print_evaluation(console, evaluation)
-    print_suite(console, found.suite, found.by, found.score)
-    console.print(f"MLflow run: {found.run_id} (mempiler ui)")
+        refuse_broken(evaluation, str(evaluation.run_id))

@@ -156,7 +156,7 @@ _SETUP = [
         type=Finite(0, 1),
         default=0.1,
         show_default=True,
-        help="share of lost answers above which the score is of a broken run",
+        help="mark the run as broken above this share of failed questions, or of lost answers",
     ),
     click.option("--threads", type=click.IntRange(1), default=8, show_default=True, help="questions in flight"),
     click.option("--timeout", type=SECONDS, default=TIMEOUT, show_default=True, help=_SILENCE),

@@ -55,6 +55,7 @@ def command(
     from ..runs.papers.paper import read_paper
     from ..runs.papers.plan import plan_paper
     from ..runs.papers.reproduction import reproduce
+    from ..runs.results import refuse_broken
 
     found = read_paper(paper)
     plain, files = _files(found, named)
@@ -78,6 +79,9 @@ def command(
         print_json(made.summary())
     else:
         _print(console, made, whole=not sections)
+    for row in (row for found in made.sections for row in found.rows):
+        for each, run in zip(row.evaluations, row.runs, strict=True):
+            refuse_broken(each, run.name)
     if made.failed:
         sys.exit(1)
 
@@ -190,6 +194,6 @@ def _remarks(found: SectionResult) -> Iterator[str]:
     for label, error in found.failed.items():
         yield f"failed: {label}: {error}"
     for label in found.broken:
-        yield f"broken: {label}: so many of its calls were lost that its score says little; see mempiler failures"
+        yield f"broken: {label}: so many of its questions failed, or of its calls were lost, that its score says little"
     if found.section.note:
         yield found.section.note

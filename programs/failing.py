@@ -14,6 +14,9 @@ of other prompts.
 from __future__ import annotations
 
 import re
+import sysconfig
+import traceback
+from pathlib import Path
 
 from dspy.utils.exceptions import (
     AdapterParseError,
@@ -70,8 +73,24 @@ def failure_of(where: str, error: BaseException) -> Failure:
     """The failure that stands for an error in tables."""
     kind, message = kind_of(error), one_line(error)
     if kind == "error" and not isinstance(error, ExternalError):
-        message = f"{type(error).__name__}: {message}"
+        message = f"{type(error).__name__}: {message}{own_line(error)}"
     return Failure(kind=kind, where=where, message=message)
+
+
+def own_line(error: BaseException | None) -> str:
+    """Where in the user's own code an error was raised, e.g. " (mine.py:12)"; empty where it was not raised in it."""
+    while error is not None:
+        for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
+            file = Path(frame.f_code.co_filename)
+            ours = frame.f_globals.get("__name__", "").partition(".")[0] == __name__.partition(".")[0]
+            if not ours and file.suffix == ".py" and not _INSTALLED & {*map(str, file.parents)}:
+                return f" ({file.name}:{line})"
+        error = error.__cause__ or error.__context__
+    return ""
+
+
+_INSTALLED = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+"""Folders of Python and of installed packages."""
 
 
 def one_line(error: BaseException) -> str:

@@ -123,6 +123,8 @@ class Comparison:
             margin: Worse, too, where the mean difference is below minus this much.
         """
         found = self.overall.difference
+        if self.other.evaluation.broken:
+            return "broken"
         if found.verdict == "worse" or (margin is not None and found.mean < -margin):
             return "worse"
         return found.verdict if found.verdict == "too few to tell" else None
@@ -222,6 +224,8 @@ def _warnings(baseline: Recorded, other: Recorded, shared: int) -> Iterator[str]
     for run in (baseline, other):
         if run.evaluation.stopped:
             yield f"{run.name} was stopped before its end: {run.evaluation.stopped}"
+        if run.evaluation.broken:
+            yield f"{run.name} is a broken run: {run.evaluation.breakage}"
 
 
 def _short(value: Any) -> str:

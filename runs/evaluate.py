@@ -87,7 +87,7 @@ def evaluate(
         progress: Told after every question.
         journal: Rows of a run that is resumed; those that are there are not asked again.
         phase: What the rows are filed under, beside the program's own digest.
-        max_lost: The share of lost predictor calls above which the run is broken.
+        max_lost: The share of failed questions, or of lost predictor calls, above which the run is broken.
         elsewhere: Asks questions in other processes; what it leaves is asked here.
         writing: Called where memories are to be written; what it returns is told after every item of a history.
 

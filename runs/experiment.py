@@ -9,6 +9,7 @@ follow is set aside. Everything is logged to one MLflow run.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -23,7 +24,7 @@ from ..data.dataset import Split
 from ..engines.guard import Guard
 from ..engines.meter import Meter
 from ..engines.models import endpoint_errors, keep
-from ..errors import UserError
+from ..errors import BrokenRunError, UserError
 from ..optimizers.compile import Compilation, compile_program, plan_job
 from ..optimizers.history import CandidateHistory
 from ..optimizers.proposals import ATTEMPTS
@@ -42,7 +43,7 @@ from .pages.page import Page
 from .promotion import promotion
 from .report import difference_line, spent_line
 from .reserve import first_spent, reserve
-from .results import Evaluation, counts_of, difference
+from .results import Evaluation, counts_of, difference, refuse_broken
 from .setup import Runtime, Setup, parameters, replayed_setup
 from .shards import Sharing
 from .tracked import show_compile, show_evaluation
@@ -126,15 +127,18 @@ def run_compile(
         setup: Data and models; its seed and threads are those of the optimizer, too.
         how: Optimizer, stage and settings.
         out: Folder for the program; one in the run's folder if None. It holds a loadable program from the first
-            moment on.
+            moment on, unless the run is broken.
         config: Constructor arguments of the method.
-        force: Keeps the compiled program even without a significant gain on the dev questions.
+        force: Keeps the compiled program even without a significant gain on the dev questions, or in a broken run.
         note: Called with the name of each phase.
         allow_code: Whether a saved `module:Class` method may be imported.
         meter: Counts the calls; a new one if None.
         guard: Limits to share with other runs; the setup's own if None.
         tags: Labels of the MLflow run, e.g. `nested_in(parent)`.
         run: Where it is kept, as a part of a larger run, and resumed with that; a new one, or the setup's, if None.
+
+    Raises:
+        BrokenRunError: Too many questions failed; there is no program then, unless it is forced.
     """
     setup = replayed_setup(setup)
     how = replace(how or Compilation(), seed=setup.seed, threads=setup.threads)
@@ -157,12 +161,18 @@ def run_compile(
         lms = {"task": setup.lm, "prompt": setup.prompt_lm or setup.lm}
         manifest = Manifest(method=start.name, task=benchmark.task, benchmark=_data(benchmark, split), lms=lms)
         check_writable(folder)
-        if not is_intact(folder):
+        older = is_intact(folder)
+        if not older:
             save(start, folder, manifest)
         sharing = _sharing(runtime, method, config, allow_code)
-        with closing(start.method):
-            kept = folder, manifest
-            outcome = _tracked(runtime, start, benchmark, split, how, force, note, *kept, sharing, tags)
+        try:
+            with closing(start.method):
+                kept = folder, manifest
+                outcome = _tracked(runtime, start, benchmark, split, how, force, note, *kept, sharing, tags)
+        except BrokenRunError:
+            if not older:
+                shutil.rmtree(folder)
+            raise
     keep_rows(runtime.folder, "start", outcome.start)
     keep_rows(runtime.folder, "result", outcome.result)
     ended = outcome.stopped or outcome.troubles.ended
@@ -275,6 +285,7 @@ def _compile(
 
     guard = runtime.guard
     first = score(start, split.dev, "dev questions, before")
+    _check(runtime, first, force)
     kept_back = reserve(first, first_spent(runtime), split, rewrites=how.stage != "read")
     history = _history(runtime, note(f"compiling with {how.optimizer}"))
     compiled = None
@@ -291,6 +302,8 @@ def _compile(
     before = score(start, split.test, "test questions, before")
     with dspy.context(lm=history.trained or dspy.settings.lm):
         after = score(compiled, split.test, "test questions, after") if promoted and compiled is not None else before
+    for found in (before, after):
+        _check(runtime, found, force)
     stopped = guard.struck or next((found.stopped for found in (before, after) if found.stopped), None)
     outcome = Compiled(
         before,
@@ -309,6 +322,16 @@ def _compile(
         _troubles(how.optimizer, history),
     )
     return outcome, compiled if promoted and compiled is not None else start
+
+
+def _check(runtime: Runtime, found: Evaluation, force: bool) -> None:
+    """Ends a compile whose score is broken, unless it is forced; `mempiler failures` reads what is kept here."""
+    if found.broken and not force:
+        for phase in ("start", "result"):
+            keep_rows(runtime.folder, phase, found)
+        told = found.summary()
+        runtime.folder.update(result={"start": told, "result": told})
+        refuse_broken(found, runtime.folder.path.name, "; no program was saved (--force saves one)")
 
 
 def _history(runtime: Runtime, told: Progress | None) -> CandidateHistory:

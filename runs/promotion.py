@@ -38,8 +38,7 @@ def promotion(
     if not (_whole(start) and _whole(compiled)):
         return Promotion(None, f"Not all dev questions were answered ({stopped or 'the endpoint failed on some'})")
     if compiled.broken:
-        told = f"{compiled.lost:.0%} of its answers were lost, more than {compiled.max_lost:.0%}"
-        return Promotion(None, f"The compiled program's score is of a broken run: {told}")
+        return Promotion(None, f"The compiled program's score is of a broken run ({compiled.breakage})")
     found = difference(start.counted, compiled.counted, min_n)
     return Promotion(found, refusal(found))
 

@@ -56,15 +56,12 @@ def print_evaluation(console: Console, evaluation: Evaluation) -> None:
 
 
 def print_answers(console: Console, evaluation: Evaluation, name: str = "") -> None:
-    """Prints how predictor calls ended, on one line; and that the score is of a broken run, where it is."""
+    """Prints how predictor calls ended, on one line."""
     counts = evaluation.outcomes
     if not sum(counts.values()):
         return
     ended = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
     console.print(Text(f"{name}{': ' if name else ''}answers: {ended}"), soft_wrap=True)
-    if evaluation.broken:
-        told = f"{evaluation.lost:.0%} of the answers were lost, more than {evaluation.max_lost:.0%}"
-        console.print(Text(f"this is the score of a broken run: {told}; see mempiler failures"), soft_wrap=True)
 
 
 def print_comparison(

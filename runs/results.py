@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict
 
 from ..data.confusion import Confusion
 from ..engines.taken import Taken
+from ..errors import BrokenRunError
 from ..records import Failure
 from .seen import Seen
 from .statistics import MIN_N, Difference, interval, paired
@@ -27,7 +28,7 @@ ELSEWHERE = "elsewhere"
 RIGHT = 0.5
 """The score from which on an answer is counted as right."""
 MAX_LOST = 0.1
-"""The share of lost calls above which a run is broken, unless it says otherwise."""
+"""The share of failed questions, or of lost calls, above which a run is broken, unless it says otherwise."""
 
 
 class Row(BaseModel):
@@ -146,7 +147,7 @@ class Evaluation(BaseModel):
     faults: dict[str, dict[str, int]] = {}
     """What was wrong with answers, by predictor and kind; see `reading.mends` and `programs.failing`."""
     max_lost: float = MAX_LOST
-    """The share of lost calls above which the score is that of a broken run."""
+    """The share of failed questions, or of lost calls, above which the score is that of a broken run."""
     aggregate: dict[str, int | float] = {}
     """Metrics of all answers together that are no mean over answers, e.g. macro-F1."""
     confusion: Confusion | None = None
@@ -189,14 +190,28 @@ class Evaluation(BaseModel):
 
     @property
     def lost(self) -> float:
-        """The share of predictor calls whose answer was lost."""
-        counts = self.outcomes
-        return counts["lost"] / max(1, sum(counts.values()))
+        """The share of questions that failed, or that of predictor calls whose answer was lost, if it is larger."""
+        return self._lost()[0]
 
     @property
     def broken(self) -> bool:
-        """Whether so many calls were lost that the score says little of the program."""
+        """Whether so much failed that the score says little of the program."""
         return self.lost > self.max_lost
+
+    @property
+    def breakage(self) -> str:
+        """What broke a broken run, and what was wrong most often, in one line."""
+        failed = [row.failure for row in self.rows if row.failure] or list(self.failed_writes)
+        counts = Counter(failure.message for failure in failed).most_common(1)
+        most = f"; most often: {counts[0][0]}" if counts else ""
+        return f"{self._lost()[1]}, --max-lost allows {self.max_lost:.0%}{most}"
+
+    def _lost(self) -> tuple[float, str]:
+        """The larger share of what was lost, questions or answers, and its numbers in words."""
+        counts = self.outcomes
+        questions = self.failures, len(self.rows), "questions failed"
+        answers = counts["lost"], sum(counts.values()), "answers were lost"
+        return max((some / max(1, every), f"{some} of {every} {what}") for some, every, what in (questions, answers))
 
     @property
     def answering(self) -> Expense:
@@ -357,6 +372,21 @@ class Evaluation(BaseModel):
             "stopped": self.stopped,
             "run_id": self.run_id,
         }
+
+
+def refuse_broken(found: Evaluation, run: str, note: str = "") -> None:
+    """Ends a broken run.
+
+    Args:
+        found: Its evaluation.
+        run: Its name.
+        note: What else there is to say.
+
+    Raises:
+        BrokenRunError: It is broken; the message says of what, and what lists all that failed.
+    """
+    if found.broken:
+        raise BrokenRunError(f"broken run: {found.breakage}; mempiler failures {run} lists all{note}")
 
 
 def question(row: Row) -> tuple[str, str, str]:

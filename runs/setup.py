@@ -85,7 +85,7 @@ class Setup:
     """Seconds for a call, its retries and waits included."""
     limits: Limits = field(default_factory=Limits)
     max_lost: float = MAX_LOST
-    """The share of lost predictor calls above which a run is broken: told, and never promoted."""
+    """The share of failed questions, or of lost predictor calls, above which a run is broken and never promoted."""
     min_n: int = MIN_N
     """With fewer questions than these no program is said to be better than another, and none is promoted."""
     repeat: int = 0

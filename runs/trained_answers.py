@@ -72,6 +72,7 @@ def _evaluation(outcome: Trained, row: TrainedRow, benchmark: Benchmark) -> Eval
         calls={},
         tokens={},
         cost=None,
+        max_lost=1.0,  # a training may begin from a model whose answers cannot be read
         write_failures=0,
         seconds=0.0,
         names=dict(benchmark.categories),

@@ -135,7 +135,7 @@ def _change(name: str, a: PredictorState, b: PredictorState) -> Change:
 
 def _notes(found: Evaluation) -> Iterable[str]:
     if found.broken:
-        yield f"{found.lost:.0%} of the answers were lost, more than {found.max_lost:.0%}: this is a broken run."
+        yield f"This is a broken run: {found.breakage}."
     if found.stopped:
         yield f"Stopped before all questions were asked: {found.stopped}."
 

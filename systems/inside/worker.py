@@ -36,11 +36,13 @@ import queue
 import random
 import signal
 import sys
+import sysconfig
 import threading
 import traceback
 import uuid
 from contextlib import suppress
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 FIELDS = ("text", "memory", "content", "page_content", "id", "sources", "ids", "score")
@@ -77,7 +79,8 @@ def main() -> None:
             answer = json.dumps({"result": result}, default=fields)
         except Exception as error:
             traceback.print_exc()
-            answer = json.dumps({"error": f"{type(error).__name__}: {' '.join(str(error).split())[:1000]}"})
+            said = " ".join(str(error).split())[:1000]
+            answer = json.dumps({"error": f"{type(error).__name__}: {said}{own_line(error)}"})
         asking.send_bytes(answer.encode())
 
 
@@ -97,6 +100,13 @@ def limit() -> None:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         resource.setrlimit(resource.RLIMIT_FSIZE, (FILE, FILE))
         resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
+
+
+def own_line(error: BaseException) -> str:
+    """Where in a user's own file an error was raised, e.g. " (mine.py:12)"; empty where it was in a package."""
+    installed = (str(Path(__file__).parent), sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), "<")
+    frames = [each for each in traceback.extract_tb(error.__traceback__) if not each.filename.startswith(installed)]
+    return f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
 
 
 async def awaited(value: Any) -> Any:

@@ -36,7 +36,7 @@ def test_what_it_prints_goes_to_its_log(start: Start, capfd: pytest.CaptureFixtu
 
 def test_an_error_is_of_one_call(start: Start) -> None:
     system = start("def add(self, session): raise ValueError('no room')")
-    with pytest.raises(SystemFailedError, match=r"^scripted: add: ValueError: no room$"):
+    with pytest.raises(SystemFailedError, match=r"^scripted: add: ValueError: no room \(\w+\.py:\d+\)$"):
         system.add(ITEM)
     assert system.search("x", k=1) == []
 
@@ -81,7 +81,7 @@ def test_an_answer_that_is_none_is_one_error(start: Start, methods: str, reason:
 
 
 def test_one_that_does_not_start_is_one_error(start: Start) -> None:
-    with pytest.raises(SystemFailedError, match=r"^scripted: open: ImportError: no such thing$"):
+    with pytest.raises(SystemFailedError, match=r"^scripted: open: ImportError: no such thing \(\w+\.py:\d+\)$"):
         start("raise ImportError('no such thing')")
 
 

@@ -1,0 +1,146 @@
+"""A broken run: exit code 4, the commonest error with the line of the user's own code, and no program."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mempiler.cli import main
+from mempiler.programs.catalog import build
+from mempiler.runs.artifact import is_intact, load, save
+
+OWN = """
+from mempiler import EntryReader, Memory, Method, Writer
+
+
+class Notebook(Memory):
+    def entries(self):
+        return ()
+
+
+class NoteWriter(Writer):
+    Memory = Notebook
+
+    def write(self, memory, item, prepared=None):
+        return summary(item)
+
+
+def summary(item):
+    return item.summary.strip()
+
+
+class Broken(Method):
+    def __init__(self):
+        super().__init__(NoteWriter(), EntryReader(5))
+
+
+class Store:
+    def add(self, session):
+        self.sessions.append(session)
+
+    def search(self, query, k):
+        return []
+
+
+def agent(history, question):
+    if "When" in question:
+        raise KeyError(question)
+    return "Lisbon"
+"""
+DATA = ("--on", "locomo", "--train", "6", "--dev", "8", "--test", "8")
+
+
+@pytest.fixture
+def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> Any:
+    """Runs a command that may name the module `own_mistakes`; gives exit code, standard output and last error line."""
+    (tmp_path / "own_mistakes.py").write_text(OWN, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def run(*words: object) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code: Any = 0
+        try:
+            main([str(word) for word in words])
+        except SystemExit as ended:
+            code = ended.code
+        printed = capsys.readouterr()
+        return int(code or 0), printed.out, printed.err.splitlines()[-1] if printed.err else ""
+
+    return run
+
+
+def commands(line: str) -> list[str]:
+    """The words of the command that an error line names."""
+    assert "; mempiler failures " in line
+    return ["failures", line.split("; mempiler failures ")[1].split()[0]]
+
+
+@pytest.mark.parametrize("command", ["evaluate", "compile", "compare"])
+def test_a_method_that_raises_ends_with_4_names_its_own_line_and_saves_nothing(
+    call: Any, tmp_path: Path, command: str
+) -> None:
+    words = {"compile": ["--with", "labeled", "--out", tmp_path / "out"], "compare": ["no-memory"]}.get(command, [])
+    code, _, line = call(command, "own_mistakes:Broken", *words, *DATA)
+    told = "'Session' object has no attribute 'summary' (own_mistakes.py:18)"
+    assert code == 4
+    assert f"broken run: 8 of 8 questions failed, --max-lost allows 10%; most often: AttributeError: {told}" in line
+    assert not (tmp_path / "out").exists()
+    code, out, _ = call(*commands(line))
+    assert code == 0
+    assert out.count("(own_mistakes.py:18)") == 8
+
+
+def test_force_saves_a_broken_program_and_an_older_one_stays(call: Any, tmp_path: Path) -> None:
+    words = ["compile", "own_mistakes:Broken", "--with", "labeled", *DATA, "--out", tmp_path / "out"]
+    assert call(*words, "--force")[0] == 4
+    assert is_intact(tmp_path / "out")
+    save(build("turn-rag", k=3), tmp_path / "out")
+    code, _, line = call(*words)
+    assert (code, "no program was saved (--force saves one)" in line) == (4, True)
+    assert load(tmp_path / "out").method.config["k"] == 3
+
+
+def test_answers_that_cannot_be_read_end_with_4_before_anything_is_tuned(
+    stub: Any, mempiler_cli: Any, tmp_path: Path
+) -> None:
+    def script(n: int, text: str) -> str | None:
+        return None if "Ingrid" in text.rsplit("question ## ]]", 1)[-1] else "garbled"
+
+    server = stub(script)
+    ran = mempiler_cli(server, "evaluate", "turn-rag", test=12)
+    assert (ran.code, ran.found["broken"], ran.found["failures"]) == (
+        4,
+        True,
+        ran.found["answers"]["task.answer"]["lost"],
+    )
+    assert "answer" in ran.line.split("most often: ")[1]
+    server = stub(script)
+    ran = mempiler_cli(server, "compile", "turn-rag", "--with", "labeled", "--out", str(tmp_path / "out"), dev=12)
+    assert (ran.code, ran.out, (tmp_path / "out").exists()) == (4, "", False)
+    assert len(server.texts) <= 1 + 2 * 12  # the adapter's own question, and each dev question twice
+
+
+@pytest.mark.parametrize(
+    ("thing", "told"),
+    [
+        ("own_mistakes:Store", "AttributeError: 'Store' object has no attribute 'sessions' (own_mistakes.py:28)"),
+        ("own_mistakes:agent", "KeyError: 'When"),
+    ],
+)
+def test_whatever_else_answers_is_held_to_the_same(call: Any, thing: str, told: str) -> None:
+    code, _, line = call("evaluate", thing, *DATA)
+    assert (code, told in line, "(own_mistakes.py:" in line) == (4, True, True)
+
+
+def test_below_max_lost_failures_are_counted_and_the_run_is_whole(call: Any) -> None:
+    code, out, _ = call("evaluate", "own_mistakes:agent", *DATA, "--max-lost", "1", "--json")
+    assert (code, json.loads(out)["broken"], json.loads(out)["failures"] > 0) == (0, False, True)
+
+
+def test_a_gate_refuses_a_broken_run(call: Any) -> None:
+    runs = [
+        str(json.loads(call("evaluate", "own_mistakes:agent", *DATA, "--max-lost", lost, "--json")[1])["run_id"])
+        for lost in ("1", "0.1")
+    ]
+    code, out, _ = call("compare", *runs, "--gate", "--min-n", "6")
+    assert (code, " broken (+0.000" in out.splitlines()[-1], "is a broken run: " in out) == (1, True, True)
