@@ -336,15 +336,7 @@ def show_plan(console: Console, plan: Plan, as_json: bool) -> None:
 
 
 def first_line(console: Console, setup: Setup, program: str = "", part: str | None = None, counts: bool = True) -> None:
-    """Says what the numbers will rest on, before anything else.
-
-    Args:
-        console: Where it is printed.
-        setup: Data and models.
-        program: What is asked; a saved one has an adapter and an embedder of its own.
-        part: The questions that are asked; None where a program is compiled on a split.
-        counts: Whether the questions are counted, which reads the data.
-    """
+    """Says what the numbers will rest on, before anything else; a saved program has its own adapter and embedder."""
     from ..engines.models import is_offline
     from ..runs.addresses import program_folder
     from ..runs.artifact import read_manifest

@@ -7,8 +7,7 @@
     embedder("gemini/gemini-embedding-001")             any name that litellm supports
 
 All are a `TextEmbedder`: rows of length 1, a bounded cache of the texts last seen, each distinct text of a batch
-embedded once, usable from many threads. `unrelated` is the mean and deviation of the cosine of texts that have nothing
-to do with each other: the zero against which a threshold of this embedder is to be read.
+embedded once, usable from many threads.
 
 Example:
     >>> from mempiler.engines.embedders import embedder
@@ -37,7 +36,7 @@ import numpy as np
 
 from ..errors import EndpointError, UserError
 from .embedding_endpoints import Account, Compute, any_litellm, openai_compatible
-from .hashed import DIMENSION, OFFLINE, OFFLINE_UNRELATED, forget_features, hashed
+from .hashed import DIMENSION, OFFLINE, forget_features, hashed
 from .vector_file import VectorFile
 from .vectors import Kept
 from .weights import present, verify
@@ -49,8 +48,6 @@ class Model:
 
     longest: int
     """Most tokens of a text."""
-    unrelated: tuple[float, float]
-    """As `OFFLINE_UNRELATED`, of the same sentences."""
     query: str = ""
     """What a query begins with."""
     passage: str = ""
@@ -58,14 +55,13 @@ class Model:
 
 
 MODELS = {
-    "minilm": Model(256, (0.0835, 0.0859)),
-    "e5": Model(512, (0.7925, 0.0257), "query: ", "passage: "),
+    "minilm": Model(256),
+    "e5": Model(512, "query: ", "passage: "),
 }
 """Models that run in this process; their files are in `engines.weights`.
 
-Both find as much beside BM25, and MiniLM takes a third of the time. Alone E5 finds more, in any language; its
-`unrelated` was measured with weights rebuilt from a copy of 4 bits. What was saved relies on the vectors of a name:
-other weights need another name.
+Both find as much beside BM25, and MiniLM takes a third of the time. Alone E5 finds more, in any language. What was
+saved relies on the vectors of a name: other weights need another name.
 """
 IN_PROCESS = (OFFLINE, *MODELS)
 """Embedders that send nothing anywhere."""
@@ -80,7 +76,6 @@ class TextEmbedder:
         name: What its vectors are known by.
         compute: Turns distinct texts, none of them blank, into vectors; their length need not be 1.
         dimension: Length of a vector; 0 if only the first answer will tell.
-        unrelated: Mean and deviation of the cosine of unrelated texts, if measured.
         capacity: The most texts the cache holds (10 000 vectors of 384 numbers are 15 MB).
         kept: Keeps vectors from one process to the next; None for those that cost too little.
         query: What a query begins with, and what a passage begins with, for models that tell them apart.
@@ -93,7 +88,6 @@ class TextEmbedder:
         name: str,
         compute: Compute,
         dimension: int = 0,
-        unrelated: tuple[float, float] | None = None,
         capacity: int = 10_000,
         kept: Kept | None = None,
         query: str = "",
@@ -102,7 +96,6 @@ class TextEmbedder:
     ) -> None:
         self.name = name
         self.dimension = dimension
-        self.unrelated = unrelated
         self._compute = compute
         self._capacity = capacity
         self._kept = kept
@@ -217,7 +210,7 @@ def embedder(name: str = OFFLINE, api_base: str | None = None, threads: int | No
         there = "name the model that runs there" if name == OFFLINE else f"name one that runs there 'openai/{name}'"
         raise UserError(f"embedder {name!r} runs in this process, not at {api_base}; {there}")
     if name == OFFLINE:
-        return TextEmbedder(name, hashed, DIMENSION, OFFLINE_UNRELATED)
+        return TextEmbedder(name, hashed, DIMENSION)
     if name in MODELS:
         return _model(name, threads)
     account = Account(name)
@@ -233,28 +226,6 @@ def _begun(texts: Sequence[str], beginning: str) -> Sequence[str]:
     if not beginning or isinstance(texts, str):
         return texts
     return [beginning + text if text.strip() else "" for text in texts]
-
-
-def measure_unrelated(embedder: TextEmbedder, texts: Sequence[str]) -> tuple[float, float]:
-    """Measures the cosine of unrelated texts, and sets `embedder.unrelated` to it.
-
-    Args:
-        embedder: What to measure.
-        texts: At least three distinct texts, of which no two are about the same thing.
-
-    Returns:
-        Mean and standard deviation over all pairs.
-
-    Raises:
-        UserError: There are fewer than three distinct texts.
-    """
-    distinct = list(dict.fromkeys(texts))
-    if len(distinct) < 3:
-        raise UserError(f"{len(distinct)} distinct texts are too few to measure unrelated pairs; give 3 or more")
-    vectors = embedder.embed(distinct).astype(np.float64)
-    cosines = (vectors @ vectors.T)[np.triu_indices(len(distinct), 1)]
-    embedder.unrelated = (float(cosines.mean()), float(cosines.std()))
-    return embedder.unrelated
 
 
 def _model(name: str, threads: int | None) -> TextEmbedder:
@@ -273,4 +244,4 @@ def _model(name: str, threads: int | None) -> TextEmbedder:
 
     kept = Kept(f"{[file.sha256 for file in found.files]} {model.longest}", VectorFile())
     compute: Compute = lambda texts: checked()(texts)  # noqa: E731
-    return TextEmbedder(name, compute, 0, model.unrelated, kept=kept, query=model.query, passage=model.passage)
+    return TextEmbedder(name, compute, kept=kept, query=model.query, passage=model.passage)

@@ -16,8 +16,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
-from typing import NoReturn
+from dataclasses import astuple, dataclass, fields, replace
 
 from dspy.utils.exceptions import LMAuthError, LMError
 
@@ -61,6 +60,12 @@ class Spent:
     max_tokens: float = 0
     max_usd: float = 0
     max_minutes: float = 0
+
+    def __add__(self, other: Spent) -> Spent:
+        return Spent(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+
+    def __sub__(self, other: Spent) -> Spent:
+        return Spent(*(a - b for a, b in zip(astuple(self), astuple(other), strict=True)))
 
 
 class Guard:
@@ -114,8 +119,7 @@ class Guard:
     def charge(self, spent: Spent) -> None:
         """Counts what another process has spent but for the time."""
         with self._lock:
-            sums = {each.name: getattr(self._spent, each.name) + getattr(spent, each.name) for each in fields(Spent)}
-            self._spent = Spent(**{**sums, "max_minutes": 0})
+            self._spent += replace(spent, max_minutes=0)
 
     def admit(self) -> None:
         """Called before a call that costs.
@@ -140,7 +144,7 @@ class Guard:
                         elif self._struck is None:
                             self._struck = f"{name} {getattr(self.limits, field.name):g}, less what scoring needs"
                         raise BudgetError(f"budget reached: {name} {limit:g}")
-            self._spent = replace(self._spent, max_calls=self._spent.max_calls + 1)
+            self._spent += Spent(max_calls=1)
 
     @contextmanager
     def reserving(self, expected: Spent) -> Iterator[None]:
@@ -162,11 +166,11 @@ class Guard:
 
     def _taken_up(self) -> bool:
         """Whether the calls in flight may take all that is left of a limit."""
+        taken = sum(self._in_flight, self._spent)
         for limits in (self._phase, self.limits):
             for field in fields(limits):
-                limit, spent = getattr(limits, field.name), getattr(self._spent, field.name)
-                reserved = sum(getattr(each, field.name) for each in self._in_flight)
-                if limit is not None and spent < limit <= spent + reserved:
+                limit = getattr(limits, field.name)
+                if limit is not None and getattr(self._spent, field.name) < limit <= getattr(taken, field.name):
                     return True
         return False
 
@@ -181,17 +185,6 @@ class Guard:
                 self._lanes[endpoint] = Lane(self.in_flight)
             return self._lanes[endpoint]
 
-    def refuse(self, reason: str, struck: str | None) -> NoReturn:
-        """Refuses a call as it was refused when it was recorded.
-
-        Raises:
-            BudgetError: With the reason of then.
-        """
-        with self._lock:
-            self.refused += 1
-            self._struck = struck
-        raise BudgetError(reason)
-
     def stop(self, error: MempilerError) -> None:
         """Ends the run for another reason, e.g. a store that cannot be written."""
         with self._lock:
@@ -200,18 +193,13 @@ class Guard:
     def free(self) -> None:
         """Called after a call that a cache answered: it has no cost."""
         with self._lock:
-            self._spent = replace(self._spent, max_calls=self._spent.max_calls - 1)
+            self._spent -= Spent(max_calls=1)
 
     def worked(self, tokens: int, cost: float | None, calls: int = 1) -> None:
         """Called after a call that was answered; `calls` is above 1 where it asked for several candidates."""
         with self._lock:
             self._row, self._done = 0, self._done + 1
-            self._spent = replace(
-                self._spent,
-                max_calls=self._spent.max_calls + calls - 1,
-                max_tokens=self._spent.max_tokens + tokens,
-                max_usd=self._spent.max_usd + (cost or 0.0),
-            )
+            self._spent += Spent(calls - 1, tokens, cost or 0.0)
 
     def failed(self, error: Exception) -> None:
         """Called after a call that failed, retries included.

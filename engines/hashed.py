@@ -18,10 +18,6 @@ from ..records.folding import folded
 OFFLINE = "offline"
 """Its name. Saved indexes rely on its vectors: change them only together with the name."""
 DIMENSION = 384
-OFFLINE_UNRELATED = (0.0124, 0.0543)
-"""Mean and deviation of the cosine over all 780 pairs of forty made-up sentences on forty subjects; sentences and
-measurement are in tests/engines/test_embedders.py. Turns that start with one of two names are nearer: .16 and .10 over
-all pairs of turns of a LoCoMo conversation."""
 
 _WORDS = """
 a about also am an and are as at be been being but by can could d did do does for from had has have he her hers him his

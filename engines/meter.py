@@ -294,7 +294,7 @@ class MeteredLM(dspy.LM):
         if not self.guard.limits:
             return Spent()
         most = call.legacy.get("max_tokens") or call.legacy.get("max_completion_tokens")
-        asked, answer = PROMPT * _prompt_tokens(self, call), call.n * (most or max(ANSWER, self.meter.longest))
+        asked, answer = PROMPT * _prompt_tokens(self, call), call.n * max(most or ANSWER, self.meter.longest)
         return Spent(call.n - 1, asked + answer, self.priced(None, asked, answer) or 0.0)
 
     def _admitted(self, call: Any) -> CallResult:
@@ -332,10 +332,6 @@ class MeteredLM(dspy.LM):
         self.meter.add(self.role, counted, cost, calls, estimated)
         self.guard.worked(max(int(usage.get("total_tokens") or 0), sent + generated), cost, calls)
         return result
-
-    def cost_of(self, result: CallResult) -> float | None:
-        """US dollars of a call; None if no price is known."""
-        return self.priced(result.cost, *_told(result.usage or {}))
 
     def priced(self, cost: float | None, input_tokens: int, output_tokens: int) -> float | None:
         """What a call cost, or else what its tokens cost; None if no price is known."""

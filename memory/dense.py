@@ -22,7 +22,7 @@ Example:
 
 Limits: searches of one index take turns (its table may be moved by an add); embedding goes on side by side. A filter is
 called with the index locked. A search reads every vector: 0.3 ms per query at ten thousand, 6 ms at a hundred thousand,
-where an approximate index would pay. Which cosine is near depends on the embedder: see `unrelated`.
+where an approximate index would pay. Which cosine is near depends on the embedder.
 """
 
 from __future__ import annotations

@@ -88,11 +88,6 @@ class Embedder(Protocol):
         """Length of a vector; 0 until the endpoint has returned one."""
         ...
 
-    @property
-    def unrelated(self) -> tuple[float, float] | None:
-        """Mean and standard deviation of the cosine of two unrelated texts; None if it was not measured."""
-        ...
-
     def embed(self, texts: Sequence[str]) -> np.ndarray:
         """Embeds texts as float32 of shape [len(texts), dimension]; rows have length 1, or 0 for a text without words.
 

@@ -38,8 +38,8 @@ BUDGET = of(
     ("guard", "max(0, limit - getattr(reserve, field.name))", "limit", "a phase keeps nothing back"),
     ("guard", "elif self._row >= DEAD_AFTER:", "elif False:", "a dead endpoint is asked on"),
     ("guard", "self._row, self._done = 0, self._done + 1", "self._done += 1", "an answer ends no row of failures"),
-    ("guard", "max_calls=self._spent.max_calls - 1)", "max_calls=self._spent.max_calls)", "a cached answer is charged"),
-    ("guard", "self._spent.max_tokens + tokens,", "self._spent.max_tokens + 2 * tokens,", "tokens count twice"),
+    ("guard", "self._spent -= Spent(max_calls=1)", "self._spent -= Spent()", "a cached answer is charged"),
+    ("guard", "Spent(calls - 1, tokens, cost", "Spent(calls - 1, 2 * tokens, cost", "tokens count twice"),
     (
         "meter",
         "self.meter.add(self.role, counted, cost, calls, estimated)",

@@ -104,7 +104,7 @@ class Replay:
                 raise self._missing(f"no vector of {name} was made for {missing[:QUOTED]!r}")
             return np.stack([known[_key(text)] for text in texts])
 
-        return TextEmbedder(name, compute, **about)
+        return TextEmbedder(name, compute, query=about["query"], passage=about["passage"])
 
     def _model(self, role: str) -> dict[str, Any] | None:
         return self._models.get(role) or (self._models.get("task") if role == "prompt" else None)
@@ -135,9 +135,8 @@ def recorded(embedder: TextEmbedder, store: RunStore) -> TextEmbedder:
     """
     if embedder.name == OFFLINE:
         return embedder
-    unrelated = embedder.unrelated and (float(embedder.unrelated[0]), float(embedder.unrelated[1]))
-    begins = {"query": embedder.query, "passage": embedder.passage}
-    store.vectors.describe(embedder.name, {"unrelated": unrelated, **begins})
+    begins: dict[str, Any] = {"query": embedder.query, "passage": embedder.passage}
+    store.vectors.describe(embedder.name, begins)
 
     def compute(texts: Sequence[str]) -> np.ndarray:
         keys = {text: _key(text) for text in texts}
@@ -149,9 +148,7 @@ def recorded(embedder: TextEmbedder, store: RunStore) -> TextEmbedder:
             known |= made
         return np.stack([known[keys[text]] for text in texts])
 
-    return TextEmbedder(
-        embedder.name, compute, embedder.dimension, unrelated, query=embedder.query, passage=embedder.passage
-    )
+    return TextEmbedder(embedder.name, compute, embedder.dimension, **begins)
 
 
 def _key(text: str) -> str:

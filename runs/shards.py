@@ -19,7 +19,7 @@ import logging
 import tempfile
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import asdict, astuple, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -131,7 +131,7 @@ class Sharing:
                 for n, what in found:
                     meter.include(what.usage)
                     guard.charge(what.spent)
-                    spent[n] = _sum(spent[n], what.spent)
+                    spent[n] += what.spent
                     if what.items:
                         heard(what.items)
                     if what.row is not None:
@@ -191,7 +191,7 @@ def ask(shard: Shard) -> Generator[Told]:
     def since(**found: Any) -> Told:
         nonlocal used, spent, counted
         before, (used, spent, counted) = (used, spent, counted), (meter.read(), guard.spent(), len(items))
-        return Told(used - before[0], _less(spent, before[1]), items=counted - before[2], **found)
+        return Told(used - before[0], spent - before[1], items=counted - before[2], **found)
 
     with _folder(shard) as folder:
         runtime = Runtime(shard.setup, meter, guard, folder)
@@ -233,14 +233,6 @@ def _resolve(program: MemoryProgram) -> None:
     with suppress(LMError, BudgetError):
         for predictor in program.all_predictors().values():
             adapter.chosen(lm, predictor.signature)
-
-
-def _sum(one: Spent, other: Spent) -> Spent:
-    return Spent(*(a + b for a, b in zip(astuple(one), astuple(other), strict=True)))
-
-
-def _less(one: Spent, other: Spent) -> Spent:
-    return Spent(*(a - b for a, b in zip(astuple(one), astuple(other), strict=True)))
 
 
 def _rest(limits: Limits, spent: Spent) -> Spent:

@@ -100,7 +100,7 @@ def vectors(size: int, probes: int) -> Found:
 class Drawn:
     """An embedder that costs next to nothing: a text is the number of a vector that was drawn before."""
 
-    name, dimension, unrelated = "drawn", DIMENSION, None
+    name, dimension = "drawn", DIMENSION
 
     def __init__(self, number: int) -> None:
         drawn = np.random.default_rng(1).standard_normal((number, DIMENSION)).astype(np.float32)

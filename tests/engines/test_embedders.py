@@ -9,55 +9,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mempiler.engines.embedders import TextEmbedder, embedder, measure_unrelated
-from mempiler.engines.hashed import DIMENSION, OFFLINE_UNRELATED
+from mempiler.engines.embedders import TextEmbedder, embedder
+from mempiler.engines.hashed import DIMENSION
 from mempiler.engines.vector_file import default_path
 from mempiler.errors import EndpointError, UserError
 from mempiler.memory.index import Embedder
-
-# Forty subjects, one sentence each, written for this measurement: `OFFLINE_UNRELATED` is over all pairs of them.
-UNRELATED = """
-Ann: I finally moved to Lisbon with my two suitcases.
-Bob: The dentist says one molar has to come out.
-Our choir performs Mozart at the cathedral on Sunday.
-Carla: My sourdough starter died while we were in Greece.
-He runs a marathon every October, mostly for charity.
-The mechanic found a crack in the exhaust pipe.
-Dev: I failed the statistics exam by three points.
-Her grandmother taught her to knit woollen socks.
-We adopted a deaf greyhound from the shelter.
-Eli: The landlord raised our rent again, by a fifth.
-She speaks Portuguese at home and German at school.
-Tomatoes grow badly on our shady balcony.
-Fay: I sold the old piano to a neighbour.
-The flight to Tokyo was cancelled because of a typhoon.
-He is allergic to peanuts and carries an inhaler.
-Gus: My startup got its first paying customer today!
-They painted the nursery yellow before the baby arrived.
-The museum lends watercolours to hospitals.
-Hana: I collect stamps that show lighthouses.
-Chess club meets behind the library at seven.
-My brother became a firefighter in Alberta.
-Ivo: This winter I learned to repair bicycles.
-The judge postponed the hearing until spring.
-She drinks green tea instead of coffee now.
-Jo: Someone stole a parcel from our porch.
-Solar panels cover half of the barn roof.
-He quit smoking after the pneumonia.
-Kim: Our wedding photographer lost the memory card.
-The river flooded the campsite overnight.
-I practise yoga before breakfast to calm down.
-Lea: The novel I am writing needs a better villain.
-Dad restores wooden boats in his garage.
-The kids built a volcano for the science fair.
-Mo: A raccoon keeps opening our dustbin.
-She invests a little money in index funds each month.
-Surfing lessons start when the water gets warmer.
-Nia: I switched teams and report to Priya now.
-The vet prescribed eye drops for the parrot.
-He dreams about astronauts and abandoned stations.
-Volunteers planted oak trees along the motorway.
-""".strip().splitlines()
 
 
 def test_offline_rows_are_float32_of_length_one_and_zero_without_words():
@@ -86,11 +42,6 @@ def test_offline_vectors_are_a_promise():
 def test_offline_likes_shared_words_and_spelling(text, near, far):
     a, b, c = embedder().embed([text, near, far])
     assert a @ b > a @ c + 0.1
-
-
-def test_offline_unrelated_constants_are_the_measured_ones():
-    measured = measure_unrelated(embedder(), UNRELATED)
-    assert measured == pytest.approx(OFFLINE_UNRELATED, abs=5e-4)
 
 
 @given(st.lists(st.text(max_size=30), max_size=8))
@@ -178,23 +129,12 @@ def test_an_answer_of_the_wrong_shape_is_an_endpoint_error(answer):
         TextEmbedder("odd", lambda texts: answer, dimension=3).embed(["a"])
 
 
-def test_unrelated_is_unknown_until_measured():
-    counted, _ = counting(capacity=10)
-    assert counted.unrelated is None
-    measured = measure_unrelated(counted, ["a", "bb", "ccc", "a"])
-    rows = counted.embed(["a", "bb", "ccc"])
-    cosines = [rows[0] @ rows[1], rows[0] @ rows[2], rows[1] @ rows[2]]
-    assert measured == pytest.approx((np.mean(cosines), np.std(cosines)), abs=1e-6)
-    assert counted.unrelated == measured
-
-
 @pytest.mark.parametrize(
     ("mistake", "message"),
     [
         (lambda: embedder(" "), "is empty"),
         (lambda: embedder("offline", "http://localhost:1/v1"), "runs in this process"),
         (lambda: embedder().embed("text"), "put it in a list"),
-        (lambda: measure_unrelated(embedder(), ["a", "b", "a"]), "2 distinct texts"),
     ],
 )
 def test_slips_are_named(mistake, message):
@@ -252,7 +192,7 @@ FAILED = {"error": {"message": "out of\nservice", "type": "server_error"}}
 def test_a_server_is_asked_in_batches_and_its_rows_put_in_order(server):
     remote = embedder("bge-m3", server.url)
     texts = ["x" * n for n in range(1, 101)]
-    assert (remote.dimension, remote.unrelated) == (0, None)
+    assert remote.dimension == 0
     vectors = remote.embed(texts)
     assert [len(request["input"]) for request in server.requests] == [64, 36]
     assert {request["model"] for request in server.requests} == {"bge-m3"}

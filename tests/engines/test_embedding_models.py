@@ -98,7 +98,7 @@ def test_e5_is_told_queries_from_passages(tiny: Tiny) -> None:
 class Own:
     """An embedder of somebody else, who knows of `embed` alone."""
 
-    name, dimension, unrelated = "own", 2, None
+    name, dimension = "own", 2
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
         return np.array([[1.0, 0.0] if "?" not in text else [0.6, 0.8] for text in texts], dtype=np.float32)

@@ -36,7 +36,7 @@ class Renamed:
 
     def __init__(self) -> None:
         self.inner = embedder()
-        self.name, self.dimension, self.unrelated = "other", self.inner.dimension, self.inner.unrelated
+        self.name, self.dimension = "other", self.inner.dimension
 
     def embed(self, texts: Any) -> Any:
         return self.inner.embed(texts)

@@ -92,7 +92,7 @@ def test_the_facts_of_a_session_are_embedded_in_one_request(scripted, fact_repli
 class Uncached:
     """An embedder of somebody's, who keeps nothing."""
 
-    name, dimension, unrelated = "theirs", 384, None
+    name, dimension = "theirs", 384
 
     def __init__(self) -> None:
         self.queries: list[str] = []

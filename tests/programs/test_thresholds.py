@@ -10,7 +10,7 @@ from mempiler.programs.catalog import build
 class Named:
     """An embedder that is never asked."""
 
-    dimension, unrelated = 2, None
+    dimension = 2
 
     def __init__(self, name: str) -> None:
         self.name = name
