@@ -1,22 +1,17 @@
 """How Memory-R2 cuts a session, what a part sees, and its ablation with one agent."""
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import dspy
 import pytest
 from mempiler.data.locomo.benchmark import Locomo
 from mempiler.engines.embedders import TextEmbedder, embedder
+from mempiler.engines.models import language_model
 from mempiler.errors import UserError
 from mempiler.programs.catalog import build, preset
 from mempiler.programs.memory_r2.memory import Edit, FactMemory
 from mempiler.records import Query
 from mempiler.signatures.memory_r2 import Fact
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "perf"))
-
-import memory_r2_calls
 
 
 def prompts(lm: Any, history: Any, reply: Any = None, **config: Any) -> list[tuple[str, str]]:
@@ -206,8 +201,17 @@ def test_a_benchmark_without_unanswerable_questions_has_no_rule_for_them(options
     assert preset("turn-rag", benchmark.name, benchmark.unsaid) == {}
 
 
-def test_the_released_cut_makes_fewer_calls_than_parts_of_four_turns(make_history):
+@pytest.mark.parametrize(
+    ("config", "calls"),
+    [
+        ({}, 16),
+        ({"chunk_turns": 4, "earlier": False, "same_speaker": False}, 24),
+        ({"single_agent": True}, 8),
+    ],
+)
+def test_the_released_cut_makes_fewer_calls_than_parts_of_four_turns(make_history, config, calls):
     # Two sessions of 24 turns: 4 parts against 6, extracted and managed.
-    history = make_history(2, turns=24)
-    calls = {way: memory_r2_calls.written(history, settings)[0] for way, settings in memory_r2_calls.WAYS.items()}
-    assert calls == {"as released": 16, "parts of 4 turns": 24, "single agent": 8}
+    lm = language_model("offline", cache=False)
+    with dspy.context(lm=lm):
+        build("memory-r2", **config).remember(make_history(2, turns=24))
+    assert lm.meter.read().calls["task"] == calls
