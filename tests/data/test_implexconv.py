@@ -1,7 +1,6 @@
 """ImplexConv: sessions out of one text, opposed and supportive, gold sessions found again, its scores, our sample."""
 
 import json
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ from mempiler.data.implexconv.reader import read_implexconv, turns_of
 from mempiler.data.implexconv.scorer import session_recall
 from mempiler.data.judge import Verdict
 from mempiler.errors import DataError, UnknownNameError, UserError
-from mempiler.signatures.judges import JudgeAcknowledgement, JudgeAnswer, judge_hash
 
 GOLD = "Speaker1: My ankle is torn and in plaster.\n\nAssistant: No jumping, then, until the plaster is off."
 OTHER = "Speaker1: Which film should I see?\n\nAssistant: The one about the cook."
@@ -68,13 +66,6 @@ def test_a_full_row(tmp_path: Path) -> None:
     assert (example.category, example.reference) == ("opposed", "Archery. (The reason: The ankle is torn.)")
     assert example.focus == ("D2:1", "D2:2")
     assert [session.id for session in example.history] == ["D1", "D2"]
-
-
-@pytest.mark.parametrize("key", ["opposed reasoning", "opposed_reasoning", "opposed_implicit_reasoning"])
-def test_the_reasoning_has_several_names(tmp_path: Path, key: str) -> None:
-    row = {**changed(**{"opposed reasoning": ...}), key: "The ankle is torn."}
-    (example,) = ImplexConv.load(written(tmp_path, item(row))).examples
-    assert (example.category, "The ankle is torn." in example.reference) == ("opposed", True)
 
 
 @pytest.mark.parametrize(
@@ -233,60 +224,9 @@ def test_without_a_reasoning_the_answer_is_what_is_to_be_acknowledged(tmp_path: 
     assert "evidence" not in found.parts
 
 
-@pytest.mark.parametrize(("metric", "prompt"), [("judge", JudgeAcknowledgement), ("answer", JudgeAnswer), ("f1", None)])
-def test_tables_name_the_judge_of_the_metric(tmp_path: Path, metric: str, prompt: type[dspy.Signature] | None) -> None:
-    benchmark = ImplexConv.load(written(tmp_path, item()), metric=metric)
-    hashes = {benchmark.scorer.judge_hash}
-    if prompt is not None:
-        benchmark = benchmark.bound(lambda kind: kind(dspy.utils.DummyLM([])))
-        hashes.add(benchmark.scorer.judge_hash)
-        assert benchmark.scorer.judges
-    assert hashes == {None if prompt is None else judge_hash(prompt)}
-
-
 def test_token_f1_needs_no_judge(tmp_path: Path) -> None:
     benchmark = ImplexConv.load(written(tmp_path, item()), metric="f1")
     found = benchmark.score(benchmark.examples[0], dspy.Prediction(answer="archery"))
     assert (bool(benchmark.scorer.asked), found.value, "evidence" in found.parts) == (False, 1.0, False)
     with pytest.raises(UnknownNameError, match="metric"):
         ImplexConv.load(None, metric="rouge")
-
-
-def test_the_sample_is_large_enough_and_has_both_kinds() -> None:
-    benchmark = ImplexConv.load()
-    histories = {example.history for example in benchmark.examples}
-    kinds = Counter(example.category for example in benchmark.examples)
-    assert len(histories) >= 6
-    assert sum(len(history) for history in histories) >= 60
-    assert len(benchmark.examples) >= 120
-    assert min(kinds["opposed"], kinds["supportive"]) >= 50
-    assert min(Counter(map(benchmark.group, benchmark.examples)).values()) >= 12
-    for field in ("question", "answer"):
-        assert len({example[field] for example in benchmark.examples}) == len(benchmark.examples)
-    assert all(bool(example.reasoning) is (example.category == "opposed") for example in benchmark.examples)
-
-
-def test_the_evidence_of_the_sample_is_one_whole_session_each_and_without_fault() -> None:
-    benchmark = ImplexConv.load()
-    for example in benchmark.examples:
-        sessions = {session.id: tuple(turn.id for turn in session.turns) for session in example.history}
-        gold = {turn.partition(":")[0] for turn in example.evidence}
-        assert len(gold) == 1
-        assert example.evidence == sessions[gold.pop()]
-    assert check("implexconv", benchmark.source.path).rows == ()
-
-
-def test_no_wording_of_the_sample_is_a_pattern() -> None:
-    examples = ImplexConv.load().examples
-    for field in ("question", "answer", "reasoning"):
-        kept = [example for example in examples if example[field]]
-        openings = Counter(" ".join(example[field].lower().split()[:2]) for example in kept)
-        assert openings.most_common(1)[0][1] <= 0.05 * len(kept), openings.most_common(3)
-
-
-def test_a_question_of_the_sample_does_not_quote_its_evidence() -> None:
-    for example in ImplexConv.load().examples:
-        gold = [turn.text.lower() for session in example.history for turn in session.turns if turn.id in example.focus]
-        asked = example.question.lower().split()
-        runs = [" ".join(asked[n : n + 4]) for n in range(len(asked) - 3)]
-        assert not [run for run in runs if any(run in text for text in gold)]

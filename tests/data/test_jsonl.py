@@ -8,7 +8,7 @@ import dspy
 import pytest
 from mempiler.data.check import check
 from mempiler.data.jsonl.benchmark import JsonlBenchmark
-from mempiler.errors import DataError, UnknownNameError
+from mempiler.errors import DataError
 
 MESSAGES = [{"role": "user", "content": "I like tea."}, {"role": "assistant", "content": "Noted."}]
 ROW: dict[str, Any] = {"messages": MESSAGES, "question": "What does the user like?", "answer": "tea"}
@@ -91,12 +91,6 @@ def test_feedback_names_gold_and_evidence(tmp_path: Path) -> None:
     assert feedback == "Wrong: the gold answer is 'tea'. It rests on turn D1:1."
 
 
-@pytest.mark.parametrize("options", [{"metric": "bleu"}, {"metrics": "f1"}])
-def test_unknown_metrics_and_options_are_refused(tmp_path: Path, options: dict[str, str]) -> None:
-    with pytest.raises(UnknownNameError):
-        load(tmp_path, ROW, **options)
-
-
 BROKEN = [
     (changed(question=...), "missing column", "line 2, column 'question': is missing"),
     (changed(answer=...), "missing column", "line 2, column 'answer': is missing"),
@@ -156,11 +150,6 @@ def test_an_unreadable_file_is_refused_and_reported(tmp_path: Path, content: byt
     with pytest.raises(DataError, match=message):
         JsonlBenchmark.load(path)
     assert [finding.kind for finding in check("jsonl", path).rows] == ["unreadable file"]
-
-
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no such file"):
-        JsonlBenchmark.load(tmp_path / "nowhere.jsonl")
 
 
 def test_counts_of_a_check(tmp_path: Path) -> None:

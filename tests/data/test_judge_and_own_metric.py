@@ -163,15 +163,6 @@ def test_the_judge_that_was_set_decides(load: Any, verdict: Verdict, value: floa
     assert benchmark.scorer.judge_hash == "fixed"
 
 
-def test_scoring_without_a_judge_says_how_to_name_one(load: Any) -> None:
-    with pytest.raises(UserError, match="--judge-lm"):
-        score(load("judge"), "Lisbon")
-
-
-def test_what_needs_a_judge_names_its_prompt_before_one_is_set(load: Any) -> None:
-    assert (load("judge").scorer.judge_hash, load("f1").scorer.judge_hash) == (judge_hash(JudgeAnswer), None)
-
-
 @pytest.mark.parametrize(
     ("said", "correct"),
     [
@@ -223,7 +214,3 @@ def test_a_malformed_verdict_is_asked_for_once_more(scripted: Any) -> None:
 def test_the_hash_of_a_judge_changes_with_its_prompt(changed: type[dspy.Signature]) -> None:
     assert judge_hash(changed) != judge_hash(JudgeAnswer)
     assert len(judge_hash(changed)) == 64
-
-
-def test_an_equal_prompt_has_the_same_hash() -> None:
-    assert judge_hash(JudgeAnswer.with_instructions(JudgeAnswer.instructions)) == judge_hash(JudgeAnswer)

@@ -3,10 +3,8 @@
 import dspy
 import pytest
 from mempiler.data.benchmark import Benchmark
-from mempiler.data.judge import GenerousJudge
 from mempiler.data.locomo.benchmark import Locomo
-from mempiler.errors import UnknownNameError, UserError
-from mempiler.signatures.judges import JudgeAnswer, JudgeGenerously, judge_hash
+from mempiler.errors import UserError
 
 
 @pytest.fixture
@@ -56,14 +54,3 @@ def test_category_five_is_left_out_of_a_judged_score_only():
 def test_asking_a_judge_for_category_five_is_refused():
     with pytest.raises(UserError, match="category 5 has no gold answer"):
         Locomo.load(metric="judge", categories="4,5")
-
-
-def test_an_unknown_metric_is_refused():
-    with pytest.raises(UnknownNameError, match="metric"):
-        Locomo.load(metric="rouge")
-
-
-def test_tables_name_the_generous_prompt():
-    assert Locomo.load(metric="judge").scorer.judge_hash == judge_hash(JudgeGenerously) != judge_hash(JudgeAnswer)
-    assert GenerousJudge(None).hash == judge_hash(JudgeGenerously)
-    assert Locomo.load().scorer.judge_hash is None

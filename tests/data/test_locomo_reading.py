@@ -228,11 +228,6 @@ def test_another_file_is_refused_in_one_line_and_reported(tmp_path: Path, name: 
     assert [finding.kind for finding in check("locomo", path).rows] == ["unreadable file"]
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"nowhere\.json: no such file"):
-        Locomo.load(tmp_path / "nowhere.json")
-
-
 def test_a_report_is_plain_json(tmp_path: Path) -> None:
     report = check("locomo", written(tmp_path, lambda file: row(file).update(answer=2022)))
     told = json.loads(json.dumps(report.to_dict()))

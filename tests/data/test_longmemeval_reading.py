@@ -1,17 +1,14 @@
 """LongMemEval: its form with all that is odd about it, options, and our sample."""
 
 import json
-from collections import Counter
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import pytest
-from mempiler.data.catalog import benchmark
 from mempiler.data.check import check
 from mempiler.data.longmemeval.benchmark import LongMemEval
-from mempiler.data.longmemeval.reader import TYPES, parse_date
-from mempiler.errors import DataError, UnknownNameError, UserError
+from mempiler.data.longmemeval.reader import parse_date
+from mempiler.errors import DataError
 
 
 def turn(role: str, content: Any, **more: Any) -> dict[str, Any]:
@@ -163,49 +160,3 @@ def test_types_and_limit_choose_and_end_the_reading(tmp_path: Path) -> None:
     assert [example.id for example in chosen.examples] == ["q0", "q1"]
     with pytest.raises(DataError, match="entry 6"):
         LongMemEval.load(path, limit=1)
-
-
-@pytest.mark.parametrize(
-    ("options", "error"),
-    [
-        ({"metric": "rouge"}, UnknownNameError),
-        ({"categories": "riddle"}, UnknownNameError),
-        ({"size": "xl"}, UserError),
-        ({"limit": 0}, UserError),
-        ({"limit": True}, UserError),
-        ({"colour": "red"}, UnknownNameError),
-    ],
-)
-def test_options_that_do_not_exist_are_refused(options: dict[str, Any], error: type[Exception]) -> None:
-    with pytest.raises(error):
-        LongMemEval.load(**options)
-
-
-SAMPLE = json.loads((files("mempiler.data.samples") / "longmemeval.json").read_text("utf-8"))
-
-
-def test_the_sample_has_all_types_and_unanswerable_questions() -> None:
-    loaded = benchmark("longmemeval")
-    assert loaded.source.sample
-    assert len(loaded.examples) >= 24
-    assert set(Counter(example.category for example in loaded.examples)) == set(TYPES)
-    assert sum(example.abstention for example in loaded.examples) >= 4
-    split = loaded.split()
-    assert all((split.train, split.dev, split.test))
-
-
-def test_the_sample_has_the_genuine_form(tmp_path: Path) -> None:
-    report = check("longmemeval", written(tmp_path, *SAMPLE))
-    assert (report.ok, set(report.kinds)) == (True, {"number as answer"})
-    for row in SAMPLE:
-        assert set(row) == set(ROW)
-        names = row["haystack_session_ids"]
-        assert [name for name in names if name.startswith("answer_")] == row["answer_session_ids"]
-        marks = [turn.get("has_answer", False) for talk in row["haystack_sessions"] for turn in talk]
-        assert any(marks) is ("_abs" not in row["question_id"])
-    assert any(row["haystack_dates"] != sorted(row["haystack_dates"]) for row in SAMPLE)
-
-
-def test_no_two_questions_of_the_sample_are_alike() -> None:
-    assert len({row["question"] for row in SAMPLE}) == len(SAMPLE)
-    assert len({str(row["answer"]) for row in SAMPLE}) >= len(SAMPLE) - 2

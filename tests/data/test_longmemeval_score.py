@@ -12,7 +12,7 @@ from mempiler.data.judge import Verdict
 from mempiler.data.longmemeval.benchmark import LongMemEval, LongMemEvalPreference
 from mempiler.data.longmemeval.metrics import dcg, declines, retrieval_metrics
 from mempiler.data.longmemeval.reader import TYPES
-from mempiler.errors import UnknownNameError, UserError
+from mempiler.errors import UnknownNameError
 from mempiler.signatures.judges import judge_hash
 from mempiler.signatures.judges_longmemeval import JUDGES, judges_hash
 
@@ -105,12 +105,6 @@ def test_an_empty_answer_is_wrong_without_a_call(scripted: Any) -> None:
     loaded = loaded.bound(lambda kind: kind(lm))
     assert loaded.score(loaded.examples[0], dspy.Prediction(answer=" ")).value == 0.0
     assert lm.engine.prompts == []
-
-
-def test_without_a_judge_a_judged_score_is_refused() -> None:
-    loaded = LongMemEval.load()
-    with pytest.raises(UserError, match="--judge-lm"):
-        loaded.score(loaded.examples[0], dspy.Prediction(answer="x"))
 
 
 # Sums and words ------------------------------------------------------------------------------------------------------

@@ -201,26 +201,6 @@ def test_a_user_without_requests_gets_no_file_and_a_line_in_the_report(made):
     assert [one.step for one in report.rejections if one.outcome == "given up"] == ["queries", "user"]
 
 
-@pytest.mark.parametrize("dies_at", [("queries", 2), ("events", 3), ("turns", 17)])
-def test_a_killed_run_goes_on_and_gives_what_an_unbroken_one_gives(made, tmp_path, dies_at):
-    whole, _, calls = made(good, users=2)
-    (tmp_path / "quest").rename(tmp_path / "unbroken")
-
-    def dies(kind, text, n):
-        if (kind, n) == dies_at:
-            raise KeyError("killed")
-        return good(kind, text, n)
-
-    with pytest.raises(Exception, match="killed"):
-        made(dies, users=2, resume=False)
-    before = len((tmp_path / "quest" / "generation" / "journal.jsonl").read_text().splitlines())
-    resumed, report, rest = made(good, users=2)
-    assert resumed == whole
-    assert before > 0
-    assert sum(rest.values()) == sum(calls.values()) - before
-    assert report.resumed.total() == before
-
-
 REQUEST = DraftQuery(**draft())
 
 

@@ -15,9 +15,8 @@ from mempiler.data.catalog import benchmark
 from mempiler.data.check import check
 from mempiler.data.memoryquest.benchmark import MemoryQuest
 from mempiler.data.probe import read_date
-from mempiler.errors import DataError, UnknownNameError, UserError
+from mempiler.errors import DataError, UnknownNameError
 from mempiler.records import Context, Hit
-from mempiler.signatures.judges import JudgeAcknowledgement, judge_hash
 
 USER: dict[str, Any] = {
     "user_id": "ann",
@@ -177,19 +176,6 @@ def test_the_judge_sees_what_was_retrieved_and_no_notes(tmp_path: Path) -> None:
     assert judge.asked == [("Plan my week", loaded.examples[0].answer.splitlines(), "[f0] fact 0")]
 
 
-def test_tables_name_the_judge_that_is_asked(tmp_path: Path) -> None:
-    loaded = load(tmp_path)
-    assert loaded.scorer.judge_hash == judge_hash(JudgeAcknowledgement)
-    loaded = loaded.bound(lambda kind: FixedJudge())
-    assert loaded.scorer.judge_hash == "fixed"
-
-
-def test_scoring_without_a_judge_says_how_to_name_one(tmp_path: Path) -> None:
-    loaded = load(tmp_path)
-    with pytest.raises(UserError, match="--judge-lm"):
-        loaded.score(loaded.examples[0], retrieved())
-
-
 @pytest.mark.parametrize("form", ["folder", "clone", "list", "users", "one"])
 def test_users_come_as_a_folder_a_list_or_alone(tmp_path: Path, form: str) -> None:
     users = [changed(user_id=f"u{n}") for n in (2, 10)]
@@ -282,17 +268,6 @@ def test_dates_are_read_in_several_forms(text: str) -> None:
     found = read_date(text)
     assert found is not None
     assert (found.isoformat(), found.tzinfo) == ("2024-03-05T00:00:00", None)
-
-
-def test_the_sample_is_large_enough_and_without_fault() -> None:
-    loaded = benchmark("memoryquest", metric="evidence")
-    assert len({loaded.group(example) for example in loaded.examples}) >= 6
-    assert sum(len(example.references) for example in loaded.examples) >= 120
-    assert all(3 <= len(example.references) <= 5 for example in loaded.examples)
-    assert all(reference.turns for example in loaded.examples for reference in example.references)
-    assert len({example.question for example in loaded.examples}) == len(loaded.examples)
-    assert loaded.source.sample
-    assert check("memoryquest", loaded.source.path).rows == ()
 
 
 def test_a_program_answers_and_is_scored_without_a_judge() -> None:

@@ -1,17 +1,15 @@
 """MovieLens-1M: reading, the protocol, scores, and the bundled sample."""
 
-import json
 import zipfile
 from datetime import datetime
 
 import dspy
 import pytest
 from mempiler import Behavior, Profile
-from mempiler.data.catalog import benchmark
 from mempiler.data.check import check
 from mempiler.data.movielens.benchmark import MovieLens
 from mempiler.data.movielens.reader import RATINGS
-from mempiler.errors import DataError, MempilerError, UnknownNameError
+from mempiler.errors import DataError, MempilerError
 from mempiler.records import Failure
 from mempiler.runs.results import Row
 
@@ -180,30 +178,3 @@ def test_one_answer_scores_by_its_class(folder, answer, value, unparsed):
     found = load(folder)
     score = found.score(found.examples[0], dspy.Prediction(answer=answer))
     assert (score.value, score.parts["unparsed"]) == (value, unparsed)
-
-
-def test_the_sample_has_eight_users_with_more_than_300_ratings_and_accents():
-    found = benchmark("movielens")
-    assert {found.group(example) for example in found.examples} == {f"user{n}" for n in range(1, 9)}
-    assert all(len(actions(example.history)) > 300 for example in found.examples)
-    everything = json.dumps([a.situation for a in actions(found.examples[0].history)], ensure_ascii=False)
-    assert any(char in everything for char in "éüñåèöçá")
-    assert found.split().digest == benchmark("movielens").split().digest
-
-
-def test_the_sample_can_be_learnt_from():
-    """Who knows a user's mean rating of each genre, long ago or not, is right far more often than chance allows."""
-    right = []
-    found = benchmark("movielens")
-    for example in found.examples:
-        seen = actions([*example.history, *example.recent])
-        genres = [part.strip(" .") for part in example.question.split("), ")[1].split(". Which")[0].split(",")]
-        votes = [int(a.action[-1]) for a in seen[-250:] if a.situation.split("), ")[1].split(", ") == genres]
-        guess = max(sorted(set(votes)), key=votes.count) if votes else 3
-        right.append(guess == int(example.answer))
-    assert sum(right) / len(right) > 0.6
-
-
-def test_options_of_load_are_known_by_name():
-    with pytest.raises(UnknownNameError):
-        benchmark("movielens", None, sizes=3)

@@ -1,24 +1,18 @@
 """MSC-Self-Instruct: its two forms, dates counted back, what a broken row is told, its metric, and our sample."""
 
 import json
-import re
-from collections import Counter
 from datetime import datetime, timedelta
-from importlib.resources import files
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import dspy
 import pytest
 from mempiler.data.benchmark import Benchmark
-from mempiler.data.catalog import benchmark
 from mempiler.data.check import check
 from mempiler.data.judge import Verdict
 from mempiler.data.msc.benchmark import Msc
 from mempiler.data.msc.reader import CURRENT, time_back
-from mempiler.data.text_metrics import words
-from mempiler.errors import DataError, UnknownNameError, UserError
+from mempiler.errors import DataError, UserError
 
 
 def earlier(*texts: Any, back: Any = "2 days 3 hours ago") -> dict[str, Any]:
@@ -201,12 +195,6 @@ def test_an_unreadable_file_is_refused(tmp_path: Path, content: bytes, message: 
         Msc.load(path)
 
 
-@pytest.mark.parametrize("options", [{"metric": "rouge"}, {"categories": "1"}])
-def test_unknown_options_are_refused(options: dict[str, str]) -> None:
-    with pytest.raises(UnknownNameError):
-        Msc.load(**options)
-
-
 @pytest.mark.parametrize(
     ("answer", "f1", "bleu1"),
     # Gold "Trout!": one word. "A brown trout" has 2 words without its article: F1 = 2 * (1/2 * 1) / (3/2), BLEU 1/2.
@@ -234,54 +222,3 @@ def test_a_judge_can_decide_instead(tmp_path: Path) -> None:
     benchmark = benchmark.bound(lambda kind: Kind())
     found = score(benchmark, "Brown trout")
     assert (found.value, found.parts["judge"], benchmark.scorer.judge_hash) == (1.0, 1.0, "kind")
-
-
-SAMPLE = [json.loads(line) for line in (files("mempiler.data.samples") / "msc.jsonl").read_text("utf-8").splitlines()]
-
-
-def sessions(row: dict[str, Any]) -> list[list[str]]:
-    talks = [*[part["dialog"] for part in row["previous_dialogs"]], row["dialog"]]
-    return [[turn["text"] for turn in talk] for talk in talks]
-
-
-def test_the_sample_loads_and_says_that_it_is_one() -> None:
-    loaded = benchmark("msc")
-    assert loaded.source.sample
-    assert len(loaded.examples) >= 24
-    with_parts = loaded.split()
-    assert all((with_parts.train, with_parts.dev, with_parts.test))
-
-
-def test_the_sample_has_the_genuine_form(tmp_path: Path) -> None:
-    report = check("msc", written(tmp_path, *SAMPLE))
-    assert (report.ok, report.rows) == (True, ())
-    for row in SAMPLE:
-        assert set(row) == {
-            *("personas", "init_personas", "previous_dialogs", "dialog", "metadata", "self_instruct"),
-        }
-        assert 3 <= len(sessions(row)) <= 5
-        assert all(len(talk) >= 3 for talk in sessions(row))
-        assert all("id" not in turn for part in row["previous_dialogs"] for turn in part["dialog"])
-        assert [turn["id"] for turn in row["dialog"][:2]] == ["Speaker 1", "Speaker 2"]
-        spans = [time_back(part["time_back"]) for part in row["previous_dialogs"]]
-        assert all(a and b and a > b for a, b in pairwise(spans))
-
-
-def test_every_answer_of_the_sample_is_said_in_its_sessions() -> None:
-    for row in SAMPLE:
-        said = set(words(" ".join(text for talk in sessions(row) for text in talk)))
-        missing = [word for word in words(row["self_instruct"]["A"]) if word not in said]
-        assert missing == [], row["metadata"]
-
-
-def test_no_answer_of_the_sample_stands_in_its_question() -> None:
-    for row in SAMPLE:
-        asked = row["self_instruct"]
-        assert not set(words(asked["A"])) <= set(words(asked["B"])), row["metadata"]
-
-
-def test_the_sample_repeats_itself_nowhere() -> None:
-    said = [text for row in SAMPLE for talk in sessions(row) for text in talk]
-    assert [text for text, n in Counter(said).items() if n > 1] == []
-    openings = Counter(" ".join(re.findall(r"[\w']+", row["self_instruct"]["B"].lower())[:3]) for row in SAMPLE)
-    assert max(openings.values()) <= 2, openings.most_common(3)

@@ -258,16 +258,6 @@ def test_one_answer_scores_by_its_option():
     assert "names none of the options" in found.score(example, dspy.Prediction(answer="maybe")).feedback
 
 
-def test_the_sample_holds_eight_users_in_two_languages_with_both_answers():
-    examples = benchmark("omnibehavior").examples
-    assert len({example.history.id for example in examples}) == 8
-    assert any("该用户" in example.question for example in examples)
-    assert any("Does the user" in example.question for example in examples)
-    assert {example.category for example in examples} == set(QUESTIONS)
-    share = sum(example.answer == "Yes" for example in examples) / len(examples)
-    assert 0.1 < share < 0.5
-
-
 UNSEEN = [
     {**VIDEO, "action": [{"type": "watch", "play_duration": 0}]},
     {**VIDEO, "type": "Advertisement", "context": {"show_cnt": 0}},

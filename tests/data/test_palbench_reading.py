@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from mempiler import DataError, UserError
-from mempiler.data.catalog import benchmark
 from mempiler.data.check import check
 from mempiler.data.palbench.benchmark import PalGenerate, PalRestate, PalSelect
 from mempiler.data.palbench.dialogue_benchmark import PalDialogue
@@ -234,20 +233,3 @@ def test_wrong_options_are_refused(options: dict[str, Any], says: str) -> None:
 def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"holds no input.json or input_en.json"):
         PalRestate.load(tmp_path)
-
-
-def test_the_sample_is_bilingual_and_clean() -> None:
-    found = benchmark("palbench.select")
-    assert found.source.sample
-    languages = {example.asked.user: example.category for example in found.examples}
-    assert sorted(languages.values()) == ["en"] * 3 + ["zh"] * 3
-    assert all(len(example.history) >= 9 for example in found.examples)
-    assert all(example.asked.topic.evidence for example in found.examples)
-
-
-def test_the_sample_passes_its_check() -> None:
-    import mempiler.data.samples.palset as samples
-
-    report = check("palbench", Path(samples.__file__).parent)
-    assert (report.ok, report.rows) == (True, ())
-    assert report.counts["sessions"] == 72

@@ -5,7 +5,6 @@ from typing import Any
 
 import dspy
 import pytest
-from mempiler import UserError
 from mempiler.data.catalog import benchmark
 from mempiler.data.palbench.judges import NeedsJudge
 from mempiler.data.palbench.metrics import bleu
@@ -109,11 +108,3 @@ def test_an_empty_restatement_gets_nothing_without_a_call(scripted: Any) -> None
     judge = NeedsJudge(lm, adapter())
     assert judge(benchmark("palbench.restate").examples[0].asked.topic, " ").points == 0
     assert lm.engine.prompts == []
-
-
-def test_a_judge_is_named_by_its_prompt_and_missed_in_one_line() -> None:
-    found = benchmark("palbench.restate", metric="g_score")
-    assert found.scorer.judge_hash
-    assert benchmark("palbench.restate").scorer.judge_hash is None
-    with pytest.raises(UserError, match="--judge-lm"):
-        found.score(found.examples[0], dspy.Prediction(answer="x"))

@@ -63,12 +63,3 @@ def test_a_score_says_which_option_is_right(answer: str) -> None:
     assert (found.value, found.parts) == (float(answer == "right"), {"accuracy": float(answer == "right")})
     gold = next(option for option in example.options if option.startswith(example.answer))
     assert (gold in found.feedback) is (answer != "right")
-
-
-def test_a_persona_is_never_in_two_parts() -> None:
-    benchmark = PersonaMem.load()
-    split = benchmark.split()
-    users = [{benchmark.group(example) for example in part} for part in (split.train, split.dev, split.test)]
-    assert not users[0] & users[1]
-    assert not users[0] & users[2]
-    assert not users[1] & users[2]

@@ -2,25 +2,19 @@
 
 import csv
 import json
-from collections import Counter
 from collections.abc import Sequence
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import dspy
 import pytest
 from mempiler import Context, Hit
-from mempiler.data.acknowledgement import Acknowledged, AcknowledgementJudge, Level
+from mempiler.data.acknowledgement import Acknowledged, Level
 from mempiler.data.check import check
 from mempiler.data.dataset import Finding
-from mempiler.data.judge import judge_hash
 from mempiler.data.personamem_v2.benchmark import PersonaMemV2
 from mempiler.data.personamem_v2.reader import read_personamem_v2
-from mempiler.errors import DataError, UnknownNameError, UserError
-from mempiler.signatures.judges import JudgeAcknowledgement
-
-SAMPLE = Path(str(resources.files("mempiler.data"))) / "samples" / "personamem_v2.csv"
+from mempiler.errors import DataError, UnknownNameError
 
 TALK = [
     {"role": "system", "content": "You talk to Ann."},
@@ -170,21 +164,6 @@ def test_an_answer_without_a_context_is_not_recall(tmp_path: Path, prediction: d
     assert benchmark.score(benchmark.examples[0], dspy.Prediction(**prediction)).value == 0.0
 
 
-def test_the_judges_hash_is_that_of_the_acknowledgement_prompt(tmp_path: Path) -> None:
-    benchmark = PersonaMemV2.load(written(tmp_path, ROW))
-    before = benchmark.scorer.judge_hash
-    assert not benchmark.scorer.judges
-    benchmark = benchmark.bound(lambda kind: kind(dspy.utils.DummyLM([{}])))
-    assert isinstance(benchmark.scorer.judge(), AcknowledgementJudge)
-    assert before == benchmark.scorer.judge_hash == judge_hash(JudgeAcknowledgement)
-
-
-def test_without_a_judge_the_score_says_how_to_get_one(tmp_path: Path) -> None:
-    benchmark = PersonaMemV2.load(written(tmp_path, ROW))
-    with pytest.raises(UserError, match="--judge-lm"):
-        benchmark.score(benchmark.examples[0], dspy.Prediction(answer="x"))
-
-
 def test_multiple_choice_has_all_replies_once_in_the_same_order_each_time(tmp_path: Path) -> None:
     path = written(tmp_path, ROW, *(changed(correct_answer=f"Reply {n}.") for n in range(30)))
     first, second = (PersonaMemV2.load(path, metric="mcq") for _ in range(2))
@@ -232,37 +211,3 @@ def test_the_length_chooses_the_link(tmp_path: Path) -> None:
         PersonaMemV2.load(path, length="128k")
     (tmp_path / "data" / "long.json").write_text(json.dumps(TALK * 2), encoding="utf-8")
     assert len(PersonaMemV2.load(path, length="128k").examples[0].history.turns) == 6
-
-
-def test_the_sample_has_six_personas_of_twenty_rows_and_two_rows_that_are_left_out() -> None:
-    asked = Counter(example.user for example in PersonaMemV2.load().examples)
-    assert len(asked) >= 6
-    assert min(asked.values()) >= 20
-    assert asked.total() >= 120
-    report = check("personamem-v2", SAMPLE)
-    assert (report.ok, report.kinds) == (True, {"left out": 2})
-
-
-def test_every_snippet_of_the_sample_stands_in_its_history() -> None:
-    with SAMPLE.open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    for row in rows:
-        talk = json.loads((SAMPLE.parent / row["chat_history_32k_link"]).read_text(encoding="utf-8"))
-        snippet = json.loads(row["related_conversation_snippet"])
-        assert talk["metadata"]["total_messages"] == len(talk["chat_history"])
-        assert snippet
-        assert all(talk["chat_history"].count(message) == 1 for message in snippet), row["preference"]
-    for example in PersonaMemV2.load().examples:
-        assert example.focus
-        assert all(example.history.turns[id][0].speaker == "user" for id in example.focus)
-
-
-def test_the_samples_replies_are_not_stock_phrases() -> None:
-    examples = PersonaMemV2.load().examples
-    wrong = [reply for example in examples for reply in example.wrong]
-    assert all(len({example.answer, *example.wrong}) == 4 for example in examples)
-    said = [example.history.turns[id][0].text for example in examples for id in example.focus]
-    questions, references = ([example[name] for example in examples] for name in ("question", "reference"))
-    for texts in (questions, references, wrong, said):
-        openings = Counter(" ".join(text.split()[:3]) for text in texts)
-        assert openings.most_common(1)[0][1] <= 0.05 * len(texts)

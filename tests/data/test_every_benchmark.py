@@ -1,0 +1,163 @@
+"""Benchmarks by name: options, judges and refusals that all have alike, and the bundled samples."""
+
+import json
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import dspy
+import pytest
+from mempiler.data.catalog import BENCHMARKS, SUITES, benchmark
+from mempiler.data.check import check
+from mempiler.data.longmemeval.benchmark import LongMemEval
+from mempiler.data.palbench.judges import NeedsJudge
+from mempiler.errors import DataError, ProgramError, UnknownNameError, UserError
+from mempiler.signatures.judges import JudgeAcknowledgement, JudgeAnswer, JudgeGenerously, judge_hash
+from mempiler.signatures.judges_longmemeval import judges_hash
+
+SAMPLE = resources.files("mempiler.data.samples") / "locomo.json"
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_every_benchmark_of_the_catalog_loads_and_refuses_unknown_options(name: str) -> None:
+    with pytest.raises(UnknownNameError, match=f"option of {name} 'colour'"):
+        benchmark(name, None, colour="blue")
+
+
+def test_a_benchmark_that_does_not_exist_is_named_with_the_closest_one() -> None:
+    with pytest.raises(UnknownNameError, match="unknown benchmark 'locom'; did you mean 'locomo'"):
+        benchmark("locom")
+
+
+def test_a_benchmark_of_ones_own_is_named_by_module_and_class(tmp_path: Path) -> None:
+    path = tmp_path / "questions.jsonl"
+    path.write_text(
+        json.dumps({"messages": [{"role": "user", "content": "Tea!"}], "question": "What?", "answer": "tea"})
+    )
+    loaded = benchmark("mempiler.data.jsonl.benchmark:JsonlBenchmark", path, metric="exact")
+    assert (type(loaded).__name__, loaded.scorer.title) == ("JsonlBenchmark", "exact match")
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "message"),
+    [
+        ("no.such.module:Quiz", UserError, "benchmark 'no.such.module:Quiz': cannot be imported: No module named"),
+        ("mempiler.data.jsonl.benchmark:Quiz", UserError, "cannot be imported: module .* has no attribute 'Quiz'"),
+        (":Quiz", UserError, "benchmark ':Quiz': cannot be imported"),
+        (
+            "mempiler.data.jsonl.benchmark:read_jsonl",
+            ProgramError,
+            "is not a subclass of mempiler.data.benchmark.Benchmark",
+        ),
+        ("mempiler.data.benchmark:Score", ProgramError, "is not a subclass of mempiler.data.benchmark.Benchmark"),
+    ],
+)
+def test_a_class_that_is_no_benchmark_is_named(name: str, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        benchmark(name)
+
+
+def test_your_own_questions_need_a_path() -> None:
+    with pytest.raises(DataError, match=r"give the path of a \.jsonl file"):
+        benchmark("jsonl")
+
+
+def test_the_same_file_given_as_a_path_is_no_sample() -> None:
+    with resources.as_file(SAMPLE) as path:
+        given, bundled = benchmark("locomo", path).source, benchmark("locomo").source
+    assert not given.sample
+    assert given.sha256 == bundled.sha256
+
+
+@pytest.mark.parametrize("name", [*BENCHMARKS, *SUITES])
+def test_a_check_is_named_as_its_benchmark(name: str, tmp_path: Path) -> None:
+    assert name in (*BENCHMARKS, *SUITES)
+    assert check(name, tmp_path / "nowhere").benchmark == name
+
+
+SAMPLES: dict[str, tuple[int, int, int, dict[str, int]]] = {
+    "locomo": (160, 8, 5, {}),
+    "longmemeval": (24, 24, 6, {"number as answer": 1}),
+    "msc": (24, 24, 1, {}),
+    "implexconv": (120, 8, 2, {}),
+    "personamem": (120, 6, 6, {}),
+    "personamem-v2": (120, 6, 5, {"left out": 2}),
+    "memoryquest": (40, 6, 10, {}),
+    "movielens": (240, 8, 1, {}),
+    "omnibehavior": (240, 8, 18, {}),
+    "palbench.select": (24, 6, 2, {}),
+}
+"""Of each bundled sample: the fewest questions, conversations and categories, and what its check finds."""
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_a_bundled_sample_is_large_enough_fit_to_load_and_can_be_split(name: str) -> None:
+    questions, groups, categories, kinds = SAMPLES[name]
+    loaded = benchmark(name)
+    assert loaded.source.sample
+    assert len(loaded.examples) >= questions
+    assert len({loaded.group(example) for example in loaded.examples}) >= groups
+    assert len({example.category for example in loaded.examples}) >= categories
+    assert all(set(example.focus) <= set(example.history.turns) for example in loaded.examples)
+    report = check(name, loaded.source.path)
+    assert (report.ok, report.kinds) == (True, kinds)
+    split = loaded.split()
+    parts = [{loaded.group(example) for example in part} for part in (split.train, split.dev, split.test)]
+    assert all(parts)
+    assert not parts[0] & (parts[1] | parts[2])
+
+
+JUDGED: list[tuple[str, str | None, str | None]] = [
+    ("locomo", "judge", judge_hash(JudgeGenerously)),
+    ("locomo", None, None),
+    ("longmemeval", None, judges_hash()),
+    ("longmemeval", "f1", None),
+    ("msc", "judge", judge_hash(JudgeAnswer)),
+    ("implexconv", "judge", judge_hash(JudgeAcknowledgement)),
+    ("implexconv", "answer", judge_hash(JudgeAnswer)),
+    ("implexconv", "f1", None),
+    ("personamem-v2", None, judge_hash(JudgeAcknowledgement)),
+    ("personamem-v2", "mcq", None),
+    ("memoryquest", None, judge_hash(JudgeAcknowledgement)),
+    ("memoryquest", "evidence", None),
+    ("palbench.restate", None, None),
+    ("palbench.restate", "g_score", judge_hash(NeedsJudge.signature)),
+]
+"""Benchmark, metric, and the hash of the prompt that judges, if one does."""
+
+
+@pytest.mark.parametrize(("name", "metric", "hash"), JUDGED)
+def test_what_needs_a_judge_names_its_prompt_and_is_missed_in_one_line(
+    name: str, metric: str | None, hash: str | None
+) -> None:
+    found = benchmark(name, **({"metric": metric} if metric else {}))
+    assert found.scorer.judge_hash == hash
+    if hash:
+        with pytest.raises(UserError, match="--judge-lm"):
+            found.score(found.examples[0], dspy.Prediction(answer="x"))
+
+
+@pytest.mark.parametrize("name", sorted({name for name, _, _ in JUDGED}))
+def test_an_unknown_metric_is_refused(name: str) -> None:
+    with pytest.raises(UnknownNameError, match="metric"):
+        benchmark(name, metric="rouge-2")
+
+
+@pytest.mark.parametrize("name", ["jsonl", *SAMPLES])
+def test_a_missing_file_is_named(name: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"nowhere.*no such file"):
+        benchmark(name, tmp_path / "nowhere.json")
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"categories": "riddle"}, UnknownNameError),
+        ({"size": "xl"}, UserError),
+        ({"limit": 0}, UserError),
+        ({"limit": True}, UserError),
+    ],
+)
+def test_values_that_an_option_cannot_have_are_refused(options: dict[str, Any], error: type[Exception]) -> None:
+    with pytest.raises(error):
+        LongMemEval.load(**options)
