@@ -36,10 +36,10 @@ def test_a_replay_gives_the_table_of_the_run_without_a_server(stub, mempiler_cli
     assert (made.code, len(server.texts) > 4) == (0, True)
     server.die()
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    played = mempiler_cli(server, *COMMANDS[name], "--replay", "last", threads=1)
+    played = mempiler_cli(server, *COMMANDS[name], "--replay", made.found["run_id"], threads=1)
     assert (played.code, played.err.count("mempiler:")) == (0, 0), played.line
     assert table(played.found) == table(made.found)
-    again = mempiler_cli(server, *COMMANDS[name], "--replay", "last", threads=4)
+    again = mempiler_cli(server, *COMMANDS[name], "--replay", played.found["run_id"], threads=4)
     assert table(again.found) == table(made.found)
 
 
@@ -55,9 +55,9 @@ def test_a_replay_gives_the_table_of_the_run_without_a_server(stub, mempiler_cli
 )
 def test_a_missing_call_is_one_line_and_nothing_is_asked(stub, mempiler_cli, words, sizes):
     server = stub()
-    assert mempiler_cli(server, *EVALUATE).code == 0
+    made = mempiler_cli(server, *EVALUATE)
     asked = len(server.texts)
-    ran = mempiler_cli(server, *words, "--replay", "last", **sizes)
+    ran = mempiler_cli(server, *words, "--replay", made.found["run_id"], **sizes)
     assert (ran.code, ran.out, len(server.texts)) == (2, "", asked)
     assert "task model was not asked: '" in ran.line
     assert "--resume" not in ran.line
@@ -74,8 +74,8 @@ def test_a_missing_call_is_one_line_and_nothing_is_asked(stub, mempiler_cli, wor
     ],
 )
 def test_what_cannot_be_replayed_is_one_line(stub, mempiler_cli, capsys, words, line):
-    mempiler_cli(stub(), *EVALUATE)
-    capsys.readouterr()
+    made = mempiler_cli(stub(), *EVALUATE)
+    words = [made.found["run_id"] if word == "last" else word for word in words]
     with pytest.raises(SystemExit) as ended:
         main([*EVALUATE, "--on", "locomo", "--train", "8", "--dev", "4", "--test", "4", *words])
     assert (ended.value.code, line in capsys.readouterr().err) == (2, True)
@@ -85,7 +85,7 @@ def test_limits_count_replayed_calls(stub, mempiler_cli):
     server = stub()
     made = mempiler_cli(server, *WRITING)
     assert made.found["calls"]["task"] > 2
-    stopped = mempiler_cli(server, *WRITING, "--replay", "last", "--max-calls", "2")
+    stopped = mempiler_cli(server, *WRITING, "--replay", made.found["run_id"], "--max-calls", "2")
     assert stopped.found["stopped"] is not None
 
 
@@ -103,7 +103,7 @@ def test_vectors_are_those_of_the_run(monkeypatch: pytest.MonkeyPatch, tmp_path:
     made = run_evaluate("turn-rag", Setup("locomo", embedder="openai/e", **sizes))
     assert asked
     asked.clear()
-    played = run_evaluate("turn-rag", Setup("locomo", embedder="openai/e", replay="last", **sizes))
+    played = run_evaluate("turn-rag", Setup("locomo", embedder="openai/e", replay=made.run_id, **sizes))
     assert asked == []
     assert [row.model_dump(include={"id", "answer", "score", "sources"}) for row in played.rows] == [
         row.model_dump(include={"id", "answer", "score", "sources"}) for row in made.rows
