@@ -62,12 +62,12 @@ SET = click.option("--set", "config", multiple=True, metavar="NAME=VALUE", help=
 
 
 class _Workers(click.ParamType):
-    """A number of processes, or `ray`."""
+    """A number of processes, or the address of a Ray cluster."""
 
-    name = "N|ray"
+    name = "N|ADDRESS"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        return value if value == "ray" else click.IntRange(1).convert(value, param, ctx)
+        return click.IntRange(1).convert(value, param, ctx) if str(value).lstrip("-").isdecimal() else value
 
 
 class _Traces(click.ParamType):
@@ -86,7 +86,7 @@ WORKERS = click.option(
     type=_Workers(),
     default=1,
     show_default=True,
-    help="processes that share the work; ray: the CPUs of a Ray cluster",
+    help="processes that share the work, or the address of a Ray cluster (extra: ray)",
 )
 
 STORE = click.option(

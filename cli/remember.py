@@ -10,6 +10,7 @@ import logging
 from collections.abc import Generator, Sequence
 from contextlib import closing
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -111,7 +112,7 @@ def shared(
         program: The saved program.
         store: Address of the store.
         owners: The users.
-        workers: How many processes, or "ray".
+        workers: How many processes, or the address of a Ray cluster.
         asking: How the program is loaded and asked, as `open_asked` takes it.
         lease: As `written` takes it.
 
@@ -120,20 +121,26 @@ def shared(
     """
     from ..engines.lanes import IN_FLIGHT
     from ..programs.stored_steps import Remembered
-    from ..runs.workers import count_of, told
+    from ..runs.workers import count_of, run_parallel
 
     count = min(count_of(workers), len(owners))
     parts = [owners[n::count] for n in range(count)]
     in_flight = max(1, IN_FLIGHT // max(1, count))
-    given = [(program, store, part, asking, in_flight, lease) for part in parts]
+    where = [_absolute(each) for each in (program, store)]
+    given = [(*where, part, asking, in_flight, lease) for part in parts]
     done, left = Remembered(), dict(enumerate(parts))
-    with closing(told(write, given, workers)) as found:
+    with closing(run_parallel(write, given, workers)) as found:
         for n, what in found:
             done += what
             del left[n]
     for part in left.values():
         _log.warning("a worker ended before it was through; its %d users are written here", len(part))
     return done, [owner for part in left.values() for owner in part]
+
+
+def _absolute(address: str | None) -> str | None:
+    """A path as other processes find it; addresses stay as they are."""
+    return str(Path(address).absolute()) if address and ":/" not in address else address
 
 
 def write(

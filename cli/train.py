@@ -66,7 +66,9 @@ USERS = {False: 400, True: 100}
 @click.option("--validate-every", type=int, help="steps between two validations and checkpoints")
 @click.option("--samples", type=int, help="times a validation history is sampled; the mean chooses the checkpoint")
 @click.option("--seeds", type=click.IntRange(1), help="trainings per objective [default: 3 in a comparison, or 1]")
-@click.option("--workers", type=click.IntRange(1), help="trainings at a time [default: 2 of local:tiny, or 1]")
+@click.option(
+    "--workers", type=click.IntRange(1), help="trainings at a time, each in a process (extra: ray) [default: 1]"
+)
 @click.option("--lora", type=click.IntRange(1), help="rank of an adapter; all weights are trained without")
 @click.option("--dtype", help="of the weights: float32 or bfloat16 [default: float32 on the CPU, bfloat16 on a GPU]")
 @click.option("--rollout-api-base", help="address of a vLLM server that samples, and gets the adapter after every step")
@@ -109,11 +111,11 @@ _OWN = {*_SETTINGS, *_COURSE, "only", "quick", "horizons", "steps", "budget", "r
 
 def _course(given: dict[str, Any], lm: str, benchmark: str) -> Any:
     """The course for a model with what the options change."""
-    from ..runs.course import TINY, Course
+    from ..runs.course import Course
 
     course = Course.for_model(lm)
     if given["objective"] == course.objective and not given["only"] and benchmark == "memory-env":
-        course = replace(course.comparing(), workers=2 if lm == TINY else 1)
+        course = course.comparing()
     if given["quick"]:
         course = course.shortened()
     settings, curriculum = course.settings, course.settings.curriculum

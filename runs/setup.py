@@ -76,7 +76,7 @@ class Setup:
     seed: int = 0
     threads: int = 8
     workers: Workers = 1
-    """Processes that ask questions, or "ray"."""
+    """Processes that ask questions, or the address of a Ray cluster."""
     timeout: float = TIMEOUT
     """Seconds without a byte from a model's server after which a call has failed."""
     retries: int = RETRIES

@@ -5,19 +5,19 @@
                                      here:   what has no row  ──┘
 
 A conversation belongs to one worker, so its memory is written once. Rows are those of an evaluation without workers,
-and are filed here, so a resumed run asks none of them again. Every limit is dealt out by questions, and each
-worker may overrun its share by one call. What a worker does not spend of its share is left for this process, which asks
-what workers left: one whose share was spent, or one that was killed; all of its share counts as spent then.
+and are filed here, so a resumed run asks none of them again. Every limit is dealt out by questions, and charged in
+advance; each worker may overrun its share by one call. What it gives back is left for this process, which asks what
+workers left: one whose share was spent, or one that was killed, whose share counts as spent.
 
-Workers of this machine share the run's file, so that a memory is written once for all scorings of a run. A task of Ray
-keeps its answers and memories for itself, until it ends.
+Workers of this machine share the run's file, so that a memory is written once for all scorings of a run. Those of a
+cluster keep their answers and memories for themselves, until they end.
 """
 
 from __future__ import annotations
 
 import logging
 import tempfile
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -39,7 +39,7 @@ from .evaluate import Written, answered, written
 from .folder import RunFolder
 from .results import Row
 from .setup import Runtime, Setup
-from .workers import RAY, count_of, told
+from .workers import count_of, run_parallel
 
 _log = logging.getLogger("mempiler.runs.shards")
 
@@ -70,15 +70,15 @@ class Shard:
 
 @dataclass(frozen=True)
 class Told:
-    """What a worker has found and used since it last told something."""
+    """What a worker has found and used up to now."""
 
     usage: Usage
-    spent: Spent
-    row: Row | None = None
-    items: int = 0
+    items: int
     """Items of histories that were written."""
-    writes: Writes | None = None
-    """Told at the end."""
+    row: Row | None = None
+    spent: Spent | None = None
+    """Told at the end, with `writes`."""
+    writes: Writes = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -124,26 +124,25 @@ class Sharing:
             return {}
         _resolve(program)
         shards = [self._shard(program, part, len(part) / len(examples), len(parts)) for part in parts]
-        missing, writes = dict(enumerate(shards)), dict[str, Written]()
-        spent = [Spent() for _ in shards]
+        reserved, last = [_whole(shard.limits) for shard in shards], [Told(Usage(), 0) for _ in shards]
+        for each in reserved:
+            guard.charge(each)
+        writes = dict[str, Written]()
         try:
-            with closing(told(ask, [(shard,) for shard in shards], setup.workers)) as found:
-                for n, what in found:
-                    meter.include(what.usage)
-                    guard.charge(what.spent)
-                    spent[n] += what.spent
-                    if what.items:
-                        heard(what.items)
-                    if what.row is not None:
-                        keep(what.row)
-                    if what.writes is not None:
-                        writes |= what.writes
-                        del missing[n]
+            with closing(run_parallel(ask, [(shard,) for shard in shards], setup.workers)) as found:
+                for n, told in found:
+                    meter.include(told.usage - last[n].usage)
+                    heard(told.items - last[n].items)
+                    last[n] = told
+                    if told.row is not None:
+                        keep(told.row)
+                    if told.spent is not None:
+                        guard.charge(told.spent - reserved[n])
+                        writes |= told.writes
         except MempilerError as error:
             guard.stop(error)
             raise
-        for n, shard in missing.items():
-            guard.charge(_rest(shard.limits, spent[n]))
+        for _ in (each for each in last if each.spent is None):
             _log.warning("a worker ended before it was through; what it left of its questions is asked again")
         return writes
 
@@ -160,7 +159,7 @@ class Sharing:
             tuple(str(example.id) for example in part),
             self.runtime.guard.left(share),
             max(1, IN_FLIGHT // workers),
-            None if setup.workers == RAY else self.runtime.folder.path.absolute(),
+            self.runtime.folder.path.absolute() if isinstance(setup.workers, int) else None,
         )
 
 
@@ -186,13 +185,6 @@ def ask(shard: Shard) -> Generator[Told]:
         UserError: It refuses the key.
     """
     meter, guard, items = Meter(), Guard(shard.limits, shard.in_flight), list[None]()
-    used, spent, counted = meter.read(), guard.spent(), 0
-
-    def since(**found: Any) -> Told:
-        nonlocal used, spent, counted
-        before, (used, spent, counted) = (used, spent, counted), (meter.read(), guard.spent(), len(items))
-        return Told(used - before[0], spent - before[1], items=counted - before[2], **found)
-
     with _folder(shard) as folder:
         runtime = Runtime(shard.setup, meter, guard, folder)
         benchmark = runtime.judged(shard.setup.load())
@@ -210,18 +202,21 @@ def ask(shard: Shard) -> Generator[Told]:
             with program.cache.telling(lambda: items.append(None)), closing(answered(*given, PULSE)) as rows:
                 for row in rows:
                     if not isinstance(row, str):
-                        yield since(row=row)
+                        yield Told(meter.read(), len(items), row)
             first = {example.history: str(example.id) for example in reversed(examples)}
-            yield since(writes={first[history]: each for history, each in written(program, list(first)).items()})
+            writes = {first[history]: each for history, each in written(program, list(first)).items()}
+            yield Told(meter.read(), len(items), spent=guard.spent(), writes=writes)
 
 
 @contextmanager
-def _folder(shard: Shard) -> Iterator[RunFolder]:
+def _folder(shard: Shard) -> Generator[RunFolder]:
     if shard.folder is not None:
         yield RunFolder(shard.folder)
         return
     with tempfile.TemporaryDirectory(prefix="mempiler-shard-") as path:
-        yield RunFolder(Path(path))
+        found = RunFolder(Path(path))
+        found.write({"settings": {}})
+        yield found
 
 
 def _resolve(program: MemoryProgram) -> None:
@@ -235,7 +230,6 @@ def _resolve(program: MemoryProgram) -> None:
             adapter.chosen(lm, predictor.signature)
 
 
-def _rest(limits: Limits, spent: Spent) -> Spent:
-    """What may have been spent of limits beyond what is known."""
-    given = {name: limit for name, limit in asdict(limits).items() if limit is not None}
-    return Spent(**{name: max(0, limit - getattr(spent, name)) for name, limit in given.items()})
+def _whole(limits: Limits) -> Spent:
+    """What is spent where limits are reached; nothing of those that are none."""
+    return Spent(**{name: limit for name, limit in asdict(limits).items() if limit is not None})

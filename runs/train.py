@@ -25,7 +25,7 @@ import gc
 import json
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -53,11 +53,11 @@ from .folder import RunFolder
 from .pages.keep import keep_page
 from .pages.training import training_page
 from .setup import Runtime, Setup, parameters
-from .side_by_side import side_by_side
 from .tracking import Tracker
 from .trained import Trained
 from .trained_answers import answered_row, phases
 from .trained_row import TrainedRow, measured
+from .workers import Work, check_workers, run_parallel
 
 ROW = "row.json"
 BEGUN = "start_validation.json"
@@ -97,6 +97,7 @@ def run_train(
         UserError: The model cannot be trained in this process, or a setting does not fit.
     """
     course = course or Course()
+    check_workers(course.workers)
     if setup.temperature is not None:
         course = replace(course, settings=replace(course.settings, temperature=setup.temperature))
     names = course.names()
@@ -142,8 +143,8 @@ def _one(
     name: str,
     seed: int,
     start: str,
-) -> None:
-    """One training of a run, in a process of its own."""
+) -> Iterator[str]:
+    """One training of a run, in a process of its own; tells that it is done."""
     benchmark = setup.load()
     runtime = Runtime(setup, Meter(), Guard(setup.limits), RunFolder(run))
     program = runtime.program(method, benchmark, config, allow_code)
@@ -151,6 +152,7 @@ def _one(
     # What is there when the model is loaded stays: to look through it for garbage again and again took a fifth of the
     # time of scoring.
     job.trained(name, seed, start, loaded=gc.freeze)
+    yield name
 
 
 class _Job:
@@ -169,9 +171,7 @@ class _Job:
         self.split, self.course, self.note = split, course, note
         self.path = runtime.folder.path.absolute()
 
-    def tracked(
-        self, names: list[str], folder: Path, one: Callable[[str, int, str], None], tags: Mapping[str, str] | None
-    ) -> Trained:
+    def tracked(self, names: list[str], folder: Path, one: Work, tags: Mapping[str, str] | None) -> Trained:
         """Trains in an MLflow run, saves what the asked objective gave, and logs it.
 
         Args:
@@ -191,7 +191,7 @@ class _Job:
             work = [(name, seed) for seed in range(setup.seed, setup.seed + course.seeds) for name in names]
             if len(work) > 1 and self.split.dev:
                 self._begin(start)
-            self._side_by_side(work, start, one)
+            self._parallel(work, start, one)
             for name, seed in work:
                 rows.append(self.trained(name, seed, start))
                 tracker.steps(rows[-1].label, rows[-1].steps)
@@ -232,12 +232,15 @@ class _Job:
             write_picture(figure, self.path / name)
             tracker.picture(figure, name)
 
-    def _side_by_side(self, work: list[tuple[str, int]], start: str, one: Callable[[str, int, str], None]) -> None:
+    def _parallel(self, work: list[tuple[str, int]], start: str, one: Work) -> None:
         """Does the trainings that are left in processes, if there are to be several; limits hold for one process."""
         left = [(name, seed, start) for name, seed in work if not (self.path / f"{name}-{seed}" / ROW).is_file()]
         workers = min(self.course.workers, len(left))
         if workers > 1 and self.runtime.setup.limits == Limits():
-            side_by_side(one, left, workers, self.note(f"{workers} trainings at a time"))
+            told = self.note(f"{workers} trainings at a time")
+            for done, _ in enumerate(run_parallel(one, left, workers), 1):
+                if told:
+                    told(done, len(left))
 
     def _begin(self, start: str) -> None:
         """Validates the start once for all trainings that begin from it."""

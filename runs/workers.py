@@ -1,43 +1,39 @@
-"""Pieces of work in several processes of this machine, or on the machines of a Ray cluster, which tell what they find.
+"""Pieces of work in several processes at the same time, by Ray; they tell what they find.
 
-    told(work, [(a,), (b,)])  ──>  work(a) yields 1, 2     (0, 1), (1, 7), (0, 2), ...     as it comes
-                                   work(b) yields 7
+    run_parallel(work, [(a,), (b,)], 2)  ──>  work(a) yields 1, 2     (0, 1), (1, 7), (0, 2), ...     as it comes
+                                              work(b) yields 7
 
-A piece that fails without one of our errors, or is killed, is no error here: it tells no more, and who needs the rest
-does it again and sees why. The processes end with the one that started them, also if that is killed.
+A number of workers starts a Ray of this machine, which ends with this process; an address joins a cluster. A piece that
+fails without one of our errors, or is killed, is no error here: it tells no more, and who needs the rest does it again
+and sees why.
 
-Limits: a Ray cluster has the package, and the files that are named, on every machine at the same path; Ray does nothing
+Limits: a cluster has the package, and the files that are named, on every machine at the same path; Ray does nothing
 again by itself, since who pays for the calls must know of it.
 """
 
 from __future__ import annotations
 
-import multiprocessing
+import importlib.util
+import logging
 import os
 import signal
-import sys
-import time
+import socket
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing, contextmanager, redirect_stdout
+from contextlib import closing
 from dataclasses import dataclass
-from multiprocessing import resource_tracker
-from multiprocessing.connection import Connection, wait
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn
 
 from ..errors import MempilerError, MissingDependencyError, UserError
-from .side_by_side import begin, dspy_level
 
-RAY = "ray"
-"""The number of workers that means: as many as Ray's cluster has CPUs."""
-PATIENCE = 4.0
-"""Seconds that a process has to end in order; less than a command has that was stopped."""
 GRACE = 30.0
 """Seconds that calls in flight have to come back, when the work of another process failed: they are paid."""
+STORE = 100 << 20
+"""Bytes that a Ray of this machine shares between its processes, which send each other little."""
 
 Work = Callable[..., Iterator[Any]]
-"""Does one piece, and yields what it tells; found by its name in the new process."""
+"""Does one piece, and yields what it tells."""
 Workers = int | str
-"""A number of processes, or `RAY`."""
+"""A number of processes, or the address of a Ray cluster."""
 
 
 def check_workers(workers: Workers, *models: str | None) -> None:
@@ -49,11 +45,14 @@ def check_workers(workers: Workers, *models: str | None) -> None:
 
     Raises:
         UserError: The message says what to do instead.
+        MissingDependencyError: Ray is not installed.
     """
-    if workers != RAY and not (isinstance(workers, int) and workers >= 1):
-        raise UserError(f"workers = {workers!r}: give a number of processes, or {RAY!r}")
     if workers == 1:
         return
+    if not (isinstance(workers, int) and workers > 1) and ":" not in str(workers) and workers != "auto":
+        raise UserError(f"workers = {workers!r}: give a number of processes, or HOST:PORT (or auto) of a Ray cluster")
+    if importlib.util.find_spec("ray") is None:
+        raise MissingDependencyError("ray", "ray")
     from ..engines.models import GGUF, is_local
 
     for name in models:
@@ -62,132 +61,27 @@ def check_workers(workers: Workers, *models: str | None) -> None:
 
 
 def count_of(workers: Workers) -> int:
-    """How many pieces can be done at the same time.
-
-    Raises:
-        MissingDependencyError: Ray is asked for, and not installed.
-    """
-    return max(1, int(_ray().cluster_resources().get("CPU", 1))) if workers == RAY else int(workers)
+    """How many pieces can be done at the same time: of a cluster, as many as it has CPUs."""
+    return workers if isinstance(workers, int) else max(1, int(_connected(workers).cluster_resources().get("CPU", 1)))
 
 
-def told(work: Work, given: Sequence[tuple[Any, ...]], workers: Workers) -> Generator[tuple[int, Any]]:
-    """Does all pieces of work at the same time; closing it ends them.
+def run_parallel(work: Work, given: Sequence[tuple[Any, ...]], workers: Workers) -> Generator[tuple[int, Any]]:
+    """Does pieces of work at the same time, as many as there are workers; closing it ends them.
 
     Args:
-        work: Does one piece.
+        work: Does one piece, in a process of its own.
         given: The arguments of each piece; sent to where it is done.
-        workers: Whether Ray says where.
+        workers: How many, or where.
 
     Yields:
         The number of a piece, and what it told.
 
     Raises:
-        MempilerError: A piece raised it; the others are ended.
+        MempilerError: A piece raised it; the others have ended.
+        UserError: There is no cluster at the address.
     """
-    with closing(_from_ray(work, given) if workers == RAY else _from_processes(work, given)) as found:
-        for n, what in found:
-            if isinstance(what, _Raised):
-                raise what.error()
-            yield n, what
-
-
-@dataclass(frozen=True)
-class _Raised:
-    """An error of ours, which ends the work of all; those that make their own message cannot be pickled."""
-
-    kind: Any
-    message: str
-
-    def error(self) -> MempilerError:
-        return self.kind(self.message)
-
-
-def _telling(work: Work, given: tuple[Any, ...]) -> Generator[Any]:
-    try:
-        # What is printed here would stand between the results.
-        with redirect_stdout(sys.stderr):
-            yield from work(*given)
-    except MempilerError as error:
-        kind: Any = type(error) if type(error).__init__ is MempilerError.__init__ else UserError
-        yield _Raised(kind, str(error))
-
-
-def _from_processes(work: Work, given: Sequence[tuple[Any, ...]]) -> Generator[tuple[int, Any]]:
-    spawn = multiprocessing.get_context("spawn")
-    ends: dict[Any, int] = {}
-    running: list[Any] = []
-    try:
-        for n, each in enumerate(given):
-            here, there = spawn.Pipe(duplex=False)
-            running.append(spawn.Process(target=begin, args=(_send, (there, work, each), dspy_level()), daemon=True))
-            with _uninterrupted():
-                running[-1].start()
-            there.close()
-            ends[here] = n
-        while ends:
-            for here in cast("list[Connection[Any, Any]]", wait(list(ends))):
-                try:
-                    what = here.recv()
-                except (EOFError, OSError):
-                    del ends[here]
-                    continue
-                if isinstance(what, _Raised):
-                    _wind_down([process for n, process in enumerate(running) if n != ends[here]])
-                yield ends[here], what
-    finally:
-        for process in running:
-            process.terminate()
-        for process in running:
-            process.join(PATIENCE)
-            process.kill()
-            process.join()
-
-
-class _Enough(BaseException):
-    """Nothing else is to be begun."""
-
-
-def _wind_down(running: Sequence[Any]) -> None:
-    """Lets processes finish what they have begun, and begin nothing else."""
-    for process in running:
-        if process.is_alive():
-            os.kill(process.pid, signal.SIGUSR1)
-    until = time.monotonic() + GRACE
-    for process in running:
-        process.join(max(0.0, until - time.monotonic()))
-
-
-def _enough(number: int, frame: Any) -> NoReturn:
-    raise _Enough
-
-
-@contextmanager
-def _uninterrupted() -> Iterator[None]:
-    """Keeps Ctrl-C from a process that is started, which would complain of it before it can be told not to."""
-    resource_tracker.ensure_running()  # at its own start it would let the signal through again
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _send(there: Connection, work: Work, given: tuple[Any, ...]) -> None:
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    signal.signal(signal.SIGUSR1, _enough)
-    try:
-        with there, closing(_telling(work, given)) as found:
-            for what in found:
-                there.send(what)
-    except _Enough:
-        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
-    except KeyboardInterrupt:
-        os._exit(130)  # Python would wait for calls in flight
-
-
-def _from_ray(work: Work, given: Sequence[tuple[Any, ...]]) -> Generator[tuple[int, Any]]:
-    ray = _ray()
-    task = ray.remote(max_retries=0, num_returns="streaming")(_telling)
+    ray = _connected(workers)
+    task = ray.remote(num_cpus=1, max_retries=0, max_calls=1, num_returns="streaming")(_telling)
     streams = {task.remote(work, each): n for n, each in enumerate(given)}
     try:
         while streams:
@@ -197,19 +91,67 @@ def _from_ray(work: Work, given: Sequence[tuple[Any, ...]]) -> Generator[tuple[i
                 except (StopIteration, ray.exceptions.RayError):
                     del streams[stream]
                     continue
+                if isinstance(what, _Raised):
+                    # The others finish what they have begun, and begin nothing else.
+                    for each in streams:
+                        ray.cancel(each, force=False)
+                    ray.wait([each.completed() for each in streams], num_returns=len(streams), timeout=GRACE)
+                    raise what.error()
                 yield streams[stream], what
     finally:
         for stream in streams:
             ray.cancel(stream, force=True)
 
 
-def _ray() -> Any:
-    """Ray, connected to its cluster; to one of this machine where there is none."""
+@dataclass(frozen=True)
+class _Raised:
+    """An error of ours, which ends the work of all; those that make their own message cannot be sent."""
+
+    kind: Any
+    message: str
+
+    def error(self) -> MempilerError:
+        return self.kind(self.message)
+
+
+class _CancelledError(BaseException):
+    """Nothing else is to be begun."""
+
+
+def _telling(work: Work, given: tuple[Any, ...]) -> Generator[Any]:
+    # Ray cancels by SIGINT; as KeyboardInterrupt it would not wait for the calls in flight.
+    signal.signal(signal.SIGINT, _cancelled)
     try:
-        import ray  # pyright: ignore[reportMissingImports]
-    except ImportError as error:
-        raise MissingDependencyError("ray", "ray") from error
-    if not ray.is_initialized():
-        # The cluster of RAY_ADDRESS or of this machine, or else a new one.
-        ray.init(log_to_driver=False, include_dashboard=False)
+        with closing(work(*given)) as found:  # pyright: ignore[reportArgumentType]
+            yield from found
+    except _CancelledError:
+        return
+    except MempilerError as error:
+        kind: Any = type(error) if type(error).__init__ is MempilerError.__init__ else UserError
+        yield _Raised(kind, str(error))
+
+
+def _cancelled(number: int, frame: Any) -> NoReturn:
+    raise _CancelledError
+
+
+def _connected(workers: Workers) -> Any:
+    """Ray, connected; where this process has connected it already, as that is."""
+    import ray  # pyright: ignore[reportMissingImports]
+
+    if ray.is_initialized():
+        return ray
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no telemetry
+    quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
+    if isinstance(workers, int):
+        ray.init("local", num_cpus=workers, object_store_memory=STORE, include_dashboard=False, **quiet)
+        return ray
+    try:
+        if workers != "auto":
+            # Ray itself would try for minutes.
+            host, _, port = workers.rpartition(":")
+            socket.create_connection((host, int(port)), timeout=5).close()
+        ray.init(workers, **quiet)
+    except (OSError, ValueError) as error:
+        raise UserError(f"--workers {workers}: no Ray cluster answers there: {str(error).splitlines()[0]}") from error
     return ray

@@ -1,11 +1,6 @@
 """`memories remember --workers`: the memories are those of one process, also where a worker is killed."""
 
-import multiprocessing
-import os
 import shutil
-import signal
-import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +48,8 @@ def memories() -> dict[Owner, str]:
     return {owner: one.document.memory if one.document else "" for owner, one in found.items()}
 
 
-def test_the_memories_are_those_of_one_process(filled: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.slow
+def test_the_memories_are_those_of_one_process(ray: Any, filled: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = list[Any]()
     for workers in ("1", "2"):
         shutil.copy("queued.sqlite", "s.sqlite")
@@ -64,21 +60,12 @@ def test_the_memories_are_those_of_one_process(filled: Path, capsys: pytest.Capt
     assert found[0] == found[1]
 
 
-def killing() -> Callable[[int, str], None]:
-    """Kills the first worker after some requests."""
-    once = threading.Lock()
-
-    def script(n: int, text: str) -> None:
-        if n > 2 and once.acquire(blocking=False):
-            first = min(multiprocessing.active_children(), key=lambda process: process.pid or 0)
-            os.kill(first.pid or 0, signal.SIGKILL)
-
-    return script
-
-
-def test_a_killed_workers_users_are_written_here(filled: Path, stub: Any, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.slow
+def test_a_killed_workers_users_are_written_here(
+    kill_worker: Any, filled: Path, stub: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     shutil.copy("queued.sqlite", "s.sqlite")
-    server = stub(killing(), delay=0.05)
+    server = stub(kill_worker(2), delay=0.05)
     asking = {**ASKING, "lm": server.model, "api_base": server.url}
     done, left = shared("program", "s.sqlite", USERS, 2, asking, lease=1.0)
     assert len([record for record in caplog.records if "worker" in record.message]) == 1

@@ -193,8 +193,9 @@ def test_a_killed_process_resumes_to_the_very_weights_of_an_unbroken_run(
     assert begun.fingerprint != found[0]
 
 
+@pytest.mark.slow
 def test_trainings_run_in_processes_of_their_own(
-    trained: dict[str, Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ray: Any, trained: dict[str, Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = ["--only", "--with", "grpo", "--seeds", "2", "--threads", "1"]
     one = trained_in(trained, capsys, *words)
@@ -273,7 +274,7 @@ def test_a_finished_run_is_resumed_without_training_again(
     assert again["rows"] == result["rows"]
     assert run(*command(trained, "--resume", result["run"])) == 0
     assert "logo-grpo.0" in capsys.readouterr().out
-    assert run(*command(trained, "--resume", result["run"], "--threads", "3", "--workers", "2")) == 0
+    assert run(*command(trained, "--resume", result["run"], "--threads", "3")) == 0
     assert run(*command(trained, "--seeds", "2", "--resume", result["run"])) == 2
     assert "was started with seeds" in capsys.readouterr().err
 

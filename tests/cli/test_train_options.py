@@ -57,7 +57,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[Any, Any]:
 def test_a_comparison_has_three_seeds_and_many_users(monkeypatch: pytest.MonkeyPatch) -> None:
     setup, course = asked(monkeypatch)
     assert course.names() == ["grpo", "grpo-session", "local", "logo-grpo"]
-    assert (course.seeds, course.workers, course.quick) == (3, 2, False)
+    assert (course.seeds, course.workers, course.quick) == (3, 1, False)
     assert (course.settings.curriculum.horizons, course.settings.histories) == ((8,), 2)
     assert len({example.history.id for example in setup.split(setup.load()).test}) == 120
     assert asked(monkeypatch, "--option", "users=50")[0].options["users"] == 50
