@@ -5,7 +5,7 @@ Found rather than listed, so that a method or a benchmark is added by adding its
 
 from setuptools import find_packages, setup
 
-OUTSIDE = ["tests*", "perf*", "docs*", "typings*", "build*", "dist*"]
+OUTSIDE = ["tests*", "perf*", "docs*", "build*", "dist*"]
 """Folders of the repository that are not installed."""
 
 ROOMS = find_packages(exclude=OUTSIDE)

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, cast
 
 from dspy.utils.exceptions import AdapterParseError
 
@@ -59,7 +59,7 @@ class AcknowledgementJudge(PromptJudge):
         said: list[Acknowledgement] = self.ask(question=question, references=numbered, context=context).acknowledgements
         if len(said) != len(references):
             message = f"{len(references)} references, but the judge speaks of {len(said)}"
-            raise AdapterParseError("judge", self.signature, str(said), message)
+            raise AdapterParseError("judge", cast("Any", self.signature), str(said), message)
         if sorted(each.number for each in said) == list(range(1, len(said) + 1)):
             said = sorted(said, key=lambda each: each.number)
         return tuple(Acknowledged(each.found, one_line(each.reason)) for each in said)

@@ -26,7 +26,7 @@ import threading
 import warnings
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 from ..records.folding import folded
 
@@ -83,11 +83,11 @@ def _term(word: str) -> str:
 
 @lru_cache(maxsize=32_768)
 def _stem(word: str) -> str:
-    from snowballstemmer import stemmer
+    import snowballstemmer  # pyright: ignore[reportMissingTypeStubs]
 
     # A stemmer keeps its word in itself, so threads must not share one; the cache makes a new one affordable.
     # The stemmer reduces a single s to "".
-    return stemmer("porter").stemWord(word) or word
+    return cast("Any", snowballstemmer).stemmer("porter").stemWord(word) or word
 
 
 def _jieba() -> Any:
@@ -101,10 +101,11 @@ def _loaded_jieba() -> Any:
     with warnings.catch_warnings():
         # jieba 0.42 has invalid escape sequences and imports pkg_resources, both of which warn.
         warnings.simplefilter("ignore")
-        import jieba
+        import jieba  # pyright: ignore[reportMissingTypeStubs]
 
-        jieba.setLogLevel(logging.WARNING)
+        segmenter: Any = jieba
+        segmenter.setLogLevel(logging.WARNING)
         # A cutter of our own: words that a user adds to jieba's shared one must not change what is in an index.
-        cutter = jieba.Tokenizer()
+        cutter = segmenter.Tokenizer()
         cutter.initialize()
     return cutter

@@ -26,7 +26,8 @@ def halves(predictor: Any, inputs: dict[str, Any]) -> list[dict[str, Any]]:
     lists = {name: value for name, value in lists.items() if len(value) > 1 and not is_context(name)}
     if not isinstance(predictor, dspy.Predict) or not lists:
         return []
-    needed = [field for field in predictor.signature.output_fields.values() if field.is_required()]
+    signature: Any = predictor.signature
+    needed = [field for field in signature.output_fields.values() if field.is_required()]
     if not needed or any(get_origin(field.annotation) is not list for field in needed):
         return []
     name = max(lists, key=lambda each: len(str(lists[each])))

@@ -8,7 +8,7 @@ they all have: what was recalled for two questions says little of how near the q
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import dspy
 import numpy as np
@@ -36,7 +36,7 @@ class Predictor(dspy.Predict):
     @property
     def label(self) -> str:
         """What tables call it: its name in its program, else what it does."""
-        signature = self.signature
+        signature: Any = self.signature
         return self.path or f"{', '.join(signature.input_fields)} -> {', '.join(signature.output_fields)}"
 
     def forward(self, **kwargs: Any) -> dspy.Prediction:
@@ -52,7 +52,7 @@ class Predictor(dspy.Predict):
         demos = [demo for demo in self.demos if is_for(demo, self.path)]
         if self.nearest is None or len(demos) <= self.nearest:
             return demos
-        names = _shared_inputs(self.signature, demos)
+        names = _shared_inputs(cast("Any", self.signature), demos)
         # The demos are kept beside their ranking, so that their ids are not reused while it is cached.
         rankings: Flight = vars(self).setdefault("_rankings", Flight(capacity=4))
         _, ranking = rankings.once(tuple(map(id, demos)), lambda: (demos, _ranking(demos, names)))
@@ -80,7 +80,8 @@ def adopt(module: dspy.Module) -> None:
     for _, found in module.named_sub_modules(dspy.Predict):
         if type(found) is dspy.Predict:
             found.__class__ = Predictor
-            found.signature = found.signature.with_instructions(found.signature.instructions)
+            signature: Any = found.signature
+            found.signature = signature.with_instructions(signature.instructions)
 
 
 def is_for(demo: Any, path: str) -> bool:

@@ -15,7 +15,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 import dspy
 from dspy.adapters.decision_state import DecisionState
@@ -74,7 +74,7 @@ class ParsedState:
 
 def signature_of(predictor: dspy.Predict) -> type[dspy.Signature]:
     """The signature class of a predictor, with the type that DSPy's annotations lose."""
-    return predictor.signature
+    return cast("type[dspy.Signature]", predictor.signature)
 
 
 def field_states(signature: type[dspy.Signature]) -> list[FieldState]:
@@ -127,7 +127,7 @@ def parse_predictor(predictor: dspy.Predict, state: PredictorState, name: str) -
     check_fields(name, saved, fingerprint(signature))
     signature = signature.with_instructions(state.instructions)
     for field in state.fields:
-        signature = signature.with_updated_fields(field.name, desc=field.desc, prefix=field.prefix)
+        signature = cast("Any", signature).with_updated_fields(field.name, desc=field.desc, prefix=field.prefix)
     demos = [load_values(signature, demo, name) for demo in state.demos]
     wrong = _wrong_decisions(signature, state.decisions)
     if wrong:

@@ -33,7 +33,7 @@ from ..engines.meter import Meter, Usage
 from ..errors import BudgetError, MempilerError, ProgramError
 from ..programs.auto_adapter import AutoAdapter
 from ..programs.program import MemoryProgram
-from ..programs.state import PredictorState, dump_predictor, load_predictor, parse_predictor
+from ..programs.state import PredictorState, dump_predictor, load_predictor, parse_predictor, signature_of
 from .addresses import program_folder
 from .evaluate import Written, answered, written
 from .folder import RunFolder
@@ -227,7 +227,7 @@ def _resolve(program: MemoryProgram) -> None:
     # What fails here fails for the questions too, which are counted.
     with suppress(LMError, BudgetError):
         for predictor in program.all_predictors().values():
-            adapter.chosen(lm, predictor.signature)
+            adapter.chosen(lm, signature_of(predictor))
 
 
 def _whole(limits: Limits) -> Spent:

@@ -15,7 +15,7 @@ import mempiler
 import pytest
 
 ROOT = Path(__file__).parents[1]
-OUTSIDE = {"tests", "perf", "docs", "typings", ".ci"}
+OUTSIDE = {"tests", "perf", "docs", ".ci"}
 """Folders whose Python files do not ship."""
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))

@@ -74,7 +74,7 @@ def fingerprint(path: Path) -> str:
 
 def _serve(path: Path, key: str, name: str, slots: int, context: int, guesses: bool) -> Any:
     try:
-        import xllamacpp
+        import xllamacpp  # pyright: ignore[reportMissingImports]
     except ImportError as error:
         raise MissingDependencyError("xllamacpp", "models") from error
     cores = max(1, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)

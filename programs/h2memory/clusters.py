@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict
@@ -68,7 +68,7 @@ def clusters(vectors: np.ndarray, count: int, seed: int) -> list[list[int]]:
     from sklearn.cluster import KMeans
     from threadpoolctl import threadpool_limits
 
-    means = KMeans(n_clusters=count, n_init=RESTARTS, random_state=seed)
+    means = KMeans(n_clusters=count, n_init=cast("Any", RESTARTS), random_state=seed)
     # A few hundred rows are done before other threads have begun, which then wait busily for one another. OpenMP keeps
     # the number per calling thread: no other one sees it.
     with threadpool_limits(1, user_api="openmp"):
