@@ -209,7 +209,6 @@ def make(folder: Path) -> Path:
         ("hf://datasets/ada/set@main/set.jsonl", "main is no commit and may change"),
         (f"hf://datasets/ada@{COMMIT}/set.jsonl", "is no file of the hub"),
         (f"hf://datasets/ada/set@{COMMIT}/../set.jsonl", "is no file of the hub"),
-        (f"hf://datasets/ada/set@{COMMIT}", "is no file of the hub"),
     ],
 )
 def test_a_file_of_the_hub_is_named_with_its_commit(tmp_path: Path, name: str, says: str) -> None:

@@ -165,12 +165,6 @@ def test_threads_ask_at_once_and_give_results_in_order(ask):
     assert report.accepted["verses"] == 8
 
 
-def test_a_runner_has_a_thread_whatever_it_is_told(ask):
-    found, _, _ = ask(lambda kind, text, n: verses(1, 2), "sea", threads=0)
-    assert [len(value) for value in found] == [2]
-    assert ask(lambda kind, text, n: verses(1, 2), threads=0)[0] == []
-
-
 def test_the_report_counts_every_outcome_by_step(ask):
     _, report, _ = ask(lambda kind, text, n: verses(1) if "sea" in text else verses(1, 2), "sea", "hill")
     content = json.loads(json.dumps(report.to_dict()))

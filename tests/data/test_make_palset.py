@@ -72,21 +72,6 @@ def test_side_files_have_the_released_form(made_palset, palset_reply):
     assert len(files["solution_preference_en.json"]["0000"][day]["topic-1"]["neg_list"]) == 2
 
 
-def test_logs_of_situations_without_a_dialogue_belong_to_the_next_one(made_palset, palset_reply):
-    files, _, _ = made_palset(palset_reply, months=4)
-    samples = [one for part in files["input_en.json"]["0000"].values() for one in part]
-    counts = [len(one["logs"]) for one in samples]
-    assert set(counts) > {20}
-    assert set(counts) <= {20, 40, 60, 80}
-
-
-def test_chinese_data_has_the_chinese_actions(made_palset, palset_reply):
-    files, _, _ = made_palset(palset_reply, language="zh")
-    dialogue = files["input.json"]["0000"]["query"][0]["dialogue"]
-    assert dialogue["turn_1"]["user"]["action"] == "话题询问"
-    assert list(dialogue.values())[-1]["assistant"]["action"] == "反馈回应"
-
-
 def test_candidates_are_written_without_a_look_at_the_user(made_palset, palset_reply):
     seen = []
     made_palset(lambda kind, text, n: (kind == "candidates" and seen.append(text)) or palset_reply(kind, text, n))

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mempiler.data.check import check
 from mempiler.data.palbench.dialogue import FOLLOWS
-from mempiler.data.synthesis.palset.calendar import days_left, draw, moments, months_back, months_of
+from mempiler.data.synthesis.palset.calendar import draw, moments, months_back, months_of
 from mempiler.data.synthesis.palset.people import Choice, Topic
 from mempiler.data.synthesis.palset.script import script, turn_problems
 from mempiler.data.synthesis.palset.validate import faults, validate
@@ -65,13 +65,6 @@ def test_situations_begin_in_the_morning_and_end_in_the_afternoon():
     assert {int(begin[11:13]) for begin, _ in times} == set(range(7, 13))
     assert {int(end[11:13]) for _, end in times} == set(range(12, 22))
     assert all(begin.endswith(":00:00") and end.startswith("2024-02-07") for begin, end in times)
-
-
-@pytest.mark.parametrize(("day", "left"), [("2024-02-27", 2), ("2024-12-31", 0), ("2023-02-28", 0), ("2024-12-29", 2)])
-def test_days_left_of_a_month(day, left):
-    from datetime import date
-
-    assert days_left(date.fromisoformat(day)) == left
 
 
 FRAME = Topic("work-1", DraftTopic(**TOPIC), EIGHT, Choice(analysis="a", liked=choices(0, 1), disliked=choices(6, 7)))

@@ -19,29 +19,6 @@ def test_the_seed_decides_hours_and_plans_and_threads_do_not(made_palset, palset
     assert made_palset(palset_reply, out="again", threads=5)[0] == one
 
 
-def test_a_stopped_run_goes_on_and_gives_what_an_unbroken_one_gives(made_palset, tmp_path, palset_reply):
-    """Stopped once in every stage, and gone on with each time."""
-    whole, _, calls = made_palset(palset_reply, reviews=1, out="unbroken")
-    journal = tmp_path / "pal" / "generation" / "journal.jsonl"
-    paid = 0
-    for dies_at in ("people", "preferences", "situations", "logs", "contradictions", "analysis", "turns"):
-
-        def dies(kind, text, n, dies_at=dies_at):
-            if (kind, n) == (dies_at, 2 if dies_at != "people" else 1):
-                raise KeyError("stopped")
-            return palset_reply(kind, text, n)
-
-        with pytest.raises(Exception, match="stopped"):
-            made_palset(dies, reviews=1)
-        assert not list((tmp_path / "pal").glob("*.json"))
-        assert len(journal.read_text().splitlines()) >= paid
-        paid = len(journal.read_text().splitlines())
-    resumed, report, rest = made_palset(palset_reply, reviews=1)
-    assert resumed == whole
-    assert report.resumed.total() == paid
-    assert sum(rest.values()) == sum(calls.values()) - paid > 0
-
-
 @pytest.fixture
 def completion(palset_reply):
     """A server's answers by `palset_reply`."""
@@ -98,17 +75,6 @@ def test_a_killed_process_is_gone_on_with_and_pays_only_for_what_is_missing(comm
     assert sum(row["resumed"] for row in summary["steps"]) == written
     assert abs(server.answered - written - sum(row["accepted"] for row in summary["steps"])) <= 2
     assert "use --on palbench --data" in printed.err
-
-
-def test_the_command_stops_at_its_budget_and_goes_on(command, stub, completion):
-    server = stub(answer=completion)
-    model = ["--lm", server.model, "--api-base", server.url, "--threads", "2", "--reviews", "0"]
-    _, printed = command(*model, "--max-calls", "9")
-    assert server.answered == 9
-    assert "--resume goes on" in printed.err
-    code, printed = command(*model)
-    assert code == 2
-    assert "go on with it by --resume" in printed.err
 
 
 def test_the_offline_engine_ends_with_a_report_and_code_1(command, tmp_path):

@@ -6,7 +6,7 @@ import dspy
 import pytest
 from mempiler.data.catalog import benchmark
 from mempiler.data.memory_env.benchmark import MemoryEnv
-from mempiler.data.synthesis.memory_env import NAMES, NOTHING, VALUES, Conversation, vocabulary
+from mempiler.data.synthesis.memory_env import NOTHING, VALUES, Conversation
 from mempiler.data.synthesis.memory_teacher import teach_facts, teach_operations
 from mempiler.errors import DataError, UnknownNameError
 from mempiler.signatures.memory_r2 import NewFact, StoredMemory
@@ -62,23 +62,10 @@ def test_new_changed_and_repeated_facts_use_the_same_sentences() -> None:
     assert not shapes["retract"] & shapes["state"]
 
 
-def test_users_of_the_parts_are_disjoint(env: MemoryEnv) -> None:
-    split = env.split()
-    parts = [{example.history.id for example in part} for part in (split.train, split.dev, split.test)]
-    assert [len(part) for part in parts] == [12, 2, 6]
-    assert not parts[0] & parts[1] | parts[0] & parts[2] | parts[1] & parts[2]
-
-
 def test_the_same_seed_gives_the_same_users_and_another_seed_others(env: MemoryEnv) -> None:
     assert MemoryEnv.load(users="20", sessions="8").source == env.source
     assert env.source.sha256 == "ff3774bdf5cc8f3a485ab584edb0422e9ae0b8b3cc7e7ad08fc16dd4740cf114"
     assert MemoryEnv.load(users=20, sessions=8, seed=1).source.sha256 != env.source.sha256
-
-
-def test_longer_histories_go_on_from_shorter_ones(env: MemoryEnv) -> None:
-    longer = MemoryEnv.load(users=20, sessions=16)
-    for id, talk in env.conversations.items():
-        assert longer.conversations[id].history.items[:8] == talk.history.items
 
 
 def test_questions_in_between_have_the_answers_of_that_moment(env: MemoryEnv) -> None:
@@ -115,12 +102,6 @@ def test_a_wrong_option_is_named(options: dict, error: type[Exception], says: st
         benchmark("memory-env", options.pop("path", None), **options)
 
 
-def test_no_word_stands_for_two_things() -> None:
-    words = [*NAMES, *VALUES, *(value for values in VALUES.values() for value in values), NOTHING]
-    assert len(words) == len(set(words))
-    assert set(words) <= set(vocabulary())
-
-
 FACT = NewFact(speaker="Ada", turn_id="D2:1", fact="Ada pet cat", related_memory_ids=["m1", "m2"])
 OTHER = StoredMemory(memory_id="m2", speaker="Ada", content="Ada city Rome")
 
@@ -133,7 +114,6 @@ OTHER = StoredMemory(memory_id="m2", speaker="Ada", content="Ada city Rome")
         ("Ada pet cat", "Ada pet cat", "NONE", None),
         ("Ada pet dog", "Ada pet none", "DELETE", "m1"),
         (None, "Ada pet none", "NONE", None),
-        ("Ben pet cat", "Ada pet cat", "INSERT", None),
     ],
 )
 def test_good_teacher_does_what_the_fact_calls_for(known: str | None, fact: str, op: str, target: str | None) -> None:

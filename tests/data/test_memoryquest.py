@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mempiler.data.acknowledgement import Acknowledged, Level
-from mempiler.data.catalog import benchmark
 from mempiler.data.check import check
 from mempiler.data.memoryquest.benchmark import MemoryQuest
 from mempiler.data.probe import read_date
@@ -152,7 +151,6 @@ def test_evidence_recall_needs_no_judge(tmp_path: Path, sources: tuple[str, ...]
         (("implicitly", "not"), 0.5, 0.0, 0.0),
         (("explicitly", "not"), 0.5, 0.0, 0.5),
         (("implicitly", "explicitly"), 1.0, 1.0, 0.5),
-        (("explicitly", "explicitly"), 1.0, 1.0, 1.0),
     ],
 )
 def test_judged_recall_of_two_references(
@@ -226,12 +224,10 @@ def test_turns_come_in_several_forms(tmp_path: Path, turns: list[Any]) -> None:
         ({"queries": [{"query_id": "q1"}]}, "no query", True),
         ({"queries": query(references=[])}, "no references", False),
         ({"queries": query(references=[{"text": "A", "session_id": "z"}])}, "dangling evidence", False),
-        ({"queries": query(references=[{"text": "A", "session_id": "c"}])}, "dangling evidence", False),
         ({"queries": query(references=[{"text": "A", "session_id": "a", "turns": [9]}])}, "dangling evidence", False),
         ({"queries": query(references=[{"text": " "}, "Bare text"])}, "empty reference", False),
         ({"queries": query() + query()}, "repeated query", False),
         ({"queries": query(date="soon")}, "unreadable date", False),
-        ({"sessions": [*USER["sessions"], "hello"]}, "wrong type", False),
         ({"sessions": [*USER["sessions"], {"session_id": "e", "turns": []}]}, "empty session", False),
         ({"sessions": USER["sessions"][::-1]}, "sessions out of order", False),
     ],
@@ -268,17 +264,3 @@ def test_dates_are_read_in_several_forms(text: str) -> None:
     found = read_date(text)
     assert found is not None
     assert (found.isoformat(), found.tzinfo) == ("2024-03-05T00:00:00", None)
-
-
-def test_a_program_answers_and_is_scored_without_a_judge() -> None:
-    from mempiler.engines.models import language_model
-    from mempiler.programs.catalog import build
-
-    loaded = benchmark("memoryquest", metric="evidence")
-    example = loaded.examples[0]
-    with dspy.context(lm=language_model("offline")):
-        scores = {
-            name: loaded.score(example, build(name, loaded.task)(**example.inputs())).value
-            for name in ("no-memory", "full-context")
-        }
-    assert scores == {"no-memory": 0.0, "full-context": 1.0}

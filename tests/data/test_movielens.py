@@ -45,15 +45,6 @@ def test_a_user_with_enough_ratings_is_asked_the_newest_of_them_in_time_order(fo
     ]
 
 
-def test_the_records_that_questions_of_a_user_share_are_the_same_objects(folder):
-    first, second, third = load(folder).examples
-    assert len(first.recent) == 0
-    ((early,), (late,)) = second.recent.items, third.recent.items
-    assert (early.id, late.id) == ("user1:8-8", "user1:8-9")
-    assert early == Behavior.of("user1:8-8", early.actions)
-    assert late.turns[0] is early.turns[0]
-
-
 def test_memory_is_frozen_at_the_first_question_and_what_follows_is_recent(folder):
     first, second, third = load(folder).examples
     assert first.history is second.history is third.history

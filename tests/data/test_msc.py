@@ -83,10 +83,7 @@ def test_sessions_are_dated_back_from_the_current_one(tmp_path: Path) -> None:
         ("1 day ago", timedelta(days=1)),
         ("7 HOURS", timedelta(hours=7)),
         ("2 weeks 30 minutes", timedelta(days=14, minutes=30)),
-        ("1 month", timedelta(days=30)),
         ("3 years", timedelta(days=1095)),
-        ("yesterday", None),
-        ("", None),
         ("101 years", None),
         ("99999999999 days", None),
     ],
@@ -107,7 +104,6 @@ def test_the_list_form_has_names_and_a_clean_question(tmp_path: Path) -> None:
 
 ODD = [
     (changed(previous_dialogs=[earlier("Hi!", back="")]), "no time_back", [None, CURRENT]),
-    (changed(previous_dialogs=[earlier("Hi!", back=3)]), "no time_back", [None, CURRENT]),
     (
         changed(previous_dialogs=[earlier("Hi!", back="1 day"), earlier("Ho!", back="2 days")]),
         "times out of order",
@@ -155,12 +151,10 @@ def test_a_repeated_conversation_is_one_group_with_two_questions(tmp_path: Path)
 
 BROKEN = [
     (changed(self_instruct=...), "missing key", "line 2, column 'self_instruct': expected an object with 'B' and 'A'"),
-    (changed(self_instruct="?"), "wrong type", "line 2, column 'self_instruct'"),
     (changed(self_instruct={"A": "x"}), "missing key", "line 2, column 'self_instruct': 'B' is None"),
     (changed(self_instruct={"B": "x", "A": " "}), "wrong type", "line 2, column 'self_instruct': 'A' is ' '"),
     (changed(qa={"question": "x"}), "missing key", "line 2, column 'qa': 'answer' is None"),
     (changed(previous_dialogs=...), "missing key", "line 2, column 'previous_dialogs': expected a list of objects"),
-    (changed(previous_dialogs=["Hi!"]), "wrong type", "line 2, column 'previous_dialogs'"),
     (changed(previous_dialogs=[{}]), "missing key", "line 2, column 'previous_dialogs, session 1': expected a list"),
     (changed(dialog="Hi!"), "wrong type", "line 2, column 'dialog': expected a list of turns"),
     (changed(dialog=[], previous_dialogs=[]), "no turns", "line 2, column 'previous_dialogs': no session has a turn"),

@@ -104,11 +104,6 @@ def test_a_pair_is_judged_three_times_in_each_order(judged: Any) -> None:
     assert (found.own, found.other, found.judgements, found.outcome) == (9, 4, 6, "win")
 
 
-def test_a_liking_for_the_first_place_cancels_out() -> None:
-    found = compare(lambda persona, first, second, rollout: (8, 5), PERSONA, "a", "b")
-    assert (found.own, found.other, found.outcome) == (6.5, 6.5, "tie")
-
-
 def test_equal_dialogues_are_a_tie_without_a_call(judged: Any) -> None:
     assert compare(judged.judge, PERSONA, "good", "good").outcome == "tie"
     assert judged.asked == []

