@@ -1,4 +1,4 @@
-"""`generality`: proof that the engine reads no names and no wording; used for made-up signatures and for the suite's.
+"""`generality`: proof that the engine reads no names and no wording; used for the signatures of the suite.
 
 A signature is compared with its twin. In the twin every name, nested property names included, is a meaningless one:
 each word of a name is replaced by one made-up word throughout, with its plural, so that names which refer to one
@@ -18,10 +18,8 @@ from typing import Any, Literal, Union, get_args, get_origin
 import dspy
 import pydantic
 import pytest
-from mempiler.engines.offline import OfflineEngine
 
-make_signature: Any = dspy.Signature
-"""Typed loosely: its metaclass takes arguments that type checkers do not see."""
+from tests.engines.offline_prediction import chat, make_signature, predict
 
 ROLES = ("id", "ids", "speaker", "time", "date")
 LINES = (
@@ -96,16 +94,8 @@ def generality() -> Generality:
     return Generality()
 
 
-def chat() -> Any:
-    return dspy.ChatAdapter(use_json_adapter_fallback=False)
-
-
 def _predict(signature: Any, inputs: dict[str, Any], demos: list[dict[str, Any]], adapter: Any) -> dict[str, Any]:
-    predict = dspy.Predict(signature)
-    predict.demos = demos
-    lm = dspy.LM("offline/extractive-1", engine=OfflineEngine(), temperature=0.0, cache=False)
-    with dspy.context(lm=lm, adapter=adapter):
-        prediction = predict(**inputs)
+    prediction = predict(signature, demos, adapter, **inputs)
     return {name: prediction[name] for name in signature.output_fields}
 
 

@@ -7,10 +7,8 @@ from typing import Any, Literal
 import dspy
 import pydantic
 import pytest
-from mempiler.engines.offline import OfflineEngine
 
-make_signature: Any = dspy.Signature
-"""Typed loosely: its metaclass takes arguments that type checkers do not see."""
+from tests.engines.offline_prediction import make_signature, predict
 
 
 class Fact(pydantic.BaseModel):
@@ -61,19 +59,9 @@ MEMORIES = [
 ]
 
 
-def run(
-    signature: Any, demos: list[dict[str, Any]] | None = None, adapter: Any = None, **inputs: Any
-) -> dspy.Prediction:
-    predict = dspy.Predict(signature)
-    predict.demos = demos or []
-    lm = dspy.LM("offline/extractive-1", engine=OfflineEngine(), temperature=0.0, cache=False)
-    with dspy.context(lm=lm, adapter=adapter or dspy.ChatAdapter(use_json_adapter_fallback=False)):
-        return predict(**inputs)
-
-
 @pytest.mark.parametrize("adapter", [None, dspy.JSONAdapter()], ids=["chat", "json"])
 def test_lines_become_one_fact_each_with_speaker_and_id(adapter: Any) -> None:
-    facts = run(Extract, adapter=adapter, lines=LINES).facts
+    facts = predict(Extract, adapter=adapter, lines=LINES).facts
     assert [(fact.fact, fact.speaker, fact.turn_id) for fact in facts] == [
         ("I moved to Rome last week.", "Ann", "D1:1"),
         ("My dog Rex likes long walks. He is old.", "Bob", "D1:2"),
@@ -81,7 +69,7 @@ def test_lines_become_one_fact_each_with_speaker_and_id(adapter: Any) -> None:
 
 
 def test_facts_become_insertions_and_the_referenced_list_is_no_source() -> None:
-    operations = run(Manage, facts=FACTS, memories=MEMORIES).operations
+    operations = predict(Manage, facts=FACTS, memories=MEMORIES).operations
     assert [(o.op, o.content, o.speaker, o.memory_id) for o in operations] == [
         ("INSERT", "Ann moved to Rome in May", "Ann", "m7"),
         ("INSERT", "Bob bought a drum", "Bob", None),
@@ -96,7 +84,7 @@ def test_options_of_an_item_follow_the_most_alike_item_of_the_demos() -> None:
         Operation(op="DELETE", content=cooked.fact, speaker="Joe"),
     ]
     demo = {"facts": [sold, cooked], "memories": [Entry(id="m1", text="Eve moved", speaker="Eve")], "operations": made}
-    operations = run(Manage, [demo], facts=FACTS, memories=MEMORIES).operations
+    operations = predict(Manage, [demo], facts=FACTS, memories=MEMORIES).operations
     assert [(o.op, o.memory_id) for o in operations] == [("UPDATE", "m7"), ("DELETE", None)]
 
 
@@ -110,7 +98,7 @@ def chat(pairs: list[tuple[str, bool]]) -> dict[str, Any]:
 def test_items_are_dropped_only_on_strong_evidence(greetings: int, kept: int) -> None:
     demo = chat([*((f"Hello hello dear friend {n}", False) for n in range(greetings)), ("Eve sold a car", True)])
     lines = "[D1:1] (8 May 2023) Ann: Hello dear friend\n[D1:2] (8 May 2023) Bob: Tom sold a car"
-    assert len(run(Extract, [demo], lines=lines).facts) == kept
+    assert len(predict(Extract, [demo], lines=lines).facts) == kept
 
 
 def test_a_property_is_copied_from_the_property_of_its_name() -> None:
@@ -120,7 +108,7 @@ def test_a_property_is_copied_from_the_property_of_its_name() -> None:
 
     fields = {"steps": (list[Step], dspy.InputField()), "visits": (list[Step], dspy.OutputField())}
     steps = [Step(place="Rome", told="I went there in spring"), Step(place="Lima", told="I never saw it")]
-    assert run(make_signature(fields, "List the visits."), steps=steps).visits == steps
+    assert predict(make_signature(fields, "List the visits."), steps=steps).visits == steps
 
 
 def test_a_list_that_the_items_cite_is_mapped_if_there_is_nothing_else() -> None:
@@ -129,7 +117,7 @@ def test_a_list_that_the_items_cite_is_mapped_if_there_is_nothing_else() -> None
         turn_ids: list[str]
 
     fields = {"turns": (str, dspy.InputField()), "habits": (list[Habit], dspy.OutputField())}
-    habits = run(make_signature(fields, "Find habits."), turns=LINES).habits
+    habits = predict(make_signature(fields, "Find habits."), turns=LINES).habits
     assert [(habit.said, habit.turn_ids) for habit in habits] == [
         ("I moved to Rome last week.", ["D1:1"]),
         ("My dog Rex likes long walks. He is old.", ["D1:2"]),
@@ -149,7 +137,7 @@ def test_a_list_that_the_items_cite_is_mapped_if_there_is_nothing_else() -> None
     ],
 )
 def test_lists_of_text_and_ids(signature: str, inputs: dict[str, Any], expected: Any) -> None:
-    value = next(iter(run(signature, **inputs).values()))
+    value = next(iter(predict(signature, **inputs).values()))
     if isinstance(expected, list) and None in expected:
         value = [value[0], None]
     assert value == expected

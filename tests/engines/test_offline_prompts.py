@@ -12,6 +12,8 @@ from dspy.lm15 import Config, Message, Request
 from mempiler.engines.offline import OfflineEngine
 from mempiler.programs.compact_adapter import CompactAdapter
 
+from tests.engines.offline_prediction import chat, make_lm, make_signature, predict
+
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     from dspy.propose.dataset_summary_generator import DatasetDescriptor, ObservationSummarizer
@@ -20,20 +22,10 @@ with warnings.catch_warnings():
     from dspy.teleprompt.gepa.instruction_proposal import ProposeInstruction
     from dspy.teleprompt.simba_utils import OfferFeedback
 
-make_signature: Any = dspy.Signature
-"""Typed loosely: its metaclass takes arguments that type checkers do not see."""
-
 CONTEXT = "[D1:1] (8 May 2023) Ann: I joined a pottery class yesterday.\n[D1:2] (8 May 2023) Bob: I like fishing."
 QUESTION = "When did Ann join a pottery class?"
 DEMOS = [{"question": "When did Joe leave?", "answer": "3 March 2022"}, {"context": "x: y", "question": "When?"}]
-ADAPTERS = {
-    "chat": lambda: dspy.ChatAdapter(use_json_adapter_fallback=False),
-    "json": dspy.JSONAdapter,
-}
-
-
-def make_lm() -> dspy.LM:
-    return dspy.LM("offline/extractive-1", engine=OfflineEngine(), temperature=0.0, cache=False)
+ADAPTERS = {"chat": chat, "json": dspy.JSONAdapter}
 
 
 def complete(*messages: Message, system: str | None = None) -> str:
@@ -63,27 +55,23 @@ def test_a_retry_conversation_is_answered_like_the_request(adapter: str) -> None
 
 def test_headers_of_other_prompts_inside_a_value_are_part_of_it() -> None:
     trajectory = "[[ ## reasoning ## ]]\nAnn left.\n\n[[ ## completed ## ]]\nBob cooked a fine dinner."
-    with dspy.context(lm=make_lm(), adapter=ADAPTERS["chat"]()):
-        found = dspy.Predict("trajectory, question -> answer")(trajectory=trajectory, question="Who cooked dinner?")
+    found = predict("trajectory, question -> answer", trajectory=trajectory, question="Who cooked dinner?")
     assert found.answer == "Bob cooked a fine dinner."
 
 
 def test_a_header_in_the_answer_does_not_break_the_reply() -> None:
     text = "Ann wrote [[ ## answer ## ]] on the wall."
-    with dspy.context(lm=make_lm(), adapter=ADAPTERS["chat"]()):
-        assert "on the wall" in dspy.Predict("context, question -> answer")(context=text, question="What wall?").answer
+    assert "on the wall" in predict("context, question -> answer", context=text, question="What wall?").answer
 
 
 @pytest.mark.parametrize("adapter", ADAPTERS)
 @pytest.mark.parametrize("said", ["Tom & Eve are < 40 years.", 'She said "go" there.', "Über 5 €, 你好。"])
 def test_an_answer_reaches_the_program_as_it_was_said(said: str, adapter: str) -> None:
-    with dspy.context(lm=make_lm(), adapter=ADAPTERS[adapter]()):
-        assert dspy.Predict("context -> answer")(context=f"Bob: {said}").answer == said
+    assert predict("context -> answer", adapter=ADAPTERS[adapter](), context=f"Bob: {said}").answer == said
 
 
 def test_prompts_of_the_compact_adapter_are_answered_from_their_text() -> None:
-    with dspy.context(lm=make_lm(), adapter=CompactAdapter()):
-        found = dspy.Predict("context, question -> answer")(context=CONTEXT, question=QUESTION)
+    found = predict("context, question -> answer", adapter=CompactAdapter(), context=CONTEXT, question=QUESTION)
     assert "pottery class" in found.answer
 
 
@@ -94,12 +82,9 @@ def test_a_long_prompt_without_sense_takes_no_longer_than_another(text: str) -> 
     assert time.process_time() - began < 5
 
 
-def test_a_plain_string_is_answered_from_itself() -> None:
-    assert complete(Message.user("Ann moved to Rome. Bob stayed.")) != ""
-
-
-def test_an_empty_prompt_is_answered() -> None:
-    assert complete(Message.user(" ")) != ""
+@pytest.mark.parametrize("text", ["Ann moved to Rome. Bob stayed.", " "], ids=["plain", "empty"])
+def test_any_string_is_answered(text: str) -> None:
+    assert complete(Message.user(text)) != ""
 
 
 def test_a_fenced_instruction_comes_back_fenced_with_the_repeated_advice() -> None:
@@ -133,8 +118,7 @@ def test_prompts_of_dspys_optimizers_are_answered(signature: Any, adapter: str) 
         name: samples.get(field.annotation, f"Answer the question from the {name}. It was wrong.")
         for name, field in signature.input_fields.items()
     }
-    with dspy.context(lm=make_lm(), adapter=ADAPTERS[adapter]()):
-        prediction = dspy.Predict(signature)(**inputs)
+    prediction = predict(signature, adapter=ADAPTERS[adapter](), **inputs)
     texts = [value for value in prediction.values() if isinstance(value, str)]
     assert texts
     assert all(texts)
