@@ -6,7 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="local models need the local extra")
 
-from mempiler.engines.local import head, scoring, sft  # noqa: E402
+from mempiler.engines.local import head, scoring  # noqa: E402
 from mempiler.engines.local.checkpointing import checkpointed  # noqa: E402
 from mempiler.engines.local.loading import with_lora  # noqa: E402
 from mempiler.engines.local.parts import SLACK, buckets, in_halves  # noqa: E402
@@ -151,15 +151,6 @@ def test_layers_computed_again_give_the_same_gradients_with_less_kept(lora):
     assert all(torch.allclose(got[name], gradient, atol=1e-7) for name, gradient in wanted.items())
     assert little < much / 2
     assert {name: module.__dict__.get("forward") for name, module in model.named_modules()} == before
-
-
-def test_a_training_with_layers_computed_again_ends_at_the_same_weights(make_model):
-    examples = [([{"role": "user", "content": "w1 w2"}], "w3 w4"), ([{"role": "user", "content": "w5"}], "w6")]
-    models = [make_model(), make_model()]
-    for model, again in zip(models, (False, True), strict=True):
-        sft.fit(model, examples, steps=3, learning_rate=1e-2, checkpointing=again)
-    for name, weights in models[0].state().items():
-        assert torch.allclose(weights, models[1].state()[name], atol=1e-5), name
 
 
 def test_sampling_beside_a_training_with_layers_computed_again_keeps_its_cache(make_model):

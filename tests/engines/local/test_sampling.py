@@ -99,10 +99,6 @@ def test_a_prompt_that_does_not_fit_is_refused(model, length):
         model.sample([[6] * length])
 
 
-def test_no_prompts_no_samples(model):
-    assert model.sample([]) == []
-
-
 def test_an_empty_completion_scores_nothing(model):
     assert model.logprobs([[6, 7], [6]], [[], [8]])[0] == []
     assert model.logprobs([[6]], [[]]) == [[]]

@@ -34,15 +34,6 @@ def test_the_loss_is_the_mean_over_completion_tokens(model):
     assert loss == pytest.approx(-sum(logprobs) / len(logprobs), abs=1e-5)
 
 
-@pytest.mark.parametrize("micro_batch", [1, 2])
-def test_accumulated_gradients_are_those_of_the_whole_batch(make_model, micro_batch):
-    whole, parts = make_model(), make_model()
-    fit(whole, EXAMPLES, epochs=2, learning_rate=1e-2, batch=3)
-    fit(parts, EXAMPLES, epochs=2, learning_rate=1e-2, batch=3, micro_batch=micro_batch)
-    for name, weights in whole.state().items():
-        assert torch.allclose(weights, parts.state()[name], atol=2e-4), name
-
-
 def test_the_seed_decides_the_order_and_with_it_the_weights(make_model):
     models = [make_model() for _ in range(3)]
     for model, seed in zip(models, (0, 0, 1), strict=True):
