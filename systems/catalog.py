@@ -19,7 +19,7 @@ from pathlib import Path
 from ..errors import UnknownNameError
 from ..records import Item
 from .environment import Environment
-from .process import Program, System
+from .process import System
 
 FOLDER = Path(__file__).parent
 
@@ -81,7 +81,7 @@ def factory(name: str) -> Callable[..., System]:
         UserError: It is not installed; the message has the command that installs it.
     """
     found = shipped(name)
-    return partial(System, Program(name, found.environment.python(), found.file))
+    return partial(System, name, found.environment.python(), found.file, {})
 
 
 def isolated(target: str, folder: bool) -> Callable[..., System]:
@@ -95,4 +95,4 @@ def isolated(target: str, folder: bool) -> Callable[..., System]:
     """
     path = [str(Path(each).absolute()) for each in sys.path]
     settings = {"target": target, "folder": folder, "path": path, "records": Item.__module__}
-    return partial(System, Program(target, Path(sys.executable), FOLDER / "inside" / "own.py", settings))
+    return partial(System, target, Path(sys.executable), FOLDER / "inside" / "own.py", settings)

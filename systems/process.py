@@ -20,7 +20,6 @@ import subprocess
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from datetime import datetime
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -39,16 +38,6 @@ LONGEST = 64 << 20
 """Most bytes of an answer."""
 
 
-@dataclass(frozen=True)
-class Program:
-    """What is run: a Python, and the file with a system's class."""
-
-    name: str
-    python: Path
-    file: Path
-    settings: Mapping[str, Any] = field(default_factory=dict)
-
-
 class System:
     """A running memory system of one history; close it.
 
@@ -56,7 +45,10 @@ class System:
     every later call. An error of the package is one of the call alone.
 
     Args:
-        program: What is run.
+        name: What failures call it.
+        python: What runs it.
+        file: The file with its class.
+        settings: Given to that class.
         folder: Where it stores; made if missing.
         embedder: The embedder that it is given, the offline one if None; its language model is that of DSPy's settings
             when it is called.
@@ -65,20 +57,30 @@ class System:
         SystemFailedError: It does not start; of a method: it failed.
     """
 
-    def __init__(self, program: Program, folder: Path, embedder: Embedder | None = None) -> None:
-        self.name, self.folder, self._program = program.name, folder.absolute(), program
+    def __init__(
+        self,
+        name: str,
+        python: Path,
+        file: Path,
+        settings: Mapping[str, Any],
+        folder: Path,
+        embedder: Embedder | None = None,
+    ) -> None:
+        self.name, self.folder = name, folder.absolute()
+        # Isolated: neither the folder of the file nor the user's own packages are looked into.
+        self._command = [str(python), "-I", "-u", str(WORKER), str(file)]
         self._process: subprocess.Popen[bytes] | None = None
         self._worker: Any = None
         self._dead, self._calls = "", threading.RLock()
         self._own: bool | None = None
         """Whether it can keep itself; None for one of which a copy of its folder is a copy."""
-        for name in ("store", "home", "tmp"):
-            (self.folder / name).mkdir(parents=True, exist_ok=True)
+        for place in ("store", "home", "tmp"):
+            (self.folder / place).mkdir(parents=True, exist_ok=True)
         embeds = embedder or offline_embedder()
         size = int(embeds.embed(["size"]).shape[1])
         self._proxy = Proxy(embeds)
         given = {"url": self._proxy.url, "key": self._proxy.key, "lm": CHAT_MODEL, "embedder": EMBEDDING_MODEL}
-        self._settings = {**program.settings, **given, "dimension": size}
+        self._settings = {**settings, **given, "dimension": size}
         try:
             self._start()
         except BaseException:
@@ -144,14 +146,11 @@ class System:
             self._start()
 
     def _start(self) -> None:
-        program = self._program
         here, there = socket.socketpair()
-        # Isolated: neither the folder of the file nor the user's own packages are looked into.
-        command = [str(program.python), "-I", "-u", str(WORKER), str(program.file), str(there.fileno())]
         try:
             with (self.folder / LOG).open("ab") as log, there:
                 self._process = subprocess.Popen(
-                    command,
+                    [*self._command, str(there.fileno())],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,

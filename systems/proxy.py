@@ -78,7 +78,8 @@ class Proxy:
         """Answers one request.
 
         Raises:
-            RefusedError: It is none that this endpoint answers, or the model did not.
+            RefusedError: It is none that this endpoint answers.
+            Exception: The model did not; its guard has counted that.
         """
         routes = {"chat/completions": self._chat, "embeddings": self._embeddings}
         if path not in routes:
@@ -88,21 +89,16 @@ class Proxy:
             return self._context.copy().run(routes[path], body)
         except MempilerError as error:
             self.failure = self.failure or error
-            raise RefusedError(str(error)) from error
-        except RefusedError:
             raise
-        except Exception as error:
-            # DSPy's errors of a single prompt: the model's guard has counted it.
-            raise RefusedError(f"{type(error).__name__}: {' '.join(str(error).split())[:500]}") from error
 
     def _posted(self, path: str, body: dict[str, Any], authorization: Annotated[str, Header()] = "") -> JSONResponse:
         try:
             if not hmac.compare_digest(authorization.encode(), f"Bearer {self.key}".encode()):
                 raise RefusedError("the key is another")
             return JSONResponse(self.answer(path, body))
-        except RefusedError as error:
-            told = {"message": str(error), "type": "invalid_request_error", "code": None}
-            return JSONResponse({"error": told}, 400)
+        except Exception as error:
+            told = f"{type(error).__name__}: {' '.join(str(error).split())[:500]}"
+            return JSONResponse({"error": {"message": told, "type": "invalid_request_error", "code": None}}, 400)
 
     def _chat(self, body: Mapping[str, Any]) -> dict[str, Any]:
         lm: Any = dspy.settings.lm
@@ -141,19 +137,14 @@ class Proxy:
 
 def _settings(lm: dspy.LM, body: Mapping[str, Any]) -> dict[str, Any]:
     """What a request asks for, but for what the run has settled; never more tokens than the run's model may take."""
-    settled = {name for name in ("temperature",) if lm.kwargs.get(name) is not None}
-    asked = {name: body[name] for name in PASSED if body.get(name) is not None and name not in settled}
-    if "tools" in asked:
-        asked["tools"] = [_not_strict(tool) for tool in asked["tools"]]
+    asked = {name: body[name] for name in PASSED if body.get(name) is not None}
+    if lm.kwargs.get("temperature") is not None:
+        asked.pop("temperature", None)
+    for tool in asked.get("tools", ()):
+        tool["function"].pop("strict", None)  # DSPy's requests have no place for it
     most = [body.get("max_tokens"), body.get("max_completion_tokens"), lm.kwargs.get("max_tokens")]
     known = [each for each in most if isinstance(each, int)]
     return {**asked, "max_tokens": min(known)} if known else asked
-
-
-def _not_strict(tool: Mapping[str, Any]) -> dict[str, Any]:
-    """A tool without OpenAI's `strict`, for which DSPy's requests have no place."""
-    function = {name: value for name, value in tool["function"].items() if name != "strict"}
-    return {**tool, "function": function}
 
 
 def _choice(number: int, output: Any) -> dict[str, Any]:

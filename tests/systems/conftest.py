@@ -5,12 +5,11 @@ import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 from mempiler.engines.embedders import embedder
 from mempiler.records import Session, Turn
-from mempiler.systems.process import Program, System
+from mempiler.systems.process import System
 
 Start = Callable[..., System]
 
@@ -56,13 +55,13 @@ def start(tmp_path: Path) -> Iterator[Start]:
     with ExitStack() as open_ones:
         number = iter(range(100))
 
-        def make(methods: str = "", **program: Any) -> System:
+        def make(methods: str = "") -> System:
             place = tmp_path / f"system-{next(number)}"
             place.mkdir()
             body = textwrap.indent(textwrap.dedent(methods).strip() or "pass", "    ")
             file = place / "scripted.py"
             file.write_text(f"{textwrap.dedent(plain)}\nclass System(Plain):\n{body}\n", encoding="utf-8")
-            made = Program("scripted", Path(sys.executable), file, **program)
-            return open_ones.enter_context(closing(System(made, place / "folder", embedder())))
+            made = System("scripted", Path(sys.executable), file, {}, place / "folder", embedder())
+            return open_ones.enter_context(closing(made))
 
         yield make

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from mempiler.engines.embedders import embedder
 from mempiler.errors import SystemFailedError
-from mempiler.systems.process import LOG, Program, System
+from mempiler.systems.process import LOG, System
 
 from .conftest import ITEM, Start
 
@@ -87,7 +87,7 @@ def test_one_that_does_not_start_is_one_error(start: Start) -> None:
 
 def test_a_python_that_is_not_there_is_one_error(tmp_path: Path) -> None:
     with pytest.raises(SystemFailedError, match=r"cannot be started: .*nowhere"):
-        System(Program("gone", tmp_path / "nowhere", tmp_path / "x.py"), tmp_path / "folder", embedder())
+        System("gone", tmp_path / "nowhere", tmp_path / "x.py", {}, tmp_path / "folder", embedder())
 
 
 SPAWNING = """
