@@ -21,11 +21,9 @@ from ..engines.guard import Guard
 from ..engines.meter import Meter
 from ..errors import Stopped, UnknownNameError, UserError
 from ..optimizers.plan import Plan
-from ..programs.external.answers import Answers
 from ..programs.remember import MemoryCache
 from .evaluate import Progress
 from .experiment import Note, Part, run_evaluate
-from .external import read_answers
 from .planning import plan_evaluate
 from .results import Evaluation
 from .setup import Setup, replayed_setup
@@ -76,7 +74,7 @@ def run_suite(
     Raises:
         UserError: A run is to be resumed, or given to workers, or a saved program is for one of the tasks only.
         UnknownNameError: No part has an option of the setup.
-        DataError: Recorded answers do not name the parts that they are of.
+        DataError: Recorded answers do not fit, or name no part that they are of.
     """
     setup = replayed_setup(setup)
     if setup.resume:
@@ -84,9 +82,6 @@ def run_suite(
     if setup.workers != 1:
         raise UserError(f"{setup.benchmark} is a suite, whose parts share memories; give --workers with --on PART")
     setups = part_setups(setup)
-    thing = read_answers(name)
-    if isinstance(thing, Answers):
-        thing.check_parts(list(setups))
     shared = meter or Meter(), MemoryCache(), Guard(setup.limits)
     with Tracker(f"evaluate-{name}-{setup.benchmark}", {"command": "evaluate"}) as tracker:
         tags = nested_in(tracker.run_id)

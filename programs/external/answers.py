@@ -78,23 +78,15 @@ class Answers:
             raise ExternalError(found.error or "no answer")
         return found.answer, found.recalled
 
-    def check_parts(self, parts: Sequence[str]) -> None:
-        """Sees whether every answer is one to a part of a suite."""
-        for part, id in self.rows:
-            if part not in parts:
-                told = f"id {id!r} names {f'part {part!r}' if part else 'no part'}"
-                wanted = f"`part` has to be one of {', '.join(parts)}, since they share ids"
-                raise DataError(f"{self.path}: {told}; in the answers to a suite {wanted}")
-
     def given(self, examples: Sequence[dspy.Example], known: Iterable[str], part: str = "") -> list[dspy.Example]:
         """The questions with their answers.
 
         Args:
             examples: What is asked.
             known: Ids of all questions of the benchmark.
-            part: The part of a suite that is asked; answers that name another one are passed over.
+            part: The part of a suite that is asked, whose parts share ids; answers to another one are passed over.
         """
-        answers = {id: row for (named, id), row in self.rows.items() if named in ("", part)}
+        answers = {id: row for (named, id), row in self.rows.items() if named == part}
         ids = [str(example.id) for example in examples]
         strange, missing = sorted(answers.keys() - set(known)), [id for id in ids if id not in answers]
         if strange:
@@ -102,7 +94,8 @@ class Answers:
             raise DataError(f"{self.path}: id {strange[0]!r} is of no question ({len(strange)} such); {wanted}")
         if missing:
             told = f"id {missing[0]!r} is missing ({len(missing)} such)"
-            raise DataError(f"{self.path}: {told}; every question needs a line")
+            of_part = f", whose `part` is {part!r}" if part else ""
+            raise DataError(f"{self.path}: {told}; every question needs a line{of_part}")
         return [
             example.copy(**{FIELD: answers[id]}).with_inputs(*example.inputs().keys(), FIELD)
             for id, example in zip(ids, examples, strict=True)

@@ -44,8 +44,7 @@ class HistoryMemory(Memory):
     @cached_property
     def history(self) -> History:
         """The items as a history, named by what is in it."""
-        found = History(id="", items=self.items)
-        return found.model_copy(update={"id": found.digest[:12]})
+        return History(id=History(id="", items=self.items).digest[:12], items=self.items)
 
     def entries(self) -> tuple[Entry, ...]:
         return tuple(entry for item in self.items for entry in turn_entries(item))
