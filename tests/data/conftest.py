@@ -155,6 +155,41 @@ def made_palset(tmp_path, scripted):
     return run
 
 
+@pytest.fixture
+def over_http():
+    """Makes of a reply for `scripted` what a stub server answers with."""
+
+    def answers(reply):
+        def answer(body):
+            system, user = body["messages"][0]["content"], body["messages"][-1]["content"]
+            kind = re.search(r"Your output fields are:\s*1\. `(\w+)`", system).group(1)
+            fields = [
+                f"[[ ## {key} ## ]]\n{said if isinstance(said, str) else json.dumps(said)}"
+                for key, said in reply(kind, user, 1).items()
+            ]
+            return "\n\n".join([*fields, "[[ ## completed ## ]]"])
+
+        return answer
+
+    return answers
+
+
+@pytest.fixture
+def making(tmp_path, capsys):
+    """Runs `mempiler data make` into the folder `o`; gives its exit code and output."""
+    from mempiler.cli import main
+
+    def run(kind, *words):
+        code = 0
+        try:
+            main(["data", "make", kind, "--out", str(tmp_path / "o"), *words])
+        except SystemExit as ended:
+            code = ended.code
+        return code or 0, capsys.readouterr()
+
+    return run
+
+
 DOMAINS = {"Books": "Reads science fiction by the lake.", "Travel": "Takes night trains."}
 
 

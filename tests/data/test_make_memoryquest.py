@@ -6,7 +6,6 @@ import re
 import dspy
 import numpy as np
 import pytest
-from mempiler.cli import main
 from mempiler.data.synthesis.journal import Journal
 from mempiler.data.synthesis.memoryquest import check_embedder, make_memoryquest
 from mempiler.data.synthesis.memoryquest_checks import dialogue_problems, query_problems, timeline_problems
@@ -276,15 +275,9 @@ def test_the_gate_refuses_the_offline_embedder_unless_forced():
 
 
 @pytest.fixture
-def command(profiles, tmp_path, capsys):
+def command(profiles, making):
     """Runs `mempiler data make memoryquest` into a folder; gives its exit code and output."""
-
-    def run(*words):
-        with pytest.raises(SystemExit) as ended:
-            main(["data", "make", "memoryquest", "--profiles", str(profiles), "--out", str(tmp_path / "o"), *words])
-        return ended.value.code, capsys.readouterr()
-
-    return run
+    return lambda *words: making("memoryquest", "--profiles", str(profiles), *words)
 
 
 def test_the_command_with_the_offline_engine_ends_with_a_report_and_code_1(command, tmp_path):
@@ -321,16 +314,8 @@ def test_a_dead_endpoint_ends_the_command_with_its_report_and_how_to_go_on(comma
     assert (tmp_path / "o" / "generation" / "report.json").exists()
 
 
-def completion(body):
-    """`good` over HTTP."""
-    system, user = body["messages"][0]["content"], body["messages"][-1]["content"]
-    kind = re.search(r"Your output fields are:\s*1\. `(\w+)`", system).group(1)
-    reply = good(kind, user, 1)
-    return f"[[ ## {kind} ## ]]\n{json.dumps(reply[kind])}\n\n[[ ## completed ## ]]"
-
-
-def test_the_command_stops_at_its_budget_and_goes_on_with_resume(command, stub, tmp_path):
-    server = stub(answer=completion)
+def test_the_command_stops_at_its_budget_and_goes_on_with_resume(command, stub, over_http, tmp_path):
+    server = stub(answer=over_http(good))
     words = ["--force", "--users", "1", "--lm", server.model, "--api-base", server.url, "--threads", "2", "--json"]
     code, printed = command(*words, "--max-calls", "12")
     assert (code, server.answered) == (0, 12)
@@ -338,19 +323,7 @@ def test_the_command_stops_at_its_budget_and_goes_on_with_resume(command, stub, 
     code, printed = command(*words)
     assert code == 2
     assert "go on with it by --resume" in printed.err
-    with_resume = [*words, "--resume"]
-    main(
-        [
-            "data",
-            "make",
-            "memoryquest",
-            "--profiles",
-            str(tmp_path / "lens"),
-            "--out",
-            str(tmp_path / "o"),
-            *with_resume,
-        ]
-    )
+    command(*words, "--resume")
     assert server.answered == 3 + 6 + 30
     [written] = (tmp_path / "o").glob("*.json")
     assert len(json.loads(written.read_text())["queries"]) == 6

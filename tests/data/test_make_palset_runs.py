@@ -1,14 +1,12 @@
 """Making a PAL-Set is repeatable and gone on with: after a stop, a kill, a spent budget; and by the command."""
 
 import json
-import re
 import signal
 import subprocess
 import sys
 import time
 
 import pytest
-from mempiler.cli import main
 from mempiler.data.synthesis.palset.validate import validate
 
 
@@ -20,38 +18,15 @@ def test_the_seed_decides_hours_and_plans_and_threads_do_not(made_palset, palset
 
 
 @pytest.fixture
-def completion(palset_reply):
-    """A server's answers by `palset_reply`."""
-
-    def answer(body):
-        system, user = body["messages"][0]["content"], body["messages"][-1]["content"]
-        kind = re.search(r"Your output fields are:\s*1\. `(\w+)`", system).group(1)
-        reply = palset_reply(kind, user, 1)
-        fields = [
-            f"[[ ## {key} ## ]]\n{said if isinstance(said, str) else json.dumps(said)}" for key, said in reply.items()
-        ]
-        return "\n\n".join([*fields, "[[ ## completed ## ]]"])
-
-    return answer
-
-
-@pytest.fixture
-def command(tmp_path, capsys):
+def command(making):
     """Runs `mempiler data make palset` into a folder; gives its exit code and output."""
-
-    def run(*words):
-        code = 0
-        try:
-            main(["data", "make", "palset", "--users", "1", "--months", "2", "--out", str(tmp_path / "o"), *words])
-        except SystemExit as ended:
-            code = ended.code
-        return code or 0, capsys.readouterr()
-
-    return run
+    return lambda *words: making("palset", "--users", "1", "--months", "2", *words)
 
 
-def test_a_killed_process_is_gone_on_with_and_pays_only_for_what_is_missing(command, stub, completion, tmp_path):
-    server = stub(answer=completion)
+def test_a_killed_process_is_gone_on_with_and_pays_only_for_what_is_missing(
+    command, stub, over_http, palset_reply, tmp_path
+):
+    server = stub(answer=over_http(palset_reply))
     model = ["--lm", server.model, "--api-base", server.url, "--threads", "2"]
     words = ["data", "make", "palset", "--users", "1", "--months", "2", "--out", str(tmp_path / "o"), *model]
     journal = tmp_path / "o" / "generation" / "journal.jsonl"
