@@ -212,7 +212,7 @@ def _evaluated(
         with progress(errors, meter, setup.limits) as note:
             evaluation = run_evaluate(name, setup, part, config, note, allow_code, meter)
         found[name] = recorded(str(evaluation.run_id))
-        refuse_broken(evaluation, found[name].name)
+        refuse_broken(evaluation, evaluation.run_id)
     return found
 
 

@@ -44,8 +44,7 @@ def command(
     """Tune METHOD and save the program.
 
     METHOD is a name, module:Class, or a saved program to start from: its folder, or models:/NAME@ALIAS. The result is
-    scored on held-out test questions before and after, and kept only for a significant gain on the dev questions: the
-    paired 95 % interval must not reach below zero, and the p of a permutation test must be below .05.
+    scored on held-out test questions before and after, and kept only for a significant gain on the dev questions.
     """
     from ..engines.meter import Meter
     from ..optimizers.compile import Compilation

@@ -82,14 +82,13 @@ def command(
     meter = Meter()
     with progress(errors, meter, setup.limits) as note:
         found = run_evaluate(program, setup, part, parse_settings(config), note, allow_code, meter)
-    run = RunFolder.open(str(found.run_id)).path
     if as_json:
         print_json(found.summary())
     else:
         print_evaluation(console, found)
         console.print(f"MLflow run: {found.run_id} (mempiler ui)")
-        console.print(page_line(run), soft_wrap=True)
-    refuse_broken(found, run.name)
+        console.print(page_line(RunFolder.open(str(found.run_id)).path), soft_wrap=True)
+    refuse_broken(found, found.run_id)
 
 
 def _evaluate_suite(
@@ -127,4 +126,4 @@ def _evaluate_suite(
         print_suite(console, found.suite, found.by, found.score)
         console.print(f"MLflow run: {found.run_id} (mempiler ui)")
     for evaluation in found.parts.values():
-        refuse_broken(evaluation, str(evaluation.run_id))
+        refuse_broken(evaluation, evaluation.run_id)

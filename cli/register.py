@@ -28,9 +28,8 @@ def command(
 ) -> None:
     """Register PROGRAM (the folder of a saved program, or models:/NAME/VERSION) as a version of a model.
 
-    It is refused without a score on dev questions, and unless it is significantly better there than the program behind
-    the alias.
-    models:/NAME@ALIAS then stands for it wherever a program folder does, and MLflow can serve it.
+    It is refused without a score on dev questions, and unless it is significantly better there than what the alias
+    names. models:/NAME@ALIAS then stands for it wherever a program folder does, and MLflow can serve it.
     """
     from ..runs.register import register
 

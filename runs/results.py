@@ -374,16 +374,11 @@ class Evaluation(BaseModel):
         }
 
 
-def refuse_broken(found: Evaluation, run: str, note: str = "") -> None:
-    """Ends a broken run.
-
-    Args:
-        found: Its evaluation.
-        run: Its name.
-        note: What else there is to say.
+def refuse_broken(found: Evaluation, run: str | None, note: str = "") -> None:
+    """Ends a broken run by its name or id, saying what broke it and what lists all that failed.
 
     Raises:
-        BrokenRunError: It is broken; the message says of what, and what lists all that failed.
+        BrokenRunError: It is broken.
     """
     if found.broken:
         raise BrokenRunError(f"broken run: {found.breakage}; mempiler failures {run} lists all{note}")

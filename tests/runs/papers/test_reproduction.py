@@ -173,7 +173,8 @@ def test_a_system_that_is_not_installed_is_left_out_and_named(make_paper, tmp_pa
     assert made.notes == (told,)
 
 
-def test_the_command_prints_the_papers_tables_and_ours(capsys):
+def test_the_command_prints_the_papers_tables_and_ours(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
     app.main(["reproduce", "rgmem", "--section", "table3", "--test", "4"], standalone_mode=False)
     shown = capsys.readouterr().out
     assert "As the paper prints it: RGMem, Table 3; gpt-4.1-mini" in shown
