@@ -37,7 +37,7 @@ class Recorded(BaseModel):
     error: str | None = None
     """Why the question failed, in the place of an answer."""
     recalled: tuple[str | dict[str, Any], ...] = ()
-    """What it rests on, as a search finds it (`hits`)."""
+    """What it rests on, as a search finds it (`program.hits_of`)."""
     calls: Count = 0
     input_tokens: Count = 0
     output_tokens: Count = 0

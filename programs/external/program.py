@@ -8,15 +8,21 @@ it; a thing with a parameter `options`, `date` or `query` is given that by name,
 module's predictors are the program's, so every optimizer compiles it. The task only says what a question is made of
 where the thing answers: its prompt is not asked.
 
+What was recalled names the turns it rests on by `sources`, `ids` or `id`; else a recalled text that holds the words of
+a turn, or is held by one, rests on it. What matches no turn, e.g. a fact that a model put into other words, is a
+`summary`: evidence recall is not told from it.
+
 Limits: a thing runs in this process, in a thread that is left behind where it hangs.
 """
 
 from __future__ import annotations
 
 import functools
+import hashlib
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
+from itertools import islice
 from typing import Any, cast
 
 import dspy
@@ -24,16 +30,21 @@ import dspy
 from ...memory.index import Entry
 from ...memory.memory import Memory
 from ...memory.turns import turn_entries
-from ...records import AnyItem, Context, History, Hit, Item, Query
+from ...records import AnyItem, Context, History, Hit, Item, Query, one_line
 from ..failing import ExternalError
 from ..method import Method, Reader, Writer
 from ..program import MemoryProgram
 from ..recording import record_context
 from ..tasks.task import Task
 from ..waiting import Waiting
-from .calls import CallThread
-from .hits import hits_of
-from .stores import Stores
+from .stores import CallThread, Stores
+
+TEXTS = ("text", "memory", "content", "page_content")
+"""What systems call the text of what they recalled."""
+LONG = 16
+"""Characters that a text must have to be looked for in another: "Yes." is in many."""
+MOST = 1000
+"""Most things that are taken of what one search returned."""
 
 
 class HistoryMemory(Memory):
@@ -86,7 +97,10 @@ class ExternalReader(Reader):
     def search(
         self, memory: HistoryMemory, queries: Sequence[str], k: int = 10, min_score: float | None = None
     ) -> list[list[Hit]]:
-        return [list(self.stores.search(memory.history, each, k)) if self.stores else [] for each in queries]
+        if self.stores is None:
+            return [[] for _ in queries]
+        history = memory.history
+        return [list(hits_of(self.stores.ask(history, "search", each, k), history)[:k]) for each in queries]
 
     def recall(self, memory: HistoryMemory, query: Query) -> Context:
         return Context(hits=tuple(self.search(memory, [query.probe], self.k)[0]))
@@ -100,7 +114,7 @@ class ExternalReader(Reader):
     def answered(self, history: History, query: Query) -> Any:
         """What the system, or the thing, answers to a query about a history."""
         if self.stores is not None:
-            return self.stores.answer(history, _text(query))
+            return self.stores.ask(history, "ask", _text(query))
         takes = parameters(getattr(self.thing, "forward", self.thing))
         about = {"options": list(query.options), "date": query.when, "query": query}
         named: dict[str, Any] = {name: value for name, value in about.items() if name in takes}
@@ -157,6 +171,60 @@ class AnsweringProgram(MemoryProgram):
         record_context(context)
         recalled(context)
         return dspy.Prediction(**{**outputs, "context": context, "memory": memory})
+
+
+def hits_of(found: Any, history: History) -> tuple[Hit, ...]:
+    """The hits of what a search returned, in its order.
+
+    Args:
+        found: A list of texts, entries, mappings or objects with a text; None for nothing.
+        history: Whose turns they may rest on.
+
+    Raises:
+        ExternalError: It is no list, or holds something without a text.
+    """
+    listed: Any = _getter(found)("results") if isinstance(found, Mapping) else () if found is None else found
+    if isinstance(listed, str | bytes) or not isinstance(listed, Iterable):
+        raise ExternalError(f"recalled {type(cast(object, found)).__name__}, expected a list of texts or entries")
+    return tuple(_hit(each, history) for each in islice(cast("Iterable[Any]", listed), MOST))
+
+
+def _hit(recalled: Any, history: History) -> Hit:
+    if isinstance(recalled, Hit):
+        return recalled
+    get = _getter({"text": recalled} if isinstance(recalled, str) else recalled)
+    text = next((value for name in TEXTS if isinstance(value := get(name), str)), None)
+    if text is None:
+        raise ExternalError(f"recalled {type(recalled).__name__} without a text; expected one of {', '.join(TEXTS)}")
+    own, score = str(get("id") or ""), get("score")
+    listed: list[Any] = [each for name in ("sources", "ids") if isinstance(each := get(name), list | tuple)]
+    named = [*(str(each) for ids in listed for each in ids), own]
+    sources = tuple(dict.fromkeys(each for each in named if each in history.turns)) or _turns_with(text, history)
+    return Hit(
+        id=one_line(own) or f"M{hashlib.sha256(text.encode()).hexdigest()[:6]}",
+        text=text,
+        kind="entry" if sources else "summary",
+        score=float(score) if isinstance(score, int | float) else 0.0,
+        sources=sources,
+    )
+
+
+def _getter(recalled: Any) -> Callable[[str], Any]:
+    """Reads a field of a mapping, as Mem0 gives them, or of an object; None where it has none."""
+    if isinstance(recalled, Mapping):
+        return cast("Mapping[str, Any]", recalled).get
+    return lambda name: getattr(recalled, name, None)
+
+
+def _turns_with(text: str, history: History) -> tuple[str, ...]:
+    """Turns whose words are in a text, or that the text is words of."""
+    text = one_line(text).casefold()
+    words = {id: one_line(turn.text or turn.content).casefold() for id, (turn, _) in history.turns.items()}
+    return tuple(
+        id
+        for id, said in words.items()
+        if said and (said == text or (len(said) >= LONG and said in text) or (len(text) >= LONG and text in said))
+    )
 
 
 def silent(task: type[Task]) -> Task:

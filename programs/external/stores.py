@@ -2,32 +2,106 @@
 
 A system with `snapshot` and `restore` is kept under the digest of what it was given: a longer history goes on from
 there, a run that was killed takes it up again, and stores that were not asked for long are closed. Any other is written
-anew where it is not running. docs/own_systems.md says what a system may have; all but `kill` is called from one thread.
+anew where it is not running. docs/own_systems.md says what a system may have.
+
+Calls of it are made one after the other in a thread of its own, all but `kill`, in a copy of their caller's context, so
+that a model it asks is metered as the caller's own. Code that hangs cannot be ended in Python: its thread is left
+behind, and every further call fails at once with the same reason.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextvars
+import inspect
 import json
+import queue
 import shutil
 import tempfile
+import threading
 import weakref
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ...engines.taken import Taken, note, taking
+from ...errors import BudgetError, EndpointError, MempilerError, UserError
 from ...memory.flight import Flight
-from ...records import Failure, History, Hit
+from ...records import Failure, History
 from ..failing import ExternalError, failure_of
 from ..recording import record_failure
-from .calls import CallThread
-from .hits import hits_of
 
 OPEN = 32
 """Stores that are open at a time, of a system that can take one up again."""
+RUN_ENDS = (BudgetError, EndpointError, UserError)
+"""Errors that are no fault of what is called: a limit, an endpoint that is gone, a mistake of the user's."""
+CLOSING = 10.0
+"""Seconds that a system has to end by itself."""
+
+
+class CallThread:
+    """One thread for one system; coroutines run on a loop that lives as long.
+
+    Args:
+        name: What failures call it.
+        timeout: Seconds that a call may take.
+    """
+
+    def __init__(self, name: str, timeout: float) -> None:
+        self.name, self.timeout, self.dead = name, timeout, ""
+        self.kill: Callable[[], Any] = lambda: None
+        """Ends what hangs from another thread, where it can be ended."""
+        self.last: Callable[[], Any] | None = None
+        """Called in the thread at its end, whatever that raises."""
+        self._jobs: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        threading.Thread(target=_work, args=(self._jobs,), name=f"external {name}", daemon=True).start()
+
+    def call(self, what: str, function: Callable[..., Any], *args: Any, **named: Any) -> Any:
+        """Calls a function, or a coroutine function, in the thread.
+
+        Args:
+            what: What the call is, for failures.
+            function: What is called.
+            *args: Its arguments.
+            **named: Those by name.
+
+        Raises:
+            ExternalError: It failed, or took too long, now or before.
+            MempilerError: A budget is spent, or the model's endpoint is gone.
+        """
+        if self.dead:
+            raise ExternalError(f"{self.name}: {self.dead}")
+        future = self._put(partial(function, *args, **named))
+        if not wait([future], self.timeout).done:
+            self.dead = f"{what}: no answer within {self.timeout:g} s"
+            self.close()
+            self.kill()
+            raise ExternalError(f"{self.name}: {self.dead}")
+        try:
+            return future.result()
+        except RUN_ENDS:
+            raise
+        except MempilerError as error:
+            raise ExternalError(str(error)) from error
+        except BaseException as error:
+            raise ExternalError(f"{self.name}: {what}: {failure_of(what, error).message}") from error
+
+    def close(self) -> None:
+        """Ends the thread after what it is doing."""
+        if self.last is not None and not self.dead and not wait([self._put(self.last)], CLOSING).done:
+            self.kill()
+        self.dead = self.dead or "is closed"
+        self._jobs.put(None)
+
+    def _put(self, function: Callable[[], Any]) -> Future[Any]:
+        future = Future[Any]()
+        self._jobs.put((future, contextvars.copy_context(), function))
+        return future
 
 
 class Store:
@@ -87,13 +161,9 @@ class Stores:
         for failure in store.failures:
             record_failure(failure)
 
-    def search(self, history: History, query: str, k: int) -> tuple[Hit, ...]:
-        """What the system finds for a query about a history."""
-        return hits_of(self._of(history).ask("search", query, k), history)[:k]
-
-    def answer(self, history: History, question: str) -> Any:
-        """The system's own answer to a question about a history."""
-        return self._of(history).ask("ask", question)
+    def ask(self, history: History, name: str, *args: Any) -> Any:
+        """Asks the system of a history: calls one of its methods."""
+        return self._of(history).ask(name, *args)
 
     def size(self, history: History) -> tuple[int | None, int | None]:
         """How many entries the store of a history has, where the system tells, and the bytes of its folder."""
@@ -169,3 +239,21 @@ class Stores:
 
     def __deepcopy__(self, memo: object = None) -> Stores:
         return self
+
+
+def _work(jobs: queue.SimpleQueue[Any]) -> None:
+    with asyncio.Runner() as runner:
+        while (job := jobs.get()) is not None:
+            future, context, function = job
+            try:
+                result = context.run(function)
+                if inspect.isawaitable(result):
+                    result = runner.run(_awaited(result), context=context)
+                future.set_result(result)
+            except BaseException as error:
+                future.set_exception(error)
+            del job, future, context, function
+
+
+async def _awaited(value: Any) -> Any:
+    return await value

@@ -18,10 +18,9 @@ from mempiler.engines.taken import Taken, note, taking
 from mempiler.errors import BudgetError, DataError, EndpointError, ProgramError, UserError
 from mempiler.memory.index import Entry
 from mempiler.programs.external.answers import Answers
-from mempiler.programs.external.calls import CallThread
-from mempiler.programs.external.hits import hits_of
+from mempiler.programs.external.program import hits_of
 from mempiler.programs.external.resolve import program_of, thing_of
-from mempiler.programs.external.stores import Stores
+from mempiler.programs.external.stores import CallThread, Stores
 from mempiler.programs.failing import ExternalError
 from mempiler.runs.evaluate import evaluate
 
@@ -133,7 +132,7 @@ def test_a_store_that_was_kept_is_taken_up_and_goes_on(make_history, tmp_path):
         with taking() as work:
             stores = Stores(lambda folder: Counting(), "mine", tmp_path, 60.0)
             stores.write(history)
-            assert len(stores.search(history, "x", 99)) == len(history.turns)
+            assert len(stores.ask(history, "search", "x", 99)) == len(history.turns)
             stores.close()
         return work.taken.calls
 
@@ -151,7 +150,7 @@ def test_half_a_snapshot_is_none(make_history, tmp_path):
     (folder,) = tmp_path.iterdir()
     (folder / "kept").rename(folder / "part")  # as where a run was killed before it was whole
     stores = Stores(lambda folder: Kept(), "mine", tmp_path, 60.0)
-    assert len(stores.search(history, "x", 99)) == len(history.turns)
+    assert len(stores.ask(history, "search", "x", 99)) == len(history.turns)
 
 
 def test_a_session_that_is_refused_is_a_failed_write_and_all_of_them_a_failure(make_history):
