@@ -131,6 +131,13 @@ def test_a_broken_part_is_refused_and_named(tmp_path: Path, broken: Any, message
     assert any(finding.fatal for finding in seen)
 
 
+def test_a_file_that_is_no_list_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "implex.json"
+    path.write_text("{}", encoding="utf-8")
+    with pytest.raises(DataError, match="expected a list"):
+        ImplexConv.load(path)
+
+
 @pytest.mark.parametrize("option", ["kind", "categories"])
 def test_the_kind_is_kept(tmp_path: Path, option: str) -> None:
     path = written(tmp_path, item(QA, changed(**{"opposed reasoning": ...})))

@@ -181,6 +181,14 @@ def test_a_broken_entry_of_the_list_form_is_named_by_its_place(tmp_path: Path) -
         Msc.load(path)
 
 
+@pytest.mark.parametrize(("content", "message"), [(b"", "is empty"), (b"\xff\xfe", "UTF-8"), (b"[{", "not valid JSON")])
+def test_an_unreadable_file_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "msc.jsonl"
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        Msc.load(path)
+
+
 @pytest.mark.parametrize(
     ("answer", "f1", "bleu1"),
     # Gold "Trout!": one word. "A brown trout" has 2 words without its article: F1 = 2 * (1/2 * 1) / (3/2), BLEU 1/2.

@@ -6,40 +6,13 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="local models need the local extra")
 
-from mempiler.engines.local.capture import capture  # noqa: E402
 from mempiler.engines.local.engine import local_lm  # noqa: E402
 from mempiler.engines.local.loss import advantages, grpo_loss  # noqa: E402
 from mempiler.engines.local.model import LocalModel  # noqa: E402
 from mempiler.engines.local.update import Update  # noqa: E402
 from mempiler.errors import DataError, UserError  # noqa: E402
-from mempiler.programs.gather import gather  # noqa: E402
 
-ASKED = [{"role": "user", "content": "w1 w2"}]
-
-
-def text_group(*texts, rewards, **extra):
-    items = [
-        {"messages": ASKED, "completion": {"role": "assistant", "content": text}, "reward": reward}
-        for text, reward in zip(texts, rewards, strict=True)
-    ]
-    return {"batch_id": 0, "group": items, **extra}
-
-
-def sampled_group(lm, n, reward):
-    with capture() as samples:
-        gather([lambda n=n: lm.copy(rollout_id=n)("w1 w2") for n in range(n)])
-    items = [
-        {
-            "messages": list(sample.messages),
-            "completion": {"role": "assistant", "content": sample.text},
-            "reward": reward(sample),
-            "prompt_ids": sample.prompt_ids,
-            "completion_ids": sample.completion_ids,
-            "logprobs": sample.logprobs,
-        }
-        for sample in samples
-    ]
-    return {"batch_id": 0, "group": items}
+from tests.engines.local.groups import ASKED, sampled, sampled_group, text_group  # noqa: E402
 
 
 def chance(model, text):
@@ -55,7 +28,7 @@ def test_a_rewarded_answer_becomes_likelier(model):
     lm = local_lm(model, temperature=1.0, max_tokens=1)
     job = lm.reinforce({"learning_rate": 1e-2, "batch_size": 64})
     before = chance(model, "w7")
-    history = [job.step([sampled_group(lm, 64, lambda sample: float(sample.text == "w7"))]) for _ in range(12)]
+    history = [job.step([sampled_group(sampled(lm, 64), lambda sample: float(sample.text == "w7"))]) for _ in range(12)]
     assert chance(model, "w7") > max(0.8, before)
     assert history[-1].reward > history[0].reward
     assert model.version == sum(step.rows > 0 for step in history)
@@ -74,7 +47,7 @@ def test_the_divergence_from_the_reference_is_bounded_token_by_token(make_model)
 
 def test_captured_samples_have_a_ratio_of_one(model):
     lm = local_lm(model, temperature=1.0, max_tokens=1)
-    group = sampled_group(lm, 16, lambda sample: float(sample.completion_ids[0] % 2))
+    group = sampled_group(sampled(lm, 16), lambda sample: float(sample.completion_ids[0] % 2))
     step = job_of(model).step([group])
     shares = advantages([item["reward"] for item in group["group"]])
     # With a ratio of 1 the loss is minus the mean advantage over tokens, one token each.

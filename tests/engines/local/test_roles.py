@@ -16,16 +16,13 @@ from mempiler.engines.models import keep, language_model  # noqa: E402
 from mempiler.errors import DataError, UserError  # noqa: E402
 from mempiler.programs.gather import gather  # noqa: E402
 
+from tests.engines.local.groups import ASKED, text_group  # noqa: E402
+
 PATHS = {"extract": "method.writer.extract", "manage": "method.writer.manage"}
-ASKED = [{"role": "user", "content": "w1 w2"}]
 
 
 def group(role, *rewards):
-    items = [
-        {"messages": ASKED, "completion": {"role": "assistant", "content": f"w{n + 5}"}, "reward": reward}
-        for n, reward in enumerate(rewards)
-    ]
-    return {"batch_id": 0, "group": items, "role": role}
+    return text_group(*(f"w{n + 5}" for n in range(len(rewards))), rewards=rewards, role=role)
 
 
 def separate(model, **settings):

@@ -7,18 +7,15 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="local models need the local extra")
 
-from mempiler.engines.local.capture import capture  # noqa: E402
 from mempiler.engines.local.engine import local_lm  # noqa: E402
 from mempiler.engines.local.loading import with_lora  # noqa: E402
 from mempiler.engines.local.reinforce import MISMATCH  # noqa: E402
 from mempiler.engines.local.served import serve  # noqa: E402
 from mempiler.engines.models import endpoint_errors  # noqa: E402
 from mempiler.errors import EndpointError, UserError  # noqa: E402
-from mempiler.programs.gather import gather  # noqa: E402
 
+from tests.engines.local.groups import PROMPT, sampled, sampled_group  # noqa: E402
 from tests.vllm_server import VllmServer  # noqa: E402
-
-PROMPT = "w1 w2"
 
 
 def adapted(base: Any, rank: int = 2) -> Any:
@@ -36,28 +33,9 @@ def base(model: Any) -> Any:
     return model
 
 
-def sampled(lm: Any, count: int, temperature: float = 1.0) -> Any:
-    with capture() as samples:
-        gather([lambda n=n: lm.copy(rollout_id=n, temperature=temperature)(PROMPT) for n in range(count)])
-    return samples
-
-
 def group(samples: Any) -> dict[str, Any]:
     """The samples as a group; an even first token is rewarded."""
-    return {
-        "batch_id": 0,
-        "group": [
-            {
-                "messages": list(sample.messages),
-                "completion": {"role": "assistant", "content": sample.text},
-                "reward": float(sample.completion_ids[0] % 2 == 0),
-                "prompt_ids": sample.prompt_ids,
-                "completion_ids": sample.completion_ids,
-                "logprobs": sample.logprobs,
-            }
-            for sample in samples
-        ],
-    }
+    return sampled_group(samples, lambda sample: float(sample.completion_ids[0] % 2 == 0))
 
 
 def gaps(model: Any, samples: Any, temperature: float = 1.0) -> float:
