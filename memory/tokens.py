@@ -20,14 +20,12 @@ letters, which are keys and links, are terms as they are.
 
 from __future__ import annotations
 
-import logging
 import re
-import threading
-import warnings
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any, cast
 
+from ..records.chinese import LONGEST_RUN, chinese_cutter
 from ..records.folding import folded
 
 _FUNCTION_WORDS = """
@@ -43,10 +41,9 @@ STOP_WORDS = frozenset(_FUNCTION_WORDS.split())
 _HAN = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002fa1f"
 _CHINESE = re.compile(f"[{_HAN}]")
 _WORD = re.compile(r"[^\W_]+")
-_RUN = re.compile(rf"(?P<han>[{_HAN}]{{1,500}})|[^\W_{_HAN}]+")
+_RUN = re.compile(rf"(?P<han>[{_HAN}]{{1,{LONGEST_RUN}}})|[^\W_{_HAN}]+")
 _LONGEST = 64
 """Letters of a word that is stemmed; with them the words that are kept take at most 30 MB."""
-_JIEBA_LOCK = threading.Lock()
 
 
 def tokens(text: str) -> list[str]:
@@ -72,7 +69,7 @@ def forget_words() -> None:
 def _terms(text: str) -> Iterator[str]:
     for run in _RUN.finditer(text):
         if run["han"]:
-            yield from (word for word in _jieba().cut_for_search(run["han"]) if word not in STOP_WORDS)
+            yield from (word for word in chinese_cutter().cut_for_search(run["han"]) if word not in STOP_WORDS)
         elif run[0] not in STOP_WORDS:
             yield _term(run[0])
 
@@ -88,24 +85,3 @@ def _stem(word: str) -> str:
     # A stemmer keeps its word in itself, so threads must not share one; the cache makes a new one affordable.
     # The stemmer reduces a single s to "".
     return cast("Any", snowballstemmer).stemmer("porter").stemWord(word) or word
-
-
-def _jieba() -> Any:
-    # lru_cache alone would let two threads load the dictionary, and change the warning filters, at the same time.
-    with _JIEBA_LOCK:
-        return _loaded_jieba()
-
-
-@lru_cache(maxsize=1)
-def _loaded_jieba() -> Any:
-    with warnings.catch_warnings():
-        # jieba 0.42 has invalid escape sequences and imports pkg_resources, both of which warn.
-        warnings.simplefilter("ignore")
-        import jieba  # pyright: ignore[reportMissingTypeStubs]
-
-        segmenter: Any = jieba
-        segmenter.setLogLevel(logging.WARNING)
-        # A cutter of our own: words that a user adds to jieba's shared one must not change what is in an index.
-        cutter = segmenter.Tokenizer()
-        cutter.initialize()
-    return cutter

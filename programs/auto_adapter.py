@@ -209,7 +209,7 @@ def _holds(lm: Any) -> bool:
     text = said[0].get("text") if isinstance(said[0], dict) else said[0]
     try:
         value: Any = json.loads(text or "")
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):
         return False
     if not isinstance(value, dict):
         return False

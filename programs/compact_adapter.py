@@ -27,12 +27,11 @@ from typing import Any, TypeAlias, get_args
 import dspy
 from dspy.adapters.utils import apply_output_field_defaults
 from dspy.utils.exceptions import AdapterParseError
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
+from ..reading.answer import LONGEST
 from ..reading.markers import neutral, restored
 from .state import type_adapter
-
-_FENCE = re.compile(r"^```(?:json)?\s*(.*?)\s*```$", re.DOTALL)
 
 _Value: TypeAlias = (
     "BaseModel | Mapping[str, _Value] | list[_Value] | tuple[_Value, ...] | set[_Value] | str | float | None"
@@ -107,11 +106,13 @@ class CompactAdapter(dspy.ChatAdapter):
             AdapterParseError: A field is missing, or its text is not exactly a value of its type; the error holds the
                 unchanged completion.
         """
+        if len(completion) > LONGEST:
+            raise _refusal(signature, completion, f"the answer has more than {LONGEST:,} characters")
         fields: dict[str, Any] = {}
         for name, text in _sections(signature, completion).items():
             try:
                 fields[name] = _read(restored(text), signature.output_fields[name].annotation)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 message = f"{name} is no {_shape(signature.output_fields[name].annotation)}: {_one_line(error)}"
                 raise _refusal(signature, completion, message) from error
         fields = apply_output_field_defaults(signature, fields)
@@ -224,14 +225,14 @@ def _sections(signature: type[dspy.Signature], completion: str) -> dict[str, str
 
 
 def _read(text: str, annotation: Any) -> Any:
-    fenced = _FENCE.match(text)
-    text = fenced[1] if fenced else text
+    if len(text) > 5 and text.startswith("```") and text.endswith("```"):
+        text = text[3:-3].removeprefix("json").strip()
     if annotation is str:
         return json.loads(text) if text.startswith('"') and _is_json(text) else text
     kind = type_adapter(annotation)
     try:
         return kind.validate_python(json.loads(text))
-    except (json.JSONDecodeError, ValidationError):
+    except ValueError:
         if text.startswith(("[", "{", '"')):
             raise
         return kind.validate_python(text)
@@ -240,7 +241,7 @@ def _read(text: str, annotation: Any) -> Any:
 def _is_json(text: str) -> bool:
     try:
         json.loads(text)
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):
         return False
     return True
 

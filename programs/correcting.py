@@ -24,7 +24,7 @@ from dspy.utils.exceptions import AdapterParseError
 from pydantic import TypeAdapter
 
 from ..memory.flight import Flight
-from ..reading.answer import Layout, read_answer
+from ..reading.answer import LONGEST, Layout, read_answer
 from ..reading.cut import CutText, repeats
 from ..reading.markers import neutral
 from ..reading.mends import Mend, UnreadableError
@@ -37,7 +37,7 @@ longest_text: contextvars.ContextVar[int | None] = contextvars.ContextVar("longe
 ROOM = 4096
 """Tokens that an answer is taken to have had where no limit was set."""
 SHOWN = 1000
-"""Characters of an answer without an end that the model is shown again."""
+"""Characters of an answer without an end, or too long to be read, that the model is shown again."""
 
 
 class Correcting(dspy.ChatAdapter):
@@ -107,7 +107,8 @@ class Correcting(dspy.ChatAdapter):
         try:
             found, mends = read_answer(signature, completion, self._inputs, longest_text.get(), self.layout)
         except UnreadableError as error:
-            raise AdapterParseError(name, about, completion, str(error)) from error
+            shown = completion if len(completion) <= LONGEST else completion[:SHOWN] + " ..."
+            raise AdapterParseError(name, about, shown, str(error)) from error
         note_mends([*mends, Mend("cut", "")] if isinstance(completion, CutText) else mends)
         return found
 

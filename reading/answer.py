@@ -27,6 +27,8 @@ from .values import ValueReader
 Layout = Literal["headers", "json"]
 """How an answer was asked for."""
 
+LONGEST = 400_000
+"""Most characters of an answer that is read: no model writes more in one."""
 # Answers are hostile input: no pattern of this room may take more than linear time, so repeats that meet are bounded.
 HEADER = re.compile(
     r"^[ \t]{0,9}[\[【#*]{0,6}\s{0,9}[\[【]{0,2}\s{0,9}[#＃]{2}\s{0,9}(\w{1,99})"
@@ -56,8 +58,10 @@ def read_answer(
         layout: How the outputs were asked for.
 
     Raises:
-        UnreadableError: An output without a default is missing or cannot be read.
+        UnreadableError: An output without a default is missing or cannot be read; or the answer is too long.
     """
+    if len(completion) > LONGEST:
+        raise UnreadableError("", f"the answer has {len(completion):,} characters, more than {LONGEST:,}")
     reader = ValueReader(inputs, longest)
     said = THOUGHT.sub("", without_blanks(completion))
     texts, as_asked = _laid_out(signature, said, layout)

@@ -44,6 +44,8 @@ def chosen_letter(text: str, options: Sequence[str]) -> str | None:
         text: The answer.
         options: The options as the prompt shows them; each begins with its label, `(a)`, `A.` or `3)`.
     """
+    # Patterns with several runs of blanks take powers of their length: "\boxed" and 1,000 line breaks took minutes.
+    text = " ".join(text.split())
     labels = [match[1].casefold() for option in options if (match := _LABEL.match(option))]
     repeated = [n for n, option in enumerate(options) if _words(_LABEL.sub("", option)) == _words(_LABEL.sub("", text))]
     if len(repeated) == 1 and len(labels) == len(options):

@@ -11,14 +11,19 @@ pydantic and in prompts it is a plain text.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel
 
 _BRACKETED = re.compile(r"\[([^\[\]\n]{1,200})\]")
-_DIGITS = re.compile(r"\d+")
+_DIGITS = re.compile(r"\d{1,100}")
+"""Bounded: Python refuses to read a number of thousands of digits. No id has so many that two of them would be one."""
+_BEGINS, _ENDS = re.compile(r"(?<!\w)"), re.compile(r"(?!\w)")
+_LAST = 8
+"""Most numbers at the end of an id that may stand for it."""
 _DECORATION = " \t\n[](){}<>\"'`*#.,;:"
 
 
@@ -39,39 +44,53 @@ class Shown:
         object.__setattr__(self, "fields", fields)
         object.__setattr__(self, "new", new)
 
-    def ids(self, inputs: Mapping[str, Any]) -> tuple[str, ...]:
-        """The ids that the inputs show, each once, in order."""
+    def ids(self, inputs: Mapping[str, Any]) -> ShownIds:
+        """The ids that the inputs show, each once."""
         named = [field.partition(".") for field in self.fields]
-        return tuple(dict.fromkeys(id for field, _, key in named for id in _ids(inputs.get(field), key)))
+        return ShownIds(id for field, _, key in named for id in _ids(inputs.get(field), key))
 
 
-def match_id(said: Any, shown: Sequence[str]) -> str | None:
-    """The shown id that is meant, or None where none is or several may be.
+class ShownIds:
+    """Ids that inputs show, looked up by what may stand for them.
 
     Args:
-        said: What the model wrote: a text or a number.
-        shown: The ids of the input.
+        ids: Those of the inputs.
     """
-    text = str(int(said)) if isinstance(said, float) and said.is_integer() else str(said)
-    if text in shown:
-        return text
-    bare = text.strip(_DECORATION)
-    for found in (
-        [id for id in shown if id.casefold() == bare.casefold()],
-        [id for id in shown if re.search(rf"(?<!\w){re.escape(id)}(?!\w)", text, re.IGNORECASE)],
-        _by_number(bare, shown),
-    ):
-        if found:
-            return found[0] if len(found) == 1 else None
-    return None
+
+    def __init__(self, ids: Iterable[str]) -> None:
+        self._meant: dict[str | tuple[int, ...], list[str]] = defaultdict(list)
+        for id in dict.fromkeys(filter(None, ids)):
+            numbers = _numbers(id)[-_LAST:]
+            for key in (id.casefold(), *(numbers[start:] for start in range(len(numbers)))):
+                self._meant[key].append(id)
+        self._lengths = sorted({len(key) for key in self._meant if isinstance(key, str)})
+
+    def match(self, said: Any) -> str | None:
+        """The shown id that is meant, or None where none is or several may be.
+
+        Args:
+            said: What the model wrote: a text or a number.
+        """
+        text = str(int(said)) if isinstance(said, float) and said.is_integer() else str(said)
+        folded = text.casefold()
+        if text in self._meant.get(folded, ()):
+            return text
+        bare = folded.strip(_DECORATION)
+        found = self._meant.get(bare) or self._inside(folded)
+        if not found and len(_DIGITS.sub("", bare)) <= 2:  # not much more than numbers
+            found = self._meant.get(_numbers(bare), [])
+        return found[0] if len(found) == 1 else None
+
+    def _inside(self, text: str) -> list[str]:
+        """Ids that stand as words in a text."""
+        ends = {match.start() for match in _ENDS.finditer(text)}
+        starts = (match.start() for match in _BEGINS.finditer(text))
+        spans = {text[start : start + size] for start in starts for size in self._lengths if start + size in ends}
+        return [id for span in spans for id in self._meant.get(span, ())]
 
 
-def _by_number(bare: str, shown: Sequence[str]) -> list[str]:
-    """Ids with the same numbers, for an answer that is not much more than numbers."""
-    if len(_DIGITS.sub("", bare)) > 2:
-        return []
-    numbers = [int(part) for part in _DIGITS.findall(bare)]
-    return [id for id in shown if numbers and [int(part) for part in _DIGITS.findall(id)][-len(numbers) :] == numbers]
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(map(int, _DIGITS.findall(text)))
 
 
 def _ids(value: Any, key: str = "") -> Iterator[str]:

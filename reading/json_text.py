@@ -13,7 +13,7 @@ import ast
 import json
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 import json_repair
@@ -23,9 +23,11 @@ from .mends import UnreadableError
 Slip = Literal["layout", "shape", "cut"]
 PARSING = threading.Lock()
 """Held while Python text is parsed: Python 3.11 fails with a SystemError where two threads do that at once."""
+LOOSEST = 20_000
+"""Most characters of a text that is read loosely: as Python, and with repairs."""
+LOOKS = 250_000
+"""How often the repairs of one answer may look at a letter: of some texts they take the square, or the cube."""
 _FENCE = re.compile(r"```[\w-]{0,20}[ \t]{0,9}\n?(.*?)```", re.DOTALL)
-DEEPEST = 100
-"""Most brackets inside one another; an answer of more is not read."""
 _PRINTED = re.compile(r"(?<=[\[{,:])(\s*)[“”„]|[“”](?=\s*[\]},:])")
 _BETWEEN = re.compile(r"[\s,;]*(?:(?:[-*•]|\d+[.)])\s+)?(?=[{\[])")
 
@@ -33,20 +35,21 @@ _BETWEEN = re.compile(r"[\s,;]*(?:(?:[-*•]|\d+[.)])\s+)?(?=[{\[])")
 def bare_json(text: str) -> Any:
     """The JSON value that a text is, or holds in a fence; None where there is none, or only the beginning of one."""
     try:
-        return _held(text, lambda slip: None)
+        return _held(text, lambda slip: None, iter(range(LOOKS)))
     except UnreadableError:
         return None
 
 
-def parsed(text: str, note: Callable[[Slip], None]) -> Any:
+def parsed(text: str, note: Callable[[Slip], None], looks: Iterator[int]) -> Any:
     """The value that a text writes, or the text itself.
 
     Args:
         text: Text of a field.
         note: Called with what had to be put right.
+        looks: So many as the answer's repairs may still take.
 
     Raises:
-        UnreadableError: The text ends in the middle of a value.
+        UnreadableError: The text ends in the middle of a value, or is no sound JSON and too long to be repaired.
     """
     fenced = _FENCE.fullmatch(text.strip())
     bare = fenced[1].strip() if fenced else text.strip()
@@ -57,9 +60,9 @@ def parsed(text: str, note: Callable[[Slip], None]) -> Any:
     # Of several fences the last counts: a draft may come first.
     several = fenced is not None and "```" in bare
     if bare[:1] in ("[", "{", "(") and not several:
-        found = _loosely(bare, note)
+        found = _loosely(bare, note, looks)
         return found if isinstance(found, dict | list | tuple | set) and found else bare
-    held = _held(text if several else bare, note)
+    held = _held(text if several else bare, note, looks)
     return bare if held is None else held
 
 
@@ -67,19 +70,22 @@ def literal(text: str) -> Any:
     """The value of a Python literal.
 
     Raises:
-        ValueError, SyntaxError, TypeError, MemoryError, RecursionError: It is none.
+        ValueError, SyntaxError, TypeError, MemoryError, RecursionError: It is none, or holds a number of thousands of
+            digits, which Python does not write: whoever shows or stores it would fail.
     """
     with PARSING:
-        return ast.literal_eval(text)
+        value = ast.literal_eval(text)
+    repr(value)
+    return value
 
 
-def _held(text: str, note: Callable[[Slip], None]) -> Any:
+def _held(text: str, note: Callable[[Slip], None], looks: Iterator[int]) -> Any:
     for part in [*reversed(_FENCE.findall(text)), text]:
         part = part.strip()
         start = min((n for n in (part.find("{"), part.find("[")) if n >= 0), default=-1)
         if start < 0:
             continue
-        found = _loosely(part[start:], note)
+        found = _loosely(part[start:], note, looks)
         if isinstance(found, dict | list) and found:
             return found
         if part in ("[]", "{}"):
@@ -87,16 +93,16 @@ def _held(text: str, note: Callable[[Slip], None]) -> Any:
     return None
 
 
-def _loosely(text: str, note: Callable[[Slip], None]) -> Any:
+def _loosely(text: str, note: Callable[[Slip], None], looks: Iterator[int]) -> Any:
     """The value, or values, at the beginning of a text that begins with a bracket."""
     text = text.rstrip()
-    if _deepest(text) > DEEPEST:
-        raise UnreadableError("", f"more than {DEEPEST} brackets inside one another")
     for written in dict.fromkeys((text, _PRINTED.sub(r'\1"', text))):
         values = _values(written)
         if values:
             note("shape" if len(values) > 1 else "layout")
             return values if len(values) > 1 else values[0]
+    if len(text) > LOOSEST:
+        raise UnreadableError("", f"{len(text):,} characters that are no sound JSON, more than {LOOSEST:,}")
     note("layout")
     try:
         return literal(text)
@@ -109,9 +115,28 @@ def _loosely(text: str, note: Callable[[Slip], None]) -> Any:
     if open_at_end and not in_text:
         note("cut")
     try:
-        return json_repair.loads(text)
-    except (ValueError, RecursionError):
+        return json_repair.loads(_Watched(text, looks))
+    except Exception:  # It raises what it likes, an AssertionError for one; and `_Watched` a StopIteration.
         return None
+
+
+class _Watched(str):
+    """A text whose letters can be looked at so often only, which is how json_repair reads, and what is cut from it."""
+
+    _looks: Iterator[int]
+
+    def __new__(cls, text: str, looks: Iterator[int]) -> _Watched:
+        new = super().__new__(cls, text)
+        new._looks = looks
+        return new
+
+    def __getitem__(self, at: Any) -> str:
+        next(self._looks)
+        found = super().__getitem__(at)
+        return _Watched(found, self._looks) if isinstance(at, slice) else found
+
+    def __add__(self, other: str) -> str:
+        return _Watched(super().__add__(other), self._looks)
 
 
 def _values(text: str) -> list[Any]:
@@ -126,15 +151,6 @@ def _values(text: str) -> list[Any]:
             return [] if found and isinstance(found[0], dict) and text[between.end()] == "{" else found
         found.append(value)
     return found if all(isinstance(value, dict) for value in found) else found[:1]
-
-
-def _deepest(text: str) -> int:
-    """How many brackets stand inside one another at most, those in quoted texts included."""
-    depth = deepest = 0
-    for letter in text:
-        depth += (letter in "[{(") - (letter in "]})")
-        deepest = max(deepest, depth)
-    return deepest
 
 
 def _end(text: str) -> tuple[bool, bool]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import enum
 import functools
 import json
+import math
 import re
 import types
 from collections.abc import Callable, Mapping, Sequence
@@ -22,11 +23,13 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from .choices import OneOf
-from .ids import Shown, match_id
-from .json_text import parsed
+from .ids import Shown, ShownIds
+from .json_text import LOOKS, parsed
 from .kinds import Field, admits_none, admits_text, bare, fields_of, is_id, is_model, is_nothing, own_reading, plain
 from .mends import Mend, MendKind, UnreadableError
 
+MOST_VALUES = 20_000
+"""Most values of one answer that are read, fields of objects included; what holds further ones counts as unreadable."""
 _NEAR = 0.8
 _YES_NO = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
 
@@ -43,7 +46,9 @@ class ValueReader:
         self.inputs = inputs or {}
         self.longest = longest
         self.mends: list[Mend] = []
-        self._ids_of: dict[Shown, tuple[str, ...]] = {}
+        self._ids_of: dict[Shown, ShownIds] = {}
+        self._looks = iter(range(LOOKS))
+        self._left = MOST_VALUES
 
     def read(self, raw: Any, annotation: Any, where: str = "") -> Any:
         """The value.
@@ -54,8 +59,19 @@ class ValueReader:
             where: Path of the value, for messages.
 
         Raises:
-            UnreadableError: It is none of this type, and cannot be made one.
+            UnreadableError: It is none of this type, and cannot be made one; or the answer holds too many values.
         """
+        self._left -= 1
+        if self._left < 0:
+            raise UnreadableError(where, f"the answer holds more than {MOST_VALUES:,} values")
+        try:
+            return self._marked(raw, annotation, where)
+        except UnreadableError:
+            raise
+        except (ValueError, TypeError, ArithmeticError, RecursionError) as error:
+            raise UnreadableError(where, f"cannot be read: {type(error).__name__}") from error
+
+    def _marked(self, raw: Any, annotation: Any, where: str) -> Any:
         marks: tuple[Any, ...] = ()
         while get_origin(annotation) is Annotated:
             annotation, *found = get_args(annotation)
@@ -77,7 +93,7 @@ class ValueReader:
 
     def _parsed(self, raw: str, where: str) -> Any:
         try:
-            return parsed(raw, lambda slip: self.mend(slip, where))
+            return parsed(raw, lambda slip: self.mend(slip, where), self._looks)
         except UnreadableError as error:
             raise UnreadableError(where, str(error)) from error
 
@@ -133,9 +149,9 @@ class ValueReader:
 
     def _number(self, raw: Any, annotation: Any, where: str) -> Any:
         if isinstance(raw, int | float) and not isinstance(raw, bool):
-            if annotation is float or isinstance(raw, int) or raw.is_integer():
+            if math.isfinite(raw) and (annotation is float or isinstance(raw, int) or raw.is_integer()):
                 return annotation(raw)
-        elif isinstance(raw, str) and re.fullmatch(r"\s*[-+]?\d+(\.\d+)?\s*%?\s*", raw):
+        elif isinstance(raw, str) and re.fullmatch(r"[-+]?\d+(\.\d+)?\s*%?", raw.strip()):
             self.mend("cast", where)
             return self._number(float(raw.strip(" %\t\n")), annotation, where)
         raise UnreadableError(where, f"{_article(annotation)} is due, not {_shown(raw)}")
@@ -169,7 +185,7 @@ class ValueReader:
             raw = raw[0] if len(raw) == 1 else ", ".join(map(str, raw))
         if mark not in self._ids_of:
             self._ids_of[mark] = mark.ids(self.inputs)
-        found = match_id(raw, self._ids_of[mark])
+        found = self._ids_of[mark].match(raw)
         if found is None:
             if not mark.new and str(raw).strip():
                 self.mend("unknown id", where)

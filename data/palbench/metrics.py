@@ -18,12 +18,11 @@ Limits: BLEU of two good descriptions in different words is low; the paper's bes
 
 from __future__ import annotations
 
-import threading
-import warnings
+import re
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
-from typing import Any
+from itertools import pairwise
 
+from ...records.chinese import LONGEST_RUN, chinese_cutter
 from ..confusion import Answered
 from ..text_metrics import sentence_bleu
 
@@ -33,12 +32,13 @@ WEIGHTS = ((1.0, 0.0, 0.0, 0.0), (0.5, 0.5, 0.0, 0.0), (0.33, 0.33, 0.33, 0.0), 
 POINTS = {"pos": 1, "neg": -1, "neu": 0}
 """What selecting a candidate of each kind gives."""
 
-_LOCK = threading.Lock()
+_LONG_RUN = re.compile(rf"[\u4e00-\u9fd5]{{{LONGEST_RUN}}}")
 
 
 def words(text: str) -> list[str]:
     """The text as jieba cuts it by default; blanks and punctuation marks are words, too."""
-    return list(_cutter().cut(text))
+    ends = [run.end() for run in _LONG_RUN.finditer(text)]
+    return [word for start, end in pairwise((0, *ends, len(text))) for word in chinese_cutter().cut(text[start:end])]
 
 
 def bleu(answer: str, references: Sequence[str]) -> tuple[float, float, float, float]:
@@ -85,23 +85,3 @@ def selection_points(chosen: Sequence[str], feedback: Mapping[str, str]) -> int 
     if len(chosen) != 2 or len(set(chosen)) != 2 or not set(chosen) <= feedback.keys():
         return None
     return sum(POINTS[feedback[id]] for id in chosen)
-
-
-def _cutter() -> Any:
-    # lru_cache alone would let two threads read the dictionary, and change the warning filters, at the same time.
-    with _LOCK:
-        return _loaded_cutter()
-
-
-@lru_cache(maxsize=1)
-def _loaded_cutter() -> Any:
-    with warnings.catch_warnings():
-        # jieba 0.42 has invalid escape sequences and imports pkg_resources, both of which warn.
-        warnings.simplefilter("ignore")
-        import jieba
-    # A cutter of our own, made from the dictionary: words that a user adds to the shared one must not change scores,
-    # and nothing is logged, or kept in a file that all users of the machine can write.
-    cutter = jieba.Tokenizer()
-    cutter.FREQ, cutter.total = cutter.gen_pfdict(cutter.get_dict_file())
-    cutter.initialized = True
-    return cutter

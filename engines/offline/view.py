@@ -22,7 +22,7 @@ from .prompt import Prompt, parsed
 from .text import Stems, is_date, sentences, stems
 
 _HEAD = re.compile(
-    r"(?s)\s*(?:[-*•#]+\s+|(\d+)[.)]\s+)?(?:\[([^\s\[\]]+)\]\s*)?(?:\(([^()]*\b(?:19|20)\d\d\b[^()]*)\)\s*)?"
+    r"(?s)\s*(?:[-*•#]+\s+|(\d+)[.)]\s+)?(?:\[([^\s\[\]]+)\]\s*)?(?:\(([^()]{0,99}\b(?:19|20)\d\d\b[^()]{0,99})\)\s*)?"
     r"(?:([^\W\d_][\w.'#-]*(?: [\w.'#-]+){0,2})[:：]\s+(?=\S))?(.*)"
 )
 _LINE = re.compile(r".{1,300}")

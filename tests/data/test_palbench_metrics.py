@@ -1,5 +1,6 @@
 """PAL-Bench's numbers, by hand and against NLTK on the same words."""
 
+import time
 from math import exp, sqrt
 
 import pytest
@@ -22,6 +23,14 @@ FEEDBACK = dict(zip(("S1", "S2", "S3", "S4", "S5"), ("pos", "pos", "neg", "neg",
 )
 def test_words_are_those_of_jieba_blanks_included(text: str, cut: list[str]) -> None:
     assert words(text) == cut
+
+
+def test_a_long_run_of_one_sign_is_cut_at_once() -> None:
+    words("火")
+    started = time.process_time()
+    assert "".join(words("火" * 60_000)) == "火" * 60_000
+    # 12 s before: jieba takes the square of the length.
+    assert time.process_time() - started < 3
 
 
 def test_bleu_by_hand() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import pickle
+import time
 from pathlib import Path
 from typing import Any
 
@@ -116,3 +117,10 @@ def test_usage_grows_with_the_text() -> None:
     short, long = (OfflineEngine().complete(request(text)).usage for text in ("Ann moved.", "Ann moved. " * 40))
     assert 0 < short.input_tokens < long.input_tokens
     assert short.output_tokens > 0
+
+
+def test_a_bracket_that_nobody_closes_is_read_at_once() -> None:
+    started = time.process_time()
+    OfflineEngine().complete(request("[D1:1] (" + "2019 " * 16_000 + "\nWhere did Ann move?"))
+    # The head of a line took the square of its length.
+    assert time.process_time() - started < 2

@@ -100,8 +100,9 @@ def test_what_arrives_is_the_strict_schema_of_the_outputs(stub: Any) -> None:
     }
 
 
-def test_a_reply_in_json_that_does_not_fit_means_chat(stub: Any) -> None:
-    server = stub(answer=lambda body: '{"lion": true}' if "lion" in str(body) else "[[ ## answer ## ]]\nHere")
+@pytest.mark.parametrize("said", ['{"lion": true}', "9" * 5_000], ids=["other", "digits"])
+def test_a_reply_that_does_not_fit_means_chat(stub: Any, said: str) -> None:
+    server = stub(answer=lambda body: said if "lion" in str(body) else "[[ ## answer ## ]]\nHere")
     chosen = AutoAdapter()
     assert isinstance(chosen.chosen(_model(server), dspy.Signature("question -> answer")), CorrectingAdapter)
 
@@ -189,6 +190,20 @@ def test_an_answer_that_goes_round_in_circles_gets_no_more_room(said: str, room:
     added = seen[1][1][len(seen[0][1]) :]
     assert len(added) == shown
     assert all(len(message["content"]) < len(said) for message in added)
+
+
+def test_an_answer_too_long_to_be_read_is_not_shown_again_in_full() -> None:
+    replies, seen = ['{"number": "' + "x" * 500_000 + '"}', '{"number": 3}'], []
+
+    class Scripted(dspy.utils.DummyLM):
+        def __call__(self, prompt: Any = None, messages: Any = None, **kwargs: Any) -> Any:
+            seen.append(messages)
+            return [replies.pop(0)]
+
+    chosen, signature = SchemaAdapter({"type": "object"}), dspy.Signature("question -> number: int")
+    assert chosen(Scripted([]), {}, signature, [], {"question": "?"}) == [{"number": 3}]
+    assert "more than 400,000" in seen[1][-1]["content"]
+    assert all(len(message["content"]) < 10_000 for message in seen[1])
 
 
 def test_every_signature_of_the_suite_has_a_strict_schema() -> None:

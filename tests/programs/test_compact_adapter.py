@@ -1,5 +1,6 @@
 """The compact adapter: what it shows, what it reads back, and what it refuses."""
 
+import time
 from typing import Any, Literal
 
 import dspy
@@ -168,6 +169,18 @@ def test_a_partial_or_malformed_answer_is_refused_with_its_text(completion: str)
     with pytest.raises(AdapterParseError) as caught:
         CompactAdapter().parse(ManageMemory, completion)
     assert caught.value.lm_response == completion
+
+
+@pytest.mark.parametrize(
+    "completion",
+    ["```json" + "\n" * 3_000 + "```x", "[" * 20_000, "9" * 5_000, "[" + "1," * 1_000_000 + "1]"],
+    ids=["an open fence", "brackets", "digits", "elements"],
+)
+def test_a_hostile_answer_is_refused_at_once(completion: str) -> None:
+    started = time.process_time()
+    with pytest.raises(AdapterParseError) as caught:
+        CompactAdapter().parse(ManageMemory, completion)
+    assert (caught.value.lm_response, time.process_time() - started < 2) == (completion, True)
 
 
 def test_a_missing_field_is_refused_and_an_optional_one_is_filled() -> None:

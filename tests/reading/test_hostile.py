@@ -1,13 +1,19 @@
 """Answers made to hang or crash a reader: read, or refused, in time that grows with their length alone."""
 
 import contextlib
+import json
 import time
+from collections import Counter
+from typing import Annotated, Any, Literal
 
+import dspy
 import pytest
 from mempiler.reading.answer import Layout, read_answer
+from mempiler.reading.ids import Shown
 from mempiler.reading.mends import UnreadableError
 from mempiler.signatures.answering import ChooseFromContext
 from mempiler.signatures.pgr import UpdateFacts
+from pydantic import BaseModel
 
 N = 40_000
 MARKER = "[[ ## facts ## ]]\n"
@@ -50,3 +56,91 @@ def test_hostile_answers_are_read_or_refused_at_once(signature: type, layout: La
         read_answer(signature, text, {"options": ["(a) x", "(b) y"], "dialogue": "[D1:1] Ann: x"}, layout=layout)
     # Patterns whose time grows with the square of the length took minutes for these.
     assert time.perf_counter() - started < 10
+
+
+class Fact(BaseModel):
+    text: str
+    count: int = 0
+    weight: float = 0.0
+
+
+Ids = Annotated[list[str], Shown("dialogue")]
+QUOTES = '["' + ',"a:"' * 3_200 + '"]'
+BRACES = "['" + '{"])' * 1_500 + '"}'
+COSTLY: dict[str, tuple[Any, str, Layout]] = {
+    "repair of quotes": (list[Fact], QUOTES, "headers"),
+    "repair of braces": (list[Fact], BRACES, "headers"),
+    "repair of many elements": (list[Fact], json.dumps([QUOTES[:5_000] + '"]'] * 20), "headers"),
+    "a long literal": (list[Fact], "[" + "'a'," * 1_000_000 + "]", "headers"),
+    "a long list": (list[Fact], "[" + "1," * 1_000_000 + "1]", "headers"),
+    "many ids": (Ids, json.dumps([f"X{n}" for n in range(36_000)]), "headers"),
+    "blanks behind a number": (int, json.dumps("1" + "\n" * 40_000 + "x"), "headers"),
+    "blanks in an answer": (ChooseFromContext, json.dumps({"answer": "answer" + "\n" * 40_000 + "!"}), "json"),
+    "a box of blanks": (ChooseFromContext, json.dumps({"answer": "\\boxed" + "\n" * 400 + "{"}), "json"),
+}
+
+
+def of(kind: Any) -> type[dspy.Signature]:
+    """A signature with one output of a type, or the signature itself."""
+    if isinstance(kind, type) and issubclass(kind, dspy.Signature):
+        return kind
+    return dspy.Signature({"dialogue": (str, dspy.InputField()), "facts": (kind, dspy.OutputField())}, "x")
+
+
+def read(kind: Any, text: str, layout: Layout = "headers") -> tuple[Any, Counter[str]]:
+    """The first output of an answer, and its mends by kind."""
+    dialogue = "\n".join(f"[D1:{n}] Ann: x" for n in range(48))
+    said = text if layout == "json" else MARKER + text
+    found, mends = read_answer(of(kind), said, {"dialogue": dialogue, "options": ["(a) x", "(b) y"]}, layout=layout)
+    return next(iter(found.values())), Counter(mend.kind for mend in mends)
+
+
+@pytest.mark.parametrize("name", COSTLY)
+def test_what_costs_more_than_its_length_is_refused(name: str) -> None:
+    started = time.process_time()
+    with contextlib.suppress(UnreadableError):
+        read(*COSTLY[name])
+    # 4 to 60 seconds before there were bounds, in which no other thread runs.
+    assert time.process_time() - started < 2
+
+
+def test_what_is_beyond_the_bounds_is_counted_and_the_rest_is_read() -> None:
+    found, mends = read(Ids, json.dumps([f"D1:{n % 48}" for n in range(30_000)]))
+    assert (len(found) + mends["element"], mends["element"] > 0) == (30_000, True)
+    broken, sound = QUOTES[:5_000] + '"]', '{"text": "a"}'
+    found, mends = read(list[Fact], json.dumps([broken] * 20 + [sound] * 5))
+    assert (found[-5:], len(found) + mends["element"]) == ([Fact(text="a")] * 5, 25)
+
+
+HEX, DIGITS = "0x" + "f" * 5_000, "9" * 5_000
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        (list[Fact], f"[{HEX}]"),
+        (list[Fact], f"[{{'text': {HEX}}}]"),
+        (list[Fact], f"[{{'text': 'a', 'count': {HEX}}}]"),
+        (list[Fact], f"[{{'text': 'a', 'weight': 0x{'f' * 2_000}}}]"),
+        (list[Fact], "[{'text': 'a', 'weight': 1e999}]"),
+        (Ids, f"[{HEX}]"),
+        (Ids, f'["{DIGITS}"]'),
+        (Ids, f'["D1:{DIGITS}"]'),
+        (Ids, f"[{DIGITS}]"),
+        (list[Literal["a", "b"]], f"[{HEX}]"),
+        (dict[str, str], f"{{'a': {HEX}}}"),
+        (Any, f"[{HEX}]"),
+        (int, "{(1, 2): 3}"),
+        (int, DIGITS),
+        (float, DIGITS),
+        (float, DIGITS[:4_000]),
+        (float, "NaN"),
+        (list[Fact], '{"```json[```json[ }'),
+        (list[Fact], '[{"text": ' + "[" * 600 + "]" * 600 + "}]"),
+    ],
+)
+def test_what_python_cannot_read_is_unreadable_or_counted(kind: Any, text: str) -> None:
+    with contextlib.suppress(UnreadableError):
+        found, mends = read(kind, text)
+        assert mends.total()
+        json.dumps(found, default=BaseModel.model_dump, allow_nan=False)

@@ -6,7 +6,7 @@ import enum
 from typing import Annotated, Any, Literal
 
 import pytest
-from mempiler.reading.ids import Shown, match_id
+from mempiler.reading.ids import Shown, ShownIds
 from mempiler.reading.mends import UnreadableError
 from mempiler.reading.values import ValueReader
 from pydantic import BaseModel
@@ -142,7 +142,7 @@ def test_what_is_not_there_is_not_made_up(raw: Any, annotation: Any) -> None:
     ],
 )
 def test_an_id_is_matched_where_exactly_one_can_be_meant(said: Any, id: str | None) -> None:
-    assert match_id(said, IDS) == id
+    assert ShownIds(IDS).match(said) == id
 
 
 def test_unknown_ids_are_dropped_from_lists_and_counted() -> None:

@@ -372,6 +372,14 @@ def test_every_predictor_call_ends_in_one_of_four_ways(scripted, make_history):
     assert not run(scripted(spoiled), questions(make_history(1), 4), max_lost=0.25).broken
 
 
+def test_numbers_that_python_cannot_write_are_lost_answers_and_no_failed_questions(scripted, make_history):
+    lm = scripted(
+        lambda kind, text, n: {"answer": "x"} if kind == "answer" else f"[[ ## {kind} ## ]]\n[0x{'f' * 5000}]"
+    )
+    found = run(lm, questions(make_history(1), 6), method="pgr")
+    assert (found.failures, found.outcomes["ok"], found.outcomes["lost"] > 0, found.broken) == (0, 6, True, True)
+
+
 def test_the_table_says_how_calls_ended(scripted, make_history):
     from mempiler.runs.report import print_evaluation
     from rich.console import Console
