@@ -172,3 +172,9 @@ def test_the_report_counts_every_outcome_by_step(ask):
         {"step": "verses", "accepted": 1, "resumed": 0, "retried": 2, "left_out": 0, "given_up": 1}
     ]
     assert [row["outcome"] for row in content["rejections"]] == ["retried", "retried", "given up"]
+
+
+def test_a_runner_has_a_thread_whatever_it_is_told(ask):
+    found, _, _ = ask(lambda kind, text, n: verses(1, 2), "sea", threads=0)
+    assert [len(value) for value in found] == [2]
+    assert ask(lambda kind, text, n: verses(1, 2), threads=0)[0] == []

@@ -220,3 +220,7 @@ def test_labels_that_cannot_be_used_are_named_by_line(tmp_path: Path, text: str,
     path.write_text(text)
     with pytest.raises(DataError, match=message):
         read_agreement(path)
+
+
+def test_a_kind_without_answers_has_no_rate() -> None:
+    assert check_judge(Lenient([]), []).kinds["right"].rate is None

@@ -6,7 +6,7 @@ import dspy
 import pytest
 from mempiler.data.catalog import benchmark
 from mempiler.data.memory_env.benchmark import MemoryEnv
-from mempiler.data.synthesis.memory_env import NOTHING, VALUES, Conversation
+from mempiler.data.synthesis.memory_env import NAMES, NOTHING, VALUES, Conversation, vocabulary
 from mempiler.data.synthesis.memory_teacher import teach_facts, teach_operations
 from mempiler.errors import DataError, UnknownNameError
 from mempiler.signatures.memory_r2 import NewFact, StoredMemory
@@ -137,3 +137,15 @@ def test_teacher_hears_every_fact_and_no_chatter() -> None:
         dialogue = "\n".join(turn.line() for item in talk.history.items for turn in item.turns)
         heard = [(fact.turn_id, fact.fact.split()[-1]) for fact in teach_facts(dialogue, random.Random(0))]
         assert heard == [(event.turn_id, event.value or NOTHING) for event in talk.events]
+
+
+def test_longer_histories_go_on_from_shorter_ones(env: MemoryEnv) -> None:
+    longer = MemoryEnv.load(users=20, sessions=16)
+    for id, talk in env.conversations.items():
+        assert longer.conversations[id].history.items[:8] == talk.history.items
+
+
+def test_no_word_stands_for_two_things() -> None:
+    words = [*NAMES, *VALUES, *(value for values in VALUES.values() for value in values), NOTHING]
+    assert len(words) == len(set(words))
+    assert set(words) <= set(vocabulary())

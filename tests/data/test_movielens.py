@@ -169,3 +169,12 @@ def test_one_answer_scores_by_its_class(folder, answer, value, unparsed):
     found = load(folder)
     score = found.score(found.examples[0], dspy.Prediction(answer=answer))
     assert (score.value, score.parts["unparsed"]) == (value, unparsed)
+
+
+def test_the_records_that_questions_of_a_user_share_are_the_same_objects(folder):
+    first, second, third = load(folder).examples
+    assert len(first.recent) == 0
+    ((early,), (late,)) = second.recent.items, third.recent.items
+    assert (early.id, late.id) == ("user1:8-8", "user1:8-9")
+    assert early == Behavior.of("user1:8-8", early.actions)
+    assert late.turns[0] is early.turns[0]

@@ -309,3 +309,7 @@ def test_seed_offsets_beside_the_files_make_the_draw(tmp_path):
     offsets.write_text('{"u1": "7"}', encoding="utf-8")
     with pytest.raises(DataError, match="whole number"):
         asked()
+
+
+def test_no_answers_have_no_scores():
+    assert benchmark("omnibehavior").scorer.aggregate([]) == {"failed parses": 0}

@@ -18,6 +18,7 @@ from mempiler.engines.fetch import fetch
 from mempiler.engines.onnx.convert import convert
 from mempiler.engines.onnx.encoder import Encoder
 from mempiler.engines.vector_file import VectorFile, default_path
+from mempiler.engines.vectors import Kept
 from mempiler.engines.weights import WEIGHTS
 from mempiler.errors import DataError, MissingDependencyError, UserError
 from mempiler.memory.dense import DenseIndex
@@ -300,3 +301,10 @@ def test_an_embedder_that_is_cleared_forgets_what_this_process_saw(asked: list[s
     known.embed(TEXTS)
     known.clear()
     assert not known._cache  # pyright: ignore[reportPrivateUsage]
+
+
+def test_other_weights_have_other_vectors(tmp_path: Path) -> None:
+    path, vector = tmp_path / "vectors.sqlite", np.ones(2, np.float32)
+    Kept("a", VectorFile(path)).write({"Ann": vector}, ["Ann"])
+    assert Kept("a", VectorFile(path)).read(["Ann"])["Ann"].tolist() == [1, 1]
+    assert Kept("b", VectorFile(path)).read(["Ann"]) == {}

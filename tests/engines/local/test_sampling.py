@@ -113,3 +113,7 @@ def test_one_thread_for_a_tiny_model_unless_told_otherwise(make_model):
         assert torch.get_num_threads() == 1
     finally:
         torch.set_num_threads(before)
+
+
+def test_no_prompts_no_samples(model):
+    assert model.sample([]) == []
