@@ -40,17 +40,17 @@ def manifest(start: Evaluation, compiled: Evaluation, promoted: bool, min_n: int
 
 def scored() -> st.SearchStrategy[Scored]:
     """Rows in which nothing, little or almost everything changes for the better or worse."""
-    gaps = st.sampled_from([[0.0, 0.5, -0.5], [0.0, 0.5, 0.5, 0.5, -0.5], [0.3, 0.5], [-0.5, -0.3, 0.0]])
+    gaps = st.sampled_from([[0.0, 0.5, -0.5], [0.0, 0.5, 0.5, 0.5, -0.5], [0.3, 0.5], [-0.5, -0.3]])
     groups = st.sampled_from([1, 4, 5, 6, 12])
 
     def rows(drawn: tuple[list[float], int]) -> st.SearchStrategy[Scored]:
         one = st.tuples(st.sampled_from(drawn[0]), st.integers(0, drawn[1] - 1))
-        return st.lists(one.map(lambda each: (0.5, 0.5 + each[0], each[1])), min_size=1, max_size=30)
+        return st.lists(one.map(lambda each: (0.5, 0.5 + each[0], each[1])), min_size=5, max_size=30)
 
     return st.tuples(gaps, groups).flatmap(rows)
 
 
-@given(scored(), st.integers(1, 25), st.randoms(use_true_random=False))
+@given(scored(), st.integers(1, 15), st.randoms(use_true_random=False))
 @settings(max_examples=50, deadline=None)
 def test_no_two_places_disagree_on_the_same_rows(rows: Scored, min_n: int, random: Any) -> None:
     start = evaluation([(f"q{n}", before, f"user {group}") for n, (before, _, group) in enumerate(rows)])
