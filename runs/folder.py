@@ -114,6 +114,11 @@ class RunFolder:
         return self.path.name.rpartition("-")[2]
 
     @property
+    def is_run(self) -> bool:
+        """Whether a run is kept here; an export has none."""
+        return (self.path / RUN).is_file()
+
+    @property
     def finished(self) -> bool:
         """Whether it has come to its end, and its result is here."""
         found = self.read()

@@ -128,14 +128,15 @@ def note_model(folder: RunFolder, role: str, asked: str, lm: MeteredLM) -> None:
         folder.update(models={**models, role: found})
 
 
-def recorded(embedder: TextEmbedder, store: RunStore) -> TextEmbedder:
-    """An embedder whose vectors the run keeps; the offline one, which costs nothing, as it is.
+def recorded(embedder: TextEmbedder, folder: RunFolder) -> TextEmbedder:
+    """An embedder whose vectors the run keeps; the offline one, and any where there is no run, as it is.
 
     A text that the run knows already, e.g. of before it was killed, is not embedded again.
     """
-    if embedder.name == OFFLINE:
+    if embedder.name == OFFLINE or not folder.is_run:
         return embedder
     begins: dict[str, Any] = {"query": embedder.query, "passage": embedder.passage}
+    store = folder.store
     store.vectors.describe(embedder.name, begins)
 
     def compute(texts: Sequence[str]) -> np.ndarray:

@@ -412,8 +412,8 @@ class Runtime:
     def _embedder(self, name: str) -> Any:
         """The embedder of a name, counted, whose vectors the run keeps; that of the run that is replayed."""
         if self.replay is not None and name != OFFLINE_EMBEDDER:
-            return recorded(self.replay.embedder(name), self.folder.store)
-        return recorded(self._counted(make_embedder(name, self.setup.embedder_api_base)), self.folder.store)
+            return recorded(self.replay.embedder(name), self.folder)
+        return recorded(self._counted(make_embedder(name, self.setup.embedder_api_base)), self.folder)
 
     def _counted(self, embedder: Any) -> Any:
         """An embedder, whose endpoint is in the run's limits and tables if it has one."""
@@ -430,7 +430,7 @@ class Runtime:
         chosen: Any = chosen_embedder(folder, setup.embedder, setup.embedder_api_base)
         if chosen is None and made_with in IN_PROCESS:
             chosen = make_embedder(made_with)
-        return load(folder, allow_code, chosen and recorded(self._counted(chosen), self.folder.store))
+        return load(folder, allow_code, chosen and recorded(self._counted(chosen), self.folder))
 
 
 def parameters(program: MemoryProgram, setup: Setup, benchmark: Benchmark) -> dict[str, Any]:
