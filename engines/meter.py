@@ -46,6 +46,8 @@ ANSWER = 2048
 """Tokens that are reserved for an answer at least, where nothing bounds it."""
 PROMPT = 2
 """How many times its estimated tokens are reserved for a prompt: tokenizers differ."""
+MOST_TOLD = 10**12
+"""Tokens that no call takes: an endpoint that says so, or less than none, has not told them."""
 
 
 @dataclass(frozen=True)
@@ -330,7 +332,7 @@ class MeteredLM(dspy.LM):
         cost = self.priced(None if estimated else result.cost, sent, generated)
         counted = {**usage, "prompt_tokens": sent, "completion_tokens": generated}
         self.meter.add(self.role, counted, cost, calls, estimated)
-        self.guard.worked(max(int(usage.get("total_tokens") or 0), sent + generated), cost, calls)
+        self.guard.worked(max(0 if estimated else int(usage.get("total_tokens") or 0), sent + generated), cost, calls)
         return result
 
     def priced(self, cost: float | None, input_tokens: int, output_tokens: int) -> float | None:
@@ -373,7 +375,7 @@ def _told(usage: Mapping[str, Any]) -> tuple[int, int]:
 
 def _tokens(lm: MeteredLM, call: Any, result: CallResult, told: tuple[int, int]) -> tuple[int, int, bool]:
     """Tokens of a call's prompt and answer, and whether they are estimated: the endpoint has not told them."""
-    if any(told):
+    if any(told) and all(0 <= count < MOST_TOLD for count in told):
         return (*told, False)
     said = json.dumps(result.outputs, ensure_ascii=False, default=str)
     return _prompt_tokens(lm, call), estimate_tokens(said), True

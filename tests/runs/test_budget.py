@@ -1,5 +1,6 @@
 """Limits of money, tokens and calls over real HTTP, with many calls in flight and with endpoints that tell no usage."""
 
+import json
 from typing import Any
 
 import dspy
@@ -17,6 +18,8 @@ from mempiler.runs.experiment import run_evaluate
 from mempiler.runs.report import usage_line
 from mempiler.runs.results import Evaluation
 from mempiler.runs.setup import Setup
+
+from tests.stub_server import StubServer
 
 LIMITS = [("max_usd", 0.005), ("max_tokens", 10_000), ("max_calls", 30)]
 
@@ -98,6 +101,23 @@ def test_an_embedding_endpoint_is_in_every_limit(
     used = meter.read()
     assert (len(server.requests), dict(used.calls)) == (requests, {"embedding": requests})
     assert (used.input_tokens, used.cost, used.estimated) == (100 * requests, pytest.approx(1e-4 * requests), 0)
+
+
+@pytest.mark.parametrize("count", [int("9" * 400), 10**12])
+def test_tokens_that_no_call_takes_are_estimated(count: int) -> None:
+    def answer(body: dict[str, Any]) -> bytes:
+        message = {"role": "assistant", "content": "fine"}
+        usage = {"prompt_tokens": count, "completion_tokens": 1, "total_tokens": count}
+        choices = [{"index": 0, "message": message, "finish_reason": "stop"}]
+        about = {"id": "x", "object": "chat.completion", "created": 0, "model": body["model"]}
+        return json.dumps({**about, "choices": choices, "usage": usage}).encode()
+
+    meter, guard = Meter(), Guard(Limits(max_tokens=10_000))
+    with StubServer(answer=answer) as server:
+        lm = language_model(server.model, meter, api_base=server.url, guard=guard)
+        assert lm("How are you?") == ["fine"]
+    assert (meter.read().estimated, 0 < meter.read().input_tokens < 100) == (1, True)
+    assert 0 < guard.spent().max_tokens < 100
 
 
 def test_tokens_of_an_embedding_endpoint_are_estimated_where_it_tells_none(stub: Any) -> None:
