@@ -45,7 +45,6 @@ TESTS = {
     "logo_grpo": (
         *("tests/optimizers/logo_grpo/test_reward.py", "tests/optimizers/logo_grpo/test_groups.py"),
         *("tests/optimizers/logo_grpo/test_counts.py", "tests/engines/local/test_loss.py"),
-        *("tests/optimizers/logo_grpo/test_rollouts.py", "tests/optimizers/logo_grpo/test_training.py"),
     ),
     "h2memory": ("tests/programs/test_h2memory_*.py",),
     "rgmem": ("tests/programs/test_rgmem_*.py",),

@@ -98,7 +98,7 @@ def test_a_missing_required_output_is_asked_for_again(text: str) -> None:
 
 
 def test_what_a_model_thinks_before_it_answers_is_no_answer() -> None:
-    said = "<think>First [[ ## answer ## ]]\nStay at home.</think>\n[[ ## answer ## ]]\nGo for a walk."
+    said = "<think>\n[[ ## answer ## ]]\nStay at home.</think>\n[[ ## answer ## ]]\nGo for a walk."
     assert read_answer(RespondPersonally, said, {})[0]["answer"] == "Go for a walk."
 
 
