@@ -308,19 +308,6 @@ def test_session_whose_turns_lie_in_the_future_is_over(
     assert [state for state, _ in client.sessions().values()] == ["queued", "open"]
 
 
-def test_running_service_keeps_what_was_recalled_until_the_user_is_forgotten(connect: Any, store: Store) -> None:
-    client = connect()
-    client.add("I moved to Lisbon.")
-    client.ask("Where did I move?")
-    client.service.worker.watch()
-    owner = next(user.owner for user in store.users())
-    assert list(store.dump(owner).recalled.values()) == [1]
-    client.ask("Where did I move?")
-    assert client.delete("/v1/users/ada").status_code == 200
-    client.service.worker.watch()
-    assert store.dump(owner).recalled == {}
-
-
 def test_running_service_erases_what_a_reader_held(connect: Any, store: Store, tmp_path: Path) -> None:
     import sqlite3
     from contextlib import closing
