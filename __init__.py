@@ -18,7 +18,6 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .client.client import AsyncClient, Client
     from .errors import (
         ConflictError,
         DataError,
@@ -44,11 +43,12 @@ if TYPE_CHECKING:
     from .records import Action, Behavior, Context, History, Hit, Item, Logs, Profile, Query, Session, Turn
     from .runs.artifact import load, save
     from .runs.scoring import evaluate
+    from .serving.client.client import AsyncClient, Client
 
 __version__ = "0.1.0"
 
 _EXPORTS = {
-    ".client.client": ("AsyncClient", "Client"),
+    ".serving.client.client": ("AsyncClient", "Client"),
     ".errors": (
         "ConflictError",
         "DataError",

@@ -164,8 +164,8 @@ def _chosen(given: dict[str, Any]) -> dict[str, Any]:
     from pydantic import ValidationError
 
     from ..records import parse_json
-    from ..service.bodies import Chosen
-    from ..service.refusals import malformed
+    from ..serving.bodies import Chosen
+    from ..serving.refusals import malformed
 
     names = [name for name in ("where", "since", "until") if name in given]
     said = {name: value for name in names if (value := given.pop(name)) is not None}

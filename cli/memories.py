@@ -267,7 +267,7 @@ def _shown(
 
 def _add_lines(path: str, store: str | None, tenant: str, as_json: bool) -> None:
     from ..errors import DataError
-    from ..service.importing import import_lines
+    from ..serving.importing import import_lines
 
     try:
         with Path(path).open("rb") as file, open_store(store, make=True) as opened:

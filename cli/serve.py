@@ -70,9 +70,9 @@ def command(
     host: str, port: int, workers: int, token_file: str | None, lm_deadline: float, log_level: str, **given: Any
 ) -> None:
     """Serve PROGRAM (the folder of a saved program, or models:/NAME@ALIAS) over HTTP until stopped."""
-    from ..service.logs import set_up
-    from ..service.processes import share
-    from ..service.server import check_address, listen
+    from ..serving.logs import set_up
+    from ..serving.processes import share
+    from ..serving.server import check_address, listen
 
     check_address(host, token_file is not None)
     if lm_deadline >= given["timeout"]:
@@ -101,12 +101,12 @@ def _answer(given: dict[str, Any], listening: Callable[[], socket], started: Cal
     from ..engines.providers import check_askable
     from ..runs.addresses import program_folder
     from ..runs.artifact import chosen_embedder, open_program
-    from ..service.breaker import Breaker
-    from ..service.metrics import Metrics
-    from ..service.server import serve
-    from ..service.service import Service
-    from ..service.settings import Settings
-    from ..service.tokens import Tokens
+    from ..serving.breaker import Breaker
+    from ..serving.metrics import Metrics
+    from ..serving.server import serve
+    from ..serving.service import Service
+    from ..serving.settings import Settings
+    from ..serving.tokens import Tokens
 
     settings = Settings(**{field.name: given[field.name] for field in fields(Settings)})
     tokens = Tokens(given["token_file"]) if given["token_file"] is not None else None
@@ -126,7 +126,7 @@ def _answer(given: dict[str, Any], listening: Callable[[], socket], started: Cal
     check_askable(model)
     spans = None
     if given["otel"]:
-        from ..service.spans import exported  # an extra
+        from ..serving.spans import exported  # an extra
 
         spans = exported()
     store = open_store(given["store"], make=True)

@@ -24,8 +24,8 @@ ROOM_TESTS = {
         *("tests/reading/test_markers.py", "tests/programs/test_auto_adapter.py"),
     ),
     "access": (
-        *("tests/service/test_tokens_and_limits.py", "tests/service/test_metrics.py"),
-        "tests/service/test_tenants_apart.py",
+        *("tests/serving/test_tokens_and_limits.py", "tests/serving/test_metrics.py"),
+        "tests/serving/test_tenants_apart.py",
     ),
 }
 """Where the tests of each group are."""
@@ -165,7 +165,7 @@ READING = (
 )
 ACCESS = of(
     "access",
-    "service",
+    "serving",
     (
         "tokens",
         "        self._refresh()\n        return self._tenants.get",

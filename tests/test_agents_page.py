@@ -14,7 +14,7 @@ import pytest
 from mempiler.engines.models import language_model
 
 from .integrations.agent import blocks
-from .service.conftest import TOKENS, service_over, serving
+from .serving.conftest import TOKENS, service_over, serving
 from .stub_server import StubServer
 
 ROOT = Path(__file__).parents[1]

@@ -8,7 +8,7 @@ from mempiler.engines.guard import Limits
 from mempiler.engines.models import language_model
 from mempiler.errors import UserError
 from mempiler.runs.setup import Setup
-from mempiler.service.settings import Settings
+from mempiler.serving.settings import Settings
 
 WRONG = [
     (Limits, "max_usd", math.nan),

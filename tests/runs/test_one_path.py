@@ -18,10 +18,10 @@ from mempiler.programs.catalog import build
 from mempiler.programs.names import METHODS
 from mempiler.programs.user_memory import UserMemory
 from mempiler.runs.evaluate import evaluate
-from mempiler.service.app import make_app
-from mempiler.service.bodies import Question
-from mempiler.service.service import Service
-from mempiler.service.settings import Settings
+from mempiler.serving.app import make_app
+from mempiler.serving.bodies import Question
+from mempiler.serving.service import Service
+from mempiler.serving.settings import Settings
 
 CASES = [
     *((name, "locomo") for name in METHODS if name not in ("pramem", "h2memory")),

@@ -12,7 +12,7 @@ import pytest
 from mempiler import Store
 from mempiler.engines.models import language_model
 from mempiler.memory.stored import Owner
-from mempiler.service.breaker import Breaker
+from mempiler.serving.breaker import Breaker
 
 from ..stub_server import StubServer, every
 

@@ -17,8 +17,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from ..errors import MissingDependencyError
-from ..programs.telling import Memory, beside, found_in, lines
+from ...errors import MissingDependencyError
+from ...programs.telling import Memory, beside, found_in, lines
 
 try:
     from agents import Session  # pyright: ignore[reportMissingImports]

@@ -27,8 +27,8 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from ..errors import MissingDependencyError
-from ..programs.telling import Memory, beside, found_in, lines
+from ...errors import MissingDependencyError
+from ...programs.telling import Memory, beside, found_in, lines
 
 try:
     from langchain_core.runnables import RunnableConfig  # pyright: ignore[reportMissingImports]

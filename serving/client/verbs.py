@@ -13,11 +13,11 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from ..errors import UserError
-from ..memory.listed import EntryEvent, Listed, Page
-from ..memory.metadata import Conditions, Scalar, checked_metadata
-from ..memory.stored import Added, Forgotten, Owner, Summary
-from ..records import Context, Found, Hit, Item, Session
+from ...errors import UserError
+from ...memory.listed import EntryEvent, Listed, Page
+from ...memory.metadata import Conditions, Scalar, checked_metadata
+from ...memory.stored import Added, Forgotten, Owner, Summary
+from ...records import Context, Found, Hit, Item, Session
 from .call import Call, entry_segment, segment
 
 Messages = Sequence[Mapping[str, Any]]

@@ -27,7 +27,7 @@ from .limits import send_refusal
 from .metrics import Metrics
 from .refusals import BUG
 
-log = logging.getLogger("mempiler.service")
+log = logging.getLogger("mempiler.serving")
 
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 CONTENTS = ("question", "answer", "user", "reason")
@@ -60,7 +60,7 @@ class JsonLines(logging.Formatter):
         return json.dumps(line, default=str)
 
     def _event(self, record: logging.LogRecord) -> str:
-        if self._contents or record.name.startswith(("mempiler.service", "uvicorn")):
+        if self._contents or record.name.startswith(("mempiler.serving", "uvicorn")):
             return record.getMessage()
         # A template without its arguments holds no user content; a formatted text may.
         return str(record.msg) if record.args else "message left out"

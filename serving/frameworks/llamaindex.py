@@ -13,9 +13,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from ..errors import MissingDependencyError
-from ..programs.telling import ABOUT, found_in, lines
-from ..reading.markers import neutral
+from ...errors import MissingDependencyError
+from ...programs.telling import ABOUT, found_in, lines
+from ...reading.markers import neutral
 
 try:
     from llama_index.core.memory import BaseMemoryBlock  # pyright: ignore[reportMissingImports]

@@ -25,12 +25,12 @@ from mempiler import (
     UserMemory,
     build,
 )
-from mempiler.client.remote import AsyncRemoteMemory, RemoteMemory
-from mempiler.client.verbs import Verbs
 from mempiler.engines.models import language_model
 from mempiler.memory.listed import EntryEvent, Listed, Origin, Page
 from mempiler.programs.remember_queued import remember_queued
 from mempiler.records import Behavior
+from mempiler.serving.client.remote import AsyncRemoteMemory, RemoteMemory
+from mempiler.serving.client.verbs import Verbs
 
 from .conftest import TOKENS
 

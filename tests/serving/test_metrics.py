@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 from mempiler import StoreError
-from mempiler.service.metrics import FRESH, Metrics, sample
+from mempiler.serving.metrics import FRESH, Metrics, sample
 
 LINE = re.compile(r'(\w+)(?:\{((?:\w+="(?:[^"\\\n]|\\.)*",?)*)\})? (-?[\d.]+(?:e[+-]?\d+)?)')
 SCRAPER = {"Authorization": "Bearer token-of-who-scrapes-it"}

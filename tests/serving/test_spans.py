@@ -19,7 +19,7 @@ class Traced:
     """A service whose spans are kept."""
 
     def __init__(self, store: Store, folder: Path, lm: Any, writers: int) -> None:
-        from mempiler.service.spans import Spans
+        from mempiler.serving.spans import Spans
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import SimpleSpanProcessor
         from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -97,7 +97,7 @@ def test_only_one_module_needs_it_which_is_imported_where_it_is_wanted() -> None
 
 
 def test_a_missing_package_is_one_line(monkeypatch: Any) -> None:
-    from mempiler.service.spans import exported
+    from mempiler.serving.spans import exported
 
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
     with pytest.raises(MissingDependencyError, match=r"pip install '\.\[otel\]'"):

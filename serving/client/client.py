@@ -21,9 +21,9 @@ from typing import Any, Self, TypeVar
 
 import httpx
 
-from .. import __version__
-from ..errors import UserError, check_number
-from ..memory.stored import Summary
+from ... import __version__
+from ...errors import UserError, check_number
+from ...memory.stored import Summary
 from . import verbs
 from .call import Call, Pause, judged
 from .remote import AsyncRemoteMemory, RemoteMemory

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 from mempiler import Client, MempilerError, Store
-from mempiler.client.verbs import Verbs
+from mempiler.serving.client.verbs import Verbs
 
 from .conftest import TOKENS, service_over, serving
 

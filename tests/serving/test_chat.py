@@ -109,7 +109,7 @@ def test_session_that_has_ended_goes_on_under_a_name_of_its_own(client: Any) -> 
 
 
 def test_session_ends_after_the_gap(connect: Any, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    from mempiler.service import conversation
+    from mempiler.serving import conversation
 
     client, before = connect(session_gap=30), datetime(2025, 3, 5, 12)
     monkeypatch.setattr("mempiler.programs.user_memory.now", lambda: before)

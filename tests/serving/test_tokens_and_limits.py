@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 from mempiler import Store, UserError
-from mempiler.service.tokens import Tokens, read_tokens
+from mempiler.serving.tokens import Tokens, read_tokens
 
 LONG = "a-long-enough-token"
 
@@ -192,6 +192,6 @@ def test_a_token_file_that_everybody_can_read_is_warned_of(
     path = tmp_path / "tokens"
     path.write_text("acme a-long-random-token\n")
     path.chmod(mode)
-    with caplog.at_level("WARNING", "mempiler.service"):
+    with caplog.at_level("WARNING", "mempiler.serving"):
         Tokens(path)
     assert ("chmod o-r" in caplog.text) is warned

@@ -26,9 +26,9 @@ def service_over(
     store: Store, folder: Path, lm: Any = None, program: Any = None, tokens: bool = True, spans: Any = None, **s: Any
 ) -> Any:
     """A service; `lm` replaces the offline engine, `program` turn RAG, other keywords are settings."""
-    from mempiler.service.service import Service
-    from mempiler.service.settings import Settings
-    from mempiler.service.tokens import Tokens
+    from mempiler.serving.service import Service
+    from mempiler.serving.settings import Settings
+    from mempiler.serving.tokens import Tokens
 
     path = folder / "tokens"
     path.write_text("".join(f"{tenant} {token}\n" for tenant, token in TOKENS.items()))
@@ -75,7 +75,7 @@ class Api(httpx.Client):
 def serving(service: Any, port: int = 0) -> Iterator[Api]:
     """Runs a service on a port, or a free one, in a thread, and connects a client of `acme` to it."""
     import uvicorn
-    from mempiler.service.server import listen, uvicorn_config
+    from mempiler.serving.server import listen, uvicorn_config
 
     with listen("127.0.0.1", port) as bound, ExitStack() as stack:
         server = uvicorn.Server(uvicorn_config(service))

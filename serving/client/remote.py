@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from ..memory.listed import PAGE, EntryEvent, Listed, Page
-from ..memory.metadata import Scalar
-from ..memory.stored import Added, Forgotten, Summary
-from ..records import Found, Item
+from ...memory.listed import PAGE, EntryEvent, Listed, Page
+from ...memory.metadata import Scalar
+from ...memory.stored import Added, Forgotten, Summary
+from ...records import Found, Item
 from .verbs import Answered, Messages, SessionState, Verbs
 
 if TYPE_CHECKING:

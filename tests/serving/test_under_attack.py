@@ -28,8 +28,8 @@ from typing import Any
 import pytest
 
 from tests.postgres import Postgres
-from tests.service.crowd import crowd
-from tests.service.served import Served
+from tests.serving.crowd import crowd
+from tests.serving.served import Served
 from tests.stub_server import StubServer, every
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in /proc")]

@@ -6,7 +6,7 @@ unreadable or invalid could have withdrawn any token, so all requests are refuse
 
 Example:
     >>> from pathlib import Path
-    >>> from mempiler.service.tokens import Tokens
+    >>> from mempiler.serving.tokens import Tokens
     >>> _ = Path("tokens.txt").write_text("acme a-long-random-token")
     >>> Tokens("tokens.txt").tenant("a-long-random-token")
     'acme'
@@ -30,7 +30,7 @@ SHORTEST = 16
 """Fewest characters of a token."""
 
 _DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
-_log = logging.getLogger("mempiler.service")
+_log = logging.getLogger("mempiler.serving")
 
 
 class Tokens:

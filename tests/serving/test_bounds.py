@@ -17,11 +17,11 @@ import pytest
 import uvicorn
 from mempiler import Store, StoreError, UserError
 from mempiler.engines.models import language_model
-from mempiler.service.breaker import Breaker
-from mempiler.service.connections import check_files, protocol
-from mempiler.service.logs import cause_of
-from mempiler.service.server import listen
-from mempiler.service.settings import Settings
+from mempiler.serving.breaker import Breaker
+from mempiler.serving.connections import check_files, protocol
+from mempiler.serving.logs import cause_of
+from mempiler.serving.server import listen
+from mempiler.serving.settings import Settings
 from sqlalchemy.exc import OperationalError
 
 from tests.stub_server import StubServer, every

@@ -9,7 +9,7 @@ and before it answers for all: whichever is asked tells the sums, and what a pro
 of labels are routes, statuses and kinds; no tenant, user or text is one.
 
 Example:
-    >>> from mempiler.service.metrics import Metrics
+    >>> from mempiler.serving.metrics import Metrics
     >>> metrics = Metrics()
     >>> metrics.request("/v1/users", "GET", 200, 0.003)
     >>> metrics.text().splitlines()[2]

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from mempiler import Store
 from mempiler.cli import main
-from mempiler.service import importing
-from mempiler.service.importing import import_lines
+from mempiler.serving import importing
+from mempiler.serving.importing import import_lines
 
 
 def session(n: int, user: str = "ada", text: str = "") -> dict[str, Any]:

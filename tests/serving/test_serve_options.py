@@ -14,9 +14,9 @@ from mempiler.memory.store import Store
 from mempiler.programs.crew import AT_ONCE
 from mempiler.runs.experiment import run_evaluate
 from mempiler.runs.setup import Setup
-from mempiler.service import connections, probe
-from mempiler.service.breaker import Breaker
-from mempiler.service.settings import Settings
+from mempiler.serving import connections, probe
+from mempiler.serving.breaker import Breaker
+from mempiler.serving.settings import Settings
 
 from tests.stub_server import StubServer, at
 

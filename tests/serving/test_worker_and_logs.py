@@ -21,9 +21,9 @@ import pytest
 from dspy.utils.exceptions import LMInvalidRequestError, LMServerError
 from mempiler import EndpointError, Store, build
 from mempiler.memory.stored import Owner
-from mempiler.service import logs
-from mempiler.service.breaker import Breaker
-from mempiler.service.worker import Worker
+from mempiler.serving import logs
+from mempiler.serving.breaker import Breaker
+from mempiler.serving.worker import Worker
 
 ADA = Owner("ada", "acme")
 

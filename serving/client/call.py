@@ -20,9 +20,9 @@ from urllib.parse import quote
 
 import httpx
 
-from ..errors import ConflictError, EndpointError, MempilerError, ServiceError, UserError
-from ..memory.amending import storable
-from ..memory.stored import ADDRESSABLE, name_of
+from ...errors import ConflictError, EndpointError, MempilerError, ServiceError, UserError
+from ...memory.amending import storable
+from ...memory.stored import ADDRESSABLE, name_of
 
 T = TypeVar("T")
 

@@ -185,8 +185,8 @@ def use(program: Any, store: Store, lm: Any) -> None:
     from datetime import timedelta
 
     from mempiler.engines.deadline import Deadline
-    from mempiler.service.chat_bodies import ChatRequest
-    from mempiler.service.conversation import converse, request_of
+    from mempiler.serving.chat_bodies import ChatRequest
+    from mempiler.serving.conversation import converse, request_of
 
     memory = program.memory(store, "ada", "acme", lm)
     said = f"My word is {secret()} and I moved to Lisbon."
@@ -209,7 +209,7 @@ def test_nothing_of_a_forgotten_user_stays_in_the_process_or_on_disk(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, where: str
 ) -> None:
     from mempiler.memory.transfer import export_users
-    from mempiler.service.worker import Worker
+    from mempiler.serving.worker import Worker
 
     monkeypatch.setenv("MEMPILER_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
