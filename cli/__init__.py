@@ -25,9 +25,7 @@ COMMANDS = {
     "export": "A benchmark and a method as an environment for trainers that run elsewhere.",
     "evaluate": "Score a method or a saved program on a benchmark.",
     "compare": "Tell whether runs or programs differ, question by question.",
-    "diff": "Show what differs between two saved programs.",
     "show": "Show a run: scores, which questions it got wrong and why, one with its prompt.",
-    "failures": "List the questions and writes of a run that failed.",
     "register": "Put a saved program into MLflow's model registry, behind a gate.",
     "push": "Put a saved program on the Hugging Face hub.",
     "ask": "Ask a saved program a question about a history, or about a stored memory.",
@@ -45,6 +43,8 @@ COMMANDS = {
 }
 
 
+GONE = {"failures": "mempiler show RUN --failed"}
+"""Commands of before, and what does it now."""
 _DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO}
 """What the system says of a disk that takes no more."""
 
@@ -58,6 +58,8 @@ class LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Imports a command; None if there is none of that name."""
+        if cmd_name in GONE:
+            raise UserError(f"mempiler {cmd_name} is now: {GONE[cmd_name]}")
         if cmd_name not in COMMANDS:
             return None
         module = "list_" if cmd_name == "list" else cmd_name

@@ -11,6 +11,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from ..errors import UnknownNameError, UserError
+from .failed import show_failed
 from .options import JSON, output, print_json
 
 if TYPE_CHECKING:
@@ -25,16 +26,24 @@ _AT_ONCE = 20
 @click.command("show")
 @click.argument("run", default="last")
 @click.option("--wrong", is_flag=True, help="the questions whose answer is wrong, with what went wrong")
+@click.option("--failed", is_flag=True, help="the questions and memory writes that failed, by kind, and of what")
 @click.option("--category", help="the questions of a category")
 @click.option("--question", "id", metavar="ID", help="one question: what was recalled, and the prompt")
 @click.option("--all", "everything", is_flag=True, help=f"list all questions, not the first {_AT_ONCE}")
 @JSON
-def command(run: str, wrong: bool, category: str | None, id: str | None, everything: bool, as_json: bool) -> None:
+def command(
+    run: str, wrong: bool, failed: bool, category: str | None, id: str | None, everything: bool, as_json: bool
+) -> None:
     """Show what came out of a RUN, which questions it got wrong, and why.
 
     RUN is its folder, the end of the folder's name, its MLflow run id, or `last`. The same and more is in the page
     report.html of the run's folder.
     """
+    if failed:
+        if wrong or category is not None or id is not None:
+            raise UserError("--failed lists what failed, and takes no other choice; give one of them")
+        show_failed(run, as_json)
+        return
     from ..runs.folder import RUN, RunFolder
     from ..runs.pages.keep import HTML
     from ..runs.pages.open import open_page

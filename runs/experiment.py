@@ -37,7 +37,8 @@ from .evaluate import Progress, evaluate
 from .external import name_in_tables, read_answers, with_answers
 from .folder import RunFolder
 from .outcome import Compiled, Troubles
-from .pages.build import known_facts, program_changes, run_page, states
+from .pages.build import known_facts, run_page
+from .pages.changes import program_changes, states
 from .pages.keep import keep_page
 from .pages.page import Page
 from .promotion import promotion
@@ -325,7 +326,7 @@ def _compile(
 
 
 def _check(runtime: Runtime, found: Evaluation, force: bool) -> None:
-    """Ends a compile whose score is broken, unless it is forced; `mempiler failures` reads what is kept here."""
+    """Ends a compile whose score is broken, unless it is forced; `mempiler show --failed` reads what is kept here."""
     if found.broken and not force:
         for phase in ("start", "result"):
             keep_rows(runtime.folder, phase, found)
@@ -391,8 +392,6 @@ def _sharing(runtime: Runtime, name: str | Any, config: Mapping[str, Any] | None
 
 
 def _log(tracker: Tracker, outcome: Compiled) -> None:
-    from .report import candidates_picture, comparison_picture
-
     tracker.evaluation("start", outcome.start)
     tracker.evaluation("result", outcome.result)
     for name, found in zip(("dev_start", "dev_result"), outcome.dev, strict=True):
@@ -401,9 +400,6 @@ def _log(tracker: Tracker, outcome: Compiled) -> None:
     tracker.metrics({"difference": outcome.difference.mean, "promoted": float(outcome.promoted)})
     tracker.candidates(outcome.candidates)
     tracker.json("outcome.json", outcome.summary())
-    tracker.picture(comparison_picture(outcome.start, outcome.result), "scores.png")
-    if outcome.candidates:
-        tracker.picture(candidates_picture(outcome.candidates), "candidates.png")
     tracker.folder(outcome.program, "program")
 
 

@@ -1,4 +1,4 @@
-"""Tables for people and the picture of a comparison. All numbers come from `results`.
+"""Tables for people. All numbers come from `results`.
 
 Every table says which model, which data and how many questions it rests on. A bundled sample or the offline engine
 heads it with "wiring check, not comparable".
@@ -6,14 +6,13 @@ heads it with "wiring check, not comparable".
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ..optimizers.history import Candidate
 from ..optimizers.plan import Plan
 from .leniency import leniency
 from .results import SHOWN, Evaluation, cached_share
@@ -167,30 +166,6 @@ def tokens_line(tokens: Mapping[str, int]) -> str:
     return f"{tokens.get('input', 0):,} + {tokens.get('output', 0):,} tokens{estimated}"
 
 
-def comparison_picture(start: Evaluation, result: Evaluation) -> Any:
-    """A matplotlib figure: scores before and after, by category."""
-    from matplotlib.figure import Figure
-
-    before, after = start.by_category(), result.by_category()
-    # A category may be missing where a limit stopped the run; "$" would start a formula.
-    before = {key: found for key, found in before.items() if found["n"]}
-    labels = [before[key]["name"].replace("$", r"\$") for key in before] + ["score"]
-    pairs = [(before[key]["score"], after[key]["score"] if key in after else None) for key in before]
-    pairs.append((start.score, result.score))
-    figure = Figure(figsize=(max(6.0, 1.3 * len(labels)), 4), layout="constrained")
-    axes = figure.add_subplot()
-    for side, (name, color) in enumerate((("before", "#b0b7c3"), ("after", "#2f6db5"))):
-        positions = [n + (side - 0.5) * 0.38 for n in range(len(labels))]
-        bars = axes.bar(positions, [pair[side] or 0.0 for pair in pairs], 0.36, label=name, color=color)
-        axes.bar_label(bars, fmt="%.2f", fontsize=8)
-    axes.set_xticks(range(len(labels)), labels)
-    axes.set_ylabel("mean score of the test questions")
-    axes.set_title(heading(result), fontsize=9)
-    axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.01, 1))
-    axes.spines[["top", "right"]].set_visible(False)
-    return figure
-
-
 def print_plan(console: Console, plan: Plan) -> None:
     """Prints the ranges of a plan."""
     table = Table(title="planned LM calls (those a cache answers are free)", title_justify="left")
@@ -204,26 +179,6 @@ def print_plan(console: Console, plan: Plan) -> None:
     low, high = (f"${plan.usd.low:.2f}", f"${plan.usd.high:.2f}") if plan.usd else ("price not known", "")
     table.add_row("cost", low, high)
     console.print(table)
-
-
-def candidates_picture(candidates: Sequence[Candidate]) -> Any:
-    """A matplotlib figure: score of every candidate over the LM calls spent, and the best so far."""
-    from matplotlib.figure import Figure
-
-    most = max(candidate.n for candidate in candidates)
-    figure = Figure(figsize=(7, 4), layout="constrained")
-    axes = figure.add_subplot()
-    for whole, label, style in ((False, "minibatch", "#b0b7c3"), (True, f"scored on {most} questions", "#2f6db5")):
-        chosen = [candidate for candidate in candidates if (candidate.n == most) is whole]
-        axes.scatter([c.calls for c in chosen], [c.score for c in chosen], s=18, color=style, label=label)
-    full = [candidate for candidate in candidates if candidate.n == most]
-    best = [max(candidate.score for candidate in full[: n + 1]) for n in range(len(full))]
-    axes.step([candidate.calls for candidate in full], best, where="post", color="#2f6db5", linewidth=1)
-    axes.set_xlabel("LM calls of the run")
-    axes.set_ylabel("score on the optimizer's own questions")
-    axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.01, 1))
-    axes.spines[["top", "right"]].set_visible(False)
-    return figure
 
 
 def _label(category: dict[str, Any]) -> Text:

@@ -381,7 +381,7 @@ def refuse_broken(found: Evaluation, run: str | None, note: str = "") -> None:
         BrokenRunError: It is broken.
     """
     if found.broken:
-        raise BrokenRunError(f"broken run: {found.breakage}; mempiler failures {run} lists all{note}")
+        raise BrokenRunError(f"broken run: {found.breakage}; mempiler show {run} --failed lists all{note}")
 
 
 def question(row: Row) -> tuple[str, str, str]:

@@ -13,7 +13,7 @@ own.
     RUN/logo-grpo-0/          objective and seed: train.json, checkpoints, model/, row.json
     RUN/adapters/             what a server that samples is given (--rollout-api-base)
     RUN/program/              the program, whose manifest names the model that the asked objective trained
-    RUN/outcome.json          rows, how they compare, curves; with scores.png and curves.png
+    RUN/outcome.json          rows, how they compare, curves
     RUN/report.html           the same as a page, and report.json, what it shows
 
 A row's file holds the score of every test question.
@@ -222,15 +222,9 @@ class _Job:
         return outcome
 
     def _report(self, outcome: Trained, tracker: Tracker) -> None:
-        """Numbers and pictures, into the run's folder and to MLflow."""
-        from .trained_pictures import curves_picture, scores_picture, write_picture
-
+        """Numbers, into the run's folder and to MLflow."""
         _write(self.path / "outcome.json", json.dumps(outcome.summary()))
         tracker.json("outcome.json", outcome.summary())
-        for name, draw in (("scores.png", scores_picture), ("curves.png", curves_picture)):
-            figure = draw(outcome)
-            write_picture(figure, self.path / name)
-            tracker.picture(figure, name)
 
     def _parallel(self, work: list[tuple[str, int]], start: str, one: Work) -> None:
         """Does the trainings that are left in processes, if there are to be several; limits hold for one process."""

@@ -85,8 +85,9 @@ def print_trained(console: Console, outcome: Trained) -> None:
             console.print(f"{row.label}: {remark}", soft_wrap=True)
     kept = outcome.kept
     console.print(f"kept: {kept.label}; model: local:{kept.model}\nprogram: {outcome.program}", soft_wrap=True)
-    console.print(f"curves: {outcome.run}/curves.png, and as numbers in outcome.json", soft_wrap=True)
-    console.print(f"MLflow run: {outcome.run_id} (mempiler ui); page: {outcome.run}/report.html", soft_wrap=True)
+    console.print(
+        f"MLflow run: {outcome.run_id} (mempiler ui); page with curves: {outcome.run}/report.html", soft_wrap=True
+    )
 
 
 def _rows(outcome: Trained) -> Iterable[tuple[str, ...]]:

@@ -6,9 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ...optimizers.history import Candidate
-from ...programs.program import MemoryProgram
-from ...programs.state import PredictorState, dump_predictor
-from ..program_changes import as_text, differs, predictor_changes
 from ..report import WIRING, tokens_line
 from ..results import OUTCOMES, SHOWN, Evaluation, Row, difference
 from ..seen import ANSWER, Asked, Seen, shortened
@@ -30,8 +27,6 @@ from .page import (
 from .reasons import hit, reason
 
 SCORE = "score"
-_WIDE = (400, 1_200)
-"""Longest value, and longest demo, of a page."""
 _FACTS = {
     "task": "Task",
     "lm": "Language model",
@@ -105,32 +100,6 @@ def known_facts(parameters: Mapping[str, Any], program: str) -> list[tuple[str, 
         found += [(words, told)] if told else []
     digests = [("Data, sha256", parameters.get("data_sha256")), ("Program, digest", program)]
     return found + [(words, str(value)[:16]) for words, value in digests if value]
-
-
-def program_changes(before: Mapping[str, PredictorState], after: Mapping[str, PredictorState]) -> tuple[Change, ...]:
-    """Each predictor's prompt, and what was changed in it."""
-    return tuple(_change(name, before.get(name, state), state) for name, state in after.items())
-
-
-def states(program: MemoryProgram) -> dict[str, PredictorState]:
-    """What an optimizer can change in a program, by predictor."""
-    return {name: dump_predictor(predictor) for name, predictor in program.all_predictors().items()}
-
-
-def _change(name: str, a: PredictorState, b: PredictorState) -> Change:
-    found = predictor_changes(a, b, _WIDE)
-    named = {**found["fields"], **found["settings"]}
-    demos = found["demos"]
-    diff = found["instructions"][2:]  # without the names of the sides
-    return Change(
-        predictor=name,
-        instructions=tuple(diff or [f" {line}" for line in b.instructions.splitlines()]),
-        settings=tuple((key, as_text(each["a"]), as_text(each["b"])) for key, each in named.items()),
-        added=tuple(demos["added"]),
-        removed=tuple(demos["removed"]),
-        kept=demos["kept"],
-        changed=differs(found),
-    )
 
 
 def _notes(found: Evaluation) -> Iterable[str]:

@@ -60,7 +60,6 @@ def test_what_is_registered_is_asked_evaluated_and_compared(tmp_path, name, comm
     assert compared[0] == 0, compared[2]
     planned = command("evaluate", address, "--on", "locomo", "--plan", "--json", *sizes)
     assert planned[0] == 0, planned[2]
-    assert command("diff", address, str(tmp_path / "program"), "--json")[0] == 0
 
     store = str(tmp_path / "memories.sqlite")
     assert command("memories", "add", str(chat), "--user", "ada", "--store", store)[0] == 0

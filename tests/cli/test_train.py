@@ -121,10 +121,9 @@ def test_each_row_is_compared_with_the_start_and_its_seeds_grpo(result: dict[str
     assert len(kept["scores"]["greedy"]) == len(kept["scores"]["sampled"]) == len(kept["groups"]) == kept["n"]
 
 
-def test_numbers_and_pictures_are_in_the_runs_folder(result: dict[str, Any]) -> None:
+def test_numbers_are_in_the_runs_folder(result: dict[str, Any]) -> None:
     folder = Path(result["run"])
     assert json.loads((folder / "outcome.json").read_text()) == result
-    assert all((folder / name).stat().st_size > 1000 for name in ("curves.png", "scores.png"))
     curves = result["curves"]["logo-grpo.0"]
     tokens = [point[0] for point in curves["validation"]]
     assert tokens == [point[0] for point in curves["validation_greedy"]]
@@ -216,7 +215,7 @@ def test_the_program_names_the_model_and_is_loaded_in_a_new_process(result: dict
     assert done.stdout.startswith("answer: ")
 
 
-def test_mlflow_has_series_pictures_and_both_folders(result: dict[str, Any]) -> None:
+def test_mlflow_has_series_and_both_folders(result: dict[str, Any]) -> None:
     from mempiler.runs.tracking import client
 
     store = client()
@@ -226,7 +225,7 @@ def test_mlflow_has_series_pictures_and_both_folders(result: dict[str, Any]) -> 
     assert "start.greedy" in metrics
     assert [point.step for point in store.get_metric_history(run_id, "grpo.0.tokens") if point.step] == [1]
     names = {found.path for found in store.list_artifacts(run_id)}
-    assert {"curves.png", "scores.png", "outcome.json", "program", "model"} <= names
+    assert {"outcome.json", "program", "model"} <= names
 
 
 def test_the_page_has_the_questions_before_and_after(

@@ -71,8 +71,8 @@ def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> Any:
 
 def commands(line: str) -> list[str]:
     """The words of the command that an error line names."""
-    assert "; mempiler failures " in line
-    return ["failures", line.split("; mempiler failures ")[1].split()[0]]
+    assert " --failed lists all" in line
+    return line.split("; mempiler ")[1].split(" lists all")[0].split()
 
 
 @pytest.mark.parametrize("command", ["evaluate", "compile", "compare"])

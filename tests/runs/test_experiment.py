@@ -102,7 +102,7 @@ def test_a_gain_on_dev_is_kept_scored_saved_and_logged(tmp_path, scene):
     assert 0 < 2 * sizes[0] < sizes[1]
     assert [run.data.metrics[f"{part}.prompt_tokens"] for part in ("start", "result")] == sizes
     listed = {entry.path for entry in client().list_artifacts(outcome.run_id)}
-    assert {"start_rows.jsonl", "result_rows.jsonl", "outcome.json", "scores.png", "program"} <= listed
+    assert {"start_rows.jsonl", "result_rows.jsonl", "outcome.json", "program"} <= listed
     inside = {entry.path for entry in client().list_artifacts(outcome.run_id, "program")}
     assert inside == {"program/manifest.json", "program/state.json"}
 

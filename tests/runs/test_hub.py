@@ -131,7 +131,6 @@ def test_commands_take_an_address(
     (tmp_path / "chat.json").write_text(json.dumps([{"role": "user", "name": "Ada", "content": "I moved to Lisbon."}]))
     main(["ask", ADDRESS, "Where did Ada move?", "--history", str(tmp_path / "chat.json"), "--json"])
     assert "Lisbon" in json.loads(capsys.readouterr().out)["answer"]
-    main(["diff", address, str(saved), "--json"])
     main(["push", address, "hf://ada/copy", "--json"])
     assert mempiler.load("hf://ada/copy").name == "turn-rag"
     with pytest.raises(SystemExit):

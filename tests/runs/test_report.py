@@ -7,7 +7,6 @@ import pytest
 from mempiler.records import Failure
 from mempiler.runs.report import (
     WIRING,
-    comparison_picture,
     difference_line,
     print_comparison,
     print_evaluation,
@@ -95,7 +94,6 @@ def test_names_of_users_are_printed_as_they_are(name):
     found = evaluation({name: [0.5, 0.0]})
     assert name in printed(print_evaluation, found)
     assert name in printed(print_comparison, found, found, difference(found.counted, found.counted))
-    comparison_picture(found, found).savefig(io.BytesIO())
 
 
 def test_a_category_that_a_limit_left_out_has_no_number():
@@ -103,7 +101,6 @@ def test_a_category_that_a_limit_left_out_has_no_number():
     text = printed(print_comparison, before, after, difference(before.counted, after.counted))
     rows = [line.replace("│", " ").split() for line in text.splitlines() if "│" in line]
     assert ["2", "1", "0.500", "-", "-"] in rows
-    comparison_picture(before, after).savefig(io.BytesIO())
 
 
 def test_the_line_says_why_the_start_was_kept():
@@ -147,13 +144,6 @@ def test_usage_is_one_line(changes, words):
     line = usage_line(evaluation({"1": [0.5]}, **changes))
     assert words in line
     assert "\n" not in line
-
-
-def test_the_picture_has_a_pair_of_bars_for_every_category_and_the_score():
-    found = evaluation({"1": [0.5], "2": [0.25], "5": [1.0]})
-    axes = comparison_picture(found, found).axes[0]
-    assert [label.get_text() for label in axes.get_xticklabels()] == ["1", "2", "5", "score"]
-    assert [bar.get_height() for bar in axes.patches] == [0.5, 0.25, 1.0, 0.375] * 2
 
 
 def test_the_price_of_a_gain_is_in_the_table_of_a_compile():

@@ -16,7 +16,8 @@ from mempiler.programs.state import PredictorState
 from mempiler.records import Failure
 from mempiler.runs.experiment import run_compile, run_evaluate
 from mempiler.runs.folder import RunFolder
-from mempiler.runs.pages.build import program_changes, run_page
+from mempiler.runs.pages.build import run_page
+from mempiler.runs.pages.changes import program_changes
 from mempiler.runs.pages.keep import DOCUMENT, HTML, as_html, keep_page, read_page
 from mempiler.runs.pages.open import open_page
 from mempiler.runs.pages.page import Page, Question

@@ -1,18 +1,14 @@
-"""`compare`, `diff` and `failures` at the command line: what they print, refuse, and end with."""
+"""`compare` and `show --failed` at the command line: what they print, refuse, and end with."""
 
 import json
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
-import dspy
 import pytest
 from mempiler.cli import main
-from mempiler.engines.embedders import embedder
 from mempiler.programs.catalog import build
-from mempiler.programs.state import signature_of
 from mempiler.records import Failure
-from mempiler.runs.artifact import Manifest, save
+from mempiler.runs.artifact import save
 from mempiler.runs.compare import keep_rows, recorded
 from mempiler.runs.folder import RunFolder
 from mempiler.runs.results import Evaluation, Row
@@ -220,99 +216,9 @@ def test_a_compile_is_compared_with_its_start_on_the_same_questions(call):
     assert recorded(made["run"]).phases["start"].score == made["start"]["score"]
 
 
-def demo(n: int) -> dspy.Example:
-    return dspy.Example(question=f"What of {n}?", answer=f"answer {n} " + "x" * 100)
-
-
-@pytest.fixture
-def programs(tmp_path: Path) -> tuple[Path, Path]:
-    """turn-rag twice; the second with other instructions, field words, demos, settings and a benchmark's optimizer."""
-    before, after = build("turn-rag", k=5), build("turn-rag", k=7)
-    first, second = before.all_predictors()["task.answer"], after.all_predictors()["task.answer"]
-    first.signature = signature_of(first).with_instructions("Answer the question.\nUse the context.")
-    second.signature = signature_of(second).with_instructions("Answer the question.\nBe brief.")
-    second.signature = signature_of(second).with_updated_fields("answer", desc="two words")
-    first.demos, second.demos = [demo(1), demo(2)], [demo(2), demo(3)]
-    save(before, tmp_path / "a", Manifest(method="", task="", lms={"task": "openai/x"}))
-    save(after, tmp_path / "b", Manifest(method="", task="", lms={"task": "openai/x"}, optimizer={"name": "gepa"}))
-    return tmp_path / "a", tmp_path / "b"
-
-
-def test_diff_shows_settings_instructions_fields_and_demos(call, programs):
-    code, out, _ = call("diff", *programs)
-    assert code == 0
-    lines = out.splitlines()
-    assert "config.k: 5 -> 7" in lines
-    assert 'optimizer.name: - -> "gepa"' in lines
-    assert {"  -Use the context.", "  +Be brief.", "   Answer the question."} <= set(lines)
-    assert any(line.startswith("  field answer.desc: ") and line.endswith('-> "two words"') for line in lines)
-    assert "  demos: 1 added, 1 removed, 1 kept" in lines
-    shown = {line[:4]: line for line in lines if "question=" in line}
-    assert 'question="What of 1?" -> answer="answer 1 xxx' in shown["  - "]
-    assert 'question="What of 3?"' in shown["  + "]
-    assert max(map(len, shown.values())) < 210
-    assert "lms" not in out
-
-
-def test_diff_as_json(call, programs):
-    found = json.loads(call("diff", *programs, "--json")[1])
-    changes = found["predictors"]["task.answer"]
-    assert found["manifest"] == {"config.k": {"a": 5, "b": 7}, "optimizer.name": {"a": None, "b": "gepa"}}
-    assert changes["instructions"][-3:] == [" Answer the question.", "-Use the context.", "+Be brief."]
-    assert list(changes["fields"]) == ["answer.desc"]
-    assert (changes["demos"]["kept"], changes["demos"]["reordered"]) == (1, False)
-    assert found["same"] == []
-
-
-def test_diff_of_the_same_program(call, programs):
-    code, out, _ = call("diff", programs[0], programs[0])
-    assert (code, out.splitlines()[-1]) == (0, "no difference")
-
-
-def test_demos_in_another_order_are_a_difference(call, tmp_path):
-    for name, order in (("a", [1, 2]), ("b", [2, 1])):
-        program = build("turn-rag")
-        program.all_predictors()["task.answer"].demos = [demo(n) for n in order]
-        save(program, tmp_path / name)
-    out = call("diff", tmp_path / "a", tmp_path / "b")[1]
-    assert "demos: 0 added, 0 removed, 2 kept, in another order" in out
-    assert "no difference" not in out
-
-
-def test_other_methods_are_compared_by_the_predictors_they_share(call, tmp_path, programs):
-    save(build("memory-r2", embedder=embedder()), tmp_path / "r2")
-    found = json.loads(call("diff", programs[0], tmp_path / "r2", "--json")[1])
-    assert found["manifest"]["method"] == {"a": "turn-rag", "b": "memory-r2"}
-    assert (found["only_a"], found["only_b"]) == ([], ["method.writer.extract", "method.writer.manage"])
-    assert list(found["predictors"]) == ["task.answer"]
-    assert "predictor method.writer.extract: only in B" in call("diff", programs[0], tmp_path / "r2")[1]
-
-
-@pytest.mark.parametrize("file", ["manifest.json", "state.json"])
-def test_diff_refuses_an_altered_program(call, programs, file):
-    path = programs[1] / file
-    path.write_text(
-        path.read_text(encoding="utf-8").replace("brief", "broad").replace("gepa", "none"), encoding="utf-8"
-    )
-    code, out, err = call("diff", *programs)
-    assert (code, out) == (2, "")
-    assert err.count("\n") == 1
-    assert f"{path}: the file was altered" in err
-
-
-def test_diff_runs_no_code_of_a_program(call, tmp_path):
-    program = build("turn-rag")
-    save(program, tmp_path / "own")
-    program.name = "no_such_module:Method"
-    save(program, tmp_path / "outside")
-    code, out, _ = call("diff", tmp_path / "own", tmp_path / "outside")
-    assert code == 0
-    assert 'method: "turn-rag" -> "no_such_module:Method"' in out
-
-
 def test_failures_are_listed_by_kind_with_question_and_message(call):
     name = evaluated([1.0, None, None, None], writes=2)
-    code, out, _ = call("failures", name)
+    code, out, _ = call("show", name, "--failed")
     assert code == 0
     assert out.splitlines()[0] == f"{name}: 3 of 4 questions failed, 2 writes"
     assert "questions, parse: 2 " in out
@@ -323,7 +229,7 @@ def test_failures_are_listed_by_kind_with_question_and_message(call):
 
 
 def test_failures_as_json(call):
-    found = json.loads(call("failures", evaluated([None, 1.0], writes=1), "--json")[1])
+    found = json.loads(call("show", evaluated([None, 1.0], writes=1), "--failed", "--json")[1])
     assert (found["asked"], found["by_kind"]) == (2, {"endpoint": 1})
     assert found["questions"] == [
         {
@@ -340,15 +246,15 @@ def test_failures_as_json(call):
 
 def test_failures_of_a_compile_are_told_apart_by_phase(call):
     lost = evaluation([None, 1.0])
-    promoted = call("failures", compiled(lost, evaluation([1.0, None])))[1]
+    promoted = call("show", compiled(lost, evaluation([1.0, None])), "--failed")[1]
     assert "start, q0 " in promoted
     assert "result, q1 " in promoted
     # The start was kept: it was asked once, so its failure counts once.
-    assert "1 of 2 questions failed" in call("failures", compiled(lost, lost))[1]
+    assert "1 of 2 questions failed" in call("show", compiled(lost, lost), "--failed")[1]
 
 
 def test_a_run_without_failures_says_so(call, runs):
-    code, out, _ = call("failures", runs["half"])
+    code, out, _ = call("show", runs["half"], "--failed")
     name = runs["half"]
     wrong = f"12 answers are wrong, which is no failure: mempiler show {name} --wrong\n"
     assert (code, out) == (0, f"{name}: no failures; 24 questions were answered\n{wrong}")
@@ -356,7 +262,19 @@ def test_a_run_without_failures_says_so(call, runs):
 
 def test_failures_of_an_unfinished_run_say_how_to_go_on(call):
     folder = RunFolder.create("evaluate-x", {"command": "evaluate"})
-    code, _, err = call("failures", folder.path.name)
+    code, _, err = call("show", folder.path.name, "--failed")
     assert code == 2
     assert "has no result yet (status running)" in err
     assert "--resume" in err
+
+
+def test_the_name_of_before_says_what_it_is_now(call, runs):
+    code, out, err = call("failures", runs["half"])
+    assert (code, out) == (2, "")
+    assert "mempiler failures is now: mempiler show RUN --failed" in err
+
+
+def test_failed_is_no_choice_among_others(call, runs):
+    code, _, err = call("show", runs["half"], "--failed", "--wrong")
+    assert code == 2
+    assert "--failed lists what failed, and takes no other choice" in err

@@ -1,4 +1,4 @@
-"""`mempiler failures`: which questions and writes of a run failed, and of what."""
+"""`show RUN --failed`: which questions and writes of a run failed, and of what."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import click
-
-from .options import JSON, output, print_json
+from .options import output, print_json
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -26,14 +24,8 @@ KINDS = {
 """What the kinds of failures mean."""
 
 
-@click.command("failures")
-@click.argument("run")
-@JSON
-def command(run: str, as_json: bool) -> None:
-    """List the questions and the memory writes of a finished RUN that failed, by kind.
-
-    RUN is its folder, the end of the folder's name, or its MLflow run id.
-    """
+def show_failed(run: str, as_json: bool) -> None:
+    """Lists the questions and the memory writes of a finished run that failed, by kind."""
     from ..runs.compare import recorded
 
     found = _failures(recorded(run))
