@@ -18,7 +18,7 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -92,15 +92,24 @@ def run_parallel(work: Work, given: Sequence[tuple[Any, ...]], workers: Workers)
                     del streams[stream]
                     continue
                 if isinstance(what, _Raised):
+                    # It ends by itself: Ray ends this whole process if it is told to cancel what is completing.
+                    del streams[stream]
                     # The others finish what they have begun, and begin nothing else.
-                    for each in streams:
-                        ray.cancel(each, force=False)
-                    ray.wait([each.completed() for each in streams], num_returns=len(streams), timeout=GRACE)
+                    _cancel(ray, streams, force=False)
                     raise what.error()
                 yield streams[stream], what
     finally:
-        for stream in streams:
-            ray.cancel(stream, force=True)
+        _cancel(ray, streams, force=True)
+
+
+def _cancel(ray: Any, streams: Collection[Any], force: bool) -> None:
+    """Cancels what is not through; unless it is forced, waits for what it has begun."""
+    through = [each.completed() for each in streams]
+    for each, done in zip(streams, through, strict=True):
+        if not ray.wait([done], timeout=0)[0]:
+            ray.cancel(each, force=force)
+    if through and not force:
+        ray.wait(through, num_returns=len(through), timeout=GRACE)
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ class Served:
         options: Sequence[str] = (),
         store: str | None = None,
         workers: int = 1,
-        limits: Callable[[], None] | None = None,
+        limits: Callable[[], object] | None = None,
     ) -> None:
         mempiler.save(mempiler.build("turn-rag"), folder / "program")
         self.tokens = {tenant: secrets.token_urlsafe(24) for tenant in TENANTS}
