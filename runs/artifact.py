@@ -45,7 +45,7 @@ from ..programs.state import (
 )
 from ..records.whole_file import refuse_foreign
 from .addresses import is_address, resolve
-from .external import SYSTEM, shipped
+from .external import SYSTEM, resolve_external
 from .manifest import MANIFEST, SCHEMA, STATE, Manifest, digest_of, manifest_in, sha256_of, states_in
 
 _KNOWN = (set[str](), {MANIFEST, STATE})
@@ -251,7 +251,7 @@ def _built(folder: Path, manifest: Manifest, embedder: Embedder | None) -> Memor
 
 def _system(manifest: Manifest) -> Any | None:
     """The factory of a shipped system, if the program is one's."""
-    return shipped(manifest.method.removeprefix(SYSTEM)) if manifest.method.startswith(SYSTEM) else None
+    return resolve_external(manifest.method) if manifest.method.startswith(SYSTEM) else None
 
 
 def _take(folder: Path, program: MemoryProgram, manifest: Manifest, states: dict[str, PredictorState]) -> None:

@@ -6,7 +6,7 @@ module:thing, http://..., answers.jsonl, or an object        `programs.external.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import dspy
@@ -15,27 +15,22 @@ from ..data.benchmark import Benchmark
 from ..errors import UserError
 from ..programs.external.answers import Answers
 from ..programs.external.program import parameters
-from ..programs.external.resolve import (
-    ANSWERS,
-    WEB,
-    answers,
-    asks_itself,
-    is_store,
-    name_of,
-    takes_embedder,
-    thing_of,
-)
+from ..programs.external.resolve import ANSWERS, WEB, kind_of, name_of, takes_embedder, thing_of
 
 SYSTEM = "system:"
 
 
 def resolve_external(name: str) -> Any | None:
-    """What a name stands for, if that is no method of ours.
+    """What a name stands for, if that is no method of ours; of a shipped system its factory.
 
     Raises:
-        UserError: There is no such system, module or file.
+        UserError: There is no such system, module or file, or the system is not installed.
     """
-    return shipped(name.removeprefix(SYSTEM)) if name.startswith(SYSTEM) else thing_of(name)
+    if not name.startswith(SYSTEM):
+        return thing_of(name)
+    from ..systems.catalog import factory
+
+    return factory(name.removeprefix(SYSTEM))
 
 
 def in_subprocess(name: str, thing: Any) -> Any:
@@ -44,24 +39,13 @@ def in_subprocess(name: str, thing: Any) -> Any:
     One that asks for the run's embedder has it in this process only.
     """
     made = isinstance(thing, type) or not hasattr(thing, "add")
-    if name.startswith((SYSTEM, *WEB)) or not made or not is_store(thing) or takes_embedder(thing):
+    if name.startswith((SYSTEM, *WEB)) or not made or kind_of(thing) == "answer" or takes_embedder(thing):
         return thing
     from ..systems.catalog import isolated
 
     make: Any = isolated(name, "folder" in parameters(thing))
-    make.asks = asks_itself(thing)
+    make.asks = kind_of(thing) == "ask"
     return make
-
-
-def shipped(name: str) -> Any:
-    """The factory of a shipped system.
-
-    Raises:
-        UserError: There is none of this name, or it is not installed.
-    """
-    from ..systems.catalog import factory
-
-    return factory(name)
 
 
 def read_answers(thing: Any) -> Any:
@@ -83,17 +67,7 @@ def plannable(name: str) -> bool:
         UserError: There is no such system, module or file.
     """
     thing = resolve_external(name)
-    return thing is None or (answers(thing) and not isinstance(thing, Answers))
-
-
-def refuse_planning(name: str) -> None:
-    """Refuses to measure in advance what cannot be run under another model.
-
-    Raises:
-        UserError: It is such a thing.
-    """
-    if not plannable(name):
-        raise UserError(f"{name}: what it takes is not known before; leave --plan out, and set --max-calls")
+    return thing is None or (kind_of(thing) == "answer" and not isinstance(thing, Answers))
 
 
 def with_answers(thing: Any, benchmark: Benchmark, examples: Sequence[dspy.Example]) -> Sequence[dspy.Example]:
@@ -107,5 +81,4 @@ def with_answers(thing: Any, benchmark: Benchmark, examples: Sequence[dspy.Examp
         return examples
     if benchmark.interaction is not None:
         raise UserError(f"{benchmark.name} is a simulated conversation: there is nothing to record one answer of")
-    known: Iterable[str] = (str(example.id) for example in benchmark.examples)
-    return thing.given(examples, known, benchmark.name.partition(".")[2])
+    return thing.given(examples, [str(each.id) for each in benchmark.examples], benchmark.name.partition(".")[2])

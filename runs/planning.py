@@ -11,6 +11,7 @@ import dspy
 from ..data.benchmark import Benchmark
 from ..engines.embedders import embedder as make_embedder
 from ..engines.models import language_model
+from ..errors import UserError
 from ..optimizers.compile import Compilation, plan_job
 from ..optimizers.effort import effort
 from ..optimizers.plan import Plan, Size, compile_plan, evaluation_plan, measure
@@ -18,7 +19,7 @@ from ..programs.catalog import answering, build, needs_embedder, preset
 from ..programs.program import MemoryProgram
 from .addresses import program_folder
 from .experiment import Part, chosen_examples
-from .external import refuse_planning
+from .external import plannable
 from .setup import Setup
 
 
@@ -78,7 +79,8 @@ def start_program(
     folder = program_folder(name)
     if folder is not None:
         return answering(setup.saved(folder, allow_code), benchmark.task)
-    refuse_planning(name)
+    if not plannable(name):
+        raise UserError(f"{name}: what it takes is not known before; leave --plan out, and set --max-calls")
     # The offline embedder replaces a paid one: the recalled context has the same size.
     embedder = make_embedder() if needs_embedder(name) else None
     settings = {**preset(name, benchmark.name, benchmark.unsaid), **dict(config or {})}

@@ -23,7 +23,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import islice
-from typing import Any, cast
+from typing import Any
 
 import dspy
 
@@ -91,8 +91,12 @@ class ExternalReader(Reader):
     def __init__(self, name: str, stores: Stores | None, thing: Any, k: int, timeout: float) -> None:
         super().__init__()
         self.system, self.stores, self.k, self.timeout = name, stores, k, timeout
-        # A module is copied with its program; a function is shared by all copies.
-        self.thing: Any = thing if isinstance(thing, dspy.Module) else _function(thing)
+        # A module is copied with its program; anything else is shared by all copies, as a function is.
+        self.thing: Any = (
+            thing
+            if isinstance(thing, dspy.Module)
+            else functools.wraps(thing, updated=())(lambda *given, **named: thing(*given, **named))
+        )
 
     def search(
         self, memory: HistoryMemory, queries: Sequence[str], k: int = 10, min_score: float | None = None
@@ -116,12 +120,12 @@ class ExternalReader(Reader):
         if self.stores is not None:
             return self.stores.ask(history, "ask", _text(query))
         takes = parameters(getattr(self.thing, "forward", self.thing))
-        about = {"options": list(query.options), "date": query.when, "query": query}
-        named: dict[str, Any] = {name: value for name, value in about.items() if name in takes}
+        about: dict[str, Any] = {"options": list(query.options), "date": query.when, "query": query}
+        named = {name: value for name, value in about.items() if name in takes}
         given: tuple[Any, ...] = history, _text(query, "options" in named)
         if "kwargs" in takes:  # a prompt by itself, as `dspy.Predict("history, question -> answer")`
-            lines = "\n".join(line for item in history for line in item.lines())
-            given, named = (), {**named, "history": lines, "question": given[1]}
+            named |= {"history": "\n".join(line for item in history for line in item.lines()), "question": given[1]}
+            given = ()
         calls = CallThread(self.system, self.timeout)
         try:
             return calls.call("answer", self.thing, *given, **named)
@@ -163,10 +167,11 @@ class AnsweringProgram(MemoryProgram):
         waiting: Waiting | None = None,
         recalled: Callable[[Context], None] = lambda context: None,
     ) -> dspy.Prediction:
-        since = (*(waiting.items if waiting else ()), *query.since)
         known: History = memory.history
+        since = (*(waiting.items if waiting else ()), *query.since)
         history = known.model_copy(update={"items": (*known.items, *since)}) if since else known
-        outputs, found = _read(cast(ExternalReader, self.method.reader).answered(history, query))
+        reader: Any = self.method.reader
+        outputs, found = _read(reader.answered(history, query))
         context = Context(hits=hits_of(found, history))
         record_context(context)
         recalled(context)
@@ -183,23 +188,24 @@ def hits_of(found: Any, history: History) -> tuple[Hit, ...]:
     Raises:
         ExternalError: It is no list, or holds something without a text.
     """
-    listed: Any = _getter(found)("results") if isinstance(found, Mapping) else () if found is None else found
+    listed = found.get("results") if isinstance(found, Mapping) else () if found is None else found
     if isinstance(listed, str | bytes) or not isinstance(listed, Iterable):
-        raise ExternalError(f"recalled {type(cast(object, found)).__name__}, expected a list of texts or entries")
-    return tuple(_hit(each, history) for each in islice(cast("Iterable[Any]", listed), MOST))
+        raise ExternalError(f"recalled {type(found).__name__}, expected a list of texts or entries")
+    return tuple(each if isinstance(each, Hit) else _hit(each, history) for each in islice(listed, MOST))
 
 
 def _hit(recalled: Any, history: History) -> Hit:
-    if isinstance(recalled, Hit):
-        return recalled
-    get = _getter({"text": recalled} if isinstance(recalled, str) else recalled)
+    if isinstance(recalled, str):
+        recalled = {"text": recalled}
+    # A mapping, as Mem0 gives them, or an object.
+    get = recalled.get if isinstance(recalled, Mapping) else lambda name: getattr(recalled, name, None)
     text = next((value for name in TEXTS if isinstance(value := get(name), str)), None)
     if text is None:
         raise ExternalError(f"recalled {type(recalled).__name__} without a text; expected one of {', '.join(TEXTS)}")
     own, score = str(get("id") or ""), get("score")
-    listed: list[Any] = [each for name in ("sources", "ids") if isinstance(each := get(name), list | tuple)]
-    named = [*(str(each) for ids in listed for each in ids), own]
-    sources = tuple(dict.fromkeys(each for each in named if each in history.turns)) or _turns_with(text, history)
+    listed = [each for name in ("sources", "ids") if isinstance(each := get(name), list | tuple)]
+    named = dict.fromkeys([*(str(each) for ids in listed for each in ids), own])
+    sources = tuple(each for each in named if each in history.turns) or _turns_with(text, history)
     return Hit(
         id=one_line(own) or f"M{hashlib.sha256(text.encode()).hexdigest()[:6]}",
         text=text,
@@ -207,13 +213,6 @@ def _hit(recalled: Any, history: History) -> Hit:
         score=float(score) if isinstance(score, int | float) else 0.0,
         sources=sources,
     )
-
-
-def _getter(recalled: Any) -> Callable[[str], Any]:
-    """Reads a field of a mapping, as Mem0 gives them, or of an object; None where it has none."""
-    if isinstance(recalled, Mapping):
-        return cast("Mapping[str, Any]", recalled).get
-    return lambda name: getattr(recalled, name, None)
 
 
 def _turns_with(text: str, history: History) -> tuple[str, ...]:
@@ -240,13 +239,6 @@ def parameters(thing: Any) -> Mapping[str, inspect.Parameter]:
         return {}
 
 
-def _function(thing: Any) -> Any:
-    def call(*given: Any, **named: Any) -> Any:
-        return thing(*given, **named)
-
-    return functools.update_wrapper(call, thing, updated=())
-
-
 def _text(query: Query, apart: bool = False) -> str:
     """A question as a text; its options too, unless they are given apart."""
     text = query.line if query.modality == "question" else query.probe
@@ -255,16 +247,15 @@ def _text(query: Query, apart: bool = False) -> str:
 
 def _read(given: Any) -> tuple[dict[str, Any], Any]:
     """The outputs of an answer and what was recalled for it."""
-    outputs: dict[str, Any] = {"answer": given}
-    found: Any = None
+    outputs, found = {"answer": given}, None
     if isinstance(given, dspy.Prediction | Mapping):
-        fields = dict(cast("Mapping[str, Any]", given).items())
-        found = fields.pop("recalled", fields.pop("context", None))
-        outputs = {name: value for name, value in fields.items() if name != "memory"}
-    elif isinstance(given, tuple) and len(pair := cast("tuple[Any, ...]", given)) == 2:
-        outputs, found = {"answer": pair[0]}, pair[1]
+        outputs = {name: value for name, value in given.items() if name != "memory"}
+        found = outputs.pop("recalled", outputs.pop("context", None))
+    elif isinstance(given, tuple) and len(given) == 2:
+        outputs, found = {"answer": given[0]}, given[1]
     answer = outputs.get("answer")
     if not isinstance(answer, str | int | float | list):
         raise ExternalError(f"answered {type(answer).__name__}, expected a text or (text, recalled)")
-    found = found.hits if isinstance(found, Context) else found
-    return {**outputs, "answer": str(answer) if isinstance(answer, int | float) else answer}, found
+    if isinstance(answer, int | float):
+        outputs["answer"] = str(answer)
+    return outputs, found.hits if isinstance(found, Context) else found

@@ -11,7 +11,7 @@ import copy
 import inspect
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import dspy
 
@@ -50,7 +50,7 @@ def thing_of(name: str) -> Any | None:
     found = imported(name)
     if inspect.isclass(found) and issubclass(found, Method):
         return None
-    if not (is_store(found) or answers(found)):
+    if kind_of(found) is None:
         raise ProgramError(f"method {name!r} is not a subclass of mempiler.Method, and {UNKNOWN}")
     return found
 
@@ -61,37 +61,24 @@ def name_of(thing: Any) -> str:
     return f"{kind.__module__}:{kind.__qualname__}"
 
 
-def is_store(thing: Any) -> bool:
-    """Whether something, or what a class or `make(folder)` makes, is given sessions and then searched or asked."""
-    made = not isinstance(thing, type) and "folder" in parameters(thing)
-    return made or (hasattr(thing, "add") and (hasattr(thing, "search") or hasattr(thing, "ask")))
+def kind_of(thing: Any) -> Literal["search", "ask", "answer"] | None:
+    """How something is asked; None for what cannot be scored.
 
-
-def asks_itself(thing: Any) -> bool:
-    """Whether a store answers by itself; a factory says so by an attribute `asks`."""
-    return getattr(thing, "asks", False) is True or (hasattr(thing, "ask") and not hasattr(thing, "search"))
-
-
-def answers(thing: Any) -> bool:
-    """Whether something that is no store takes a history and a question."""
-    if isinstance(thing, dspy.Module) or (isinstance(thing, type) and issubclass(thing, dspy.Module)):
-        return not is_store(thing)
+    "search" and "ask" are stores, or classes and factories of such, which are given sessions; a factory of stores that
+    answer by themselves says so by an attribute `asks`. "answer" takes a history and a question.
+    """
+    makes = not isinstance(thing, type) and "folder" in parameters(thing)
+    if makes or (hasattr(thing, "add") and (hasattr(thing, "search") or hasattr(thing, "ask"))):
+        return "search" if getattr(thing, "asks", False) is not True and (makes or hasattr(thing, "search")) else "ask"
+    if isinstance(thing, type):
+        return "answer" if issubclass(thing, dspy.Module) else None
     given = [each for each in parameters(thing).values() if each.kind in (0, 1)]
-    return not is_store(thing) and not isinstance(thing, type) and len(given) >= 2
+    return "answer" if isinstance(thing, dspy.Module) or len(given) > 1 else None
 
 
 def takes_embedder(thing: Any) -> bool:
     """Whether a store asks for the run's embedder."""
-    return is_store(thing) and "embedder" in parameters(thing)
-
-
-def settings_of(thing: Any) -> dict[str, Any]:
-    """The settings that a thing has, each with its default."""
-    if isinstance(thing, Answers):
-        return {}
-    if thing is Endpoint:
-        return {"timeout": TIMEOUT, "model": ""}
-    return {"timeout": TIMEOUT, "k": 10} if is_store(thing) and not asks_itself(thing) else {"timeout": TIMEOUT}
+    return kind_of(thing) in ("search", "ask") and "embedder" in parameters(thing)
 
 
 def program_of(
@@ -119,19 +106,18 @@ def program_of(
     Raises:
         UserError: It has no such setting.
     """
-    if not (is_store(thing) or answers(thing)):
+    kind = kind_of(thing)
+    if kind is None:
         raise UserError(f"{name}: {UNKNOWN}")
-    settings, kind = _settings(name, config or {}, settings_of(thing)), task_class(task)
-    if is_store(thing):
+    settings = _settings(thing, name, config or {})
+    if kind == "answer":
+        method = External(name, settings, thing=thing() if isinstance(thing, type) else thing)
+    else:
         stores = Stores(_making(thing, name, embedder, settings), name, folder, settings["timeout"])
         method = External(name, settings, stores)
-        if not asks_itself(thing):
-            return MemoryProgram(method, kind(), cache, adapter, name)
-    else:
-        if isinstance(thing, Answers):
-            settings["sha256"] = thing.sha256  # other answers are another program
-        method = External(name, settings, thing=thing() if isinstance(thing, type) else thing)
-    return AnsweringProgram(method, silent(kind), cache, adapter, name)
+    if kind == "search":
+        return MemoryProgram(method, task_class(task)(), cache, adapter, name)
+    return AnsweringProgram(method, silent(task_class(task)), cache, adapter, name)
 
 
 def _making(thing: Any, name: str, embedder: Embedder | None, settings: Mapping[str, Any]) -> Callable[[Path], Any]:
@@ -153,12 +139,15 @@ def _making(thing: Any, name: str, embedder: Embedder | None, settings: Mapping[
     return lambda folder: copy.deepcopy(thing)
 
 
-def _settings(name: str, config: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
+def _settings(thing: Any, name: str, config: Mapping[str, Any]) -> dict[str, Any]:
     """What was set, and the defaults; refuses what a thing does not have, and what is no amount."""
+    known: dict[str, Any] = {} if isinstance(thing, Answers) else {"timeout": TIMEOUT}
+    known |= {"model": ""} if thing is Endpoint else {"k": 10} if kind_of(thing) == "search" else {}
     for key, value in config.items():
         if key not in known:
             raise UserError(f"{name}: has no setting {key!r}; it has: {', '.join(known) or 'none'}")
         kinds = int if key == "k" else int | float
         if key != "model" and (not isinstance(value, kinds) or isinstance(value, bool) or not 0 < value < 1e9):
             raise UserError(f"{name}: {key} = {value!r} is no number above 0")
-    return {**known, **config}
+    # Other answers are another program.
+    return {**known, **config, **({"sha256": thing.sha256} if isinstance(thing, Answers) else {})}

@@ -12,17 +12,15 @@ behind, and every further call fails at once with the same reason.
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import inspect
 import json
-import queue
 import shutil
 import tempfile
 import threading
 import weakref
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future, wait
+from concurrent.futures import wait
 from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
@@ -58,8 +56,8 @@ class CallThread:
         """Ends what hangs from another thread, where it can be ended."""
         self.last: Callable[[], Any] | None = None
         """Called in the thread at its end, whatever that raises."""
-        self._jobs: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        threading.Thread(target=_work, args=(self._jobs,), name=f"external {name}", daemon=True).start()
+        self._alone, self._loop = threading.Lock(), asyncio.new_event_loop()
+        threading.Thread(target=_run, args=(self._loop,), name=f"external {name}", daemon=True).start()
 
     def call(self, what: str, function: Callable[..., Any], *args: Any, **named: Any) -> Any:
         """Calls a function, or a coroutine function, in the thread.
@@ -74,34 +72,31 @@ class CallThread:
             ExternalError: It failed, or took too long, now or before.
             MempilerError: A budget is spent, or the model's endpoint is gone.
         """
-        if self.dead:
-            raise ExternalError(f"{self.name}: {self.dead}")
-        future = self._put(partial(function, *args, **named))
-        if not wait([future], self.timeout).done:
-            self.dead = f"{what}: no answer within {self.timeout:g} s"
-            self.close()
-            self.kill()
-            raise ExternalError(f"{self.name}: {self.dead}")
-        try:
-            return future.result()
-        except RUN_ENDS:
-            raise
-        except MempilerError as error:
-            raise ExternalError(str(error)) from error
-        except BaseException as error:
-            raise ExternalError(f"{self.name}: {what}: {failure_of(what, error).message}") from error
+        with self._alone:
+            if self.dead:
+                raise ExternalError(f"{self.name}: {self.dead}")
+            future = asyncio.run_coroutine_threadsafe(_outcome(partial(function, *args, **named)), self._loop)
+            if not wait([future], self.timeout).done:
+                self.dead = f"{what}: no answer within {self.timeout:g} s"
+                self.kill()
+                raise ExternalError(f"{self.name}: {self.dead}")
+        value, error = future.result()
+        if error is None or isinstance(error, RUN_ENDS):
+            if error is not None:
+                raise error
+            return value
+        told = error if isinstance(error, MempilerError) else f"{self.name}: {what}: {failure_of(what, error).message}"
+        raise ExternalError(str(told)) from error
 
     def close(self) -> None:
-        """Ends the thread after what it is doing."""
-        if self.last is not None and not self.dead and not wait([self._put(self.last)], CLOSING).done:
-            self.kill()
+        """Ends the system, in order if it still answers, and the thread after what it is doing."""
+        if self.last is not None and not self.dead:
+            self.timeout = min(self.timeout, CLOSING)
+            with suppress(Exception):
+                self.call("close", self.last)
         self.dead = self.dead or "is closed"
-        self._jobs.put(None)
-
-    def _put(self, function: Callable[[], Any]) -> Future[Any]:
-        future = Future[Any]()
-        self._jobs.put((future, contextvars.copy_context(), function))
-        return future
+        with suppress(RuntimeError):  # it is closed already
+            self._loop.call_soon_threadsafe(self._loop.stop)
 
 
 class Store:
@@ -152,7 +147,6 @@ class Stores:
         if folder is None:
             weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
         self._stores, self._recent = Flight(), deque[str]()
-        self._failed: dict[str, str] = {}
 
     def write(self, history: History) -> None:
         """Writes the store of a history, if it is not there; tells what that took, and what the system did not take."""
@@ -180,18 +174,18 @@ class Stores:
     def _of(self, history: History) -> Store:
         """The store of a history; what cannot be opened once never can: no question waits twice for what hangs."""
         digest = history.digest or "empty"
-        if digest in self._failed:
-            raise ExternalError(self._failed[digest])
-        return self._stores.once(digest, lambda: self._opened(digest, history))
+        found = self._stores.once(digest, lambda: self._opened(digest, history))
+        if isinstance(found, ExternalError):
+            raise ExternalError(str(found)) from found
+        return found
 
-    def _opened(self, digest: str, history: History) -> Store:
+    def _opened(self, digest: str, history: History) -> Store | ExternalError:
         try:
             with taking():  # who asks first need not be who it is for
                 store = Store(self._make, self.name, self._folder / digest[:16] / "store", self._timeout)
                 self._write(store, history)
         except ExternalError as error:
-            self._failed[digest] = str(error)
-            raise
+            return error
         if store.keeps:
             self._recent.append(digest)
             if len(self._recent) > OPEN:
@@ -241,19 +235,17 @@ class Stores:
         return self
 
 
-def _work(jobs: queue.SimpleQueue[Any]) -> None:
-    with asyncio.Runner() as runner:
-        while (job := jobs.get()) is not None:
-            future, context, function = job
-            try:
-                result = context.run(function)
-                if inspect.isawaitable(result):
-                    result = runner.run(_awaited(result), context=context)
-                future.set_result(result)
-            except BaseException as error:
-                future.set_exception(error)
-            del job, future, context, function
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    try:
+        loop.run_forever()
+    finally:
+        loop.close()
 
 
-async def _awaited(value: Any) -> Any:
-    return await value
+async def _outcome(function: Callable[[], Any]) -> tuple[Any, BaseException | None]:
+    """What a function returns or raises; raised here, the end of a process would end the loop."""
+    try:
+        value = function()
+        return (await value if inspect.isawaitable(value) else value), None
+    except BaseException as error:
+        return None, error
