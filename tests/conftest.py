@@ -365,6 +365,25 @@ class Mempiler:
 
 
 @pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Runs a command in this process: its exit code, standard output and standard error."""
+
+    def run(*words: object) -> tuple[int, str, str]:
+        from mempiler.cli import main
+
+        code: Any = 0
+        capsys.readouterr()
+        try:
+            main([str(word) for word in words])
+        except SystemExit as ended:
+            code = ended.code
+        captured = capsys.readouterr()
+        return int(code or 0), captured.out, captured.err
+
+    return run
+
+
+@pytest.fixture
 def mempiler_cli(capsys: pytest.CaptureFixture[str]) -> Mempiler:
     """Runs commands against a stub server."""
     return Mempiler(capsys)

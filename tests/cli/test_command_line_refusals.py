@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mempiler.cli import main
 from mempiler.engines.deadline import Deadline
 from mempiler.programs.catalog import build
 from mempiler.runs.artifact import save
@@ -21,14 +20,6 @@ LOCOMO = {
     "conversation": {"speaker_a": "Ann", "speaker_b": "Bob"},
     "qa": [{"question": "Where?"}],
 }
-
-
-def run(capsys: Any, *arguments: str) -> tuple[int, str, str]:
-    """Exit code, standard output and standard error of a command."""
-    with pytest.raises(SystemExit) as ended:
-        main(list(arguments))
-    captured = capsys.readouterr()
-    return int(ended.value.code or 0), captured.out, captured.err
 
 
 @pytest.fixture
@@ -121,8 +112,8 @@ COMPILE = ["compile", "turn-rag", "--on", "locomo"]
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_a_mistake_is_one_line_that_names_it(here, capsys, arguments, words):
-    code, out, err = run(capsys, *arguments)
+def test_a_mistake_is_one_line_that_names_it(here, cli, arguments, words):
+    code, out, err = cli(*arguments)
     assert code == 2
     assert err.count("\n") == 1
     assert err.startswith("mempiler: ")
@@ -132,15 +123,15 @@ def test_a_mistake_is_one_line_that_names_it(here, capsys, arguments, words):
 
 @pytest.mark.parametrize("method", ["turn-rag", "memory-r2"])
 @pytest.mark.parametrize("command", ["evaluate", "compile"])
-def test_a_missing_key_is_named(here, capsys, monkeypatch, command, method):
+def test_a_missing_key_is_named(here, cli, monkeypatch, command, method):
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    code, _, err = run(capsys, command, method, "--on", "locomo", "--lm", "openai/gpt-x", "--test", "3")
+    code, _, err = cli(command, method, "--on", "locomo", "--lm", "openai/gpt-x", "--test", "3")
     assert (code, err.count("\n")) == (2, 1)
     assert "OPENAI_API_KEY" in err
 
 
 @pytest.mark.parametrize("command", ["evaluate", "compile", "ask"])
-def test_a_dead_port_is_one_line(here, capsys, monkeypatch, command):
+def test_a_dead_port_is_one_line(here, cli, monkeypatch, command):
     naps: list[float] = []
     monkeypatch.setattr(Deadline, "sleep", lambda deadline, seconds: naps.append(seconds))
     model = ["--lm", "openai/x", "--api-base", "http://127.0.0.1:9/v1"]
@@ -149,7 +140,7 @@ def test_a_dead_port_is_one_line(here, capsys, monkeypatch, command):
         arguments = ["ask", "program", "Where?", "--history", "history.json", *model]
     else:
         arguments = [command, "turn-rag", "--on", "locomo", *model]
-    code, _, err = run(capsys, *arguments)
+    code, _, err = cli(*arguments)
     assert (code, err.count("\n")) == (3, 1)
     assert "127.0.0.1:9" in err
     # Whoever waits for a server that is not there waits for a few seconds only.
@@ -239,11 +230,11 @@ WRONG: list[list[str]] = [
 ]
 
 
-def test_every_wrong_command_line_is_one_line_and_code_two(here, capsys):
+def test_every_wrong_command_line_is_one_line_and_code_two(here, cli):
     assert len(WRONG) >= 150
     found = {}
     for arguments in WRONG:
-        code, _, err = run(capsys, *arguments)
+        code, _, err = cli(*arguments)
         if code != 2 or err.count("\n") != 1 or not err.startswith("mempiler: ") or len(err) > 1600:
             found[" ".join(arguments)[:200]] = code, err[:500]
     assert not found

@@ -4,7 +4,6 @@ import json
 import logging
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from mempiler.cli import COMMANDS, list_, main
@@ -34,17 +33,6 @@ COMPILATION = {"start", "result", "difference", "promoted", "program", "run_id"}
 SMALL = ["--train", "12", "--dev", "4", "--test", "6"]
 
 
-def run(capsys: Any, *arguments: str) -> tuple[int, str, str]:
-    """Exit code, standard output and standard error of a command."""
-    code: Any = 0
-    try:
-        main(list(arguments))
-    except SystemExit as ended:
-        code = ended.code
-    captured = capsys.readouterr()
-    return int(code or 0), captured.out, captured.err
-
-
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A program compiled on the bundled sample, and a history beside it."""
@@ -62,8 +50,8 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "program"
 
 
-def test_evaluate_prints_one_json_object(capsys):
-    code, out, err = run(capsys, "evaluate", "turn-rag", "--on", "locomo", "--json", "--test", "6")
+def test_evaluate_prints_one_json_object(cli):
+    code, out, err = cli("evaluate", "turn-rag", "--on", "locomo", "--json", "--test", "6")
     found = json.loads(out)
     assert code == 0
     assert set(found) >= EVALUATION
@@ -83,9 +71,9 @@ def test_the_share_of_prompts_that_a_server_had_cached_is_told_where_it_is_known
     assert ran.found["prompt_tokens"] > 0
 
 
-def test_compile_prints_one_json_object_and_saves(capsys, tmp_path):
+def test_compile_prints_one_json_object_and_saves(cli, tmp_path):
     arguments = ["compile", "turn-rag", "--on", "locomo", "--with", "labeled", "--json", *SMALL]
-    code, out, err = run(capsys, *arguments, "--out", str(tmp_path / "out"))
+    code, out, err = cli(*arguments, "--out", str(tmp_path / "out"))
     found = json.loads(out)
     assert code == 0
     assert set(found) >= COMPILATION
@@ -106,8 +94,8 @@ def test_compile_prints_one_json_object_and_saves(capsys, tmp_path):
     ],
     ids=["evaluate", "compile"],
 )
-def test_the_first_line_says_what_the_numbers_rest_on(capsys, arguments, asked):
-    code, out, err = run(capsys, *arguments, "--on", "locomo")
+def test_the_first_line_says_what_the_numbers_rest_on(cli, arguments, asked):
+    code, out, err = cli(*arguments, "--on", "locomo")
     first = out.splitlines()[0]
     assert (code, err) == (0, "")
     told = "bundled sample", asked, "LM: offline engine", "embedder: offline", "adapter: chat", "not comparable"
@@ -116,21 +104,21 @@ def test_the_first_line_says_what_the_numbers_rest_on(capsys, arguments, asked):
     assert "MLflow run" in out
 
 
-def test_categories_restrict_an_evaluation(capsys):
-    _, out, _ = run(capsys, "evaluate", "no-memory", "--on", "locomo", "--json", "--categories", "2,5", "--test", "8")
+def test_categories_restrict_an_evaluation(cli):
+    _, out, _ = cli("evaluate", "no-memory", "--on", "locomo", "--json", "--categories", "2,5", "--test", "8")
     assert set(json.loads(out)["by"]) <= {"2", "5"}
 
 
-def test_a_saved_program_is_evaluated_with_a_note_on_what_it_was_compiled_on(capsys, program):
-    code, out, err = run(capsys, "evaluate", str(program), "--on", "locomo", "--json", "--categories", "4")
+def test_a_saved_program_is_evaluated_with_a_note_on_what_it_was_compiled_on(cli, program):
+    code, out, err = cli("evaluate", str(program), "--on", "locomo", "--json", "--categories", "4")
     assert code == 0
     assert json.loads(out)["program"] == "turn-rag"
     assert "--part test leaves its training questions out" in err
 
 
-def test_ask_answers_and_shows_why(capsys, program):
+def test_ask_answers_and_shows_why(cli, program):
     question = "Where did Ann move to?"
-    code, out, err = run(capsys, "ask", str(program), question, "--history", f"{program.parent}/history.json", "--why")
+    code, out, err = cli("ask", str(program), question, "--history", f"{program.parent}/history.json", "--why")
     answer, *rest = out.splitlines()
     assert (code, err) == (0, "")
     assert answer
@@ -138,9 +126,9 @@ def test_ask_answers_and_shows_why(capsys, program):
     assert any("[D1:1]" in line and "[b]Lisbon[/b] :smile:" in line for line in rest)
 
 
-def test_ask_prints_one_json_object(capsys, program):
+def test_ask_prints_one_json_object(cli, program):
     question = "Where did Ann move to?"
-    _, out, _ = run(capsys, "ask", str(program), question, "--history", f"{program.parent}/history.json", "--json")
+    _, out, _ = cli("ask", str(program), question, "--history", f"{program.parent}/history.json", "--json")
     found = json.loads(out)
     assert set(found) == {"answer", "lm", "why"}
     assert found["lm"] == "offline"
@@ -148,15 +136,15 @@ def test_ask_prints_one_json_object(capsys, program):
 
 
 @pytest.mark.parametrize("kind", ["methods", "benchmarks", "optimizers", "adapters"])
-def test_list_names_everything_with_a_summary(capsys, kind):
-    code, out, _ = run(capsys, "list", kind, "--json")
+def test_list_names_everything_with_a_summary(cli, kind):
+    code, out, _ = cli("list", kind, "--json")
     listed = json.loads(out)
     assert code == 0
     assert set(listed) == {kind}
     assert all(listed[kind].values())
     known = {"methods": "turn-rag", "benchmarks": "locomo", "optimizers": "bootstrap", "adapters": "chat"}
     assert known[kind] in listed[kind]
-    _, out, _ = run(capsys, "list")
+    _, out, _ = cli("list")
     assert all(name in out for name in listed[kind])
 
 
@@ -172,21 +160,21 @@ GOOD = {"user": "ann", "messages": [{"role": "user", "content": "I moved."}], "q
         ([], 1, "cannot be used as it is"),
     ],
 )
-def test_data_check_ends_with_one_if_the_file_cannot_be_used(capsys, tmp_path, rows, code, words):
+def test_data_check_ends_with_one_if_the_file_cannot_be_used(cli, tmp_path, rows, code, words):
     path = tmp_path / "questions.jsonl"
     path.write_text("\n".join(map(json.dumps, rows)))
-    ended, out, _ = run(capsys, "data", "check", "jsonl", str(path))
+    ended, out, _ = cli("data", "check", "jsonl", str(path))
     assert ended == code
     assert words in out
-    ended, out, _ = run(capsys, "data", "check", "jsonl", str(path), "--json")
+    ended, out, _ = cli("data", "check", "jsonl", str(path), "--json")
     assert ended == code
     assert json.loads(out)["ok"] is (code == 0)
     assert set(json.loads(out)) == {"path", "benchmark", "counts", "rows", "ok", "kinds"}
 
 
 @pytest.mark.parametrize("command", [[], *([name] for name in COMMANDS), ["data", "check"]], ids=" ".join)
-def test_every_command_explains_itself(capsys, command):
-    code, out, err = run(capsys, *command, "--help")
+def test_every_command_explains_itself(cli, command):
+    code, out, err = cli(*command, "--help")
     assert (code, err) == (0, "")
     assert out.startswith(f"Usage: mempiler{''.join(f' {word}' for word in command)}")
 

@@ -5,73 +5,40 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from mempiler.cli import main
 from mempiler.programs.catalog import build
 from mempiler.records import Failure
 from mempiler.runs.artifact import save
 from mempiler.runs.compare import keep_rows, recorded
 from mempiler.runs.folder import RunFolder
-from mempiler.runs.results import Evaluation, Row
+from mempiler.runs.results import Evaluation
+
+from ..runs.evaluations import evaluation as made
+from ..runs.evaluations import row
 
 Call = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Call:
-    """Runs a command; gives its exit code, standard output and standard error."""
+def call(cli: Call, monkeypatch: pytest.MonkeyPatch) -> Call:
+    """Runs a command, on lines of 80 characters."""
     monkeypatch.setenv("COLUMNS", "80")
-
-    def run(*arguments: object) -> tuple[int, str, str]:
-        capsys.readouterr()
-        try:
-            main([str(argument) for argument in arguments])
-            code = 0
-        except SystemExit as ended:
-            code = int(ended.code or 0)
-        printed = capsys.readouterr()
-        return code, printed.out, printed.err
-
-    return run
+    return cli
 
 
 def evaluation(scores: Sequence[float | None], prefix: str = "q", writes: int = 0) -> Evaluation:
     """One question per score; None failed, by turns at the endpoint and in parsing."""
     rows = [
-        Row(
-            id=f"{prefix}{n}",
-            group="g",
+        row(
+            f"{prefix}{n}",
+            score or 0.0,
             category=str(1 + n % 2),
-            counts=True,
             question=f"What of [{n}]?",
-            gold="gold",
-            answer="",
-            score=score or 0.0,
-            parts={},
-            recall={},
-            sources=(),
-            seconds=0.1,
-            failure=None
-            if score is not None
-            else Failure(kind=("endpoint", "parse")[n % 2], where="", message=f"no {n}"),
+            failure=Failure(kind=("endpoint", "parse")[n % 2], where="", message=f"no {n}") if score is None else None,
         )
         for n, score in enumerate(scores)
     ]
     failed = tuple(Failure(kind="parse", where=f"ann, item D{n}, extract", message="garbled") for n in range(writes))
-    return Evaluation(
-        program="turn-rag",
-        benchmark="locomo",
-        lm="openai/x",
-        embedder=None,
-        comparable=True,
-        rows=tuple(rows),
-        calls={"task": len(rows), "prompt": 0, "judge": 0, "cached": 0},
-        tokens={"input": 1200, "output": 34},
-        cost=0.5,
-        write_failures=writes,
-        failed_writes=failed,
-        seconds=1.0,
-        names={"1": "[multi]", "2": "temporal"},
-    )
+    return made(rows, write_failures=writes, failed_writes=failed, names={"1": "[multi]", "2": "temporal"})
 
 
 def evaluated(*args: Any, lm: str = "openai/x", **options: Any) -> str:

@@ -3,12 +3,11 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from mempiler.cli import main
 
-Run = Callable[..., tuple[int, str]]
+Run = Callable[..., tuple[int, str, str]]
 CHAT = [{"role": "user", "name": "Ada", "content": "I moved to Lisbon.", "time": "2024-03-05"}]
 FILES = {
     "view": ("memories", "view", "ada", "--page"),
@@ -39,30 +38,20 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def run(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+def run(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Run) -> Run:
     monkeypatch.setenv("MEMPILER_HOME", str(made))
     monkeypatch.chdir(tmp_path)
-
-    def call(*arguments: str) -> tuple[int, str]:
-        code: Any = 0
-        capsys.readouterr()
-        try:
-            main(list(arguments))
-        except SystemExit as ended:
-            code = ended.code
-        return int(code or 0), capsys.readouterr().err.strip()
-
-    return call
+    return cli
 
 
 @pytest.mark.parametrize("name", FILES)
 def test_a_file_that_is_not_ours_is_overwritten_by_force_alone(run: Run, name: str) -> None:
     notes, command = Path("notes"), FILES[name]
     notes.write_text("my notes on mempiler")
-    code, err = run(*command, "notes")
+    code, _, err = run(*command, "notes")
     assert (code, notes.read_text()) == (2, "my notes on mempiler")
     assert err == (
-        "mempiler: notes: is there already and was not written by Mempiler; choose another name, or give --force"
+        "mempiler: notes: is there already and was not written by Mempiler; choose another name, or give --force\n"
     )
     assert run(*command, "notes", "--force")[0] == 0
     first = notes.read_text()
@@ -81,7 +70,7 @@ def test_a_page_does_not_take_the_place_of_an_export(run: Run) -> None:
 @pytest.mark.parametrize("name", FILES)
 def test_what_is_no_file_is_never_replaced(run: Run, name: str, tmp_path: Path) -> None:
     (tmp_path / "null").symlink_to("/dev/null")
-    code, err = run(*FILES[name], "null", "--force")
+    code, _, err = run(*FILES[name], "null", "--force")
     assert (code, "was not written by Mempiler; choose another name" in err) == (2, True)
     assert (tmp_path / "null").is_symlink()
 
@@ -92,7 +81,7 @@ def test_a_folder_that_is_not_ours_is_left_alone(run: Run, name: str) -> None:
     Path("site").mkdir()
     for file, text in mine.items():
         Path("site", file).write_text(text)
-    code, err = run(*FOLDERS[name], "site")
+    code, _, err = run(*FOLDERS[name], "site")
     assert (code, err.splitlines()[-1].partition(" ")[0]) == (2, "mempiler:")
     assert {path.name: path.read_text() for path in Path("site").iterdir()} == mine
 

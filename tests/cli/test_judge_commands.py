@@ -7,27 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mempiler.cli import main
 from mempiler.signatures.judges import JudgeAnswer, JudgePreference, judge_hash
 
 FIELDS = "[[ ## reasoning ## ]]\nSo.\n\n[[ ## verdict ## ]]\n{}\n\n[[ ## completed ## ]]"
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Exit code, standard output and standard error of a command, in an empty folder."""
+def run(cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Runs a command in an empty folder."""
     monkeypatch.chdir(tmp_path)
-
-    def command(*arguments: str) -> tuple[int, str, str]:
-        code: Any = 0
-        try:
-            main(list(arguments))
-        except SystemExit as ended:
-            code = ended.code
-        captured = capsys.readouterr()
-        return int(code or 0), captured.out, captured.err
-
-    return command
+    return cli
 
 
 def test_a_judge_that_accepts_short_answers_only_is_counted_by_kind(run: Any, stub: Any, tmp_path: Path) -> None:

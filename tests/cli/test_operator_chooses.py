@@ -7,14 +7,13 @@ from typing import Any
 
 import mempiler
 import pytest
-from mempiler.cli import main
 from mempiler.programs.catalog import build
 from mempiler.runs.artifact import Manifest, read_manifest
 
 CHAT = [{"role": "user", "name": "Ada", "content": "I moved to Lisbon last week.", "time": "2024-03-05"}]
 SIZES = ["--on", "locomo", "--train", "4", "--dev", "2", "--test", "2"]
 STORE = ["--store", "memories.sqlite"]
-Run = Callable[..., tuple[int, str, list[str]]]
+Run = Callable[..., tuple[int, str, str]]
 
 LOADING = {
     "ask": ["ask", "{program}", "Where did Ada move?", "--history", "chat.json"],
@@ -28,24 +27,14 @@ LOADING = {
 
 
 @pytest.fixture
-def run(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+def run(tmp_path: Path, cli: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Runs a command in a folder with a program and a chat."""
     monkeypatch.chdir(tmp_path)
     Path("chat.json").write_text(json.dumps(CHAT))
     save("program", "offline")
 
-    def call(*words: str) -> tuple[int, str, list[str]]:
-        code: Any = 0
-        capsys.readouterr()
-        try:
-            main(list(words))
-        except SystemExit as ended:
-            code = ended.code
-        captured = capsys.readouterr()
-        return int(code or 0), captured.out, captured.err.splitlines()
-
-    assert call("memories", "add", "chat.json", "--user", "ada", *STORE)[0] == 0
-    return call
+    assert cli("memories", "add", "chat.json", "--user", "ada", *STORE)[0] == 0
+    return cli
 
 
 def save(folder: str, model: str) -> None:
@@ -61,7 +50,7 @@ def test_standard_output_stays_one_json_object(run, command):
     code, out, err = run(*words_of(command), "--json")
     assert code == 0, err
     assert json.loads(out)
-    assert err == []
+    assert err == ""
 
 
 @pytest.mark.parametrize("command", ["ask", "ask stored", "remember", "rebuild", "serve"])
@@ -70,7 +59,7 @@ def test_the_folder_does_not_choose_the_model(run, command):
     code, _, err = run(*words_of(command), *(["--host", "127.0.0.1"] if command == "serve" else []))
     assert code == 2
     told = "program: was compiled with 'huggingface/https://evil'; give --lm huggingface/https://evil (or MEMPILER_LM)"
-    assert err[-1].startswith(f"mempiler: {told}")
+    assert f"mempiler: {told}" in err
 
 
 @pytest.mark.parametrize("by", ["option", "variable"])
@@ -94,12 +83,12 @@ def test_the_operator_chooses_the_embedder(run, monkeypatch):
     mempiler.save(program, "facts", Manifest(method="", task="", lms={"task": "offline"}))
     assert read_manifest("facts").embedder == "openai/far"
     code, _, err = run(*words_of("remember", "facts"))
-    assert (code, err[-1].startswith("mempiler: facts: was made with the embedder 'openai/far'; give --embedder")) == (
+    assert (code, "mempiler: facts: was made with the embedder 'openai/far'; give --embedder" in err) == (
         2,
         True,
     )
     assert run(*words_of("remember", "facts"), "--embedder", "openai/far")[0] == 0
     code, _, err = run(*words_of("plan", "facts"))
-    assert (code, "give --embedder" in err[-1]) == (2, True)
+    assert (code, "give --embedder" in err) == (2, True)
     code, _, err = run(*words_of("plan", "facts"), "--embedder", "openai/far")
-    assert "embedder 'openai/far' needs a key" in err[-1]
+    assert "embedder 'openai/far' needs a key" in err

@@ -2,10 +2,8 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
-from mempiler.cli import main
 from mempiler.programs.catalog import build
 from mempiler.runs.artifact import Manifest, save
 
@@ -17,31 +15,14 @@ def name(request: pytest.FixtureRequest) -> str:
     return f"cli-{request.node.name.split('[')[0]}"
 
 
-@pytest.fixture
-def command(capsys: pytest.CaptureFixture[str]) -> Any:
-    """Runs a command in this process: its exit code, standard output, standard error."""
-
-    def run(*words: str) -> tuple[int, str, str]:
-        code: Any = 0
-        capsys.readouterr()
-        try:
-            main(list(words))
-        except SystemExit as ended:
-            code = ended.code
-        captured = capsys.readouterr()
-        return int(code or 0), captured.out, captured.err
-
-    return run
-
-
 def saved(folder: Path, score: float | None = 0.5, method: str = "turn-rag") -> str:
     scores = {"gate": SCORED | {"score": score}} if score is not None else {}
     save(build(method), folder, Manifest(method="", task="", scores=scores, lms={"task": "offline"}))
     return str(folder)
 
 
-def test_what_is_registered_is_asked_evaluated_and_compared(tmp_path, name, command):
-    code, out, _ = command("register", saved(tmp_path / "program"), "--name", name, "--alias", "prod")
+def test_what_is_registered_is_asked_evaluated_and_compared(tmp_path, name, cli):
+    code, out, _ = cli("register", saved(tmp_path / "program"), "--name", name, "--alias", "prod")
     assert code == 0
     assert f"version 1 of {name}: models:/{name}@prod" in out
     assert "gate: dev 0.500 (n = 20, offline), nothing to compare with" in out
@@ -49,35 +30,35 @@ def test_what_is_registered_is_asked_evaluated_and_compared(tmp_path, name, comm
 
     chat = tmp_path / "chat.json"
     chat.write_text(json.dumps([{"role": "user", "name": "Ada", "content": "I moved to Lisbon."}]))
-    asked = command("ask", f"models:/{name}@prod", "Where did Ada move?", "--history", str(chat), "--json")
+    asked = cli("ask", f"models:/{name}@prod", "Where did Ada move?", "--history", str(chat), "--json")
     assert "Lisbon" in json.loads(asked[1])["answer"]
 
     sizes = ["--train", "4", "--dev", "2", "--test", "2"]
     address, *common = f"models:/{name}/1", "--on", "locomo", "--part", "test", "--json", *sizes
-    evaluated = command("evaluate", address, *common)
+    evaluated = cli("evaluate", address, *common)
     assert json.loads(evaluated[1])["program"] == "turn-rag"
-    compared = command("compare", address, "no-memory", *common)
+    compared = cli("compare", address, "no-memory", *common)
     assert compared[0] == 0, compared[2]
-    planned = command("evaluate", address, "--on", "locomo", "--plan", "--json", *sizes)
+    planned = cli("evaluate", address, "--on", "locomo", "--plan", "--json", *sizes)
     assert planned[0] == 0, planned[2]
 
     store = str(tmp_path / "memories.sqlite")
-    assert command("memories", "add", str(chat), "--user", "ada", "--store", store)[0] == 0
-    assert command("memories", "remember", f"models:/{name}@prod", "--store", store)[0] == 0
+    assert cli("memories", "add", str(chat), "--user", "ada", "--store", store)[0] == 0
+    assert cli("memories", "remember", f"models:/{name}@prod", "--store", store)[0] == 0
 
 
-def test_a_refusal_is_one_line(tmp_path, name, command):
-    code, out, err = command("register", saved(tmp_path / "program", None), "--name", name)
+def test_a_refusal_is_one_line(tmp_path, name, cli):
+    code, out, err = cli("register", saved(tmp_path / "program", None), "--name", name)
     assert (code, out) == (2, "")
     assert err.splitlines()[-1].startswith("mempiler: the program has no score on dev questions")
-    code, out, _ = command("register", str(tmp_path / "program"), "--name", name, "--force", "--json")
+    code, out, _ = cli("register", str(tmp_path / "program"), "--name", name, "--force", "--json")
     assert (code, json.loads(out)["address"]) == (0, f"models:/{name}/1")
 
 
 @pytest.mark.parametrize("words", [["ask", "models:/nobody@p", "Where?"], ["memories", "remember", "models:/nobody@p"]])
-def test_an_address_that_is_not_there_is_one_line(tmp_path, command, words):
+def test_an_address_that_is_not_there_is_one_line(tmp_path, cli, words):
     (tmp_path / "chat.json").write_text("[]")
     words = [*words, "--history", str(tmp_path / "chat.json")] if words[0] == "ask" else words
-    code, _, err = command(*words)
+    code, _, err = cli(*words)
     assert code == 2
     assert err.splitlines()[-1].startswith("mempiler: models:/nobody@p")

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mempiler.cli import main
 from mempiler.runs.experiment import run_evaluate
 from mempiler.runs.folder import RunFolder
 from mempiler.runs.pages.build import run_page
@@ -23,20 +22,10 @@ def home() -> str:
 
 
 @pytest.fixture
-def call(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: str) -> Any:
-    """Runs a command in an empty results folder; gives its exit code, output and error output."""
+def call(cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: str) -> Any:
+    """Runs a command in an empty results folder."""
     monkeypatch.setenv("MEMPILER_HOME", str(tmp_path / "home"))
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        code: Any = 0
-        try:
-            main(list(arguments))
-        except SystemExit as ended:
-            code = ended.code
-        captured = capsys.readouterr()
-        return int(code or 0), captured.out, captured.err
-
-    return run
+    return cli
 
 
 @pytest.fixture

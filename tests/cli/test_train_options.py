@@ -1,18 +1,10 @@
 """What the options of `mempiler train` stand for, and mistakes in them; nothing is trained here."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from mempiler.cli import main
 from mempiler.errors import UserError
-
-
-def run(*words: str) -> int:
-    try:
-        main(list(words))
-    except SystemExit as ended:
-        return int(ended.code or 0)  # pyright: ignore[reportArgumentType]
-    return 0
 
 
 @pytest.mark.parametrize(
@@ -33,69 +25,74 @@ def run(*words: str) -> int:
         (("--lm", "local:x", "--plan"), "no --plan"),
     ],
 )
-def test_mistakes_are_one_line(words: tuple[str, ...], says: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("train", "memory-r2", "--on", "memory-env", *words) == 2
-    lines = capsys.readouterr().err.splitlines()
+def test_mistakes_are_one_line(words: tuple[str, ...], says: str, cli: Any) -> None:
+    code, _, err = cli("train", "memory-r2", "--on", "memory-env", *words)
+    lines = err.splitlines()
+    assert code == 2
     assert says in lines[-1]
     assert lines[-1].startswith("mempiler: ")
     assert not any("Traceback" in line for line in lines)
 
 
-def asked(monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[Any, Any]:
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch, cli: Any) -> Callable[..., tuple[Any, Any]]:
     """The setup and the course that a command stands for."""
     found: list[Any] = []
 
     def heard(method: str, setup: Any, course: Any, *rest: Any) -> None:
-        found.extend((setup, course))
+        found[:] = setup, course
         raise UserError("heard")
 
+    def ask(*words: str) -> tuple[Any, Any]:
+        assert cli("train", "memory-r2", "--on", "memory-env", "--lm", "local:tiny", *words)[0] == 2
+        return found[0], found[1]
+
     monkeypatch.setattr("mempiler.runs.train.run_train", heard)
-    assert run("train", "memory-r2", "--on", "memory-env", "--lm", "local:tiny", *words) == 2
-    return found[0], found[1]
+    return ask
 
 
-def test_a_comparison_has_three_seeds_and_many_users(monkeypatch: pytest.MonkeyPatch) -> None:
-    setup, course = asked(monkeypatch)
+def test_a_comparison_has_three_seeds_and_many_users(asked: Any) -> None:
+    setup, course = asked()
     assert course.names() == ["grpo", "grpo-session", "local", "logo-grpo"]
     assert (course.seeds, course.workers, course.quick) == (3, 1, False)
     assert (course.settings.curriculum.horizons, course.settings.histories) == ((8,), 2)
     assert len({example.history.id for example in setup.split(setup.load()).test}) == 120
-    assert asked(monkeypatch, "--option", "users=50")[0].options["users"] == 50
+    assert asked("--option", "users=50")[0].options["users"] == 50
 
 
-def test_the_embedder_is_the_offline_one_unless_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert asked(monkeypatch, "--lm", "local:x")[0].embedder == "offline"
+def test_the_embedder_is_the_offline_one_unless_named(asked: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert asked("--lm", "local:x")[0].embedder == "offline"
     monkeypatch.setenv("MEMPILER_EMBEDDER", "minilm")
-    assert asked(monkeypatch)[0].embedder == "minilm"
-    assert asked(monkeypatch, "--embedder", "e5")[0].embedder == "e5"
+    assert asked()[0].embedder == "minilm"
+    assert asked("--embedder", "e5")[0].embedder == "e5"
 
 
-def test_a_quick_comparison_is_smaller_unless_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    setup, course = asked(monkeypatch, "--quick")
+def test_a_quick_comparison_is_smaller_unless_told(asked: Any) -> None:
+    setup, course = asked("--quick")
     assert (course.seeds, course.quick, setup.options) == (1, True, {"users": 100})
-    assert course.settings.curriculum.tokens < asked(monkeypatch)[1].settings.curriculum.tokens
-    assert asked(monkeypatch, "--quick", "--seeds", "2", "--samples", "5")[1].seeds == 2
+    assert course.settings.curriculum.tokens < asked()[1].settings.curriculum.tokens
+    assert asked("--quick", "--seeds", "2", "--samples", "5")[1].seeds == 2
 
 
-def test_without_a_comparison_one_objective_is_trained_with_one_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_comparison_one_objective_is_trained_with_one_seed(asked: Any) -> None:
     for words, name in ((["--only"], "logo-grpo"), (["--with", "grpo"], "grpo")):
-        setup, course = asked(monkeypatch, *words)
+        setup, course = asked(*words)
         assert (course.names(), course.seeds, setup.options) == ([name], 1, {})
 
 
-def test_threads_are_those_of_the_rollouts_where_they_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = [asked(monkeypatch, *words)[1].settings.threads for words in ([], ["--threads", "8"], ["--threads", "1"])]
+def test_threads_are_those_of_the_rollouts_where_they_are_named(asked: Any) -> None:
+    found = [asked(*words)[1].settings.threads for words in ([], ["--threads", "8"], ["--threads", "1"])]
     assert found == [96, 8, 1]
 
 
-def test_the_reader_s_server_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_reader_s_server_is_its_own(asked: Any) -> None:
     words = ["--answer-lm", "openai/x", "--answer-api-base", "http://localhost:9/v1"]
-    setup, course = asked(monkeypatch, *words)
+    setup, course = asked(*words)
     assert (course.answer_lm, course.answer_api_base, setup.api_base) == ("openai/x", "http://localhost:9/v1", None)
 
 
-def test_what_weights_are_loaded_as_and_who_samples_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_weights_are_loaded_as_and_who_samples_them(asked: Any) -> None:
     words = ["--dtype", "bfloat16", "--rollout-api-base", "http://localhost:8/v1", "--lora", "4"]
-    setup, course = asked(monkeypatch, *words)
+    setup, course = asked(*words)
     assert (course.dtype, course.rollout_api_base, setup.api_base) == ("bfloat16", "http://localhost:8/v1", None)
-    assert (asked(monkeypatch)[1].dtype, asked(monkeypatch)[1].rollout_api_base) == (None, None)
+    assert (asked()[1].dtype, asked()[1].rollout_api_base) == (None, None)

@@ -1,4 +1,4 @@
-"""What tests of generated data share: a model that writes a PAL-Set well, and PersonaLens's profiles of two users."""
+"""What tests of data share: a judge with given opinions, a model that writes a PAL-Set well, profiles of users."""
 
 import json
 import re
@@ -6,6 +6,21 @@ from datetime import datetime, timedelta
 
 import dspy
 import pytest
+from mempiler.data.acknowledgement import Acknowledged
+
+
+class FixedJudge:
+    """A judge of contexts with given opinions, one a reference."""
+
+    hash = "fixed"
+
+    def __init__(self, *levels):
+        self.levels, self.asked = levels, []
+
+    def __call__(self, question, references, context):
+        self.asked.append((question, list(references), context))
+        return tuple(Acknowledged(level, "why not") for level in self.levels)
+
 
 ASPECTS = ("work", "health", "family", "leisure")
 
@@ -175,19 +190,9 @@ def over_http():
 
 
 @pytest.fixture
-def making(tmp_path, capsys):
-    """Runs `mempiler data make` into the folder `o`; gives its exit code and output."""
-    from mempiler.cli import main
-
-    def run(kind, *words):
-        code = 0
-        try:
-            main(["data", "make", kind, "--out", str(tmp_path / "o"), *words])
-        except SystemExit as ended:
-            code = ended.code
-        return code or 0, capsys.readouterr()
-
-    return run
+def making(tmp_path, cli):
+    """Runs `mempiler data make` into the folder `o`."""
+    return lambda kind, *words: cli("data", "make", kind, "--out", tmp_path / "o", *words)
 
 
 DOMAINS = {"Books": "Reads science fiction by the lake.", "Travel": "Takes night trains."}

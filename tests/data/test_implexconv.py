@@ -1,14 +1,13 @@
 """ImplexConv: sessions out of one text, opposed and supportive, gold sessions found again, its scores, our sample."""
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import dspy
 import pytest
 from mempiler import Context, Hit
-from mempiler.data.acknowledgement import Acknowledged, Level
+from mempiler.data.acknowledgement import Level
 from mempiler.data.check import check
 from mempiler.data.dataset import Finding
 from mempiler.data.implexconv.benchmark import ImplexConv
@@ -16,6 +15,8 @@ from mempiler.data.implexconv.reader import read_implexconv, turns_of
 from mempiler.data.implexconv.scorer import session_recall
 from mempiler.data.judge import Verdict
 from mempiler.errors import DataError, UnknownNameError, UserError
+
+from .conftest import FixedJudge
 
 GOLD = "Speaker1: My ankle is torn and in plaster.\n\nAssistant: No jumping, then, until the plaster is off."
 OTHER = "Speaker1: Which film should I see?\n\nAssistant: The one about the cook."
@@ -174,20 +175,6 @@ def test_the_judge_sees_the_answer_and_its_reason(tmp_path: Path) -> None:
     found = benchmark.score(benchmark.examples[0], dspy.Prediction(answer="Golf.", context=context))
     assert judge.asked == ("Which sport?", "Archery. (The reason: The ankle is torn.)", "Golf.")
     assert (found.value, found.parts) == (1.0, {**dict.fromkeys(WORDS, 0.0), "evidence": 1.0, "judge": 1.0})
-
-
-class FixedJudge:
-    """A judge of contexts with a given opinion."""
-
-    hash = "fixed"
-
-    def __init__(self, level: Level) -> None:
-        self.level: Level = level
-        self.asked: list[tuple[str, list[str], str]] = []
-
-    def __call__(self, question: str, references: Sequence[str], context: str) -> tuple[Acknowledged, ...]:
-        self.asked.append((question, list(references), context))
-        return (Acknowledged(self.level, "why not"),)
 
 
 @pytest.mark.parametrize(

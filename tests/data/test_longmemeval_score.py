@@ -1,6 +1,5 @@
 """LongMemEval: which prompt judges, its sums, what retrieval is worth, and preferences alone."""
 
-import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,31 +14,7 @@ from mempiler.errors import UnknownNameError
 from mempiler.signatures.judges import judge_hash
 from mempiler.signatures.judges_longmemeval import JUDGES, judges_hash
 
-ROW: dict[str, Any] = {
-    "question_id": "q1",
-    "question_type": "multi-session",
-    "question": "How many plants did I buy?",
-    "answer": 3,
-    "question_date": "2023/04/10 (Mon) 23:07",
-    "haystack_dates": ["2023/03/01 (Wed) 09:30", "2023/03/02 (Thu) 08:00", "2023/03/05 (Sun) 10:00"],
-    "haystack_session_ids": ["sharegpt_x", "answer_a", "answer_b"],
-    "haystack_sessions": [
-        [{"role": "assistant", "content": "Hello!"}, {"role": "user", "content": "Hi."}],
-        [{"role": "user", "content": "Two palms came home with me.", "has_answer": True}],
-        [
-            {"role": "user", "content": "I bought a fern.", "has_answer": True},
-            {"role": "assistant", "content": "Nice."},
-        ],
-    ],
-    "answer_session_ids": ["answer_a", "answer_b"],
-}
-
-
-def load(folder: Path, row: dict[str, Any], **options: Any) -> LongMemEval:
-    path = folder / "longmemeval_oracle.json"
-    path.write_text(json.dumps([row]), encoding="utf-8")
-    return LongMemEval.load(path, **options)
-
+from .test_longmemeval_reading import ROW, load
 
 # Judging -------------------------------------------------------------------------------------------------------------
 
@@ -86,11 +61,7 @@ def test_the_type_chooses_the_prompt(kind: str, scripted: Any) -> None:
         complete(request),
     )[1]
     loaded = loaded.bound(lambda kind: kind(lm, dspy.ChatAdapter(use_json_adapter_fallback=False)))
-    example = next(e for e in loaded.examples if e.abstention or (kind == e.category and kind != "abstention"))
-    if kind == "abstention":
-        example = next(e for e in loaded.examples if e.abstention)
-    else:
-        example = next(e for e in loaded.examples if e.category == kind and not e.abstention)
+    example = next(e for e in loaded.examples if ("abstention" if e.abstention else e.category) == kind)
     right, wrong = (loaded.score(example, dspy.Prediction(answer=text)) for text in ("certainly so", "no idea at all"))
     assert (right.value, right.parts["accuracy"], wrong.value) == (1.0, 1.0, 0.0)
     cue, field = CUES[kind]

@@ -281,13 +281,13 @@ def command(profiles, making):
 
 
 def test_the_command_with_the_offline_engine_ends_with_a_report_and_code_1(command, tmp_path):
-    code, printed = command("--force", "--json")
+    code, out, err = command("--force", "--json")
     assert code == 1
-    summary = json.loads(printed.out)
+    summary = json.loads(out)
     assert summary["files"] == []
     assert summary["rejections"]
     assert json.loads((tmp_path / "o" / "generation" / "report.json").read_text()) == summary
-    assert "no request came through" in printed.err
+    assert "no request came through" in err
 
 
 @pytest.mark.parametrize(
@@ -299,30 +299,30 @@ def test_the_command_with_the_offline_engine_ends_with_a_report_and_code_1(comma
     ],
 )
 def test_the_command_names_what_does_not_serve(command, words, message):
-    code, printed = command(*words)
+    code, _, err = command(*words)
     assert code == 2
-    assert message in printed.err
-    assert "Traceback" not in printed.err
+    assert message in err
+    assert "Traceback" not in err
 
 
 def test_a_dead_endpoint_ends_the_command_with_its_report_and_how_to_go_on(command, stub, tmp_path):
     server = stub()
     server.die()
-    code, printed = command("--force", "--lm", server.model, "--api-base", server.url)
+    code, _, err = command("--force", "--lm", server.model, "--api-base", server.url)
     assert code == 3
-    assert "--resume goes on" in printed.err
+    assert "--resume goes on" in err
     assert (tmp_path / "o" / "generation" / "report.json").exists()
 
 
 def test_the_command_stops_at_its_budget_and_goes_on_with_resume(command, stub, over_http, tmp_path):
     server = stub(answer=over_http(good))
     words = ["--force", "--users", "1", "--lm", server.model, "--api-base", server.url, "--threads", "2", "--json"]
-    code, printed = command(*words, "--max-calls", "12")
+    code, _, err = command(*words, "--max-calls", "12")
     assert (code, server.answered) == (0, 12)
-    assert "--resume goes on" in printed.err
-    code, printed = command(*words)
+    assert "--resume goes on" in err
+    code, _, err = command(*words)
     assert code == 2
-    assert "go on with it by --resume" in printed.err
+    assert "go on with it by --resume" in err
     command(*words, "--resume")
     assert server.answered == 3 + 6 + 30
     [written] = (tmp_path / "o").glob("*.json")

@@ -41,25 +41,25 @@ def test_a_killed_process_is_gone_on_with_and_pays_only_for_what_is_missing(
     paid, written = server.answered, len(journal.read_bytes().splitlines())
     assert child.returncode == -signal.SIGKILL
     assert paid >= 25
-    code, printed = command(*model, "--resume", "--json")
-    summary = json.loads(printed.out)
+    code, out, err = command(*model, "--resume", "--json")
+    summary = json.loads(out)
     assert code == 0
     assert validate(summary["files"][0]) == []
     # Only what was in flight on the two threads when the process died is paid for again.
     assert 25 <= written <= paid <= written + 2
     assert sum(row["resumed"] for row in summary["steps"]) == written
     assert abs(server.answered - written - sum(row["accepted"] for row in summary["steps"])) <= 2
-    assert "use --on palbench --data" in printed.err
+    assert "use --on palbench --data" in err
 
 
 def test_the_offline_engine_ends_with_a_report_and_code_1(command, tmp_path):
-    code, printed = command("--attempts", "2", "--json")
+    code, out, err = command("--attempts", "2", "--json")
     assert code == 1
-    summary = json.loads(printed.out)
+    summary = json.loads(out)
     assert summary["files"] == []
     assert [one["step"] for one in summary["rejections"] if one["outcome"] == "given up"] == ["people", "user"]
     assert json.loads((tmp_path / "o" / "generation" / "report.json").read_text()) == summary
-    assert "no user came through" in printed.err
+    assert "no user came through" in err
 
 
 @pytest.mark.parametrize(
@@ -67,6 +67,6 @@ def test_the_offline_engine_ends_with_a_report_and_code_1(command, tmp_path):
     [(("--months", "1"), "'--months'"), (("--language", "fr"), "'--language'"), (("--users", "0"), "'--users'")],
 )
 def test_the_command_names_what_does_not_serve(command, words, message):
-    code, printed = command(*words)
+    code, _, err = command(*words)
     assert code == 2
-    assert message in printed.err
+    assert message in err

@@ -2,7 +2,6 @@
 
 import json
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +9,14 @@ import dspy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mempiler.data.acknowledgement import Acknowledged, Level
+from mempiler.data.acknowledgement import Level
 from mempiler.data.check import check
 from mempiler.data.memoryquest.benchmark import MemoryQuest
 from mempiler.data.probe import read_date
 from mempiler.errors import DataError, UnknownNameError
 from mempiler.records import Context, Hit
+
+from .conftest import FixedJudge
 
 USER: dict[str, Any] = {
     "user_id": "ann",
@@ -47,20 +48,6 @@ USER: dict[str, Any] = {
         }
     ],
 }
-
-
-class FixedJudge:
-    """A judge with given opinions."""
-
-    hash = "fixed"
-
-    def __init__(self, *levels: Level) -> None:
-        self.levels = levels
-        self.asked: list[tuple[str, list[str], str]] = []
-
-    def __call__(self, question: str, references: Sequence[str], context: str) -> tuple[Acknowledged, ...]:
-        self.asked.append((question, list(references), context))
-        return tuple(map(Acknowledged, self.levels))
 
 
 def changed(**values: Any) -> dict[str, Any]:

@@ -11,7 +11,8 @@ from mempiler.data.movielens.benchmark import MovieLens
 from mempiler.data.movielens.reader import RATINGS
 from mempiler.errors import DataError, MempilerError
 from mempiler.records import Failure
-from mempiler.runs.results import Row
+
+from ..runs.evaluations import row as a_row
 
 USERS = "1::F::25::20::48067\n2::M::56::1::55117-1234\n"
 MOVIES = "1::Amélie: Le Film (2001)::Comedy|Romance\n2::Odd::Title (1999)::Drama\n3::No Year::Western\n"
@@ -145,10 +146,7 @@ def test_a_check_tells_of_all_that_is_odd(folder):
 
 
 def row(gold, answer, failure=None):
-    return Row(
-        id=gold + answer, group="u", category="movie_rating", counts=True, question="", gold=gold, answer=answer,
-        score=0.0, parts={}, recall={}, sources=(), seconds=0.0, failure=failure,
-    )  # fmt: skip
+    return a_row(gold + answer, 0.0, gold=gold, answer=answer, failure=failure)
 
 
 def test_the_metrics_are_over_all_answers_that_name_a_rating(folder):

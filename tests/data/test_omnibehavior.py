@@ -13,7 +13,8 @@ from mempiler.data.omnibehavior.benchmark import OmniBehavior
 from mempiler.data.omnibehavior.periods import Periods, seed_offset
 from mempiler.data.omnibehavior.scenes import QUESTIONS
 from mempiler.errors import DataError, MempilerError
-from mempiler.runs.results import Row
+
+from ..runs.evaluations import row as a_row
 
 VIDEO = {
     "type": "Video Browsing",
@@ -202,10 +203,7 @@ def test_impossible_options_are_refused(options, message):
 
 
 def row(field, gold, answer):
-    return Row(
-        id=f"{field}{gold}{answer}", group="u", category=field, counts=True, question="", gold=gold, answer=answer,
-        score=0.0, parts={}, recall={}, sources=(), seconds=0.0,
-    )  # fmt: skip
+    return a_row(f"{field}{gold}{answer}", 0.0, category=field, gold=gold, answer=answer)
 
 
 def test_scenes_are_means_of_fields_and_overall_is_the_mean_of_scenes():

@@ -2,19 +2,20 @@
 
 import csv
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import dspy
 import pytest
 from mempiler import Context, Hit
-from mempiler.data.acknowledgement import Acknowledged, Level
+from mempiler.data.acknowledgement import Level
 from mempiler.data.check import check
 from mempiler.data.dataset import Finding
 from mempiler.data.personamem_v2.benchmark import PersonaMemV2
 from mempiler.data.personamem_v2.reader import read_personamem_v2
 from mempiler.errors import DataError, UnknownNameError
+
+from .conftest import FixedJudge
 
 TALK = [
     {"role": "system", "content": "You talk to Ann."},
@@ -50,21 +51,6 @@ def written(folder: Path, *rows: dict[str, str], talk: Any = None) -> Path:
         writer.writeheader()
         writer.writerows(rows)
     return path
-
-
-class Scripted:
-    """A judge that says `level` where it finds tents, and keeps what it was asked."""
-
-    hash = "scripted"
-
-    def __init__(self, level: Level) -> None:
-        self.level: Level = level
-        self.asked: list[tuple[str, tuple[str, ...], str]] = []
-
-    def __call__(self, question: str, references: Sequence[str], context: str) -> tuple[Acknowledged, ...]:
-        self.asked.append((question, tuple(references), context))
-        level: Level = self.level if "tent" in context else "not"
-        return tuple(Acknowledged(level, "it looks for tents") for _ in references)
 
 
 def test_a_full_row(tmp_path: Path) -> None:
@@ -144,22 +130,23 @@ def test_the_judge_sees_the_retrieved_context_and_the_preference(
     tmp_path: Path, level: Level, parts: dict[str, float]
 ) -> None:
     benchmark = PersonaMemV2.load(written(tmp_path, ROW))
-    judge = Scripted(level)
+    judge = FixedJudge(level)
     benchmark = benchmark.bound(lambda kind: judge)
     (example,) = benchmark.examples
     context = Context(hits=(Hit(id="D1:2", text="user: I sleep best in a tent."),), notes={"summary": "unjudged"})
     found = benchmark.score(example, dspy.Prediction(answer="In a hotel.", context=context))
     assert (found.value, found.parts) == (parts["recall"], parts)
-    assert judge.asked == [(example.question, ("Prefers tents",), "[D1:2] user: I sleep best in a tent.")]
+    assert judge.asked == [(example.question, ["Prefers tents"], "[D1:2] user: I sleep best in a tent.")]
     assert "Prefers tents" in found.feedback
-    assert "it looks for tents" in found.feedback
+    assert "why not" in found.feedback
 
 
 @pytest.mark.parametrize("prediction", [{"answer": "In a tent."}, {"answer": "In a tent.", "context": Context()}])
 def test_an_answer_without_a_context_is_not_recall(tmp_path: Path, prediction: dict[str, Any]) -> None:
     benchmark = PersonaMemV2.load(written(tmp_path, ROW))
-    benchmark = benchmark.bound(lambda kind: Scripted("explicitly"))
-    assert benchmark.score(benchmark.examples[0], dspy.Prediction(**prediction)).value == 0.0
+    judge = FixedJudge("not")
+    benchmark.bound(lambda kind: judge).score(benchmark.examples[0], dspy.Prediction(**prediction))
+    assert [context for _, _, context in judge.asked] == [""]
 
 
 def test_multiple_choice_has_all_replies_once_in_the_same_order_each_time(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mempiler.cli import main
 from mempiler.programs.catalog import build
 from mempiler.runs.artifact import is_intact, load, save
 
@@ -51,20 +50,14 @@ DATA = ("--on", "locomo", "--train", "6", "--dev", "8", "--test", "8")
 
 
 @pytest.fixture
-def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> Any:
+def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Any) -> Any:
     """Runs a command that may name the module `own_mistakes`; gives exit code, standard output and last error line."""
     (tmp_path / "own_mistakes.py").write_text(OWN, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
 
     def run(*words: object) -> tuple[int, str, str]:
-        capsys.readouterr()
-        code: Any = 0
-        try:
-            main([str(word) for word in words])
-        except SystemExit as ended:
-            code = ended.code
-        printed = capsys.readouterr()
-        return int(code or 0), printed.out, printed.err.splitlines()[-1] if printed.err else ""
+        code, out, err = cli(*words)
+        return code, out, err.splitlines()[-1] if err else ""
 
     return run
 

@@ -16,32 +16,19 @@ from mempiler.records import Failure
 from mempiler.runs.compare import Comparison, Recorded, compare, keep_rows, recorded
 from mempiler.runs.evaluate import evaluate
 from mempiler.runs.folder import RunFolder
-from mempiler.runs.results import Evaluation, Row
+from mempiler.runs.results import Row
 from mempiler.runs.setup import Setup, parameters
 from mempiler.signatures.judges import JudgeAnswer, judge_hash
 
-
-def row(id: str, score: float, group: str = "g", category: str = "4", **changed: Any) -> Row:
-    values = {"question": f"What of {id}?", "gold": "gold", "answer": "answer", "seconds": 0.5, "sources": ()}
-    scored = {"score": score, "parts": {"f1": score}, "recall": {}, "counts": category != "5"}
-    return Row.model_validate({"id": id, "group": group, "category": category, **values, **scored, **changed})
-
-
-def evaluation(rows: Sequence[Row], **changed: Any) -> Evaluation:
-    calls = {"task": len(rows), "prompt": 0, "judge": 0, "cached": 2}
-    values: dict[str, Any] = {"program": "turn-rag", "benchmark": "locomo", "lm": "openai/x", "embedder": None}
-    values |= {"comparable": True, "tokens": {"input": 70, "output": 30}, "cost": 0.25, "write_failures": 0}
-    return Evaluation(
-        rows=tuple(rows), calls=calls, **{"seconds": 9.0, "names": {"4": "single-hop"}, **values, **changed}
-    )
+from .evaluations import evaluation, row
 
 
 def run(rows: Sequence[Row], name: str = "run", basis: dict[str, Any] | None = None, **changed: Any) -> Recorded:
-    return Recorded(name, {"evaluation": evaluation(rows, **changed)}, basis or {})
+    return Recorded(name, {"evaluation": evaluation(rows, names={"4": "single-hop"}, **changed)}, basis or {})
 
 
 def scores(values: Sequence[float], groups: str = "g") -> list[Row]:
-    return [row(f"q{n}", value, groups[n * len(groups) // len(values)]) for n, value in enumerate(values)]
+    return [row(f"q{n}", value, group=groups[n * len(groups) // len(values)]) for n, value in enumerate(values)]
 
 
 def compared(a: Sequence[float], b: Sequence[float], groups: str = "g") -> Comparison:
@@ -146,7 +133,7 @@ def test_a_gate_refuses_what_is_worse_by_verdict_or_margin_and_what_cannot_be_to
 def test_usage_counts_all_questions_of_a_run():
     usage = run([row("q1", 1.0, seconds=1.0), row("q2", 0.0, category="5", seconds=2.0)]).usage()
     assert (usage["n"], usage["score"], usage["latency"]) == (1, 1.0, 1.5)
-    assert (usage["cost"], usage["tokens"], usage["calls"]["cached"]) == (0.25, {"input": 70, "output": 30}, 2)
+    assert (usage["cost"], usage["tokens"], usage["calls"]["cached"]) == (0.5, {"input": 1200, "output": 34}, 0)
 
 
 @pytest.fixture

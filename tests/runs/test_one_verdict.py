@@ -14,7 +14,10 @@ from mempiler.runs.pages.open import side_by_side
 from mempiler.runs.promotion import promotion
 from mempiler.runs.register import gate
 from mempiler.runs.report import difference_line
-from mempiler.runs.results import Evaluation, Row, difference
+from mempiler.runs.results import Evaluation, difference
+
+from .evaluations import evaluation as made
+from .evaluations import row
 
 Scored = list[tuple[float, float, int]]
 """Before, after, group."""
@@ -22,12 +25,7 @@ Scored = list[tuple[float, float, int]]
 
 def evaluation(scores: list[tuple[str, float, str]]) -> Evaluation:
     """An evaluation of questions by id, score and group."""
-    words = {"category": "1", "counts": True, "question": "What?", "gold": "g", "answer": "a", "seconds": 0.1}
-    empty: dict[str, Any] = {"parts": {}, "recall": {}, "sources": ()}
-    rows = tuple(Row(id=id, score=score, group=group, **words, **empty) for id, score, group in scores)
-    about: dict[str, Any] = {"program": "turn-rag", "benchmark": "locomo", "lm": "openai/x", "embedder": None}
-    spent: dict[str, Any] = {"calls": {}, "tokens": {}, "cost": None, "write_failures": 0, "seconds": 1.0}
-    return Evaluation(rows=rows, comparable=True, **about, **spent)
+    return made(row(id, score, category="1", group=group) for id, score, group in scores)
 
 
 def manifest(start: Evaluation, compiled: Evaluation, promoted: bool, min_n: int) -> Manifest:

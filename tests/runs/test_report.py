@@ -12,45 +12,28 @@ from mempiler.runs.report import (
     print_evaluation,
     usage_line,
 )
-from mempiler.runs.results import Evaluation, Row, difference
+from mempiler.runs.results import Evaluation, difference
 from rich.console import Console
+
+from .evaluations import evaluation as made
+from .evaluations import row
 
 
 def evaluation(scores: dict[str, list[float]], **changes: Any) -> Evaluation:
-    """An evaluation with the given scores by category; "5" is outside the headline score."""
-    rows = tuple(
-        Row(
-            id=f"{category}:{n}",
-            group="g",
+    """An evaluation with the given scores by category."""
+    rows = [
+        row(
+            f"{category}:{n}",
+            score,
             category=category,
-            counts=category != "5",
-            question="Where?",
-            gold="here",
-            answer="there",
-            score=score,
-            parts={"f1": score},
             recall={"recall@5": 1.0},
-            sources=(),
-            seconds=0.1,
             failure=Failure(kind="error", where="x", message="y") if score < 0.05 else None,
         )
         for category, values in scores.items()
         for n, score in enumerate(values)
-    )
-    whole: dict[str, Any] = {
-        "program": "turn-rag",
-        "benchmark": "locomo",
-        "lm": "openai/x",
-        "embedder": None,
-        "comparable": True,
-        "rows": rows,
-        "calls": {"task": 12, "prompt": 0, "judge": 2, "cached": 0},
-        "tokens": {"input": 1234, "output": 56},
-        "cost": None,
-        "write_failures": 0,
-        "seconds": 1.25,
-    }
-    return Evaluation(**{**whole, **changes})
+    ]
+    calls, tokens = {"task": 12, "prompt": 0, "judge": 2, "cached": 0}, {"input": 1234, "output": 56}
+    return made(rows, **{"calls": calls, "tokens": tokens, "cost": None, "seconds": 1.25, **changes})
 
 
 def printed(show: Any, *arguments: Any) -> str:

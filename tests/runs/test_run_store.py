@@ -20,9 +20,10 @@ from mempiler.programs.recording import record_failure
 from mempiler.programs.remember import MemoryCache
 from mempiler.records import Failure
 from mempiler.runs.folder import RunFolder
-from mempiler.runs.results import Row
 from mempiler.runs.run_store import RunStore
 from mempiler.signatures.answering import AnswerFromContext
+
+from .evaluations import row
 
 
 def program_of(store):
@@ -201,29 +202,23 @@ def test_a_value_comes_back_as_it_was(tmp_path, value):
         assert store.get("rows", "scope", "id") == value
 
 
-def row_of(**fields):
-    texts = dict.fromkeys(("group", "category", "question", "gold", "answer"), "")
-    values = {"id": "q", "counts": True, "score": 1.0, "parts": {}, "recall": {}, "sources": (), "seconds": 0.0}
-    return Row(**{**values, **texts, **fields})
-
-
 def test_a_row_whose_score_is_no_number_comes_back_as_such(tmp_path):
-    row = row_of(score=math.nan)
+    kept = row(score=math.nan)
     with closing(RunStore(tmp_path / "run.sqlite")) as store:
-        store.rows.put("evaluation", row)
-        found = store.rows.known("evaluation", ["q"])["q"]
+        store.rows.put("evaluation", kept)
+        found = store.rows.known("evaluation", ["q0"])["q0"]
     assert math.isnan(found.score)
-    assert found.answer == row.answer
+    assert found.answer == kept.answer
 
 
 def test_only_rows_of_the_same_phase_that_have_an_answer_are_known(tmp_path):
-    failed = row_of(id="failed", failure=Failure(kind="endpoint", where="answer", message="gone"))
+    failed = row("failed", failure=Failure(kind="endpoint", where="answer", message="gone"))
     with closing(RunStore(tmp_path / "run.sqlite")) as store:
-        store.rows.put("before", row_of())
+        store.rows.put("before", row())
         store.rows.put("before", failed)
-        assert list(store.rows.known("before", ["q", "failed"])) == ["q"]
-        assert store.rows.known("after", ["q", "failed"]) == {}
-        assert store.part("variant").rows.known("before", ["q"]) == {}
+        assert list(store.rows.known("before", ["q0", "failed"])) == ["q0"]
+        assert store.rows.known("after", ["q0", "failed"]) == {}
+        assert store.part("variant").rows.known("before", ["q0"]) == {}
 
 
 def test_a_run_is_resumed_with_the_settings_it_was_started_with_and_no_others():

@@ -11,43 +11,21 @@ import mempiler
 import pytest
 from mempiler.errors import UserError
 from mempiler.records import Failure
-from mempiler.runs.results import Evaluation, Row
+from mempiler.runs.results import Evaluation
 from mempiler.runs.tracking import Tracker, artifact_location, client, tracking_uri
 from mempiler.runs.tracking_tags import EXPERIMENT, origin
 
+from .evaluations import evaluation, row
+
 
 def evaluation_of(*categories: str) -> Evaluation:
-    rows = tuple(
-        Row(
-            id=f"q{n}",
-            group="g",
-            category=category,
-            counts=True,
-            question="Where?",
-            gold="here",
-            answer="there",
-            score=n % 2,
-            parts={"f1": n % 2},
-            recall={"recall@5": 1.0},
-            sources=("D1:1",),
-            seconds=0.1,
-            failure=Failure(kind="parse", where=f"q{n}", message="no field") if n == 0 else None,
-        )
+    """Questions of these categories, by turns wrong and right; the first one failed."""
+    failed = Failure(kind="parse", where="q0", message="no field")
+    rows = [
+        row(f"q{n}", n % 2, category=category, recall={"recall@5": 1.0}, failure=None if n else failed)
         for n, category in enumerate(categories)
-    )
-    return Evaluation(
-        program="turn-rag",
-        benchmark="jsonl",
-        lm="offline",
-        embedder=None,
-        comparable=False,
-        rows=rows,
-        calls={"task": len(rows), "prompt": 0, "judge": 0, "cached": 0},
-        tokens={"input": 7, "output": 3},
-        cost=None,
-        write_failures=0,
-        seconds=1.0,
-    )
+    ]
+    return evaluation(rows, benchmark="jsonl", cost=None)
 
 
 def runs() -> list[Any]:

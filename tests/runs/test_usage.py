@@ -14,52 +14,25 @@ from mempiler.runs.report import usage_line
 from mempiler.runs.results import Evaluation, Expense, Row
 from mempiler.runs.wrong_golds import read_wrong_golds
 
+from .evaluations import evaluation as an_evaluation
+from .evaluations import row as a_row
+
 EVIL = "<script>alert(1)</script>"
 
 
 def row(n: int, **changed: Any) -> Row:
-    fields: dict[str, Any] = {
-        "id": f"a:{n}",
-        "group": "a",
-        "category": "4",
-        "counts": True,
-        "question": f"Who saw Oslo, {n}?",
-        "gold": "Bob",
-        "answer": EVIL,
-        "score": float(n % 2),
-        "parts": {},
-        "recall": {},
-        "sources": (),
-        "seconds": 0.1,
-        "hits": 2,
-        "recalled": (f"e{n}", "e0"),
-        "stored": 10,
-        "disk": 1000,
-        "calls": 1,
-        "prompt_tokens": 90,
-        "output_tokens": 10,
-        "cost": 0.25,
-        "answering": 0.5,
-    }
-    return Row(**{**fields, **changed})
+    """A question that is right where its number is odd, and what it took."""
+    asked = {"question": f"Who saw Oslo, {n}?", "gold": "Bob", "answer": EVIL, "recalled": (f"e{n}", "e0")}
+    stored = {"hits": 2, "stored": 10, "disk": 1000}
+    taken = {"calls": 1, "prompt_tokens": 90, "output_tokens": 10, "cost": 0.25, "answering": 0.5}
+    return a_row(**{"id": f"a:{n}", "score": float(n % 2), **asked, **stored, **taken, **changed})
 
 
 def evaluation(rows: list[Row], **changed: Any) -> Evaluation:
-    fields: dict[str, Any] = {
-        "program": "mine:Store",
-        "benchmark": "locomo",
-        "lm": "some/model",
-        "embedder": None,
-        "comparable": True,
-        "rows": tuple(rows),
-        "calls": {"task": 4},
-        "tokens": {"input": 1, "output": 1},
-        "cost": None,
-        "write_failures": 0,
-        "seconds": 1.0,
-        "construction": Expense(units=1, calls=3, input_tokens=600, output_tokens=0, cost=1.0, seconds=2.0),
-    }
-    return Evaluation(**{**fields, **changed})
+    """Four calls here, of which three wrote the memory."""
+    writing = Expense(units=1, calls=3, input_tokens=600, output_tokens=0, cost=1.0, seconds=2.0)
+    about = {"program": "mine:Store", "lm": "some/model", "cost": None, "calls": {"task": 4}}
+    return an_evaluation(rows, **{**about, "construction": writing, **changed})
 
 
 @pytest.fixture

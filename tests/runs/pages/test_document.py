@@ -27,6 +27,9 @@ from mempiler.runs.seen import PROMPT, Asked, Clock, Entry, Seen, seen
 from mempiler.runs.setup import Setup
 from mempiler.runs.tracking import client
 
+from ..evaluations import evaluation as made
+from ..evaluations import row as a_row
+
 HOSTILE = {
     "an element": "<script>document.title = 'broken'</script><img src=x onerror=alert(1)>",
     "the end of the data": "</script><script>document.title = 'broken'</script><!--<script>",
@@ -49,39 +52,16 @@ def row(n: int = 0, text: str = "Where?", score: float = 1.0, **changes: Any) ->
             Asked(predictor="task.answer", outcome="ok", messages=(("user", "What?\n[D1:2] Bob: Yes."),), answer="A"),
         ),
     )
-    values: dict[str, Any] = {
-        "id": f"q{n}",
-        "group": "g",
-        "category": "1",
-        "counts": True,
-        "question": text,
-        "gold": text,
-        "answer": text,
-        "score": score,
-        "parts": {"f1": score},
-        "recall": {"shown": 0.5},
-        "sources": ("D1:1", "D1:2"),
-        "seconds": 0.1,
-        "seen": seen,
-    }
-    return Row(**{**values, **changes})
+    texts = dict.fromkeys(("question", "gold", "answer"), text)
+    about: dict[str, Any] = {"category": "1", "recall": {"shown": 0.5}, "sources": ("D1:1", "D1:2"), "seen": seen}
+    return a_row(**{"id": f"q{n}", "score": score, **about, **texts, **changes})
 
 
 def evaluation(*rows: Row, **changes: Any) -> Evaluation:
-    whole: dict[str, Any] = {
-        "program": "turn-rag",
-        "benchmark": "locomo",
-        "lm": "openai/x",
-        "embedder": None,
-        "comparable": True,
-        "calls": {"task": 12, "prompt": 0, "judge": 0, "cached": 0},
-        "tokens": {"input": 1234, "output": 56},
-        "cost": 0.25,
-        "write_failures": 0,
-        "seconds": 1.25,
-        "answers": {"task.answer": {"ok": 10, "lost": 2}},
-    }
-    return Evaluation(rows=rows, **{**whole, **changes})
+    """An evaluation that lost two of twelve answers."""
+    whole = {"calls": {"task": 12, "prompt": 0, "judge": 0, "cached": 0}, "tokens": {"input": 1234, "output": 56}}
+    answers = {"task.answer": {"ok": 10, "lost": 2}}
+    return made(rows, **{"cost": 0.25, "seconds": 1.25, "answers": answers, **whole, **changes})
 
 
 def only(page: Page) -> Question:

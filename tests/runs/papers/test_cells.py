@@ -6,21 +6,19 @@ import pytest
 from mempiler.runs.papers.cells import VariantResult
 from mempiler.runs.papers.paper import Column
 from mempiler.runs.papers.results import Reproduced, SectionResult
-from mempiler.runs.results import Evaluation, Expense, Row
+from mempiler.runs.results import Expense
+
+from ..evaluations import evaluation
+from ..evaluations import row as a_row
 
 
 def row(n, score, group, **values):
-    plain = {"counts": True, "question": "", "parts": {}, "recall": {}, "sources": (), "seconds": 0.0, "category": "x"}
-    return Row(**{**plain, "id": str(n), "group": group, "gold": "1", "answer": str(score), "score": score, **values})
-
-
-def evaluated(rows, **values):
-    plain = {"embedder": None, "comparable": False, "calls": {}, "tokens": {}, "cost": None, "write_failures": 0}
-    return Evaluation(program="x", benchmark="x", lm="x", rows=tuple(rows), seconds=0.0, **{**plain, **values})
+    plain = {"gold": "1", "answer": str(score), "parts": {}, "category": "x"}
+    return a_row(str(n), score, group=group, **{**plain, **values})
 
 
 def scored(scores, groups=6, **values):
-    return evaluated((row(n, each, f"u{n % groups}") for n, each in enumerate(scores)), **values)
+    return evaluation((row(n, each, f"u{n % groups}") for n, each in enumerate(scores)), **values)
 
 
 def best(rows):
@@ -51,7 +49,7 @@ ROWS = [
 )
 def test_a_column_reads_its_part_of_an_evaluation(of, key, value, n):
     written = Expense(units=2, calls=0, input_tokens=0, output_tokens=0, cost=None, seconds=60.0)
-    found = VariantResult("x", (evaluated(ROWS, aggregate={"best": 1.0}, construction=written),))
+    found = VariantResult("x", (evaluation(ROWS, aggregate={"best": 1.0}, construction=written),))
     cell = found.cell(Column(name="c", of=of, key=key))
     assert (cell.value, cell.n) == (pytest.approx(value), n)
 
