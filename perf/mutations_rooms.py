@@ -173,11 +173,11 @@ ACCESS = of(
         "a token stays",
     ),
     ("tokens", "self._take({})", "pass", "a broken token file opens"),
-    ("access", 'if (tenant == OPERATOR) != (scope["path"] == METRICS) else', "if False else", "tenants read metrics"),
-    ("access", "if _name(host) not in LOOPBACK:", "if False:", "another host is answered"),
-    ("access", 'if name == b"origin" and', "if False and", "pages of other origins are served"),
-    ("access", "if len(given) == 1 else (", "if given else (", "two tokens are one"),
-    ("access", ".memory(await tenant_of(request), user)", '.memory("", user)', "tenants share users"),
-    ("users", "service.store.users(tenant)", "service.store.users(None)", "a tenant lists all users"),
+    ("auth", 'if (tenant == OPERATOR) != (scope["path"] == METRICS) else', "if False else", "tenants read metrics"),
+    ("auth", "if _name(host) not in LOOPBACK:", "if False:", "another host is answered"),
+    ("auth", 'if name == b"origin" and', "if False and", "pages of other origins are served"),
+    ("auth", "if len(given) == 1 else (", "if given else (", "two tokens are one"),
+    ("auth", "self.service.memory(self.tenant, user)", 'self.service.memory("", user)', "tenants share users"),
+    ("routes", "store.users(caller.tenant)", "store.users(None)", "a tenant lists all users"),
 )
 ROOMS = (*BUDGET, *RESUME, *STATISTICS, *SAVED, *QUEUE, *FORGETTING, *DELTAS, *KEYS, *READING, *ACCESS)

@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from .access import before_waiting
+from .auth import Caller
 from .bodies import Name
 from .refusals import CAUGHT, Refusal, refusal_of
 from .service import Service
@@ -30,9 +30,9 @@ def agent_tools(service: Service) -> MCPServer:
 
     async def work(request: Any, call: Call) -> str:
         try:
-            tenant, user = request.scope["state"]["tenant"], _user(request)
-            memory = await before_waiting(service.memory(tenant, user), service.asking, tenant)
-            return await service.asking.run(lambda _: call(memory.begun()), tenant, request.receive)
+            caller = Caller(request)
+            memory = await caller.begun(_user(request), service.asking)
+            return await caller.asking(lambda _: call(memory.begun()))
         except CAUGHT as error:
             raise ToolError(refusal_of(error).message) from error
 

@@ -18,8 +18,8 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from .. import __version__
-from . import chat, entries, state, users
-from .access import Access
+from . import chat, routes, state
+from .auth import Access
 from .bodies import ERRORS
 from .limits import BodyLimit
 from .logs import RequestLog, cause_of, log
@@ -41,8 +41,8 @@ def make_app(service: Service) -> FastAPI:
         redirect_slashes=False,
     )
     app.state.service = service
-    for routes in (state, users, entries, chat):
-        app.include_router(routes.router)
+    for router in (state.router, routes.router, routes.entries, chat.router):
+        app.include_router(router)
     if service.settings.mcp:
         from . import agents  # an extra
 

@@ -25,22 +25,23 @@ from fastapi.responses import StreamingResponse
 
 from ..engines.deadline import Deadline
 from ..programs.user_memory import UserMemory
-from .access import GUARD, Places, Served, Tenant, before_waiting
+from .auth import GUARD, Asked
 from .chat_bodies import ChatRequest, Completion, Model, Models, Remembered
 from .conversation import Reply, converse, request_of
 from .refusals import Refusal
 from .relay import Relay
+from .routes import check_length, evidence
 from .service import Service
 from .spoken import Spoken
 from .streams import UNBUFFERED, Send, streamed
-from .users import check_length, evidence
 
 router = APIRouter(prefix="/v1", tags=["chat"], dependencies=[GUARD])
 
 
 @router.get("/models", summary="List the models")
-async def models(service: Served, tenant: Tenant) -> Models:
+async def models(caller: Asked) -> Models:
     """The program that is served, and the language model with a memory, under names clients may give as `model`."""
+    service = caller.service
     names = [service.name, *([service.chat_name] if service.upstream else [])]
     return Models(data=[Model(id=name, created=service.started) for name in names])
 
@@ -53,22 +54,21 @@ async def models(service: Served, tenant: Tenant) -> Models:
 )
 async def complete(
     body: ChatRequest,
-    service: Served,
-    tenant: Tenant,
-    work: Places,
+    caller: Asked,
     x_stainless_retry_count: Annotated[str | None, Header(include_in_schema=False)] = None,
 ) -> Any:
     """Stores what the user says, answers with what is remembered of them, and stores the answer."""
+    service = caller.service
     if not service.chats:
         raise Refusal(400, f"the task {service.program.task.name} does not chat; see /v1/users/{{user}}/ask")
     check_length(len(body.messages), service)
     # A stream enters its pool by a task of its own.
-    memory = await before_waiting(service.memory(tenant, body.user), service.asking, tenant, later=bool(body.stream))
+    memory = await caller.begun(body.user, service.asking, later=bool(body.stream))
     repeated = (x_stainless_retry_count or "0").isdigit() and x_stainless_retry_count not in (None, "0")
     spoken = Spoken(body, service.name)
     relay = _relay(body, service, memory, repeated)
     call = relay.answer if relay else partial(_complete, spoken, service, memory, repeated)
-    answer: Any = await (streamed(call, work) if body.stream else work.asking(call))
+    answer: Any = await (streamed(call, caller) if body.stream else caller.asking(call))
     service.worker.wake()
     if relay and isinstance(answer, str):
         answer = spoken.completion(answer, Remembered(session=relay.session, evidence=[]))

@@ -31,9 +31,9 @@ from ..programs.user_memory import UserMemory
 from ..records import Context, format_time
 from .chat_bodies import ChatRequest, Remembered
 from .conversation import Heard, answered, hear, request_of
+from .routes import evidence
 from .service import Service
 from .streams import Send
-from .users import evidence
 
 _HEADERS = ("x-ratelimit-", "retry-after", "openai-processing-ms", "openai-version")
 """What the names of headers begin with that are handed back."""

@@ -20,8 +20,8 @@ import uvicorn
 
 from ..errors import UserError
 from ..memory.store import Store
-from .access import LOOPBACK
 from .app import make_app
+from .auth import LOOPBACK
 from .connections import check_files, protocol
 from .logs import log, set_up
 from .service import Service

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, PlainTextResponse
 
 from ..errors import StoreError
-from .access import METRICS, Served
+from .auth import METRICS
 from .bodies import Health, Readiness
 from .metrics import Values, sample
 from .refusals import Refusal
@@ -22,24 +22,31 @@ LOOK = 2.0
 
 
 @router.get("/health", summary="Whether the process runs")
-async def health(service: Served) -> Health:
+async def health(request: Request) -> Health:
     """Answers as long as the process runs."""
+    service = _service(request)
     return service.health(await service.probe.look())
 
 
 @router.get("/ready", summary="Whether requests are served", responses={503: {"model": Readiness}})
-async def ready(service: Served) -> Any:
+async def ready(request: Request) -> Any:
     """200 while each part works, the model apart; 503 otherwise and while the service stops."""
+    service = _service(request)
     parts = service.ready(await service.probe.look())
     fine = all(works for part, works in parts.items() if part != "model")
     return JSONResponse(Readiness(ready=fine, parts=parts).model_dump(), 200 if fine else 503)
 
 
 @router.get(METRICS, include_in_schema=False)
-async def metrics(service: Served) -> Any:
+async def metrics(request: Request) -> Any:
     """What the service counted, for Prometheus."""
+    service = _service(request)
     text = service.metrics.text(service.counted(), service.gauges(), await _held(service))
     return PlainTextResponse(text, media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+def _service(request: Request) -> Service:
+    return request.app.state.service
 
 
 async def _held(service: Service) -> Values:

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from fastapi.responses import StreamingResponse
 
 from ..engines.deadline import Deadline
-from .access import Work
+from .auth import Caller
 from .logs import cause_of, log
 from .refusals import CAUGHT, refusal_of
 
@@ -27,12 +27,12 @@ UNBUFFERED = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 Send = Callable[[Any], None]
 
 
-async def streamed(call: Callable[[Deadline, Send], T], work: Work) -> StreamingResponse | T:
+async def streamed(call: Callable[[Deadline, Send], T], caller: Caller) -> StreamingResponse | T:
     """Answers a request for a stream.
 
     Args:
         call: Takes the deadline of its request, and what sends the headers of the stream and then its parts.
-        work: Where it is made.
+        caller: Who asks.
 
     Returns:
         The stream; what the call returns where it sent nothing.
@@ -43,7 +43,7 @@ async def streamed(call: Callable[[Deadline, Send], T], work: Work) -> Streaming
     def send(part: Any) -> None:
         loop.call_soon_threadsafe(parts.put_nowait, part)
 
-    task = asyncio.ensure_future(work.asking(lambda deadline: call(deadline, send)))
+    task = asyncio.ensure_future(caller.asking(lambda deadline: call(deadline, send)))
     task.add_done_callback(lambda _: parts.put_nowait(None))
     try:
         headers = await parts.get()

@@ -88,7 +88,7 @@ def test_errors_are_told_by_their_kind(traced: Any, scripted: Any) -> None:
 
 
 def test_only_one_module_needs_it_which_is_imported_where_it_is_wanted() -> None:
-    files = {path.name: path.read_text() for path in (Path(mempiler.__file__).parent / "service").glob("*.py")}
+    files = {path.name: path.read_text() for path in (Path(mempiler.__file__).parent / "serving").glob("*.py")}
     assert [name for name, text in files.items() if "opentelemetry" in text] == ["spans.py"]
     lines = [line for text in files.values() for line in text.splitlines()]
     imports = [line for line in lines if "import spans" in line or "from .spans import" in line]

@@ -30,8 +30,6 @@ METRICS = "/metrics"
 """What all tenants together did is for nobody but the operator."""
 OPERATOR = "metrics"
 """The tenant whose tokens open `METRICS`, and nothing else."""
-
-
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 """Names of this machine; a service without tokens answers to no other."""
 
@@ -102,17 +100,9 @@ class _Shown(HTTPBearer):
 GUARD = Depends(_Shown())
 """A dependency of every router below `GUARDED`."""
 
-# These are coroutines though they wait for nothing: FastAPI calls a plain function in a thread, each time. Each takes
-# the request, and none another one: FastAPI goes through all that one takes, again for each that takes it.
 
-
-async def service_of(request: Request) -> Service:
-    """The service behind a request."""
-    return request.app.state.service
-
-
-async def tenant_of(request: Request) -> str:
-    """The tenant of a request's token.
+class Caller:
+    """Who asks: a tenant, its memories, and where work for it is done.
 
     Args:
         request: What `Access` let pass.
@@ -120,62 +110,47 @@ async def tenant_of(request: Request) -> str:
     Raises:
         Refusal: The request came past the middleware (401).
     """
-    tenant = request.scope.get("state", {}).get("tenant")
-    if not tenant:
-        raise UNKNOWN_TOKEN()
-    return tenant
 
+    def __init__(self, request: Request) -> None:
+        self.service: Service = request.app.state.service
+        self.tenant: str = request.scope.get("state", {}).get("tenant") or ""
+        self._receive = request.receive
+        if not self.tenant:
+            raise UNKNOWN_TOKEN()
 
-Served = Annotated[Service, Depends(service_of)]
-Tenant = Annotated[str, Depends(tenant_of)]
-
-
-User = Annotated[Name, Path(description="The user")]
-
-
-async def memory_of(user: User, request: Request) -> UserMemory:
-    """The memory of the user in the path, known or not."""
-    return (await service_of(request)).memory(await tenant_of(request), user)
-
-
-Memory = Annotated[UserMemory, Depends(memory_of)]
-
-
-async def before_waiting(memory: UserMemory, pool: Pool, tenant: str, later: bool = False) -> UserMemory:
-    """A memory for work that stores something: work that has to wait begins now, for its user may be forgotten then.
-
-    Args:
-        memory: Whose.
-        pool: Where the work is done next.
-        tenant: Whose work it is.
-        later: Whether others may come there first.
-    """
-    return await anyio.to_thread.run_sync(memory.begun) if later or pool.waits(tenant) else memory
-
-
-class Work:
-    """Where the work of one request is done."""
-
-    def __init__(self, request: Request, service: Service, tenant: str) -> None:
-        self._request, self._service, self._tenant = request, service, tenant
+    def memory(self, user: str) -> UserMemory:
+        """The memory of one of the tenant's users, known or not."""
+        return self.service.memory(self.tenant, user)
 
     async def asking(self, call: Callable[[Deadline], T]) -> T:
         """Runs a call that asks the language model."""
-        return await self._service.asking.run(call, self._tenant, self._request.receive)
+        return await self.service.asking.run(call, self.tenant, self._receive)
 
     async def storing(self, call: Callable[[], T]) -> T:
         """Runs a call that needs the store alone."""
-        return await self._service.storing.run(lambda _: call(), self._tenant, self._request.receive)
+        return await self.service.storing.run(lambda _: call(), self.tenant, self._receive)
 
-    async def writing(self, memory: UserMemory, call: Callable[[UserMemory], T]) -> T:
+    async def writing(self, user: str, call: Callable[[UserMemory], T]) -> T:
         """Runs a call that stores something of a user: it does not if the user is forgotten meanwhile."""
-        writing = await before_waiting(memory, self._service.storing, self._tenant)
-        return await self.storing(lambda: call(writing.begun()))
+        memory = await self.begun(user, self.service.storing)
+        return await self.storing(lambda: call(memory.begun()))
+
+    async def begun(self, user: str, pool: Pool, later: bool = False) -> UserMemory:
+        """A user's memory, for work that stores something: what has to wait begins now, as its user may be forgotten.
+
+        Args:
+            user: Whose.
+            pool: Where the work is done next.
+            later: Whether others may come there first.
+        """
+        memory = self.memory(user)
+        return await anyio.to_thread.run_sync(memory.begun) if later or pool.waits(self.tenant) else memory
 
 
-async def work_of(request: Request) -> Work:
-    """Where the work of a request is done."""
-    return Work(request, await service_of(request), await tenant_of(request))
+async def _caller(request: Request) -> Caller:
+    # A coroutine though it waits for nothing: FastAPI calls a plain function in a thread.
+    return Caller(request)
 
 
-Places = Annotated[Work, Depends(work_of)]
+Asked = Annotated[Caller, Depends(_caller)]
+User = Annotated[Name, Path(description="The user")]

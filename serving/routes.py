@@ -1,0 +1,322 @@
+"""The routes for users, their memories and the entries of these: add sessions, ask, search, correct, forget."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Query, Response
+from pydantic import ValidationError
+
+from ..memory import stored
+from ..memory.amending import Amendment
+from ..memory.incoming import now
+from ..memory.listed import PAGE, Listed
+from ..programs.entries import MOST
+from ..programs.live import View
+from ..programs.shown import memory_shown
+from ..programs.user_memory import UserMemory
+from ..records import Context, Hit, format_time, parse_json
+from ..records.items import Turn
+from .auth import GUARD, Asked, User
+from .bodies import (
+    Answer,
+    By,
+    Chosen,
+    Entries,
+    EntryHistory,
+    EntryId,
+    Evidence,
+    Forgotten,
+    Found,
+    ListedEntry,
+    MemoryState,
+    Name,
+    NewSession,
+    NewText,
+    Question,
+    Search,
+    Sessions,
+    SessionState,
+    Since,
+    Source,
+    Stored,
+    Text,
+    Until,
+    Users,
+    UserState,
+)
+from .refusals import UNKNOWN_ENTRY, UNKNOWN_SESSION, UNKNOWN_USER, Refusal, malformed
+from .service import Service
+
+router = APIRouter(prefix="/v1/users", tags=["memories"], dependencies=[GUARD])
+entries = APIRouter(prefix="/v1/users/{user}/entries", tags=["entries"], dependencies=[GUARD])
+
+
+@router.get("", summary="List the users of the token's tenant")
+async def list_users(caller: Asked) -> Users:
+    """Users with what is stored of each, in order of their names."""
+    found = await caller.storing(lambda: caller.service.store.users(caller.tenant))
+    return Users(users=[_state(one) for one in found])
+
+
+@router.get("/{user}", summary="Counts of a user")
+async def show_user(user: User, caller: Asked) -> UserState:
+    """How many sessions are stored, queued and failed."""
+    found = await caller.storing(caller.memory(user).status)
+    if found is None:
+        raise UNKNOWN_USER()
+    return _state(found)
+
+
+@router.delete("/{user}", summary="Forget a user")
+async def forget_user(user: User, caller: Asked) -> Forgotten:
+    """Deletes everything of a user: sessions, open turns, memory."""
+    memory = caller.memory(user)
+    found = await caller.storing(memory.forget)
+    if not found:
+        raise UNKNOWN_USER()
+    return _receipt(memory.owner.user, found)
+
+
+@router.post("/{user}/sessions", status_code=201, summary="Add a session", responses={200: {"model": Stored}})
+async def add_session(user: User, body: NewSession, caller: Asked, response: Response) -> Stored:
+    """Stores a session durably; it is found by questions at once, and written into the memory in the background."""
+    check_length(len(body.messages), caller.service)
+    messages = [message.model_dump(exclude_none=True) for message in body.messages]
+    new: dict[str, Any] = {"id": body.id, "metadata": body.metadata}
+    added = await caller.writing(user, lambda memory: memory.add(messages, remember=False, **new))
+    caller.service.worker.wake()
+    response.status_code = 201 if added.new else 200
+    return Stored(id=added.id, position=added.position, new=added.new)
+
+
+@router.get("/{user}/sessions", summary="List the sessions of a user")
+async def list_sessions(user: User, caller: Asked) -> Sessions:
+    """The sessions of a user and how far each got."""
+    return Sessions(sessions=await caller.storing(lambda: _sessions(caller.memory(user))))
+
+
+@router.post("/{user}/sessions/{session}/end", summary="End an open session")
+async def end_session(user: User, session: Name, caller: Asked) -> Stored:
+    """Ends a session of the chat, which otherwise ends by itself when it goes idle."""
+    added = await caller.writing(user, lambda memory: memory.end(session, remember=False))
+    if added is None:
+        raise UNKNOWN_SESSION()
+    caller.service.worker.wake()
+    return Stored(id=added.id, position=added.position, new=added.new)
+
+
+@router.delete("/{user}/sessions/{session}", summary="Forget a session")
+async def forget_session(user: User, session: Name, caller: Asked) -> Forgotten:
+    """Deletes a session; a memory that holds something of it is written anew from the others."""
+    found = await caller.storing(lambda: caller.memory(user).forget_session(session, remember=False))
+    if not found:
+        raise UNKNOWN_SESSION()
+    caller.service.worker.wake()
+    return _receipt(session, found)
+
+
+@router.get("/{user}/memory", summary="Read the memory of a user")
+async def read_memory(user: User, caller: Asked) -> MemoryState:
+    """The memory that questions are answered from."""
+    return await caller.storing(lambda: _memory(caller.service, caller.memory(user)))
+
+
+@router.post("/{user}/ask", summary="Ask about a user")
+async def ask(user: User, body: Question, caller: Asked) -> Answer:
+    """Answers from the memory, and from what is not in it yet; with the turns that each recalled thing rests on."""
+    return await caller.asking(lambda _: _answer(body, caller.service, caller.memory(user)))
+
+
+@router.post("/{user}/search", summary="Search the memory of a user")
+async def search(user: User, body: Search, caller: Asked) -> Found:
+    """Entries of the memory, and turns that are not in it yet, with the turns that each rests on; no answer is made."""
+    return await caller.asking(lambda _: _found(body, caller.memory(user)))
+
+
+async def conditions(
+    where: Annotated[
+        Text | None,
+        Query(description="A JSON object of conditions, as a search takes them", examples=['{"year": 2025}']),
+    ] = None,
+) -> dict[str, Any]:
+    """The conditions of an address, checked and refused as those of a body.
+
+    Raises:
+        Refusal: 400.
+    """
+    try:
+        return Chosen(where=None if where is None else parse_json(where, "where")).conditions
+    except ValidationError as error:
+        raise malformed(error.errors()) from error
+
+
+@entries.get("", summary="List the entries of a memory")
+async def list_entries(
+    user: User,
+    caller: Asked,
+    where: Annotated[dict[str, Any], Depends(conditions)],
+    cursor: Annotated[str | None, Query(min_length=1, max_length=2048)] = None,
+    limit: Annotated[int, Query(ge=1, le=MOST)] = PAGE,
+    since: Since = None,
+    until: Until = None,
+) -> Entries:
+    """Entries and turns that are not in the memory yet, by id; pages do not shift while others are added."""
+    memory, chosen = caller.memory(user), {"where": where, "since": since, "until": until}
+    found = await caller.storing(lambda: memory.list(cursor, limit, known(memory), **chosen))
+    return Entries(entries=[_listed(one) for one in found.entries], next=found.next)
+
+
+@entries.get("/{entry}", summary="Read an entry")
+async def get_entry(user: User, entry: EntryId, caller: Asked) -> ListedEntry:
+    """One entry, with the sessions and turns that it rests on."""
+    memory = caller.memory(user)
+    found = await caller.storing(lambda: memory.get(entry, known(memory)))
+    if found is None:
+        raise UNKNOWN_ENTRY()
+    return _listed(found)
+
+
+@entries.patch("/{entry}", summary="Change the text of an entry")
+async def update_entry(user: User, entry: EntryId, body: NewText, caller: Asked) -> EntryHistory:
+    """Gives an entry another text; a rebuild and further sessions do not bring the old one back."""
+    return await caller.writing(user, lambda memory: _changed(memory, entry, memory.update(entry, body.text, body.by)))
+
+
+@entries.delete("/{entry}", summary="Delete an entry")
+async def delete_entry(user: User, entry: EntryId, caller: Asked, by: By = "") -> EntryHistory:
+    """Takes an entry out, with what else holds the same, until it is undone; forgetting a session erases it."""
+    return await caller.writing(user, lambda memory: _changed(memory, entry, memory.delete(entry, by)))
+
+
+@entries.post("/{entry}/undo", summary="Undo the last change of an entry")
+async def undo_entry(user: User, entry: EntryId, caller: Asked, by: By = "") -> EntryHistory:
+    """Takes back the last change that stands."""
+    return await caller.writing(user, lambda memory: _changed(memory, entry, memory.undo(entry, by)))
+
+
+@entries.get("/{entry}/history", summary="Read the history of an entry")
+async def entry_history(user: User, entry: EntryId, caller: Asked) -> EntryHistory:
+    """From which turns it was written, and who changed it when."""
+    return await caller.storing(lambda: _history(caller.memory(user), entry))
+
+
+def check_length(messages: int, service: Service) -> None:
+    """Refuses requests of too many messages.
+
+    Raises:
+        Refusal: 413.
+    """
+    if messages > service.settings.max_turns:
+        raise Refusal(413, f"{messages} messages are too many; send at most {service.settings.max_turns}")
+
+
+def evidence(memory: UserMemory, context: Context, seen: View) -> list[Evidence]:
+    """What was recalled, each with the turns it rests on, as far as they are still there."""
+    turns = memory.sources(context.sources, seen)
+    return [Evidence.model_validate(_shown(hit, turns)) for hit in context.hits]
+
+
+def known(memory: UserMemory) -> View:
+    """What a user's memory holds.
+
+    Raises:
+        Refusal: 404: nothing is stored of the user.
+    """
+    seen = memory.look()
+    if not seen.known:
+        raise UNKNOWN_USER()
+    return seen
+
+
+def _shown(hit: Hit, turns: Mapping[str, Turn]) -> dict[str, Any]:
+    sources = [_source(turns[id]) for id in hit.sources if id in turns]
+    about = {"kind": hit.kind, "label": hit.label, "speaker": hit.speaker, "time": _utc(hit.time)}
+    return {"id": hit.id, "text": hit.text, "score": round(hit.score, 4), **about, "sources": sources}
+
+
+def _found(body: Search, memory: UserMemory) -> Found:
+    seen = known(memory)
+    found = memory.search(body.query, body.k, body.since, body.until, seen, body.conditions)
+    turns = memory.sources({id for hits in found for hit in hits for id in hit.sources}, seen)
+    rows = [[_shown(hit, turns) for hit in hits] for hits in found]
+    return Found.model_validate(dict(zip(("entries", "waiting"), rows, strict=True)))
+
+
+def _answer(body: Question, service: Service, memory: UserMemory) -> Answer:
+    seen = known(memory)
+    fields: dict[str, Any] = {"date": body.date or format_time(now())}
+    if body.options:
+        fields["options"] = body.options
+    chosen = {"where": body.conditions, "since": body.since, "until": body.until}
+    found = memory.ask(body.question, seen=seen, **chosen, **fields)
+    service.note(memory, body.question, str(found.answer))
+    return Answer(answer=str(found.answer), evidence=evidence(memory, found.context, seen))
+
+
+def _memory(service: Service, memory: UserMemory) -> MemoryState:
+    seen = known(memory)
+    return MemoryState(
+        user=memory.owner.user,
+        method=service.program.name,
+        memory=memory_shown(service.program, seen),
+        waiting=len(seen.snapshot.waiting) + len(seen.snapshot.open),
+    )
+
+
+def _sessions(memory: UserMemory) -> list[SessionState]:
+    snapshot = memory.store.read(memory.owner, lambda version: True)
+    if not snapshot.version:
+        raise UNKNOWN_USER()
+    ended = [
+        SessionState(id=one.item.id, state=one.state, turns=len(one.item.turns))
+        for one in memory.store.items(memory.owner)
+    ]
+    return ended + [SessionState(id=one.id, state="open", turns=len(one.turns)) for one in snapshot.open]
+
+
+def _receipt(name: str, found: stored.Forgotten) -> Forgotten:
+    about = {"sessions": found.sessions, "turns": found.turns, "erased": found.erased, "held_by": found.held_by}
+    return Forgotten.model_validate({"forgotten": name, **about})
+
+
+def _source(turn: Turn) -> Source:
+    return Source(id=turn.id, speaker=turn.speaker, text=turn.content, time=_utc(turn.time))
+
+
+def _utc(time: datetime | None) -> datetime | None:
+    return time.replace(tzinfo=UTC) if time else None
+
+
+def _state(found: Any) -> UserState:
+    return UserState(
+        user=found.owner.user,
+        sessions=found.items,
+        queued=found.queued,
+        partial=found.partial,
+        failed=found.failed,
+        open_turns=found.open_turns,
+        position=found.position,
+        updated=found.updated,
+    )
+
+
+def _changed(memory: UserMemory, entry: str, made: Amendment | None) -> EntryHistory:
+    if made is None:
+        raise UNKNOWN_ENTRY()
+    return _history(memory, entry)
+
+
+def _history(memory: UserMemory, entry: str) -> EntryHistory:
+    found = memory.history(entry)
+    if not found:
+        raise UNKNOWN_ENTRY()
+    rows = [{**asdict(event), "at": _utc(event.at)} for event in found]
+    return EntryHistory.model_validate({"entry": entry, "changes": rows})
+
+
+def _listed(found: Listed) -> ListedEntry:
+    return ListedEntry.model_validate({**asdict(found), "time": _utc(found.time)})
