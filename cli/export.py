@@ -17,20 +17,18 @@ _MEANINGLESS += ("prompt_lm", "prompt_api_base", "judge_lm", "judge_api_base")
 
 
 @click.command("export")
-@click.argument("kind", type=click.Choice(["verifiers", "trl"]))
+@click.argument("kind", type=click.Choice(["verifiers"]))
 @click.argument("method")
 @setup_options
 @click.option("--part", type=click.Choice(["train", "dev", "test", "all"]), default="train", show_default=True)
 @click.option("--sessions", type=click.IntRange(1), help="most sessions of a history that are written [default: all]")
-@click.option("--answer-lm", help="answers the questions rewards come from [default: that of --lm]")
-@click.option("--answer-api-base", help="address of its server")
 @click.option("--reward-set", "rewards", multiple=True, metavar="NAME=VALUE", help="e.g. compression=0.2")
 @click.option("--out", type=click.Path(), required=True, help="a new or empty folder")
 def command(kind: Any, method: str, as_json: bool, config: tuple[str, ...], **values: Any) -> None:
-    """Write the writer of METHOD on a benchmark as an environment for KIND: verifiers, or TRL's GRPOTrainer.
+    """Write the writer of METHOD on a benchmark as an environment for KIND: verifiers.
 
     The model that is trained is named there. --lm names one that stays as it is: it answers the questions rewards come
-    from, and for trl it also writes the memories of the rows and the rest of a session.
+    from.
     """
     from ..runs.addresses import pinned
     from ..runs.exports.environment import Export, kept
@@ -41,17 +39,15 @@ def command(kind: Any, method: str, as_json: bool, config: tuple[str, ...], **va
         if source(name) is ParameterSource.COMMANDLINE:
             flag = "plan" if name == "planned" else name.replace("_", "-")
             raise UserError(f"--{flag} says nothing to an export; leave it out")
-    own = {name: values.pop(name) for name in ("part", "sessions", "answer_lm", "answer_api_base", "allow_code")}
+    own = {name: values.pop(name) for name in ("part", "sessions", "allow_code")}
     out, rewards = Path(values.pop("out")), parse_settings(values.pop("rewards"))
     values.pop("planned")
     setup = make_setup(values)
     method = str(Path(method).absolute()) if Path(method).is_dir() else pinned(method)
     first_line(output(errors=as_json), setup, method, own["part"])
     export = Export(method=method, config=parse_settings(config), setup=kept(setup), reward=rewards, **own)
-    written = write(kind, export, out)
+    written = write(export, out)
     if as_json:
         print_json(written.summary())
         return
-    rows = f", {written.rows} rows" if written.rows is not None else ""
-    later = "; rows.jsonl: python reward.py" if kind == "trl" and written.rows is None else ""
-    output().print(f"{written.folder}: {written.histories} histories{rows}{later}; see its README.md", soft_wrap=True)
+    output().print(f"{written.folder}: {written.histories} histories; see its README.md", soft_wrap=True)

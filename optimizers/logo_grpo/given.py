@@ -3,8 +3,8 @@
     completions ── in the order of the calls ──> writer ──> rollout ──> questions ──> reward
 
 A writer is asked as in any rollout, but its answers are there already, so what a completion does to a memory and what
-that is worth are the same here and there. Where completions end before the calls do, a model answers the rest; without
-one the rest is empty, which no adapter can read, so that it costs what unreadable output costs.
+that is worth are the same here and there. Where completions end before the calls do, the rest is empty, which no
+adapter can read, so that it costs what unreadable output costs.
 
 The reward of a rollout is the mean of what its completions are rewarded by: R less the mean of their penalties (see
 `reward`).
@@ -12,7 +12,6 @@ The reward of a rollout is the mean of what its completions are rewarded by: R l
 
 from __future__ import annotations
 
-import itertools
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -24,12 +23,11 @@ from dspy import lm15
 
 from ...engines.meter import Meter, MeteredLM
 from ...errors import UserError
-from ...memory.memory import Memory
 from ...programs.gather import in_order
 from ...programs.program import MemoryProgram
 from ...records import History
 from .reward import Metric, RewardSettings, answer, chosen, penalty, reward
-from .rollout import Rollout, resumed, roll_out, single_attempt
+from .rollout import Rollout, roll_out, single_attempt
 
 
 @dataclass(frozen=True)
@@ -48,17 +46,12 @@ class Worth:
         """Of the whole rollout: the mean of what its completions are rewarded by."""
         return self.value - (sum(self.penalties) / len(self.penalties) if self.penalties else 0.0)
 
-    def of_call(self, number: int) -> float:
-        """Of the completion of one call, counted from 0."""
-        return self.value - self.penalties[number]
-
 
 class GivenEngine:
     """An engine whose answers are given.
 
     Args:
-        said: The answers, in the order of the calls.
-        rest: Answers what comes after them; empty text without one.
+        said: The answers, in the order of the calls; empty text comes after them.
     """
 
     supports_function_calling: ClassVar[bool] = False
@@ -66,28 +59,18 @@ class GivenEngine:
     supports_response_schema: ClassVar[bool] = False
     supported_params: ClassVar[tuple[str, ...]] = ("temperature", "max_tokens")
 
-    def __init__(self, said: Sequence[str], rest: Any = None) -> None:
-        self.said, self.rest = said, rest
-        self._turn, self._lock = itertools.count(), threading.Lock()
-        self.asked: list[list[dict[str, str]]] = []
-        """The messages of every call."""
+    def __init__(self, said: Sequence[str]) -> None:
+        self.said = said
+        self.asked, self._lock = 0, threading.Lock()
 
     def complete(self, request: lm15.Request) -> lm15.Response:
         """Gives the next answer."""
         with self._lock:
-            turn, messages = next(self._turn), _messages(request)
-            self.asked.append(messages)
-        text = self.said[turn] if turn < len(self.said) else self._after(messages)
+            turn = self.asked
+            self.asked += 1
+        text = self.said[turn] if turn < len(self.said) else ""
         usage = lm15.Usage(input_tokens=0, output_tokens=0)
         return lm15.Response(None, request.model, lm15.Message.assistant(text), finish_reason="stop", usage=usage)
-
-    def _after(self, messages: list[dict[str, str]]) -> str:
-        if self.rest is None:
-            return ""
-        # Heard once: recordings listen to the call that this one answers.
-        with dspy.context(callbacks=[]):
-            output = self.rest(messages=messages)[0]
-        return str(output.get("text") or "") if isinstance(output, dict) else str(output or "")
 
     def __deepcopy__(self, memo: object) -> GivenEngine:
         return self
@@ -132,33 +115,16 @@ class Rewarded:
         engine = GivenEngine(said)
         return _fitting(self.write(past, _lm(engine)), engine)
 
-    def continued(self, before: Memory, past: History, said: Sequence[str], rest: Any = None) -> Rollout:
-        """The last session of a past written with given completions.
-
-        Args:
-            before: The memory that it is written into.
-            past: The sessions up to and with it.
-            said: The completions of its first calls.
-            rest: The model that answers its other calls.
-
-        Raises:
-            UserError: As in `written`.
-        """
-        engine = GivenEngine(said, rest)
-        with self._context(_lm(engine)):
-            return _fitting(resumed(self.program.method.writer, before, past, "export"), engine)
-
-    def worth(self, rollout: Rollout, whole: History, most: int | None = None) -> Worth:
+    def worth(self, rollout: Rollout, whole: History) -> Worth:
         """What a rollout is worth.
 
         Args:
             rollout: The rollout.
             whole: The history that it is the beginning of.
-            most: Most questions that are asked; those for whole trajectories if None.
         """
         sessions, settings = len(rollout.history), self.settings
         asked = chosen(
-            self.questions(whole, sessions), most or settings.questions, f"{self.seed} {whole.id} {sessions} questions"
+            self.questions(whole, sessions), settings.questions, f"{self.seed} {whole.id} {sessions} questions"
         )
         with self._context(self.reader):
             answered = answer(self.program, rollout.history, rollout.memory, asked, self.metric)
@@ -178,17 +144,9 @@ def _lm(engine: GivenEngine) -> MeteredLM:
 
 
 def _fitting(rollout: Rollout, engine: GivenEngine) -> Rollout:
-    if len(engine.asked) < len(engine.said):
+    if engine.asked < len(engine.said):
         raise UserError(
-            f"{len(engine.said)} completions, but the writer of {rollout.history.id} asked {len(engine.asked)} times: "
+            f"{len(engine.said)} completions, but the writer of {rollout.history.id} asked {engine.asked} times: "
             "they are of another program or history; export it anew"
         )
     return rollout
-
-
-def _messages(request: lm15.Request) -> list[dict[str, str]]:
-    system = request.system
-    if system is not None and not isinstance(system, str):
-        system = "".join(getattr(part, "text", None) or "" for part in system)
-    found = [{"role": "system", "content": system}] if system else []
-    return [*found, *({"role": message.role, "content": message.text or ""} for message in request.messages)]

@@ -93,20 +93,8 @@ def rerun(writer: Writer, taken: Rollout, session: int, name: str, capture: Capt
     Returns:
         A rollout of that session alone; its history ends with it.
     """
-    return resumed(writer, taken.sessions[session].before, head(taken.history, session + 1), name, capture)
-
-
-def resumed(writer: Writer, before: Memory, past: History, name: str, capture: Capture = texts) -> Rollout:
-    """Writes the last session of a past into the memory that there was before it.
-
-    Args:
-        writer: As in `roll_out`.
-        before: The memory.
-        past: The sessions up to and with the one that is written.
-        name: Identifies the rollout.
-        capture: As in `roll_out`.
-    """
-    return _sampled(writer, before, past.items[-1:], past, name, capture)
+    past = head(taken.history, session + 1)
+    return _sampled(writer, taken.sessions[session].before, past.items[-1:], past, name, capture)
 
 
 def head(history: History, sessions: int) -> History:

@@ -2,6 +2,5 @@
 
 environment   what every export rests on: history in, rollout with given completions, reward out
 taskset       the environment as a task set and harness of `verifiers`
-rows          the environment as rows and a reward function for TRL's GRPOTrainer
-writing       the folders
+writing       the folder
 """

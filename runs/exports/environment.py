@@ -1,6 +1,6 @@
 """What an exported folder rests on: `export.json` names benchmark, method and reward.
 
-    export.json ── open ──> Environment: histories, rows of calls, what completions are worth
+    export.json ── open ──> Environment: histories, what completions are worth
 
 It is opened where training runs. The file holds no question and no answer. The benchmark's file is read where it lies,
 and its digest must be the one that was exported; so must the method's prompts and settings. Keys are those of the
@@ -9,7 +9,7 @@ environment variables of whoever trains. Addresses and paths are in the file: ed
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
@@ -29,7 +29,6 @@ from ...optimizers.logo_grpo.reward import RewardSettings, released_f1
 from ...optimizers.logo_grpo.rollout import head
 from ...programs.identity import Identities
 from ...programs.program import MemoryProgram
-from ...programs.recording import Call
 from ...programs.remember import MemoryCache
 from ...records import History, read_json
 from ..experiment import Part
@@ -53,9 +52,6 @@ class Export(BaseModel):
     part: Part = "train"
     sessions: int | None = None
     """Sessions of a history that are written; all of them if None."""
-    answer_lm: str | None = None
-    """Answers the questions rewards come from; the `lm` of the setup if None."""
-    answer_api_base: str | None = None
     reward: dict[str, Any] = {}
     setup: dict[str, Any]
     benchmark_sha256: str = ""
@@ -137,74 +133,37 @@ class Environment:
             self.program,
             released_f1 if reward.metric == "released" else self._metric,
             self._questions,
-            self._model(self.export.answer_lm, self.export.answer_api_base) if self.program.task.predictors() else None,
+            self._reader if self.program.task.predictors() else None,
             reward,
             self.setup.seed,
         )
 
-    def past(self, id: str, sessions: int | None = None) -> History:
+    def past(self, id: str) -> History:
         """The sessions of a history that are written.
-
-        Args:
-            id: The history's.
-            sessions: How many; those of the export if None.
 
         Raises:
             UserError: There is no such history.
         """
         if id not in self.histories:
             raise UserError(f"{id!r} is no history of the part {self.export.part} of {self.benchmark.name}")
-        return head(self.histories[id], sessions or self.export.sessions or len(self.histories[id]))
+        return head(self.histories[id], self.export.sessions or len(self.histories[id]))
 
     def worth(self, id: str, said: Sequence[str]) -> Worth:
         """What a history is worth that was written with given completions."""
         written = self.rewarded.written(self.past(id), said)
         return self.rewarded.worth(written, self.histories[id])
 
-    def rows(self) -> Iterator[dict[str, Any]]:
-        """Every call of the writer as the setup's model makes them, with the memory before its session.
-
-        Yields:
-            `prompt` (messages), `history`, `session` (from 0), `memory` (JSON), `said` (the completions before it in
-            that session) and `role` (the predictor's name). Calls at the end of a history (`settle`) have no row.
-        """
-        roles = {id(each): name for name, each in self.program.method.writer.predictors_below().items()}
-        for name in self.histories:
-            rollout = self.rewarded.write(self.past(name), self.model)
-            for number, run in enumerate(rollout.sessions):
-                said: list[str] = []
-                for call in run.calls:
-                    row = {"history": name, "session": number, "memory": run.before.model_dump_json()}
-                    yield from _row(call, {**row, "said": list(said), "role": roles.get(id(call.predictor))})
-                    said += [completion.text for completion in call.completions]
-
-    def worth_of(self, row: Mapping[str, Any], completion: str) -> float:
-        """The reward of a completion in the place of a row's: what its session is worth, right after it.
-
-        The setup's model answers what the session asks after it.
-        """
-        before = self.program.method.writer.Memory.model_validate_json(row["memory"])
-        past, said = self.past(row["history"], row["session"] + 1), [*row["said"], completion]
-        rollout = self.rewarded.continued(before, past, said, self.model)
-        found = self.rewarded.worth(rollout, self.histories[past.id], self.rewarded.settings.local_questions)
-        return found.of_call(len(row["said"]))
-
     @cached_property
-    def model(self) -> MeteredLM:
-        """The setup's model."""
-        return self._model(self.setup.lm, self.setup.api_base)
-
-    def _model(self, name: str | None, api_base: str | None) -> MeteredLM:
-        if name is None:
-            return self.model
-        setup = self.setup
+    def _reader(self) -> MeteredLM:
+        """The model of the setup, which answers the questions rewards come from."""
+        setup, name = self.setup, self.setup.lm
         if name == "local:tiny":
             from ..tiny import resolve
 
             name = resolve(name, setup.seed)
         limits = {"timeout": setup.timeout, "retries": setup.retries, "deadline": setup.lm_deadline}
         temperature = setup.temperature or 0.0
-        return language_model(name, api_base=api_base, temperature=temperature, cache=False, **limits)
+        return language_model(name, api_base=setup.api_base, temperature=temperature, cache=False, **limits)
 
     @cached_property
     def _asked(self) -> Mapping[History, list[dspy.Example]]:
@@ -243,9 +202,3 @@ def _trainable(benchmark: Benchmark) -> Benchmark:
     if benchmark.scorer.asked:
         raise UserError(f"{benchmark.name} is scored by a judge, which is no reward to train on; choose a metric")
     return benchmark
-
-
-def _row(call: Call, about: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The row of a call; none where no model answered it, or it is none of the writer's."""
-    if call.completions and about["role"]:
-        yield {"prompt": [dict(message) for message in call.completions[0].messages], **about}

@@ -18,7 +18,7 @@ FILES = {
 FOLDERS = {
     "compile": ("compile", "turn-rag", "--on", "locomo", "--with", "labeled", "--out"),
     "palset": ("data", "make", "palset", "--users", "1", "--out"),
-    "export": ("export", "trl", "memory-r2", "--on", "locomo", "--out"),
+    "export": ("export", "verifiers", "memory-r2", "--on", "locomo", "--out"),
 }
 
 

@@ -7,7 +7,7 @@ import pytest
 from mempiler.errors import UserError
 from mempiler.optimizers.logo_grpo.given import Rewarded
 from mempiler.optimizers.logo_grpo.reward import RewardSettings, answer, penalty, reward
-from mempiler.optimizers.logo_grpo.rollout import rerun, single_attempt
+from mempiler.optimizers.logo_grpo.rollout import single_attempt
 
 
 def colour(example: dspy.Example, prediction: dspy.Prediction) -> float:
@@ -75,19 +75,6 @@ def test_their_reward_is_that_of_the_rollout_less_the_mean_penalty(sampled: Any)
     found = own.worth(own.written(history, said), history)
     assert found.value == value
     assert found.reward == pytest.approx(value - sum(costs) / len(costs))
-    assert [found.of_call(n) for n in range(len(costs))] == [value - cost for cost in costs]
-
-
-def test_a_session_is_continued_from_its_memory_and_a_model_answers_the_rest(sampled: Any) -> None:
-    made, rollout, _ = sampled
-    own, lm = rewarded(made), made.lm.copy()
-    with dspy.context(lm=lm, adapter=single_attempt(made.program)):
-        direct = rerun(made.program.method.writer, rollout, 2, "local")
-    first = direct.sessions[0].calls[0].completions[0].text
-    found = own.continued(rollout.sessions[2].before, direct.history, [first], lm)
-    assert found.memory == direct.memory
-    assert len(found.calls) == len(direct.calls) > 1
-    assert own.worth(found, made.train[0].history, 16) == own.worth(direct, made.train[0].history, 16)
 
 
 def test_where_completions_end_early_the_rest_is_unreadable(sampled: Any) -> None:
