@@ -43,12 +43,12 @@ if TYPE_CHECKING:
     from .records import Action, Behavior, Context, History, Hit, Item, Logs, Profile, Query, Session, Turn
     from .runs.artifact import load, save
     from .runs.scoring import evaluate
-    from .serving.client.client import AsyncClient, Client
+    from .serving.client import AsyncClient, Client
 
 __version__ = "0.1.0"
 
 _EXPORTS = {
-    ".serving.client.client": ("AsyncClient", "Client"),
+    ".serving.client": ("AsyncClient", "Client"),
     ".errors": (
         "ConflictError",
         "DataError",

@@ -29,8 +29,8 @@ from mempiler.engines.models import language_model
 from mempiler.memory.listed import EntryEvent, Listed, Origin, Page
 from mempiler.programs.remember_queued import remember_queued
 from mempiler.records import Behavior
-from mempiler.serving.client.remote import AsyncRemoteMemory, RemoteMemory
-from mempiler.serving.client.verbs import Verbs
+from mempiler.serving.client import AsyncRemoteMemory, RemoteMemory
+from mempiler.serving.requests import Requests
 
 from .conftest import TOKENS
 
@@ -183,7 +183,7 @@ def test_what_only_a_service_tells(client: Any) -> None:
 
 
 def test_both_clients_have_the_verbs_and_arguments_of_a_memory() -> None:
-    verbs = {name for name in vars(Verbs) if not name.startswith("_")}
+    verbs = {name for name in vars(Requests) if not name.startswith("_")}
     public = {name for name in vars(RemoteMemory) if not name.startswith("_")}
     assert verbs == public == {name[1:] for name in vars(AsyncRemoteMemory) if not name.startswith("_")}
     for name in sorted(public):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 from mempiler import Client, MempilerError, Store
-from mempiler.serving.client.verbs import Verbs
+from mempiler.serving.requests import Requests
 
 from .conftest import TOKENS, service_over, serving
 
@@ -96,7 +96,7 @@ def test_no_verb_tells_a_tenant_of_another(clients: dict[str, Client], steps: An
 
 
 def test_what_both_say_of_the_same_names_each_is_told_alone(clients: dict[str, Client]) -> None:
-    assert {name for name in vars(Verbs) if not name.startswith("_")} <= VERBS.keys()
+    assert {name for name in vars(Requests) if not name.startswith("_")} <= VERBS.keys()
     both = [Step(clients[tenant], "cleo", mark, "s1", mark) for tenant, mark in MARKS.items()]
     for verb in ("add", "add under the same id"):
         for of in both:

@@ -17,24 +17,91 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Any, Self, TypeVar
+from collections.abc import Awaitable, Callable
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 import httpx
 
-from ... import __version__
-from ...errors import UserError, check_number
-from ...memory.stored import Summary
-from . import verbs
-from .call import Call, Pause, judged
-from .remote import AsyncRemoteMemory, RemoteMemory
+from .. import __version__
+from ..errors import UserError, check_number
+from ..memory.stored import Summary
+from .requests import Call, Pause, Requests, users
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 TIMEOUT = 90.0
 """Seconds without a byte of an answer; a service gives up after 60."""
 CONNECTING = 10.0
 """Seconds to connect."""
 RETRIES = 3
+
+
+def _sent(
+    request: Callable[Concatenate[Requests, P], Call[T]],
+) -> Callable[Concatenate[RemoteMemory, P], T]:
+    @wraps(request)
+    def method(self: RemoteMemory, *given: P.args, **named: P.kwargs) -> T:
+        return self._client.send(request(self._requests, *given, **named))
+
+    return method
+
+
+def _awaited(
+    request: Callable[Concatenate[Requests, P], Call[T]],
+) -> Callable[Concatenate[AsyncRemoteMemory, P], Awaitable[T]]:
+    @wraps(request)
+    async def method(self: AsyncRemoteMemory, *given: P.args, **named: P.kwargs) -> T:
+        return await self._client.send(request(self._requests, *given, **named))
+
+    return method
+
+
+class RemoteMemory:
+    """One user's memory in a service; `Client.memory` makes it. Methods are those of `mempiler.UserMemory`."""
+
+    def __init__(self, client: Client, user: str) -> None:
+        self._client, self._requests = client, Requests(user)
+
+    add = _sent(Requests.add)
+    end = _sent(Requests.end)
+    ask = _sent(Requests.ask)
+    search = _sent(Requests.search)
+    list = _sent(Requests.list)
+    get = _sent(Requests.get)
+    update = _sent(Requests.update)
+    delete = _sent(Requests.delete)
+    undo = _sent(Requests.undo)
+    history = _sent(Requests.history)
+    read = _sent(Requests.read)
+    sessions = _sent(Requests.sessions)
+    status = _sent(Requests.status)
+    forget = _sent(Requests.forget)
+    forget_session = _sent(Requests.forget_session)
+
+
+class AsyncRemoteMemory:
+    """One user's memory in a service; `AsyncClient.memory` makes it. Methods are those of `mempiler.UserMemory`."""
+
+    def __init__(self, client: AsyncClient, user: str) -> None:
+        self._client, self._requests = client, Requests(user)
+
+    aadd = _awaited(Requests.add)
+    aend = _awaited(Requests.end)
+    aask = _awaited(Requests.ask)
+    asearch = _awaited(Requests.search)
+    alist = _awaited(Requests.list)
+    aget = _awaited(Requests.get)
+    aupdate = _awaited(Requests.update)
+    adelete = _awaited(Requests.delete)
+    aundo = _awaited(Requests.undo)
+    ahistory = _awaited(Requests.history)
+    aread = _awaited(Requests.read)
+    asessions = _awaited(Requests.sessions)
+    astatus = _awaited(Requests.status)
+    aforget = _awaited(Requests.forget)
+    aforget_session = _awaited(Requests.forget_session)
 
 
 class Client:
@@ -64,7 +131,7 @@ class Client:
 
     def users(self) -> list[Summary]:
         """The users of the token's tenant, in order of their names."""
-        return self.send(verbs.users())
+        return self.send(users())
 
     def send(self, call: Call[T]) -> T:
         """Makes a call.
@@ -74,17 +141,16 @@ class Client:
             EndpointError: The service's language model does not answer.
             ServiceError: The service does not answer, or cannot at the moment.
         """
-        attempt = 0
-        while isinstance(found := judged(call, self._sent(call), attempt, self._retries), Pause):
-            time.sleep(found.seconds)
-            attempt += 1
-        return found
-
-    def _sent(self, call: Call[Any]) -> httpx.Response | httpx.HTTPError:
-        try:
-            return self._http.request(call.method, call.path, json=call.body, params=call.params)
-        except httpx.HTTPError as error:
-            return error
+        for attempt in range(self._retries + 1):
+            try:
+                found = self._http.request(call.method, call.path, json=call.body, params=call.params)
+            except httpx.HTTPError as error:
+                found = error
+            result = call.result(found, self._retries - attempt, 0.2 * 2**attempt)
+            if not isinstance(result, Pause):
+                return result
+            time.sleep(result.seconds)
+        raise AssertionError("the last attempt has a result, or an error")
 
     def close(self) -> None:
         """Closes its connections."""
@@ -113,21 +179,20 @@ class AsyncClient:
 
     async def users(self) -> list[Summary]:
         """The users of the token's tenant, in order of their names."""
-        return await self.send(verbs.users())
+        return await self.send(users())
 
     async def send(self, call: Call[T]) -> T:
         """Makes a call; errors as those of `Client.send`."""
-        attempt = 0
-        while isinstance(found := judged(call, await self._sent(call), attempt, self._retries), Pause):
-            await asyncio.sleep(found.seconds)
-            attempt += 1
-        return found
-
-    async def _sent(self, call: Call[Any]) -> httpx.Response | httpx.HTTPError:
-        try:
-            return await self._http.request(call.method, call.path, json=call.body, params=call.params)
-        except httpx.HTTPError as error:
-            return error
+        for attempt in range(self._retries + 1):
+            try:
+                found = await self._http.request(call.method, call.path, json=call.body, params=call.params)
+            except httpx.HTTPError as error:
+                found = error
+            result = call.result(found, self._retries - attempt, 0.2 * 2**attempt)
+            if not isinstance(result, Pause):
+                return result
+            await asyncio.sleep(result.seconds)
+        raise AssertionError("the last attempt has a result, or an error")
 
     async def close(self) -> None:
         """Closes its connections."""

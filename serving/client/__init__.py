@@ -1,1 +1,0 @@
-"""Memories of a service, as those of this process."""

@@ -1,0 +1,358 @@
+"""What can be asked of a service: one request each, how its answer is read, and when it may be sent again.
+
+Call ──> response ── 2xx ──> its value
+── 429, 503: nothing was done ──> again, as the service asks
+── else ──> an error of `mempiler.errors`, with the service's own words
+──> no response ── it was not sent, or may be sent twice ──> again
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Generic, TypeVar
+from urllib.parse import quote
+
+import httpx
+from pydantic import TypeAdapter
+
+from ..errors import ConflictError, EndpointError, MempilerError, ServiceError, UserError
+from ..memory.amending import storable
+from ..memory.listed import PAGE, EntryEvent, Listed, Page
+from ..memory.metadata import Conditions, Scalar, checked_metadata
+from ..memory.stored import ADDRESSABLE, Added, Forgotten, Owner, Summary, name_of
+from ..records import Context, Found, Hit, Item, Session
+
+T = TypeVar("T")
+
+NOTHING_DONE = (429, 503)
+"""Statuses of requests that were refused before anything was done for them."""
+LONGEST_PAUSE = 30.0
+"""Most seconds between two attempts, whatever the service asks for."""
+_NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+
+Messages = Sequence[Mapping[str, Any]]
+"""OpenAI-style messages: `role`, `content`, and perhaps `name` and `time`."""
+
+
+@dataclass(frozen=True)
+class Answered:
+    """An answer and what it rests on, by the names that they have in the prediction of a memory of this process."""
+
+    answer: str
+    context: Context
+
+
+@dataclass(frozen=True)
+class SessionState:
+    """How far a session got: open, queued, remembered, partial or failed."""
+
+    id: str
+    state: str
+    turns: int
+
+
+@dataclass(frozen=True)
+class Call(Generic[T]):
+    """One request."""
+
+    method: str
+    path: str
+    read: Callable[[Any], T]
+    """Makes the result of the JSON of an answer."""
+    body: Any = None
+    params: Mapping[str, str | int] | None = None
+    """What stands behind the `?` of the address."""
+    missing: Callable[[], T] | None = None
+    """What the result is where the service knows no such user or session; None where that is an error."""
+    repeatable: bool = True
+    """Whether it may be sent again after it was sent once. A deletion is not: its second receipt would say that there
+    was nothing to delete."""
+
+    def result(self, found: httpx.Response | httpx.HTTPError, attempts_left: int, pause: float) -> T | Pause:
+        """What an attempt came to: the result, or a pause before the next one.
+
+        Raises:
+            MempilerError: The call failed.
+        """
+        if isinstance(found, httpx.HTTPError):
+            if attempts_left and (self.repeatable or isinstance(found, _NOT_SENT)):
+                return Pause(min(LONGEST_PAUSE, pause))
+            raise ServiceError(f"the service did not answer: {type(found).__name__} {found}") from found
+        if found.status_code == 404 and self.missing is not None and _problem(found):
+            return self.missing()
+        if found.status_code in NOTHING_DONE and attempts_left:
+            return Pause(_asked(found.headers.get("Retry-After"), pause))
+        if not found.is_success:
+            raise _error(found)
+        try:
+            return self.read(found.json())
+        except (ValueError, LookupError, TypeError) as error:
+            raise ServiceError(f"{self.method} {self.path}: what answers here is no service of Mempiler") from error
+
+
+@dataclass(frozen=True)
+class Pause:
+    """That a call is to be sent again after some seconds."""
+
+    seconds: float
+
+
+class Requests:
+    """What can be asked of one user's memory, each as the one request that it is; both clients send these.
+
+    Args:
+        user: Whose it is.
+
+    Raises:
+        UserError: The name cannot stand in an address.
+    """
+
+    def __init__(self, user: str) -> None:
+        self._owner, self._at = Owner(user), f"/v1/users/{_segment('user', user)}"
+
+    def add(
+        self, session: Item | Messages, id: str | None = None, *, metadata: Mapping[str, Scalar] | None = None
+    ) -> Call[Added]:
+        """Stores a session; it is found at once, and remembered in the background."""
+        given = id or (session.id if isinstance(session, Item) else "")
+        body = {"messages": _messages(session), **({"id": given} if given else {})}
+        if said := checked_metadata(metadata):
+            body["metadata"] = said
+        return Call("POST", f"{self._at}/sessions", _ADDED.validate_python, body, repeatable=bool(given))
+
+    def end(self, session: str) -> Call[Added | None]:
+        """Ends a session of the chat; None if there is no such open session."""
+        path = f"{self._at}/sessions/{_segment('session', session)}/end"
+        return Call("POST", path, _ADDED.validate_python, missing=lambda: None, repeatable=False)
+
+    def ask(
+        self,
+        question: str,
+        *,
+        where: Mapping[str, Any] | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        **query: Any,
+    ) -> Call[Answered]:
+        """Answers from the memory; `query` holds further fields of the task, `options` or `date`."""
+        given = {name: value for name, value in query.items() if value is not None}
+        body = {"question": question, **_chosen(where, since, until), **given}
+        return Call("POST", f"{self._at}/ask", _answered, body)
+
+    def search(
+        self,
+        query: str,
+        k: int = 10,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        *,
+        where: Mapping[str, Any] | None = None,
+    ) -> Call[Found]:
+        """Finds the entries nearest to a query, and turns that wait; no answer is made."""
+        body = {"query": query, "k": k, **_chosen(where, since, until)}
+        return Call("POST", f"{self._at}/search", _found, body, missing=lambda: Found((), ()))
+
+    def list(
+        self,
+        cursor: str | None = None,
+        limit: int = PAGE,
+        *,
+        where: Mapping[str, Any] | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> Call[Page]:
+        """Entries in the order of their ids, a page at a time; none for an unknown user."""
+        params = {"limit": limit, **({} if cursor is None else {"cursor": cursor}), **_chosen(where, since, until)}
+        if "where" in params:
+            params["where"] = json.dumps(params["where"])
+        return Call("GET", f"{self._at}/entries", _page, params=params, missing=Page)
+
+    def get(self, entry: str) -> Call[Listed | None]:
+        """An entry by its id; None if there is none."""
+        return Call("GET", self._entry(entry), _listed, missing=lambda: None)
+
+    def update(self, entry: str, text: str, by: str = "") -> Call[EntryEvent | None]:
+        """Gives an entry another text; None if there is no such entry."""
+        body = {"text": text, "by": by}
+        return Call("PATCH", self._entry(entry), _last, body, missing=lambda: None, repeatable=False)
+
+    def delete(self, entry: str, by: str = "") -> Call[EntryEvent | None]:
+        """Takes an entry out until it is undone; None if there is no such entry."""
+        params = {"by": by}
+        return Call("DELETE", self._entry(entry), _last, params=params, missing=lambda: None, repeatable=False)
+
+    def undo(self, entry: str, by: str = "") -> Call[EntryEvent | None]:
+        """Takes the last change of an entry back that stands; None if there is none."""
+        path, params = f"{self._entry(entry)}/undo", {"by": by}
+        return Call("POST", path, _last, params=params, missing=lambda: None, repeatable=False)
+
+    def history(self, entry: str) -> Call[tuple[EntryEvent, ...]]:
+        """What became of an entry, oldest first; () if there is none."""
+        return Call("GET", f"{self._entry(entry)}/history", _events, missing=tuple)
+
+    def read(self) -> Call[dict[str, Any]]:
+        """The memory that questions are answered from, as JSON; empty for an unknown user."""
+        return Call("GET", f"{self._at}/memory", lambda found: dict(found["memory"]), missing=dict)
+
+    def sessions(self) -> Call[tuple[SessionState, ...]]:
+        """The sessions and how far each got, oldest first, open ones last."""
+        return Call("GET", f"{self._at}/sessions", _states, missing=tuple)
+
+    def status(self) -> Call[Summary | None]:
+        """How many sessions are stored, queued and failed; None for an unknown user."""
+        return Call("GET", self._at, _summary, missing=lambda: None)
+
+    def forget(self) -> Call[Forgotten]:
+        """Deletes everything of the user; false for an unknown one."""
+        return self._delete(self._at)
+
+    def forget_session(self, id: str) -> Call[Forgotten]:
+        """Deletes one session; false if it is unknown."""
+        return self._delete(f"{self._at}/sessions/{_segment('session', id)}")
+
+    def _entry(self, entry: str) -> str:
+        # Callers without types pass anything.
+        if not isinstance(entry, str) or entry in ("", ".", "..") or "/" in entry:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise UserError(f"entry {entry!a:.100}: over HTTP an id is a text without a slash, and more than dots")
+        return f"{self._at}/entries/{quote(storable(entry), safe='')}"
+
+    def _delete(self, path: str) -> Call[Forgotten]:
+        unknown = Forgotten(self._owner, known=False)
+        return Call("DELETE", path, self._forgotten, missing=lambda: unknown, repeatable=False)
+
+    def _forgotten(self, found: Any) -> Forgotten:
+        counts = (found["sessions"], found["turns"], found["erased"], found["held_by"])
+        return Forgotten(self._owner, True, *counts)
+
+
+def users() -> Call[list[Summary]]:
+    """The users of the token's tenant."""
+    return Call("GET", "/v1/users", lambda found: [_summary(one) for one in found["users"]])
+
+
+def _error(response: httpx.Response) -> MempilerError:
+    """The error of a response that is none of a success."""
+    status, problem = response.status_code, _problem(response)
+    message = problem or f"status {status}, in no form of a service of Mempiler; look at the address"
+    if not problem or status in (408, *NOTHING_DONE) or (status >= 500 and status != 502):
+        return ServiceError(message, status)
+    kinds: Mapping[int, type[MempilerError]] = {409: ConflictError, 502: EndpointError}
+    return kinds.get(status, UserError)(message)
+
+
+def _problem(response: httpx.Response) -> str:
+    """What the service says is wrong; "" if it is something else that answers."""
+    try:
+        found = response.json()["error"]["message"]
+    except (ValueError, LookupError, TypeError):
+        return ""
+    return found if isinstance(found, str) else ""
+
+
+def _asked(header: str | None, otherwise: float) -> float:
+    try:
+        seconds = float(header or otherwise)
+    except ValueError:
+        return otherwise
+    return min(LONGEST_PAUSE, max(0.0, seconds)) if math.isfinite(seconds) else otherwise
+
+
+def _segment(what: str, name: str) -> str:
+    """A name as a part of an address.
+
+    Raises:
+        UserError: It is no name, or could be taken for more than one part.
+    """
+    name = name_of(what, name)
+    if not re.fullmatch(ADDRESSABLE, name):
+        raise UserError(
+            f"{what} {name!r}: over HTTP a name is letters, digits and _ . @ : + = ~ | -, without a dot first"
+        )
+    return quote(name, safe="")
+
+
+def _messages(session: Item | Messages) -> list[dict[str, Any]]:
+    """A session as the messages that are sent.
+
+    Raises:
+        UserError: It is another item than a session, or no list of messages.
+    """
+    if not isinstance(session, Item):
+        # Callers without types pass anything.
+        if isinstance(session, str | Mapping) or not all(isinstance(message, Mapping) for message in session):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise UserError(f"expected a session or a list of messages, got {type(session).__name__}")
+        return [{**message, **_moment(message.get("time"))} for message in session]
+    if not isinstance(session, Session):
+        raise UserError(f"{session.id!r} is no session but {type(session).__name__}; a service takes sessions only")
+    return [
+        {"role": "user", "name": turn.speaker, "content": turn.content, **_moment(turn.time or session.time)}
+        for turn in session.turns
+    ]
+
+
+def _moment(time: Any) -> dict[str, Any]:
+    return {} if time is None else {"time": time.isoformat() if isinstance(time, datetime) else time}
+
+
+def _chosen(where: Mapping[str, Any] | None, since: datetime | None, until: datetime | None) -> dict[str, Any]:
+    """What of a memory is looked at, as it is sent.
+
+    Raises:
+        UserError: The conditions are malformed.
+    """
+    Conditions.parse(where)
+    conditions = {name: dict(one) if isinstance(one, Mapping) else one for name, one in (where or {}).items()}
+    moments = {"since": since, "until": until}
+    sent = {name: at.isoformat() for name, at in moments.items() if at is not None}
+    return {**({"where": conditions} if conditions else {}), **sent}
+
+
+_ADDED, _LISTED, _EVENT = TypeAdapter(Added), TypeAdapter(Listed), TypeAdapter(EntryEvent)
+
+
+def _summary(found: Any) -> Summary:
+    counts = {name: found[name] for name in ("queued", "partial", "failed", "open_turns", "position", "updated")}
+    return Summary(Owner.stored(found["user"], ""), items=found["sessions"], stamp=None, **counts)
+
+
+def _states(found: Any) -> tuple[SessionState, ...]:
+    return tuple(SessionState(one["id"], one["state"], one["turns"]) for one in found["sessions"])
+
+
+def _answered(found: Any) -> Answered:
+    return Answered(found["answer"], Context(hits=tuple(map(_hit, found["evidence"]))))
+
+
+def _found(found: Any) -> Found:
+    return Found(*(tuple(map(_hit, found[name])) for name in ("entries", "waiting")))
+
+
+def _page(found: Any) -> Page:
+    return Page(tuple(map(_listed, found["entries"])), found["next"])
+
+
+def _listed(found: Any) -> Listed:
+    return replace(_LISTED.validate_python(found), time=_plain(found["time"]))
+
+
+def _events(found: Any) -> tuple[EntryEvent, ...]:
+    return tuple(replace(_EVENT.validate_python(one), at=_plain(one["at"])) for one in found["changes"])
+
+
+def _last(found: Any) -> EntryEvent:
+    return _events(found)[-1]
+
+
+def _hit(found: Any) -> Hit:
+    about = {name: found[name] for name in ("id", "text", "kind", "score", "label", "speaker")}
+    return Hit(**about, time=_plain(found["time"]), sources=tuple(source["id"] for source in found["sources"]))
+
+
+def _plain(time: str | None) -> datetime | None:
+    """A moment of an answer as the records hold it: in UTC, without a zone."""
+    return datetime.fromisoformat(time).replace(tzinfo=None) if time else None
